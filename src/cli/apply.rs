@@ -15,6 +15,7 @@ use advlab::native::Native;
 use advlab::paint::laid_out;
 use advlab::script::{Computed, Hook, Host, Outcome, Recipe, Spread, State, Summary};
 use advlab::tensor::Level;
+use advlab::train::Kept;
 use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -59,9 +60,9 @@ pub struct Apply {
     /// it has seen are refused
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// The seed of `batch.random`
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    /// The seed of `batch.random`; the run's whose batch it is, or 0, if not given
+    #[arg(long)]
+    seed: Option<u64>,
     /// Print the summary as one JSON object
     #[arg(long)]
     json: bool,
@@ -75,8 +76,10 @@ pub struct Apply {
 
 impl Apply {
     pub fn run(self) -> Result<ExitCode> {
+        let mut runs = self.inputs.iter().filter_map(|input| Kept::of(input));
+        let seed = self.seed.or_else(|| runs.next()?.seed());
         let host = Host::new()
-            .with_seed(self.seed)
+            .with_seed(seed.unwrap_or_default())
             .with_executor(self.computing.executor)
             .with_native(&Native::new(self.natively.native));
         let recipe = load(&host, &self.recipe, &self.set)?;
@@ -124,8 +127,12 @@ impl Apply {
         let mut reading = Duration::ZERO;
         loop {
             let started = Instant::now();
-            let (mut rollouts, notes) =
+            let (mut rollouts, mut notes) =
                 rollouts(input, &self.map, self.dtype, columns, tokenizer.as_ref())?;
+            let goes_on = self.state.is_some() || self.metrics.is_some();
+            if !goes_on && Kept::of(input).is_some() {
+                notes.extend(Kept::state_note(recipe));
+            }
             reading += started.elapsed();
             if let Some(output) = &self.output {
                 streams::spare_the_input(rollouts.path(), output, self.force)?;

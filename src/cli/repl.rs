@@ -29,9 +29,9 @@ pub struct Repl {
     /// The step that the batch is of
     #[arg(long, value_name = "N")]
     step: Option<u64>,
-    /// The seed of `batch.random`
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    /// The seed of `batch.random`; the run's whose batch it is, or 0, if not given
+    #[arg(long)]
+    seed: Option<u64>,
     /// Take the inputs from standard input, line by line, and end with it
     #[arg(long)]
     stdin: bool,
@@ -43,10 +43,11 @@ pub struct Repl {
 
 impl Repl {
     pub fn run(self) -> Result<ExitCode> {
-        let host = Host::new()
-            .with_seed(self.seed)
-            .with_executor(self.computing.executor);
+        let host = Host::new().with_executor(self.computing.executor);
         let mut session = Session::new(&host, streams::on_stdout());
+        if let Some(seed) = self.seed {
+            session.set_seed(seed);
+        }
         session.set_tokenizer(self.tokenizing.load()?);
         if let Some(path) = &self.input {
             session.open(path, &super::mappings(&self.map))?;

@@ -157,6 +157,17 @@ impl LiveRecipe {
         LiveRecipe::start(host, Ok(recipe), options)
     }
 
+    /// Follows a file from here on, where none was followed before. What it holds is judged before this returns, as that of a
+    /// run which is resumed.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the system gives no thread.
+    pub(crate) fn follow(&mut self, recipe: &str) -> Result<(), Diagnostics> {
+        let (_, reading) = self.shared.host.load_reading(recipe);
+        self.thread = Thread::start(&self.shared, reading, true)?;
+        Ok(())
+    }
+
     /// With a recipe that was loaded, unless the run is resumed.
     fn start(
         host: &Host,

@@ -6,6 +6,7 @@ use super::session::{Session, join};
 use crate::diagnostic::Diagnostics;
 use crate::script::{Defines, Hook, Outcome, Recipe, State, is_typed};
 use crate::study::with_advantage;
+use crate::train::Kept;
 
 impl Session {
     /// Makes a recipe the one in use, as `:recipe` does.
@@ -88,7 +89,7 @@ impl Session {
     }
 
     /// Goes on with the version that the run used at the batch's step, unless a recipe was chosen otherwise. Gives why
-    /// that cannot be: the batch is worth having all the same.
+    /// that cannot be, as the batch is worth having all the same, or what is to be known of it.
     pub(super) fn use_recipe_of_run(&mut self, data: &Data) -> Option<String> {
         let (kept, step) = data.run.as_ref()?;
         let in_use = self.script.recipe();
@@ -102,9 +103,10 @@ impl Session {
         if let Some(in_use) = in_use {
             recipe.keep_settings(in_use);
         }
+        let note = Kept::state_note(&recipe);
         self.run_version = Some(recipe.version().clone());
         self.script.use_recipe(Some(recipe));
-        None
+        note
     }
 
     /// Takes the loss that the batch's run follows, or the default one. Says where it cannot be read.

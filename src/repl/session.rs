@@ -46,6 +46,8 @@ pub struct Session {
     /// The host that was given: bounded call by call, for what goes on beside the inputs.
     pub(super) host: Host,
     pub(super) data: Data,
+    /// Whether a run's batch leaves the seed of `batch.random` as it is.
+    pub(super) has_seed: bool,
     /// The version that was loaded with a run's batch.
     pub(super) run_version: Option<Version>,
     /// Whether a typed hook is no recipe yet: a function that is typed may be what it lacks.
@@ -69,6 +71,7 @@ impl Session {
             paint,
             host: host.clone(),
             data,
+            has_seed: false,
             run_version: None,
             lacks_helper: false,
             last_input: String::new(),
@@ -88,6 +91,13 @@ impl Session {
     /// Counts the tokens of completions in files that are opened from here on by this.
     pub fn set_tokenizer(&mut self, tokenizer: Option<Arc<dyn Tokenize>>) {
         self.tokenizer = tokenizer;
+    }
+
+    /// Draws `batch.random` from this seed, whichever a run has whose batch is opened.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.host = self.host.clone().with_seed(seed);
+        self.script.set_seed(seed);
+        self.has_seed = true;
     }
 
     /// Goes on with the batch of a path: a file of rollouts, whose fields may have other names, a run's folder, or a
@@ -254,6 +264,11 @@ impl Session {
                 "these hold tensors of the batch before; define them again for this one: {old}"
             );
             data.notes.push(note);
+        }
+        let run = data.run.as_ref().filter(|_| !self.has_seed);
+        if let Some(seed) = run.and_then(|(kept, _)| kept.seed()) {
+            self.host = self.host.clone().with_seed(seed);
+            self.script.set_seed(seed);
         }
         self.script.set_batch(&data.batch);
         data.notes.extend(self.use_loss_of_run(&data));

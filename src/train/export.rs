@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::folder::{Checkpoint, History, empty};
+use super::folder::{Checkpoint, History, empty, remove};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// Writes the model of a run's newest checkpoint that can be used to a folder that transformers (Python) opens. Gives the
@@ -25,10 +25,16 @@ pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>), Diagnosti
     };
     let mut policy = config.make_policy(&*config.make_task()?)?;
     policy.load(&checkpoint.folder)?;
+    let was_there = folder.exists();
     let folder = empty(folder)?;
     policy.export(&folder).inspect_err(|_| {
         // It was empty; what cannot be removed is in the way of another try, which says so.
-        let _ = fs::remove_dir_all(&folder);
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let _ = remove(&entry.path());
+        }
+        if !was_there {
+            let _ = fs::remove_dir(&folder);
+        }
     })?;
     Ok((checkpoint.step, notes))
 }

@@ -15,6 +15,7 @@ use super::folder::journal::Journal;
 use super::folder::{BATCHES, CONFIG, Folder, History, Kept, METRICS, Recorder, STATES, journal};
 use super::policy::Platform;
 use super::replay::{Difference, difference};
+use super::row::number;
 use super::trainer::rounded;
 use crate::batch::{Batch, FloatBuffer, ReadOptions, read};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -115,8 +116,9 @@ impl Record {
             }
         }
         self.recorder.cut(step)?;
-        let used = History::read(&self.recorder.folder.path)?.used().last();
-        self.used = used.map_or(String::new(), |(_, kept)| kept.version);
+        let history = History::read(&self.recorder.folder.path)?;
+        let used = history.in_use().into_iter().next_back();
+        self.used = used.map_or(String::new(), |(_, version)| version.to_string());
         Ok(())
     }
 
@@ -217,7 +219,10 @@ fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Value {
     let summary = Summary::of(outcome);
     let advantage = summary.advantage;
     let without_signal = summary.groups_without_signal as f64 / summary.groups.max(1) as f64;
-    let metrics: BTreeMap<_, _> = outcome.metrics.iter().cloned().collect();
+    let metrics = outcome.metrics.iter();
+    let metrics: BTreeMap<_, _> = metrics
+        .map(|(name, value)| (name, number(*value)))
+        .collect();
     let bytes = match outcome.advantage.buffer() {
         FloatBuffer::F32(values) => crc32c::crc32c(values.as_bytes()),
         FloatBuffer::F64(values) => crc32c::crc32c(values.as_bytes()),
@@ -275,4 +280,20 @@ pub(super) fn recompute(
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_that_are_no_numbers_are_seen_in_a_row() {
+        let text = "fn advantage(batch, p) { metric(\"a\", 1.0 / 0.0); batch.reward }";
+        let recipe = Host::new().compile("a.rhai", text).unwrap();
+        let batch = Batch::builder().groups([0, 0]);
+        let batch = batch.response("reward", vec![1.0, 0.0]).build().unwrap();
+        let outcome = recipe.advantage(&batch, &mut recipe.init().unwrap());
+        let row = row(0, &recipe, &batch, &outcome.unwrap());
+        assert_eq!(row["metrics"]["a"], "inf");
+    }
 }

@@ -1,14 +1,15 @@
 //! Repeats a run: the same versions at the same steps, to the same numbers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use serde_json::Value;
 
 use super::config::TRAINER;
-use super::event::Event;
-use super::folder::{History, Kept, METRICS, STATES, journal};
+use super::event::{Event, Tell};
+use super::folder::{History, Kept, KeptVersion, METRICS, STATES, journal};
+use super::learner::StepFailure;
 use super::record::recompute;
 use super::row::flatten;
 use super::trainer::Trainer;
@@ -21,15 +22,71 @@ use crate::tensor::Executor;
 /// A run that is being repeated. Its folder is only read.
 pub struct Replay {
     steps: Steps,
-    rows: Vec<Value>,
     note: Option<String>,
 }
 
 enum Steps {
-    /// All that a run did, with the version that a step began with, where that was not the one of the step before.
-    Run(Box<Trainer>, HashMap<u64, Recipe>),
+    /// All that a run did.
+    Run(Box<Trainer>, Again),
     /// The recipe's part of another trainer's steps, on the batches that were kept.
-    Kept(Kept, Host),
+    Kept(Kept, Host, Vec<Value>),
+}
+
+/// Steps that a run has done, to be done again from the first of them on.
+pub(super) struct Again {
+    rows: VecDeque<Value>,
+    /// The version that a step began with, or tried to, where that was not the one of the step before.
+    switches: HashMap<u64, Recipe>,
+    has_differed: bool,
+}
+
+impl Again {
+    /// The steps that have these rows, the first of which is `step`.
+    pub(super) fn of(
+        history: &History,
+        host: &Host,
+        step: u64,
+        rows: Vec<Value>,
+    ) -> Result<Again, Diagnostics> {
+        let steps = step..step + rows.len() as u64;
+        let switches = history.switches();
+        let switches = switches.filter(|(step, _)| steps.contains(step));
+        let load = |(step, kept): (u64, KeptVersion)| Ok((step, kept.load(&history.folder, host)?));
+        Ok(Again {
+            switches: switches.map(load).collect::<Result<_, Diagnostics>>()?,
+            rows: rows.into(),
+            has_differed: false,
+        })
+    }
+
+    /// How many steps are left.
+    pub(super) fn left(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    /// Does the next step again, where one is left; gives the first number that is not the same, in the first step
+    /// that has one.
+    pub(super) fn step(
+        &mut self,
+        trainer: &mut Trainer,
+        tell: &mut Tell<'_>,
+    ) -> Result<Option<Difference>, StepFailure> {
+        let step = trainer.step;
+        let Some(recorded) = self.rows.pop_front() else {
+            return Ok(None);
+        };
+        if let Some(recipe) = self.switches.remove(&step) {
+            trainer.live.publish(recipe)?;
+        }
+        if !recorded["initial_evaluation"].is_null() {
+            trainer.initial = Some(trainer.evaluate(tell)?);
+        }
+        let is_evaluated = !recorded["evaluation"].is_null();
+        let repeated = trainer.train(is_evaluated, tell)?.to_json();
+        let difference = difference(step, &recorded, &repeated).filter(|_| !self.has_differed);
+        self.has_differed |= difference.is_some();
+        Ok(difference)
+    }
 }
 
 /// The first number of a repetition that is not the same.
@@ -79,8 +136,7 @@ impl Replay {
             };
             rows.retain(is_kept);
             return Ok(Replay {
-                steps: Steps::Kept(kept, host),
-                rows,
+                steps: Steps::Kept(kept, host, rows),
                 note: None,
             });
         }
@@ -88,14 +144,11 @@ impl Replay {
         let recipe = history.recipe.load(folder, &host)?;
         let options = history.config.live_options();
         let live = LiveRecipe::without_file(&host, recipe, options)?;
-        let switches = history.switches();
-        let switches = switches.map(|(step, kept)| Ok((step, kept.load(folder, &host)?)));
-        let switches = switches.collect::<Result<_, Diagnostics>>()?;
+        let again = Again::of(&history, &host, 0, rows)?;
         let trainer = Trainer::new(history.config.clone(), live, loss)?;
         Ok(Replay {
             note: history.other_platform(&trainer.platform()),
-            steps: Steps::Run(Box::new(trainer), switches),
-            rows,
+            steps: Steps::Run(Box::new(trainer), again),
         })
     }
 
@@ -106,7 +159,10 @@ impl Replay {
 
     /// How many steps are repeated: those that the run has done, or of a trainer's run those whose batches it has kept.
     pub fn steps(&self) -> u64 {
-        self.rows.len() as u64
+        match &self.steps {
+            Steps::Run(_, again) => again.left(),
+            Steps::Kept(.., rows) => rows.len() as u64,
+        }
     }
 
     /// Does all steps again, up to the first number that differs; `None` where all of them are the same, bit for bit.
@@ -117,26 +173,17 @@ impl Replay {
         self,
         observer: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Option<Difference>, Diagnostics> {
-        let (mut trainer, mut switches) = match self.steps {
-            Steps::Run(trainer, switches) => (trainer, switches),
-            Steps::Kept(kept, host) => return recompute(&kept, &host, &self.rows),
+        let (mut trainer, mut again) = match self.steps {
+            Steps::Run(trainer, again) => (trainer, again),
+            Steps::Kept(kept, host, rows) => return recompute(&kept, &host, &rows),
         };
         let tell = &mut |event: &Event<'_>| {
             observer(event);
             Ok(())
         };
         trainer.fine_tune(&AtomicBool::new(false), tell)?;
-        for recorded in &self.rows {
-            let step = trainer.step;
-            if let Some(recipe) = switches.remove(&step) {
-                trainer.live.publish(recipe)?;
-            }
-            if !recorded["initial_evaluation"].is_null() {
-                trainer.initial = Some(trainer.evaluate(tell)?);
-            }
-            let is_evaluated = !recorded["evaluation"].is_null();
-            let repeated = trainer.train(is_evaluated, tell)?.to_json();
-            if let Some(difference) = difference(step, recorded, &repeated) {
+        while again.left() > 0 {
+            if let Some(difference) = again.step(&mut trainer, tell)? {
                 return Ok(Some(difference));
             }
         }

@@ -211,17 +211,18 @@ impl Rollout {
     }
 
     /// The texts of all responses, by name.
-    fn texts(&self, task: &dyn Task) -> BTreeMap<&'static str, Vec<String>> {
+    fn texts(&self, task: &dyn Task) -> Result<BTreeMap<&'static str, Vec<String>>, Diagnostics> {
         let of_response = |response: usize| {
             let prompt = &self.prompts[self.responses.prompts()[response]];
             task.texts(prompt, self.responses.response(response))
         };
         let responses = (0..self.responses.len()).into_par_iter();
         let mut texts: BTreeMap<_, Vec<String>> = BTreeMap::new();
-        for (name, text) in responses.map(of_response).collect::<Vec<_>>().concat() {
+        let all: Result<Vec<_>, Diagnostics> = responses.map(of_response).collect();
+        for (name, text) in all?.concat() {
             texts.entry(name).or_default().push(text);
         }
-        texts
+        Ok(texts)
     }
 
     /// All columns that hooks see, and the mean k3 estimate of the KL from the policy to the reference that gives `ref_logp`. `logp` is that
@@ -270,7 +271,7 @@ impl Rollout {
         if let Some(ref_logp) = ref_logp {
             batch = batch.token("ref_logp", FloatBuffer::from(ref_logp));
         }
-        for (name, texts) in self.texts(task) {
+        for (name, texts) in self.texts(task)? {
             batch = batch.text(name, texts);
         }
         Ok((batch.build()?, kl))

@@ -159,18 +159,20 @@ impl<'de> Deserialize<'de> for PassAt {
 }
 
 /// JSON has no NaN and no infinity: written as strings, they are seen and can be compared.
+pub(super) fn number(value: f64) -> Value {
+    if value.is_finite() {
+        Value::from(value)
+    } else {
+        Value::from(value.to_string())
+    }
+}
+
 fn all_numbers<S: Serializer>(
     metrics: &BTreeMap<String, f64>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(metrics.iter().map(|(name, &value)| {
-        let value = if value.is_finite() {
-            Value::from(value)
-        } else {
-            Value::from(value.to_string())
-        };
-        (name, value)
-    }))
+    let numbers = metrics.iter().map(|(name, value)| (name, number(*value)));
+    serializer.collect_map(numbers)
 }
 
 impl Row {

@@ -10,6 +10,7 @@ use super::config::Config;
 use super::event::Event;
 use super::folder::{Checkpoint, Folder, History, LeftState, METRICS, Recorder, journal};
 use super::learner::StepFailure;
+use super::replay::Again;
 use super::row::Evaluation;
 use super::trainer::Trainer;
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -22,6 +23,8 @@ use crate::tensor::Executor;
 pub struct Run {
     trainer: Trainer,
     recorder: Recorder,
+    /// Steps that were done after the checkpoint that the run goes on from: they are recorded already.
+    again: Option<Again>,
     /// The step of the newest checkpoint.
     saved: Option<u64>,
     notes: Vec<String>,
@@ -49,21 +52,24 @@ impl Run {
         // What can fail without a folder fails before there is one.
         trainer.dry_run()?;
         let folder = Folder::create(&mut trainer.config)?;
-        Run::begin(folder, trainer)
+        Run::begin(folder, trainer, 0)
     }
 
-    fn begin(folder: Folder, trainer: Trainer) -> Result<Run, Diagnostics> {
+    /// With the rows that the folder has.
+    fn begin(folder: Folder, trainer: Trainer, rows: u64) -> Result<Run, Diagnostics> {
         Ok(Run {
-            recorder: Recorder::open(folder, &trainer.config, trainer.step)?,
+            recorder: Recorder::open(folder, &trainer.config, rows)?,
             trainer,
+            again: None,
             saved: None,
             notes: Vec::new(),
             evaluations: Vec::new(),
         })
     }
 
-    /// Goes on with a run from its newest checkpoint: to the same numbers, bit for bit, as if it had never stopped.
-    /// `steps` is how many it has in all, where that is to change.
+    /// Goes on with a run from its newest checkpoint: to the same numbers, bit for bit, as if it had never stopped. Steps that
+    /// were done after it are done again, by the versions that they had; then the recipe's file is followed. `steps` is how
+    /// many it has in all, where that is to change.
     ///
     /// # Errors
     /// [`Diagnostics`] where the folder is no run, is being written, has no usable checkpoint, or has done all its
@@ -104,7 +110,7 @@ impl Run {
             // It was stopped before it did anything, and begins anew with what the recipe's file has now.
             if rows == 0 && notes.is_empty() {
                 folder.forget_history()?;
-                return Run::begin(folder, first(config)?);
+                return Run::begin(folder, first(config)?, 0);
             }
             let message = format!("{} has no checkpoint that can be used", path.display());
             let mut problem = Diagnostic::error(message);
@@ -112,25 +118,35 @@ impl Run {
             return Err(problem.into());
         };
         let step = checkpoint.step;
-        if step >= config.steps {
+        if step >= config.steps || rows > config.steps {
             let path = path.display();
-            let problem = Diagnostic::error(format!("{path} has done {step} steps already"));
-            let more = step * 2;
+            let problem = Diagnostic::error(format!("{path} has done {rows} steps already"));
+            let more = rows * 2;
             let help = format!("`advlab train --resume {path} --steps {more}` goes on");
             return Err(problem.with_help(help).into());
         }
         let history = History::read(path)?;
-        let (trainer, note) = restored(&history, &config, &checkpoint)?;
+        let mut evaluated = metrics;
+        let done_since = evaluated.split_off(step as usize);
+        let (trainer, again, note) = restored(&history, &config, &checkpoint, done_since)?;
         notes.extend(note);
+        if again.is_some() {
+            let last = rows - 1;
+            notes.push(format!(
+                "steps {step} to {last} came after the checkpoint: they are done again, as they were"
+            ));
+        }
         notes.extend(history.other_platform(&trainer.platform()));
+        checkpoint.remove_later(path)?;
         if is_extended {
             folder.write_config(&config)?;
         }
         Ok(Run {
             saved: Some(step),
             notes,
-            evaluations: evaluations(&metrics[..step as usize]),
-            ..Run::begin(folder, trainer)?
+            evaluations: evaluations(&evaluated),
+            again,
+            ..Run::begin(folder, trainer, rows)?
         })
     }
 
@@ -147,6 +163,11 @@ impl Run {
     /// The step that comes next, from 0.
     pub fn step(&self) -> u64 {
         self.trainer.step
+    }
+
+    /// The step of the newest checkpoint, from which a resumed run goes on.
+    pub fn saved(&self) -> Option<u64> {
+        self.saved
     }
 
     /// How the run was resumed, where that is worth knowing: which checkpoints could not be used.
@@ -193,7 +214,7 @@ impl Run {
             }
             self.checkpoint(false)?;
         }
-        if first == 0 && !stop.load(Ordering::Relaxed) {
+        if first == 0 && self.again.is_none() && !stop.load(Ordering::Relaxed) {
             let mut tell = both(&mut self.recorder, observer);
             self.trainer.initial = Some(self.trainer.evaluate(&mut tell)?);
         }
@@ -208,10 +229,8 @@ impl Run {
                 return Ok(Ending::Stopped(self.step()));
             }
             is_evaluated = self.config().is_evaluated(self.step());
-            let trainer = &mut self.trainer;
-            let trained = trainer.train(is_evaluated, &mut both(&mut self.recorder, observer));
-            match trained {
-                Ok(_) => {}
+            match self.train(is_evaluated, observer) {
+                Ok(()) => {}
                 Err(StepFailure::Version(error)) => {
                     self.checkpoint(true)?;
                     return Err(error);
@@ -224,6 +243,38 @@ impl Run {
         }
         self.checkpoint(false)?;
         Ok(Ending::Finished)
+    }
+
+    /// The next step. One that is done again is in the folder already, and only the observer is told of it.
+    fn train(
+        &mut self,
+        is_evaluated: bool,
+        observer: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<(), StepFailure> {
+        let Some(again) = &mut self.again else {
+            let mut tell = both(&mut self.recorder, observer);
+            self.trainer.train(is_evaluated, &mut tell)?;
+            return Ok(());
+        };
+        let difference = again.step(&mut self.trainer, &mut |event| {
+            observer(event);
+            Ok(())
+        })?;
+        if let Some(difference) = difference {
+            both(&mut self.recorder, observer)(&Event::Warned {
+                step: difference.step,
+                message: &format!(
+                    "the step was done again to another `{}`: its row stays as it was",
+                    difference.field
+                ),
+            })?;
+        }
+        if again.left() == 0 {
+            self.again = None;
+            let recipe = &self.trainer.config.recipe;
+            self.trainer.live.follow(recipe)?;
+        }
+        Ok(())
     }
 
     /// Writes a checkpoint, unless the newest one is of this step; that one is told where the step failed.
@@ -256,17 +307,19 @@ fn evaluations(rows: &[Value]) -> Vec<(u64, Evaluation)> {
     rows.flatten().collect()
 }
 
-/// The trainer as it was at a checkpoint, and what is worth knowing of the recipe's file.
+/// The trainer as it was at a checkpoint, the steps that were done after it, which have these rows, and what is worth knowing
+/// of the recipe's file.
 fn restored(
     history: &History,
     config: &Config,
     checkpoint: &Checkpoint,
-) -> Result<(Trainer, Option<String>), Diagnostics> {
+    rows: Vec<Value>,
+) -> Result<(Trainer, Option<Again>, Option<String>), Diagnostics> {
     let host = config.host();
     history.refuse_kernels(&host);
     let load = |left: &LeftState| left.load(&history.folder, &host);
     let left = checkpoint.fallbacks.iter().chain([&checkpoint.recipe]);
-    let rejected = history.rejected_before(checkpoint.step);
+    let rejected = history.rejected_before(checkpoint.step + rows.len() as u64);
     let (_, reading) = host.load_reading(&config.recipe);
     let in_file = reading.version.as_ref().map(Version::as_str);
     let is_rejected = in_file.is_some_and(|version| rejected.iter().any(|old| old == version));
@@ -282,17 +335,25 @@ fn restored(
         rejected,
         ..config.live_options()
     };
-    let live = LiveRecipe::watch(&host, &config.recipe, options)?;
+    let recipe = checkpoint.recipe.kept.load(&history.folder, &host)?;
+    let mut live = LiveRecipe::without_file(&host, recipe, options)?;
+    let again = match rows.is_empty() {
+        true => {
+            live.follow(&config.recipe)?;
+            None
+        }
+        false => Some(Again::of(history, &host, checkpoint.step, rows)?),
+    };
     let mut trainer = Trainer::new(config.clone(), live, history.loss(&host)?)?;
     trainer.restore(checkpoint)?;
-    if checkpoint.is_failed {
+    if checkpoint.is_failed && again.is_none() {
         // The version in use fails at this very step: what the file holds now has to do it.
         let edited = host.load(&config.recipe)?;
         if edited.version() != trainer.live.newest().version() {
             trainer.live.publish(edited)?;
         }
     }
-    Ok((trainer, note))
+    Ok((trainer, again, note))
 }
 
 /// The trainer of a run before its first step.
@@ -311,6 +372,10 @@ fn both<'a>(
     move |event| {
         recorder.tell(event)?;
         observer(event);
+        if let (Event::Step { row, .. }, Some(message)) = (event, recorder.take_warning()) {
+            let (step, message) = (row.step, &*message);
+            observer(&Event::Warned { step, message });
+        }
         Ok(())
     }
 }

@@ -41,7 +41,7 @@ impl Seen {
             ))
             .into());
         };
-        let host = Host::new();
+        let host = Host::new().with_seed(kept.seed().unwrap_or_default());
         let recipe = kept.recipe_at(&host, step)?;
         let batch = read(path, &ReadOptions::default())?.batch;
         let batch = with_advantage(&recipe, &batch)?.0.into_owned();

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::edit;
-use crate::train::{Config, Kept, flatten, is_stopped};
+use crate::train::{Config, Kept, flatten, in_use, is_stopped};
 
 /// The end of what was read of a file is kept so long: where it is another one, the file was cut and went on.
 const MEMORY: usize = 128;
@@ -155,16 +155,9 @@ impl Followed {
     }
 
     /// The version that the next step uses, as far as it is told.
-    fn in_use(&self) -> String {
-        let told = self.events.iter().rev().find_map(|event| {
-            let key = match event["event"].as_str()? {
-                "start" | "use" => "version",
-                "failed" => "back_to",
-                _ => return None,
-            };
-            event[key].as_str().map(|_| short(event, key))
-        });
-        told.unwrap_or("the version before").to_string()
+    fn in_use(&self) -> &str {
+        let last = in_use(&self.events).into_iter().next_back();
+        last.map_or("the version before", |(_, version)| short(version))
     }
 }
 
@@ -177,21 +170,20 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some((written, file.len()))
 }
 
-/// The first digits of a version in an event, as messages show it.
-fn short<'a>(event: &'a Value, key: &str) -> &'a str {
-    let version = event[key].as_str().unwrap_or_default();
+/// The first digits of a version, as messages show it.
+fn short(version: &str) -> &str {
     version.get(..6).unwrap_or(version)
 }
 
 /// An event as the page shows it: its step, its kind, which is how its mark looks, and its line. None of what nobody looks for.
 pub(super) fn line_of(event: &Value) -> Value {
     let text = |key: &str| event[key].as_str().unwrap_or_default();
-    let version = short(event, "version");
+    let version = short(text("version"));
     let (kind, line) = match text("event") {
         "start" => ("", format!("{version} begins")),
         "use" => {
             let (from, [added, removed]) = (
-                short(event, "from"),
+                short(text("from")),
                 ["lines_added", "lines_removed"].map(|key| &event[key]),
             );
             ("use", format!("{from} → {version}  +{added} −{removed}"))
@@ -358,23 +350,5 @@ mod tests {
         }
         fs::remove_dir_all(&run).unwrap();
         expect("the folder is gone", true);
-    }
-
-    #[test]
-    fn the_version_in_use_is_the_one_that_a_failure_goes_back_to() {
-        let mut run = Followed::new("nowhere".into(), Path::new("nowhere"));
-        assert_eq!(run.in_use(), "the version before");
-        for (event, expected) in [
-            (json!({ "event": "start", "version": "aaaaaaaa" }), "aaaaaa"),
-            (json!({ "event": "use", "version": "bb" }), "bb"),
-            (json!({ "event": "rejected", "version": "cc" }), "bb"),
-            (
-                json!({ "event": "failed", "version": "bb", "back_to": "aaaaaaaa" }),
-                "aaaaaa",
-            ),
-        ] {
-            run.events.push(event);
-            assert_eq!(run.in_use(), expected);
-        }
     }
 }

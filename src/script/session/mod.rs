@@ -124,6 +124,12 @@ impl Session {
         self.recipe = self.recipe.take().map(|recipe| recipe.on(&self.host));
     }
 
+    /// Draws `batch.random` from another seed, from the next batch on.
+    pub(crate) fn set_seed(&mut self, seed: u64) {
+        self.host = self.host.clone().with_seed(seed);
+        self.recipe = self.recipe.take().map(|recipe| recipe.on(&self.host));
+    }
+
     /// Forgets all variables, functions and imports; the batch and the recipe stay.
     pub fn reset(&mut self) {
         self.scope = Scope::new();

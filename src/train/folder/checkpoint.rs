@@ -111,7 +111,8 @@ impl Checkpoint {
     fn seal(&self, folder: &Path) -> Result<(), Diagnostics> {
         let mut files = BTreeMap::new();
         let entries = fs::read_dir(folder).map_err(io("read", folder))?;
-        for entry in entries.flatten() {
+        for entry in entries {
+            let entry = entry.map_err(io("read", folder))?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if name != RUN {
                 let path = entry.path();
@@ -177,6 +178,15 @@ impl Checkpoint {
             }
         }
         Ok((None, wrong))
+    }
+
+    /// Removes the checkpoints after this one, which cannot be used: as the newest ones they would be kept.
+    pub(crate) fn remove_later(&self, run: &Path) -> Result<(), Diagnostics> {
+        let later = CHECKPOINTS.all(run)?.into_iter();
+        for (_, path) in later.filter(|(step, _)| *step > self.step) {
+            fs::remove_dir_all(&path).map_err(io("remove", &path))?;
+        }
+        Ok(())
     }
 }
 

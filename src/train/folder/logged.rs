@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{CONFIG, METRICS, RELOADS, journal, read_config};
+use super::{CONFIG, METRICS, RELOADS, in_use, journal, read_config};
 use crate::diagnostic::Diagnostics;
 use crate::train::config::Config;
 
@@ -33,20 +33,18 @@ impl Logged {
     pub fn open(folder: &Path) -> Result<Logged, Diagnostics> {
         let has_config = folder.join(CONFIG).is_file();
         let reloads = journal::read(&folder.join(RELOADS))?;
-        let used = reloads.iter().filter(|line| line["event"] == "use");
-        let named = |line: &Value, key: &str| Some(line[key].as_str()?.to_string());
-        let first = reloads.first();
-        let last = used.clone().next_back().or(first);
+        let used = in_use(&reloads);
+        let version = |used: &(u64, &str)| used.1.to_string();
+        let loss = reloads
+            .first()
+            .and_then(|line| line["loss_version"].as_str());
         Ok(Logged {
             folder: folder.to_path_buf(),
             config: has_config.then(|| read_config(folder)).transpose()?,
-            version: first.and_then(|line| named(line, "version")),
-            last: [
-                last.and_then(|line| named(line, "version")),
-                first.and_then(|line| named(line, "loss_version")),
-            ],
+            version: used.first().map(version),
+            last: [used.last().map(version), loss.map(str::to_string)],
             rows: journal::read(&folder.join(METRICS))?,
-            reloads: used.filter_map(|line| line["step"].as_u64()).collect(),
+            reloads: used.iter().skip(1).map(|(step, _)| *step).collect(),
         })
     }
 }

@@ -25,11 +25,12 @@ use std::time::{Duration, Instant};
 pub(super) use checkpoint::{Checkpoint, LeftState};
 pub use logged::Logged;
 use numbered::CHECKPOINTS;
-pub(super) use numbered::{BATCHES, STATES};
+pub(super) use numbered::{BATCHES, STATES, remove};
 pub(super) use recorder::Recorder;
-pub(super) use versions::History;
 pub use versions::Kept;
-use versions::KeptVersion;
+use versions::SCRIPTS;
+pub(crate) use versions::in_use;
+pub(super) use versions::{History, KeptVersion};
 
 use super::config::{Config, MathConfig, TransformerConfig};
 use super::error::{io, no_run};
@@ -64,6 +65,8 @@ impl Folder {
             _lock: lock(&path)?,
             path,
         };
+        // While the lock was waited for, another process may have begun a run here and ended it.
+        empty(&folder.path)?;
         folder.write_config(config)?;
         Ok(folder)
     }
@@ -75,8 +78,8 @@ impl Folder {
             _lock: lock(path)?,
             path: path.to_path_buf(),
         };
-        for kind in [BATCHES, CHECKPOINTS] {
-            remove_parts(&path.join(kind.folder));
+        for name in [BATCHES.folder, CHECKPOINTS.folder, SCRIPTS] {
+            remove_parts(&path.join(name));
         }
         Ok((folder, config))
     }
@@ -260,7 +263,7 @@ pub(crate) fn is_stopped(run: &Path, done: u64) -> bool {
 fn remove_parts(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if is_part(&entry.file_name().to_string_lossy()) {
-            let _ = numbered::remove(&entry.path());
+            let _ = remove(&entry.path());
         }
     }
 }

@@ -71,7 +71,7 @@ impl Numbered {
 }
 
 /// Removes a file, or a folder with all in it.
-pub(super) fn remove(path: &Path) -> std::io::Result<()> {
+pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
     if path.is_dir() {
         fs::remove_dir_all(path)
     } else {

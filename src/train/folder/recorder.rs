@@ -10,7 +10,7 @@ use super::{BATCHES, Folder, KeptVersion, METRICS, RELOADS, STATES, make_folder}
 use crate::batch::{Batch, Replacement};
 use crate::diagnostic::Diagnostics;
 use crate::live::LiveEvent;
-use crate::script::{KernelChange, Recipe, State};
+use crate::script::{KernelChange, Recipe, State, Version};
 use crate::train::config::Config;
 use crate::train::event::Event;
 use crate::train::policy::Platform;
@@ -27,6 +27,9 @@ pub(crate) struct Recorder {
     keep_batches: usize,
     /// Versions that were kept since the last checkpoint.
     kept: Vec<KeptVersion>,
+    /// Whether a batch could not be kept; and the warning of the first one, until somebody has been told.
+    has_lost: bool,
+    warning: Option<String>,
 }
 
 impl Recorder {
@@ -49,6 +52,8 @@ impl Recorder {
             batch_every: config.batch_every,
             keep_batches: config.keep_batches,
             kept: Vec::new(),
+            has_lost: false,
+            warning: None,
         })
     }
 
@@ -90,17 +95,52 @@ impl Recorder {
             let numbers = fields.filter_map(|(name, value)| Some((name.as_str(), value.as_f64()?)));
             events.scalars(step, numbers)?;
         }
-        if self.batch_every > 0 && step.is_multiple_of(self.batch_every) {
-            let run = &self.folder.path;
-            if let Some(state) = before {
-                let text = state.to_json().to_string();
-                Replacement::write(&STATES.path(run, step), text.as_bytes())?;
-                STATES.remove_old(run, self.keep_batches)?;
-            }
-            batch.write_safetensors(BATCHES.path(run, step))?;
-            BATCHES.remove_old(run, self.keep_batches)?;
+        if self.batch_every == 0 || !step.is_multiple_of(self.batch_every) {
+            return Ok(());
         }
-        Ok(())
+        // A run does not end for want of a batch to look at.
+        match self.keep_batch(step, batch, before) {
+            Err(error) if !std::mem::replace(&mut self.has_lost, true) => {
+                let message = format!("batches are not kept: {}", one_line(&error));
+                let line = json!({ "step": step, "event": "warning", "message": message });
+                self.warning = Some(message);
+                self.reloads.append(&line)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn keep_batch(
+        &self,
+        step: u64,
+        batch: &Batch,
+        before: Option<&State>,
+    ) -> Result<(), Diagnostics> {
+        let run = &self.folder.path;
+        if let Some(state) = before {
+            let text = state.to_json().to_string();
+            Replacement::write(&STATES.path(run, step), text.as_bytes())?;
+            STATES.remove_old(run, self.keep_batches)?;
+        }
+        batch.write_safetensors(BATCHES.path(run, step))?;
+        BATCHES.remove_old(run, self.keep_batches)
+    }
+
+    /// What went wrong with the folder and did not end the run, once.
+    pub(crate) fn take_warning(&mut self) -> Option<String> {
+        self.warning.take()
+    }
+
+    /// Keeps the batch that a line is of beside those of the steps.
+    fn keep_evidence(&self, line: &mut Value, kind: &str, version: &Version, batch: &Batch) {
+        let (folder, step, version) = (BATCHES.folder, &line["step"], version.short());
+        let step = step.as_u64().unwrap_or(0);
+        let name = format!("{folder}/{kind}-{step:06}-{version}.safetensors");
+        // A run does not end for want of this evidence.
+        match batch.write_safetensors(self.folder.path.join(&name)) {
+            Ok(_) => line["batch"] = name.into(),
+            Err(error) => line["batch_not_kept"] = error.to_string().into(),
+        }
     }
 
     /// The line of a version that failed at a step, whose batch is kept.
@@ -122,10 +162,7 @@ impl Recorder {
             "back_to": back_to.map(|recipe| recipe.version().as_str()),
         });
         if let Some(batch) = batch {
-            let (folder, version) = (BATCHES.folder, recipe.version().short());
-            let name = format!("{folder}/failed-{step:06}-{version}.safetensors");
-            batch.write_safetensors(self.folder.path.join(&name))?;
-            line["batch"] = name.into();
+            self.keep_evidence(&mut line, "failed", recipe.version(), batch);
         }
         Ok(line)
     }
@@ -173,13 +210,7 @@ impl Recorder {
             "native_ms": change.kernel.as_secs_f64() * 1e3,
         });
         if let Some(batch) = &change.disagrees_on {
-            let (folder, version) = (BATCHES.folder, change.version.short());
-            let name = format!("{folder}/native-{step:06}-{version}.safetensors");
-            // A run does not end for want of this evidence.
-            match batch.write_safetensors(self.folder.path.join(&name)) {
-                Ok(_) => line["batch"] = name.into(),
-                Err(error) => line["batch_not_kept"] = error.to_string().into(),
-            }
+            self.keep_evidence(&mut line, "native", &change.version, batch);
         }
         line
     }

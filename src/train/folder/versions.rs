@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{BATCHES, RELOADS, STATES, journal, make_folder, read_config, sync_folder};
+use super::{BATCHES, PART, RELOADS, STATES, journal, make_folder, read_config, sync_folder};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::{Builtin, Host, Recipe, State};
+use crate::script::{Builtin, Hook, Host, Recipe, State};
 use crate::train::config::{Config, settings};
 use crate::train::error::{damaged, io, no_run};
 use crate::train::policy::Platform;
@@ -22,14 +22,14 @@ pub(crate) struct KeptVersion {
     pub(crate) version: String,
 }
 
-const FOLDER: &str = "scripts";
+pub(super) const SCRIPTS: &str = "scripts";
 
 impl KeptVersion {
     /// Keeps a version in a run's folder, unless it is kept already.
     pub(super) fn keep(run: &Path, recipe: &Recipe) -> Result<KeptVersion, Diagnostics> {
         let version = recipe.version().as_str();
         let kept = KeptVersion {
-            script: format!("{FOLDER}/{version}/{}", file_name(recipe.name())),
+            script: format!("{SCRIPTS}/{version}/{}", file_name(recipe.name())),
             version: version.to_string(),
         };
         let folder = kept.folder(run);
@@ -42,7 +42,9 @@ impl KeptVersion {
             return Ok(kept);
         }
         // Written beside and renamed: a version's folder has all of it or is not there.
-        let part = run.join(FOLDER).join(format!(".{version}.part"));
+        let part = run
+            .join(SCRIPTS)
+            .join(format!("{}{version}{}", PART.0, PART.1));
         for old in [&part, &folder] {
             if old.exists() {
                 fs::remove_dir_all(old).map_err(io("remove", old))?;
@@ -66,11 +68,11 @@ impl KeptVersion {
             synced.map_err(io("write", &path))?;
         }
         sync_folder(&folder)?;
-        sync_folder(&run.join(FOLDER))
+        sync_folder(&run.join(SCRIPTS))
     }
 
     fn folder(&self, run: &Path) -> PathBuf {
-        run.join(FOLDER).join(&self.version)
+        run.join(SCRIPTS).join(&self.version)
     }
 
     /// Loads the version under the name that it had: a built-in's, or that of its file.
@@ -100,14 +102,13 @@ impl KeptVersion {
     }
 }
 
-/// The name of a file that holds the script: a built-in's gets its ending.
+/// The name of a file that holds the script: a built-in's gets its ending. A script without one may import one of its name.
 fn file_name(source: &str) -> String {
     let name = Path::new(source).file_name();
     let name = name.map_or(source.into(), |name| name.to_string_lossy());
-    if name.ends_with(".rhai") {
-        name.into_owned()
-    } else {
-        format!("{name}.rhai")
+    match Builtin::find(source) {
+        Some(builtin) => format!("{}.rhai", builtin.name),
+        None => name.into_owned(),
     }
 }
 
@@ -145,16 +146,21 @@ impl History {
         self.config.set_loss(self.loss.load(&self.folder, host)?)
     }
 
-    /// The versions that the run used, each with its first step.
-    pub(crate) fn used(&self) -> impl Iterator<Item = (u64, KeptVersion)> {
-        let start = (0, self.recipe.clone());
-        let used = self.reloads.iter().filter(|line| line["event"] == "use");
-        std::iter::once(start).chain(used.filter_map(version))
+    /// As [`in_use`].
+    pub(crate) fn in_use(&self) -> Vec<(u64, &str)> {
+        in_use(&self.reloads)
+    }
+
+    /// A version that the folder has kept, whose name begins so.
+    fn named(&self, version: &str) -> Option<KeptVersion> {
+        let mut all = self.reloads.iter().filter_map(|line| kept(line, ""));
+        all.find(|kept| kept.version.starts_with(version))
     }
 
     /// The versions that steps after the first one began with, or tried to: those whose `migrate` failed.
     pub(crate) fn switches(&self) -> impl Iterator<Item = (u64, KeptVersion)> {
         let is_switch = |line: &&Value| line["event"] == "use" || line["hook"] == "migrate";
+        let version = |line: &Value| Some((line["step"].as_u64()?, kept(line, "")?));
         self.reloads.iter().filter(is_switch).filter_map(version)
     }
 
@@ -180,13 +186,17 @@ impl History {
 
     /// The versions that were rejected or failed before a step: a run that was never stopped would not try them again.
     pub(crate) fn rejected_before(&self, step: u64) -> Vec<String> {
-        let lines = self.reloads.iter().filter(|line| {
-            let is_before = line["step"].as_u64().is_some_and(|own| own < step);
-            is_before && (line["event"] == "rejected" || line["event"] == "failed")
-        });
-        lines
-            .filter_map(|line| line["version"].as_str().map(str::to_string))
-            .collect()
+        let is_before = |line: &&Value| line["step"].as_u64().is_some_and(|own| own < step);
+        let mut rejected = Vec::new();
+        for line in self.reloads.iter().filter(is_before) {
+            match (line["event"].as_str(), line["version"].as_str()) {
+                (Some("rejected" | "failed"), Some(version)) => rejected.push(version.to_string()),
+                // It was saved again, and passed.
+                (Some("use"), Some(version)) => rejected.retain(|old| old != version),
+                _ => {}
+            }
+        }
+        rejected
     }
 }
 
@@ -203,8 +213,26 @@ fn changes(line: &Value, now: &Platform) -> Vec<String> {
     changed.collect()
 }
 
-fn version(line: &Value) -> Option<(u64, KeptVersion)> {
-    Some((line["step"].as_u64()?, kept(line, "")?))
+/// The versions that a run used, each with its first step, as the lines of its `reloads.jsonl` tell it: one that failed
+/// at a step gave way to that of an earlier one.
+pub(crate) fn in_use(reloads: &[Value]) -> Vec<(u64, &str)> {
+    let mut used: Vec<(u64, &str)> = Vec::new();
+    for line in reloads {
+        let key = match line["event"].as_str() {
+            Some("start" | "use") => "version",
+            Some("failed") => "back_to",
+            _ => continue,
+        };
+        let Some((step, version)) = line["step"].as_u64().zip(line[key].as_str()) else {
+            continue;
+        };
+        // What failed in its first step has done none.
+        used.pop_if(|last| last.0 == step);
+        if used.last().is_none_or(|last| last.1 != version) {
+            used.push((step, version));
+        }
+    }
+    used
 }
 
 /// The version that a line names, whose keys begin with `prefix`.
@@ -244,6 +272,28 @@ impl Kept {
         })
     }
 
+    /// The run that a path is of: its folder, or one of its batches.
+    pub fn of(path: &Path) -> Option<Kept> {
+        let batches = path
+            .parent()
+            .filter(|above| above.ends_with(BATCHES.folder));
+        let folder = batches
+            .filter(|_| path.is_file())
+            .map_or(Some(path), Path::parent);
+        Kept::open(folder?).ok()
+    }
+
+    /// The run's seed, from which `batch.random` drew, where its configuration can be read.
+    pub fn seed(&self) -> Option<u64> {
+        Some(read_config(&self.folder).ok()?.seed)
+    }
+
+    /// What is to be known of a recipe that keeps a state, and is tried on a batch by itself.
+    pub fn state_note(recipe: &Recipe) -> Option<String> {
+        let note = "the recipe keeps a state, and has it here as before its first step";
+        recipe.has(Hook::Init).then(|| note.to_string())
+    }
+
     /// The run's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -268,9 +318,10 @@ impl Kept {
     /// [`Diagnostics`] where the folder does not say it, or the script that was kept is missing or has been edited.
     pub fn recipe_at(&self, host: &Host, step: u64) -> Result<Recipe, Diagnostics> {
         let history = History::read(&self.folder)?;
-        let used = history.used().take_while(|(first, _)| *first <= step);
-        let kept = used.last().map_or(history.recipe.clone(), |last| last.1);
-        load_set(&history, host, &kept)
+        let used = history.in_use();
+        let used = used.iter().rev().find(|(first, _)| *first <= step);
+        let kept = used.and_then(|(_, version)| history.named(version));
+        load_set(&history, host, kept.as_ref().unwrap_or(&history.recipe))
     }
 
     /// The state that a step began with; `None` where the folder has not kept it, as only a trainer's does.
@@ -297,14 +348,13 @@ impl Kept {
         History::read(&self.folder)?.loss(host)
     }
 
-    /// The version whose name begins so, with the run's settings; `None` where the run used no such version.
+    /// The version whose name begins so, with the run's settings; `None` where the run has kept no such version.
     ///
     /// # Errors
     /// As [`Kept::recipe_at`].
     pub fn recipe_named(&self, host: &Host, version: &str) -> Result<Option<Recipe>, Diagnostics> {
         let history = History::read(&self.folder)?;
-        let mut used = history.used().map(|(_, kept)| kept);
-        let named = used.find(|kept| kept.version.starts_with(version));
+        let named = history.named(version);
         named
             .map(|kept| load_set(&history, host, &kept))
             .transpose()
@@ -318,4 +368,79 @@ fn load_set(history: &History, host: &Host, kept: &KeptVersion) -> Result<Recipe
         let _ = recipe.set_text(&name, &text);
     }
     Ok(recipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_rejected_version_is_one_no_more_once_it_is_used() {
+        let kept = KeptVersion {
+            script: String::new(),
+            version: String::new(),
+        };
+        let line = |step: u64, event: &str, version: &str| json!({ "step": step, "event": event, "version": version });
+        let history = History {
+            config: Config::default(),
+            folder: PathBuf::new(),
+            recipe: kept.clone(),
+            loss: kept,
+            reloads: vec![
+                line(2, "rejected", "a"),
+                line(3, "failed", "b"),
+                line(5, "use", "a"),
+                line(7, "failed", "a"),
+            ],
+        };
+        for (step, expected) in [
+            (3, &["a"][..]),
+            (5, &["a", "b"]),
+            (6, &["b"]),
+            (8, &["b", "a"]),
+        ] {
+            assert_eq!(history.rejected_before(step), expected, "{step}");
+        }
+    }
+
+    #[test]
+    fn the_versions_in_use_are_those_that_failures_go_back_to() {
+        let mut lines = Vec::new();
+        let mut expect = |line: Value, expected: &[(u64, &str)]| {
+            lines.push(line);
+            assert_eq!(in_use(&lines), expected, "{lines:?}");
+        };
+        let [a, b, c] = ["a", "b", "c"].map(str::to_string);
+        expect(
+            json!({ "step": 0, "event": "start", "version": a }),
+            &[(0, &a)],
+        );
+        let ab = [(0, &*a), (4, &*b)];
+        expect(json!({ "step": 4, "event": "use", "version": b }), &ab);
+        expect(json!({ "step": 6, "event": "rejected", "version": c }), &ab);
+        // `migrate` failed, and nothing changed.
+        expect(
+            json!({ "step": 7, "event": "failed", "version": c, "back_to": b }),
+            &ab,
+        );
+        let aba = [ab[0], ab[1], (9, &a)];
+        expect(
+            json!({ "step": 9, "event": "failed", "version": b, "back_to": a }),
+            &aba,
+        );
+        expect(
+            json!({ "step": 12, "event": "use", "version": c }),
+            &[ab[0], ab[1], (9, &a), (12, &c)],
+        );
+        // It did not do one step.
+        expect(
+            json!({ "step": 12, "event": "failed", "version": c, "back_to": a }),
+            &aba,
+        );
+        expect(
+            json!({ "step": 15, "event": "failed", "version": a, "back_to": null }),
+            &aba,
+        );
+    }
 }

@@ -134,7 +134,11 @@ impl Task for Arithmetic {
     }
 
     /// The sum, and the digits as they are written, the last first: as words, so that each is a token.
-    fn texts(&self, prompt: &Prompt, response: &[u32]) -> Vec<(&'static str, String)> {
+    fn texts(
+        &self,
+        prompt: &Prompt,
+        response: &[u32],
+    ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
         let sum = match self.terms(prompt) {
             Some((a, b)) => format!("{a} + {b} ="),
             None => String::new(),
@@ -144,7 +148,7 @@ impl Task for Arithmetic {
             .iter()
             .map(|digit| sign(digit).to_string())
             .collect();
-        vec![("prompt", sum), ("completion", digits.join(" "))]
+        Ok(vec![("prompt", sum), ("completion", digits.join(" "))])
     }
 
     /// `27 + 85 = 112 ✓`, or `27 + 85 = 12 ✗ (112)`; `…` at the front where the response never stopped.

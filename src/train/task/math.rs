@@ -105,11 +105,6 @@ impl Math {
             features: Vec::new(),
         }
     }
-
-    /// The text of a response. What cannot be decoded is no answer.
-    fn completion(&self, response: &[u32]) -> String {
-        self.text.decode(response).unwrap_or_default()
-    }
 }
 
 impl Task for Math {
@@ -138,20 +133,26 @@ impl Task for Math {
     }
 
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool {
-        let verdict = |row: &Row| verify::equal(&row.answer, &self.completion(response));
-        self.row(prompt).map(verdict) == Some(Verdict::Equal)
+        // Where it cannot be decoded, the texts of the step say so.
+        let completion = self.text.decode(response).ok();
+        let pair = self.row(prompt).zip(completion);
+        let verdict = pair.map(|(row, completion)| verify::equal(&row.answer, &completion));
+        verdict == Some(Verdict::Equal)
     }
 
-    fn texts(&self, prompt: &Prompt, response: &[u32]) -> Vec<(&'static str, String)> {
-        let row = self.row(prompt).into_iter();
-        row.flat_map(|row| {
-            [
-                ("prompt", row.question.clone()),
-                ("completion", self.completion(response)),
-                ("solution", row.answer.clone()),
-            ]
-        })
-        .collect()
+    fn texts(
+        &self,
+        prompt: &Prompt,
+        response: &[u32],
+    ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
+        let Some(row) = self.row(prompt) else {
+            return Ok(Vec::new());
+        };
+        Ok(vec![
+            ("prompt", row.question.clone()),
+            ("completion", self.text.decode(response)?),
+            ("solution", row.answer.clone()),
+        ])
     }
 
     /// The question, the response, and below it what would have been right.
@@ -165,7 +166,8 @@ impl Task for Math {
             let answer = verify::reference(&row.answer).unwrap_or_default();
             format!("✗ ({answer})")
         };
-        let completion = self.completion(response);
+        let completion = self.text.decode(response);
+        let completion = completion.unwrap_or_else(|error| error.to_string());
         format!("{}\n{}\n{mark}", row.question, completion.trim())
     }
 }

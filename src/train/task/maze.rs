@@ -185,7 +185,11 @@ impl Task for Maze {
     }
 
     /// The maze, row by row, and the moves as words, so that each is a token.
-    fn texts(&self, prompt: &Prompt, response: &[u32]) -> Vec<(&'static str, String)> {
+    fn texts(
+        &self,
+        prompt: &Prompt,
+        response: &[u32],
+    ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
         let signs = prompt.tokens.chunks(self.size).map(|row| {
             let sign = |&cell: &u32| match cell {
                 WALL => '█',
@@ -197,7 +201,7 @@ impl Task for Maze {
         });
         let maze = signs.collect::<Vec<_>>().join("\n");
         let moves = spaced(response.iter().copied().map(arrow));
-        vec![("prompt", maze), ("completion", moves)]
+        Ok(vec![("prompt", maze), ("completion", moves)])
     }
 
     /// The maze with the path in it (`S` start, `G` goal, `×` where the path ends elsewhere), and the moves below.

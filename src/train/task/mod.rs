@@ -98,8 +98,15 @@ pub trait Task: Send + Sync {
 
     /// What a response says, for people who look at the batch: its `prompt`, `completion` and `solution`, where they are
     /// text.
-    fn texts(&self, _prompt: &Prompt, _response: &[u32]) -> Vec<(&'static str, String)> {
-        Vec::new()
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the tokens of a response are no text.
+    fn texts(
+        &self,
+        _prompt: &Prompt,
+        _response: &[u32],
+    ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
+        Ok(Vec::new())
     }
 
     /// The prompt with the response in it, as lines for a person to read, without a newline at the end.

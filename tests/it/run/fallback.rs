@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use advlab::batch::{ReadOptions, read};
 use advlab::live::LiveEvent;
-use advlab::train::{Ending, Event, Run};
+use advlab::script::Host;
+use advlab::train::{Ending, Event, Kept, Logged, Run};
 
-use super::lab::{Lab, STATEFUL, advlab, lines, replayed, rows};
+use super::lab::{Lab, STATEFUL, advlab, go_to, lines, replayed, rows};
 
 /// Works for eight steps: its state knows.
 const FAILS_LATER: &str = r#"
@@ -104,6 +105,18 @@ fn check(edit: &str, is_stop: &dyn Fn(u64) -> bool) {
         assert_eq!(row["version"], expected["version"]);
         assert_eq!(row.get("failed").is_some(), step == to);
     }
+    // So the folder is read by whoever looks at a step.
+    let logged = Logged::open(&lab.run()).unwrap();
+    assert_eq!(logged.last[0].as_deref(), start["version"].as_str());
+    assert_eq!(logged.reloads, [from, to]);
+    let kept = Kept::open(&lab.run()).unwrap();
+    for (step, expected) in [(to - 1, used), (to + 1, start)] {
+        let recipe = kept.recipe_at(&Host::new(), step).unwrap();
+        assert_eq!(
+            Some(recipe.version().as_str()),
+            expected["version"].as_str()
+        );
+    }
     // The first version goes on with the state that it left.
     let batch = lab.file(failed["batch"].as_str().unwrap());
     let kept = read(&batch, &ReadOptions::default()).unwrap().batch;
@@ -127,6 +140,53 @@ fn a_loss_that_fails_after_an_update_takes_the_update_back() {
 #[test]
 fn a_resumed_run_falls_back_as_well() {
     check(FAILS_LATER, &|steps| steps == 4 || steps == 7 || steps == 9);
+}
+
+/// A crash leaves rows behind that no checkpoint has.
+#[test]
+fn steps_since_the_checkpoint_are_done_again_by_the_versions_that_they_had() {
+    let mut lab = Lab::new(STATEFUL);
+    lab.config.steps = 100_000;
+    lab.config.checkpoint_every = 100_000;
+    run_into_failure(&lab, FAILS_LATER, &|_| false);
+    let before = rows(&lab.run());
+    let steps = before.len() as u64;
+    std::fs::remove_dir_all(lab.file(&format!("checkpoints/{steps:06}"))).unwrap();
+    let files = ["metrics.jsonl", "reloads.jsonl"].map(|name| lab.file(name));
+    let recorded = files.each_ref().map(|path| std::fs::read(path).unwrap());
+    // Saved between the crash and now: for the steps to come.
+    std::fs::write(lab.script(), STATEFUL.replace("0.01 *", "0.02 *")).unwrap();
+
+    let mut again = Vec::new();
+    // Stopped on the way, and at its end.
+    for stop_at in [steps / 2, steps] {
+        let mut run = Run::resume(&lab.run(), None).unwrap();
+        let note = format!("steps {} to {} came after", again.len(), steps - 1);
+        assert!(run.notes().iter().any(|told| told.starts_with(&note)));
+        let stop = AtomicBool::new(false);
+        let mut observer = |event: &Event<'_>| {
+            if let Event::Step { row, .. } = event {
+                let mut row = row.to_json();
+                row.as_object_mut().unwrap().remove("ms");
+                again.push(row);
+                stop.store(again.len() as u64 == stop_at, Ordering::Relaxed);
+            }
+        };
+        assert_eq!(
+            run.go(&stop, &mut observer).unwrap(),
+            Ending::Stopped(stop_at)
+        );
+        let now = files.each_ref().map(|path| std::fs::read(path).unwrap());
+        assert!(
+            now == recorded,
+            "nothing is recorded twice, and nothing lost"
+        );
+    }
+    assert_eq!(again, before);
+    go_to(&mut Run::resume(&lab.run(), None).unwrap(), steps + 2);
+    let after = rows(&lab.run());
+    assert_ne!(after[steps as usize]["version"], after[0]["version"]);
+    assert_eq!(replayed(&lab.run()), (steps + 2, None));
 }
 
 #[test]

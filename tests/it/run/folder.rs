@@ -3,10 +3,11 @@
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
-use advlab::train::{Ending, Run};
+use advlab::train::{Ending, Event, Run};
 
-use super::lab::{Lab, STATEFUL, advlab, go, go_to, refused, replayed, rows};
+use super::lab::{Lab, STATEFUL, advlab, go, go_to, lines, refused, replayed, rows};
 
 fn begun(steps: u64) -> Lab {
     let lab = Lab::new(STATEFUL);
@@ -105,8 +106,9 @@ fn the_next_free_folder_is_taken() {
 
 #[test]
 fn a_damaged_checkpoint_costs_the_steps_since_the_one_before() {
-    let lab = Lab::new(STATEFUL);
+    let mut lab = Lab::new(STATEFUL);
     let whole = lab.unstopped();
+    lab.config.keep_checkpoints = 2;
     go_to(&mut Run::create(lab.config.clone()).unwrap(), 13);
     let newest = checkpoint(&lab, 13).join("policy.safetensors");
     let bytes = std::fs::read(&newest).unwrap();
@@ -114,8 +116,49 @@ fn a_damaged_checkpoint_costs_the_steps_since_the_one_before() {
     let mut run = Run::resume(&lab.run(), None).unwrap();
     assert_eq!(run.step(), 10);
     assert!(run.notes()[0].contains("000013"), "{:?}", run.notes());
+    // As the newest one it would push out each good one that is written before it.
+    assert!(!checkpoint(&lab, 13).exists());
     go(&mut run);
     assert_eq!(rows(&lab.run()), whole);
+}
+
+#[test]
+fn a_batch_that_cannot_be_kept_is_told_once_and_ends_no_run() {
+    let lab = Lab::new(STATEFUL);
+    let mut run = Run::create(lab.config.clone()).unwrap();
+    for step in [4, 8] {
+        let in_the_way = lab.file(&format!("batches/step-{step:06}.safetensors/x"));
+        std::fs::create_dir_all(in_the_way).unwrap();
+    }
+    let mut told = Vec::new();
+    let ending = run.go(&AtomicBool::new(false), &mut |event| {
+        if let Event::Warned { step, message } = event {
+            told.push((*step, message.to_string()));
+        }
+    });
+    assert_eq!(ending.unwrap(), Ending::Finished);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].0 == 4 && told[0].1.starts_with("batches are not kept: "));
+    let kept = lines(&lab.file("reloads.jsonl"));
+    assert_eq!(kept[1]["message"], told[0].1);
+    assert_eq!(rows(&lab.run()), lab.unstopped());
+}
+
+#[test]
+fn a_run_that_was_begun_while_the_lock_was_waited_for_is_left_alone() {
+    let lab = Lab::new(STATEFUL);
+    std::fs::create_dir(lab.run()).unwrap();
+    let lock = std::fs::File::create(lab.file("lock")).unwrap();
+    lock.lock().unwrap();
+    let config = lab.config.clone();
+    let second = std::thread::spawn(move || Run::create(config).err());
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::fs::write(lab.file("config.toml"), "seed = 7\n").unwrap();
+    lock.unlock().unwrap();
+    let error = second.join().unwrap().expect("it is another run's");
+    assert!(error.to_string().contains("is not empty"), "{error}");
+    let config = std::fs::read_to_string(lab.file("config.toml")).unwrap();
+    assert_eq!(config, "seed = 7\n");
 }
 
 #[test]
@@ -154,6 +197,18 @@ fn metrics_that_were_cut_go_back_to_a_checkpoint_that_they_reach() {
 }
 
 #[test]
+fn what_was_half_written_is_removed() {
+    let lab = begun(2);
+    let parts = ["batches", "checkpoints", "scripts"]
+        .map(|folder| lab.file(&format!("{folder}/.advlab-7.part")));
+    for part in &parts {
+        std::fs::create_dir_all(part).unwrap();
+    }
+    drop(Run::resume(&lab.run(), None).unwrap());
+    assert!(!parts.iter().any(|part| part.exists()));
+}
+
+#[test]
 fn a_run_that_was_killed_before_its_first_checkpoint_begins_anew() {
     let lab = Lab::new(STATEFUL);
     let whole = lab.unstopped();
@@ -189,6 +244,8 @@ fn a_disk_that_is_full_ends_the_run_and_loses_nothing() {
     );
     assert!(message.contains("--resume"), "{message}");
     let done = rows(&lab.run());
+    let begins = format!("from {} on again", done.len() / 5 * 5);
+    assert!(message.contains(&begins), "{message}");
     assert!(done.len() > 5 && done.len() < 60, "{}", done.len());
     assert_eq!(done, whole[..done.len()]);
     go(&mut Run::resume(&lab.run(), None).unwrap());

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use advlab::native::Mode;
+use advlab::repl::{Paint, Session};
+use advlab::script::Host;
 use advlab::tensor::Executor;
 use advlab::train::{Difference, Ending, Event, Replay, Run};
 use serde_json::json;
@@ -143,6 +145,55 @@ fn a_disagreement_outlives_the_process() {
     for row in &rows[steps as usize..] {
         assert_eq!(row["ms"]["native"], 0.0, "{row}");
     }
+}
+
+/// Whoever looks at a batch of the run sees what the run did with it.
+#[test]
+fn a_batch_of_a_run_is_drawn_for_with_the_runs_seed() {
+    let script = "fn advantage(batch, p) { metric(\"noise\", batch.random(\"response\").sum(\"batch\").value()); batch.reward }";
+    let mut lab = Lab::new(script);
+    (lab.config.seed, lab.config.steps, lab.config.batch_every) = (5, 3, 1);
+    go(&mut Run::create(lab.config.clone()).unwrap());
+    let row = lines(&lab.file("metrics.jsonl")).pop().unwrap();
+    let noise = &row["metrics"]["noise"];
+    let (script, run) = (lab.script(), lab.run());
+    let batch = lab.file("batches/step-000002.safetensors");
+    for input in [&run, &batch] {
+        let paths = [&script, input].map(|path| path.to_str().unwrap());
+        let applied = |more: &[&str]| {
+            let output = advlab(&[&["apply", "--json"], &paths[..], more].concat());
+            let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            json["metrics"]["noise"].clone()
+        };
+        assert_eq!(applied(&[]), *noise);
+        assert_ne!(applied(&["--seed", "0"]), *noise);
+    }
+    let mut session = Session::new(&Host::new(), Paint::PLAIN);
+    session.open(&run, &[]).unwrap();
+    let typed = "batch.random(\"response\").sum(\"batch\").value()";
+    let drawn: f64 = session.submit(typed).text.parse().unwrap();
+    // The prompt shows fewer digits.
+    assert!(
+        (drawn - noise.as_f64().unwrap()).abs() < 1e-3,
+        "{drawn} {noise}"
+    );
+    assert!(session.submit(":run").text.contains("noise"));
+    session.set_seed(0);
+    session.open(&run, &[]).unwrap();
+    let other: f64 = session.submit(typed).text.parse().unwrap();
+    assert!((drawn - other).abs() > 1e-2, "{drawn} {other}");
+}
+
+#[test]
+fn a_script_without_an_ending_may_import_one_of_its_name() {
+    let mut lab = Lab::new("fn centered(x) { x - 0.5 }");
+    let script = lab.folder.path().join("recipe");
+    let text = "import \"recipe\" as r;\nfn advantage(batch, p) { r::centered(batch.reward) }";
+    std::fs::write(&script, text).unwrap();
+    lab.config.recipe = script.display().to_string();
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 5);
+    go_to(&mut Run::resume(&lab.run(), None).unwrap(), 8);
+    assert_eq!(replayed(&lab.run()), (8, None));
 }
 
 #[test]

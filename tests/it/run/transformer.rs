@@ -253,4 +253,7 @@ fn the_mlp_is_no_model_for_others() {
         "the run's policy is none that transformers knows"
     );
     assert!(!folder.exists(), "nothing is in the way of another try");
+    std::fs::create_dir(&folder).unwrap();
+    export(&lab.run(), &folder).unwrap_err();
+    assert!(folder.exists(), "it was the user's own");
 }
