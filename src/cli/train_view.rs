@@ -340,7 +340,9 @@ fn table(evaluations: &[(u64, Evaluation)]) -> Vec<String> {
     row("length", &|e| Some(e.length));
     row("entropy", &|e| Some(e.entropy));
     let line = sparkline(evaluations, evaluations.len().min(40));
-    lines.push(format!("\n  pass@1 of each evaluation, from 0 to 1  {line}"));
+    lines.push(format!(
+        "\n  pass@1 of each evaluation, from 0 to 1  {line}"
+    ));
     lines
 }
 
