@@ -125,7 +125,13 @@ impl Looker<'_> {
                     let names = names.chain(self.batch.token_columns().map(|(name, _)| name));
                     let names =
                         names.chain(COMPUTED.into_iter().filter(|name| !self.batch.has(name)));
-                    let message = format!("`{word}` is neither a column nor a group");
+                    // A group's name may have signs in it.
+                    let is_name = |letter: char| is_letter(letter) || "-.:/".contains(letter);
+                    let named = match condition.chars().all(is_name) {
+                        true => condition,
+                        false => &word,
+                    };
+                    let message = format!("`{named}` is neither a column nor a group");
                     return Err(wrong(message, did_you_mean(&word, names)));
                 }
                 if is_column {

@@ -29,6 +29,12 @@ fn messages() {
         ("no_parameter", "apply grpo rollouts.jsonl --set epsilon=1"),
         ("out_of_range", "apply grpo rollouts.jsonl --set eps=-1"),
         ("k_beyond_the_group", "apply passk rollouts.jsonl --set k=9"),
+        ("k_beyond_the_checks_groups", "check passk --set k=7"),
+        ("no_group", "look rollouts.jsonl maze-99"),
+        (
+            "verify_map",
+            "verify rollouts.jsonl --map completion=answer",
+        ),
         ("no_column", "apply gae rollouts.jsonl"),
         ("no_function", "doc sufix_sum"),
         ("folder_as_input", "apply grpo empty"),
