@@ -14,7 +14,7 @@ use super::op;
 use super::{Frame, Level, TensorError, Value};
 
 /// The most nodes of a graph whose form is looked at.
-const NODES: usize = 64;
+pub(super) const NODES: usize = 64;
 /// The most forms that results of one loop may have: each is computed for all groups.
 const FORMS: usize = 4;
 
