@@ -151,7 +151,8 @@ fn resolved(path: &Path) -> PathBuf {
 fn end_cleanly(told: fn()) -> Result<()> {
     Ok(ctrlc::set_handler(move || {
         discard_unfinished();
-        told();
+        // Also where nobody reads it any more.
+        let _ = std::panic::catch_unwind(told);
         std::process::exit(130);
     })?)
 }

@@ -84,7 +84,7 @@ impl Train {
         }
         streams::tell(&run.warnings());
         let ending = run.go(&stop, &mut |event| view.tell(event));
-        Ok(view.ended(ending, run.saved()))
+        Ok(view.ended(ending, run.saved(), run.step()))
     }
 
     /// The file's configuration, or the default one, with the flags above it.

@@ -63,8 +63,14 @@ impl View {
         self.lines("", &format!("note: {text}"));
     }
 
-    /// Sums the run up, and says how to go on: from the checkpoint of which step, where it ended before its time.
-    pub fn ended(&self, ending: Result<Ending, Diagnostics>, saved: Option<u64>) -> ExitCode {
+    /// Sums the run up, and says how to go on: where it ended before its time, before the step `next`, from the checkpoint of
+    /// which step.
+    pub fn ended(
+        &self,
+        ending: Result<Ending, Diagnostics>,
+        saved: Option<u64>,
+        next: u64,
+    ) -> ExitCode {
         self.bar.finish_and_clear();
         let folder = self.folder.display();
         let resume = format!("advlab train --resume {folder}");
@@ -90,9 +96,11 @@ impl View {
                 report(&error.into());
                 eprintln!("all steps before are kept; once that is mended, go on with\n  {resume}");
                 let saved = saved.unwrap_or(0);
-                eprintln!(
-                    "it begins at the last checkpoint, and does the steps from {saved} on again"
-                );
+                if saved < next {
+                    eprintln!(
+                        "it begins at the last checkpoint, and does the steps from {saved} on again"
+                    );
+                }
                 return ExitCode::from(1);
             }
         };

@@ -265,8 +265,9 @@ impl Session {
             );
             data.notes.push(note);
         }
-        let run = data.run.as_ref().filter(|_| !self.has_seed);
-        if let Some(seed) = run.and_then(|(kept, _)| kept.seed()) {
+        if !self.has_seed {
+            let of_run = data.run.as_ref().and_then(|(kept, _)| kept.seed());
+            let seed = of_run.unwrap_or(0);
             self.host = self.host.clone().with_seed(seed);
             self.script.set_seed(seed);
         }

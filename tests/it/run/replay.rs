@@ -178,9 +178,16 @@ fn a_batch_of_a_run_is_drawn_for_with_the_runs_seed() {
         "{drawn} {noise}"
     );
     assert!(session.submit(":run").text.contains("noise"));
+    // A file of nobody's run has the seed 0 again.
+    let alone = lab.folder.path().join("alone.safetensors");
+    std::fs::copy(&batch, &alone).unwrap();
+    session.open(&alone, &[]).unwrap();
+    let of_file = session.submit(typed).text;
     session.set_seed(0);
     session.open(&run, &[]).unwrap();
-    let other: f64 = session.submit(typed).text.parse().unwrap();
+    let other = session.submit(typed).text;
+    assert_eq!(of_file, other);
+    let other: f64 = other.parse().unwrap();
     assert!((drawn - other).abs() > 1e-2, "{drawn} {other}");
 }
 
