@@ -388,6 +388,9 @@ def test_a_pickled_recipe_is_the_same_version_wherever_it_wakes(script, tmp_path
     assert again.version == recipe.version and again.state_dict() == {"calls": 1}
     assert again.advantage(groups=[0], reward=[1.0]).advantage.tolist() == [0.5]
     assert pickle.loads(pickle.dumps(advlab.load("passk", k=3))).params["k"] == 3
+    listed = script('fn params() { #{ names: #{ value: ["x"], doc: "" } } }\n' + MEAN)
+    recipe = advlab.load(listed, names=("a,b", 'c"d'))
+    assert pickle.loads(pickle.dumps(recipe)).params["names"] == recipe.params["names"] == ["a,b", 'c"d']
 
 
 def test_the_step_reaches_the_script(script):

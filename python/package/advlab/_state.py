@@ -70,5 +70,6 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, (int, float, str)):
         return str(value)
     if isinstance(value, (list, tuple)):
-        return ",".join(_text(name, one) for one in value)
+        # A comma may stand inside of a string.
+        return json.dumps([_text(name, one) for one in value])
     raise TypeError(f"`{name}` is {value}: a parameter is a number, a truth value, a string, a list of these or None")
