@@ -21,6 +21,14 @@ pub fn counted(number: usize, noun: &str) -> String {
     format!("{} {noun}{plural}", count(number))
 }
 
+/// A number in JSON, which has no NaN and no infinity: written as strings, they are seen and can be compared.
+pub fn in_json(value: f64) -> serde_json::Value {
+    match value.is_finite() {
+        true => value.into(),
+        false => value.to_string().into(),
+    }
+}
+
 /// A batch's shape in words: `128 responses in 16 groups of 8, 1 363 tokens`.
 pub fn shape(layout: &Layout) -> String {
     let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());

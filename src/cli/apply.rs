@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use advlab::batch::{Dtype, Rollouts};
 use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
-use advlab::figures::{shape, time, value};
+use advlab::figures::{in_json, shape, time, value};
 use advlab::native::Native;
 use advlab::paint::laid_out;
 use advlab::script::{Computed, Hook, Host, Outcome, Recipe, Spread, State, Summary};
@@ -345,12 +345,7 @@ impl Applied {
         let params = recipe.params().iter();
         let params = params.map(|(parameter, value)| (parameter.name.clone(), json!(value)));
         let metrics = outcome.metrics.iter();
-        // JSON has no NaN and no infinity.
-        let number = |value: f64| match value.is_finite() {
-            true => json!(value),
-            false => json!(value.to_string()),
-        };
-        let metrics = metrics.map(|(name, value)| (name.clone(), number(*value)));
+        let metrics = metrics.map(|(name, value)| (name.clone(), in_json(*value)));
         json!({
             "recipe": recipe.name(),
             "version": recipe.version().as_str(),

@@ -54,50 +54,7 @@ impl Look {
             let help = "behind the file comes a group, a number, `best`, or a condition";
             return Err(Diagnostics::from(Diagnostic::error(what).with_help(help)).into());
         }
-        // `=` sets a variable, as in most languages.
-        let compared = compared(&self.what);
-        if shown.is_err() && compared != self.what {
-            let what = format!("`=` compares nothing in `{}`", self.what);
-            let help = format!("did you mean `{compared}`?");
-            return Err(Diagnostics::from(Diagnostic::error(what).with_help(help)).into());
-        }
         out!("{}", shown?);
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-/// A condition with `==` for each `=` that is part of no other sign.
-fn compared(condition: &str) -> String {
-    let letters: Vec<char> = condition.chars().collect();
-    let near = |index: usize| letters.get(index).copied().unwrap_or(' ');
-    let is_part =
-        |index: usize| near(index + 1) == '=' || "=<>!".contains(near(index.wrapping_sub(1)));
-    let mut is_text = false;
-    let written = letters.iter().enumerate().map(|(index, letter)| {
-        is_text ^= *letter == '"';
-        match letter {
-            '=' if !is_text && !is_part(index) => "==".to_string(),
-            letter => letter.to_string(),
-        }
-    });
-    written.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::compared;
-
-    #[test]
-    fn a_single_equals_sign_compares() {
-        for (condition, expected) in [
-            ("reward=1", "reward==1"),
-            ("correct = 0 & length >= 3", "correct == 0 & length >= 3"),
-            (
-                r#"role == "a=b" | reward != 0"#,
-                r#"role == "a=b" | reward != 0"#,
-            ),
-        ] {
-            assert_eq!(compared(condition), expected);
-        }
     }
 }

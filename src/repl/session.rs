@@ -46,8 +46,8 @@ pub struct Session {
     /// The host that was given: bounded call by call, for what goes on beside the inputs.
     pub(super) host: Host,
     pub(super) data: Data,
-    /// Whether a run's batch leaves the seed of `batch.random` as it is.
-    pub(super) has_seed: bool,
+    /// The seed of `batch.random` for files of no run, and whether a run's batch leaves it as it is.
+    own_seed: (u64, bool),
     /// The version that was loaded with a run's batch.
     pub(super) run_version: Option<Version>,
     /// Whether a typed hook is no recipe yet: a function that is typed may be what it lacks.
@@ -71,7 +71,7 @@ impl Session {
             paint,
             host: host.clone(),
             data,
-            has_seed: false,
+            own_seed: (host.seed(), false),
             run_version: None,
             lacks_helper: false,
             last_input: String::new(),
@@ -97,7 +97,7 @@ impl Session {
     pub fn set_seed(&mut self, seed: u64) {
         self.host = self.host.clone().with_seed(seed);
         self.script.set_seed(seed);
-        self.has_seed = true;
+        self.own_seed = (seed, true);
     }
 
     /// Goes on with the batch of a path: a file of rollouts, whose fields may have other names, a run's folder, or a
@@ -265,9 +265,9 @@ impl Session {
             );
             data.notes.push(note);
         }
-        if !self.has_seed {
+        if let (own, false) = self.own_seed {
             let of_run = data.run.as_ref().and_then(|(kept, _)| kept.seed());
-            let seed = of_run.unwrap_or(0);
+            let seed = of_run.unwrap_or(own);
             self.host = self.host.clone().with_seed(seed);
             self.script.set_seed(seed);
         }

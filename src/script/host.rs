@@ -88,6 +88,11 @@ impl Host {
         self.limits
     }
 
+    /// The seed, from which `batch.random` draws.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
     /// The same host with another seed, from which `batch.random` draws.
     pub fn with_seed(self, seed: u64) -> Host {
         Host { seed, ..self }

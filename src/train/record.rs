@@ -15,10 +15,10 @@ use super::folder::journal::Journal;
 use super::folder::{BATCHES, CONFIG, Folder, History, Kept, METRICS, Recorder, STATES, journal};
 use super::policy::Platform;
 use super::replay::{Difference, difference};
-use super::row::number;
 use super::trainer::rounded;
 use crate::batch::{Batch, FloatBuffer, ReadOptions, read};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::figures::in_json;
 use crate::live::{LiveRecipe, Loaded};
 use crate::script::{Host, Outcome, Recipe, Spread, State, Summary};
 
@@ -221,7 +221,7 @@ fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Value {
     let without_signal = summary.groups_without_signal as f64 / summary.groups.max(1) as f64;
     let metrics = outcome.metrics.iter();
     let metrics: BTreeMap<_, _> = metrics
-        .map(|(name, value)| (name, number(*value)))
+        .map(|(name, value)| (name, in_json(*value)))
         .collect();
     let bytes = match outcome.advantage.buffer() {
         FloatBuffer::F32(values) => crc32c::crc32c(values.as_bytes()),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use crate::figures::in_json;
 use crate::tensor::binomial_ratio;
 
 /// One row of `metrics.jsonl`. All but `ms` and `device_memory` is the same, bit for bit, when the run is resumed or replayed.
@@ -158,20 +159,11 @@ impl<'de> Deserialize<'de> for PassAt {
     }
 }
 
-/// JSON has no NaN and no infinity: written as strings, they are seen and can be compared.
-pub(super) fn number(value: f64) -> Value {
-    if value.is_finite() {
-        Value::from(value)
-    } else {
-        Value::from(value.to_string())
-    }
-}
-
 fn all_numbers<S: Serializer>(
     metrics: &BTreeMap<String, f64>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    let numbers = metrics.iter().map(|(name, value)| (name, number(*value)));
+    let numbers = metrics.iter().map(|(name, value)| (name, in_json(*value)));
     serializer.collect_map(numbers)
 }
 

@@ -89,6 +89,12 @@ impl Looker<'_> {
             });
             return Ok(best.into_iter().collect());
         }
+        // `=` sets a variable, as in most languages.
+        let compared = compared(what);
+        if compared != what {
+            let help = format!("did you mean `{compared}`?");
+            return Err(wrong(format!("`=` compares nothing in `{what}`"), help));
+        }
         let code = self.with_columns(what)?;
         let (level, values) = self.script.numbers(&code)?;
         if level != Some(Level::Response) {
@@ -251,6 +257,23 @@ impl Looker<'_> {
     }
 }
 
+/// A condition with `==` for each `=` that is part of no other sign.
+fn compared(condition: &str) -> String {
+    let letters: Vec<char> = condition.chars().collect();
+    let near = |index: usize| letters.get(index).copied().unwrap_or(' ');
+    let is_part =
+        |index: usize| near(index + 1) == '=' || "=<>!".contains(near(index.wrapping_sub(1)));
+    let mut is_text = false;
+    let written = letters.iter().enumerate().map(|(index, letter)| {
+        is_text ^= *letter == '"';
+        match letter {
+            '=' if !is_text && !is_part(index) => "==".to_string(),
+            letter => letter.to_string(),
+        }
+    });
+    written.collect()
+}
+
 /// The answer of a completion, beside that of its solution; nothing where neither has one to be found.
 fn answer(completion: &str, solution: Option<&str>) -> Option<String> {
     let shown =
@@ -300,4 +323,23 @@ fn marked(text: &str, mut marks: Vec<(Range<usize>, f64)>, paint: Paint) -> Vec<
         .lines()
         .map(|line| wrapped("    ", line, paint.width))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::compared;
+
+    #[test]
+    fn a_single_equals_sign_compares() {
+        for (condition, expected) in [
+            ("reward=1", "reward==1"),
+            ("correct = 0 & length >= 3", "correct == 0 & length >= 3"),
+            (
+                r#"role == "a=b" | reward != 0"#,
+                r#"role == "a=b" | reward != 0"#,
+            ),
+        ] {
+            assert_eq!(compared(condition), expected);
+        }
+    }
 }

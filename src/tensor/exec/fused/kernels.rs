@@ -1,8 +1,8 @@
 //! Elementwise rows on tiles: loops that the compiler makes vector code of.
 //!
-//! The functions are those of the op table, in f64, but for exp, which has one for each precision. Where all that goes in is f32, the compiler computes `+ - * /`, roots
-//! and comparisons in f32 itself: the bits are the same, since an f64 has more than twice an f32's digits. A number
-//! that is no f32 keeps the loop in f64.
+//! The functions are those of the op table, in f64, but for exp, which has one for each precision. Where all that goes in is
+//! f32, the compiler computes `+ - * /`, roots and comparisons in f32 itself: the bits are the same, since an f64 has more than
+//! twice an f32's digits. A number that is no f32 keeps the loop in f64.
 
 use multiversion::multiversion;
 
