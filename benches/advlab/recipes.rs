@@ -3,6 +3,7 @@
 use std::fmt;
 
 use advlab::script::Hook;
+use advlab::tensor::Executor;
 use advlab::{Batch, Host, Recipe};
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -51,22 +52,9 @@ fn recipes(bencher: Bencher<'_, '_>, case: &Case) {
     run(bencher, &recipe, &batch(case.1));
 }
 
-/// An executor's name, and a recipe.
-const BY_EXECUTOR: &[(&str, &str)] = &[
-    ("fused", "reinforce_pp"),
-    ("naive", "reinforce_pp"),
-    #[cfg(feature = "torch")]
-    ("torch", "reinforce_pp"),
-    ("fused", "ppo_clip"),
-    ("naive", "ppo_clip"),
-    #[cfg(feature = "torch")]
-    ("torch", "ppo_clip"),
-];
-
-#[divan::bench(args = BY_EXECUTOR)]
-fn executors(bencher: Bencher<'_, '_>, (executor, recipe): &(&str, &str)) {
-    let executor = executor.parse().expect("an executor");
-    let recipe = Host::new().with_executor(executor).load(recipe);
+#[divan::bench(args = ["reinforce_pp", "ppo_clip"])]
+fn naive(bencher: Bencher<'_, '_>, recipe: &str) {
+    let recipe = Host::new().with_executor(Executor::Naive).load(recipe);
     run(bencher, &recipe.expect("a built-in"), &batch(shapes()[2]));
 }
 

@@ -22,7 +22,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use console::Term;
 use serde_json::{Map, json};
 
-use super::{Computing, Natively, Tokenizing, load, pair, rollouts, streams, title};
+use super::{Natively, Tokenizing, load, pair, rollouts, streams, title};
 
 /// Compute advantages for rollouts in a file.
 #[derive(Args)]
@@ -69,8 +69,6 @@ pub struct Apply {
     #[command(flatten)]
     tokenizing: Tokenizing,
     #[command(flatten)]
-    computing: Computing,
-    #[command(flatten)]
     natively: Natively,
 }
 
@@ -80,7 +78,6 @@ impl Apply {
         let seed = self.seed.or_else(|| runs.next()?.seed());
         let host = Host::new()
             .with_seed(seed.unwrap_or_default())
-            .with_executor(self.computing.executor)
             .with_native(&Native::new(self.natively.native));
         let recipe = load(&host, &self.recipe, &self.set)?;
         self.run_sequence(recipe)

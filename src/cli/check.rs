@@ -13,7 +13,7 @@ use clap::Args;
 use console::Term;
 
 use super::streams::{self, out};
-use super::{Computing, load, pair, rollouts};
+use super::{load, pair, rollouts};
 
 /// Test what must hold of a recipe's advantage and loss, on degenerate batches.
 #[derive(Args)]
@@ -27,14 +27,12 @@ pub struct Check {
     /// Read a field of the rollouts under another name, as in --map reward=score
     #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
     map: Vec<(String, String)>,
-    #[command(flatten)]
-    computing: Computing,
 }
 
 impl Check {
     /// Prints a table a recipe: what held, what did not, what is worth knowing.
     pub fn run(mut self) -> Result<ExitCode> {
-        let host = Host::new().with_executor(self.computing.executor);
+        let host = Host::new();
         let paint = streams::whole(&Term::stdout());
         let input = self.input()?;
         let mut failed = false;

@@ -30,7 +30,6 @@ use advlab::native::Mode;
 use advlab::paint::{Paint, beside, width};
 use advlab::script::{Host, Recipe};
 use advlab::study::recipes_of;
-use advlab::tensor::Executor;
 use advlab::tokenizer::Tokenizer;
 use advlab::train::Kept;
 use anyhow::Result;
@@ -155,17 +154,6 @@ fn end_cleanly(told: fn()) -> Result<()> {
         let _ = std::panic::catch_unwind(told);
         std::process::exit(130);
     })?)
-}
-
-/// How tensors are computed.
-#[derive(clap::Args, Clone, Copy)]
-struct Computing {
-    /// What computes tensors: tile by tile, each operation in full (the same bits), or libtorch (within rounding); `auto` is
-    /// libtorch where the tokens lie on a GPU, else tile by tile
-    #[arg(long, value_name = "NAME", default_value = "auto",
-        value_parser = PossibleValuesParser::new(Executor::NAMES)
-            .try_map(|name| name.parse::<Executor>()))]
-    executor: Executor,
 }
 
 /// What counts the tokens of completions.

@@ -11,7 +11,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::streams::{on_stdout, out};
-use super::{Computing, load, pair, rollouts, set};
+use super::{load, pair, rollouts, set};
 
 /// See where the time of a recipe goes, by stage and by line of the script.
 #[derive(Args)]
@@ -38,13 +38,11 @@ pub struct Profile {
     /// Print all figures as one JSON object
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    computing: Computing,
 }
 
 impl Profile {
     pub fn run(self) -> Result<ExitCode> {
-        let host = Host::new().with_executor(self.computing.executor);
+        let host = Host::new();
         let (recipe, loss, batch) = self.recipe_on_batch(&host)?;
         let runs = self.runs as usize;
         let measured = Measured::new(&host, &recipe, loss.as_ref(), &batch, runs)?;

@@ -9,7 +9,7 @@ use advlab::script::Host;
 use anyhow::Result;
 use clap::Args;
 
-use super::{Computing, Tokenizing, pair, streams};
+use super::{Tokenizing, pair, streams};
 
 /// Try formulas at a prompt, on a real batch.
 #[derive(Args)]
@@ -37,13 +37,11 @@ pub struct Repl {
     stdin: bool,
     #[command(flatten)]
     tokenizing: Tokenizing,
-    #[command(flatten)]
-    computing: Computing,
 }
 
 impl Repl {
     pub fn run(self) -> Result<ExitCode> {
-        let host = Host::new().with_executor(self.computing.executor);
+        let host = Host::new();
         let mut session = Session::new(&host, streams::on_stdout());
         if let Some(seed) = self.seed {
             session.set_seed(seed);

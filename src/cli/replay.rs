@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::streams::{self, out};
-use super::{Computing, Natively};
+use super::Natively;
 
 /// Repeat a run with its reloads, and say whether every number agrees.
 ///
@@ -21,8 +21,6 @@ pub struct Replay {
     #[arg(value_name = "DIR")]
     run: PathBuf,
     #[command(flatten)]
-    computing: Computing,
-    #[command(flatten)]
     natively: Natively,
 }
 
@@ -30,7 +28,7 @@ impl Replay {
     /// Repeats the run; the exit status is 1 where a number differs.
     pub fn run(self) -> Result<ExitCode> {
         let replay =
-            Repetition::open_with(&self.run, self.computing.executor, self.natively.native)?;
+            Repetition::open_with(&self.run, self.natively.native)?;
         let run = self.run.display();
         if let Some(note) = replay.note() {
             out!("note: {note}");

@@ -15,7 +15,7 @@ use clap::Args;
 
 use super::streams::{self, out};
 use super::train_view::View;
-use super::{Computing, Natively, pair};
+use super::{Natively, pair};
 
 /// Train an embedded policy, with a recipe that can be edited while the run goes.
 ///
@@ -50,8 +50,6 @@ pub struct Train {
     #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true)]
     view: Option<Option<u16>>,
     #[command(flatten)]
-    computing: Computing,
-    #[command(flatten)]
     natively: Natively,
 }
 
@@ -59,10 +57,7 @@ impl Train {
     /// Runs until all steps are done, or until Ctrl-C.
     pub fn run(self) -> Result<ExitCode> {
         let mut run = match &self.resume {
-            Some(folder) => {
-                let (executor, native) = (self.computing.executor, self.natively.native);
-                Run::resume_with(folder, self.steps, executor, native)?
-            }
+            Some(folder) => Run::resume_with(folder, self.steps, self.natively.native)?,
             None => {
                 let config = self.config()?;
                 if self.print_config {
@@ -108,7 +103,6 @@ impl Train {
         for (name, value) in &self.set {
             config.assign(name, value)?;
         }
-        config.executor = self.computing.executor;
         config.native = self.natively.native;
         config.check()?;
         Ok(config)

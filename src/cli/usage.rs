@@ -84,12 +84,6 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
             }
             is_new.then(|| format!("a parameter of the recipe is set by '--set {name}={value}'"))
         }
-        // `--native naive`
-        ErrorKind::InvalidValue if wrong.starts_with("--native") => {
-            let value = context(ContextKind::InvalidValue)?;
-            let is_executor = ["fused", "naive"].contains(&value);
-            is_executor.then(|| format!("what computes the tensors is '--executor {value}'"))
-        }
         // `new grpo mine.rhai`
         ErrorKind::UnknownArgument if command == "new" && wrong.ends_with(".rhai") => {
             Some(format!("'advlab new {wrong} --from {}'", words.get(2)?))

@@ -14,7 +14,6 @@ impl Measured {
         let stages = trial.stages.iter().filter_map(|stage| {
             let kind = match stage.kind {
                 StageKind::Pass => "pass",
-                StageKind::Libtorch => "libtorch",
                 StageKind::Padding => "padding",
                 StageKind::InFull(_) => return None,
             };
@@ -59,7 +58,6 @@ impl Measured {
             "script_new_array": seconds(&self.fused_anew),
             "naive": seconds(&self.naive),
             "native": seconds(&self.native),
-            "torch": seconds(&self.torch),
             "stages": stages.collect::<Vec<_>>(),
             "lines": lines.collect::<Vec<_>>(),
             "in_script": trial.in_script(),

@@ -47,14 +47,10 @@ pub struct Measured {
     fused_anew: Vec<f64>,
     /// Seconds, run by run, with the native kernel in the script's place; empty where there is none.
     native: Vec<f64>,
-    /// Seconds, run by run, with libtorch; empty where nobody asked for it.
-    torch: Vec<f64>,
     /// The fastest of the runs that noted down their stages.
     trial: Trial,
     lines: Vec<Line>,
     in_full: Vec<InFull>,
-    /// What the trial ran with.
-    executor: Executor,
     /// Bytes a second.
     bandwidth: f64,
 }
@@ -107,7 +103,7 @@ impl<'a> Runs<'a> {
 }
 
 impl Measured {
-    /// Runs all hooks of a recipe, a number of times with each executor (with libtorch where that is the host's), from the
+    /// Runs all hooks of a recipe, a number of times with each executor, from the
     /// state that `init` makes. The advantage is written into a padded array, or where there is a loss, its gradient. A loss
     /// without an advantage hook beside it has the advantage of the batch. A recipe without a loss may have another recipe's behind it, as in a run.
     ///
@@ -127,11 +123,6 @@ impl Measured {
         let naive = all.times(&by(Executor::Naive), runs.min(NAIVE_RUNS), false)?;
         let kernels = Native::new(Mode::On);
         let native = all.times(&host.clone().with_native(&kernels), runs, true)?;
-        let torch = match host.executor() {
-            #[cfg(feature = "torch")]
-            Executor::Torch => all.times(&host, runs, false)?,
-            _ => Vec::new(),
-        };
         let fused_anew = |_| {
             let started = Instant::now();
             Runs::new(recipe, loss, batch).once(&by(Executor::Fused), None)?;
@@ -153,19 +144,17 @@ impl Measured {
             settings: recipe.params().to_string(),
             lines: Line::of(&trial, place),
             in_full: InFull::of(&trial, place),
-            executor: host.executor(),
             layout: batch.layout().clone(),
             fused,
             fused_anew: fused_anew?,
             naive,
             native,
-            torch,
             trial,
             bandwidth: bandwidth(batch.layout().tokens()),
         })
     }
 
-    /// Runs an input of a session, a number of times, with the session's executor.
+    /// Runs an input of a session, a number of times.
     ///
     /// # Errors
     /// [`Diagnostics`] of the input, where it is wrong.
@@ -175,16 +164,6 @@ impl Measured {
         text: &str,
     ) -> Result<Measured, Diagnostics> {
         let times = session.time(text)?;
-        let times = times.iter().map(Duration::as_secs_f64).collect();
-        let place = match session.host().executor() {
-            Executor::Naive => 1,
-            #[cfg(feature = "torch")]
-            Executor::Torch => 2,
-            _ => 0,
-        };
-        let mut by_executor = [const { Vec::new() }; 3];
-        by_executor[place] = times;
-        let [fused, naive, torch] = by_executor;
         let trials = session.trials(text, INPUT_RUNS, Detail::Stages)?;
         let trials = trials.into_iter().map(Trial::of_input);
         let fastest = trials.min_by(|a, b| a.seconds().total_cmp(&b.seconds()));
@@ -199,13 +178,11 @@ impl Measured {
             settings: String::new(),
             lines: Line::of(&trial, place),
             in_full: InFull::of(&trial, place),
-            executor: session.host().executor(),
             layout: batch.layout().clone(),
-            fused,
+            fused: times.iter().map(Duration::as_secs_f64).collect(),
             fused_anew: Vec::new(),
-            naive,
+            naive: Vec::new(),
             native: Vec::new(),
-            torch,
             trial,
             bandwidth: bandwidth(batch.layout().tokens()),
         })

@@ -9,8 +9,7 @@ use super::machine::length;
 use crate::figures::{self, counted, shape};
 use crate::paint::{Paint, beside, cut, width, wrapped};
 use crate::script::Version;
-use crate::tensor::Executor;
-use crate::tensor::profile::{Stage, StageKind};
+use crate::tensor::profile::StageKind;
 
 impl Measured {
     /// The table, without a line break at its end.
@@ -47,7 +46,6 @@ impl Measured {
             ("fused, new array", &self.fused_anew),
             ("naive", &self.naive),
             ("native", &self.native),
-            ("torch", &self.torch),
         ];
         for (name, seconds) in all {
             if seconds.is_empty() {
@@ -90,10 +88,6 @@ impl Measured {
                     let operations = counted(stage.operations.len(), "operation");
                     format!("pass {passes} over tokens: {operations}")
                 }
-                StageKind::Libtorch => {
-                    let operations = counted(stage.operations.len(), "operation");
-                    format!("by libtorch: {operations}")
-                }
                 StageKind::InFull(_) => {
                     others = (others.0 + 1, others.1 + stage.seconds);
                     continue;
@@ -131,15 +125,8 @@ impl Measured {
         let fallbacks: Vec<String> = fallbacks.collect();
         let mut stages = self.trial.stages.iter();
         let has_pass = stages.any(|stage| stage.kind == StageKind::Pass);
-        let by_libtorch = |stage: &Stage| stage.kind == StageKind::Libtorch;
         let fallbacks = match &fallbacks[..] {
-            _ if self.executor == Executor::Naive => {
-                "everything: the naive executor computes each operation in full".to_string()
-            }
             [] if has_pass => "nothing: all token operations went tile by tile".to_string(),
-            [] if self.trial.stages.iter().any(by_libtorch) => {
-                "nothing: libtorch did all token operations".to_string()
-            }
             [] => "nothing: there is no operation on tokens".to_string(),
             all => all.join("; "),
         };

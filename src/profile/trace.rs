@@ -38,7 +38,6 @@ impl Measured {
             let title = match stage.kind {
                 StageKind::Pass => "pass",
                 StageKind::InFull(_) => names[0],
-                StageKind::Libtorch => "libtorch",
                 StageKind::Padding => "padding",
             };
             let args = json!({

@@ -98,7 +98,7 @@ impl Host {
         Host { seed, ..self }
     }
 
-    /// The same host with another executor; the bits of results are the same.
+    /// The same host with another executor, for tests and benchmarks; the bits of results are the same.
     pub fn with_executor(self, executor: Executor) -> Host {
         Host { executor, ..self }
     }

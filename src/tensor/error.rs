@@ -39,7 +39,7 @@ pub enum TensorErrorKind {
     Value(String),
     /// A gradient goes through an operation that has none.
     NoDerivative(&'static str),
-    /// The machine does not allow the operation: it has no memory for the result, or libtorch refuses.
+    /// The machine does not allow the operation: it has no memory for the result.
     Machine(String),
     /// The computation was stopped.
     Stopped(Stopped),

@@ -27,7 +27,7 @@ pub use exec::Executor;
 pub(crate) use exec::moments::{Depth, Moments, TILE};
 pub(crate) use exec::scan::Running;
 pub(crate) use exec::tokens::{Location, Share, Token, by_blocks};
-pub(crate) use exec::{BLOCK, Precision, finish, in_strides, is_on_gpu};
+pub(crate) use exec::{BLOCK, Precision, finish, in_strides};
 pub(crate) use exp::{exponentials, k3};
 pub(crate) use frame::{Context, Frame};
 pub(crate) use grad::depends_on;

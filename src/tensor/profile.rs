@@ -59,8 +59,6 @@ pub enum StageKind {
     /// One operation in full, as the naive executor does it. Of token values or positions in the fused executor, why it
     /// did not go by tiles.
     InFull(Option<&'static str>),
-    /// Several operations on tokens by libtorch, each of which computes all of its values before the next begins.
-    Libtorch,
     /// Values that were computed before, written into a padded array.
     Padding,
 }

@@ -2,7 +2,6 @@
 //!
 //! libtorch's settings are the process's: [`start`] makes them, and every start makes the same.
 
-mod column;
 mod error;
 mod worker;
 
@@ -12,8 +11,6 @@ use std::sync::OnceLock;
 use tch::kind::Element;
 use tch::{Device, Kind, Tensor};
 
-pub(crate) use column::OnDevice;
-pub use column::column;
 pub use error::TorchError;
 pub use worker::Worker;
 
@@ -132,12 +129,6 @@ pub(crate) fn indices(values: &[i64], device: Device) -> Result<Tensor> {
 /// A float32 tensor `[values.len()]` on a device.
 pub(crate) fn floats(values: &[f32], device: Device) -> Result<Tensor> {
     Ok(Tensor::f_from_slice(values)?.f_to_device(device)?)
-}
-
-/// A float64 tensor of a shape on a device.
-pub(crate) fn doubles(values: &[f64], shape: &[i64], device: Device) -> Result<Tensor> {
-    let values = Tensor::f_from_slice(values)?.f_view(shape)?;
-    Ok(values.f_to_device(device)?)
 }
 
 /// The values of a tensor of any shape, kind and device, row by row.

@@ -17,7 +17,6 @@ use crate::live::LiveOptions;
 use crate::native::{Mode, Native};
 use crate::script::{Hook, Host, Limits, Recipe};
 use crate::suggest;
-use crate::tensor::Executor;
 
 pub use math::MathConfig;
 pub use transformer::TransformerConfig;
@@ -73,10 +72,7 @@ pub struct Config {
     pub warnings: WarningConfig,
     pub math: MathConfig,
     pub transformer: TransformerConfig,
-    /// Not a key of the file: the numbers of a run are the same with any, but with libtorch.
-    #[serde(skip)]
-    pub executor: Executor,
-    /// Not a key of the file either: when kernels answer hooks of built-ins.
+    /// Not a key of the file: when kernels answer hooks of built-ins. The numbers of a run are the same.
     #[serde(skip)]
     pub native: Mode,
 }
@@ -275,7 +271,6 @@ impl Config {
     pub(crate) fn host(&self) -> Host {
         Host::new()
             .with_seed(self.seed)
-            .with_executor(self.executor)
             .with_native(&Native::with_threshold(self.native, self.native_threshold))
             .with_limits(Limits {
                 time: Duration::from_secs(self.hook_deadline_s),

@@ -17,7 +17,6 @@ use crate::diagnostic::Diagnostics;
 use crate::live::LiveRecipe;
 use crate::native::Mode;
 use crate::script::{Host, Recipe};
-use crate::tensor::Executor;
 
 /// A run that is being repeated. Its folder is only read.
 pub struct Replay {
@@ -108,21 +107,18 @@ impl Replay {
     /// # Errors
     /// [`Diagnostics`] where the folder is no run, or a script that it kept is missing or has been edited.
     pub fn open(folder: &Path) -> Result<Replay, Diagnostics> {
-        Replay::open_with(folder, Executor::default(), Mode::Off)
+        Replay::open_with(folder, Mode::Off)
     }
 
-    /// As [`Replay::open`], with another executor and with kernels; the run's numbers are the same, but those by libtorch,
-    /// which differ in their last digits.
+    /// As [`Replay::open`], with kernels; the run's numbers are the same.
     ///
     /// # Errors
     /// As [`Replay::open`].
     pub fn open_with(
         folder: &Path,
-        executor: Executor,
         native: Mode,
     ) -> Result<Replay, Diagnostics> {
         let mut history = History::read(folder)?;
-        history.config.executor = executor;
         history.config.native = native;
         let mut rows = journal::read(&folder.join(METRICS))?;
         let host = history.config.host();

@@ -17,7 +17,6 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::live::{LiveOptions, LiveRecipe};
 use crate::native::Mode;
 use crate::script::{Version, flipped_loss};
-use crate::tensor::Executor;
 
 /// A run and its folder.
 pub struct Run {
@@ -75,22 +74,19 @@ impl Run {
     /// [`Diagnostics`] where the folder is no run, is being written, has no usable checkpoint, or has done all its
     /// steps.
     pub fn resume(path: &Path, steps: Option<u64>) -> Result<Run, Diagnostics> {
-        Run::resume_with(path, steps, Executor::default(), Mode::Off)
+        Run::resume_with(path, steps, Mode::Off)
     }
 
-    /// As [`Run::resume`], with another executor and with kernels; the run's numbers are the same, but those by libtorch,
-    /// which differ in their last digits.
+    /// As [`Run::resume`], with kernels; the run's numbers are the same.
     ///
     /// # Errors
     /// As [`Run::resume`].
     pub fn resume_with(
         path: &Path,
         steps: Option<u64>,
-        executor: Executor,
         native: Mode,
     ) -> Result<Run, Diagnostics> {
         let (folder, mut config) = Folder::open(path)?;
-        config.executor = executor;
         config.native = native;
         let is_extended = steps.is_some_and(|steps| steps != config.steps);
         if is_extended && config.ends_with_its_steps() {

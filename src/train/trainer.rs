@@ -77,11 +77,7 @@ impl Trainer {
 
     /// What the numbers depend on beside configuration and versions, by name.
     pub(super) fn platform(&self) -> Platform {
-        let mut platform = self.learner.policy.platform();
-        if !self.config.executor.is_exact() {
-            platform.insert("executor".to_string(), "libtorch".to_string());
-        }
-        platform
+        self.learner.policy.platform()
     }
 
     /// The checkpoint of this moment; its versions are kept in the run's folder.

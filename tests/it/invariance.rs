@@ -246,44 +246,6 @@ proptest! {
     }
 }
 
-/// Every built-in by libtorch: its advantage, or its loss with the gradient, of f64 tokens and of f32s.
-#[cfg(feature = "torch")]
-#[test]
-fn libtorch_agrees_on_every_recipe() {
-    use advlab::tensor::Executor;
-    let [ours, libtorchs] = [Executor::Naive, Executor::Torch]
-        .map(|executor| recipes(&Host::new().with_executor(executor)));
-    let run = |recipe: &Recipe, batch: &Batch| -> Result<Vec<Vec<f64>>, TestCaseError> {
-        let numbers = |computed: &Computed| computed.buffer().iter().collect();
-        if !recipe.has(Hook::Loss) {
-            return Ok(vec![numbers(&advantage(recipe, batch)?)]);
-        }
-        let loss = recipe.loss(batch, None, &mut recipe.init().expect("no state"));
-        let loss = loss.map_err(|error| TestCaseError::fail(error.render(false)))?;
-        Ok(vec![vec![loss.value], numbers(&loss.gradient)])
-    };
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-        cases: 24,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    });
-    let property = |rollouts: Rollouts| {
-        for (ours, libtorchs) in ours.iter().zip(&libtorchs) {
-            for (is_f64, tolerance) in [(true, 1e-9), (false, 1e-5)] {
-                let batch = rollouts.batch(&rollouts.all(), f64::NAN, is_f64);
-                for (found, wanted) in run(libtorchs, &batch)?.iter().zip(&run(ours, &batch)?) {
-                    let is_close = close(wanted, found, tolerance);
-                    prop_assert!(is_close, "{}: {found:?} for {wanted:?}", ours.name());
-                }
-            }
-        }
-        Ok(())
-    };
-    runner
-        .run(&rollouts(), property)
-        .unwrap_or_else(|error| panic!("{error}"));
-}
-
 /// The recipes whose groups `check` calls independent; a loss is averaged over the batch, so it is left out here.
 fn independent() -> Vec<&'static Recipe> {
     let is_independent = |recipe: &Recipe| {

@@ -9,11 +9,8 @@ mod naive;
 mod reduce;
 pub(crate) mod scan;
 pub(crate) mod tokens;
-#[cfg(feature = "torch")]
-mod torch;
 
 use std::ops::Range;
-use std::str::FromStr;
 use std::sync::Arc;
 
 pub(crate) use reduce::finish;
@@ -21,73 +18,16 @@ pub(crate) use reduce::finish;
 use super::error::{TensorError, TensorErrorKind};
 use super::exp::{exp, exp_f32};
 use super::{Context, Plan, Value};
-use crate::batch::{FloatBuffer, Rows, TokenValues};
-use crate::diagnostic::Diagnostic;
-use crate::suggest;
+use crate::batch::{FloatBuffer, Rows};
 
-/// What computes the tensors of scripts. On the CPU, all but libtorch give the same bits.
+/// What computes the tensors of scripts. Both give the same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Executor {
-    /// By libtorch where token columns lie on a GPU, which takes the feature `torch`; fused otherwise.
-    #[default]
-    Auto,
     /// Token values tile by tile, through all operations between two reductions at once.
+    #[default]
     Fused,
-    /// Each operation in full, one after the other: the oracle that others are tested against.
+    /// Each operation in full, one after the other: the oracle that the fused executor is tested against.
     Naive,
-    /// Token values by libtorch, where the columns lie, or on the GPU where there is one: within rounding of the others.
-    #[cfg(feature = "torch")]
-    Torch,
-}
-
-impl Executor {
-    /// The names that [`Executor::from_str`] takes.
-    pub const NAMES: [&str; 4] = ["auto", "fused", "naive", "torch"];
-
-    /// Whether results on the CPU have the bits that the others' have, which libtorch's have not.
-    pub(crate) fn is_exact(self) -> bool {
-        match self {
-            Executor::Auto | Executor::Fused | Executor::Naive => true,
-            #[cfg(feature = "torch")]
-            Executor::Torch => false,
-        }
-    }
-}
-
-impl FromStr for Executor {
-    type Err = Diagnostic;
-
-    fn from_str(name: &str) -> Result<Self, Diagnostic> {
-        match name {
-            "auto" => Ok(Executor::Auto),
-            "fused" => Ok(Executor::Fused),
-            "naive" => Ok(Executor::Naive),
-            #[cfg(feature = "torch")]
-            "torch" => Ok(Executor::Torch),
-            #[cfg(not(feature = "torch"))]
-            "torch" => {
-                let help = "`cargo build --release --features torch` builds one that has it: README, \"A language model\", says where libtorch comes from";
-                Err(Diagnostic::error("this advlab is built without libtorch").with_help(help))
-            }
-            other => Err(Diagnostic::error(format!(
-                "there is no executor \"{other}\": {}",
-                suggest::did_you_mean(other, Executor::NAMES)
-            ))),
-        }
-    }
-}
-
-/// Whether a token column lies on a GPU.
-#[cfg(feature = "torch")]
-pub(crate) fn is_on_gpu(values: &TokenValues) -> bool {
-    torch::of_column(values).is_some_and(|tensor| tensor.device().is_cuda())
-}
-
-/// Never, without libtorch.
-#[cfg(not(feature = "torch"))]
-pub(crate) fn is_on_gpu(_: &TokenValues) -> bool {
-    false
 }
 
 /// A padded array of the caller's for the values of a plan's first output.
@@ -108,17 +48,16 @@ impl Context {
         plan: &Plan,
         sink: Option<&mut Sink<'_>>,
     ) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
-        let found = match self.executor {
-            Executor::Naive => return naive::run(plan, self),
-            #[cfg(feature = "torch")]
-            Executor::Torch => torch::run(plan, self),
-            #[cfg(feature = "torch")]
-            Executor::Auto if torch::reads_gpu(plan) => torch::run(plan, self),
-            Executor::Auto | Executor::Fused => fused::run(plan, self, sink),
-        };
-        found.or_else(|error| match error.kind {
-            // Of several errors that of the first operation is told, as by the naive executor.
-            TensorErrorKind::Value(_) => naive::run(plan, self),
+        if self.executor == Executor::Naive {
+            return naive::run(plan, self);
+        }
+        fused::run(plan, self, sink).or_else(|error| match error.kind {
+            // If several operations fail, the error is the first one's, as with the naive executor. That one holds all
+            // values at once: if it runs out of memory or time for them, the error stays what it was.
+            TensorErrorKind::Value(_) => naive::run(plan, self).map_err(|first| match first.kind {
+                TensorErrorKind::Value(_) => first,
+                _ => error,
+            }),
             _ => Err(error),
         })
     }

@@ -10,6 +10,4 @@ mod lift;
 mod messages;
 mod precision;
 mod properties;
-#[cfg(feature = "torch")]
-mod torch;
 mod world;

@@ -122,7 +122,6 @@ impl Config {
             Diagnostic::error(format!("{name}={text}: {}", in_words(error.message())))
         })?;
         *self = Config {
-            executor: self.executor,
             native: self.native,
             ..config
         };

@@ -1,6 +1,5 @@
 //! The command line as its user meets it: what each command prints, and its exit status.
 
-mod executor;
 mod lab;
 mod output;
 mod profile;

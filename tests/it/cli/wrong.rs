@@ -23,7 +23,6 @@ fn messages() {
         ("no_recipe", "apply grppo rollouts.jsonl"),
         ("no_script", "apply mine.rhai rollouts.jsonl"),
         ("no_script_near", "apply typos.rhai rollouts.jsonl"),
-        ("native_naive", "apply grpo rollouts.jsonl --native naive"),
         ("profile_parameter", "profile passk --k 2"),
         ("train_key", "train --policy transformer"),
         ("no_parameter", "apply grpo rollouts.jsonl --set epsilon=1"),

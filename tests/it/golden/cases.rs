@@ -1,23 +1,12 @@
 //! Reads golden cases, and compares what a recipe gives with them.
 
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use advlab::batch::Batch;
 use advlab::script::{Host, Recipe, Setting};
-use advlab::tensor::Executor;
 use serde_json::Value;
 
 const TOLERANCE: f64 = 1e-9;
-
-thread_local! {
-    /// What computes the cases of this thread.
-    pub static EXECUTOR: Cell<Executor> = const { Cell::new(Executor::Auto) };
-}
-
-pub fn host() -> Host {
-    Host::new().with_executor(EXECUTOR.get())
-}
 
 fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -81,7 +70,7 @@ pub fn close(got: &[f64], expected: &[f64], what: &str) {
 }
 
 pub fn recipe(name: &str, settings: &[(&str, Setting)]) -> Recipe {
-    let mut recipe = host()
+    let mut recipe = Host::new()
         .load(name)
         .unwrap_or_else(|error| panic!("{}", error.render(false)));
     for (parameter, setting) in settings {

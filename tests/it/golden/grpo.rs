@@ -5,7 +5,7 @@ use advlab::script::Setting;
 use super::cases::{advantage, cases, close, number, numbers, outcome_batch, recipe};
 
 #[test]
-pub fn grpo_dr_grpo_rloo_and_maxrl() {
+fn grpo_dr_grpo_rloo_and_maxrl() {
     let mut ran = 0;
     for case in cases("baselines.json") {
         let params = &case["params"];

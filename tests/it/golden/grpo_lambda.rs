@@ -6,7 +6,7 @@ use advlab::script::Setting;
 use super::cases::{cases, close, ids, number, numbers, recipe};
 
 #[test]
-pub fn grpo_lambda() {
+fn grpo_lambda() {
     let mut ran = 0;
     for case in cases("grpo_lambda.json") {
         let (params, inputs) = (&case["params"], &case["inputs"]);

@@ -1,12 +1,13 @@
 //! The estimators of the KL divergence.
 
 use advlab::batch::Batch;
+use advlab::script::Host;
 
-use super::cases::{cases, close, host, numbers};
+use super::cases::{cases, close, numbers};
 
 /// The estimators of `kl`, clamped and not, and their derivatives by logp.
 #[test]
-pub fn kl_estimators() {
+fn kl_estimators() {
     for case in cases("baselines.json") {
         if case["method"] != "kl_estimator" {
             continue;
@@ -22,7 +23,7 @@ pub fn kl_estimators() {
             )
             .build()
             .expect("a golden case's batch");
-        let host = host();
+        let host = Host::new();
         let values = |text: &str| match host.evaluate(text, &batch) {
             Ok(answer) => answer.numbers(),
             Err(error) => panic!("{}", error.render(false)),

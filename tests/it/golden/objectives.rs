@@ -1,11 +1,11 @@
 //! What designs optimise: exact objectives, their limits for large groups, and the updates of whole policies.
 
 use advlab::Recipe;
-use advlab::script::Setting;
+use advlab::script::{Host, Setting};
 use advlab::study::{Curve, Known, Objective};
 use serde_json::Value;
 
-use super::cases::{cases, host, numbers, recipe};
+use super::cases::{cases, numbers, recipe};
 
 /// The recipe of a design of the golden cases.
 fn design(name: &str) -> Recipe {
@@ -21,7 +21,7 @@ fn design(name: &str) -> Recipe {
         "grpo_sample" => recipe("grpo", &[zero]),
         "pacs_rloo_psi0" => pacs("none"),
         "pacs_rloo_balanced_psi0" => pacs("question"),
-        "reinforce01" => host()
+        "reinforce01" => Host::new()
             .compile("01", "fn advantage(batch, p) { batch.reward }")
             .expect("a recipe"),
         name if name.ends_with("_unnorm") => {
@@ -33,7 +33,7 @@ fn advantage(batch, p) {
     binomial_ratio(wrong, n, p.k) - where(right, 0, binomial_ratio(wrong - 1, n - 1, p.k - 1))
 }";
             let script = script.replace("k: 2", &format!("k: #{{ value: {k} }}"));
-            host().compile("unnorm", &script).expect("a recipe")
+            Host::new().compile("unnorm", &script).expect("a recipe")
         }
         name if name.starts_with("passk") => with_k("passk"),
         name if name.starts_with("exceeding") => with_k("passk_exceeding"),
@@ -181,7 +181,7 @@ fn what_is_no_function_of_p_is_estimated_or_refused() {
 fn nothing_is_nearest_to_the_opposite() {
     let of = |body: &str, size| {
         let script = format!("fn advantage(batch, p) {{ {body} }}");
-        let recipe = host().compile("own", &script).expect("a recipe");
+        let recipe = Host::new().compile("own", &script).expect("a recipe");
         Objective::of(&recipe, None, size)
     };
     let against = of("-batch.reward", 8).expect("exact");
@@ -210,13 +210,13 @@ fn nothing_is_nearest_to_the_opposite() {
 fn the_weight_of_a_loss_counts_once() {
     let text = "fn weight(batch, p) { where(batch.correct == 1, 3, 1) }
 fn loss(batch, p) { (-batch.logp * batch.reward * batch.weight).mean(\"batch\") }";
-    let once = host().compile("once", text).expect("a recipe");
+    let once = Host::new().compile("once", text).expect("a recipe");
     let plain = text.replace(
         "fn weight(batch, p) { where(batch.correct == 1, 3, 1) }",
         "",
     );
     let plain = plain.replace(" * batch.weight", "");
-    let plain = host().compile("plain", &plain).expect("a recipe");
+    let plain = Host::new().compile("plain", &plain).expect("a recipe");
     let slope = |recipe: &Recipe| Objective::of(recipe, None, 8).expect("exact").slope(0.5).0;
     close(slope(&once) / slope(&plain), 3.0, "the weight");
 }

@@ -6,7 +6,7 @@ use advlab::script::Setting;
 use super::cases::{cases, close, loss_and_gradient, masks, number, numbers, recipe, rows};
 
 #[test]
-pub fn pacs() {
+fn pacs() {
     let mut ran = 0;
     for case in cases("pacs.json") {
         if case["method"] != "pacs" {
@@ -59,7 +59,7 @@ pub fn pacs() {
 
 /// The weights themselves: at logp = old_logp with "naive" scores, dloss/dlogp is w (sigmoid(0) - y) / B.
 #[test]
-pub fn pacs_weights() {
+fn pacs_weights() {
     for case in cases("pacs.json") {
         if case["method"] != "pacs_weight" {
             continue;

@@ -1,12 +1,12 @@
 //! Pass@k training, and the estimator of pass@k.
 
 use advlab::batch::Batch;
-use advlab::script::Setting;
+use advlab::script::{Host, Setting};
 
-use super::cases::{advantage, cases, close, host, ids, number, numbers, outcome_batch, recipe};
+use super::cases::{advantage, cases, close, ids, number, numbers, outcome_batch, recipe};
 
 #[test]
-pub fn passk_analytic() {
+fn passk_analytic() {
     let mut ran = 0;
     for case in cases("passk.json") {
         if case["method"] != "passk_analytic" {
@@ -39,7 +39,7 @@ pub fn passk_analytic() {
 
 /// The advantage of right and wrong responses over the number of right ones, from a batch with a group for each number.
 #[test]
-pub fn passk_curves() {
+fn passk_curves() {
     for case in cases("passk.json") {
         if case["method"] != "passk_analytic_curve" {
             continue;
@@ -80,7 +80,7 @@ pub fn passk_curves() {
 
 /// The other ways to draw and to weigh of the paper.
 #[test]
-pub fn passk_variants() {
+fn passk_variants() {
     let mut ran = 0;
     for case in cases("passk.json") {
         let method = case["method"].as_str().expect("a method");
@@ -118,7 +118,7 @@ pub fn passk_variants() {
 
 /// The sum over given draws; over all subsets, its mean is the analytic advantage.
 #[test]
-pub fn passk_of_draws() {
+fn passk_of_draws() {
     let mut ran = 0;
     for case in cases("passk.json") {
         if case["method"] != "passk_bootstrap" {
@@ -152,7 +152,7 @@ pub fn passk_of_draws() {
             fn advantage(batch, p) {{ bootstrap::of_draws(batch.correct, [{}]) }}",
             draws.join(", ")
         );
-        let recipe = host().compile("draws", &text).expect("a recipe");
+        let recipe = Host::new().compile("draws", &text).expect("a recipe");
         let got = advantage(&recipe, &batch.build().expect("a batch"));
         let expected = &case["expected"];
         let sums = expected.get("sums").unwrap_or(&expected["advantages"]);
@@ -164,7 +164,7 @@ pub fn passk_of_draws() {
 
 /// In the mean over many draws, a response gets n_group k / N times the analytic advantage.
 #[test]
-pub fn many_draws_are_near_the_analytic_advantage() {
+fn many_draws_are_near_the_analytic_advantage() {
     let batch = Batch::builder()
         .groups([0; 6])
         .response("reward", vec![1.0, 0.0, 0.0, 0.0, 1.0, 0.0])
@@ -186,7 +186,7 @@ pub fn many_draws_are_near_the_analytic_advantage() {
 }
 
 #[test]
-pub fn pkpo() {
+fn pkpo() {
     let mut ran = 0;
     for case in cases("baselines.json") {
         if case["method"] != "pkpo" {
@@ -218,7 +218,7 @@ pub fn pkpo() {
 
 /// The unbiased pass@k, as a recipe would write it with `binomial_ratio`.
 #[test]
-pub fn pass_at_k_estimator() {
+fn pass_at_k_estimator() {
     for case in cases("baselines.json") {
         if case["method"] != "pass_at_k_estimator" {
             continue;
@@ -237,7 +237,7 @@ pub fn pass_at_k_estimator() {
             .build()
             .expect("a golden case's batch");
         let text = "1 - binomial_ratio(batch.n - batch.c, batch.n, batch.k)";
-        let got = host().evaluate(text, &batch).expect("a value").numbers();
+        let got = Host::new().evaluate(text, &batch).expect("a value").numbers();
         close(&got, &numbers(&case["expected"]["pass_at_k"]), "pass@k");
     }
 }

@@ -6,7 +6,7 @@ use advlab::script::Setting;
 use super::cases::{advantage, cases, close, ids, masks, number, numbers, recipe, rows};
 
 #[test]
-pub fn reinforce_pp() {
+fn reinforce_pp() {
     let mut ran = 0;
     for case in cases("reinforce_pp.json") {
         let (params, inputs, method) = (

@@ -204,7 +204,7 @@ fn run(case: &Value) {
 }
 
 #[test]
-pub fn built_ins_give_their_golden_values() {
+fn built_ins_give_their_golden_values() {
     let mut ran = BTreeSet::new();
     for case in FILES.iter().flat_map(|file| cases(file)) {
         let method = case["method"].as_str().expect("a method");
@@ -226,7 +226,7 @@ pub fn built_ins_give_their_golden_values() {
 
 /// The loss of a batch in which no token counts is 0, whichever it is and however it is averaged.
 #[test]
-pub fn the_loss_of_no_tokens_is_zero() {
+fn the_loss_of_no_tokens_is_zero() {
     let batch = Batch::builder()
         .groups([0, 0])
         .ragged_mask([[false], [false]])

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use advlab::native::Mode;
 use advlab::repl::{Paint, Session};
 use advlab::script::Host;
-use advlab::tensor::Executor;
 use advlab::train::{Difference, Ending, Event, Replay, Run};
 use serde_json::json;
 
@@ -17,14 +16,10 @@ fn a_run_repeats_itself() {
     go_to(&mut Run::create(lab.config.clone()).unwrap(), 11);
     go(&mut Run::resume(&lab.run(), None).unwrap());
     assert_eq!(replayed(&lab.run()), (24, None));
-    // Both executors give the same bits.
-    for executor in ["fused", "naive"] {
-        let run = lab.run();
-        let output = advlab(&["replay", run.to_str().unwrap(), "--executor", executor]);
-        assert_eq!(output.status.code(), Some(0));
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(text.contains("every number of 24 steps agrees"), "{text}");
-    }
+    let output = advlab(&["replay", lab.run().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("every number of 24 steps agrees"), "{text}");
 }
 
 /// What a run warns of is kept beside its versions, where a repetition passes over it.
@@ -119,7 +114,7 @@ fn kernels_and_scripts_repeat_each_other() {
     let rows = lines(&lab.file("metrics.jsonl"));
     assert!(native(&rows[rows.len() - 1]) > 0.0);
     for mode in [Mode::Off, Mode::On, Mode::Auto] {
-        let replay = Replay::open_with(&lab.run(), Executor::Naive, mode).unwrap();
+        let replay = Replay::open_with(&lab.run(), mode).unwrap();
         assert_eq!(replay.go(&mut |_| {}).unwrap(), None, "{mode:?}");
     }
 }
@@ -138,7 +133,7 @@ fn a_disagreement_outlives_the_process() {
     assert!(told.contains("\"agrees\":true"));
     std::fs::write(&path, told.replace("\"agrees\":true", "\"agrees\":false")).unwrap();
     let steps = lab.config.steps;
-    let more = Run::resume_with(&lab.run(), Some(steps + 2), Executor::Fused, Mode::On);
+    let more = Run::resume_with(&lab.run(), Some(steps + 2), Mode::On);
     go(&mut more.unwrap());
     let rows = lines(&lab.file("metrics.jsonl"));
     assert_eq!(rows.len() as u64, steps + 2);
