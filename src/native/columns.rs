@@ -1,24 +1,20 @@
-//! The columns that kernels read, as scripts see them: a batch's own, or those that follow from others.
-//!
-//! Each is `None` where it is missing or of an unusual kind: the script knows what to do, or to say, then.
+//! What kernels read of a call, as the script sees it; `None` where it is missing or of an unusual kind.
 
 use std::sync::Arc;
 
-use crate::batch::{Buffer, Computed, FloatBuffer, Layout, Level, TokenValues};
-use crate::script::{HookCall, OLD_FOR_LOGP, Setting};
-use crate::tensor::{Guard, Reservation, is_on_gpu};
+use crate::batch::{Batch, Buffer, Computed, FloatBuffer, Layout, Level, TokenValues};
+use crate::script::{OLD_FOR_LOGP, Parameters, Setting};
+use crate::tensor::Guard;
 
-/// A hook's batch, with the results of the hooks before it and the parameters.
-pub(super) struct Columns<'a> {
-    call: &'a HookCall<'a>,
-    pub(super) layout: &'a Arc<Layout>,
-}
-
-/// A reward by token.
-pub(super) enum TokenReward<'a> {
-    Column(&'a TokenValues),
-    /// On each response's last token, 0 on the others.
-    Last(Buffer<f64>),
+/// A batch with the parameters of a recipe, and with the advantage that a loss is given.
+pub(crate) struct Columns<'a> {
+    pub(crate) batch: &'a Batch,
+    pub(crate) layout: &'a Arc<Layout>,
+    pub(crate) guard: &'a Arc<Guard>,
+    pub(crate) params: &'a Parameters,
+    pub(crate) advantage: Option<&'a Computed>,
+    /// The values of a response column as the script sees it.
+    pub(crate) column: &'a dyn Fn(&str) -> Option<Buffer<f64>>,
 }
 
 /// A value by token, or one for all tokens of a response.
@@ -28,136 +24,82 @@ pub(super) enum Advantage {
 }
 
 impl<'a> Columns<'a> {
-    /// None where tokens lie on a GPU: libtorch computes with them there.
-    pub(super) fn of(call: &'a HookCall<'a>) -> Option<Columns<'a>> {
-        let layout = call.batch.layout();
-        let mut tokens = call.batch.token_columns();
-        let is_far = tokens.any(|(_, values)| is_on_gpu(values));
-        (!is_far).then_some(Columns { call, layout })
-    }
-
-    pub(super) fn guard(&self) -> &'a Arc<Guard> {
-        self.call.guard
-    }
-
-    /// Counts the bytes of values that a kernel makes; `None` where there is no room for them.
-    pub(super) fn reserve(&self, bytes: usize) -> Option<Reservation> {
-        self.guard().reserve(bytes).ok()
-    }
-
     /// A parameter's number; an integer is the number that operations on tensors make of it.
     pub(super) fn number(&self, name: &str) -> Option<f64> {
-        match (self.call.settings)(name)? {
-            Setting::Number(number) => Some(number),
-            Setting::Whole(whole) => Some(whole as f64),
+        match self.params.get(name)? {
+            Setting::Number(number) => Some(*number),
+            Setting::Whole(whole) => Some(*whole as f64),
             _ => None,
         }
     }
 
     pub(super) fn whole(&self, name: &str) -> Option<i64> {
-        match (self.call.settings)(name)? {
-            Setting::Whole(whole) => Some(whole),
+        match self.params.get(name)? {
+            Setting::Whole(whole) => Some(*whole),
             _ => None,
         }
     }
 
     pub(super) fn truth(&self, name: &str) -> Option<bool> {
-        match (self.call.settings)(name)? {
-            Setting::Truth(truth) => Some(truth),
+        match self.params.get(name)? {
+            Setting::Truth(truth) => Some(*truth),
             _ => None,
         }
     }
 
     /// The parameter's value among some.
     pub(super) fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Option<T> {
-        let Setting::Text(text) = (self.call.settings)(name)? else {
+        let Setting::Text(text) = self.params.get(name)? else {
             return None;
         };
         let mut choices = choices.iter();
-        choices.find_map(|(known, choice)| (*known == text).then_some(*choice))
+        choices.find_map(|(known, choice)| (known == text).then_some(*choice))
     }
 
-    /// A number that need not be set.
-    pub(super) fn optional(&self, name: &str) -> Option<Option<f64>> {
-        match (self.call.settings)(name)? {
-            Setting::Nothing => Some(None),
-            _ => self.number(name).map(Some),
-        }
+    pub(super) fn is_unset(&self, name: &str) -> bool {
+        matches!(self.params.get(name), Some(Setting::Nothing))
     }
 
-    /// Which responses are right.
-    pub(super) fn correct(&self) -> Option<Buffer<f64>> {
-        self.call.column("correct")
-    }
-
-    pub(super) fn reward(&self) -> Option<Buffer<f64>> {
-        match self.call.reward {
-            Some(given) => of_responses(given),
-            None => self.call.column("reward"),
-        }
-    }
-
-    pub(super) fn token_reward(&self) -> Option<TokenReward<'a>> {
-        let column = self.tokens("token_reward");
-        match column.filter(|_| self.call.reward.is_none()) {
-            Some(column) => Some(TokenReward::Column(column)),
-            None => self.reward().map(TokenReward::Last),
-        }
-    }
-
-    pub(super) fn length(&self) -> Option<Buffer<f64>> {
-        self.call.column("length")
-    }
-
-    pub(super) fn advantage(&self) -> Option<Advantage> {
-        if let Some(given) = self.call.advantage {
-            if given.buffer().len() != self.layout.size(given.level()) {
-                return None;
-            }
-            return match given.level() {
-                Level::Token => Some(Advantage::Tokens(given.buffer().clone().into())),
-                _ => of_responses(given).map(Advantage::Responses),
-            };
-        }
-        let of_responses = || self.call.batch.response_buffer("advantage").cloned();
-        let tokens = self.tokens("advantage").cloned();
-        (tokens.map(Advantage::Tokens)).or_else(|| of_responses().map(Advantage::Responses))
+    pub(super) fn response(&self, name: &str) -> Option<Buffer<f64>> {
+        (self.column)(name)
     }
 
     /// A token column of the batch.
     pub(super) fn tokens(&self, name: &str) -> Option<&'a TokenValues> {
-        self.call.batch.token_column(name)
+        self.batch.token_column(name)
+    }
+
+    /// The advantage that a loss is given, else the batch's own.
+    pub(super) fn advantage(&self) -> Option<Advantage> {
+        let Some(given) = self.advantage else {
+            let tokens = self.tokens("advantage").cloned().map(Advantage::Tokens);
+            let responses = || self.batch.response_buffer("advantage").cloned();
+            return tokens.or_else(|| responses().map(Advantage::Responses));
+        };
+        if given.buffer().len() != self.layout.size(given.level()) {
+            return None;
+        }
+        match (given.level(), given.buffer()) {
+            (Level::Token, values) => Some(Advantage::Tokens(values.clone().into())),
+            (Level::Response, FloatBuffer::F64(values)) => {
+                Some(Advantage::Responses(values.clone()))
+            }
+            _ => None,
+        }
     }
 
     /// The policy's log-probs, and the note where others stand for them.
     pub(super) fn logp(&self) -> Option<(&'a TokenValues, Option<&'static str>)> {
-        let batch = self.call.batch;
-        match batch.token_column("logp") {
+        match self.tokens("logp") {
             Some(own) => Some((own, None)),
-            None if batch.has("logp") => None,
-            None => Some((batch.token_column("old_logp")?, Some(OLD_FOR_LOGP))),
+            None if self.batch.has("logp") => None,
+            None => Some((self.tokens("old_logp")?, Some(OLD_FOR_LOGP))),
         }
     }
 
-    /// Whether tokens are f64, where all that a kernel reads is of one precision.
-    pub(super) fn is_f64(&self, read: &[&TokenValues]) -> Option<bool> {
-        let is_f64 = self.call.batch.is_f64();
-        let all = read.iter().all(|column| column.is_f64() == is_f64);
-        all.then_some(is_f64)
-    }
-
     /// A result at response level, where all of it is finite.
-    pub(super) fn responses(&self, values: Vec<f64>) -> Option<Computed> {
-        let is_finite = values
-            .iter()
-            .fold(true, |all, value| all & value.is_finite());
+    pub(super) fn finite(&self, values: Vec<f64>) -> Option<Computed> {
+        let is_finite = values.iter().all(|value| value.is_finite());
         is_finite.then(|| Computed::new(self.layout.clone(), Level::Response, values))
-    }
-}
-
-fn of_responses(given: &Computed) -> Option<Buffer<f64>> {
-    match (given.level(), given.buffer()) {
-        (Level::Response, FloatBuffer::F64(values)) => Some(values.clone()),
-        _ => None,
     }
 }

@@ -1,7 +1,6 @@
-//! Kernels of advantages and rewards that compare the responses of a group.
+//! Kernels of advantages that are one number a response: they compare the responses of a group.
 
-use super::columns::Columns;
-use crate::batch::Computed;
+use super::{Columns, Signals};
 use crate::tensor::op::{Binary, Reduction, Unary};
 use crate::tensor::{Depth, Moments, binomial_ratio, finish};
 
@@ -22,50 +21,50 @@ pub(super) fn each_group(
     Some(())
 }
 
-/// A value for each response, from its own and what is known of its group's.
+/// A value for each response, from its own reward and what is known of its group's.
 fn by_group(
     columns: &Columns<'_>,
-    values: &[f64],
+    rewards: &[f64],
     depth: Depth,
     of: impl Fn(f64, &Moments) -> f64,
-) -> Option<Computed> {
-    let mut out = vec![0.0; values.len()];
-    each_group(columns, values, depth, |members, moments| {
+) -> Option<Signals> {
+    let mut out = vec![0.0; rewards.len()];
+    each_group(columns, rewards, depth, |members, moments| {
         for &member in members {
-            out[member as usize] = of(values[member as usize], &moments);
+            out[member as usize] = of(rewards[member as usize], &moments);
         }
         Some(())
     })?;
-    columns.responses(out)
+    Some((None, columns.finite(out)?))
 }
 
-pub(super) fn grpo(columns: &Columns<'_>) -> Option<Computed> {
+pub(super) fn grpo(columns: &Columns<'_>) -> Option<Signals> {
+    grpo_of(columns, &columns.response("reward")?)
+}
+
+fn grpo_of(columns: &Columns<'_>, rewards: &[f64]) -> Option<Signals> {
     let kinds = [
         ("sample", Reduction::Std),
         ("population", Reduction::PopulationStd),
     ];
     let (std, eps) = (columns.choice("std", &kinds)?, columns.number("eps")?);
-    by_group(
-        columns,
-        &columns.reward()?,
-        Depth::Squares,
-        |reward, group| Binary::SafeDiv.of(reward - group.mean(), finish(std, group) + eps),
-    )
+    by_group(columns, rewards, Depth::Squares, |reward, group| {
+        Binary::SafeDiv.of(reward - group.mean(), finish(std, group) + eps)
+    })
 }
 
-/// Dr. GRPO's advantage, and the reward of REINFORCE++-baseline.
-pub(super) fn less_mean(columns: &Columns<'_>) -> Option<Computed> {
-    let of = |reward: f64, group: &Moments| reward - group.mean();
-    by_group(columns, &columns.reward()?, Depth::Extremes, of)
+pub(super) fn dr_grpo(columns: &Columns<'_>) -> Option<Signals> {
+    let rewards = columns.response("reward")?;
+    by_group(columns, &rewards, Depth::Extremes, |reward, group| {
+        reward - group.mean()
+    })
 }
 
-pub(super) fn rloo(columns: &Columns<'_>) -> Option<Computed> {
-    by_group(
-        columns,
-        &columns.reward()?,
-        Depth::Extremes,
-        |reward, group| reward - others_mean(reward, group),
-    )
+pub(super) fn rloo(columns: &Columns<'_>) -> Option<Signals> {
+    let rewards = columns.response("reward")?;
+    by_group(columns, &rewards, Depth::Extremes, |reward, group| {
+        reward - others_mean(reward, group)
+    })
 }
 
 /// The mean of the others, written as the op table has it.
@@ -74,9 +73,9 @@ pub(super) fn others_mean(own: f64, group: &Moments) -> f64 {
     mean + Binary::SafeDiv.of(mean - own, group.count as f64 - 1.0)
 }
 
-pub(super) fn passk(columns: &Columns<'_>) -> Option<Computed> {
+pub(super) fn passk(columns: &Columns<'_>) -> Option<Signals> {
     let k = columns.whole("k")?;
-    let right = columns.correct()?;
+    let right = columns.response("correct")?;
     let mut out = vec![0.0; right.len()];
     each_group(columns, &right, Depth::Sum, |members, moments| {
         let n = members.len() as i64;
@@ -97,12 +96,11 @@ pub(super) fn passk(columns: &Columns<'_>) -> Option<Computed> {
         }
         Some(())
     })?;
-    columns.responses(out)
+    Some((None, columns.finite(out)?))
 }
 
-/// GRPO-lambda's reward.
-pub(super) fn length_penalty(columns: &Columns<'_>) -> Option<Computed> {
-    let (right, length) = (columns.correct()?, columns.length()?);
+pub(super) fn grpo_lambda(columns: &Columns<'_>) -> Option<Signals> {
+    let (right, length) = (columns.response("correct")?, columns.response("length")?);
     let (share, alpha) = (
         columns.number("acc_top_lambda")?,
         columns.number("length_penalty_alpha")?,
@@ -150,5 +148,6 @@ pub(super) fn length_penalty(columns: &Columns<'_>) -> Option<Computed> {
             out[member] = right[member] * if is_top { penalised } else { 1.0 };
         }
     }
-    columns.responses(out)
+    let (_, advantage) = grpo_of(columns, &out)?;
+    Some((Some(columns.finite(out)?), advantage))
 }

@@ -2,11 +2,15 @@
 //!
 //! The gradient is that of the script's graph, its sums in the same order: see the derivatives in the op table.
 
-use super::columns::Columns;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
 use super::groups::{each_group, others_mean};
-use super::tokens::{Output, Tile, each_response};
-use crate::batch::{Rows, TokenValues};
-use crate::script::{LossAnswer, Placed};
+use super::tokens::{by_response, row, tiles};
+use super::{Columns, LossAnswer};
+use crate::batch::{Element, Rows, TokenValues};
+use crate::script::Placed;
 use crate::tensor::op::{Binary, Reduction, Unary};
 use crate::tensor::{Depth, Moments, TILE, Token, finish};
 
@@ -37,9 +41,7 @@ pub(super) fn loss(
         true => Some(columns.tokens("old_logp")?),
         false => None,
     };
-    let mut read = vec![logp];
-    read.extend(old);
-    let (value, gradient) = if columns.is_f64(&read)? {
+    let (value, gradient) = if columns.batch.is_f64() {
         loss_of::<f64>(columns, logp, old, factor, rows)
     } else {
         loss_of::<f32>(columns, logp, old, factor, rows)
@@ -48,7 +50,7 @@ pub(super) fn loss(
     Some((value, gradient, Vec::new(), notes))
 }
 
-fn loss_of<T: Token>(
+fn loss_of<T: Token + Element>(
     columns: &Columns<'_>,
     logp: &TokenValues,
     old: Option<&TokenValues>,
@@ -59,57 +61,59 @@ fn loss_of<T: Token>(
     let sums = sums::<T>(columns, logp, old)?;
     let scores: Vec<f64> = sums.iter().map(|sum| beta * sum).collect();
     let (value, by_score) = of_scores(columns, &scores)?;
-    let mut output = Output::new(columns, rows)?;
-    let is_finite = output.fill(
-        columns,
-        || (),
-        |(), response, out| {
-            let by_sum = by_score[response] * beta;
-            // A mean shares it among the tokens.
-            let by_token = match old {
-                Some(_) => by_sum,
-                None => Binary::SafeDiv.of(by_sum, out.len() as f64),
-            };
-            let mut slope = T::narrow(by_token);
-            if let Some(factor) = factor {
-                slope = T::narrow(slope.widen() * factor);
-            }
-            out.fill(slope);
-            slope.widen().is_finite() || out.is_empty()
-        },
-    )?;
-    let is_finite = value.is_finite() && is_finite.into_iter().all(|finite| finite);
-    is_finite.then(|| (value, output.placed(columns)))
+    let fill = |_: &mut (), response: usize, out: &mut [T]| {
+        let by_sum = by_score[response] * beta;
+        // A mean shares it among the tokens.
+        let by_token = match old {
+            Some(_) => by_sum,
+            None => Binary::SafeDiv.of(by_sum, out.len() as f64),
+        };
+        let mut slope = T::narrow(by_token);
+        if let Some(factor) = factor {
+            slope = T::narrow(slope.widen() * factor);
+        }
+        out.fill(slope);
+        (slope.widen().is_finite() || out.is_empty()).then_some(())
+    };
+    let (gradient, _) = by_response(columns, rows, || (), fill)?;
+    value.is_finite().then_some((value, gradient))
 }
 
 /// The sum of logp - old_logp of each response, or the mean of its logp.
-fn sums<T: Token>(
+fn sums<T: Token + Element>(
     columns: &Columns<'_>,
     logp: &TokenValues,
     old: Option<&TokenValues>,
 ) -> Option<Vec<f64>> {
-    let scratch = || (Vec::new(), Vec::<T>::new(), vec![T::default(); TILE]);
-    each_response(columns, scratch, |(a, b, difference), response| {
-        let mut moments = Moments::EMPTY;
-        for tile in Tile::all(columns.layout, response) {
-            let logp = tile.read::<T>(logp, a);
+    let layout = &**columns.layout;
+    let of_response = |response: usize| {
+        let logp = row::<T>(logp, layout, response)?;
+        let old = match old {
+            Some(old) => Some(row::<T>(old, layout, response)?),
+            None => None,
+        };
+        let mut difference = [T::default(); TILE];
+        let of_tile = |tile: Range<usize>| {
+            let logp = &logp[tile.clone()];
             let Some(old) = old else {
-                moments = moments.and(Moments::of_tile(logp, Depth::Extremes));
-                continue;
+                return Moments::of_tile(logp, Depth::Extremes);
             };
-            let difference = &mut difference[..tile.len];
-            for ((out, logp), old) in difference.iter_mut().zip(logp).zip(tile.read(old, b)) {
+            let difference = &mut difference[..tile.len()];
+            for ((out, logp), old) in difference.iter_mut().zip(logp).zip(&old[tile]) {
                 *out = T::narrow(logp.widen() - old.widen());
             }
-            moments = moments.and(Moments::of_tile(difference, Depth::Sum));
-        }
-        let kind = if old.is_some() {
-            Reduction::Sum
-        } else {
-            Reduction::Mean
+            Moments::of_tile(difference, Depth::Sum)
         };
-        finish(kind, &moments)
-    })
+        let moments = tiles(logp.len()).map(of_tile);
+        let moments = moments.fold(Moments::EMPTY, Moments::and);
+        let kind = match old {
+            Some(_) => Reduction::Sum,
+            None => Reduction::Mean,
+        };
+        Some(finish(kind, &moments))
+    };
+    let responses = (0..layout.responses()).into_par_iter();
+    responses.map(of_response).collect()
 }
 
 /// The loss, and its derivative by each score.
@@ -125,7 +129,7 @@ fn of_scores(columns: &Columns<'_>, scores: &[f64]) -> Option<(f64, Vec<f64>)> {
         true => Some(columns.number("eps")?),
         false => None,
     };
-    let right = columns.correct()?;
+    let right = columns.response("correct")?;
     let weights = weights(columns, &right)?;
     let share = Binary::SafeDiv.of(1.0, scores.len() as f64);
     let mut losses = vec![0.0; scores.len()];

@@ -3,13 +3,16 @@
 //! The gradient is that of the script's graph, step by step with the same roundings: see the derivatives of `min`, `clamp`,
 //! `exp` and `kl` in the op table.
 
+use std::ops::Range;
+
 use multiversion::multiversion;
 
-use super::columns::{Advantage, Columns};
+use super::columns::Advantage;
 use super::kl::{KINDS, Kl};
-use super::tokens::{Output, Tile};
-use crate::batch::{Rows, TokenValues};
-use crate::script::{LossAnswer, Placed};
+use super::tokens::{by_response, row, tiles};
+use super::{Columns, LossAnswer};
+use crate::batch::{Element, Layout, Rows, TokenValues};
+use crate::script::Placed;
 use crate::tensor::op::{Binary, Reduction};
 use crate::tensor::{Depth, Moments, Precision, TILE, Token, finish, in_strides};
 
@@ -20,8 +23,7 @@ pub(super) fn loss(
 ) -> Option<LossAnswer> {
     let (logp, note) = columns.logp()?;
     let advantage = columns.advantage()?;
-    let is_plain = columns.optional("dual_clip")?.is_none() && !columns.truth("kl_is")?;
-    if !is_plain {
+    if !columns.is_unset("dual_clip") || columns.truth("kl_is")? {
         return None;
     }
     let beta = columns.number("kl_beta")?;
@@ -41,12 +43,7 @@ pub(super) fn loss(
         by_token,
         factor,
     };
-    let mut read = vec![logp, clip.old];
-    read.extend(clip.kl.map(|(_, reference)| reference));
-    if let Advantage::Tokens(values) = &advantage {
-        read.push(values);
-    }
-    let (value, gradient, share) = if columns.is_f64(&read)? {
+    let (value, gradient, share) = if columns.batch.is_f64() {
         clip.loss::<f64>(columns, rows)
     } else {
         clip.loss::<f32>(columns, rows)
@@ -69,14 +66,21 @@ struct Clip<'a> {
     factor: Option<f64>,
 }
 
-/// A thread's own memory.
+/// A thread's own memory, of a tile.
 struct Scratch<T> {
-    /// Columns that do not lie in one stretch.
-    gathered: [Vec<T>; 4],
     ratio: Vec<T>,
     loss: Vec<T>,
     kl: Vec<T>,
     slope: Vec<T>,
+}
+
+/// A response's values.
+struct Read<'a, T> {
+    logp: &'a [T],
+    old: &'a [T],
+    kl: Option<(Kl, &'a [T])>,
+    /// By token, or one for the response.
+    advantage: Result<&'a [T], f64>,
 }
 
 /// What is known of a response.
@@ -87,7 +91,7 @@ struct Seen {
 }
 
 impl Clip<'_> {
-    fn loss<T: Token>(
+    fn loss<T: Token + Element>(
         &self,
         columns: &Columns<'_>,
         rows: Option<Rows<'_>>,
@@ -102,14 +106,13 @@ impl Clip<'_> {
         };
         let tile = || vec![T::default(); TILE];
         let scratch = || Scratch {
-            gathered: Default::default(),
             ratio: tile(),
             loss: tile(),
             kl: tile(),
             slope: tile(),
         };
-        let mut output = Output::new(columns, rows)?;
-        let seen = output.fill(columns, scratch, |scratch, response, out| {
+        let (gradient, seen) = by_response(columns, rows, scratch, |scratch, response, out| {
+            let read = self.read::<T>(layout, response)?;
             // dloss/dloss_t, the same for all tokens of a response.
             let grad = if self.by_token {
                 one
@@ -122,20 +125,21 @@ impl Clip<'_> {
                 clipped: 0,
                 is_finite: true,
             };
-            for tile in Tile::all(layout, response) {
-                let out = &mut out[tile.range()];
-                seen.clipped += self.tile(tile, grad, scratch, out);
+            for tile in tiles(out.len()) {
+                let out = &mut out[tile.clone()];
+                let tokens = tile.len();
+                seen.clipped += self.tile(&read, tile, grad, scratch, out);
                 seen.is_finite &= finished(out, self.factor);
-                let loss = Moments::of_tile(&scratch.loss[..tile.len], Depth::Extremes);
+                let loss = Moments::of_tile(&scratch.loss[..tokens], Depth::Extremes);
                 seen.loss = seen.loss.and(loss);
             }
-            seen
+            Some(seen)
         })?;
         let loss = finish(Reduction::Mean, &self.merged(&seen));
         let clipped: usize = seen.iter().map(|seen| seen.clipped).sum();
         let share = clipped as f64 / layout.tokens().max(1) as f64;
         let is_finite = loss.is_finite() && seen.iter().all(|seen| seen.is_finite);
-        is_finite.then(|| (loss, output.placed(columns), share))
+        is_finite.then_some((loss, gradient, share))
     }
 
     /// The losses of all tokens, or the mean losses of all responses that have any.
@@ -153,33 +157,43 @@ impl Clip<'_> {
         tiles.fold(Moments::EMPTY, Moments::and)
     }
 
+    fn read<T: Token + Element>(&self, layout: &Layout, response: usize) -> Option<Read<'_, T>> {
+        let of = |column| row::<T>(column, layout, response);
+        Some(Read {
+            logp: of(self.logp)?,
+            old: of(self.old)?,
+            kl: match self.kl {
+                Some((kind, reference)) => Some((kind, of(reference)?)),
+                None => None,
+            },
+            advantage: match self.advantage {
+                Advantage::Tokens(values) => Ok(of(values)?),
+                Advantage::Responses(values) => Err(values[response]),
+            },
+        })
+    }
+
     /// The losses of a tile's tokens into the scratch, their gradient into `out`; how many are clipped.
     fn tile<T: Token>(
         &self,
-        tile: Tile<'_>,
+        read: &Read<'_, T>,
+        tile: Range<usize>,
         grad: T,
         scratch: &mut Scratch<T>,
         out: &mut [T],
     ) -> usize {
         let Scratch {
-            gathered: [a, b, c, d],
             ratio,
             loss,
             kl,
             slope,
         } = scratch;
-        let (logp, old) = (tile.read(self.logp, a), tile.read(self.old, b));
-        let penalty = self
-            .kl
-            .map(|(kind, reference)| (kind, tile.read(reference, c)));
-        // By token, or one for the response.
-        let advantages = match self.advantage {
-            Advantage::Tokens(values) => Ok(tile.read(values, d)),
-            Advantage::Responses(values) => Err(values[tile.response]),
-        };
+        let (logp, old) = (&read.logp[tile.clone()], &read.old[tile.clone()]);
+        let penalty = read.kl.map(|(kind, reference)| (kind, &reference[tile.clone()]));
+        let advantages = read.advantage.map(|values| &values[tile.clone()]);
         let bounds = Bounds::of(self.low, self.high);
         let mut count = 0;
-        in_strides(tile.len, |own, before| {
+        in_strides(tile.len(), |own, before| {
             let (logp, ratio) = (&logp[own.clone()], &mut ratio[own.clone()]);
             ratios(logp, &old[own.clone()], ratio);
             let kl = penalty.map(|(kind, reference)| {

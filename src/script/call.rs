@@ -2,14 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use hmac_sha256::Hash as Sha256;
 
 use super::batch_type::MapGroups;
 use super::error::Problem;
 use super::host::Host;
-use super::kernels::Importer;
 use super::memory::Tables;
 use super::recipe::Hook;
 use crate::tensor::{Depth, Guard, Moments, Tensor, TensorError};
@@ -22,8 +20,6 @@ const PRINTED: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) guard: Arc<Guard>,
-    /// Whose hooks it runs, where kernels may answer those of built-ins that they call.
-    pub(super) importer: Option<Importer>,
     pub(super) step: u64,
     seed: u64,
     /// Which of the step's updates it computes the loss of.
@@ -36,7 +32,7 @@ pub(super) struct Call {
 
 impl Call {
     pub(super) fn new(host: &Host, step: u64) -> Arc<Self> {
-        Call::within(host, step, None, host.guard(), None)
+        Call::within(host, step, None, host.guard())
     }
 
     pub(super) fn within(
@@ -44,11 +40,9 @@ impl Call {
         step: u64,
         update: Option<u64>,
         guard: Arc<Guard>,
-        importer: Option<Importer>,
     ) -> Arc<Self> {
         Arc::new(Call {
             guard,
-            importer,
             step,
             seed: host.seed,
             update,
@@ -147,8 +141,6 @@ pub(super) struct Reports {
     printed: usize,
     /// Columns that were read otherwise than their names say.
     pub(super) notes: Vec<String>,
-    /// How long kernels took in place of scripts of built-ins, where they did.
-    pub(super) native: Option<Duration>,
     /// How often a script has reported or printed something.
     pub(super) said: u64,
     /// The calls of `map_groups`, each place once.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::compile::compile;
 use super::engine::Functions;
 use super::explain::said;
-use super::kernels::Kernels;
 use super::library::{BUILTINS, Builtin, Library};
 use super::reading::{Content, Reading};
 use super::recipe::{Recipe, Version};
@@ -15,6 +14,7 @@ use super::sandbox::guarded;
 use super::session::{Answer, Session};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
+use crate::native::Native;
 use crate::suggest;
 use crate::tensor::profile::Profile;
 use crate::tensor::{Context, Executor, Guard};
@@ -47,7 +47,7 @@ pub struct Host {
     executor: Executor,
     profile: Option<Arc<Profile>>,
     /// What may answer hooks of built-ins in place of their scripts.
-    pub(super) kernels: Option<Arc<Kernels>>,
+    pub(super) native: Option<Native>,
     /// One guard for all calls, where they have not one each.
     guard: Option<Arc<Guard>>,
     /// A run's loss recipe, where recipes are those of a run.
@@ -72,7 +72,7 @@ impl Host {
             seed: 0,
             executor: Executor::default(),
             profile: None,
-            kernels: None,
+            native: None,
             guard: None,
             loss: None,
         }
@@ -115,14 +115,14 @@ impl Host {
     }
 
     /// The same host with what may answer hooks of built-ins, or with nothing that does.
-    pub(crate) fn with_kernels(self, kernels: Option<Arc<Kernels>>) -> Host {
-        Host { kernels, ..self }
+    pub(crate) fn with_kernels(self, native: Option<Native>) -> Host {
+        Host { native, ..self }
     }
 
     /// Leaves a hook of a version to its script for good: its kernel has given other bits before.
     pub(crate) fn refuse_kernel(&self, version: &str, hook: &str) {
-        if let Some(kernels) = &self.kernels {
-            kernels.refuse(version, hook);
+        if let Some(native) = &self.native {
+            native.refuse(version, hook);
         }
     }
 

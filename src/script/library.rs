@@ -11,7 +11,6 @@ use rhai::{
 use super::compile::constants;
 use super::error::Problem;
 use super::explain::said;
-use super::kernels::offered;
 use super::reading::{self, Content};
 use crate::suggest;
 
@@ -255,19 +254,6 @@ impl Library {
         names.collect()
     }
 
-    /// The built-in that a script is, with all that it imports.
-    fn shipped(&self, name: &str, text: &str, ast: &AST) -> Option<&'static Builtin> {
-        let found = self.found();
-        let is_shipped = |(path, _): (&str, &str)| {
-            let mut sources = found.sources.iter();
-            let stem = Path::new(path).file_stem();
-            sources.any(|(name, text)| {
-                Path::new(&**name).file_stem() == stem && Builtin::imported(name, text).is_some()
-            })
-        };
-        Builtin::imported(name, text).filter(|_| imports_of(ast).all(is_shipped))
-    }
-
     fn compile(&self, engine: &Engine, path: &str) -> Result<Module, Box<EvalAltResult>> {
         let (name, text) = self
             .read(path)
@@ -281,10 +267,7 @@ impl Library {
         let compiled = engine.compile_with_scope(&constants(&text), &text);
         let mut ast = compiled.map_err(|error| in_module(error.into()))?;
         ast.set_source(name.as_str());
-        let mut module = Module::eval_ast_as_new(Scope::new(), &ast, engine).map_err(in_module)?;
-        if let Some(builtin) = self.shipped(&name, &text, &ast) {
-            module = offered(builtin, &ast, module).map_err(in_module)?;
-        }
+        let module = Module::eval_ast_as_new(Scope::new(), &ast, engine).map_err(in_module)?;
         let mut found = self.found();
         found.functions.insert(path.to_string(), functions_of(&ast));
         found.scripts.insert(name.as_str().into(), ast);

@@ -141,27 +141,34 @@ impl Tensor {
         } = form(self, home)?;
         form.extend(numbers.iter().map(|(_, number)| number.to_bits()));
         home.look_at();
-        let mut looks = of.looks.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(look) = looks.get_mut(&form) else {
-            if looks.len() == LOOKS {
+        let looks = || of.looks.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = looks().get(&form).map(|look| look.values.clone());
+        let values = match known {
+            // Without the lock: while it computes, rayon may run another look on this thread.
+            Some(LookedAt::Once) => {
+                let all = self.of_all_groups(home, &of.whole);
+                let values = all.map_or(LookedAt::Single, LookedAt::Shared);
+                if let Some(look) = looks().get_mut(&form) {
+                    look.values = values.clone();
+                }
+                values
+            }
+            Some(known) => known,
+            None => {
+                let mut looks = looks();
+                if looks.len() < LOOKS {
+                    looks.entry(form).or_insert_with(|| Look {
+                        values: LookedAt::Once,
+                        _named: named.into_iter().map(Tensor::downgrade).collect(),
+                    });
+                }
                 return None;
             }
-            let look = Look {
-                values: LookedAt::Once,
-                _named: named.into_iter().map(Tensor::downgrade).collect(),
-            };
-            looks.insert(form, look);
-            return None;
         };
-        if let LookedAt::Once = look.values {
-            let all = self.of_all_groups(home, &of.whole);
-            look.values = all.map_or(LookedAt::Single, LookedAt::Shared);
+        match values {
+            LookedAt::Shared(all) => self.own_of(&all, home, of.group),
+            _ => None,
         }
-        let LookedAt::Shared(all) = look.values.clone() else {
-            return None;
-        };
-        drop(looks);
-        self.own_of(&all, home, of.group)
     }
 
     fn of_all_groups(

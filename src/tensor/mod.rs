@@ -26,7 +26,7 @@ pub use error::{Origin, TensorError, TensorErrorKind};
 pub use exec::Executor;
 pub(crate) use exec::moments::{Depth, Moments, TILE};
 pub(crate) use exec::scan::Running;
-pub(crate) use exec::tokens::{Location, Share, Token, by_blocks};
+pub(crate) use exec::tokens::{Share, Token, by_blocks};
 pub(crate) use exec::{BLOCK, Precision, finish, in_strides};
 pub(crate) use exp::{exponentials, k3};
 pub(crate) use frame::{Context, Frame};

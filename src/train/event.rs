@@ -5,7 +5,8 @@ use super::row::{Evaluation, Row};
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::live::{LiveEvent, VersionChange};
-use crate::script::{KernelChange, Recipe};
+use crate::native::KernelChange;
+use crate::script::Recipe;
 
 /// Something that happened in a run.
 #[derive(Debug)]

@@ -94,35 +94,6 @@ impl ScriptBatch {
         }))
     }
 
-    /// The batch that a hook was given, and the result of the `reward` hook before it; `None` where this is another one, or
-    /// the reward is not computed yet.
-    pub(super) fn as_given(&self) -> Option<(Batch, Option<Computed>)> {
-        let none = BTreeMap::new();
-        let (batch, given) = match &self.0.source {
-            Source::Whole { batch } => (batch, &none),
-            Source::With { base, given } => match &base.0.source {
-                Source::Whole { batch } => (batch, given),
-                _ => return None,
-            },
-            _ => return None,
-        };
-        // No kernel knows of weights, nor of columns that a script puts there.
-        let by_hooks = ["reward", "token_reward", "advantage", "logp"];
-        let is_known = |name: &String| by_hooks.contains(&name.as_str());
-        if self.has("weight") || !given.keys().all(is_known) {
-            return None;
-        }
-        let reward = match (given.get("reward"), given.get("token_reward")) {
-            (Some(reward), Some(tokens)) => {
-                let is_spread = tokens.inner().args.iter().any(|arg| arg.same(reward));
-                let own = if is_spread { reward } else { tokens };
-                Some(own.known()?.over(batch.layout()))
-            }
-            _ => None,
-        };
-        Some((batch.clone(), reward))
-    }
-
     pub(super) fn frame(&self) -> &Arc<Frame> {
         &self.0.frame
     }

@@ -9,7 +9,6 @@ use rhai::{EvalAltResult, Position};
 use super::{CLOSURE, parse, problem, runtime, stopped};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::script::error::line_column;
-use crate::script::kernels::AROUND;
 use crate::script::library::Sources;
 use crate::script::syntax::{Token, TokenKind, code};
 use crate::tensor::Origin;
@@ -54,7 +53,7 @@ impl<'a> Script<'a> {
         loop {
             match innermost {
                 EvalAltResult::ErrorInFunctionCall(function, of, inner, position) => {
-                    if let Some((line, _)) = line_column(*position).filter(|_| *source != *AROUND) {
+                    if let Some((line, _)) = line_column(*position) {
                         let function = if function.starts_with(CLOSURE) {
                             "a closure".to_string()
                         } else {

@@ -11,6 +11,8 @@ use std::time::Instant;
 
 pub(super) use at_prompt::tensor_of;
 use ndarray::ArrayViewMut2;
+use outcome::Array;
+pub(crate) use outcome::Placed;
 pub use outcome::{Loss, Outcome};
 use returned::{NOTHING, Returned};
 use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
@@ -19,7 +21,6 @@ use super::batch_type::ScriptBatch;
 use super::bind::describe;
 use super::call::{Call, Reports};
 use super::held;
-use super::kernels::{Array, Placed};
 use super::recipe::{Hook, Recipe};
 use super::sandbox::{guarded, on_deep_stack};
 use super::state::State;
@@ -165,7 +166,7 @@ impl Recipe {
                 prints: reports.prints,
                 time: started.elapsed(),
                 peak_bytes: run.input.call().guard.peak(),
-                native: reports.native,
+                native: None,
             })
         })?
     }
@@ -257,7 +258,7 @@ impl Recipe {
                 notes: reports.notes,
                 map_groups: reports.map_groups,
                 time: started.elapsed(),
-                native: reports.native,
+                native: None,
             })
         })?
     }
@@ -273,7 +274,7 @@ impl<'a> Run<'a> {
         guard: &Arc<Guard>,
     ) -> Self {
         let (step, guard) = (batch.step(), guard.clone());
-        let call = Call::within(&recipe.host, step, update, guard, recipe.importer());
+        let call = Call::within(&recipe.host, step, update, guard);
         let input = ScriptBatch::new(&recipe.host, call, batch);
         Run::on(recipe, input, state)
     }

@@ -1,24 +1,48 @@
-//! Hooks of a recipe that is a built-in, by its kernels or by its script.
+//! Hooks of a recipe that is a built-in: by its script, by its kernel, or by both to compare them.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use ndarray::Array2;
+
+use super::outcome::{Array, Placed};
 use super::{Loss, Outcome, correct};
-use crate::batch::{Batch, Computed, Rows};
+use crate::batch::{Batch, Computed, FloatBuffer, Level, Rows};
 use crate::diagnostic::Diagnostics;
+use crate::native::{CallKey, Columns, Kernel, KernelChange, Native, Way, kernel};
 use crate::script::batch_type::ScriptBatch;
 use crate::script::call::Call;
-use crate::script::kernels::{
-    Array, Asked, HookCall, Importer, KernelChange, Kernels, Placed, Same,
-};
-use crate::script::params::Setting;
 use crate::script::recipe::{Hook, Recipe};
 use crate::script::sandbox::guarded;
 use crate::script::state::State;
-use crate::tensor::Guard;
+use crate::tensor::{Guard, Moments};
+
+/// The bytes that a kernel holds for each response at most, beside tokens: some numbers and sums.
+const BY_RESPONSE: usize = 8 * size_of::<f64>() + 2 * size_of::<Moments>();
+
+/// A hook's call: its batch, the advantage that a loss is given, and its bounds.
+struct Asked<'a> {
+    recipe: &'a Recipe,
+    hook: Hook,
+    batch: &'a Batch,
+    advantage: Option<&'a Computed>,
+    guard: &'a Arc<Guard>,
+}
+
+/// What a kernel gives.
+struct Answer {
+    reward: Option<Computed>,
+    /// The advantage, or the gradient.
+    values: Placed,
+    loss: Option<f64>,
+    correct: Option<Computed>,
+    metrics: Vec<(String, f64)>,
+    notes: Vec<String>,
+    time: Duration,
+}
 
 impl Recipe {
-    /// [`Recipe::advantage`] or [`Recipe::advantage_into`], by the script or by kernels.
+    /// [`Recipe::advantage`] or [`Recipe::advantage_into`], by the script or by a kernel.
     pub(super) fn run_advantage<A: Same + From<Placed>>(
         &self,
         batch: &Batch,
@@ -26,18 +50,36 @@ impl Recipe {
         array: Array<'_, '_>,
     ) -> Result<Outcome<A>, Diagnostics> {
         let guard = self.host.guard();
-        let Some(kernels) = self.kernels_for(batch) else {
-            return self.advantage_by_script(batch, state, &guard, array);
+        let asked = Asked {
+            recipe: self,
+            hook: Hook::Advantage,
+            batch,
+            advantage: None,
+            guard: &guard,
         };
-        kernels.answer(
-            &self.asked(Hook::Advantage, batch, &guard),
-            array,
-            |array| self.advantage_by_script(batch, state, &guard, array),
-            |array| {
-                let run = || self.advantage_by_kernels(kernels, batch, &guard, array);
-                guarded("in a kernel", run).ok().flatten()
-            },
-        )
+        let outcome = |answer: Answer| Outcome {
+            reward: answer.reward,
+            weight: None,
+            advantage: answer.values.into(),
+            loss: answer.loss,
+            correct: answer.correct,
+            metrics: answer.metrics,
+            prints: Vec::new(),
+            notes: answer.notes,
+            map_groups: Vec::new(),
+            time: answer.time,
+            peak_bytes: guard.peak(),
+            native: Some(answer.time),
+        };
+        let by_script = |array: Array<'_, '_>| self.advantage_by_script(batch, state, &guard, array);
+        asked.answer(array, by_script, outcome, |a: &Outcome<A>, b| {
+            let told = |all: &Outcome<A>| format!("{:?}", (all.loss, &all.metrics, &all.notes));
+            a.advantage.same(&b.advantage)
+                && a.reward.same(&b.reward)
+                && a.correct.same(&b.correct)
+                && a.prints.is_empty()
+                && told(a) == told(b)
+        })
     }
 
     /// [`Recipe::loss`] or [`Recipe::loss_into`], by the script or by a kernel.
@@ -49,169 +91,194 @@ impl Recipe {
         array: Array<'_, '_>,
     ) -> Result<Loss<G>, Diagnostics> {
         let guard = self.host.guard();
-        let Some(kernels) = self.kernels_for(batch) else {
-            return self.loss_by_script(batch, advantage, state, &guard, array);
+        let asked = Asked {
+            recipe: self,
+            hook: Hook::Loss,
+            batch,
+            advantage,
+            guard: &guard,
         };
-        kernels.answer(
-            &self.asked(Hook::Loss, batch, &guard),
-            array,
-            |array| self.loss_by_script(batch, advantage, state, &guard, array),
-            |array| {
-                let run = || self.loss_by_kernel(kernels, batch, advantage, &guard, array);
-                guarded("in a kernel", run).ok().flatten()
-            },
-        )
-    }
-
-    /// What has changed in how hooks are answered, of this recipe's and of all others with the same kernels.
-    pub(crate) fn kernel_changes(&self) -> Vec<KernelChange> {
-        let kernels = self.host.kernels.as_deref();
-        kernels.map_or(Vec::new(), Kernels::changes)
-    }
-
-    /// The host's kernels, which promise the bits of scripts: not beside an executor that rounds otherwise.
-    fn host_kernels(&self) -> Option<&Arc<Kernels>> {
-        let kernels = self.host.kernels.as_ref()?;
-        self.host.executor().is_exact().then_some(kernels)
-    }
-
-    /// What may answer the recipe's hooks, where it is a built-in.
-    fn kernels(&self) -> Option<&Kernels> {
-        let kernels = self.host_kernels()?;
-        let builtin = self.script.builtin?;
-        let mut hooks = Hook::OF_BATCH.into_iter().filter(|hook| self.has(*hook));
-        let has_all = hooks.all(|hook| kernels.of.has(builtin.name, hook));
-        has_all.then_some(kernels)
-    }
-
-    /// None of the kernels knows of weights.
-    fn kernels_for(&self, batch: &Batch) -> Option<&Kernels> {
-        self.kernels().filter(|_| !batch.has("weight"))
-    }
-
-    /// The recipe as it calls built-ins' hooks, where kernels may answer these and not its own.
-    pub(super) fn importer(&self) -> Option<Importer> {
-        let kernels = self.host_kernels().filter(|_| self.kernels().is_none());
-        Some(Importer {
-            kernels: Arc::clone(kernels?),
-            script: self.script.clone(),
+        let loss = |answer: Answer| Loss {
+            value: answer.loss.unwrap_or_default(),
+            gradient: answer.values.into(),
+            metrics: answer.metrics,
+            prints: Vec::new(),
+            notes: answer.notes,
+            map_groups: Vec::new(),
+            time: answer.time,
+            native: Some(answer.time),
+        };
+        let by_script =
+            |array: Array<'_, '_>| self.loss_by_script(batch, advantage, state, &guard, array);
+        asked.answer(array, by_script, loss, |a: &Loss<G>, b| {
+            let told = |all: &Loss<G>| format!("{:?}", (all.value, &all.metrics, &all.notes));
+            a.gradient.same(&b.gradient) && a.prints.is_empty() && told(a) == told(b)
         })
     }
 
-    fn asked<'a>(&'a self, hook: Hook, batch: &'a Batch, guard: &'a Arc<Guard>) -> Asked<'a> {
-        let settings = self.params.iter();
-        let settings = settings.map(|(known, value)| (known.name.as_str(), value.clone()));
-        Asked {
-            script: &self.script,
-            hook,
-            imported: None,
-            settings: settings.collect(),
-            batch,
-            guard,
+    /// What has changed in how hooks are answered, of this recipe's and of all others of the same host.
+    pub(crate) fn kernel_changes(&self) -> Vec<KernelChange> {
+        let native = self.host.native.as_ref();
+        native.map_or(Vec::new(), Native::changes)
+    }
+}
+
+impl Asked<'_> {
+    /// Answers by the script or by the kernel, as [`Native::way`] says; by the script too where the kernel declines.
+    fn answer<R>(
+        &self,
+        mut array: Array<'_, '_>,
+        by_script: impl FnOnce(Array<'_, '_>) -> Result<R, Diagnostics>,
+        result: impl Fn(Answer) -> R,
+        same: impl Fn(&R, &R) -> bool,
+    ) -> Result<R, Diagnostics> {
+        let builtin = self.recipe.script.builtin;
+        let kernel = builtin.and_then(|builtin| kernel(builtin.name));
+        // No kernel knows of weights.
+        let kernel = kernel.filter(|_| !self.batch.has("weight"));
+        let (Some(native), Some(kernel)) = (&self.recipe.host.native, kernel) else {
+            return by_script(array);
+        };
+        let call = self.key(array.is_some());
+        match native.way(&call) {
+            Way::Script => by_script(array),
+            Way::Kernel => match self.by_kernel(kernel, array.as_deref_mut()) {
+                Some(answer) => Ok(result(answer)),
+                None => by_script(array),
+            },
+            Way::Timed => {
+                let started = Instant::now();
+                let answer = by_script(array)?;
+                native.timed(&call, started);
+                Ok(answer)
+            }
+            Way::Both => {
+                let started = Instant::now();
+                let answer = by_script(array.as_deref_mut())?;
+                let script = started.elapsed();
+                let bytes = array.as_ref().map_or(0, |array| array.len() * size_of::<f32>());
+                let found = self.guard.reserve(bytes).ok().and_then(|_reservation| {
+                    let mut own = array.as_ref().map(|array| Array2::zeros(array.dim()));
+                    let mut run = || {
+                        let mut view = own.as_mut().map(|own| own.view_mut());
+                        self.by_kernel(kernel, view.as_mut())
+                    };
+                    // The script has run before, so its code and memory are warm: the kernel's are at its second run.
+                    run()?;
+                    let other = run()?;
+                    let took = other.time;
+                    let pairs = array.iter().zip(&own);
+                    let mut pairs = pairs.flat_map(|(array, own)| array.iter().zip(own));
+                    let agrees = pairs.all(|(a, b): (&f32, &f32)| a.to_bits() == b.to_bits())
+                        && same(&answer, &result(other));
+                    Some((took, agrees))
+                });
+                native.compared(&call, script, found, self.batch);
+                Ok(answer)
+            }
         }
     }
 
-    /// The advantage without the script; `None` where a kernel declines.
-    fn advantage_by_kernels<A: From<Placed>>(
-        &self,
-        kernels: &Kernels,
-        batch: &Batch,
-        guard: &Arc<Guard>,
-        mut array: Array<'_, '_>,
-    ) -> Option<Outcome<A>> {
-        let (kernels, started) = (kernels.of, Instant::now());
-        let (settings, input) = (self.settings(), self.input(batch, guard));
-        let mut call = self.call(Hook::Reward, batch, &settings, guard, &input)?;
-        let reward: Option<Computed> = match self.has(Hook::Reward) {
-            true => Some(kernels.signal(&call, None)?.into()),
-            false => None,
-        };
-        call.reward = reward.as_ref();
-        let rows = array.as_deref_mut().and_then(Rows::of);
-        let (advantage, loss, metrics, notes) = if self.has(Hook::Advantage) {
-            call.hook = Hook::Advantage;
-            (kernels.signal(&call, rows)?, None, Vec::new(), Vec::new())
-        } else {
-            call.hook = Hook::Loss;
-            let factor = -(batch.layout().tokens() as f64);
-            let (loss, advantage, metrics, notes) = kernels.loss(&call, Some(factor), rows)?;
-            (advantage, Some(loss), metrics, notes)
-        };
-        let advantage = advantage.into_array(array)?.into();
-        let correct = correct(&input);
-        let time = started.elapsed();
-        Some(Outcome {
-            advantage,
-            weight: None,
-            loss,
-            correct,
-            metrics,
-            prints: Vec::new(),
-            notes,
-            time,
-            peak_bytes: guard.peak(),
-            map_groups: Vec::new(),
-            native: Some(time),
-            reward,
-        })
+    /// All that decides which code of a kernel runs: parameters, columns and their precision, where the result goes.
+    fn key(&self, has_array: bool) -> CallKey<'_> {
+        let mut tokens: Vec<&str> = self.batch.token_columns().map(|(name, _)| name).collect();
+        tokens.sort_unstable();
+        let columns: Vec<&str> = self.batch.columns().collect();
+        let given = self.advantage.map(Computed::level);
+        CallKey {
+            recipe: &self.recipe.script.name,
+            version: &self.recipe.script.version,
+            hook: self.hook,
+            kind: format!(
+                "{} {columns:?} {tokens:?} {} {given:?} {has_array}",
+                self.recipe.params,
+                self.batch.is_f64()
+            ),
+        }
     }
 
-    /// The loss without the script; `None` where the kernel declines.
-    fn loss_by_kernel<G: From<Placed>>(
-        &self,
-        kernels: &Kernels,
-        batch: &Batch,
-        advantage: Option<&Computed>,
-        guard: &Arc<Guard>,
-        mut array: Array<'_, '_>,
-    ) -> Option<Loss<G>> {
+    /// The kernel's answer on the batch as the script would see it; `None` where it declines, fails, or has no memory.
+    fn by_kernel(&self, kernel: Kernel, mut array: Array<'_, '_>) -> Option<Answer> {
         let started = Instant::now();
-        let (settings, input) = (self.settings(), self.input(batch, guard));
-        let mut call = self.call(Hook::Loss, batch, &settings, guard, &input)?;
-        call.advantage = advantage;
+        let (host, layout) = (&self.recipe.host, self.batch.layout());
+        let _reservation = self.guard.reserve(layout.responses() * BY_RESPONSE).ok()?;
+        let call = Call::within(host, self.batch.step(), None, self.guard.clone());
+        let input = ScriptBatch::new(host, call, self.batch);
+        let column = |name: &str| {
+            let value = input.column(name).ok()?.evaluate().ok()?;
+            match (value.level(), value.buffer()) {
+                (Level::Response, FloatBuffer::F64(values)) => Some(values.clone()),
+                _ => None,
+            }
+        };
+        let columns = Columns {
+            batch: self.batch,
+            layout,
+            guard: self.guard,
+            params: &self.recipe.params,
+            advantage: self.advantage,
+            column: &column,
+        };
         let rows = array.as_deref_mut().and_then(Rows::of);
-        let (value, gradient, metrics, notes) = kernels.of.loss(&call, None, rows)?;
-        let gradient = gradient.into_array(array)?.into();
-        let time = started.elapsed();
-        Some(Loss {
-            value,
-            gradient,
+        let run = || match (kernel, self.hook) {
+            (Kernel::Advantage(kernel), Hook::Advantage) => {
+                let (reward, advantage) = kernel(&columns)?;
+                Some((reward, Placed::Values(advantage), None, Vec::new(), Vec::new()))
+            }
+            (Kernel::Loss(kernel), hook) => {
+                // The advantage that is the equivalent of a loss.
+                let factor = (hook == Hook::Advantage).then(|| -(layout.tokens() as f64));
+                let (loss, gradient, metrics, notes) = kernel(&columns, factor, rows)?;
+                Some((None, gradient, Some(loss), metrics, notes))
+            }
+            _ => None,
+        };
+        let (reward, values, loss, metrics, notes) = guarded("in a kernel", run).ok()??;
+        let values = values.into_array(array)?;
+        Some(Answer {
+            reward,
+            values,
+            loss,
+            correct: correct(&input),
             metrics,
-            prints: Vec::new(),
             notes,
-            time,
-            map_groups: Vec::new(),
-            native: Some(time),
+            time: started.elapsed(),
         })
     }
+}
 
-    /// The batch as the script would see it.
-    fn input(&self, batch: &Batch, guard: &Arc<Guard>) -> ScriptBatch {
-        let call = Call::within(&self.host, batch.step(), None, guard.clone(), None);
-        ScriptBatch::new(&self.host, call, batch)
+/// Whether two results are the same, bit for bit.
+pub(super) trait Same {
+    fn same(&self, other: &Self) -> bool;
+}
+
+impl Same for Computed {
+    fn same(&self, other: &Self) -> bool {
+        let (a, b) = (self.buffer(), other.buffer());
+        let mut pairs = a.iter().zip(b.iter());
+        (self.level(), a.is_f64(), a.len()) == (other.level(), b.is_f64(), b.len())
+            && pairs.all(|(a, b)| a.to_bits() == b.to_bits())
     }
+}
 
-    fn settings(&self) -> impl Fn(&str) -> Option<Setting> + Sync + '_ {
-        |name| self.params.get(name).cloned()
+impl Same for Option<Computed> {
+    fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Some(a), Some(b)) => a.same(b),
+            (a, b) => a.is_none() && b.is_none(),
+        }
     }
+}
 
-    fn call<'a>(
-        &self,
-        hook: Hook,
-        batch: &'a Batch,
-        settings: &'a (dyn Fn(&str) -> Option<Setting> + Sync),
-        guard: &'a Arc<Guard>,
-        input: &'a ScriptBatch,
-    ) -> Option<HookCall<'a>> {
-        Some(HookCall {
-            builtin: self.script.builtin?.name,
-            hook,
-            batch,
-            reward: None,
-            advantage: None,
-            settings,
-            guard,
-            input,
-        })
+/// The level of what is in an array, which is compared by itself.
+impl Same for Level {
+    fn same(&self, other: &Self) -> bool {
+        self == other
+    }
+}
+
+impl Same for () {
+    fn same(&self, (): &Self) -> bool {
+        true
     }
 }

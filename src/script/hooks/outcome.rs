@@ -2,9 +2,58 @@
 
 use std::time::Duration;
 
-use crate::batch::{Batch, Computed};
+use ndarray::ArrayViewMut2;
+
+use crate::batch::{Batch, Computed, Level};
 use crate::script::batch_type::MapGroups;
 use crate::script::recipe::Hook;
+
+/// The caller's array [B, T] that a result may be written into.
+pub(super) type Array<'a, 'b> = Option<&'a mut ArrayViewMut2<'b, f32>>;
+
+/// A result: its values, or the level of what was written into the caller's array.
+#[derive(Debug)]
+pub(crate) enum Placed {
+    Values(Computed),
+    Written(Level),
+}
+
+impl Placed {
+    pub(super) fn level(&self) -> Level {
+        match self {
+            Placed::Values(values) => values.level(),
+            Placed::Written(level) => *level,
+        }
+    }
+
+    /// Writes values into the array after all, where there is one.
+    pub(super) fn into_array(self, array: Array<'_, '_>) -> Option<Placed> {
+        let (Placed::Values(values), Some(array)) = (&self, array) else {
+            return Some(self);
+        };
+        values.write_into(array).ok()?;
+        Some(Placed::Written(values.level()))
+    }
+}
+
+impl From<Placed> for Computed {
+    fn from(placed: Placed) -> Computed {
+        match placed {
+            Placed::Values(values) => values,
+            Placed::Written(_) => unreachable!("without an array, nothing is written into one"),
+        }
+    }
+}
+
+impl From<Placed> for Level {
+    fn from(placed: Placed) -> Level {
+        placed.level()
+    }
+}
+
+impl From<Placed> for () {
+    fn from(_: Placed) {}
+}
 
 /// The advantage of a batch, with all that came up on the way.
 #[derive(Clone, Debug)]
@@ -32,7 +81,7 @@ pub struct Outcome<A = Computed> {
     pub time: Duration,
     /// The most bytes that tensors held at once.
     pub peak_bytes: usize,
-    /// How long kernels took in place of built-ins' scripts, where they computed it or a part of it.
+    /// How long the kernel took, if one computed it in place of a built-in's script.
     pub native: Option<Duration>,
 }
 
@@ -63,7 +112,7 @@ pub struct Loss<G = Computed> {
     pub map_groups: Vec<MapGroups>,
     /// How long it took.
     pub time: Duration,
-    /// How long a kernel took in place of a built-in's script, where one computed it or a part of it.
+    /// How long the kernel took, if one computed it in place of a built-in's script.
     pub native: Option<Duration>,
 }
 

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use ndarray::ArrayViewMut2;
 use rhai::Dynamic;
 
-use super::Run;
+use super::{Placed, Run};
 use crate::batch::Rows;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::error::Problem;
-use crate::script::kernels::Placed;
 use crate::script::recipe::Hook;
 use crate::script::{bind, explain};
 use crate::tensor::{Level, Origin, Tensor, TensorError, Value};

@@ -104,6 +104,11 @@ pub(crate) trait Token: Precision {
         }
     }
 
+    /// A padded column of this very type.
+    fn padded(column: &TokenValues) -> Option<&Padded<Self>>
+    where
+        Self: batch::Element;
+
     /// [`Token::read`] of a padded column.
     fn of_padded<'t>(
         column: &'t TokenValues,
@@ -113,6 +118,13 @@ pub(crate) trait Token: Precision {
 }
 
 impl Token for f32 {
+    fn padded(column: &TokenValues) -> Option<&Padded<f32>> {
+        match column {
+            TokenValues::F32(array) => Some(array),
+            _ => None,
+        }
+    }
+
     fn of_padded<'t>(
         column: &'t TokenValues,
         location: &Location<'_>,
@@ -128,6 +140,13 @@ impl Token for f32 {
 }
 
 impl Token for f64 {
+    fn padded(column: &TokenValues) -> Option<&Padded<f64>> {
+        match column {
+            TokenValues::F64(array) => Some(array),
+            _ => None,
+        }
+    }
+
     fn of_padded<'t>(
         column: &'t TokenValues,
         location: &Location<'_>,

@@ -6,7 +6,9 @@ use super::cases::cases;
 use super::world::{OnThreads, World, bits, leaf, narrow_leaf};
 use crate::tensor::graph::Tensor;
 use crate::tensor::op::{Argument, Param};
-use crate::tensor::{Executor, Frame, Guard, Level, Origin, Plan, TensorError, op};
+use crate::tensor::{
+    Executor, Frame, Guard, Level, Origin, Plan, TensorError, TensorErrorKind, op,
+};
 
 /// The bits of a tensor's values, or what the executor says instead.
 fn run(executor: &OnThreads, tensor: &Tensor) -> Result<(Level, Vec<u64>), TensorError> {
@@ -147,4 +149,25 @@ fn executors_tell_the_same_error_of_the_same_line() {
         assert_eq!(errors[0], errors[1]);
         assert_eq!(errors[1].origin, Some(line(at)));
     }
+}
+
+/// The values of a plan that fails are computed again in full to find the first error; memory for that is not there.
+#[test]
+fn an_error_of_values_is_told_where_the_naive_executor_has_no_memory() {
+    let frame = World::large().frame();
+    let size = frame.size(Level::Token);
+    let mut tokens = leaf(&frame, Level::Token, vec![0.3; size]);
+    for _ in 0..4 {
+        tokens = op::mul(&tokens, &Tensor::number(1.5)).unwrap();
+    }
+    let sum = op::sum(&tokens, Level::Response).unwrap();
+    let binomial = op::table().find(|op| op.name == "binomial").unwrap();
+    let result = binomial.apply(&[Argument::Tensor(sum), Argument::Number(1.0)]);
+    let plan = Plan::new(&[result.unwrap()]);
+    let guard = || Guard::new(None, size * size_of::<f64>() * 3 / 2);
+    let naive = OnThreads::new(Executor::Naive, 1).run(&plan, &guard());
+    assert!(matches!(naive.unwrap_err().kind, TensorErrorKind::Stopped(_)));
+    let error = OnThreads::new(Executor::Fused, 1).run(&plan, &guard());
+    let error = error.unwrap_err();
+    assert!(matches!(error.kind, TensorErrorKind::Value(_)), "{error}");
 }

@@ -258,3 +258,30 @@ fn selections_of_large_groups_go_by_the_same_tiles() {
         );
     }
 }
+
+/// While a look waits for its tokens, its thread may be given another look at the same batch.
+#[test]
+fn looks_from_several_threads_at_once_come_to_an_end() {
+    const GROUPS: usize = 16;
+    let world = World {
+        groups: (0..64).map(|response| response % GROUPS as i64).collect(),
+        mask: vec![vec![true; 1024]; 64],
+    };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2);
+    let (pool, (done, all)) = (pool.build().unwrap(), std::sync::mpsc::channel());
+    for _ in 0..100 {
+        let frame = world.frame();
+        let tokens = columns(&frame, true).pop().unwrap();
+        for (group, home) in frame.groups().enumerate() {
+            let own = tokens.select(group, &home).unwrap();
+            let squares = op::mul(&own, &own).unwrap();
+            let sum = op::sum(&squares, Level::Response).unwrap();
+            let done = done.clone();
+            pool.spawn(move || done.send(sum.evaluate().is_ok()).unwrap());
+        }
+    }
+    for _ in 0..100 * GROUPS {
+        let wait = std::time::Duration::from_secs(60);
+        assert_eq!(all.recv_timeout(wait), Ok(true));
+    }
+}

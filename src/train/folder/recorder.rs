@@ -10,7 +10,8 @@ use super::{BATCHES, Folder, KeptVersion, METRICS, RELOADS, STATES, make_folder}
 use crate::batch::{Batch, Replacement};
 use crate::diagnostic::Diagnostics;
 use crate::live::LiveEvent;
-use crate::script::{KernelChange, Recipe, State, Version};
+use crate::native::KernelChange;
+use crate::script::{Recipe, State, Version};
 use crate::train::config::Config;
 use crate::train::event::Event;
 use crate::train::policy::Platform;
@@ -204,9 +205,8 @@ impl Recorder {
             "event": "native",
             "version": change.version.as_str(),
             "hook": change.hook,
-            // Nothing is compared where kernels answer unasked.
-            "agrees": change.script.map(|_| change.disagrees_on.is_none()),
-            "script_ms": change.script.map(|script| script.as_secs_f64() * 1e3),
+            "agrees": change.disagrees_on.is_none(),
+            "script_ms": change.script.as_secs_f64() * 1e3,
             "native_ms": change.kernel.as_secs_f64() * 1e3,
         });
         if let Some(batch) = &change.disagrees_on {

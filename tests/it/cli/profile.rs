@@ -205,11 +205,11 @@ fn a_run_is_profiled_with_its_own_recipe_or_with_another() {
 #[test]
 fn a_built_in_is_timed_by_its_kernels_too() {
     let lab = Lab::new();
-    for recipe in ["gae", "passk"] {
+    for recipe in ["ppo_clip", "passk"] {
         let native = &json(&lab, recipe)["native"]["seconds"];
         assert_eq!(array(native).len(), 2, "{recipe}");
     }
-    lab.run("new mine.rhai --from gae");
+    lab.run("new mine.rhai --from passk");
     let text = format!("{}// edited\n", lab.read("mine.rhai"));
     lab.write("mine.rhai", &text);
     assert!(json(&lab, "mine.rhai")["native"].is_null());

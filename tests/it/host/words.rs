@@ -130,10 +130,9 @@ fn a_batch_with_other_columns_is_the_same_otherwise() {
         of("batch.length")
     );
     assert_eq!(of("batch.with(#{ a: 1 }).with(#{ b: 2 }).a"), [1.0; 5]);
-    // A built-in that is imported sees them, also where a kernel answers for it.
+    // A built-in that is imported sees them.
     let imported = "import \"dr_grpo\" as d; fn advantage(batch, p) { d::advantage(batch.with(#{ reward: batch.length }), p) }";
-    let kernels = Host::new().with_native(&advlab::native::Native::new(advlab::script::Mode::On));
-    let recipe = kernels.compile("test", imported).unwrap();
+    let recipe = Host::new().compile("test", imported).unwrap();
     let outcome = recipe
         .advantage(&batch, &mut recipe.init().unwrap())
         .unwrap();

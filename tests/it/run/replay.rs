@@ -91,7 +91,7 @@ fn a_fine_tuned_run_repeats_itself() {
 #[test]
 fn kernels_and_scripts_repeat_each_other() {
     let mut lab = Lab::new(STATEFUL);
-    lab.config.recipe = "reinforce_pp".to_string();
+    lab.config.recipe = "grpo".to_string();
     lab.config.params = Default::default();
     lab.config.native = Mode::Auto;
     lab.config.native_threshold = 0.0;
@@ -123,7 +123,7 @@ fn kernels_and_scripts_repeat_each_other() {
 #[test]
 fn a_disagreement_outlives_the_process() {
     let mut lab = Lab::new(STATEFUL);
-    lab.config.recipe = "reinforce_pp".to_string();
+    lab.config.recipe = "grpo".to_string();
     lab.config.params = Default::default();
     lab.config.native = Mode::Auto;
     lab.config.native_threshold = 0.0;

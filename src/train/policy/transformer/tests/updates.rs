@@ -11,6 +11,9 @@ use crate::train::policy::transformer::optimizer::Optimizer;
 
 const STEPS: usize = 20;
 
+/// How many times as far from float64 as PyTorch's own float32 numbers ours may be.
+const ROUNDINGS: f32 = 4.0;
+
 /// One step's part of what is kept for all.
 fn of_step(all: &[f32], step: usize, steps: usize) -> &[f32] {
     let size = all.len() / steps;
@@ -54,24 +57,24 @@ fn updates_along_a_recipes_loss_are_those_of_pytorch() {
         let given = Expected::of(model);
         let expected = Expected::read(&folder(model).join("updates.safetensors"));
         let (prompts, responses) = (given.prompts(), given.responses());
-        let [advantage, ref_logp, loss, norms, logp] =
-            ["advantage", "ref_logp", "loss", "grad_norm", "logp"]
+        let [old, advantage, ref_logp, loss, norms, logp] =
+            ["old_logp", "advantage", "ref_logp", "loss", "grad_norm", "logp"]
                 .map(|name| expected.floats(name));
+        let tolerance = |name: &str| ROUNDINGS * expected.floats(&format!("rounding.{name}"))[0];
         let mut recipe = Host::new().load("ppo_clip").unwrap();
         recipe.set_text("kl_beta", "0.05").unwrap();
         let mut state = recipe.init().unwrap();
         let config = AdamWConfig {
-            lr: 1e-3,
+            lr: 1e-5,
             eps: 1e-6,
             weight_decay: 0.1,
             ..AdamWConfig::default()
         };
         let mut transformer = load(&folder(model), 80).unwrap();
-        let old = transformer.score(&prompts, &responses).unwrap().logp;
         for step in 0..=STEPS {
             let new = transformer.score(&prompts, &responses).unwrap().logp;
             let of = format!("{model}, step {step}");
-            assert_close(&new, of_step(&logp, step, STEPS + 1), 1e-5, &of);
+            assert_close(&new, of_step(&logp, step, STEPS + 1), tolerance("logp"), &of);
             if step == STEPS {
                 break;
             }
@@ -86,12 +89,12 @@ fn updates_along_a_recipes_loss_are_those_of_pytorch() {
             let found = recipe
                 .loss(&batch.build().unwrap(), None, &mut state)
                 .unwrap();
-            assert_close(&[found.value as f32], &loss[step..=step], 1e-5, &of);
+            assert_close(&[found.value as f32], &loss[step..=step], tolerance("loss"), &of);
             let gradient: Vec<f64> = found.gradient.buffer().iter().collect();
             let accumulated = transformer.accumulate(&prompts, &responses, &gradient);
             accumulated.unwrap();
             let norm = transformer.update(&config, Some(0.5)).unwrap().unwrap();
-            assert_close(&[norm as f32], &norms[step..=step], 1e-5 * norms[step], &of);
+            assert_close(&[norm as f32], &norms[step..=step], tolerance("grad_norm"), &of);
         }
         for (name, found) in transformer.weights.split().unwrap() {
             if expected.has(&name) {
@@ -99,7 +102,7 @@ fn updates_along_a_recipes_loss_are_those_of_pytorch() {
                 assert_close(
                     &found,
                     &expected.floats(&name),
-                    1e-5,
+                    tolerance(&name),
                     &format!("{model}, {name}"),
                 );
             }
