@@ -14,7 +14,7 @@ pub(crate) struct Columns<'a> {
     pub(crate) params: &'a Parameters,
     pub(crate) advantage: Option<&'a Computed>,
     /// The values of a response column as the script sees it.
-    pub(crate) column: &'a dyn Fn(&str) -> Option<Buffer<f64>>,
+    pub(crate) column: &'a (dyn Fn(&str) -> Option<Buffer<f64>> + Sync),
 }
 
 /// A value by token, or one for all tokens of a response.

@@ -101,10 +101,8 @@ pub(super) fn passk(columns: &Columns<'_>) -> Option<Signals> {
 
 pub(super) fn grpo_lambda(columns: &Columns<'_>) -> Option<Signals> {
     let (right, length) = (columns.response("correct")?, columns.response("length")?);
-    let (share, alpha) = (
-        columns.number("acc_top_lambda")?,
-        columns.number("length_penalty_alpha")?,
-    );
+    let share = columns.number("acc_top_lambda")?;
+    let alpha = columns.number("length_penalty_alpha")?;
     let eps = columns.number("length_eps")?;
     let mut accuracy = Vec::with_capacity(columns.layout.groups());
     each_group(columns, &right, Depth::Extremes, |_, moments| {
@@ -125,23 +123,14 @@ pub(super) fn grpo_lambda(columns: &Columns<'_>) -> Option<Signals> {
     let mut out = vec![0.0; right.len()];
     let mut selected = Vec::new();
     for (group, &is_top) in is_top.iter().enumerate() {
-        let members = columns
-            .layout
-            .members(group)
-            .iter()
-            .map(|&member| member as usize);
+        let members = columns.layout.members(group).iter();
+        let members = members.map(|&member| member as usize);
         selected.clear();
-        selected.extend(
-            members
-                .clone()
-                .filter(|&r| right[r] != 0.0)
-                .map(|r| length[r]),
-        );
+        let rights = members.clone().filter(|&r| right[r] != 0.0);
+        selected.extend(rights.map(|r| length[r]));
         let lengths = Moments::of(&selected, Depth::Squares);
-        let (mean, std) = (
-            finish(Reduction::Mean, &lengths),
-            finish(Reduction::PopulationStd, &lengths) + eps,
-        );
+        let mean = finish(Reduction::Mean, &lengths);
+        let std = finish(Reduction::PopulationStd, &lengths) + eps;
         for member in members {
             let z = Binary::SafeDiv.of(length[member] - mean, std);
             let penalised = 1.0 - alpha * Unary::Sigmoid.of(z);

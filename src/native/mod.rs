@@ -185,7 +185,11 @@ impl Native {
             }
             _ => false,
         };
-        let state = if is_hot { State::Due } else { State::Watched(Some(started)) };
+        let state = if is_hot {
+            State::Due
+        } else {
+            State::Watched(Some(started))
+        };
         self.note(call, state);
     }
 
@@ -291,7 +295,8 @@ mod tests {
 
     /// The ways of six calls of a hook whose script takes `script` ms and whose kernel `kernel`.
     fn six_calls(native: &Native, script: u64, kernel: u64, agrees: bool) -> Vec<Way> {
-        let (version, batch) = (Host::new().load("grpo").unwrap().version().clone(), Batch::example());
+        let grpo = Host::new().load("grpo").unwrap();
+        let (version, batch) = (grpo.version().clone(), Batch::example());
         let call = CallKey {
             recipe: "grpo",
             version: &version,

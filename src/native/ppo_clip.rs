@@ -189,7 +189,9 @@ impl Clip<'_> {
             slope,
         } = scratch;
         let (logp, old) = (&read.logp[tile.clone()], &read.old[tile.clone()]);
-        let penalty = read.kl.map(|(kind, reference)| (kind, &reference[tile.clone()]));
+        let penalty = read
+            .kl
+            .map(|(kind, reference)| (kind, &reference[tile.clone()]));
         let advantages = read.advantage.map(|values| &values[tile.clone()]);
         let bounds = Bounds::of(self.low, self.high);
         let mut count = 0;

@@ -77,24 +77,30 @@ pub(super) fn by_response<T: Token, S, R: Send>(
         Some(rows) => Out::Rows(rows.reborrow()),
         None => Out::Compact(&mut values),
     };
-    let of_response = |scratch: &mut S, response: usize, out: &mut Out<'_, T>| {
-        match out.split(1, layout.tokens_of(response).len()) {
-            Out::Compact(values) => of(scratch, response, values),
-            Out::Rows(mut rows) => {
+    let of_response = |scratch: &mut S, response: usize, mut out: Out<'_, T>| {
+        let own = match &mut out {
+            Out::Compact(values) => values,
+            Out::Rows(rows) => {
                 let row = rows.row(0);
                 layout.clear_padding(response, row);
-                of(scratch, response, T::of_rows(&mut row[columns(layout, response)?])?)
+                T::of_rows(&mut row[columns(layout, response)?])?
             }
-        }
+        };
+        of(scratch, response, own)
     };
     let of_block = |scratch: &mut S, responses: Range<usize>, mut out: Out<'_, T>| {
-        let each = responses.map(|response| of_response(scratch, response, &mut out).ok_or(Declined));
+        let each = responses.map(|response| {
+            let out = out.split(1, layout.tokens_of(response).len());
+            of_response(scratch, response, out).ok_or(Declined)
+        });
         each.collect::<Result<Vec<R>, Declined>>()
     };
     let done = by_blocks((layout, Level::Token), at.guard, out, scratch, of_block).ok()?;
-    let placed = match is_written {
-        true => Placed::Written(Level::Token),
-        false => Placed::Values(Computed::new(at.layout.clone(), Level::Token, T::wrap(values))),
+    let placed = if is_written {
+        Placed::Written(Level::Token)
+    } else {
+        let layout = at.layout.clone();
+        Placed::Values(Computed::new(layout, Level::Token, T::wrap(values)))
     };
     Some((placed, done.into_iter().flatten().collect()))
 }

@@ -71,7 +71,8 @@ impl Recipe {
             peak_bytes: guard.peak(),
             native: Some(answer.time),
         };
-        let by_script = |array: Array<'_, '_>| self.advantage_by_script(batch, state, &guard, array);
+        let by_script =
+            |array: Array<'_, '_>| self.advantage_by_script(batch, state, &guard, array);
         asked.answer(array, by_script, outcome, |a: &Outcome<A>, b| {
             let told = |all: &Outcome<A>| format!("{:?}", (all.loss, &all.metrics, &all.notes));
             a.advantage.same(&b.advantage)
@@ -156,7 +157,9 @@ impl Asked<'_> {
                 let started = Instant::now();
                 let answer = by_script(array.as_deref_mut())?;
                 let script = started.elapsed();
-                let bytes = array.as_ref().map_or(0, |array| array.len() * size_of::<f32>());
+                let bytes = array
+                    .as_ref()
+                    .map_or(0, |array| array.len() * size_of::<f32>());
                 let found = self.guard.reserve(bytes).ok().and_then(|_reservation| {
                     let mut own = array.as_ref().map(|array| Array2::zeros(array.dim()));
                     let mut run = || {
@@ -223,7 +226,13 @@ impl Asked<'_> {
         let run = || match (kernel, self.hook) {
             (Kernel::Advantage(kernel), Hook::Advantage) => {
                 let (reward, advantage) = kernel(&columns)?;
-                Some((reward, Placed::Values(advantage), None, Vec::new(), Vec::new()))
+                Some((
+                    reward,
+                    Placed::Values(advantage),
+                    None,
+                    Vec::new(),
+                    Vec::new(),
+                ))
             }
             (Kernel::Loss(kernel), hook) => {
                 // The advantage that is the equivalent of a loss.

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 HERE = Path(__file__).parent
-STEPS, LR, DECAY, CLIP, KL, MAX_NORM = 20, 1e-5, 0.1, 0.2, 0.05, 0.5
+STEPS, LR, DECAY, CLIP, KL, MAX_NORM = 20, 5e-6, 0.1, 0.2, 0.05, 0.5
 # Above the rounding of gradients that are 0 but for it, such as those of some keys: at PyTorch's 1e-8 it becomes whole steps.
 EPS = 1e-6
 # The least distance of a ratio from a bound of the clip.

@@ -65,7 +65,7 @@ fn updates_along_a_recipes_loss_are_those_of_pytorch() {
         recipe.set_text("kl_beta", "0.05").unwrap();
         let mut state = recipe.init().unwrap();
         let config = AdamWConfig {
-            lr: 1e-5,
+            lr: 5e-6,
             eps: 1e-6,
             weight_decay: 0.1,
             ..AdamWConfig::default()
