@@ -1,6 +1,5 @@
 //! Buffers: numbers in memory whose ownership is shared with whoever has it.
 
-use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -11,14 +10,9 @@ use ndarray::{ArcArray2, Array2, ArrayView2, ShapeBuilder};
 use super::TokenValues;
 
 /// Who owns a buffer's memory: a `Vec`, an array, the pages that a file was read into.
-pub trait Owner<T>: Any + Send + Sync {
+pub trait Owner<T>: Send + Sync + 'static {
     /// The numbers; the same memory at each call.
     fn as_slice(&self) -> &[T];
-
-    /// How many there are. Who has them elsewhere, as on a GPU, says so without fetching them.
-    fn length(&self) -> usize {
-        self.as_slice().len()
-    }
 }
 
 impl<T: Send + Sync + 'static> Owner<T> for Vec<T> {
@@ -34,22 +28,6 @@ impl<T> Buffer<T> {
     /// The numbers of an owner.
     pub fn new(owner: impl Owner<T>) -> Self {
         Buffer(Arc::new(owner))
-    }
-
-    /// The owner, where it is one of that type.
-    pub fn owner<O: Owner<T>>(&self) -> Option<&O> {
-        let owner: &dyn Any = &*self.0;
-        owner.downcast_ref()
-    }
-
-    /// How many numbers there are.
-    pub fn len(&self) -> usize {
-        self.0.length()
-    }
-
-    /// Whether there is no number.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::groups::{each_group, others_mean};
 use super::tokens::{by_response, row, tiles};
 use super::{Columns, LossAnswer};
-use crate::batch::{Element, Rows, TokenValues};
+use crate::batch::{Rows, TokenValues};
 use crate::script::Placed;
 use crate::tensor::op::{Binary, Reduction, Unary};
 use crate::tensor::{Depth, Moments, TILE, Token, finish};
@@ -50,7 +50,7 @@ pub(super) fn loss(
     Some((value, gradient, Vec::new(), notes))
 }
 
-fn loss_of<T: Token + Element>(
+fn loss_of<T: Token>(
     columns: &Columns<'_>,
     logp: &TokenValues,
     old: Option<&TokenValues>,
@@ -80,7 +80,7 @@ fn loss_of<T: Token + Element>(
 }
 
 /// The sum of logp - old_logp of each response, or the mean of its logp.
-fn sums<T: Token + Element>(
+fn sums<T: Token>(
     columns: &Columns<'_>,
     logp: &TokenValues,
     old: Option<&TokenValues>,

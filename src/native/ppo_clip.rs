@@ -11,7 +11,7 @@ use super::columns::Advantage;
 use super::kl::{KINDS, Kl};
 use super::tokens::{by_response, row, tiles};
 use super::{Columns, LossAnswer};
-use crate::batch::{Element, Layout, Rows, TokenValues};
+use crate::batch::{Layout, Rows, TokenValues};
 use crate::script::Placed;
 use crate::tensor::op::{Binary, Reduction};
 use crate::tensor::{Depth, Moments, Precision, TILE, Token, finish, in_strides};
@@ -91,7 +91,7 @@ struct Seen {
 }
 
 impl Clip<'_> {
-    fn loss<T: Token + Element>(
+    fn loss<T: Token>(
         &self,
         columns: &Columns<'_>,
         rows: Option<Rows<'_>>,
@@ -157,7 +157,7 @@ impl Clip<'_> {
         tiles.fold(Moments::EMPTY, Moments::and)
     }
 
-    fn read<T: Token + Element>(&self, layout: &Layout, response: usize) -> Option<Read<'_, T>> {
+    fn read<T: Token>(&self, layout: &Layout, response: usize) -> Option<Read<'_, T>> {
         let of = |column| row::<T>(column, layout, response);
         Some(Read {
             logp: of(self.logp)?,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Columns;
-use crate::batch::{self, Computed, Layout, Level, Rows, TokenValues};
+use crate::batch::{Computed, Layout, Level, Rows, TokenValues};
 use crate::script::Placed;
 use crate::tensor::{Share, Stopped, TILE, Token, by_blocks};
 
@@ -14,7 +14,7 @@ pub(super) fn tiles(tokens: usize) -> impl DoubleEndedIterator<Item = Range<usiz
 }
 
 /// A response's values of a column; `None` where they are not of this precision, or do not lie one after another.
-pub(super) fn row<'a, T: Token + batch::Element>(
+pub(super) fn row<'a, T: Token>(
     column: &'a TokenValues,
     layout: &Layout,
     response: usize,
@@ -22,7 +22,7 @@ pub(super) fn row<'a, T: Token + batch::Element>(
     let columns = columns(layout, response)?;
     match column {
         TokenValues::Compact(values) => Some(&T::slice(values)?[layout.tokens_of(response)]),
-        _ => T::padded(column)?.row(response, columns),
+        _ => T::padded_row(column, response, columns),
     }
 }
 

@@ -17,7 +17,7 @@ use super::error::{Problem, Raised, raise};
 use super::explain::said;
 use super::host::Host;
 use super::key::Key;
-use crate::batch::{Batch, Computed};
+use crate::batch::Batch;
 use crate::suggest;
 use crate::tensor::op;
 use crate::tensor::{Frame, Level, Tensor, TensorError};

@@ -104,10 +104,8 @@ pub(crate) trait Token: Precision {
         }
     }
 
-    /// A padded column of this very type.
-    fn padded(column: &TokenValues) -> Option<&Padded<Self>>
-    where
-        Self: batch::Element;
+    /// A response's values of a padded column of this very type, where they lie one after another.
+    fn padded_row(column: &TokenValues, response: usize, columns: Range<usize>) -> Option<&[Self]>;
 
     /// [`Token::read`] of a padded column.
     fn of_padded<'t>(
@@ -118,9 +116,9 @@ pub(crate) trait Token: Precision {
 }
 
 impl Token for f32 {
-    fn padded(column: &TokenValues) -> Option<&Padded<f32>> {
+    fn padded_row(column: &TokenValues, response: usize, columns: Range<usize>) -> Option<&[f32]> {
         match column {
-            TokenValues::F32(array) => Some(array),
+            TokenValues::F32(array) => array.row(response, columns),
             _ => None,
         }
     }
@@ -140,9 +138,9 @@ impl Token for f32 {
 }
 
 impl Token for f64 {
-    fn padded(column: &TokenValues) -> Option<&Padded<f64>> {
+    fn padded_row(column: &TokenValues, response: usize, columns: Range<usize>) -> Option<&[f64]> {
         match column {
-            TokenValues::F64(array) => Some(array),
+            TokenValues::F64(array) => array.row(response, columns),
             _ => None,
         }
     }

@@ -26,7 +26,7 @@ pub(crate) use build::Term;
 #[cfg(test)]
 pub(crate) use build::sub;
 pub(crate) use build::{add, at_last_token, either, expand, greater, mul, sum, sum_of_one, sum_to};
-pub(crate) use field::{FAR, VARIANCE_FLOOR};
+pub(crate) use field::FAR;
 pub(crate) use order::{Within, subset};
 pub use param::{Argument, Param, ParamKind};
 use param::{choice, level, level_at, number, number_at, optional, tensor, tensor_at};
