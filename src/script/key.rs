@@ -273,8 +273,8 @@ impl<'a> Write<'a> {
                 ));
             }
         });
-        key.call
-            .tables(|tables| tables.insert(self.table.into(), table));
+        let kept = key.call.tables(|tables| tables.insert(self.table, table));
+        kept.map_err(|most| Problem::from(said("keyed", "full", &[self.table, &most])))?;
         Ok(Tensor::of_responses(frame(key), before.into()))
     }
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use rhai::{AST, ASTNode, Expr, Module, Position, Stmt};
 
 use self::written::unread_parameters;
-pub(super) use self::written::{ambiguous_powers, misspelt_hooks};
+pub(super) use self::written::{floor_divisions, misread_operators, misspelt_hooks};
 use super::explain::{Script, said, tensor_property};
 use super::library::{Functions, functions_of, imports_of};
 use super::recipe::{Hook, Reads};
@@ -73,7 +73,7 @@ pub(super) fn lint(ast: &AST, known: &LintInput<'_>, reads: &mut Reads) -> Vec<D
     if !known.is_import {
         found.extend(misspelt_hooks(script, &lint.own));
     }
-    found.extend(ambiguous_powers(script.name, &script.text()));
+    found.extend(misread_operators(script.name, &script.text(), &|_| false));
     found.sort_by_key(|diagnostic| {
         diagnostic
             .span
