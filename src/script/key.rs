@@ -274,7 +274,10 @@ impl<'a> Write<'a> {
             }
         });
         let kept = key.call.tables(|tables| tables.insert(self.table, table));
-        kept.map_err(|most| Problem::from(said("keyed", "full", &[self.table, &most])))?;
+        kept.map_err(|most| {
+            let name: String = self.table.chars().take(40).collect();
+            Problem::from(said("keyed", "full", &[&name, &most]))
+        })?;
         Ok(Tensor::of_responses(frame(key), before.into()))
     }
 }

@@ -95,3 +95,15 @@ fn lower_first(text: &str) -> String {
         first.to_lowercase().collect::<String>() + letters.as_str()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::filled;
+
+    #[test]
+    fn names_are_taken_as_they_are() {
+        let row = "`{1}` of {2}: `#{ {1}: ${...} }` {3}";
+        let filled = filled(row, &["{2}", "{1} {"]);
+        assert_eq!(filled, "`{2}` of {1} {: `#{ {2}: ${...} }` {3}");
+    }
+}
