@@ -1,6 +1,7 @@
 //! What a recipe remembers by key: named tables of numbers, one for each text, over the steps of a run.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -11,13 +12,13 @@ pub(super) const MAX_KEYS: usize = 200_000;
 const ALL_KEYS: usize = 1 << 20;
 const ALL_BYTES: usize = 256 << 20;
 /// The bytes of a table, and of a key beside its text, about.
-const TABLE_BYTES: usize = 512;
+const TABLE_BYTES: usize = 1024;
 const KEY_BYTES: usize = 80;
 
 /// Entries that are copied together. An older state shares the chunks that a step does not write.
 const CHUNK: usize = 32;
 /// Keys of a part of the index, on the average at most.
-const PART: usize = 8;
+const PART: usize = 4;
 
 /// All tables of a state, by their names.
 #[derive(Clone, Debug, Default)]
@@ -61,85 +62,109 @@ impl Tables {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     value: f64,
     /// The number of writes to the table when it was last written.
     written: u64,
 }
 
-/// Keys with the indices of their entries.
-type Part = Vec<(Arc<str>, u32)>;
+/// Where a key's entry is.
+#[derive(Clone, Debug)]
+struct Place {
+    /// Of the key: texts that are not the key's are seldom looked at.
+    hash: u64,
+    at: usize,
+    key: Arc<str>,
+}
 
 /// Numbers by key. A clone shares what is not written: the index as long as there is no new key, and chunks of entries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    /// By the key's hash: none, or a power of two.
-    index: Arc<Vec<Arc<Part>>>,
-    entries: Vec<Arc<Vec<Entry>>>,
+    /// Places by the low bits of their hashes: no part, or a power of two of them.
+    index: Arc<Vec<Arc<[Place]>>>,
+    entries: Vec<Arc<[Entry; CHUNK]>>,
     keys: usize,
     /// The bytes of the keys' texts.
     texts: usize,
     writes: u64,
 }
 
-/// The part of a key, of so many.
-fn part_of(key: &str, parts: usize) -> usize {
+fn hash_of(key: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
-    // Keeps the low bits.
-    hasher.finish() as usize % parts.max(1)
+    hasher.finish()
+}
+
+/// Keeps the low bits: `parts` is a power of two.
+fn part_of(hash: u64, parts: usize) -> usize {
+    hash as usize % parts
 }
 
 impl Table {
     pub(super) fn get(&self, key: &str) -> Option<f64> {
-        Some(self.entry(self.find(key)?).value)
+        let at = self.find(key, hash_of(key))?;
+        Some(self.entry(at).value)
+    }
+
+    /// Puts what `next` makes of the value before in its place, and returns that value.
+    pub(super) fn update<E>(
+        &mut self,
+        key: &Arc<str>,
+        next: impl FnOnce(Option<f64>) -> Result<f64, E>,
+    ) -> Result<Option<f64>, E> {
+        let hash = hash_of(key);
+        let at = self.find(key, hash);
+        let before = at.map(|at| self.entry(at).value);
+        let value = next(before)?;
+        self.writes += 1;
+        let written = self.writes;
+        let at = at.unwrap_or_else(|| self.add(key, hash));
+        Arc::make_mut(&mut self.entries[at / CHUNK])[at % CHUNK] = Entry { value, written };
+        Ok(before)
     }
 
     pub(super) fn set(&mut self, key: &Arc<str>, value: f64) {
-        self.writes += 1;
-        let written = self.writes;
-        self.put(key, Entry { value, written });
+        let Ok(_) = self.update(key, |_| Ok::<f64, Infallible>(value));
     }
 
     fn bytes(&self) -> usize {
         TABLE_BYTES + KEY_BYTES * self.keys + self.texts
     }
 
-    fn find(&self, key: &str) -> Option<usize> {
-        let mut part = self.index.get(part_of(key, self.index.len()))?.iter();
-        part.find(|(known, _)| **known == *key)
-            .map(|(_, at)| *at as usize)
+    fn find(&self, key: &str, hash: u64) -> Option<usize> {
+        let part = part_of(hash, self.index.len().max(1));
+        let mut places = self.index.get(part)?.iter();
+        let place = places.find(|place| place.hash == hash && *place.key == *key);
+        place.map(|place| place.at)
     }
 
     fn entry(&self, at: usize) -> Entry {
         self.entries[at / CHUNK][at % CHUNK]
     }
 
-    fn put(&mut self, key: &Arc<str>, entry: Entry) {
-        if let Some(at) = self.find(key) {
-            Arc::make_mut(&mut self.entries[at / CHUNK])[at % CHUNK] = entry;
-            return;
-        }
-        let at = self.keys;
+    /// Adds a key that is not there; gives the index of its entry.
+    fn add(&mut self, key: &Arc<str>, hash: u64) -> usize {
+        let (at, parts) = (self.keys, self.index.len());
         if at % CHUNK == 0 {
             self.entries.push(Arc::default());
         }
-        Arc::make_mut(&mut self.entries[at / CHUNK]).push(entry);
-        if at == PART * self.index.len() {
-            let mut parts = vec![Part::new(); (2 * self.index.len()).max(1)];
-            let count = parts.len();
-            for (key, at) in self.index.iter().flat_map(|part| part.iter()) {
-                parts[part_of(key, count)].push((key.clone(), *at));
+        if at == PART * parts {
+            let parts = (2 * parts).max(1);
+            let mut index = vec![Vec::new(); parts];
+            for place in self.index.iter().flat_map(|part| part.iter()) {
+                index[part_of(place.hash, parts)].push(place.clone());
             }
-            self.index = Arc::new(parts.into_iter().map(Arc::new).collect());
+            self.index = Arc::new(index.into_iter().map(Arc::from).collect());
         }
-        let parts = Arc::make_mut(&mut self.index);
-        let part = part_of(key, parts.len());
-        // Far fewer keys than 2^32 fit.
-        Arc::make_mut(&mut parts[part]).push((key.clone(), at as u32));
-        self.keys += 1;
+        let index = Arc::make_mut(&mut self.index);
+        let part = part_of(hash, index.len());
+        let key = key.clone();
         self.texts += key.len();
+        let places = index[part].iter().cloned();
+        index[part] = places.chain([Place { hash, at, key }]).collect();
+        self.keys += 1;
+        at
     }
 
     /// Where there are more keys than `most`, drops those that were written longest ago, an eighth of `most` beyond what
@@ -154,7 +179,8 @@ impl Table {
             ..Table::default()
         };
         for (key, entry) in self.ordered().into_iter().skip(self.keys - kept) {
-            bounded.put(key, entry);
+            let at = bounded.add(key, hash_of(key));
+            Arc::make_mut(&mut bounded.entries[at / CHUNK])[at % CHUNK] = entry;
         }
         *self = bounded;
         true
@@ -163,7 +189,7 @@ impl Table {
     /// All keys with their entries, in the order in which they were last written.
     fn ordered(&self) -> Vec<(&Arc<str>, Entry)> {
         let all = self.index.iter().flat_map(|part| part.iter());
-        let all = all.map(|(key, at)| (key, self.entry(*at as usize)));
+        let all = all.map(|place| (&place.key, self.entry(place.at)));
         let mut entries: Vec<(&Arc<str>, Entry)> = all.collect();
         entries.sort_unstable_by_key(|(_, entry)| entry.written);
         entries

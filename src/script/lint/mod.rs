@@ -311,7 +311,7 @@ mod tests {
         for (line, told) in [
             ("x // 2", "floor(x / 2)"),
             ("x // 2;", "floor(x / 2)"),
-            ("x // n, y)", "floor(x / n)"),
+            ("x // n, r)", "floor(x / n)"),
             ("if x // 2 > 3 {", "floor(x / 2)"),
             ("r - r.mean(\"group\") // 2", "floor(r.mean(\"group\") / 2)"),
             ("f(x)[0].y // (n - 1)", "floor(f(x)[0].y / (n - 1))"),
