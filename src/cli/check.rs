@@ -37,7 +37,7 @@ pub struct Check {
 
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text
-        .parse()
+        .parse::<f64>()
         .ok()
         .filter(|seconds| *seconds > 0.0 && *seconds < 1e9);
     seconds.ok_or_else(|| format!("\"{text}\" is no number of seconds"))

@@ -46,7 +46,7 @@ fn filled(row: &str, names: &[&str]) -> String {
     for part in parts {
         let name = part.split_once('}').and_then(|(index, rest)| {
             let index = index.parse::<usize>().ok()?.checked_sub(1)?;
-            Some((names.get(index)?, rest))
+            Some((*names.get(index)?, rest))
         });
         match name {
             Some((name, rest)) => text.extend([name, rest]),
