@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use advlab::batch::Batch;
-use advlab::script::{CheckResult, Finding, Host, Limits, Session, check, groups_are_independent};
+use advlab::script::{
+    Answer, CheckResult, Finding, Host, Limits, Session, check, groups_are_independent,
+};
 
 use super::lab::recipe;
 
@@ -395,11 +397,12 @@ fn a_check_ends_in_its_time() {
 #[test]
 fn a_sort_ends_with_the_error_of_its_comparer() {
     let sorted = |comparer: &str| {
-        let text = format!("let a = [3, 1.5, 2, 2.25]; a.sort({comparer}); a");
-        let answer = Host::new().evaluate(&text, &super::lab::batch());
-        answer
-            .map(|answer| answer.to_string())
-            .map_err(|error| error[0].message.clone())
+        let text = format!("let a = [3, 1.5, 2, 2.25]; a.sort({comparer}); a.to_string()");
+        match Host::new().evaluate(&text, &super::lab::batch()) {
+            Ok(Answer::String(sorted)) => Ok(sorted),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error[0].message.clone()),
+        }
     };
     for comparer in [
         "|x, y| x - y",
