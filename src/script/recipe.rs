@@ -1,5 +1,6 @@
 //! A recipe: a script that has been compiled and checked, with its hooks, its parameters and its version.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -114,6 +115,23 @@ impl fmt::Display for Version {
     }
 }
 
+/// The columns that a recipe may read, by its code and by that of its imports; comments and texts do not count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// The names that the code has: `batch.NAME`, `batch["NAME"]`, and those given to `column`, `has` and `key`. A property
+    /// of a map that no declaration tells from a batch is among them.
+    pub names: BTreeSet<String>,
+    /// Whether the code also computes names, as in `batch.column(p.column)`: then it may read any column.
+    pub is_computed: bool,
+}
+
+impl Reads {
+    /// Whether the recipe may read the column of this name itself, not only one that follows from it.
+    pub fn may_read(&self, name: &str) -> bool {
+        self.is_computed || self.names.contains(name)
+    }
+}
+
 /// A script that has been compiled and checked, with the values of its parameters.
 ///
 /// Cloning shares the compiled script; each clone has its own parameter values.
@@ -134,6 +152,7 @@ pub(crate) struct Compiled {
     pub(super) builtin: Option<&'static Builtin>,
     pub(super) doc: String,
     pub(super) warnings: Vec<Diagnostic>,
+    pub(super) reads: Reads,
     /// Those that functions see: written out at the top.
     pub(super) constants: Arc<Scope<'static>>,
     pub(super) functions: Vec<String>,
@@ -178,6 +197,11 @@ impl Recipe {
         self.script.hooks.contains(&hook)
     }
 
+    /// The columns that the script and its imports may read.
+    pub fn reads(&self) -> &Reads {
+        &self.script.reads
+    }
+
     /// The parameters with their values.
     pub fn params(&self) -> &Parameters {
         &self.params
@@ -207,6 +231,13 @@ impl Recipe {
                 let _ = self.params.set(&parameter.name, value.clone());
             }
         }
+    }
+
+    /// The recipe with one guard for all that is called of it, as for one step: all hooks together have the time, from here
+    /// on, and the memory of [`Limits`](super::Limits).
+    pub fn for_step(&self) -> Recipe {
+        let host = self.host.clone();
+        self.on(&host.with_guard(self.host.guard()))
     }
 
     pub(crate) fn host(&self) -> &Host {

@@ -4,6 +4,7 @@
 //! later; and some things that look right do something else without a word.
 
 mod calls;
+mod columns;
 mod written;
 
 use std::collections::{BTreeMap, HashMap};
@@ -11,9 +12,10 @@ use std::collections::{BTreeMap, HashMap};
 use rhai::{AST, ASTNode, Expr, Module, Position, Stmt};
 
 use self::written::unread_parameters;
-pub(super) use self::written::{ambiguous_powers, misspelt_hooks};
+pub(super) use self::written::{floor_divisions, misread_operators, misspelt_hooks};
 use super::explain::{Script, said, tensor_property};
 use super::library::{Functions, functions_of, imports_of};
+use super::recipe::{Hook, Reads};
 use super::syntax::ValueKind;
 use crate::diagnostic::Diagnostic;
 
@@ -25,8 +27,8 @@ pub(super) struct LintInput<'a> {
     pub(super) is_import: bool,
 }
 
-/// All that is wrong or odd, in the order of the text.
-pub(super) fn lint(ast: &AST, known: &LintInput<'_>) -> Vec<Diagnostic> {
+/// All that is wrong or odd, in the order of the text; the columns that the script reads join `reads`.
+pub(super) fn lint(ast: &AST, known: &LintInput<'_>, reads: &mut Reads) -> Vec<Diagnostic> {
     // An import that is not at the top is refused elsewhere.
     let aliases = imports_of(ast).map(|(path, alias)| match alias {
         "" => (path.to_string(), path.to_string()),
@@ -37,7 +39,9 @@ pub(super) fn lint(ast: &AST, known: &LintInput<'_>) -> Vec<Diagnostic> {
         own: functions_of(ast),
         aliases: aliases.collect(),
         variables: HashMap::new(),
+        this: ValueKind::Unknown,
         passes_parameters_on: false,
+        reads,
         found: Vec::new(),
     };
     for function in ast.iter_fn_def() {
@@ -49,6 +53,11 @@ pub(super) fn lint(ast: &AST, known: &LintInput<'_>) -> Vec<Diagnostic> {
         lint.variables = names
             .map(|name| (name.to_string(), ValueKind::of_parameter(name)))
             .collect();
+        let is_hook = Hook::ALL.iter().any(|hook| hook.name() == function.name);
+        lint.this = match is_hook {
+            true => ValueKind::Data,
+            false => ValueKind::Unknown,
+        };
         alone.walk(&mut |path| {
             // Statements of the body itself; those inside them are looked at from there.
             if let [ASTNode::Stmt(statement)] = path {
@@ -64,7 +73,7 @@ pub(super) fn lint(ast: &AST, known: &LintInput<'_>) -> Vec<Diagnostic> {
     if !known.is_import {
         found.extend(misspelt_hooks(script, &lint.own));
     }
-    found.extend(ambiguous_powers(script.name, &script.text()));
+    found.extend(misread_operators(script.name, &script.text(), &|_| false));
     found.sort_by_key(|diagnostic| {
         diagnostic
             .span
@@ -82,8 +91,11 @@ struct Lint<'k, 'a> {
     aliases: HashMap<String, String>,
     /// The kinds of the variables of the function that is looked at.
     variables: HashMap<String, ValueKind>,
+    /// The kind of `this`: the state in a hook.
+    this: ValueKind,
     /// Whether `p` as a whole goes to another function, which may read any parameter.
     passes_parameters_on: bool,
+    reads: &'k mut Reads,
     found: Vec<Diagnostic>,
 }
 
@@ -120,6 +132,10 @@ impl Lint<'_, '_> {
             Stmt::For(parts, _) => {
                 let item = self.kind(&parts.2.expr).element();
                 self.variables.insert(parts.0.name.to_string(), item);
+                if let Some(counter) = &parts.1 {
+                    let name = counter.name.to_string();
+                    self.variables.insert(name, ValueKind::Integer);
+                }
                 self.block(parts.2.body.statements());
             }
             Stmt::If(parts, _)
@@ -179,8 +195,14 @@ impl Lint<'_, '_> {
                 return self.member(receiver, &chain.rhs);
             }
             Expr::Index(chain, ..) => {
-                self.kind(&chain.rhs);
-                return self.kind(&chain.lhs).element();
+                let receiver = self.kind(&chain.lhs);
+                return self.index(receiver, &chain.rhs);
+            }
+            Expr::ThisPtr(_) => return self.this,
+            Expr::IntegerConstant(..) => return ValueKind::Integer,
+            Expr::DynamicConstant(value, _) => {
+                self.points_to(value);
+                return ValueKind::of(value);
             }
             Expr::Stmt(block) => match block.statements() {
                 // The value of an `if` or a `switch` is not followed. Each statement is looked at once: blocks in blocks
@@ -191,10 +213,15 @@ impl Lint<'_, '_> {
                 }
                 statements => self.block(statements),
             },
-            Expr::Array(parts, _) | Expr::InterpolatedString(parts, _) => {
+            Expr::InterpolatedString(parts, _) => self.all(parts.iter()),
+            Expr::Array(parts, _) => {
                 self.all(parts.iter());
+                return ValueKind::Array;
             }
-            Expr::Map(parts, _) => self.all(parts.0.iter().map(|(_, part)| part)),
+            Expr::Map(parts, _) => {
+                self.all(parts.0.iter().map(|(_, part)| part));
+                return ValueKind::Map;
+            }
             Expr::Coalesce(parts, _) => self.all(parts.iter()),
             _ => {}
         }
@@ -228,6 +255,7 @@ impl Lint<'_, '_> {
                     }
                     _ => {}
                 }
+                self.reads_property(receiver, name);
                 receiver.property(name)
             }
             Expr::MethodCall(call, position) => self.call(call, *position, Some(receiver)),
@@ -236,8 +264,8 @@ impl Lint<'_, '_> {
                 self.member(next, &chain.rhs)
             }
             Expr::Index(chain, ..) => {
-                self.kind(&chain.rhs);
-                self.member(receiver, &chain.lhs).element()
+                let receiver = self.member(receiver, &chain.lhs);
+                self.index(receiver, &chain.rhs)
             }
             _ => ValueKind::Unknown,
         }
@@ -248,7 +276,9 @@ impl Lint<'_, '_> {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use crate::script::Host;
+    use crate::Batch;
+    use crate::paint::Paint;
+    use crate::script::{Host, Session};
 
     /// Far more than is needed, and far less than anything quadratic takes.
     const ENOUGH: Duration = Duration::from_secs(8);
@@ -273,6 +303,97 @@ mod tests {
             let recipe = recipe.unwrap_or_else(|error| panic!("{}", error.render(false)));
             assert_eq!(recipe.warnings(), [], "{text}");
         }
+    }
+
+    /// `//` is Python's floor division where only an operand is behind it, and a comment elsewhere.
+    #[test]
+    fn floor_divisions_are_told_from_comments() {
+        for (line, told) in [
+            ("x // 2", "floor(x / 2)"),
+            ("x // 2;", "floor(x / 2)"),
+            ("x // n, r)", "floor(x / n)"),
+            ("if x // 2 > 3 {", "floor(x / 2)"),
+            ("r - r.mean(\"group\") // 2", "floor(r.mean(\"group\") / 2)"),
+            ("f(x)[0].y // (n - 1)", "floor(f(x)[0].y / (n - 1))"),
+            ("(r + 1) // p.k", "floor((r + 1) / p.k)"),
+            ("x // max(n, 2) + 1", "floor(x / max(n, 2))"),
+            ("x // r.mean(\"group\")", "floor(x / r.mean(\"group\"))"),
+            ("x // 2); let y = n;", "floor(x / 2)"),
+            ("x // the mean", ""),
+            ("x // 2 per group", ""),
+            ("x // 2, 3 and 4", ""),
+            ("x // 2 * 3 = 6", ""),
+            ("x // (n - 1) in the paper", ""),
+            ("x // n of them", ""),
+            ("x // mean (n)", ""),
+            ("x // A(s, a)", ""),
+            ("x // p", ""),
+            ("x // e.g. n", ""),
+            ("x // [1]", ""),
+            ("x // (2)", ""),
+            ("x // 0", ""),
+            ("x // 50 %", ""),
+            ("x // - x.mean(\"group\")", ""),
+            ("x // + n", ""),
+            ("x // = n", ""),
+            ("x //", ""),
+            ("let a = 1; // 2 per group", ""),
+            ("let a = 1; // 2", ""),
+            ("f(x, // 2", ""),
+            ("} // 2", ""),
+            ("x\n// 2", ""),
+            ("\"x // 2\"", ""),
+            ("`x // 2`", ""),
+            ("x /* // 2 */", ""),
+            ("/// 2", ""),
+            ("x /// 2", ""),
+        ] {
+            let text = format!("fn f(x, n, r, p) {{\n{line}\n}}");
+            let found = super::floor_divisions(&"f".into(), &text.into(), &|_| false);
+            let helps = found.iter().filter_map(|found| found.help.as_deref());
+            let helps: Vec<&str> = helps.map(|help| help.split('`').nth(1).unwrap()).collect();
+            assert_eq!(helps.join(" "), told, "{line}");
+        }
+        // At the prompt, where variables are those of earlier inputs too.
+        let mut session = Session::new(&Host::new(), &Batch::example());
+        session.evaluate("let n = 3;").unwrap();
+        for (input, is_told) in [
+            ("batch.length // n", true),
+            ("let h = 8 // 2;", true),
+            ("n // of the group", false),
+        ] {
+            assert!(!session.is_incomplete(input), "{input}");
+            let error = session.evaluate(input).err();
+            let is_floor = error.is_some_and(|error| error[0].message.contains("floor division"));
+            assert_eq!(is_floor, is_told, "{input}");
+        }
+    }
+
+    /// What nobody reads to its end is not told to its end.
+    #[test]
+    fn many_findings_are_counted() {
+        let each = (0..10_000)
+            .map(|i| format!("k{i}: #{{ value: {i} }}, "))
+            .collect::<String>();
+        let hooks = "fn advantage(batch, p) { batch.reward }";
+        let unread = format!("fn params() {{ #{{ {each} }} }} {hooks}");
+        let recipe = Host::new().compile("many", &unread).unwrap();
+        assert_eq!(recipe.warnings().len(), 21);
+        assert_eq!(recipe.warnings()[20].message, "and 9980 more like these");
+        let shown = recipe
+            .warnings()
+            .iter()
+            .map(|warning| warning.render_within(Paint::PLAIN));
+        assert!(shown.map(|text| text.len()).sum::<usize>() < 21 * 1000);
+        let calls = (0..30)
+            .map(|i| format!("x{i}(batch); "))
+            .collect::<String>();
+        let wrong = format!("fn advantage(batch, p) {{ {calls} batch.reward }}");
+        let errors = Host::new().compile("many", &wrong).unwrap_err();
+        assert_eq!(
+            (errors.len(), &*errors[20].message),
+            (21, "and 10 more like these")
+        );
     }
 
     #[test]
