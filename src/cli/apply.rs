@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use advlab::batch::{Dtype, Rollouts};
+use advlab::batch::{Column, Dtype, Rollouts};
 use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
-use advlab::figures::{in_json, shape, time, value};
+use advlab::figures::{in_json, shape_in, time, value};
 use advlab::native::Native;
 use advlab::paint::laid_out;
 use advlab::script::{Computed, Hook, Host, Outcome, Recipe, Spread, State, Summary};
@@ -22,7 +22,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use console::Term;
 use serde_json::{Map, json};
 
-use super::{Computing, Natively, Tokenizing, load, pair, rollouts, streams, title};
+use super::{Computing, Natively, Tokenizing, load, pair, rollouts, streams, title, whole};
 
 /// Compute advantages for rollouts in a file.
 #[derive(Args)]
@@ -33,8 +33,9 @@ pub struct Apply {
     /// folder of them: steps, in their order, over which the recipe's state lasts
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
-    /// Write a copy of the input with the advantage added, and the recipe's `returns` where it has that hook; `-` is
-    /// standard output, and the summary then goes to standard error; a folder for several inputs
+    /// Write a copy of the input with the advantage added, and with `weight`, `shaped_reward` and `returns` if the recipe has
+    /// the hooks `weight`, `reward`, `returns`; `-` is standard output, and the summary then goes to standard error; a folder for
+    /// several inputs
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Let the output replace the input
@@ -50,8 +51,9 @@ pub struct Apply {
     #[arg(long, value_parser = PossibleValuesParser::new(["f32", "f64"])
         .map(|name| if name == "f32" { Dtype::F32 } else { Dtype::F64 }))]
     dtype: Option<Dtype>,
-    /// The step that the rollouts are of, or the first of them; theirs, or the number in their name, if not given
-    #[arg(long, value_name = "N")]
+    /// Of a run's folder, the batch of this step. Of files, the step that the recipe sees, or that of the first of them; theirs,
+    /// or the number in their name, if not given
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     step: Option<u64>,
     /// Write a row of figures for each input
     #[arg(long, value_name = "FILE.jsonl")]
@@ -61,7 +63,7 @@ pub struct Apply {
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// The seed of `batch.random`; the run's whose batch it is, or 0, if not given
-    #[arg(long)]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     seed: Option<u64>,
     /// Print the summary as one JSON object
     #[arg(long)]
@@ -160,10 +162,7 @@ impl Apply {
                         writing: None,
                     });
                 }
-                // A pipe is read once.
-                Err(_) if rollouts.is_partial() && (input.is_file() || input.is_dir()) => {
-                    (columns, *state) = (None, before)
-                }
+                Err(_) if rollouts.is_partial() => (columns, *state) = (None, before),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -253,11 +252,10 @@ fn spread(values: &Computed, scale: f64) -> Spread {
 }
 
 fn write(applied: &Applied, output: &Path) -> Result<()> {
-    let (rollouts, advantage) = (&applied.rollouts, &applied.outcome.advantage);
-    let returns = applied.returns.as_ref();
+    let rollouts = &applied.rollouts;
     streams::written(output, rollouts.path(), |output| {
         let bar = streams::bytes_bar("writing");
-        Ok(rollouts.write_outputs(output, advantage, returns, &bar)?)
+        Ok(rollouts.write_outputs(output, &applied.columns(), &bar)?)
     })
 }
 
@@ -270,15 +268,41 @@ struct Applied {
     /// The recipe's own loss, with the spread of dloss/dlogp.
     loss: Option<(f64, Spread)>,
     reading: Duration,
-    /// The output, and how long writing it took.
-    writing: Option<(PathBuf, Duration)>,
+    /// The output, whether a file was there before, and how long writing it took.
+    writing: Option<(PathBuf, bool, Duration)>,
 }
 
 impl Applied {
+    /// What is written: all that says how the batch is to be trained on.
+    fn columns(&self) -> Vec<(Column, &Computed)> {
+        let outcome = &self.outcome;
+        // An advantage that is equivalent to a loss has the weights in it; others than the recipe's are in the input.
+        let is_weighted = outcome.loss.is_none() && self.recipe.has(Hook::Weight);
+        let columns = [
+            (Column::Advantage, Some(&outcome.advantage)),
+            (Column::Returns, self.returns.as_ref()),
+            (Column::Weight, outcome.weight.as_ref().filter(|_| is_weighted)),
+            (Column::ShapedReward, outcome.reward.as_ref()),
+        ];
+        let columns = columns.into_iter();
+        columns
+            .filter_map(|(column, values)| Some((column, values?)))
+            .collect()
+    }
+
+    /// The names of what is written, where it is more than the advantage.
+    fn named(&self) -> String {
+        let names: Vec<&str> = self.columns().iter().map(|(column, _)| column.name()).collect();
+        match names.len() {
+            1 => String::new(),
+            _ => format!(": {}", names.join(", ")),
+        }
+    }
+
     /// Prints the summary where the rollouts are not printed.
     fn tell(&self, json: bool) -> Result<()> {
         let writing = self.writing.as_ref();
-        let mut out = match writing.filter(|(output, _)| streams::is_stdout(output)) {
+        let mut out = match writing.filter(|(output, ..)| streams::is_stdout(output)) {
             Some(_) => Term::stderr(),
             None => Term::stdout(),
         };
@@ -294,7 +318,7 @@ impl Applied {
         }
         let paint = streams::whole(&out);
         let title = title(self.recipe.name(), &self.recipe, paint);
-        let shape = shape(self.rollouts.batch.layout());
+        let shape = shape_in(self.rollouts.batch.layout(), self.rollouts.unit);
         let input = self.rollouts.path().display();
         writeln!(out, "{title}\n{input}: {shape}\n")?;
         for (name, text) in self.rows() {
@@ -327,14 +351,19 @@ impl Applied {
             ""
         };
         let mut times = format!("read {reading}   recipe {computing}{natively}");
-        if let Some((_, writing)) = &self.writing {
+        if let Some((.., writing)) = &self.writing {
             times.push_str(&format!("   write {}", time(*writing)));
         }
         rows.push(("time", times));
         let written = match &self.writing {
             None => "nothing: `-o FILE` keeps the advantages".to_string(),
-            Some((output, _)) if streams::is_stdout(output) => "standard output".to_string(),
-            Some((output, _)) => output.display().to_string(),
+            Some((output, ..)) if streams::is_stdout(output) => {
+                format!("standard output{}", self.named())
+            }
+            Some((output, was_there, _)) => {
+                let replaced = if *was_there { " (replaced)" } else { "" };
+                format!("{}{replaced}{}", output.display(), self.named())
+            }
         };
         rows.push(("written", written));
         rows
@@ -362,7 +391,7 @@ impl Applied {
             "seconds": {
                 "read": self.reading.as_secs_f64(),
                 "recipe": outcome.time.as_secs_f64(),
-                "write": self.writing.as_ref().map(|(_, writing)| writing.as_secs_f64()),
+                "write": self.writing.as_ref().map(|(.., writing)| writing.as_secs_f64()),
             },
         })
     }

@@ -11,7 +11,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::streams::{on_stdout, out};
-use super::{Computing, load, pair, rollouts, set};
+use super::{AtStep, Computing, load, pair, rollouts, set};
 
 /// See where the time of a recipe goes, by stage and by line of the script.
 #[derive(Args)]
@@ -39,6 +39,8 @@ pub struct Profile {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    at: AtStep,
+    #[command(flatten)]
     computing: Computing,
 }
 
@@ -63,7 +65,7 @@ impl Profile {
     fn recipe_on_batch(&self, host: &Host) -> Result<(Recipe, Option<Recipe>, Batch)> {
         let folder = Path::new(&self.recipe);
         let read = |input: &Path| {
-            let (rollouts, notes) = rollouts(input, &self.map, None, None, None)?;
+            let (rollouts, notes) = rollouts(&self.at.of(input)?, &self.map, None, None, None)?;
             for note in notes.iter().filter(|_| input.is_dir() && !self.json) {
                 out!("{note}");
             }
@@ -71,7 +73,7 @@ impl Profile {
         };
         if folder.is_dir() {
             let kept = Kept::open(folder)?;
-            let mut recipe = kept.recipe_at(host, kept.last().0)?;
+            let mut recipe = kept.recipe_at(host, self.at.step.unwrap_or(kept.last().0))?;
             set(&mut recipe, &self.set)?;
             let loss = kept.loss(host)?;
             let batch = read(self.input.as_deref().unwrap_or(folder))?.batch;

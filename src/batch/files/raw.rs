@@ -42,22 +42,55 @@ pub(super) struct Raw {
 /// The location of each response in a file, and what a copy of the file must find there again.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
-    /// A line for each response, but for the blank ones, which are counted from 1; the checksum of all bytes.
+    /// A line for each response, beside the blank ones; the checksum of all bytes.
     Lines {
-        blank: Vec<usize>,
+        blank: Blank,
         sum: u32,
     },
     Tensors(Vec<Info>),
+}
+
+/// The blank lines of a file: for each response that some stand before, how many there are so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Blank(Vec<(usize, usize)>);
+
+impl Blank {
+    /// All blank lines.
+    pub(super) fn count(&self) -> usize {
+        self.0.last().map_or(0, |(_, count)| *count)
+    }
+
+    /// The blank lines before a response.
+    fn before(&self, response: usize) -> usize {
+        let after = self.0.partition_point(|(next, _)| *next <= response);
+        after.checked_sub(1).map_or(0, |last| self.0[last].1)
+    }
+
+    /// Adds blank lines behind all others, and before a response.
+    pub(super) fn add(&mut self, response: usize, more: usize) {
+        let count = self.count() + more;
+        match self.0.last_mut() {
+            Some(last) if last.0 == response => last.1 = count,
+            _ if more > 0 => self.0.push((response, count)),
+            _ => {}
+        }
+    }
+
+    /// Adds those of lines that follow so many responses.
+    pub(super) fn append(&mut self, responses: usize, more: &Blank) {
+        let mut count = 0;
+        for (response, so_far) in &more.0 {
+            self.add(responses + response, so_far - count);
+            count = *so_far;
+        }
+    }
 }
 
 impl Origin {
     /// The line of a response, from 1, where the file has lines.
     pub(super) fn line(&self, response: usize) -> Option<usize> {
         match self {
-            Origin::Lines { blank, .. } => {
-                let pass = |line, blank: &usize| line + usize::from(*blank <= line);
-                Some(blank.iter().fold(response + 1, pass))
-            }
+            Origin::Lines { blank, .. } => Some(response + 1 + blank.before(response)),
             Origin::Tensors(_) => None,
         }
     }

@@ -64,7 +64,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Value>, Diagnostics> {
 
 /// The lines up to the first one that is torn or no JSON, each with the byte at which it ends.
 fn lines(path: &Path) -> Result<Vec<(u64, Value)>, Diagnostics> {
-    let bytes = match fs::read(path) {
+    let bytes = match crate::regular_file::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(io("read", path)(error)),
