@@ -45,7 +45,10 @@ fn check(found: &Metadata) -> io::Result<()> {
         return Ok(());
     }
     if found.is_dir() {
-        return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder"));
+        return Err(io::Error::new(
+            io::ErrorKind::IsADirectory,
+            "it is a folder",
+        ));
     }
     let what = format!("it is {}, and only files are read", kind(found));
     Err(io::Error::new(io::ErrorKind::InvalidInput, what))
@@ -74,7 +77,9 @@ mod tests {
     fn what_is_no_regular_file_is_an_error_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        let made = std::process::Command::new("mkfifo").arg(at("pipe")).status();
+        let made = std::process::Command::new("mkfifo")
+            .arg(at("pipe"))
+            .status();
         assert!(made.unwrap().success());
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
         fs::write(at("file"), "text").unwrap();

@@ -356,6 +356,25 @@ mod tests {
     use ndarray::Array2;
 
     use super::*;
+    use crate::batch::Computed;
+
+    #[test]
+    fn a_column_put_in_later_is_held_to_the_same() {
+        let batch = Batch::builder().groups([0, 0]).lengths([1, 2]).build();
+        let batch = batch.unwrap();
+        for (name, level, values, refused) in [
+            ("reward", Level::Response, vec![1.0, f64::NAN], true),
+            ("correct", Level::Response, vec![0.3, 1.0], true),
+            ("weight", Level::Response, vec![-1.0, 1.0], true),
+            ("reward", Level::Token, vec![0.0; 3], true),
+            ("reward", Level::Response, vec![0.5, -1.0], false),
+            ("mine", Level::Response, vec![f64::NAN; 2], false),
+        ] {
+            let values = Computed::new(batch.layout().clone(), level, values);
+            let with = std::panic::catch_unwind(|| batch.clone().with(name, &values));
+            assert_eq!(with.is_err(), refused, "{name}");
+        }
+    }
 
     #[test]
     fn rows_of_another_length_are_refused_padded_or_ragged() {

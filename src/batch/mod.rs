@@ -27,8 +27,8 @@ pub use computed::Computed;
 pub(crate) use computed::{Rows, has_shape_of};
 #[cfg(feature = "files")]
 pub use files::{
-    Column, Dtype, Mapping, ReadOptions, Rollouts, Tokenize, Verified, convert, discard_unfinished, read,
-    step_of, steps, verify_lines,
+    Column, Dtype, Mapping, ReadOptions, Rollouts, Tokenize, Verified, convert, discard_unfinished,
+    read, step_of, steps, verify_lines,
 };
 #[cfg(feature = "files")]
 pub(crate) use files::{Replacement, Unfinished, cannot_be_written, is_rollouts, spans};
@@ -212,7 +212,10 @@ impl Batch {
             Level::Response => {
                 let values: Vec<f64> = values.iter().collect();
                 if let Some((at, expected)) = builder::misfit(name, &values) {
-                    panic!("`{name}` is {} at response {at}; it must be {expected}", values[at]);
+                    panic!(
+                        "`{name}` is {} at response {at}; it must be {expected}",
+                        values[at]
+                    );
                 }
                 self.responses.insert(name.into(), values.into());
             }

@@ -281,7 +281,10 @@ impl Applied {
         let columns = [
             (Column::Advantage, Some(&outcome.advantage)),
             (Column::Returns, self.returns.as_ref()),
-            (Column::Weight, outcome.weight.as_ref().filter(|_| is_weighted)),
+            (
+                Column::Weight,
+                outcome.weight.as_ref().filter(|_| is_weighted),
+            ),
             (Column::ShapedReward, outcome.reward.as_ref()),
         ];
         let columns = columns.into_iter();
@@ -292,7 +295,11 @@ impl Applied {
 
     /// The names of what is written, where it is more than the advantage.
     fn named(&self) -> String {
-        let names: Vec<&str> = self.columns().iter().map(|(column, _)| column.name()).collect();
+        let names: Vec<&str> = self
+            .columns()
+            .iter()
+            .map(|(column, _)| column.name())
+            .collect();
         match names.len() {
             1 => String::new(),
             _ => format!(": {}", names.join(", ")),

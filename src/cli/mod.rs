@@ -192,7 +192,8 @@ impl AtStep {
             return Ok(input.to_path_buf());
         };
         if !input.is_dir() {
-            let error = Diagnostic::error("`--step` takes a batch of a run's folder, and this is none");
+            let error =
+                Diagnostic::error("`--step` takes a batch of a run's folder, and this is none");
             return Err(error.in_file(input).into());
         }
         Ok(Kept::open(input)?.at(step)?.to_path_buf())

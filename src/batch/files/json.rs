@@ -226,7 +226,11 @@ impl<'a> Cursor<'a> {
                 Some(_) if !self.text[self.at..].trim_ascii().is_empty() => {
                     return Err(self.fault("no control character in a string"));
                 }
-                _ => return Err(self.fault("the quote that closes the string (is the file cut off?)")),
+                _ => {
+                    return Err(
+                        self.fault("the quote that closes the string (is the file cut off?)")
+                    );
+                }
             }
         }
     }

@@ -93,11 +93,7 @@ pub(super) fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn collect(
-    folder: &Path,
-    seen: &mut HashSet<PathBuf>,
-    found: &mut Vec<PathBuf>,
-) -> io::Result<()> {
+fn collect(folder: &Path, seen: &mut HashSet<PathBuf>, found: &mut Vec<PathBuf>) -> io::Result<()> {
     seen.insert(folder.canonicalize()?);
     // prime-rl keeps what its trainer used beside all that there was.
     let used = folder.join("train/effective");

@@ -33,8 +33,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use convert::convert;
 pub use replace::discard_unfinished;
-pub use spread::Column;
 pub(crate) use replace::{Replacement, Unfinished, cannot_be_written};
+pub use spread::Column;
 pub use steps::{step_of, steps};
 pub use texts::{Verified, verify_lines};
 pub use words::Tokenize;
@@ -191,11 +191,7 @@ impl Rollouts {
     }
 
     /// Refuses values of another batch, and what the copy has no place for.
-    fn check_outputs(
-        &self,
-        out: &Path,
-        columns: &[(Column, &Computed)],
-    ) -> Result<(), Diagnostic> {
+    fn check_outputs(&self, out: &Path, columns: &[(Column, &Computed)]) -> Result<(), Diagnostic> {
         for (column, values) in columns {
             let (found, level) = (values.buffer().len(), values.level());
             let expected = self.batch.layout().size(level);

@@ -249,6 +249,26 @@ impl Raw {
     }
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_counted_with_the_blank_ones_before_them() {
+        let mut blank = Blank::default();
+        // Blank lines 1 and 2, responses 0 to 2, blank line 6; then a block of blank 7, response 3, blank 9, response 4.
+        blank.add(0, 2);
+        blank.add(3, 1);
+        let mut more = Blank::default();
+        more.add(0, 1);
+        more.add(1, 1);
+        blank.append(3, &more);
+        let origin = Origin::Lines { blank, sum: 0 };
+        let lines = (0..5).map(|response| origin.line(response).unwrap());
+        assert_eq!(lines.collect::<Vec<_>>(), [3, 4, 5, 8, 10]);
+    }
+}
+
 /// An array in words.
 pub(super) fn of_numbers(count: usize) -> String {
     match count {

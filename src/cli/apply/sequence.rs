@@ -108,7 +108,8 @@ impl Apply {
         for input in &self.inputs {
             match (Kept::open(input), self.step) {
                 (Ok(_), Some(_)) if self.inputs.len() > 1 => {
-                    let what = "`--step` takes one batch of a run's folder, and there are other inputs";
+                    let what =
+                        "`--step` takes one batch of a run's folder, and there are other inputs";
                     return Err(Diagnostic::error(what).in_file(input).into());
                 }
                 (Ok(kept), Some(step)) => inputs.push(kept.at(step)?.to_path_buf()),
@@ -263,7 +264,8 @@ impl Apply {
             let help = "it is no state that `apply --state` left, or name another file";
             Diagnostics::from(Diagnostic::error(what).in_file(path).with_help(help))
         };
-        let text = regular_file::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+        let text =
+            regular_file::read_to_string(path).with_context(|| format!("{}", path.display()))?;
         let kept: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         if kept["recipe"] != recipe.name() {
             return Err(wrong(format!("it is the state of {}", kept["recipe"])).into());
@@ -323,7 +325,9 @@ impl Apply {
             }
             if kept != rows {
                 Replacement::write(path, &kept)?;
-                let note = format!("rows that the state has not seen are gone: it is that before step {next}");
+                let note = format!(
+                    "rows that the state has not seen are gone: it is that before step {next}"
+                );
                 tell(&[Diagnostic::note(note).in_file(path)]);
             }
         }

@@ -148,7 +148,9 @@ impl Checkpoint {
         }
         for (name, expected) in &sealed.files {
             let path = folder.join(name);
-            let found = crate::regular_file::open(&path).and_then(crc).map_err(io("read", &path))?;
+            let found = crate::regular_file::open(&path)
+                .and_then(crc)
+                .map_err(io("read", &path))?;
             if found != *expected {
                 return Err(damaged(&path, what));
             }

@@ -269,7 +269,9 @@ impl Inference<'_> {
             };
             self.check_tokens(reading, &given)?;
             let is_share = is_share_of_right(reading, &given)
-                && readings.iter().any(|(other, _)| other.ours.ends_with("reward"));
+                && readings
+                    .iter()
+                    .any(|(other, _)| other.ours.ends_with("reward"));
             let ours = if is_share { "acc" } else { &reading.ours };
             columns.push((ours.to_string(), given));
         }
