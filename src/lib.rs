@@ -57,7 +57,7 @@ pub mod live;
 pub mod native;
 #[cfg(feature = "render")]
 pub mod paint;
-#[cfg(feature = "files")]
+#[cfg(any(feature = "files", feature = "text"))]
 mod panics;
 #[cfg(feature = "cli")]
 pub mod profile;

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::de::IgnoredAny;
 
 use crate::batch::Tokenize;
+use crate::panics::caught;
+use crate::regular_file;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// A model's tokenizer, byte pairs as GPT's or pieces as SentencePiece's: whatever its file says.
@@ -26,7 +28,7 @@ impl Tokenizer {
             Diagnostics::from(Diagnostic::error(what).in_file(path).with_help(help))
         };
         let help = "`AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)` of transformers writes tokenizer.json";
-        let text = crate::regular_file::read_to_string(path)
+        let text = regular_file::read_to_string(path)
             .map_err(|error| wrong(format!("the tokenizer cannot be read: {error}"), help))?;
         let damaged =
             |error: tokenizers::Error| wrong(format!("it is no tokenizer: {error}"), help);

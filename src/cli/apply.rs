@@ -2,7 +2,6 @@
 
 mod sequence;
 
-use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -114,7 +113,7 @@ impl Apply {
         Ok(applied)
     }
 
-    /// Reads an input, and computes its advantage, and the returns where they are written.
+    /// Reads an input, and computes its advantage, and the returns if they are written.
     fn advantage(
         &self,
         recipe: &Recipe,
@@ -122,92 +121,49 @@ impl Apply {
         step: Option<u64>,
         state: &mut State,
     ) -> Result<Applied> {
-        // Only what the sources name.
-        let named = named(recipe);
-        let mut columns = named.as_deref();
         let tokenizer = self.tokenizing.load()?;
         let mut reading = Duration::ZERO;
-        loop {
+        let mut read = |columns: Option<&[String]>| {
             let started = Instant::now();
-            let (mut rollouts, mut notes) =
+            let (mut rollouts, notes) =
                 rollouts(input, &self.map, self.dtype, columns, tokenizer.as_ref())?;
-            let goes_on = self.state.is_some() || self.metrics.is_some();
-            if !goes_on && Kept::of(input).is_some() {
-                notes.extend(Kept::state_note(recipe));
-            }
             reading += started.elapsed();
-            if let Some(output) = &self.output {
-                streams::spare_the_input(rollouts.path(), output, self.force)?;
-            }
             if let Some(step) = step.filter(|_| self.step.is_some() || rollouts.batch.step() == 0) {
                 rollouts.batch = rollouts.batch.at_step(step);
             }
-            let before = state.clone();
-            let computed = recipe.advantage(&rollouts.batch, state);
-            let both = computed.and_then(|outcome| {
-                let asked = self.output.is_some();
-                let returns = asked.then(|| recipe.returns(&rollouts.batch, &before));
-                Ok((outcome, returns.transpose()?.flatten()))
-            });
-            match both {
-                Ok((mut outcome, returns)) => {
-                    outcome.notes.splice(..0, notes);
-                    return Ok(Applied {
-                        recipe: recipe.clone(),
-                        outcome,
-                        returns,
-                        rollouts,
-                        loss: None,
-                        reading,
-                        writing: None,
-                    });
-                }
-                Err(_) if rollouts.is_partial() => (columns, *state) = (None, before),
-                Err(error) => return Err(error.into()),
-            }
+            Ok::<_, anyhow::Error>((rollouts, notes))
+        };
+        let reads = recipe.reads();
+        let names: Vec<String> = reads.names.iter().cloned().collect();
+        let (mut rollouts, mut notes) = read((!reads.is_computed).then_some(&names))?;
+        if let Some(output) = &self.output {
+            streams::spare_the_input(rollouts.path(), output, self.force)?;
         }
-    }
-}
-
-/// All words of a recipe's sources, but the keys of maps: the columns that it uses are among them. Each parameter has a
-/// `value:`. `None` where names are put together.
-fn named(recipe: &Recipe) -> Option<Vec<String>> {
-    let is_made = |text: &str| text.contains(".column(") || text.contains(".columns(");
-    if recipe
-        .sources()
-        .any(|(_, text)| is_made(text) || asks_for_any(text))
-    {
-        return None;
-    }
-    let is_between = |letter: char| !letter.is_alphanumeric() && letter != '_';
-    let words = recipe
-        .sources()
-        .flat_map(|(_, text)| text.lines())
-        .map(without_comment)
-        .flat_map(|code| code.split_inclusive(is_between))
-        .filter(|word| !word.ends_with(':'))
-        .map(|word| word.trim_end_matches(is_between));
-    // The gradient of a loss is by `logp`.
-    let by_logp = recipe.has(Hook::Loss).then_some("logp");
-    let words: BTreeSet<&str> = words.chain(by_logp).collect();
-    Some(words.into_iter().map(str::to_string).collect())
-}
-
-/// Whether a script asks `batch.has(...)` for a name that is not written there: what is not read would not be there.
-fn asks_for_any(text: &str) -> bool {
-    text.split(".has(").skip(1).any(|rest| {
-        let name = rest.trim_start().strip_prefix('"');
-        let behind = name.and_then(|name| name.split_once('"'));
-        behind.is_none_or(|(_, behind)| !behind.trim_start().starts_with(')'))
-    })
-}
-
-/// A comment that speaks of prompts reads none: they may be most of a file. Within a text, `//` begins no comment.
-fn without_comment(line: &str) -> &str {
-    let (code, _) = line.split_once("//").unwrap_or((line, ""));
-    match code.matches(['"', '`']).count() % 2 {
-        0 => code,
-        _ => line,
+        let before = state.clone();
+        let mut computed = recipe.advantage(&rollouts.batch, state);
+        if computed.is_err() && rollouts.is_partial() {
+            // The error is to name the columns that the file has, not those that were read.
+            (rollouts, notes) = read(None)?;
+            *state = before.clone();
+            computed = recipe.advantage(&rollouts.batch, state);
+        }
+        let mut outcome = computed?;
+        let returns = self.output.as_ref();
+        let returns = returns.map(|_| recipe.returns(&rollouts.batch, &before));
+        let goes_on = self.state.is_some() || self.metrics.is_some();
+        if !goes_on && Kept::of(input).is_some() {
+            notes.extend(Kept::state_note(recipe));
+        }
+        outcome.notes.splice(..0, notes);
+        Ok(Applied {
+            recipe: recipe.clone(),
+            outcome,
+            returns: returns.transpose()?.flatten(),
+            rollouts,
+            loss: None,
+            reading,
+            writing: None,
+        })
     }
 }
 
@@ -401,24 +357,5 @@ impl Applied {
                 "write": self.writing.as_ref().map(|(.., writing)| writing.as_secs_f64()),
             },
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::without_comment;
-
-    #[test]
-    fn comments_are_told_from_texts() {
-        for (line, code) in [
-            ("batch.reward // of the prompt", "batch.reward "),
-            ("/// batch.prompt", ""),
-            (
-                r#"batch.has("a//b") || batch.agent"#,
-                r#"batch.has("a//b") || batch.agent"#,
-            ),
-        ] {
-            assert_eq!(without_comment(line), code);
-        }
     }
 }

@@ -51,7 +51,7 @@ pub(super) enum Origin {
 }
 
 /// The blank lines of a file: for each response that some stand before, how many there are so far.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Blank(Vec<(usize, usize)>);
 
 impl Blank {

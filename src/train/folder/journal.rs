@@ -1,6 +1,6 @@
 //! A file of JSON lines that only grows, and survives being cut anywhere.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -83,6 +83,8 @@ fn lines(path: &Path) -> Result<Vec<(u64, Value)>, Diagnostics> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use serde_json::json;
 
