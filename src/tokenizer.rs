@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use serde::de::IgnoredAny;
 
 use crate::batch::Tokenize;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::panics::caught;
 use crate::regular_file;
-use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// A model's tokenizer, byte pairs as GPT's or pieces as SentencePiece's: whatever its file says.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::format::Format;
 use super::{cannot_be_read, lines};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::figures::counted;
 
 /// The rollouts in a folder in the order of the numbers in their names: its files, and the folders in it that have a
 /// number and lines of rollouts, each of which is one batch. A file is one by itself.
@@ -38,10 +39,11 @@ pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
     let mut found = list().map_err(|error| cannot_be_read(path, &error))?;
     if found.is_empty() {
         let others = std::fs::read_dir(path).map_or(0, Iterator::count);
-        let error = Diagnostic::error(match others {
-            0 => "the folder is empty".to_string(),
-            others => format!("none of the {others} files and folders in it has rollouts"),
-        });
+        let what = match others {
+            0 => "it is empty".to_string(),
+            others => format!("it has {}", counted(others, "other file")),
+        };
+        let error = Diagnostic::error(format!("there are no rollouts in the folder: {what}"));
         // TRL's are in `completions`, below the run's folder.
         let below = std::fs::read_dir(path).into_iter().flatten().flatten();
         let mut below = below.map(|entry| entry.path());

@@ -150,7 +150,7 @@ fn what_was_meant() {
         (
             "apply grpo run",
             1,
-            "none of the 1 files and folders in it has rollouts",
+            "there are no rollouts in the folder: it has 1 other file",
         ),
         (
             "apply grpo -",
