@@ -249,16 +249,16 @@ impl Applied {
             .collect()
     }
 
+    fn names(&self) -> Vec<&'static str> {
+        let columns = self.columns().into_iter();
+        columns.map(|(column, _)| column.name()).collect()
+    }
+
     /// The names of what is written, where it is more than the advantage.
     fn named(&self) -> String {
-        let names: Vec<&str> = self
-            .columns()
-            .iter()
-            .map(|(column, _)| column.name())
-            .collect();
-        match names.len() {
-            1 => String::new(),
-            _ => format!(": {}", names.join(", ")),
+        match &self.names()[..] {
+            [_] => String::new(),
+            names => format!(": {}", names.join(", ")),
         }
     }
 
@@ -351,6 +351,7 @@ impl Applied {
             "notes": outcome.notes,
             "prints": outcome.prints,
             "native": outcome.native.is_some(),
+            "written": self.writing.as_ref().map(|_| self.names()),
             "seconds": {
                 "read": self.reading.as_secs_f64(),
                 "recipe": outcome.time.as_secs_f64(),

@@ -19,7 +19,7 @@ pub struct Profile {
     /// A built-in's name, or the path of a .rhai file; or a run's folder: the version that its last batch saw, with the run's loss
     #[arg(value_name = "RECIPE|RUN")]
     recipe: String,
-    /// The rollouts: .jsonl, .safetensors or .npz, or a run's folder: its last batch; 64 groups of 16 responses to 1024
+    /// The rollouts: .jsonl (.gz, .zst), .parquet, .safetensors or .npz, or a run's folder: its last batch; 64 groups of 16 responses to 1024
     /// tokens if not given
     #[arg(value_name = "INPUT|RUN")]
     input: Option<PathBuf>,

@@ -55,7 +55,7 @@ impl Apply {
         self.make_folder(is_many)?;
         let _lock = self.lock()?;
         let (mut state, carried) = self.carried(&recipe)?;
-        let (mut next, mut metrics) = (carried, None);
+        let (mut next, mut metrics, mut named) = (carried, None, String::new());
         if is_many && !self.json {
             let paint = on_stdout();
             out!("{}", title(recipe.name(), &recipe, paint));
@@ -75,6 +75,7 @@ impl Apply {
                 let was_there = output.is_file();
                 write(&applied, output)?;
                 applied.writing = Some((output.clone(), was_there, started.elapsed()));
+                named = applied.named();
             }
             next = Some(step.saturating_add(1));
             if metrics.is_none() {
@@ -94,7 +95,7 @@ impl Apply {
         }
         if let Some(folder) = self.output.as_deref().filter(|_| is_many && !self.json) {
             out!(
-                "{} written in {}",
+                "{} written in {}{named}",
                 counted(outputs.len(), "file"),
                 folder.display()
             );

@@ -253,6 +253,13 @@ fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }",
         let ran = lab.run(&format!("check grpo rollouts.{kind}"));
         assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
     }
+    let ran = lab.run("apply gives.rhai written.npz rollouts.npz -o out");
+    assert!(
+        ran.out
+            .contains("2 files written in out: advantage, weight, shaped_reward"),
+        "{}",
+        ran.out
+    );
     let filter = "difficulty_filter rollouts.jsonl --set low=0.3 --set high=0.7 -o filtered.jsonl";
     assert_eq!(lab.run(&format!("apply {filter}")).status, 0);
     let zero = lab
