@@ -31,6 +31,11 @@ pub fn in_json(value: f64) -> serde_json::Value {
 
 /// A batch's shape in words: `128 responses in 16 groups of 8, 1 363 tokens`.
 pub fn shape(layout: &Layout) -> String {
+    shape_in(layout, "token")
+}
+
+/// As [`shape`], where lengths are counted in another unit, such as `word`.
+pub fn shape_in(layout: &Layout, unit: &str) -> String {
     let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
     let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
     let to_most = if least == most {
@@ -40,7 +45,7 @@ pub fn shape(layout: &Layout) -> String {
     };
     let responses = counted(layout.responses(), "response");
     let groups = counted(layout.groups(), "group");
-    let tokens = counted(layout.tokens(), "token");
+    let tokens = counted(layout.tokens(), unit);
     format!("{responses} in {groups} of {least}{to_most}, {tokens}")
 }
 

@@ -31,8 +31,8 @@
 //! Without default features there is what a trainer embeds: batches, tensors, scripts and hot reload. `files` adds
 //! reading and writing batches, `render` diagnostics with a caret, `cli` the commands, the prompt and training runs.
 //!
-//! The library prints nothing, keeps no global state, and gives the same bits for any number of threads. Its errors say
-//! what was found, where, and what to do: [`Diagnostics`] has the script's line.
+//! The library prints nothing, keeps no global state but the list of the files that it is writing, and gives the same bits for
+//! any number of threads. Its errors say what was found, where, and what to do: [`Diagnostics`] has the script's line.
 
 #![warn(missing_docs)]
 // Much of the crate is there for the commands.
@@ -57,8 +57,11 @@ pub mod live;
 pub mod native;
 #[cfg(feature = "render")]
 pub mod paint;
+#[cfg(any(feature = "files", feature = "text"))]
+mod panics;
 #[cfg(feature = "cli")]
 pub mod profile;
+mod regular_file;
 #[cfg(feature = "cli")]
 pub mod repl;
 pub mod script;

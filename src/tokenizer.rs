@@ -1,13 +1,14 @@
 //! Tokens of completions that stand in a file as text, by a model's `tokenizer.json`.
 
 use std::ops::Range;
-use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
 use serde::de::IgnoredAny;
 
 use crate::batch::Tokenize;
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::panics::caught;
+use crate::regular_file;
 
 /// A model's tokenizer, byte pairs as GPT's or pieces as SentencePiece's: whatever its file says.
 #[derive(Debug)]
@@ -27,14 +28,14 @@ impl Tokenizer {
             Diagnostics::from(Diagnostic::error(what).in_file(path).with_help(help))
         };
         let help = "`AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)` of transformers writes tokenizer.json";
-        let text = std::fs::read_to_string(path)
+        let text = regular_file::read_to_string(path)
             .map_err(|error| wrong(format!("the tokenizer cannot be read: {error}"), help))?;
         let damaged =
             |error: tokenizers::Error| wrong(format!("it is no tokenizer: {error}"), help);
         serde_json::from_str::<IgnoredAny>(&text).map_err(|error| damaged(error.into()))?;
         // The crate panics at some that are JSON and no tokenizer.
-        let parsed = catch_unwind(|| text.parse::<tokenizers::Tokenizer>());
-        let parsed = parsed.unwrap_or_else(|_| Err("it is damaged".into()));
+        let parsed = caught(|| text.parse::<tokenizers::Tokenizer>());
+        let parsed = parsed.unwrap_or_else(|| Err("it is damaged".into()));
         let mut inner = parsed.map_err(damaged)?;
         // All of a text counts, and nothing else.
         inner.with_truncation(None).map_err(damaged)?;

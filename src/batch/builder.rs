@@ -250,17 +250,7 @@ impl BatchBuilder {
             let Given::Responses(values) = given else {
                 continue;
             };
-            let (allowed, expected): (fn(f64) -> bool, _) = match column.as_str() {
-                "reward" => (f64::is_finite, "a finite number"),
-                "weight" => (|x| x.is_finite() && x >= 0.0, "a number from 0 on"),
-                "correct" => (|x| x == 0.0 || x == 1.0, "0 or 1 (false or true)"),
-                "length" => (
-                    |x| x.is_finite() && x >= 0.0 && x.fract() == 0.0,
-                    "a whole number of tokens",
-                ),
-                _ => continue,
-            };
-            if let Some(response) = values.iter().position(|&value| !allowed(value)) {
+            if let Some((response, expected)) = misfit(column, values) {
                 let what = format!(
                     "response {response} (group {}): `{column}` is {}; it must be {expected}",
                     groups[response], values[response]
@@ -314,16 +304,32 @@ impl BatchBuilder {
     }
 }
 
+/// The first response whose value a column of that name cannot have, and what it can.
+pub(super) fn misfit(column: &str, values: &[f64]) -> Option<(usize, &'static str)> {
+    let (allowed, expected): (fn(f64) -> bool, _) = match column {
+        "reward" => (f64::is_finite, "a finite number"),
+        "weight" => (|x| x.is_finite() && x >= 0.0, "a number from 0 on"),
+        "correct" => (|x| x == 0.0 || x == 1.0, "0 or 1 (false or true)"),
+        "length" => (
+            |x| x.is_finite() && x >= 0.0 && x.fract() == 0.0,
+            "a whole number of tokens",
+        ),
+        _ => return None,
+    };
+    let response = values.iter().position(|&value| !allowed(value))?;
+    Some((response, expected))
+}
+
 fn full(mut tokens: Tokens, lengths: impl IntoIterator<Item = usize>) -> Result<Tokens, Problem> {
-    for length in lengths {
-        check_length(length)?;
+    for (response, length) in lengths.into_iter().enumerate() {
+        check_length(length).map_err(|(_, error)| (Some(response), error))?;
         tokens.add_full(length);
     }
     Ok(tokens)
 }
 
 fn check_length(row: usize) -> Result<(), Problem> {
-    check_size("tokens in a row", row)
+    check_size("tokens in one response", row)
 }
 
 fn check_size(what: &str, found: usize) -> Result<(), Problem> {
@@ -350,6 +356,27 @@ mod tests {
     use ndarray::Array2;
 
     use super::*;
+    use crate::batch::Computed;
+    use std::panic::AssertUnwindSafe;
+
+    #[test]
+    fn a_column_put_in_later_is_held_to_the_same() {
+        let batch = Batch::builder().groups([0, 0]).lengths([1, 2]).build();
+        let batch = batch.unwrap();
+        for (name, level, values, refused) in [
+            ("reward", Level::Response, vec![1.0, f64::NAN], true),
+            ("correct", Level::Response, vec![0.3, 1.0], true),
+            ("weight", Level::Response, vec![-1.0, 1.0], true),
+            ("reward", Level::Token, vec![0.0; 3], true),
+            ("reward", Level::Response, vec![0.5, -1.0], false),
+            ("mine", Level::Response, vec![f64::NAN; 2], false),
+        ] {
+            let values = Computed::new(batch.layout().clone(), level, values);
+            let with = AssertUnwindSafe(|| batch.clone().with(name, &values));
+            let with = std::panic::catch_unwind(with);
+            assert_eq!(with.is_err(), refused, "{name}");
+        }
+    }
 
     #[test]
     fn rows_of_another_length_are_refused_padded_or_ragged() {

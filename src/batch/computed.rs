@@ -82,16 +82,18 @@ impl Computed {
         })
     }
 
-    /// The values by response; of one that has values by token, their mean.
+    /// The value of each response, at any level: that of its cell; of values by token or position, the mean over its tokens.
     pub fn by_response(&self) -> Vec<f64> {
+        let value = self.lookup();
         let mean = |response: usize| {
-            let tokens = self.layout.tokens_of(response).len();
-            let sum: f64 = (0..tokens).map(|token| self.at(response, token)).sum();
-            sum / tokens.max(1) as f64
+            let tokens = self.layout.tokens_of(response);
+            let count = tokens.len().max(1) as f64;
+            tokens.map(|token| value(response, token)).sum::<f64>() / count
         };
+        let responses = 0..self.layout.responses();
         match self.level {
-            Level::Token => (0..self.layout.responses()).map(mean).collect(),
-            _ => self.values.iter().collect(),
+            Level::Token | Level::Position => responses.map(mean).collect(),
+            _ => responses.map(|response| value(response, 0)).collect(),
         }
     }
 
@@ -233,5 +235,16 @@ mod tests {
         assert_eq!(per_token(Level::Response), [0.0, 0.0, 1.0, 2.0]);
         assert_eq!(per_token(Level::Position), [0.0, 1.0, 2.0, 0.0]);
         assert_eq!(per_token(Level::Token), [0.0, 1.0, 2.0, 3.0]);
+        for (level, expected) in [
+            (Level::Batch, [0.0, 0.0, 0.0]),
+            (Level::Group, [0.0, 1.0, 0.0]),
+            (Level::Response, [0.0, 1.0, 2.0]),
+            (Level::Position, [0.5, 2.0, 0.0]),
+            (Level::Token, [0.5, 2.0, 3.0]),
+        ] {
+            let values: Vec<f64> = (0..layout.size(level)).map(|index| index as f64).collect();
+            let computed = Computed::new(layout.clone(), level, values);
+            assert_eq!(computed.by_response(), expected, "{level}");
+        }
     }
 }

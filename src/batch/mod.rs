@@ -27,11 +27,11 @@ pub use computed::Computed;
 pub(crate) use computed::{Rows, has_shape_of};
 #[cfg(feature = "files")]
 pub use files::{
-    Dtype, Mapping, ReadOptions, Rollouts, Tokenize, Verified, convert, discard_unfinished, read,
-    step_of, steps, verify_lines,
+    Column, Dtype, Mapping, ReadOptions, Rollouts, Tokenize, Verified, convert, discard_unfinished,
+    read, step_of, steps, verify_lines,
 };
 #[cfg(feature = "files")]
-pub(crate) use files::{Replacement, passing, spans};
+pub(crate) use files::{Replacement, Unfinished, cannot_be_written, is_rollouts, spans};
 pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::Level;
 pub use zeros::Zeros;
@@ -197,16 +197,30 @@ impl Batch {
 
     /// The batch with values as a column of that name, in place of one that it may have.
     ///
-    /// Panics where the values are not of this batch's responses or tokens.
+    /// Panics where the values are not of this batch's responses or tokens, and where the builder refuses them: a known column at
+    /// another level, a reward that is not finite, a negative weight.
     pub fn with(mut self, name: &str, values: &Computed) -> Batch {
-        let size = self.layout.size(values.level());
-        assert_eq!(size, values.buffer().len(), "`{name}` is of another batch");
+        let (values, level) = (values.buffer(), values.level());
+        let size = self.layout.size(level);
+        assert_eq!(size, values.len(), "`{name}` is of another batch");
+        if let Some(known) = known::column(name) {
+            assert_eq!(known.level, level, "`{name}` is a {} column", known.level);
+        }
         self.responses.remove(name);
         self.tokens.remove(name);
-        let (name, values, level) = (name.into(), values.buffer(), values.level());
         match level {
-            Level::Response => drop(self.responses.insert(name, values.iter().collect())),
+            Level::Response => {
+                let values: Vec<f64> = values.iter().collect();
+                if let Some((at, expected)) = builder::misfit(name, &values) {
+                    panic!(
+                        "`{name}` is {} at response {at}; it must be {expected}",
+                        values[at]
+                    );
+                }
+                self.responses.insert(name.into(), values.into());
+            }
             Level::Token => {
+                let name = name.into();
                 self.is_f64 |= values.is_f64();
                 self.tokens.insert(name, values.clone().into());
             }

@@ -2,15 +2,14 @@
 
 mod sequence;
 
-use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use advlab::batch::{Dtype, Rollouts};
+use advlab::batch::{Column, Dtype, Rollouts};
 use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
-use advlab::figures::{in_json, shape, time, value};
+use advlab::figures::{in_json, shape_in, time, value};
 use advlab::native::Native;
 use advlab::paint::laid_out;
 use advlab::script::{Computed, Hook, Host, Outcome, Recipe, Spread, State, Summary};
@@ -22,7 +21,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use console::Term;
 use serde_json::{Map, json};
 
-use super::{Natively, Tokenizing, load, pair, rollouts, streams, title};
+use super::{Natively, Tokenizing, load, pair, rollouts, streams, title, whole};
 
 /// Compute advantages for rollouts in a file.
 #[derive(Args)]
@@ -33,8 +32,9 @@ pub struct Apply {
     /// folder of them: steps, in their order, over which the recipe's state lasts
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
-    /// Write a copy of the input with the advantage added, and the recipe's `returns` where it has that hook; `-` is
-    /// standard output, and the summary then goes to standard error; a folder for several inputs
+    /// Write a copy of the input with the advantage added, and with `weight`, `shaped_reward` and `returns` if the recipe has
+    /// the hooks `weight`, `reward`, `returns`; `-` is standard output, and the summary then goes to standard error; a folder for
+    /// several inputs
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Let the output replace the input
@@ -50,8 +50,9 @@ pub struct Apply {
     #[arg(long, value_parser = PossibleValuesParser::new(["f32", "f64"])
         .map(|name| if name == "f32" { Dtype::F32 } else { Dtype::F64 }))]
     dtype: Option<Dtype>,
-    /// The step that the rollouts are of, or the first of them; theirs, or the number in their name, if not given
-    #[arg(long, value_name = "N")]
+    /// Of a run's folder, the batch of this step. Of files, the step that the recipe sees, or that of the first of them; theirs,
+    /// or the number in their name, if not given
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     step: Option<u64>,
     /// Write a row of figures for each input
     #[arg(long, value_name = "FILE.jsonl")]
@@ -61,7 +62,7 @@ pub struct Apply {
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// The seed of `batch.random`; the run's whose batch it is, or 0, if not given
-    #[arg(long)]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     seed: Option<u64>,
     /// Print the summary as one JSON object
     #[arg(long)]
@@ -109,7 +110,7 @@ impl Apply {
         Ok(applied)
     }
 
-    /// Reads an input, and computes its advantage, and the returns where they are written.
+    /// Reads an input, and computes its advantage, and the returns if they are written.
     fn advantage(
         &self,
         recipe: &Recipe,
@@ -117,95 +118,50 @@ impl Apply {
         step: Option<u64>,
         state: &mut State,
     ) -> Result<Applied> {
-        // Only what the sources name.
-        let named = named(recipe);
-        let mut columns = named.as_deref();
         let tokenizer = self.tokenizing.load()?;
         let mut reading = Duration::ZERO;
-        loop {
+        let mut read = |columns: Option<&[String]>| {
             let started = Instant::now();
-            let (mut rollouts, mut notes) =
+            let (mut rollouts, notes) =
                 rollouts(input, &self.map, self.dtype, columns, tokenizer.as_ref())?;
-            let goes_on = self.state.is_some() || self.metrics.is_some();
-            if !goes_on && Kept::of(input).is_some() {
-                notes.extend(Kept::state_note(recipe));
-            }
             reading += started.elapsed();
-            if let Some(output) = &self.output {
-                streams::spare_the_input(rollouts.path(), output, self.force)?;
-            }
             if let Some(step) = step.filter(|_| self.step.is_some() || rollouts.batch.step() == 0) {
                 rollouts.batch = rollouts.batch.at_step(step);
             }
-            let (before, timed) = (state.clone(), recipe.for_step());
-            let computed = timed.advantage(&rollouts.batch, state);
-            let both = computed.and_then(|outcome| {
-                let asked = self.output.is_some();
-                let returns = asked.then(|| timed.returns(&rollouts.batch, &before));
-                Ok((outcome, returns.transpose()?.flatten()))
-            });
-            match both {
-                Ok((mut outcome, returns)) => {
-                    outcome.notes.splice(..0, notes);
-                    return Ok(Applied {
-                        recipe: recipe.clone(),
-                        outcome,
-                        returns,
-                        rollouts,
-                        loss: None,
-                        reading,
-                        writing: None,
-                    });
-                }
-                // A pipe is read once.
-                Err(_) if rollouts.is_partial() && (input.is_file() || input.is_dir()) => {
-                    (columns, *state) = (None, before)
-                }
-                Err(error) => return Err(error.into()),
-            }
+            Ok::<_, anyhow::Error>((rollouts, notes))
+        };
+        let reads = recipe.reads();
+        let names: Vec<String> = reads.names.iter().cloned().collect();
+        let (mut rollouts, mut notes) = read((!reads.is_computed).then_some(&names))?;
+        if let Some(output) = &self.output {
+            streams::spare_the_input(rollouts.path(), output, self.force)?;
         }
-    }
-}
-
-/// All words of a recipe's sources, but the keys of maps: the columns that it uses are among them. Each parameter has a
-/// `value:`. `None` where names are put together.
-fn named(recipe: &Recipe) -> Option<Vec<String>> {
-    let is_made = |text: &str| text.contains(".column(") || text.contains(".columns(");
-    if recipe
-        .sources()
-        .any(|(_, text)| is_made(text) || asks_for_any(text))
-    {
-        return None;
-    }
-    let is_between = |letter: char| !letter.is_alphanumeric() && letter != '_';
-    let words = recipe
-        .sources()
-        .flat_map(|(_, text)| text.lines())
-        .map(without_comment)
-        .flat_map(|code| code.split_inclusive(is_between))
-        .filter(|word| !word.ends_with(':'))
-        .map(|word| word.trim_end_matches(is_between));
-    // The gradient of a loss is by `logp`.
-    let by_logp = recipe.has(Hook::Loss).then_some("logp");
-    let words: BTreeSet<&str> = words.chain(by_logp).collect();
-    Some(words.into_iter().map(str::to_string).collect())
-}
-
-/// Whether a script asks `batch.has(...)` for a name that is not written there: what is not read would not be there.
-fn asks_for_any(text: &str) -> bool {
-    text.split(".has(").skip(1).any(|rest| {
-        let name = rest.trim_start().strip_prefix('"');
-        let behind = name.and_then(|name| name.split_once('"'));
-        behind.is_none_or(|(_, behind)| !behind.trim_start().starts_with(')'))
-    })
-}
-
-/// A comment that speaks of prompts reads none: they may be most of a file. Within a text, `//` begins no comment.
-fn without_comment(line: &str) -> &str {
-    let (code, _) = line.split_once("//").unwrap_or((line, ""));
-    match code.matches(['"', '`']).count() % 2 {
-        0 => code,
-        _ => line,
+        let before = state.clone();
+        let timed = recipe.for_step();
+        let mut computed = timed.advantage(&rollouts.batch, state);
+        if computed.is_err() && rollouts.is_partial() {
+            // The error is to name the columns that the file has, not those that were read.
+            (rollouts, notes) = read(None)?;
+            *state = before.clone();
+            computed = timed.advantage(&rollouts.batch, state);
+        }
+        let mut outcome = computed?;
+        let returns = self.output.as_ref();
+        let returns = returns.map(|_| timed.returns(&rollouts.batch, &before));
+        let goes_on = self.state.is_some() || self.metrics.is_some();
+        if !goes_on && Kept::of(input).is_some() {
+            notes.extend(Kept::state_note(recipe));
+        }
+        outcome.notes.splice(..0, notes);
+        Ok(Applied {
+            recipe: recipe.clone(),
+            outcome,
+            returns: returns.transpose()?.flatten(),
+            rollouts,
+            loss: None,
+            reading,
+            writing: None,
+        })
     }
 }
 
@@ -250,11 +206,10 @@ fn spread(values: &Computed, scale: f64) -> Spread {
 }
 
 fn write(applied: &Applied, output: &Path) -> Result<()> {
-    let (rollouts, advantage) = (&applied.rollouts, &applied.outcome.advantage);
-    let returns = applied.returns.as_ref();
+    let rollouts = &applied.rollouts;
     streams::written(output, rollouts.path(), |output| {
         let bar = streams::bytes_bar("writing");
-        Ok(rollouts.write_outputs(output, advantage, returns, &bar)?)
+        Ok(rollouts.write_outputs(output, &applied.columns(), &bar)?)
     })
 }
 
@@ -267,15 +222,48 @@ struct Applied {
     /// The recipe's own loss, with the spread of dloss/dlogp.
     loss: Option<(f64, Spread)>,
     reading: Duration,
-    /// The output, and how long writing it took.
-    writing: Option<(PathBuf, Duration)>,
+    /// The output, whether a file was there before, and how long writing it took.
+    writing: Option<(PathBuf, bool, Duration)>,
 }
 
 impl Applied {
+    /// What is written: all that says how the batch is to be trained on.
+    fn columns(&self) -> Vec<(Column, &Computed)> {
+        let outcome = &self.outcome;
+        // An advantage that is equivalent to a loss has the weights in it; others than the recipe's are in the input.
+        let is_weighted = outcome.loss.is_none() && self.recipe.has(Hook::Weight);
+        let columns = [
+            (Column::Advantage, Some(&outcome.advantage)),
+            (Column::Returns, self.returns.as_ref()),
+            (
+                Column::Weight,
+                outcome.weight.as_ref().filter(|_| is_weighted),
+            ),
+            (Column::ShapedReward, outcome.reward.as_ref()),
+        ];
+        let columns = columns.into_iter();
+        columns
+            .filter_map(|(column, values)| Some((column, values?)))
+            .collect()
+    }
+
+    fn names(&self) -> Vec<&'static str> {
+        let columns = self.columns().into_iter();
+        columns.map(|(column, _)| column.name()).collect()
+    }
+
+    /// The names of what is written, where it is more than the advantage.
+    fn named(&self) -> String {
+        match &self.names()[..] {
+            [_] => String::new(),
+            names => format!(": {}", names.join(", ")),
+        }
+    }
+
     /// Prints the summary where the rollouts are not printed.
     fn tell(&self, json: bool) -> Result<()> {
         let writing = self.writing.as_ref();
-        let mut out = match writing.filter(|(output, _)| streams::is_stdout(output)) {
+        let mut out = match writing.filter(|(output, ..)| streams::is_stdout(output)) {
             Some(_) => Term::stderr(),
             None => Term::stdout(),
         };
@@ -291,7 +279,7 @@ impl Applied {
         }
         let paint = streams::whole(&out);
         let title = title(self.recipe.name(), &self.recipe, paint);
-        let shape = shape(self.rollouts.batch.layout());
+        let shape = shape_in(self.rollouts.batch.layout(), self.rollouts.unit);
         let input = self.rollouts.path().display();
         writeln!(out, "{title}\n{input}: {shape}\n")?;
         for (name, text) in self.rows() {
@@ -324,14 +312,19 @@ impl Applied {
             ""
         };
         let mut times = format!("read {reading}   recipe {computing}{natively}");
-        if let Some((_, writing)) = &self.writing {
+        if let Some((.., writing)) = &self.writing {
             times.push_str(&format!("   write {}", time(*writing)));
         }
         rows.push(("time", times));
         let written = match &self.writing {
             None => "nothing: `-o FILE` keeps the advantages".to_string(),
-            Some((output, _)) if streams::is_stdout(output) => "standard output".to_string(),
-            Some((output, _)) => output.display().to_string(),
+            Some((output, ..)) if streams::is_stdout(output) => {
+                format!("standard output{}", self.named())
+            }
+            Some((output, was_there, _)) => {
+                let replaced = if *was_there { " (replaced)" } else { "" };
+                format!("{}{replaced}{}", output.display(), self.named())
+            }
         };
         rows.push(("written", written));
         rows
@@ -356,30 +349,12 @@ impl Applied {
             "notes": outcome.notes,
             "prints": outcome.prints,
             "native": outcome.native.is_some(),
+            "written": self.writing.as_ref().map(|_| self.names()),
             "seconds": {
                 "read": self.reading.as_secs_f64(),
                 "recipe": outcome.time.as_secs_f64(),
-                "write": self.writing.as_ref().map(|(_, writing)| writing.as_secs_f64()),
+                "write": self.writing.as_ref().map(|(.., writing)| writing.as_secs_f64()),
             },
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::without_comment;
-
-    #[test]
-    fn comments_are_told_from_texts() {
-        for (line, code) in [
-            ("batch.reward // of the prompt", "batch.reward "),
-            ("/// batch.prompt", ""),
-            (
-                r#"batch.has("a//b") || batch.agent"#,
-                r#"batch.has("a//b") || batch.agent"#,
-            ),
-        ] {
-            assert_eq!(without_comment(line), code);
-        }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use advlab::batch::Batch;
+use advlab::batch::{Batch, is_rollouts};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
 use advlab::paint::beside;
@@ -14,7 +14,7 @@ use clap::Args;
 use console::Term;
 
 use super::streams::{self, out};
-use super::{load, pair, rollouts};
+use super::{AtStep, load, pair, rollouts};
 
 /// Test what must hold of a recipe's advantage and loss, on degenerate batches.
 #[derive(Args)]
@@ -31,6 +31,8 @@ pub struct Check {
     /// The most seconds that the checks of a recipe may take together
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
     time: f64,
+    #[command(flatten)]
+    at: AtStep,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -97,15 +99,12 @@ impl Check {
     /// The rollouts behind the recipes, where there are any.
     fn input(&mut self) -> Result<Option<Batch>> {
         let is_behind = self.recipes.len() > 1;
-        let is_rollouts = |name: &mut String| {
-            let path = Path::new(name);
-            let ending = path.extension().and_then(|ending| ending.to_str());
-            path.is_dir() || matches!(ending, Some("jsonl" | "ndjson" | "safetensors" | "npz"))
-        };
-        let Some(input) = self.recipes.pop_if(|name| is_behind && is_rollouts(name)) else {
+        let is_input = |name: &Path| is_behind && (name.is_dir() || is_rollouts(name));
+        let Some(input) = self.recipes.pop_if(|name| is_input(Path::new(name))) else {
             return Ok(None);
         };
-        let (rollouts, notes) = rollouts(Path::new(&input), &self.map, None, None, None)?;
+        let input = self.at.of(Path::new(&input))?;
+        let (rollouts, notes) = rollouts(&input, &self.map, None, None, None)?;
         for note in notes {
             streams::tell(&[Diagnostic::note(note)]);
         }

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use advlab::batch::cannot_be_written;
 use advlab::diagnostic::Diagnostics;
 use advlab::doc;
 use advlab::paint::{Paint, beside};
@@ -142,7 +143,9 @@ impl New {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 bail!("{file} is there already, and is left as it is: choose another name")
             }
-            Err(error) => return Err(error).with_context(|| format!("cannot write {file}")),
+            Err(error) => {
+                return Err(Diagnostics::from(cannot_be_written(&self.file, &error)).into());
+            }
         };
         if let Err(error) = out.write_all(recipe.text().as_bytes()) {
             // Half a recipe is worse than none.

@@ -10,7 +10,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::streams::{self, out};
-use super::{Tokenizing, pair};
+use super::{AtStep, Tokenizing, pair};
 
 /// Show responses: prompt, completion, the answer that was found, its reward and advantage.
 ///
@@ -32,6 +32,8 @@ pub struct Look {
     #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
     map: Vec<(String, String)>,
     #[command(flatten)]
+    at: AtStep,
+    #[command(flatten)]
     tokenizing: Tokenizing,
 }
 
@@ -40,7 +42,7 @@ impl Look {
         let host = Host::new();
         let mut session = Session::new(&host, streams::on_stdout());
         session.set_tokenizer(self.tokenizing.load()?);
-        session.open(&self.input, &super::mappings(&self.map))?;
+        session.open(&self.at.of(&self.input)?, &super::mappings(&self.map))?;
         if self.input.is_dir() {
             // Which of its files this is.
             out!("{}\n", session.about_data());

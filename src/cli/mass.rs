@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use advlab::figures::shape;
+use advlab::figures::shape_in;
 use advlab::script::Host;
-use advlab::study::Mass;
+use advlab::study::{Mass, with_advantage};
 use advlab::train::Kept;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 
 use super::streams::{on_stdout, out};
-use super::{load, pair, rollouts, title};
+use super::{AtStep, load, pair, rollouts, title};
 
 /// See who gets the gradient: shares of the sum of |A| by group accuracy, length and position
 #[derive(Args)]
@@ -28,6 +28,8 @@ pub struct ShowMass {
     /// Read a field under another name, as in --map reward=score
     #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
     map: Vec<(String, String)>,
+    #[command(flatten)]
+    at: AtStep,
     /// Print all shares as one JSON object
     #[arg(long)]
     json: bool,
@@ -41,19 +43,20 @@ impl ShowMass {
             true => Kept::open(&self.input)?.loss(&host)?,
             false => host.loss()?,
         };
-        let (rollouts, notes) = rollouts(&self.input, &self.map, None, None, None)?;
-        let mass = Mass::of(&recipe, &loss, &rollouts.batch)?;
+        let (rollouts, notes) = rollouts(&self.at.of(&self.input)?, &self.map, None, None, None)?;
+        let (batch, note) = with_advantage(&recipe, &rollouts.batch)?;
+        let mass = Mass::of(&recipe, &loss, &batch)?;
         if self.json {
             out!("{}", json!(mass));
             return Ok(ExitCode::SUCCESS);
         }
         let paint = on_stdout();
-        for note in notes {
+        for note in notes.into_iter().chain(note) {
             out!("{note}");
         }
-        let shape = shape(rollouts.batch.layout());
+        let shape = shape_in(rollouts.batch.layout(), rollouts.unit);
         let title = title(recipe.name(), &recipe, paint);
-        out!("{title}\n{}: {shape}\n", self.input.display());
+        out!("{title}\n{}: {shape}\n", rollouts.path().display());
         out!("{}", mass.table(paint));
         Ok(ExitCode::SUCCESS)
     }

@@ -28,6 +28,7 @@ use advlab::batch::{Dtype, Mapping, ReadOptions, Rollouts, Tokenize, discard_unf
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::native::Mode;
 use advlab::paint::{Paint, beside, width};
+use advlab::panics::silence_caught;
 use advlab::script::{Host, Recipe};
 use advlab::study::recipes_of;
 use advlab::tokenizer::Tokenizer;
@@ -40,6 +41,7 @@ use same_file::is_same_file;
 /// Runs the command line: the program's name and its arguments, as `advlab apply grpo rollouts.jsonl` has them. Prints
 /// what the command prints, errors included; the status is 0 where it is done, 1 where the input is wrong, 2 at wrong usage.
 pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    silence_caught();
     let words = arguments.into_iter().collect::<Vec<_>>();
     match usage::arguments(&words).map(run) {
         Ok(Ok(code)) | Err(code) => code,
@@ -146,14 +148,44 @@ fn resolved(path: &Path) -> PathBuf {
         .unwrap_or_else(|| absolute(path).unwrap_or_else(|_| path.to_path_buf()))
 }
 
-/// Ends the process at Ctrl-C, with nothing half written left behind; `told` says so.
+/// Ends the process at Ctrl-C or SIGTERM, with nothing half written left behind; `told` says so.
 fn end_cleanly(told: fn()) -> Result<()> {
-    Ok(ctrlc::set_handler(move || {
+    let end = move |status| {
         discard_unfinished();
-        // Also where nobody reads it any more.
-        let _ = std::panic::catch_unwind(told);
-        std::process::exit(130);
-    })?)
+        told();
+        std::process::exit(status);
+    };
+    #[cfg(unix)]
+    {
+        use signal_hook::consts::SIGTERM;
+        let mut signals = signal_hook::iterator::Signals::new([SIGTERM])?;
+        // 128 and the signal's number, as shells have it.
+        std::thread::spawn(move || signals.forever().for_each(|signal| end(128 + signal)));
+    }
+    Ok(ctrlc::set_handler(move || end(130))?)
+}
+
+/// One of the batches in a run's folder.
+#[derive(clap::Args)]
+struct AtStep {
+    /// Of a run's folder, the batch of this step; the last one if not given
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
+    step: Option<u64>,
+}
+
+impl AtStep {
+    /// The file that an input means.
+    fn of(&self, input: &Path) -> Result<PathBuf, Diagnostics> {
+        let Some(step) = self.step else {
+            return Ok(input.to_path_buf());
+        };
+        if !input.is_dir() {
+            let error =
+                Diagnostic::error("`--step` takes a batch of a run's folder, and this is none");
+            return Err(error.in_file(input).into());
+        }
+        Ok(Kept::open(input)?.at(step)?.to_path_buf())
+    }
 }
 
 /// What counts the tokens of completions.
@@ -267,7 +299,7 @@ fn rollouts(
         path = kept.last().1.to_path_buf();
         let (run, batch) = (input.display(), path.display());
         notes.push(format!(
-            "{run} is a run's folder: this is its last batch, {batch}"
+            "{run} is a run's folder: this is its last batch, {batch} (`--step N` takes another)"
         ));
     }
     let options = ReadOptions {
@@ -294,6 +326,13 @@ fn mappings(map: &[(String, String)]) -> Vec<Mapping> {
 fn pair(text: &str) -> Result<(String, String), String> {
     let trimmed = |(name, value): (&str, &str)| (name.trim().to_string(), value.trim().to_string());
     let pair = text.split_once('=').map(trimmed);
-    pair.filter(|(name, _)| !name.is_empty())
-        .ok_or_else(|| format!("\"{text}\" is not of the form name=value, such as k=8"))
+    pair.filter(|(name, _)| !name.is_empty()).ok_or_else(|| {
+        format!("\"{text}\" is not of the form NAME=VALUE, such as k=8 or reward=score")
+    })
+}
+
+/// A whole number, such as a step.
+fn whole(text: &str) -> Result<u64, String> {
+    let wrong = "it takes a whole number, such as 200";
+    text.parse().map_err(|_| wrong.to_string())
 }

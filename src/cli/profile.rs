@@ -11,7 +11,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::streams::{on_stdout, out};
-use super::{load, pair, rollouts, set};
+use super::{AtStep, load, pair, rollouts, set};
 
 /// See where the time of a recipe goes, by stage and by line of the script.
 #[derive(Args)]
@@ -19,7 +19,7 @@ pub struct Profile {
     /// A built-in's name, or the path of a .rhai file; or a run's folder: the version that its last batch saw, with the run's loss
     #[arg(value_name = "RECIPE|RUN")]
     recipe: String,
-    /// The rollouts: .jsonl, .safetensors or .npz, or a run's folder: its last batch; 64 groups of 16 responses to 1024
+    /// The rollouts: .jsonl (.gz, .zst), .parquet, .safetensors or .npz, or a run's folder: its last batch; 64 groups of 16 responses to 1024
     /// tokens if not given
     #[arg(value_name = "INPUT|RUN")]
     input: Option<PathBuf>,
@@ -38,6 +38,8 @@ pub struct Profile {
     /// Print all figures as one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    at: AtStep,
 }
 
 impl Profile {
@@ -61,7 +63,7 @@ impl Profile {
     fn recipe_on_batch(&self, host: &Host) -> Result<(Recipe, Option<Recipe>, Batch)> {
         let folder = Path::new(&self.recipe);
         let read = |input: &Path| {
-            let (rollouts, notes) = rollouts(input, &self.map, None, None, None)?;
+            let (rollouts, notes) = rollouts(&self.at.of(input)?, &self.map, None, None, None)?;
             for note in notes.iter().filter(|_| input.is_dir() && !self.json) {
                 out!("{note}");
             }
@@ -69,7 +71,7 @@ impl Profile {
         };
         if folder.is_dir() {
             let kept = Kept::open(folder)?;
-            let mut recipe = kept.recipe_at(host, kept.last().0)?;
+            let mut recipe = kept.recipe_at(host, self.at.step.unwrap_or(kept.last().0))?;
             set(&mut recipe, &self.set)?;
             let loss = kept.loss(host)?;
             let batch = read(self.input.as_deref().unwrap_or(folder))?.batch;

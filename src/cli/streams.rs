@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use advlab::batch::passing;
+use advlab::batch::Unfinished;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::paint::{NARROWEST, Paint, WIDTH};
 use anyhow::Result;
@@ -61,7 +61,8 @@ fn paint(stream: &Term, width_of_files: usize) -> Paint {
 pub fn tell(problems: &[Diagnostic]) {
     let paint = whole(&Term::stderr());
     for problem in problems {
-        eprint!("{}", problem.render_within(paint));
+        // Of an error that nobody reads the exit status tells.
+        let _ = write!(io::stderr(), "{}", problem.render_within(paint));
     }
 }
 
@@ -69,7 +70,7 @@ pub fn tell(problems: &[Diagnostic]) {
 pub fn interrupted() {
     if Term::stderr().is_term() {
         // Behind a bar of progress.
-        eprintln!();
+        let _ = writeln!(io::stderr());
     }
     let what = "interrupted; nothing is left half written";
     tell(&[Diagnostic::error(what)]);
@@ -100,7 +101,7 @@ pub fn written<R>(
         return write(output);
     }
     // Its name says what kind of file it is.
-    let file = passing(input.file_name().unwrap_or_default())?;
+    let file = Unfinished::passing(input.file_name().unwrap_or_default())?;
     let result = write(file.path())?;
     let mut out = io::stdout().lock();
     io::copy(&mut File::open(file.path())?, &mut out)?;

@@ -15,7 +15,7 @@ use clap::Args;
 
 use super::streams::{self, out};
 use super::train_view::View;
-use super::{Natively, pair};
+use super::{Natively, pair, whole};
 
 /// Train an embedded policy, with a recipe that can be edited while the run goes.
 ///
@@ -107,11 +107,6 @@ impl Train {
         config.check()?;
         Ok(config)
     }
-}
-
-fn whole(text: &str) -> Result<u64, &'static str> {
-    let wrong = "it takes a whole number, such as 200";
-    text.parse().map_err(|_| wrong)
 }
 
 /// Whether somebody means a recipe: a script, or a built-in whose name no file has.

@@ -1,6 +1,7 @@
 //! Wrong usage: what clap says of it, in the form of every other error, and what was probably meant.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use advlab::paint::wrapped;
@@ -92,17 +93,19 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
     }
 }
 
-/// Prints an error of usage, or the help where there is no command.
+/// Prints an error of usage, or the help where there is no command; nothing, if nobody reads it.
 fn print(error: &clap::Error) {
     let text = error.render().to_string();
     let Some(text) = text.strip_prefix("error: ") else {
-        return eprint!("{text}");
+        let _ = write!(io::stderr(), "{text}");
+        return;
     };
     let paint = streams::whole(&Term::stderr());
-    eprint!("{} ", paint.with("31", "Error:"));
     let room = paint.width.saturating_sub("Error: ".len());
-    for line in text.lines() {
+    let lines = text.lines().map(|line| {
         let indent = &line[..line.len() - line.trim_start().len()];
-        eprintln!("{}", wrapped(indent, line, room));
-    }
+        wrapped(indent, line, room) + "\n"
+    });
+    let error = paint.with("31", "Error:");
+    let _ = write!(io::stderr(), "{error} {}", lines.collect::<String>());
 }

@@ -16,9 +16,6 @@ use crate::train::Kept;
 /// The first 16 groups of `examples/rollouts.jsonl`: a small policy on mazes, after 150 steps of GRPO.
 const ROLLOUTS: &str = include_str!("rollouts.jsonl");
 
-/// Steps that are named where there is no batch of the one that was asked for.
-const NEAREST: usize = 12;
-
 #[derive(Deserialize)]
 struct Rollout {
     group: String,
@@ -156,17 +153,7 @@ impl Data {
     }
 
     fn of_step(kept: Kept, step: u64) -> Result<Data, Diagnostics> {
-        let Some((_, path)) = kept.batches().iter().find(|(own, _)| *own == step) else {
-            let mut steps: Vec<u64> = kept.batches().iter().map(|(own, _)| *own).collect();
-            steps.sort_by_key(|own| own.abs_diff(step));
-            steps.truncate(NEAREST);
-            steps.sort_unstable();
-            let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
-            let help = format!("the nearest are those of {}", steps.join(", "));
-            let message = format!("the run has kept no batch of step {step}");
-            return Err(wrong(message, help));
-        };
-        let mut data = Data::open(&Host::new(), path, &[], None)?;
+        let mut data = Data::open(&Host::new(), kept.at(step)?, &[], None)?;
         data.run = Some((kept, step));
         Ok(data)
     }

@@ -140,7 +140,7 @@ impl Session {
         let steps = match kept.batches() {
             [(only, _)] => format!("the only batch that the run has kept, of step {only}"),
             batches => format!(
-                "one of {} batches of the run, of steps {first} to {}: `:batch {first}`",
+                "one of {} batches of the run, of steps {first} to {}: `:batch {first}` (in a shell `--step {first}`)",
                 batches.len(),
                 kept.last().0,
                 first = batches[0].0

@@ -204,7 +204,9 @@ impl Parameter {
 
 /// A text as a value of some kind, or of any: what it cannot be is a string.
 fn read(kind: Option<&Setting>, text: &str) -> Setting {
-    let number = || text.parse().ok().filter(|value: &f64| !value.is_nan());
+    // `inf` is one; digits beyond the largest number are a slip.
+    let is_meant = |value: &f64| !value.is_nan() && (value.is_finite() || text.contains("inf"));
+    let number = || text.parse().ok().filter(is_meant);
     let whole = || text.parse().ok().map(Setting::Whole);
     let setting = match kind {
         Some(Setting::Whole(_)) => whole(),

@@ -1,12 +1,12 @@
 //! The files that a recipe was read from: what to look at again to know whether it has changed.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::recipe::Version;
+use crate::regular_file;
 
 /// The bytes of a file when it was looked at, or why there were none.
 pub(crate) type Content = Result<Arc<[u8]>, Unread>;
@@ -33,10 +33,10 @@ impl Unread {
 /// takes minutes.
 pub(super) const LARGEST: usize = 256 << 10;
 
-/// Reads a file, to its end: whoever opens a pipe waits for it. One that is too large is not read further.
+/// Reads a regular file. One that is too large is not read further.
 pub(super) fn read(path: &Path) -> Content {
     let mut bytes = Vec::new();
-    let file = File::open(path);
+    let file = regular_file::open(path);
     let read = file.and_then(|file| file.take(LARGEST as u64 + 1).read_to_end(&mut bytes));
     read.map_err(|error| Unread {
         kind: error.kind(),
@@ -88,18 +88,10 @@ impl Reading {
 
     /// The same files, as they are now.
     pub(crate) fn again(&self) -> Reading {
-        let look = |path: &Path| match std::fs::metadata(path) {
-            // A pipe that somebody put there would block whoever opens it.
-            Ok(found) if !found.is_file() => Err(Unread {
-                kind: io::ErrorKind::InvalidInput,
-                why: "it is not a file".to_string(),
-            }),
-            _ => read(path),
-        };
         let files = self.files.keys();
         Reading {
             main: self.main.clone(),
-            files: files.map(|path| (path.clone(), look(path))).collect(),
+            files: files.map(|path| (path.clone(), read(path))).collect(),
             version: None,
         }
     }

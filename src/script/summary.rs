@@ -194,7 +194,11 @@ impl Summary {
             Some(_) => "advantage or weight",
             None => "advantage",
         };
-        let text = format!("{groups} of the groups, {tokens} of the tokens have {zero} 0");
+        let tokens = match self.tokens {
+            0 => String::new(),
+            _ => format!(", {tokens} of the tokens"),
+        };
+        let text = format!("{groups} of the groups{tokens} have {zero} 0");
         rows.push(("no signal", text));
         if self.groups_without_signal == self.groups {
             let none = "no group has a difference that this recipe would teach";

@@ -331,7 +331,7 @@ def watch(
 
 
 def read(path: str | os.PathLike[str], *, map: Mapping[str, str] | None = None, dtype: str | None = None) -> Batch:
-    """Reads rollouts from a .jsonl, .safetensors or .npz file.
+    """Reads rollouts from a .jsonl (.gz, .zst), .parquet, .safetensors or .npz file.
 
     `map` names fields that the file calls otherwise: `{"reward": "score"}`. `dtype` is `float32` or `float64` for token
     columns; that of the file unless given. Raises `RecipeError` with the file, the line and the field.

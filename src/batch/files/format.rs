@@ -13,35 +13,38 @@ pub(super) enum Format {
     Npz,
 }
 
-/// The endings of files, each with what it holds.
-const ENDINGS: [(&str, Format); 9] = [
-    (".jsonl", Format::Lines),
-    (".jsonl.gz", Format::Lines),
-    (".jsonl.zst", Format::Lines),
-    (".parquet", Format::Lines),
-    (".safetensors", Format::Safetensors),
-    (".npz", Format::Npz),
-    (".ndjson", Format::Lines),
-    (".ndjson.gz", Format::Lines),
-    (".ndjson.zst", Format::Lines),
+/// The endings of files, each with what it holds, and whether messages list it.
+const ENDINGS: [(&str, Format, bool); 9] = [
+    (".jsonl", Format::Lines, true),
+    (".jsonl.gz", Format::Lines, true),
+    (".jsonl.zst", Format::Lines, true),
+    (".parquet", Format::Lines, true),
+    (".safetensors", Format::Safetensors, true),
+    (".npz", Format::Npz, true),
+    (".ndjson", Format::Lines, false),
+    (".ndjson.gz", Format::Lines, false),
+    (".ndjson.zst", Format::Lines, false),
 ];
 
-/// How many of the endings are worth a mention.
-const TOLD: usize = 6;
+/// Whether the name of a file says that it holds rollouts.
+pub(crate) fn is_rollouts(path: &Path) -> bool {
+    Format::named(path).is_some()
+}
 
 impl Format {
     /// The format that the name of a file says.
     pub(super) fn named(path: &Path) -> Option<Format> {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
         let mut endings = ENDINGS.iter();
-        let known = endings.find(|(ending, _)| name.ends_with(ending));
-        known.map(|(_, format)| *format)
+        let known = endings.find(|(ending, ..)| name.ends_with(ending));
+        known.map(|(_, format, _)| *format)
     }
 
     /// The endings of formats, for messages.
     pub(super) fn endings(is: impl Fn(Format) -> bool) -> String {
-        let endings = ENDINGS[..TOLD].iter().filter(|(_, format)| is(*format));
-        let endings: Vec<&str> = endings.map(|(ending, _)| *ending).collect();
+        let endings = ENDINGS.iter();
+        let endings = endings.filter(|(_, format, is_listed)| *is_listed && is(*format));
+        let endings: Vec<&str> = endings.map(|(ending, ..)| *ending).collect();
         endings.join(", ")
     }
 
@@ -70,6 +73,11 @@ impl Format {
         }
         if path.is_dir() {
             return Ok(Format::Lines);
+        }
+        if path.starts_with("/dev/fd") || matches!(path.to_str(), Some("-" | "/dev/stdin")) {
+            let error = Diagnostic::error("rollouts are read from files, not from a stream");
+            let help = "write them to a file first: `COMMAND > rollouts.jsonl`";
+            return Err(error.in_file(path).with_help(help));
         }
         // A file that is not there has no format either, and that is the error to report.
         std::fs::metadata(path).map_err(|error| cannot_be_read(path, &error))?;

@@ -79,7 +79,8 @@ impl<'a> Cursor<'a> {
     fn fault(&self, expected: &str) -> Diagnostic {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let found = match rest.chars().next() {
-            None => "the end of the line".to_string(),
+            None | Some('\n') => "the end of the line".to_string(),
+            Some('\r') if rest.trim().is_empty() => "the end of the line".to_string(),
             Some('[') => "an array".to_string(),
             Some('"') => "a string".to_string(),
             Some(letter) if letter.is_alphanumeric() => {
@@ -222,8 +223,14 @@ impl<'a> Cursor<'a> {
                     return Ok(start..self.at - 1);
                 }
                 Some(b'\\') => self.escape()?,
-                Some(_) => return Err(self.fault("no control character in a string")),
-                None => return Err(self.fault("the quote that closes the string")),
+                Some(_) if !self.text[self.at..].trim_ascii().is_empty() => {
+                    return Err(self.fault("no control character in a string"));
+                }
+                _ => {
+                    return Err(
+                        self.fault("the quote that closes the string (is the file cut off?)")
+                    );
+                }
             }
         }
     }
@@ -440,7 +447,11 @@ mod tests {
                 "a comma, or the brace that closes the object",
             ),
             ("{\"a\":[1,", 8, "a value"),
-            ("{\"a\":\"x", 7, "the quote that closes the string"),
+            (
+                "{\"a\":\"x\r\n",
+                7,
+                "the quote that closes the string (is the file cut off?)",
+            ),
             ("{\"a\":1} {}", 8, "the end of the line: one object a line"),
             ("{a:1}", 1, "a field's name in double quotes"),
             (

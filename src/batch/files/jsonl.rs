@@ -21,7 +21,7 @@ use super::lines::Sink;
 use super::names::Names;
 use super::raw::{Header, Origin, Raw, Schema};
 use super::replace::{Replacement, cannot_be_written};
-use super::spread::{ADVANTAGE, Spread};
+use super::spread::Spread;
 use super::{Progress, changed};
 use crate::diagnostic::Diagnostic;
 
@@ -103,8 +103,7 @@ fn read_blocks(mut blocks: Blocks<impl Read + Send>, schema: Schema) -> Result<R
     })
 }
 
-/// Writes the lines of `input` to `out`, each with its advantage, what else there is behind it, and otherwise to the byte as it
-/// is.
+/// Writes the lines of `input` to `out`, each with its values of `spreads`, and otherwise to the byte as it is.
 pub(super) fn write(
     input: &Path,
     origin: &Origin,
@@ -123,12 +122,13 @@ pub(super) fn write(
     blocks.start()?;
     out.write_all(blocks.mark).map_err(failed)?;
     let mut responses = 0..spreads.first().map_or(0, Spread::responses);
+    let names: Vec<&str> = spreads.iter().map(|spread| spread.name).collect();
     let written = blocks.each(
         |block| {
             let lines: Vec<&[u8]> = lines(block).collect();
             let rooms = lines.into_par_iter().map(|line| {
                 let text = text(line)?;
-                text.map(|text| Room::of(text, ADVANTAGE)).transpose()
+                text.map(|text| Room::of(text, &names)).transpose()
             });
             rooms.collect::<Result<Vec<Option<Room>>, Diagnostic>>()
         },
@@ -147,10 +147,7 @@ pub(super) fn write(
                     (spread.name, value)
                 };
                 let values: Vec<_> = spreads.iter().map(value).collect();
-                if let [(_, advantage), more @ ..] = &values[..] {
-                    let filled = room.fill(line, (ADVANTAGE, advantage), more, &mut out);
-                    filled.map_err(failed)?;
-                }
+                room.fill(line, &values, &mut out).map_err(failed)?;
             }
             Ok(())
         },

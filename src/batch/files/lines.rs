@@ -6,6 +6,7 @@ mod parquet;
 mod rows;
 mod unfold;
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ pub(super) use self::rows::Value;
 use super::Progress;
 use super::format::Format;
 use super::replace::Replacement;
+use crate::regular_file;
 
 /// The bytes that a line may have: what unpacks into one without an end takes no more memory.
 pub(super) const LONGEST: u64 = 1 << 30;
@@ -84,8 +86,15 @@ impl Read for Together<'_> {
     }
 }
 
-/// The files of lines in a folder, and in the folders in it, as their names count.
+/// The files of lines in a folder, and in the folders in it, as their names count; each once, whatever links lead to it.
 pub(super) fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    collect(folder, &mut HashSet::new(), &mut found)?;
+    Ok(found)
+}
+
+fn collect(folder: &Path, seen: &mut HashSet<PathBuf>, found: &mut Vec<PathBuf>) -> io::Result<()> {
+    seen.insert(folder.canonicalize()?);
     // prime-rl keeps what its trainer used beside all that there was.
     let used = folder.join("train/effective");
     let folder = if used.is_dir() { &used } else { folder };
@@ -94,21 +103,23 @@ pub(super) fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
         entries.push(entry?.path());
     }
     entries.sort_by_cached_key(|entry| super::steps::order(entry));
-    let mut files = Vec::new();
     for entry in entries {
         // SkyRL's figures of all its evaluations.
         let is_summary = entry.ends_with("aggregated_results.jsonl");
-        if entry.is_dir() {
-            files.extend(self::files(&entry)?);
-        } else if matches!(Format::of(&entry), Ok(Format::Lines)) && !is_summary {
-            files.push(entry);
+        let is_folder = entry.is_dir();
+        let is_lines = matches!(Format::of(&entry), Ok(Format::Lines)) && !is_summary;
+        if (is_folder || is_lines) && seen.insert(entry.canonicalize()?) {
+            match is_folder {
+                true => collect(&entry, seen, found)?,
+                false => found.push(entry),
+            }
         }
     }
-    Ok(files)
+    Ok(())
 }
 
 fn open_file<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
-    let file = File::open(path)?;
+    let file = regular_file::open(path)?;
     if has_ending(path, "parquet") {
         return parquet::open(file, progress);
     }

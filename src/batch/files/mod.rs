@@ -33,13 +33,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use convert::convert;
 pub use replace::discard_unfinished;
-pub(crate) use replace::{Replacement, passing};
+pub(crate) use replace::{Replacement, Unfinished, cannot_be_written};
+pub use spread::Column;
 pub use steps::{step_of, steps};
 pub use texts::{Verified, verify_lines};
 pub use words::Tokenize;
 pub(crate) use words::spans;
 
 use self::format::Format;
+pub(crate) use self::format::is_rollouts;
 use self::json::Type;
 use self::names::Names;
 use self::raw::{Header, Origin, Raw, RawColumn, Schema, Values};
@@ -89,6 +91,8 @@ pub struct Rollouts {
     pub batch: Batch,
     /// The decisions of the reader and the fields that it left out: nothing of that happens in silence.
     pub notes: Vec<Diagnostic>,
+    /// What the tokens of the batch are: `token`, or `word` where lengths are those of completions in words.
+    pub unit: &'static str,
     path: PathBuf,
     format: Format,
     origin: Origin,
@@ -110,12 +114,6 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
     let progress = Progress {
         told: options.progress,
         ..Progress::default()
-    };
-    // A pipe is read once, and all of it: see below.
-    let is_file = path.is_dir() || path.is_file();
-    let options = &ReadOptions {
-        columns: options.columns.filter(|_| is_file),
-        ..*options
     };
     let schema =
         |fields: &[(String, Type)], header: &Header| Names::new(path, options, fields, header);
@@ -145,8 +143,11 @@ impl Rollouts {
         self.origin.line(response)
     }
 
-    /// Writes a copy of the file with the advantage added: in JSONL the field `advantage`, a number or an array (0
+    /// Writes a copy of the file with the advantage added: in lines the field `advantage`, a number or an array (0
     /// where the mask is 0); in padded files the tensor `advantages` [B, T]. `out` may be the file that was read.
+    ///
+    /// Of dumps that hold several responses a line, or count them otherwise (ROLL, NeMo-RL, prime-rl, AReaL), the copy has the
+    /// lines that were read, one a response.
     ///
     /// # Errors
     /// Why it cannot be written; nothing half-written is left, and a file that was at `out` is as it was.
@@ -155,27 +156,25 @@ impl Rollouts {
         out: impl AsRef<Path>,
         advantage: &Computed,
     ) -> Result<(), Diagnostics> {
-        self.write_outputs(out.as_ref(), advantage, None, &|_, _| {})
+        self.write_outputs(out.as_ref(), &[(Column::Advantage, advantage)], &|_, _| {})
     }
 
-    /// As [`Rollouts::write_advantage`], with a critic's `returns` under that name, where there are some. Of lines,
-    /// `progress` is told from time to time how many bytes of how many are copied.
+    /// As [`Rollouts::write_advantage`], with any of the columns that a recipe gives. A field or tensor of that name that is
+    /// there is replaced. Of lines, `progress` is told from time to time how many bytes of how many are copied.
     ///
     /// # Errors
-    /// As [`Rollouts::write_advantage`]; also where lines have a field `returns` already.
+    /// As [`Rollouts::write_advantage`].
     pub fn write_outputs(
         &self,
         out: &Path,
-        advantage: &Computed,
-        returns: Option<&Computed>,
+        columns: &[(Column, &Computed)],
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<(), Diagnostics> {
         let here = |error: Diagnostic| error.in_file(out);
-        self.check_outputs(out, advantage, returns).map_err(here)?;
-        let returns = returns.map(|values| (spread::RETURNS, values));
-        let values = std::iter::once((spread::ADVANTAGES, advantage)).chain(returns);
-        let spread = |(name, values)| Spread::new(name, values, self.width, self.is_f64);
-        let spreads: Vec<Spread> = values.map(spread).collect();
+        self.check_outputs(out, columns).map_err(here)?;
+        let are_lines = self.format == Format::Lines;
+        let spread = |given| Spread::new(given, are_lines, self.width, self.is_f64);
+        let spreads: Vec<Spread> = columns.iter().copied().map(spread).collect();
         if let Some(what) = spreads.iter().find_map(|one| one.misfit(&self.origin)) {
             return Err(here(Diagnostic::error(what)).into());
         }
@@ -192,26 +191,17 @@ impl Rollouts {
     }
 
     /// Refuses values of another batch, and what the copy has no place for.
-    fn check_outputs(
-        &self,
-        out: &Path,
-        advantage: &Computed,
-        returns: Option<&Computed>,
-    ) -> Result<(), Diagnostic> {
-        for values in std::iter::once(advantage).chain(returns) {
+    fn check_outputs(&self, out: &Path, columns: &[(Column, &Computed)]) -> Result<(), Diagnostic> {
+        for (column, values) in columns {
             let (found, level) = (values.buffer().len(), values.level());
             let expected = self.batch.layout().size(level);
             let is_signal = matches!(level, Level::Response | Level::Token);
             if !is_signal || found != expected {
                 return Err(Diagnostic::error(format!(
-                    "the advantage has {found} values, the batch has {expected} (one for each {level})"
+                    "the {} has {found} values, the batch has {expected} (one for each {level})",
+                    column.name()
                 )));
             }
-        }
-        if returns.is_some() && self.format == Format::Lines && self.batch.has(spread::RETURNS) {
-            let what = "the input has a field `returns` already";
-            let help = "take it out, or write another kind of file";
-            return Err(Diagnostic::error(what).with_help(help));
         }
         self.format.check_copy("the advantage", out)
     }

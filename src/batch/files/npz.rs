@@ -16,6 +16,7 @@ use super::tensor::{Info, Kind, Source};
 use super::written::Written;
 use super::{Progress, cannot_be_read, changed, damaged, read_tensors};
 use crate::diagnostic::Diagnostic;
+use crate::regular_file;
 
 /// Deflate makes of one byte at most so many: what a header may claim of a compressed array.
 const DEFLATE: u64 = 1032;
@@ -26,7 +27,7 @@ const PIECE: usize = 4 << 20;
 type Zip = ZipArchive<BufReader<File>>;
 
 fn open_zip(path: &Path) -> Result<Zip, Diagnostic> {
-    let file = File::open(path).map_err(|error| cannot_be_read(path, &error))?;
+    let file = regular_file::open(path).map_err(|error| cannot_be_read(path, &error))?;
     ZipArchive::new(BufReader::with_capacity(256 << 10, file)).map_err(|error| {
         let what = "it is cut off, or no zip archive of arrays as `numpy.savez` makes";
         damaged(path, format!("{what}: {error}"))
@@ -72,7 +73,7 @@ fn open(path: &Path) -> Result<(Zip, Vec<Info>), Diagnostic> {
 /// How many entries the end of an archive tells of: of those with one name, what opens it keeps the last, and says
 /// nothing.
 fn entries(path: &Path, zip: &Zip) -> io::Result<usize> {
-    let mut file = File::open(path)?;
+    let mut file = regular_file::open(path)?;
     // The number is 10 bytes into the last 22 before the comment.
     file.seek(SeekFrom::End(-12 - zip.comment().len() as i64))?;
     let mut entries = [0; 2];
@@ -138,16 +139,68 @@ fn add<W: Write + Seek>(archive: &mut ZipWriter<W>, arrays: &[Written]) -> ZipRe
 
 /// Writes an archive.
 pub(super) fn write_file(out: &mut Replacement, arrays: &[Written]) -> Result<(), Diagnostic> {
-    let mut archive = ZipWriter::new(&mut *out);
-    let written = add(&mut archive, arrays);
-    let written = written.and_then(|()| archive.finish().map(drop));
-    written.map_err(|error| failed(error, out))
+    finished(out, |archive| add(archive, arrays))
 }
 
-fn failed(error: ZipError, out: &Replacement) -> Diagnostic {
-    match error {
+/// Writes an archive to its end.
+fn finished(
+    out: &mut Replacement,
+    write: impl FnOnce(&mut ZipWriter<OneError>) -> ZipResult<()>,
+) -> Result<(), Diagnostic> {
+    let mut archive = ZipWriter::new(OneError {
+        out,
+        at: 0,
+        end: 0,
+        has_failed: false,
+    });
+    let written = write(&mut archive).and_then(|()| archive.finish().map(drop));
+    written.map_err(|error| match error {
         ZipError::Io(error) => out.error(&error),
         error => out.error(&io::Error::other(error)),
+    })
+}
+
+/// Fails once, then takes all and drops it: an archive that could not be written tries again when it is dropped, and
+/// prints that it cannot.
+struct OneError<'a> {
+    out: &'a mut Replacement,
+    at: u64,
+    end: u64,
+    has_failed: bool,
+}
+
+impl Write for OneError<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = match self.has_failed {
+            true => bytes.len(),
+            false => {
+                let written = self.out.write(bytes);
+                written.inspect_err(|_| self.has_failed = true)?
+            }
+        };
+        self.at += written as u64;
+        self.end = self.end.max(self.at);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for OneError<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+            SeekFrom::End(by) => self.end.checked_add_signed(by),
+        };
+        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
+        if !self.has_failed {
+            let sought = self.out.seek(SeekFrom::Start(self.at));
+            sought.inspect_err(|_| self.has_failed = true)?;
+        }
+        Ok(self.at)
     }
 }
 
@@ -166,16 +219,13 @@ pub(super) fn write(
         let name = name.strip_suffix(".npy");
         more.iter().any(|array| name == Some(array.name))
     };
-    let mut archive = ZipWriter::new(&mut *out);
-    let mut write = || -> ZipResult<()> {
+    finished(out, |archive| {
         for at in 0..zip.len() {
             let entry = zip.by_index_raw(at)?;
             if !is_new(entry.name()) {
                 archive.raw_copy_file(entry)?;
             }
         }
-        add(&mut archive, more)
-    };
-    let written = write().and_then(|()| archive.finish().map(drop));
-    written.map_err(|error| failed(error, out))
+        add(archive, more)
+    })
 }

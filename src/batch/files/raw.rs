@@ -42,22 +42,55 @@ pub(super) struct Raw {
 /// The location of each response in a file, and what a copy of the file must find there again.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
-    /// A line for each response, but for the blank ones, which are counted from 1; the checksum of all bytes.
+    /// A line for each response, beside the blank ones; the checksum of all bytes.
     Lines {
-        blank: Vec<usize>,
+        blank: Blank,
         sum: u32,
     },
     Tensors(Vec<Info>),
+}
+
+/// The blank lines of a file: for each response that some stand before, how many there are so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Blank(Vec<(usize, usize)>);
+
+impl Blank {
+    /// All blank lines.
+    pub(super) fn count(&self) -> usize {
+        self.0.last().map_or(0, |(_, count)| *count)
+    }
+
+    /// The blank lines before a response.
+    fn before(&self, response: usize) -> usize {
+        let after = self.0.partition_point(|(next, _)| *next <= response);
+        after.checked_sub(1).map_or(0, |last| self.0[last].1)
+    }
+
+    /// Adds blank lines behind all others, and before a response.
+    pub(super) fn add(&mut self, response: usize, more: usize) {
+        let count = self.count() + more;
+        match self.0.last_mut() {
+            Some(last) if last.0 == response => last.1 = count,
+            _ if more > 0 => self.0.push((response, count)),
+            _ => {}
+        }
+    }
+
+    /// Adds those of lines that follow so many responses.
+    pub(super) fn append(&mut self, responses: usize, more: &Blank) {
+        let mut count = 0;
+        for (response, so_far) in &more.0 {
+            self.add(responses + response, so_far - count);
+            count = *so_far;
+        }
+    }
 }
 
 impl Origin {
     /// The line of a response, from 1, where the file has lines.
     pub(super) fn line(&self, response: usize) -> Option<usize> {
         match self {
-            Origin::Lines { blank, .. } => {
-                let pass = |line, blank: &usize| line + usize::from(*blank <= line);
-                Some(blank.iter().fold(response + 1, pass))
-            }
+            Origin::Lines { blank, .. } => Some(response + 1 + blank.before(response)),
             Origin::Tensors(_) => None,
         }
     }
@@ -213,6 +246,26 @@ impl Raw {
             (None, None) => String::new(),
         };
         self.error(response, error.found(format!("{}{at}", found.into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_counted_with_the_blank_ones_before_them() {
+        let mut blank = Blank::default();
+        // Blank lines 1 and 2, responses 0 to 2, blank line 6; then a block of blank 7, response 3, blank 9, response 4.
+        blank.add(0, 2);
+        blank.add(3, 1);
+        let mut more = Blank::default();
+        more.add(0, 1);
+        more.add(1, 1);
+        blank.append(3, &more);
+        let origin = Origin::Lines { blank, sum: 0 };
+        let lines = (0..5).map(|response| origin.line(response).unwrap());
+        assert_eq!(lines.collect::<Vec<_>>(), [3, 4, 5, 8, 10]);
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tempfile::{NamedTempFile, TempPath};
+use tempfile::TempPath;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -24,11 +24,49 @@ pub fn discard_unfinished() {
     }
 }
 
-/// A file for what goes elsewhere as soon as it is whole; it is gone in the end, whatever the end is.
-pub(crate) fn passing(ending: &OsStr) -> io::Result<NamedTempFile> {
-    let file = tempfile::Builder::new().suffix(ending).tempfile()?;
-    unfinished().push(file.path().to_path_buf());
-    Ok(file)
+/// A file that is gone as soon as this is dropped, or the process ends at a signal.
+pub(crate) struct Unfinished(Option<TempPath>);
+
+impl Unfinished {
+    fn new(file: TempPath) -> Unfinished {
+        unfinished().push(file.to_path_buf());
+        Unfinished(Some(file))
+    }
+
+    /// A file for what goes elsewhere as soon as it is whole.
+    pub(crate) fn passing(ending: &OsStr) -> io::Result<Unfinished> {
+        let file = tempfile::Builder::new().suffix(ending).tempfile()?;
+        Ok(Unfinished::new(file.into_temp_path()))
+    }
+
+    /// A file that is there.
+    pub(crate) fn there(path: &Path) -> io::Result<Unfinished> {
+        Ok(Unfinished::new(TempPath::try_from_path(path)?))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.as_deref().unwrap_or(Path::new(""))
+    }
+
+    /// It is finished, and gets its name. No signal comes in between.
+    fn finish(mut self, place: &Path) -> io::Result<()> {
+        let mut unfinished = unfinished();
+        let Some(file) = self.0.take() else {
+            return Ok(());
+        };
+        unfinished.retain(|other| **other != *file);
+        file.persist(place).map_err(|error| error.error)
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(file) = self.0.take() {
+            let mut unfinished = unfinished();
+            unfinished.retain(|other| **other != *file);
+            drop(file);
+        }
+    }
 }
 
 /// A file that is being written. Unless [`Replacement::finish`] is reached, the file that was there stays.
@@ -37,7 +75,7 @@ pub(crate) struct Replacement {
     out: BufWriter<File>,
     /// The hidden file that is written, and the one that it becomes. A device or a pipe is written itself: renaming
     /// over it would destroy it.
-    beside: Option<(TempPath, PathBuf)>,
+    beside: Option<(Unfinished, PathBuf)>,
 }
 
 impl Replacement {
@@ -50,7 +88,7 @@ impl Replacement {
         })
     }
 
-    fn open(path: &Path) -> io::Result<(File, Option<(TempPath, PathBuf)>)> {
+    fn open(path: &Path) -> io::Result<(File, Option<(Unfinished, PathBuf)>)> {
         // The file that a link points to is replaced, not the link.
         let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let there = fs::metadata(&place).ok();
@@ -87,8 +125,7 @@ impl Replacement {
             file.as_file().set_permissions(there.permissions())?;
         }
         let (file, hidden) = file.into_parts();
-        unfinished().push(hidden.to_path_buf());
-        Ok((file, Some((hidden, place))))
+        Ok((file, Some((Unfinished::new(hidden), place))))
     }
 
     /// Replaces a whole file.
@@ -115,22 +152,22 @@ impl Replacement {
             // A network drive tells only now that it is full, and a rename must not outlive a crash that the contents
             // do not.
             file.sync_all()?;
-            let mut unfinished = unfinished();
-            unfinished.retain(|other| **other != *hidden);
-            hidden.persist(&place).map_err(|error| error.error)
+            hidden.finish(&place)
         };
         finish().map_err(|error| cannot_be_written(&self.asked, &error).into())
     }
 }
 
-pub(super) fn cannot_be_written(path: &Path, error: &io::Error) -> Diagnostic {
+pub(crate) fn cannot_be_written(path: &Path, error: &io::Error) -> Diagnostic {
     let diagnostic = Diagnostic::error(format!("it cannot be written: {error}")).in_file(path);
     match path.parent() {
         Some(folder) if folder.as_os_str().is_empty() || folder.is_dir() => diagnostic,
         Some(folder) if folder.exists() => {
             diagnostic.with_help("what should be its folder is a file")
         }
-        Some(_) => diagnostic.with_help("its folder does not exist: make it first"),
+        Some(folder) => {
+            diagnostic.with_help(format!("the folder {} does not exist", folder.display()))
+        }
         None => diagnostic,
     }
 }

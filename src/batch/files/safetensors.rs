@@ -19,6 +19,7 @@ use super::tensor::{Info, Kind, Source, number, shape};
 use super::written::Written;
 use super::{Progress, cannot_be_read, changed, damaged, read_tensors, saved};
 use crate::diagnostic::Diagnostic;
+use crate::regular_file;
 
 /// The most that the format allows for its header.
 const HEADER: u64 = 100_000_000;
@@ -47,7 +48,7 @@ struct Entry {
 fn open(path: &Path) -> Result<(File, Vec<Info>, Metadata), Diagnostic> {
     let no_read = |error: io::Error| cannot_be_read(path, &error);
     let damaged = |what: String| damaged(path, what);
-    let mut file = File::open(path).map_err(no_read)?;
+    let mut file = regular_file::open(path).map_err(no_read)?;
     let length = file.metadata().map_err(no_read)?.len();
     let Some(rest) = length.checked_sub(8) else {
         return Err(damaged(format!(

@@ -1,4 +1,4 @@
-//! An advantage as a file holds it: its value where a token counts, 0 everywhere else.
+//! An advantage, or what else a recipe gives, as a file holds it: its value where a token counts, 0 everywhere else.
 
 use std::io::{self, Write};
 
@@ -9,16 +9,47 @@ use super::raw::Origin;
 use super::written::Written;
 use crate::batch::{Computed, FloatBuffer, Layout, Level};
 
-/// The field of lines.
-pub(super) const ADVANTAGE: &str = "advantage";
-/// The tensors.
-pub(super) const ADVANTAGES: &str = "advantages";
-pub(super) const RETURNS: &str = "returns";
+/// What a recipe gives for each response or token of a batch, as a file is to hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Column {
+    /// The field `advantage`; in padded files the tensor `advantages` [B, T].
+    Advantage,
+    /// A critic's `returns`; in padded files [B, T].
+    Returns,
+    /// The `weight` of each response in a loss; in padded files [B].
+    Weight,
+    /// The reward that a recipe made of that of the file, `shaped_reward`; in padded files [B], or [B, T].
+    ShapedReward,
+}
 
-/// An advantage, or a critic's returns, that is written response by response.
+impl Column {
+    /// Its name in lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Column::Advantage => "advantage",
+            Column::Returns => "returns",
+            Column::Weight => "weight",
+            Column::ShapedReward => "shaped_reward",
+        }
+    }
+
+    fn in_words(self) -> &'static str {
+        match self {
+            Column::Returns => "return",
+            Column::ShapedReward => "shaped reward",
+            _ => self.name(),
+        }
+    }
+}
+
+/// The tensor of advantages.
+pub(super) const ADVANTAGES: &str = "advantages";
+
+/// Values that are written response by response.
 pub(super) struct Spread<'a> {
-    /// The name of the tensor in padded files.
+    /// The name of the field or of the tensor.
     pub(super) name: &'static str,
+    column: Column,
     layout: &'a Layout,
     advantage: &'a Computed,
     /// T of a tensor; `None` where the file has no tokens at all and the advantage is one of responses.
@@ -30,21 +61,28 @@ pub(super) struct Spread<'a> {
 impl<'a> Spread<'a> {
     /// `width` is that of the file's token tensors, if it has any.
     pub(super) fn new(
-        name: &'static str,
-        advantage: &'a Computed,
+        (column, advantage): (Column, &'a Computed),
+        are_lines: bool,
         width: Option<usize>,
         is_f64: bool,
     ) -> Self {
         let layout: &Layout = advantage.layout();
+        // Trainers want a number a token of these two; the others are columns of the batch.
+        let is_signal = matches!(column, Column::Advantage | Column::Returns);
         Spread {
-            name,
+            name: match column {
+                Column::Advantage if !are_lines => ADVANTAGES,
+                column => column.name(),
+            },
+            column,
             layout,
             advantage,
             width: match advantage.level() {
                 Level::Token => width.or(Some(layout.width())),
-                _ => width,
+                _ => width.filter(|_| is_signal),
             },
-            is_f64,
+            // As columns of responses are written elsewhere.
+            is_f64: is_f64 || !is_signal && advantage.level() == Level::Response,
         }
     }
 
@@ -80,12 +118,9 @@ impl<'a> Spread<'a> {
                 (false, false) => ", which JSON has no number for",
             };
             let (name, value) = (origin.name_of(response), value(token));
-            let of = match self.name {
-                ADVANTAGES => "the advantage of",
-                _ => "the return of",
-            };
+            let what = self.column.in_words();
             Some(format!(
-                "{of} {name}{column} is {value}{why}; nothing was written"
+                "the {what} of {name}{column} is {value}{why}; nothing was written"
             ))
         })
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::format::Format;
 use super::{cannot_be_read, lines};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::figures::counted;
 
 /// The rollouts in a folder in the order of the numbers in their names: its files, and the folders in it that have a
 /// number and lines of rollouts, each of which is one batch. A file is one by itself.
@@ -37,15 +38,22 @@ pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
     };
     let mut found = list().map_err(|error| cannot_be_read(path, &error))?;
     if found.is_empty() {
-        let error = Diagnostic::error("there are no rollouts in the folder");
+        let others = std::fs::read_dir(path).map_or(0, Iterator::count);
+        let what = match others {
+            0 => "it is empty".to_string(),
+            others => format!("it has {}", counted(others, "other file")),
+        };
+        let error = Diagnostic::error(format!("there are no rollouts in the folder: {what}"));
         // TRL's are in `completions`, below the run's folder.
         let below = std::fs::read_dir(path).into_iter().flatten().flatten();
         let mut below = below.map(|entry| entry.path());
         let some = below.find(|entry| lines::files(entry).is_ok_and(|files| !files.is_empty()));
         let help = match some {
             Some(folder) => format!("there are some in {}", folder.display()),
-            None => "name the folder that has a file, or a folder with a number, for each step"
-                .to_string(),
+            None => format!(
+                "each step is a file in it ({}), or a folder with a number in its name",
+                Format::endings(|_| true)
+            ),
         };
         return Err(error.in_file(path).with_help(help).into());
     }

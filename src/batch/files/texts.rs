@@ -51,7 +51,8 @@ impl<'l> Texts<'l> {
             let (start, kind) = (cursor.at, cursor.value_type());
             cursor.skip(0)?;
             let raw = cursor.since(start);
-            room.pass(line, name == CORRECT, key.end, start..cursor.at);
+            let own = (name == CORRECT).then_some(0);
+            room.pass(line, own, key.end, start..cursor.at);
             has_length |= name == LENGTH;
             if *fields[0] == *name {
                 completion = Some((kind, raw));
@@ -156,11 +157,13 @@ pub fn verify_lines(
                         None => out.write_all(line),
                         Some((verified, room)) => {
                             let is_right = (verified.verdict == Verdict::Equal).to_string();
-                            let length = verified.length;
-                            let length =
-                                length.map(|length| (LENGTH, length.to_string().into_bytes()));
-                            let verdict = (CORRECT, is_right.as_bytes());
-                            room.fill(line, verdict, length.as_slice(), out)
+                            let length = verified.length.map(|length| length.to_string());
+                            let values = [(CORRECT, Some(is_right)), (LENGTH, length)];
+                            let values = values.into_iter();
+                            let values: Vec<_> = values
+                                .filter_map(|(name, value)| Some((name, value?.into_bytes())))
+                                .collect();
+                            room.fill(line, &values, out)
                         }
                     };
                     written.map_err(failed)?;

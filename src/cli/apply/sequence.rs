@@ -1,19 +1,21 @@
 //! One input after another: what lasts between them, and what is kept of each.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs::{self, File, TryLockError};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use advlab::batch::{Replacement, step_of, steps};
+use advlab::batch::{Replacement, Unfinished, cannot_be_written, step_of, steps};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::figures::{counted, shape, value};
+use advlab::figures::{counted, shape_in, value};
 use advlab::paint::laid_out;
+use advlab::regular_file;
 use advlab::script::{Recipe, State, Summary};
 use advlab::train::Kept;
 use anyhow::{Context, Result};
 use console::Term;
+use same_file::Handle;
 use serde_json::{Value, json};
 
 use super::super::streams::{interrupted, is_stdout, on_stdout, out, tell, whole};
@@ -51,8 +53,9 @@ impl Apply {
         self.check_places(&inputs, &outputs)?;
         check_inputs(&inputs)?;
         self.make_folder(is_many)?;
+        let _lock = self.lock()?;
         let (mut state, carried) = self.carried(&recipe)?;
-        let (mut next, mut metrics) = (carried, None);
+        let (mut next, mut metrics, mut named) = (carried, None, String::new());
         if is_many && !self.json {
             let paint = on_stdout();
             out!("{}", title(recipe.name(), &recipe, paint));
@@ -69,13 +72,15 @@ impl Apply {
             self.check_step(input, step, carried)?;
             let started = Instant::now();
             if let Some(output) = outputs.get(index) {
+                let was_there = output.is_file();
                 write(&applied, output)?;
-                applied.writing = Some((output.clone(), started.elapsed()));
+                applied.writing = Some((output.clone(), was_there, started.elapsed()));
+                named = applied.named();
             }
             next = Some(step.saturating_add(1));
             if metrics.is_none() {
                 // What was read is not lost to a read that fails.
-                metrics = self.open_metrics(carried.is_some())?;
+                metrics = self.open_metrics(&recipe, carried)?;
             }
             if let Some((file, path)) = &mut metrics {
                 let row = format!("{}\n", applied.to_json());
@@ -90,7 +95,7 @@ impl Apply {
         }
         if let Some(folder) = self.output.as_deref().filter(|_| is_many && !self.json) {
             out!(
-                "{} written in {}",
+                "{} written in {}{named}",
                 counted(outputs.len(), "file"),
                 folder.display()
             );
@@ -102,12 +107,18 @@ impl Apply {
     fn sequence(&self) -> Result<Vec<PathBuf>, Diagnostics> {
         let mut inputs = Vec::new();
         for input in &self.inputs {
-            match Kept::open(input) {
-                Ok(kept) if self.metrics.is_some() || self.state.is_some() => {
+            match (Kept::open(input), self.step) {
+                (Ok(_), Some(_)) if self.inputs.len() > 1 => {
+                    let what =
+                        "`--step` takes one batch of a run's folder, and there are other inputs";
+                    return Err(Diagnostic::error(what).in_file(input).into());
+                }
+                (Ok(kept), Some(step)) => inputs.push(kept.at(step)?.to_path_buf()),
+                (Ok(kept), None) if self.metrics.is_some() || self.state.is_some() => {
                     inputs.extend(kept.batches().iter().map(|(_, path)| path.clone()));
                 }
-                Ok(_) => inputs.push(input.clone()),
-                Err(_) => inputs.extend(steps(input)?),
+                (Ok(_), None) => inputs.push(input.clone()),
+                (Err(_), _) => inputs.extend(steps(input)?),
             }
         }
         if self.inputs.len() > 1 {
@@ -213,6 +224,38 @@ impl Apply {
         Err(error.with_help(help).into())
     }
 
+    /// Keeps the state to this call, until it ends: of two that go on from one state, one would be lost.
+    fn lock(&self) -> Result<Option<(Unfinished, File)>> {
+        let Some(state) = &self.state else {
+            return Ok(None);
+        };
+        let mut path = state.clone().into_os_string();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        loop {
+            let mut options = File::options();
+            let file = options.create(true).truncate(false).write(true).open(&path);
+            let file = file.map_err(|error| Diagnostics::from(cannot_be_written(&path, &error)))?;
+            match file.try_lock() {
+                Err(TryLockError::WouldBlock) => {
+                    let what = "another `apply --state` is at work on it";
+                    let help = "wait until it ends, or keep another state with another name";
+                    let error = Diagnostic::error(what).in_file(state).with_help(help);
+                    return Err(Diagnostics::from(error).into());
+                }
+                // Some network drives have no locks: better no lock than no state.
+                Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
+                    return Err(error).with_context(|| format!("{}", path.display()));
+                }
+                _ => {}
+            }
+            // Who had it before may have removed it since it was opened.
+            if Handle::from_file(file.try_clone()?).ok() == Handle::from_path(&path).ok() {
+                return Ok(Some((Unfinished::there(&path)?, file)));
+            }
+        }
+    }
+
     /// The state to begin with, and the step after the last one, where an earlier call left them.
     fn carried(&self, recipe: &Recipe) -> Result<(State, Option<u64>)> {
         let Some(path) = self.state.as_deref().filter(|path| path.exists()) else {
@@ -222,7 +265,8 @@ impl Apply {
             let help = "it is no state that `apply --state` left, or name another file";
             Diagnostics::from(Diagnostic::error(what).in_file(path).with_help(help))
         };
-        let text = fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+        let text =
+            regular_file::read_to_string(path).with_context(|| format!("{}", path.display()))?;
         let kept: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         if kept["recipe"] != recipe.name() {
             return Err(wrong(format!("it is the state of {}", kept["recipe"])).into());
@@ -257,20 +301,45 @@ impl Apply {
         Ok(Replacement::write(path, format!("{kept:#}\n").as_bytes())?)
     }
 
-    /// The file of metrics, which goes on where the state does.
-    fn open_metrics(&self, goes_on: bool) -> Result<Option<(File, &Path)>> {
+    /// The file of metrics, which goes on where the state does: rows of the recipe's steps from `next` on, which a call left that
+    /// was killed before it kept the state, are done again.
+    fn open_metrics(&self, recipe: &Recipe, next: Option<u64>) -> Result<Option<(File, &Path)>> {
         let Some(path) = self.metrics.as_deref() else {
             return Ok(None);
         };
+        if let Some(next) = next
+            && path.is_file()
+        {
+            let rows = regular_file::read(path).with_context(|| format!("{}", path.display()))?;
+            let is_kept = |row: &&[u8]| match serde_json::from_slice::<Value>(row) {
+                Ok(row) => {
+                    let is_seen = row["step"].as_u64().is_none_or(|step| step < next);
+                    is_seen || row["recipe"] != recipe.name()
+                }
+                // Its end is cut off.
+                Err(_) => row.ends_with(b"\n"),
+            };
+            let kept = rows.split_inclusive(|&byte| byte == b'\n').filter(is_kept);
+            let mut kept = kept.collect::<Vec<_>>().concat();
+            if !kept.is_empty() && !kept.ends_with(b"\n") {
+                kept.push(b'\n');
+            }
+            if kept != rows {
+                Replacement::write(path, &kept)?;
+                let note = format!(
+                    "rows that the state has not seen are gone: it is that before step {next}"
+                );
+                tell(&[Diagnostic::note(note).in_file(path)]);
+            }
+        }
         let mut options = File::options();
         options
             .create(true)
             .write(true)
-            .append(goes_on)
-            .truncate(!goes_on);
-        let file = options
-            .open(path)
-            .with_context(|| format!("{}", path.display()))?;
+            .append(next.is_some())
+            .truncate(next.is_none());
+        let file = options.open(path);
+        let file = file.map_err(|error| Diagnostics::from(cannot_be_written(path, &error)))?;
         Ok(Some((file, path)))
     }
 }
@@ -290,7 +359,7 @@ impl Applied {
         let rows = Summary::of(outcome).rows();
         let advantage = rows.iter().find(|(name, _)| *name == "advantage");
         let advantage = advantage.map_or("", |(_, text)| text);
-        let shape = shape(self.rollouts.batch.layout());
+        let shape = shape_in(self.rollouts.batch.layout(), self.rollouts.unit);
         let mut line = format!("step {step:<6} {shape}   advantage {advantage}");
         for (name, x) in &outcome.metrics {
             line.push_str(&format!("   {name} {}", value(*x)));

@@ -38,7 +38,7 @@ impl Config {
     /// # Errors
     /// [`Diagnostics`] with the file, the line and the key, and the nearest key for an unknown one.
     pub fn read(path: &Path) -> Result<Config, Diagnostics> {
-        let text = std::fs::read_to_string(path).map_err(io("read", path))?;
+        let text = crate::regular_file::read_to_string(path).map_err(io("read", path))?;
         Config::parse(path, &text)
     }
 

@@ -136,7 +136,7 @@ impl Checkpoint {
 
     fn read(folder: &Path) -> Result<Checkpoint, Diagnostics> {
         let path = folder.join(RUN);
-        let text = fs::read(&path).map_err(io("read", &path))?;
+        let text = crate::regular_file::read(&path).map_err(io("read", &path))?;
         let not_one = |error: serde_json::Error| damaged(&path, error.to_string());
         let sealed: Sealed = serde_json::from_slice(&text).map_err(not_one)?;
         if sealed.format != FORMAT {
@@ -148,7 +148,9 @@ impl Checkpoint {
         }
         for (name, expected) in &sealed.files {
             let path = folder.join(name);
-            let found = File::open(&path).and_then(crc).map_err(io("read", &path))?;
+            let found = crate::regular_file::open(&path)
+                .and_then(crc)
+                .map_err(io("read", &path))?;
             if found != *expected {
                 return Err(damaged(&path, what));
             }

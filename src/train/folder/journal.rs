@@ -1,6 +1,6 @@
 //! A file of JSON lines that only grows, and survives being cut anywhere.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -64,7 +64,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Value>, Diagnostics> {
 
 /// The lines up to the first one that is torn or no JSON, each with the byte at which it ends.
 fn lines(path: &Path) -> Result<Vec<(u64, Value)>, Diagnostics> {
-    let bytes = match fs::read(path) {
+    let bytes = match crate::regular_file::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(io("read", path)(error)),
@@ -83,6 +83,8 @@ fn lines(path: &Path) -> Result<Vec<(u64, Value)>, Diagnostics> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use serde_json::json;
 

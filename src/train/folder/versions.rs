@@ -24,6 +24,9 @@ pub(crate) struct KeptVersion {
 
 pub(super) const SCRIPTS: &str = "scripts";
 
+/// How many steps are named where there is no batch of the one that was asked for.
+const NEAREST: usize = 12;
+
 impl KeptVersion {
     /// Keeps a version in a run's folder, unless it is kept already.
     pub(super) fn keep(run: &Path, recipe: &Recipe) -> Result<KeptVersion, Diagnostics> {
@@ -86,7 +89,7 @@ impl KeptVersion {
                 return Ok(recipe);
             }
         }
-        let text = fs::read_to_string(&path).map_err(io("read", &path))?;
+        let text = crate::regular_file::read_to_string(&path).map_err(io("read", &path))?;
         let name = path.file_name().map(|name| name.to_string_lossy());
         let folder = path.parent().unwrap_or(run);
         let recipe = host.compile_beside(&name.unwrap_or_default(), &text, folder)?;
@@ -312,6 +315,24 @@ impl Kept {
         }
     }
 
+    /// The batch of a step.
+    ///
+    /// # Errors
+    /// Which batches are nearest, where the run has kept none of that step.
+    pub fn at(&self, step: u64) -> Result<&Path, Diagnostics> {
+        if let Some((_, path)) = self.batches.iter().find(|(own, _)| *own == step) {
+            return Ok(path);
+        }
+        let mut steps: Vec<u64> = self.batches.iter().map(|(own, _)| *own).collect();
+        steps.sort_by_key(|own| own.abs_diff(step));
+        steps.truncate(NEAREST);
+        steps.sort_unstable();
+        let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
+        let help = format!("the nearest are those of {}", steps.join(", "));
+        let what = format!("the run has kept no batch of step {step}");
+        Err(Diagnostic::error(what).with_help(help).into())
+    }
+
     /// The version of the recipe that a step used, with the run's settings.
     ///
     /// # Errors
@@ -330,7 +351,7 @@ impl Kept {
     /// [`Diagnostics`] where it cannot be read.
     pub fn state_at(&self, step: u64) -> Result<Option<State>, Diagnostics> {
         let path = STATES.path(&self.folder, step);
-        let text = match std::fs::read(&path) {
+        let text = match crate::regular_file::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io("read", &path)(error)),

@@ -233,7 +233,7 @@ fn apply_on_a_run_takes_its_last_batch() {
     assert_eq!(
         of_run.err.lines().next(),
         Some(
-            "Note: run is a run's folder: this is its last batch, run/batches/step-000002.safetensors"
+            "Note: run is a run's folder: this is its last batch, run/batches/step-000002.safetensors (`--step N` takes another)"
         )
     );
     let json: Value = serde_json::from_str(&lab.run("apply rloo run --json").out).expect("JSON");

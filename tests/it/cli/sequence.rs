@@ -196,6 +196,158 @@ fn a_text_trajectory_is_there_for_every_recipe() {
     }
 }
 
+/// What a recipe says of the responses arrives, in every kind of file.
+#[test]
+fn weights_and_shaped_rewards_are_written_beside_the_advantage() {
+    let lab = Lab::new();
+    lab.write(
+        "gives.rhai",
+        "fn reward(batch, p) { batch.reward * 2.5 - 0.1 }
+fn weight(batch, p) { batch.reward + 0.3 }
+fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }",
+    );
+    lab.write(
+        "takes.rhai",
+        "fn advantage(batch, p) {
+    metric(\"weight\", (batch.weight * batch.reward).sum(\"batch\").value());
+    metric(\"reward\", (batch.shaped_reward * batch.reward).sum(\"batch\").value());
+    batch.reward
+}",
+    );
+    let metrics = |input: &str| {
+        let ran = lab.run(&format!("apply takes.rhai {input} --json"));
+        assert_eq!(ran.status, 0, "{input}: {}", ran.err);
+        serde_json::from_str::<Value>(&ran.out).unwrap()["metrics"].clone()
+    };
+    let mut expected = None;
+    for kind in [
+        "jsonl",
+        "jsonl.gz",
+        "jsonl.zst",
+        "parquet",
+        "safetensors",
+        "npz",
+    ] {
+        if kind != "jsonl" {
+            assert_eq!(
+                lab.run(&format!("convert rollouts.jsonl rollouts.{kind}"))
+                    .status,
+                0
+            );
+        }
+        let written = format!("written.{kind}");
+        let ran = lab.run(&format!("apply gives.rhai rollouts.{kind} -o {written}"));
+        let said = format!("written     {written}: advantage, weight, shaped_reward");
+        assert!(ran.out.contains(&said), "{}{}", ran.out, ran.err);
+        let first = metrics(&written);
+        assert_eq!(&first, expected.get_or_insert(first.clone()), "{kind}");
+        // What is there is replaced, as the advantage is.
+        let ran = lab.run(&format!("apply gives.rhai {written} -o {written} --force"));
+        assert!(
+            ran.out.contains("(replaced): advantage, weight"),
+            "{}{}",
+            ran.out,
+            ran.err
+        );
+        assert_eq!(metrics(&written), first, "{kind}");
+        let ran = lab.run(&format!("check grpo rollouts.{kind}"));
+        assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    }
+    let ran = lab.run("apply gives.rhai written.npz rollouts.npz -o out");
+    assert!(
+        ran.out
+            .contains("2 files written in out: advantage, weight, shaped_reward"),
+        "{}",
+        ran.out
+    );
+    let filter = "difficulty_filter rollouts.jsonl --set low=0.3 --set high=0.7 -o filtered.jsonl";
+    assert_eq!(lab.run(&format!("apply {filter}")).status, 0);
+    let zero = lab
+        .read("filtered.jsonl")
+        .matches("\"weight\": 0.0")
+        .count();
+    assert_eq!(zero, 176);
+}
+
+/// A state is one call's at a time, and rows that it has not seen are done again.
+#[test]
+fn a_state_and_its_rows_agree() {
+    let lab = lab();
+    let first = "apply counts.rhai steps/step_9.jsonl --state s.json --metrics m.jsonl";
+    assert_eq!(lab.run(first).status, 0);
+    let (state, row) = (lab.read("s.json"), lab.read("m.jsonl"));
+    let rest = "apply counts.rhai steps/step_10.jsonl steps/step_11.jsonl --state s.json --metrics m.jsonl";
+    let lock = std::fs::File::create(lab.path().join("s.json.lock")).unwrap();
+    lock.lock().unwrap();
+    let ran = lab.run(rest);
+    assert!(
+        ran.status == 1 && ran.err.contains("another `apply --state`"),
+        "{}",
+        ran.err
+    );
+    drop(lock);
+    assert_eq!(lab.run(rest).status, 0);
+    assert!(!lab.path().join("s.json.lock").exists());
+    let all = lab.read("m.jsonl");
+    // Killed when it had written step 10's row, and a part of step 11's, and kept no state.
+    lab.write("s.json", &state);
+    lab.write("m.jsonl", all.trim_end().strip_suffix('}').unwrap());
+    let ran = lab.run(rest);
+    assert!(
+        ran.err.contains("rows that the state has not seen"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(
+        metrics(&lab, "m.jsonl"),
+        [(9.0, 1.0), (10.0, 3.0), (11.0, 7.0)]
+    );
+    assert!(lab.read("m.jsonl").starts_with(&row));
+}
+
+#[test]
+fn a_step_of_a_run_is_its_batch() {
+    let lab = Lab::new();
+    std::fs::create_dir_all(lab.path().join("run/batches")).unwrap();
+    for step in [10, 20, 30] {
+        let place = format!("run/batches/step-{step:06}.safetensors");
+        assert_eq!(
+            lab.run(&format!("convert rollouts.jsonl {place}")).status,
+            0
+        );
+    }
+    for command in [
+        "apply grpo run",
+        "look run --recipe grpo",
+        "check grpo run",
+        "profile grpo run",
+    ] {
+        let ran = lab.run(&format!("{command} --step 20"));
+        assert_eq!(ran.status, 0, "{command}: {}", ran.err);
+        let ran = lab.run(&format!("{command} --step 15"));
+        let said = "the run has kept no batch of step 15";
+        assert!(
+            ran.status == 1 && ran.err.contains(said),
+            "{command}: {}",
+            ran.err
+        );
+        assert!(
+            ran.err.contains("those of 10, 20, 30"),
+            "{command}: {}",
+            ran.err
+        );
+    }
+    let ran = lab.run("apply grpo run --step 20 -o out.safetensors");
+    assert!(
+        ran.out
+            .contains("run/batches/step-000020.safetensors: 256 responses"),
+        "{}",
+        ran.out
+    );
+    let ran = lab.run("apply grpo run run --step 20");
+    assert!(ran.err.contains("`--step` takes one batch"), "{}", ran.err);
+}
+
 #[test]
 fn every_kind_of_file_converts_to_every_other() {
     let lab = Lab::new();

@@ -109,59 +109,47 @@ fn verify_writes_the_kind_of_lines_that_the_name_says() {
     }
 }
 
-/// Its input is a pipe without an end, so that it is in the middle of its work for as long as this takes.
+/// Its input is so long that it is in the middle of its work when it is told to end.
 #[cfg(unix)]
 #[test]
 fn an_interrupted_command_leaves_the_output_that_was_there() {
-    use std::io::{Read, Write};
+    use std::io::Read;
     use std::process::{Command, Stdio};
     let lab = lab();
-    let pipe = lab.path().join("pipe.jsonl");
-    assert!(
-        Command::new("mkfifo")
-            .arg(&pipe)
-            .status()
-            .expect("mkfifo")
-            .success()
-    );
-    for (command, aside) in [
-        ("verify pipe.jsonl -o out.jsonl", lab.path()),
-        ("verify pipe.jsonl -o -", &lab.path().join("aside")),
-        ("convert pipe.jsonl out.jsonl", lab.path()),
+    lab.write("long.jsonl", &TEXTS.repeat(100_000));
+    let aside = lab.path().join("aside");
+    std::fs::create_dir(&aside).expect("a folder");
+    for (command, folder, signal, code) in [
+        ("verify long.jsonl -o out.jsonl", lab.path(), "-INT", 130),
+        ("verify long.jsonl -o -", &aside, "-TERM", 143),
+        ("convert long.jsonl out.parquet", lab.path(), "-TERM", 143),
+        ("convert long.jsonl out.jsonl.zst", lab.path(), "-INT", 130),
+        (
+            "apply passk long.jsonl --map group=solution -o out.jsonl",
+            lab.path(),
+            "-TERM",
+            143,
+        ),
     ] {
-        let _ = std::fs::create_dir(lab.path().join("aside"));
         lab.write("out.jsonl", "old");
-        let files = || std::fs::read_dir(aside).expect("a folder").count();
+        let files = || std::fs::read_dir(folder).expect("a folder").count();
         let before = files();
         let mut child = lab.command(command);
-        let child = child
-            .env("TMPDIR", lab.path().join("aside"))
-            .env("RAYON_NUM_THREADS", "1");
+        let child = child.env("TMPDIR", &aside).env("RAYON_NUM_THREADS", "1");
         let child = child.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = child.spawn().expect("advlab");
-        let mut into = std::fs::File::options()
-            .write(true)
-            .open(&pipe)
-            .expect("a pipe");
         while files() == before {
             assert!(child.try_wait().expect("a process").is_none(), "{command}");
-            let written = into.write_all(TEXTS.as_bytes());
-            assert!(
-                written.is_ok(),
-                "{command}: {written:?} {:?}",
-                child.wait_with_output()
-            );
+            std::thread::sleep(std::time::Duration::from_millis(1));
         }
         let id = child.id().to_string();
-        Command::new("kill")
-            .args(["-INT", &id])
-            .status()
-            .expect("kill");
+        let kill = Command::new("kill").args([signal, &id]).status();
+        assert!(kill.expect("kill").success());
         let status = child.wait().expect("a process");
         let mut told = String::new();
         let mut err = child.stderr.take().expect("a pipe");
         err.read_to_string(&mut told).expect("text");
-        assert_eq!(status.code(), Some(130), "{command}: {told}");
+        assert_eq!(status.code(), Some(code), "{command}: {told}");
         assert!(told.contains("interrupted"), "{command}: {told}");
         assert_eq!(
             (files(), lab.read("out.jsonl").as_str()),

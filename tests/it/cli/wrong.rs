@@ -1,5 +1,8 @@
 //! What the commands say where something is wrong: what it is, where, and what to do.
 
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use super::lab::Lab;
 
 #[test]
@@ -135,7 +138,51 @@ fn what_was_meant() {
         "{\"group\": 1, \"reward\": 1, \"old_log_probs\": [-1]}\n",
     );
     std::fs::create_dir(lab.path().join("run")).expect("a folder");
+    lab.write("run/notes.txt", "");
+    lab.write("long.jsonl", "{\"group\": 1, \"reward\": 1, \"length\": 2}\n{\"group\": 1, \"reward\": 1, \"length\": 1000000000000}\n");
     for (arguments, status, said) in [
+        (
+            "apply grpo long.jsonl",
+            1,
+            "long.jsonl, line 2: 1000000000000 tokens in one response",
+        ),
+        (
+            "apply grpo run",
+            1,
+            "there are no rollouts in the folder: it has 1 other file",
+        ),
+        (
+            "apply grpo -",
+            1,
+            "rollouts are read from files, not from a stream",
+        ),
+        (
+            "apply grpo /dev/stdin",
+            1,
+            "rollouts are read from files, not from a stream",
+        ),
+        (
+            "apply grpo rollouts.jsonl --step -1",
+            2,
+            "'-1' for '--step <N>': it takes a whole number",
+        ),
+        (
+            "apply grpo rollouts.jsonl --map reward",
+            2,
+            "such as k=8 or reward=score",
+        ),
+        ("apply grpo rollouts.jsonl --set eps=1e999", 1, "1e999"),
+        (
+            "apply grpo rollouts.jsonl --metrics no/m.jsonl",
+            1,
+            "the folder no does not exist",
+        ),
+        ("new no/mine.rhai", 1, "the folder no does not exist"),
+        (
+            "look rollouts.jsonl --step 3",
+            1,
+            "`--step` takes a batch of a run's folder",
+        ),
         (
             "train --steps -1",
             2,
@@ -239,6 +286,101 @@ fn what_was_meant() {
         let ran = lab.run(arguments);
         assert_eq!(ran.status, status, "{arguments}: {}", ran.err);
         assert!(ran.err.contains(said), "{arguments}: {}", ran.err);
+    }
+}
+
+/// A pipe that nobody writes to, a device without an end: nothing waits for them.
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_an_error_at_once() {
+    let lab = Lab::new();
+    for name in [
+        "pipe.rhai",
+        "pipe.jsonl",
+        "pipe.npz",
+        "pipe.toml",
+        "pipe.json",
+    ] {
+        let made = std::process::Command::new("mkfifo")
+            .arg(lab.path().join(name))
+            .status();
+        assert!(made.expect("mkfifo").success());
+        std::os::unix::fs::symlink("/dev/zero", lab.path().join(name.replace("pipe", "zero")))
+            .expect("a link");
+    }
+    let import =
+        |name: &str| format!("import \"{name}\" as x;\nfn advantage(batch, p) {{ batch.reward }}");
+    lab.write("of_pipe.rhai", &import("pipe"));
+    lab.write("of_zero.rhai", &import("zero"));
+    for command in [
+        "check pipe.rhai",
+        "check of_pipe.rhai",
+        "apply of_pipe.rhai rollouts.jsonl",
+        "apply grpo pipe.jsonl",
+        "apply grpo pipe.npz",
+        "apply grpo rollouts.jsonl --tokenizer pipe.json",
+        "apply grpo rollouts.jsonl --state pipe.json",
+        "verify pipe.jsonl",
+        "convert pipe.jsonl out.npz",
+        "train pipe.toml",
+        "train --recipe of_pipe.rhai",
+    ] {
+        for (kind, command) in [
+            ("a pipe", command),
+            ("a device", &command.replace("pipe", "zero")),
+        ] {
+            let mut child = lab.command(command);
+            let child = child.stdout(Stdio::null()).stderr(Stdio::piped());
+            let mut child = child.spawn().expect("advlab");
+            let started = Instant::now();
+            while child.try_wait().expect("a process").is_none() {
+                if started.elapsed().as_secs() > 60 {
+                    child.kill().expect("a process");
+                    panic!("{command} waits");
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let output = child.wait_with_output().expect("a process");
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{command}: {told}");
+            assert!(told.contains(kind), "{command}: {told}");
+        }
+    }
+}
+
+/// No text of a crate's comes before the error, and one that nobody reads is no panic.
+#[cfg(unix)]
+#[test]
+fn errors_are_told_once() {
+    let lab = Lab::new();
+    let mut damaged = std::fs::read(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/checksums.parquet"
+    ))
+    .unwrap();
+    for (at, byte) in damaged.iter_mut().enumerate().rev().take(900).skip(8) {
+        *byte ^= (at % 3) as u8;
+    }
+    std::fs::write(lab.path().join("damaged.parquet"), damaged).unwrap();
+    let ran = lab.run("apply grpo damaged.parquet");
+    assert!(
+        ran.status == 1 && ran.err.starts_with("Error: "),
+        "{}",
+        ran.err
+    );
+    for command in ["apply grpo none.jsonl", "apply grpo"] {
+        let mut shell = std::process::Command::new("sh");
+        let closed = format!("{} {command} 2>&-", env!("CARGO_BIN_EXE_advlab"));
+        let status = shell.args(["-c", &closed]).status().unwrap();
+        assert!(
+            [Some(1), Some(2)].contains(&status.code()),
+            "{command}: {status}"
+        );
+    }
+    if std::path::Path::new("/dev/full").exists() {
+        std::os::unix::fs::symlink("/dev/full", lab.path().join("full.npz")).unwrap();
+        let ran = lab.run("convert rollouts.jsonl full.npz");
+        assert_eq!(ran.err.matches("rror").count(), 1, "{}", ran.err);
     }
 }
 

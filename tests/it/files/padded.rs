@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{per_response, per_token};
 use advlab::batch::{
-    self, Batch, Computed, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts, TokenValues,
+    self, Batch, Column, Computed, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts, TokenValues,
 };
 use advlab::tensor::Level;
 use half::bf16;
@@ -190,7 +190,11 @@ fn advantages_are_added_to_a_copy_that_others_can_read() {
         let returns = per_response(&rollouts, &returns);
         let advantage = per_token(&rollouts, &values);
         rollouts
-            .write_outputs(&out, &advantage, Some(&returns), &|_, _| {})
+            .write_outputs(
+                &out,
+                &[(Column::Advantage, &advantage), (Column::Returns, &returns)],
+                &|_, _| {},
+            )
             .unwrap();
         // Read again: a second time takes the place of the first.
         rollouts = read(&out);
@@ -520,4 +524,21 @@ fn of_token_columns_only_those_that_are_asked_for_are_read() {
     let file = safetensors::SafeTensors::deserialize(&file).unwrap();
     assert_eq!(file.tensor("advantages").unwrap().dtype(), Type::F64);
     assert_eq!(file.len(), tensors.len() + 1);
+}
+
+/// verl's `acc` is a verdict in some runs, and a share in others.
+#[test]
+fn shares_in_acc_are_a_column_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("batch.safetensors");
+    for (acc, correct) in [([1.0, 0.0, 0.0], true), ([0.5, 0.0, 1.0], false)] {
+        let mut tensors = verl();
+        tensors[6] = ("acc", Type::F32, vec![3], f32s(&acc));
+        save(&path, &tensors);
+        let batch = read(&path).batch;
+        let name = if correct { "correct" } else { "acc" };
+        let found = batch.response_column(name).unwrap();
+        assert_eq!(found, acc.map(f64::from));
+        assert_eq!(batch.has("correct"), correct);
+    }
 }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::{per_response, per_token};
-use advlab::batch::{self, Batch, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts, TokenValues};
+use advlab::batch::{
+    self, Batch, Column, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts, TokenValues,
+};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -268,25 +270,56 @@ fn of_arrays_only_those_that_are_asked_for_are_read() {
     assert!(odd.is_partial() && odd.notes.is_empty());
 }
 
-/// A pipe cannot be read again, whatever is odd in an array that nobody asks for.
+/// A file may begin with as many blank lines, and a line have as many fields, as anybody likes.
+#[test]
+fn reading_takes_no_more_time_than_the_bytes_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.jsonl");
+    let line = "{\"group\": 1, \"reward\": 1}\n";
+    let fields: String = (0..200_000).map(|at| format!(", \"f{at}\": [1]")).collect();
+    let wide = format!("{{\"group\": 1, \"reward\": 1, \"length\": 2{fields}}}\n");
+    for (text, first) in [("\n".repeat(1_000_000) + "\n" + line, 1_000_002), (wide, 1)] {
+        fs::write(&path, text).unwrap();
+        let started = std::time::Instant::now();
+        let rollouts = read(&path);
+        assert_eq!(rollouts.line(0), Some(first));
+        // Quadratic, each takes many minutes.
+        assert!(started.elapsed().as_secs() < 60);
+    }
+}
+
+/// Links that lead back to a folder, or to a file beside them, give no line twice.
 #[cfg(unix)]
 #[test]
-fn a_pipe_is_read_once() {
+fn what_links_lead_to_is_read_once() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("pipe.jsonl");
-    let made = std::process::Command::new("mkfifo").arg(&path).status();
-    assert!(made.unwrap().success());
-    let lines = "{\"group\":1,\"reward\":1,\"old_logp\":[-1,0.5]}\n";
-    let rollouts = std::thread::scope(|scope| {
-        scope.spawn(|| fs::write(&path, lines).unwrap());
-        let options = ReadOptions {
-            columns: Some(&[]),
-            ..ReadOptions::default()
-        };
-        batch::read(&path, &options).unwrap()
-    });
-    assert_eq!(tokens(&rollouts.batch, "old_logp"), [-1.0, 0.5]);
-    assert!(notes(&rollouts)[0].contains("above 0"));
+    let below = folder.path().join("below");
+    fs::create_dir(&below).unwrap();
+    fs::write(below.join("a.jsonl"), "{\"group\": 1, \"reward\": 1}\n").unwrap();
+    for (target, link) in [
+        (".", "latest"),
+        ("below", "link"),
+        ("below/a.jsonl", "b.jsonl"),
+    ] {
+        std::os::unix::fs::symlink(target, folder.path().join(link)).unwrap();
+    }
+    assert_eq!(read(folder.path()).batch.layout().responses(), 1);
+}
+
+#[test]
+fn a_damaged_page_of_parquet_is_found_by_its_checksum() {
+    let whole = data("checksums.parquet");
+    read(&whole);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.parquet");
+    let mut bytes = fs::read(whole).unwrap();
+    // In the first page.
+    bytes[108] ^= 4;
+    fs::write(&path, bytes).unwrap();
+    let error = batch::read(&path, &ReadOptions::default())
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("CRC"), "{error}");
 }
 
 #[test]
@@ -330,13 +363,21 @@ fn an_advantage_is_written_into_lines_that_stay_as_they_are() {
     );
     let now = read(&input);
     let (advantage, returns) = (per_response(&now, &[0.1, -1.0]), per_token(&now, &values));
-    now.write_outputs(&out, &advantage, Some(&returns), &|_, _| {})
-        .unwrap();
+    let columns = [(Column::Advantage, &advantage), (Column::Returns, &returns)];
+    now.write_outputs(&out, &columns, &|_, _| {}).unwrap();
     let written = fs::read_to_string(&out).unwrap();
     assert!(written.contains("\"advantage\": 0.1, \"returns\": [0.1, 2.0]}"));
-    let again = read(&out).write_outputs(&input, &advantage, Some(&returns), &|_, _| {});
-    let refused = again.unwrap_err().to_string();
-    assert!(refused.contains("a field `returns` already"), "{refused}");
+    // A second time takes the place of the first.
+    let columns = [(Column::Advantage, &returns), (Column::Returns, &advantage)];
+    let again = folder.path().join("again.jsonl");
+    read(&out)
+        .write_outputs(&again, &columns, &|_, _| {})
+        .unwrap();
+    let written = fs::read_to_string(&again).unwrap();
+    assert!(
+        written.contains("\"advantage\": [0.1, 2.0], \"returns\": 0.1}"),
+        "{written}"
+    );
     let message = now
         .write_advantage(&out, &per_response(&now, &[f64::NAN, 0.0]))
         .unwrap_err()
@@ -353,7 +394,7 @@ fn an_advantage_is_written_into_lines_that_stay_as_they_are() {
     assert_eq!(fs::read_to_string(&input).unwrap(), "{\"group\": 1}");
     assert_eq!(
         fs::read_dir(folder.path()).unwrap().count(),
-        2,
+        3,
         "no part of a file is left"
     );
 }

@@ -237,7 +237,7 @@ fn lengths_of_a_test_batch_are_whole_numbers() {
         ("-1", "`length` has -1, not"),
         ("1.5", "`length` has 1.5, not"),
         ("0.0 / 0.0", "`length` has NaN, not"),
-        ("1e300", "tokens in a row"),
+        ("1e300", "tokens in one response"),
     ] {
         let text = format!(
             "fn advantage(batch, p) {{ batch.reward }}

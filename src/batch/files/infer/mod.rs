@@ -35,6 +35,7 @@ pub(super) fn rollouts(
         texts: Vec::new(),
         tokens: None,
         no_length: None,
+        unit: "token",
         width: None,
         is_f64: options.dtype == Some(Dtype::F64),
         unread: None,
@@ -63,6 +64,8 @@ struct Inference<'a> {
     tokens: Option<Tokens>,
     /// The completion whose words would be the lengths, and why they are not.
     no_length: Option<(String, String)>,
+    /// What a token is, in a word.
+    unit: &'static str,
     /// T of tensors [B, T], and the tensor that says so.
     width: Option<(usize, String)>,
     /// Whether a response column is f64 in the file, or is asked to be.
@@ -71,6 +74,13 @@ struct Inference<'a> {
     unread: Option<bool>,
     /// Whether there are strings that nobody asked for.
     lacks_texts: bool,
+}
+
+/// Whether a tensor `acc`, elsewhere the verdict `correct`, has shares, as some reward functions give them.
+fn is_share_of_right(reading: &Reading, given: &Given) -> bool {
+    let is_acc = (&*reading.ours, &*reading.theirs, reading.asked) == ("correct", "acc", false);
+    let is_verdict = |&x: &f64| x == 0.0 || x == 1.0;
+    is_acc && matches!(given, Given::Responses(values) if !values.iter().all(is_verdict))
 }
 
 impl Inference<'_> {
@@ -252,12 +262,18 @@ impl Inference<'_> {
             .collect::<Result<_, Diagnostic>>()?;
         let mut columns = Vec::new();
         for (at, ((reading, index), given)) in readings.iter().zip(tensors).enumerate() {
-            let is_last = readings[at + 1..].iter().all(|(_, other)| other != index);
+            // Those of one column stand together.
+            let is_last = readings.get(at + 1).is_none_or(|(_, next)| next != index);
             let Some(given) = given.or_else(|| self.take_lines(*index, is_last)) else {
                 continue;
             };
             self.check_tokens(reading, &given)?;
-            columns.push((reading.ours.clone(), given));
+            let is_share = is_share_of_right(reading, &given)
+                && readings
+                    .iter()
+                    .any(|(other, _)| other.ours.ends_with("reward"));
+            let ours = if is_share { "acc" } else { &reading.ours };
+            columns.push((ours.to_string(), given));
         }
         Ok(columns)
     }
@@ -286,6 +302,7 @@ impl Inference<'_> {
         }
         Ok(Rollouts {
             notes: self.notes.finish(),
+            unit: self.unit,
             path: self.raw.path,
             format,
             origin: self.raw.origin,

@@ -1,5 +1,7 @@
 //! Columns of lines: which of them are whole, and how many tokens the response of a line has.
 
+use std::collections::HashSet;
+
 use super::{Inference, MASK};
 use crate::batch::GroupId;
 use crate::batch::column::{Given, Ragged};
@@ -153,10 +155,11 @@ impl Inference<'_> {
         if let Some(lengths) = &lengths {
             self.tokens = Some(self.count_tokens(lengths)?);
         }
-        for (reading, why) in left_out {
-            self.notes.left_out(&reading.theirs, &why);
-            self.readings
-                .retain(|(other, _)| other.ours != reading.ours);
+        let names: HashSet<&str> = left_out.iter().map(|(reading, _)| &*reading.ours).collect();
+        self.readings
+            .retain(|(other, _)| !names.contains(&*other.ours));
+        for (reading, why) in &left_out {
+            self.notes.left_out(&reading.theirs, why);
         }
         Ok(())
     }
@@ -219,7 +222,10 @@ impl Inference<'_> {
         };
         let (what, by) = match &self.raw.names.tokenizer {
             Some(tokenizer) => ("tokens", format!(", by {}", tokenizer.name())),
-            None => ("words", String::new()),
+            None => {
+                self.unit = "word";
+                ("words", String::new())
+            }
         };
         self.notes.add(format!(
             "the length of a response is the number of {what} in {of_messages}`{field}`{by}: there is no `length` and no token array"

@@ -7,7 +7,7 @@ use super::blocks::{lines, text};
 use super::value::Value;
 use crate::batch::files::json::{Cursor, Type, unescape};
 use crate::batch::files::names::{Names, Role};
-use crate::batch::files::raw::{Odd, RawColumn, Values};
+use crate::batch::files::raw::{Blank, Odd, RawColumn, Values};
 use crate::diagnostic::Diagnostic;
 
 /// The columns of the lines so far.
@@ -26,8 +26,7 @@ pub(super) struct Columns {
     ids: HashSet<Arc<str>>,
     /// How many responses there are.
     responses: usize,
-    /// The blank lines, from 1.
-    pub(super) blank: Vec<usize>,
+    pub(super) blank: Blank,
     /// The numbers of the array that is being read.
     array: Vec<f64>,
 }
@@ -35,16 +34,17 @@ pub(super) struct Columns {
 impl Columns {
     /// Columns of lines that come after so many others, which are blank.
     pub(super) fn new(names: Arc<Names>, blank: usize) -> Self {
-        Columns {
+        let mut columns = Columns {
             names,
-            blank: (1..=blank).collect(),
             ..Columns::default()
-        }
+        };
+        columns.blank.add(0, blank);
+        columns
     }
 
     /// How many lines there are.
     fn lines(&self) -> usize {
-        self.responses + self.blank.len()
+        self.responses + self.blank.count()
     }
 
     /// Adds more lines, one after another.
@@ -54,7 +54,7 @@ impl Columns {
             let here = |error: Diagnostic| error.on_line(number);
             match text(line).map_err(here)? {
                 Some(text) => self.line(text).map_err(here)?,
-                None => self.blank.push(number),
+                None => self.blank.add(self.responses, 1),
             }
         }
         Ok(())
@@ -90,9 +90,7 @@ impl Columns {
                 }
             }
         }
-        let lines = self.lines();
-        self.blank
-            .extend(more.blank.iter().map(|number| lines + number));
+        self.blank.append(self.responses, &more.blank);
         self.responses += more.responses;
     }
 

@@ -5,7 +5,6 @@ mod write;
 
 use std::fs::File;
 use std::io::{self, Read, Write as _};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use parquet::basic::Compression;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -16,6 +15,7 @@ pub(in crate::batch::files) use self::write::ToParquet;
 use super::Lines;
 use super::rows::Value;
 use crate::batch::files::Progress;
+use crate::panics::caught;
 
 /// The rows of a file as lines.
 struct Rows<'a> {
@@ -58,9 +58,9 @@ pub(super) fn open<'a>(file: File, progress: &'a Progress) -> io::Result<Lines<'
 
 /// What the crate makes of a file; it panics at some that are damaged.
 fn whole<T>(read: impl FnOnce() -> parquet::errors::Result<T>) -> io::Result<T> {
-    match catch_unwind(AssertUnwindSafe(read)) {
-        Ok(read) => read.map_err(io::Error::other),
-        Err(_) => Err(io::Error::other("it is damaged")),
+    match caught(read) {
+        Some(read) => read.map_err(io::Error::other),
+        None => Err(io::Error::other("it is damaged")),
     }
 }
 

@@ -23,12 +23,15 @@ enum Unfold {
 pub(super) fn open<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
     let mut text = BufReader::with_capacity(1 << 20, text);
     let mut first = Vec::new();
-    while first.trim_ascii().is_empty() {
+    let mut start = 0;
+    // Blank lines stay: they are numbered too.
+    while first[start..].trim_ascii().is_empty() && (first.len() as u64) < LONGEST {
+        start = first.len();
         if (&mut text).take(LONGEST).read_until(b'\n', &mut first)? == 0 {
             break;
         }
     }
-    let unfold = std::str::from_utf8(&first).ok().and_then(kind);
+    let unfold = std::str::from_utf8(&first[start..]).ok().and_then(kind);
     let whole = io::Cursor::new(first).chain(text);
     Ok(match unfold {
         None => Box::new(whole),

@@ -25,7 +25,7 @@ pub(super) fn write(path: &Path, arrays: &Arrays) -> Result<(), Diagnostics> {
 }
 
 pub(super) fn read(path: &Path) -> Result<Arrays, Diagnostics> {
-    let bytes = fs::read(path).map_err(io("read", path))?;
+    let bytes = crate::regular_file::read(path).map_err(io("read", path))?;
     let file =
         SafeTensors::deserialize(&bytes).map_err(|error| damaged(path, error.to_string()))?;
     let arrays = file.iter().map(|(name, view)| {

@@ -22,7 +22,7 @@ const HEADER: u64 = 100_000_000;
 
 /// A JSON file.
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Diagnostics> {
-    let text = std::fs::read_to_string(path).map_err(error::io("read", path))?;
+    let text = crate::regular_file::read_to_string(path).map_err(error::io("read", path))?;
     serde_json::from_str(&text).map_err(|error| error::damaged(path, error.to_string()))
 }
 
@@ -105,7 +105,7 @@ impl Source for Tensors {
 impl Shard {
     fn open(path: PathBuf) -> Result<Self, Diagnostics> {
         let no_read = || error::io("read", &path);
-        let mut file = File::open(&path).map_err(no_read())?;
+        let mut file = crate::regular_file::open(&path).map_err(no_read())?;
         let length = file.metadata().map_err(no_read())?.len();
         let mut size = [0; 8];
         let rest = length.checked_sub(8).ok_or_else(|| {

@@ -30,7 +30,7 @@ pub(super) fn read(
     question: &str,
     answer: &str,
 ) -> Result<Vec<(String, String)>, Diagnostics> {
-    let text = std::fs::read_to_string(path).map_err(error::io("read", path))?;
+    let text = crate::regular_file::read_to_string(path).map_err(error::io("read", path))?;
     let mut fields = [question.to_string(), answer.to_string()];
     let mut seen = HashSet::new();
     let mut pairs = Vec::new();

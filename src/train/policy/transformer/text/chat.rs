@@ -59,7 +59,8 @@ impl ChatTemplate {
         let path = folder.join("chat_template.jinja");
         let (path, source) = match path.exists() {
             true => {
-                let source = std::fs::read_to_string(&path).map_err(error::io("read", &path))?;
+                let source =
+                    crate::regular_file::read_to_string(&path).map_err(error::io("read", &path))?;
                 (path, Some(source))
             }
             false => (config_path.to_path_buf(), in_config(config)),
