@@ -9,6 +9,7 @@ mod library;
 mod look;
 mod mass;
 mod objective;
+mod printer;
 mod profile;
 mod repl;
 mod replay;
@@ -20,6 +21,7 @@ mod verify;
 mod view;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf, absolute};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -208,6 +210,20 @@ fn report(error: &anyhow::Error) {
         None => Diagnostic::error(chain(error)).into(),
     };
     streams::tell(&diagnostics);
+}
+
+/// For `map_err`: a file that cannot be written.
+fn cannot_write(path: &Path) -> impl FnOnce(io::Error) -> anyhow::Error {
+    move |error| {
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        let what = match folder.is_some_and(|folder| !folder.exists()) {
+            true => "its folder does not exist: make it first".to_string(),
+            false => error.to_string(),
+        };
+        anyhow::Error::new(error).context(format!("cannot write {}: {what}", path.display()))
+    }
 }
 
 /// The error with its causes; a cause that the error's own message tells already is not told again.

@@ -120,6 +120,25 @@ mod tests {
         }
     }
 
+    /// A change of these changes every run's numbers.
+    #[test]
+    fn the_first_draws_of_each_purpose_stay_as_they_are() {
+        use Purpose::*;
+        for (purpose, expected) in [
+            (Initialization, 0),
+            (TrainingPrompts, 0),
+            (EvaluationPrompts, 0),
+            (Responses, 0),
+            (EvaluationResponses, 0),
+            (Minibatches, 0),
+            (FineTuning, 0),
+            (Estimates, 0),
+        ] {
+            let mut stream = StreamKey::new(7, purpose, 3).stream(5);
+            assert_eq!(stream.generator.next_u64(), expected, "{purpose:?}");
+        }
+    }
+
     #[test]
     fn uniform_numbers_are_in_the_unit_interval_with_its_mean_and_variance() {
         let mut stream = KEY.stream(0);
