@@ -107,6 +107,19 @@ impl Drop for Thread {
     }
 }
 
+/// Gives the memory that checks have freed back to the system: glibc keeps it, in an arena for each thread, and what a
+/// hostile version took in its dry runs would stay with the run.
+fn give_back_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        unsafe extern "C" {
+            fn malloc_trim(pad: usize) -> std::ffi::c_int;
+        }
+        // SAFETY: glibc's `malloc_trim(3)` is thread-safe, takes any number, and frees only pages without allocations.
+        unsafe { malloc_trim(0) };
+    }
+}
+
 struct Follower {
     shared: Arc<Shared>,
     watch: Watch,
@@ -185,11 +198,15 @@ impl Follower {
     fn judge_until_decided(&mut self, reading: &Reading, since: Instant) {
         while !self.shared.is_stopped() {
             match guarded("to judge a version", || self.judge(reading, since)) {
-                Ok(true) => return,
+                Ok(true) => break,
                 Ok(false) => {}
-                Err(error) => return self.say_rejected(error),
+                Err(error) => {
+                    self.say_rejected(error);
+                    break;
+                }
             }
         }
+        give_back_memory();
     }
 
     /// Waits until the files hold the same as [`SETTLE`](super::watch::SETTLE) before, without an event in between; or

@@ -125,14 +125,14 @@ mod tests {
     fn the_first_draws_of_each_purpose_stay_as_they_are() {
         use Purpose::*;
         for (purpose, expected) in [
-            (Initialization, 0),
-            (TrainingPrompts, 0),
-            (EvaluationPrompts, 0),
-            (Responses, 0),
-            (EvaluationResponses, 0),
-            (Minibatches, 0),
-            (FineTuning, 0),
-            (Estimates, 0),
+            (Initialization, 14_333_231_192_236_240_189),
+            (TrainingPrompts, 13_080_838_871_988_150_933),
+            (EvaluationPrompts, 5_237_990_258_058_543_954),
+            (Responses, 8_940_395_646_389_000_756),
+            (EvaluationResponses, 5_013_192_317_427_791_207),
+            (Minibatches, 17_651_911_862_638_011_772),
+            (FineTuning, 6_177_301_321_678_019_017),
+            (Estimates, 13_244_129_179_432_075_632),
         ] {
             let mut stream = StreamKey::new(7, purpose, 3).stream(5);
             assert_eq!(stream.generator.next_u64(), expected, "{purpose:?}");

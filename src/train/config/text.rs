@@ -12,7 +12,7 @@ use crate::script::{Host, Recipe};
 use crate::suggest;
 use crate::train::error::io;
 
-/// Where names of keys and of parameters are found.
+/// Where the names of keys and of parameters are found.
 const NAMES: &str = "`advlab train --print-config` prints all keys, `advlab doc RECIPE` a recipe's parameters, which are below `[params]`";
 
 impl Config {

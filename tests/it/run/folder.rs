@@ -224,7 +224,7 @@ fn a_damaged_row_stops_a_resume() {
     assert!(message.contains("metrics.jsonl, line 8: "), "{message}");
     assert!(message.contains("--force"), "{message}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), damaged);
-    assert!(checkpoint(&lab, 5).exists() && checkpoint(&lab, 10).exists());
+    assert!(checkpoint(&lab, 10).exists());
 
     let output = advlab(&["train", "--resume", run, "--force"]);
     let told = String::from_utf8(output.stdout).unwrap();
