@@ -214,15 +214,12 @@ fn report(error: &anyhow::Error) {
 
 /// For `map_err`: a file that cannot be written.
 fn cannot_write(path: &Path) -> impl FnOnce(io::Error) -> anyhow::Error {
-    move |error| {
-        let folder = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty());
-        let what = match folder.is_some_and(|folder| !folder.exists()) {
-            true => "its folder does not exist: make it first".to_string(),
-            false => error.to_string(),
-        };
-        anyhow::Error::new(error).context(format!("cannot write {}: {what}", path.display()))
+    let what = format!("cannot write {}", path.display());
+    let is_missing = |folder: &Path| !folder.as_os_str().is_empty() && !folder.exists();
+    let is_missing = path.parent().is_some_and(is_missing);
+    move |error| match is_missing {
+        true => anyhow::anyhow!("{what}: its folder does not exist: make it first"),
+        false => anyhow::Error::new(error).context(what),
     }
 }
 

@@ -16,6 +16,8 @@ pub(super) fn arguments(words: &[OsString]) -> Result<Arguments, ExitCode> {
     Arguments::try_parse_from(words).map_err(|mut error| {
         let words = words.iter().map(|word| word.to_string_lossy().into_owned());
         if let Some(tip) = tip(&error, &words.collect::<Vec<_>>()) {
+            // Clap's own goes by the letters of the name.
+            error.remove(ContextKind::SuggestedArg);
             error.insert(
                 ContextKind::Suggested,
                 ContextValue::StyledStrs(vec![tip.into()]),
