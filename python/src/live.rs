@@ -59,7 +59,8 @@ impl Held {
             record.check(batch.step)?;
         }
         self.live.begin_step();
-        self.live.observe(&kept(&batch.batch, keep));
+        let numbered = &self.live.numbered(&batch.batch);
+        self.live.observe(&kept(numbered, keep));
         let mut told = None;
         self.record(|record, _| {
             told = record.begin(batch.step)?;
@@ -72,11 +73,11 @@ impl Held {
             let used = self.live.in_use().clone();
             let before = self.live.state().clone();
             let mut state = before.clone();
-            match compute(used.recipe(), &batch.batch, &mut state) {
+            match compute(used.recipe(), numbered, &mut state) {
                 Ok(computed) => {
                     self.live.set_state(state);
                     self.record(|record, live| {
-                        let done = record.step(live, &batch.batch, &before, &computed.0);
+                        let done = record.step(live, numbered, &before, &computed.0);
                         done.map(|()| true)
                     });
                     let used = (used.version().clone(), used.serial());
@@ -89,7 +90,7 @@ impl Held {
                             step: record.step_now(),
                             recipe: used.recipe(),
                             error: &error,
-                            batch: Some(&batch.batch),
+                            batch: Some(numbered),
                             back_to: back_to.as_ref().ok().map(|loaded| loaded.recipe()),
                         });
                         told.map(|()| false)
@@ -154,11 +155,13 @@ impl PyLive {
         path: &str,
         settings: &state::Settings,
         left: Vec<(Recipe, State)>,
+        next_step: u64,
     ) -> Result<LiveRecipe, Diagnostics> {
         let host = host();
         let options = LiveOptions {
             settings: settings.clone(),
             left,
+            next_step,
             ..LiveOptions::default()
         };
         LiveRecipe::watch(&host, path, options)
@@ -198,7 +201,7 @@ impl PyLive {
         keep_batches: usize,
     ) -> PyResult<PyLive> {
         let open = || -> Result<Held, Diagnostics> {
-            let live = PyLive::open(&path, &settings, Vec::new())?;
+            let live = PyLive::open(&path, &settings, Vec::new(), 0)?;
             let record = folder.map(|folder| Record::open(&folder, &live, &settings, keep_batches));
             Ok(Held {
                 live,
@@ -239,7 +242,10 @@ impl PyLive {
         let compute = |live: &mut LiveRecipe| -> Result<(Gradient, Used), Diagnostics> {
             let used = live.in_use().clone();
             let mut state = live.state().clone();
-            let loss = used.recipe().loss(&batch.batch, None, &mut state)?;
+            // The loss is that of the last step.
+            let step = live.next_step().saturating_sub(1);
+            let batch = batch.batch.clone().at_step(batch.step.unwrap_or(step));
+            let loss = used.recipe().loss(&batch, None, &mut state)?;
             live.set_state(state);
             let used = (used.version().clone(), used.serial());
             Ok((Gradient::of(loss, f64), used))
@@ -308,18 +314,26 @@ impl PyLive {
         ))
     }
 
-    /// Goes on from where another left; the file is then judged as any new version is.
+    /// The number of the next step, for a batch that has none.
+    #[getter]
+    fn next_step(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |held| held.live.next_step())
+    }
+
+    /// Goes on from where another left, with the number of the next step; the file is then judged as any new version is.
+    #[pyo3(signature = (name, sources, this, next_step = 0))]
     fn resume(
         &self,
         py: Python<'_>,
         name: &str,
         sources: BTreeMap<String, String>,
         this: &str,
+        next_step: u64,
     ) -> PyResult<()> {
         let this = state::read(py, this)?;
         let resumed = self.with(py, |held| -> Result<(), Diagnostics> {
             let left = vec![(state::restored(name, &sources)?, this)];
-            held.live = PyLive::open(&self.path, &self.settings, left)?;
+            held.live = PyLive::open(&self.path, &self.settings, left, next_step)?;
             if let Some(record) = &mut held.record {
                 record.resume();
             }

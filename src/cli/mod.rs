@@ -9,6 +9,7 @@ mod library;
 mod look;
 mod mass;
 mod objective;
+mod printer;
 mod profile;
 mod repl;
 mod replay;
@@ -20,6 +21,7 @@ mod verify;
 mod view;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf, absolute};
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -43,6 +43,9 @@ pub struct Train {
     /// Go on with a run that was stopped, to the same numbers as if it had not been
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "recipe", "set", "seed", "out", "print_config"])]
     resume: Option<PathBuf>,
+    /// With --resume: move lines of metrics.jsonl and reloads.jsonl that are damaged to a file beside them, and go on
+    #[arg(long, requires = "resume")]
+    force: bool,
     /// Print the configuration, with a comment for each key, and do nothing else
     #[arg(long)]
     print_config: bool,
@@ -56,8 +59,14 @@ pub struct Train {
 impl Train {
     /// Runs until all steps are done, or until Ctrl-C.
     pub fn run(self) -> Result<ExitCode> {
+        let mut moved = Vec::new();
         let mut run = match &self.resume {
-            Some(folder) => Run::resume_with(folder, self.steps, self.natively.native)?,
+            Some(folder) => {
+                if self.force {
+                    moved = Run::set_damaged_aside(folder)?;
+                }
+                Run::resume_with(folder, self.steps, self.natively.native)?
+            }
             None => {
                 let config = self.config()?;
                 if self.print_config {
@@ -69,7 +78,7 @@ impl Train {
         };
         let stop = stop_at_ctrl_c()?;
         let mut view = View::new(&run);
-        for note in run.notes() {
+        for note in moved.iter().chain(run.notes()) {
             view.note(note);
         }
         if let Some(port) = self.view {
@@ -133,7 +142,12 @@ pub(super) fn stop_at_ctrl_c() -> Result<Arc<AtomicBool>> {
     ctrlc::set_handler(handler).context("cannot catch Ctrl-C")?;
     // A cluster that takes the machine away says so first. A hangup is left to `nohup`.
     #[cfg(unix)]
-    signal_hook::flag::register(signal_hook::consts::SIGTERM, stop.clone())
-        .context("cannot catch SIGTERM")?;
+    {
+        use signal_hook::{consts::SIGTERM, flag};
+        // The second one ends the process at once, as Ctrl-C does.
+        flag::register_conditional_shutdown(SIGTERM, 128 + SIGTERM, stop.clone())
+            .and_then(|_| flag::register(SIGTERM, stop.clone()))
+            .context("cannot catch SIGTERM")?;
+    }
     Ok(stop)
 }

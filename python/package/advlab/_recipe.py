@@ -268,11 +268,13 @@ class LiveRecipe(_Hooks):
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps, JSON-able: the version of the last step, its text and its state."""
         name, version, sources, _, state = self._native.left()
-        return {"name": name, "version": version, "sources": sources, "state": _state.of_json(state)}
+        kept = {"name": name, "version": version, "sources": sources, "state": _state.of_json(state)}
+        return kept | {"next_step": self._native.next_step}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from what `state_dict` gave; what the file holds now is checked as any new version is."""
-        self._native.resume(state["name"], state["sources"], _state.to_json(state["state"]))
+        this, next_step = _state.to_json(state["state"]), state.get("next_step", 0)
+        self._native.resume(state["name"], state["sources"], this, next_step)
 
     def close(self) -> None:
         """Stops following the file; no call works afterwards."""
