@@ -187,6 +187,11 @@ fn what_was_meant() {
             "tip: 'advlab new mine.rhai --from grpo'",
         ),
         (
+            "train --view --edit",
+            2,
+            "tip: the page only shows a run: save the recipe in your editor",
+        ),
+        (
             "apply passk rollouts.jsonl --set k 2",
             2,
             "tip: '--set k=2'",
