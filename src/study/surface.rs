@@ -78,9 +78,7 @@ pub fn surface(recipe: &Recipe, drawn: Drawn) -> Result<Figure, Diagnostics> {
 }
 
 /// A function of the ratio as a line, whose points lie on both sides of each jump and close together at corners.
-fn line(
-    value: &dyn Fn(f64) -> Result<f64, Diagnostics>,
-) -> Result<Vec<(f64, f64)>, Diagnostics> {
+fn line(value: &dyn Fn(f64) -> Result<f64, Diagnostics>) -> Result<Vec<(f64, f64)>, Diagnostics> {
     let ratios = (1..=2 * RATIOS).map(|index| index as f64 / RATIOS as f64);
     let mut line = ratios
         .map(|ratio| Ok((ratio, value(ratio)?)))

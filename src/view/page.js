@@ -335,7 +335,7 @@ function mass({ parts, loss, summary }) {
 	const percent = (share) => share == null ? "–" : (100 * share).toFixed(1) + " %";
 	const shares = parts.map((part) => [part.tokens, part.advantage, part.gradient]);
 	const rows = parts.map((part, row) => [(part.by === parts[row - 1]?.by ? "" : part.by + ": ") + part.part, ...shares[row].map(percent)]);
-	fill("mass", table(["share of", "tokens", "|A|", "|dloss/dlogp|"], rows, (row, column) => shares[row][column - 1]), hint(`The sum of |A| is spread as over ${number(summary.effective_responses)} of ${summary.responses} responses.${loss ? ` The loss is ${loss}.` : ""}`));
+	fill("mass", table(["share of", "tokens", "|A|", "|dloss/dlogp|"], rows, (row, column) => shares[row][column - 1]), hint(`Effective: ${number(summary.effective_responses)} of ${summary.responses} responses.${loss ? ` The loss is ${loss}.` : ""}`));
 }
 
 $("steps").onchange = load;

@@ -260,9 +260,8 @@ fn told(found: Result<Value, Diagnostics>) -> Value {
 /// 256 bits of the system's random number generator, in hexadecimal.
 pub(super) fn random() -> Result<String, Diagnostics> {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        Diagnostic::error(format!("the system has no random numbers: {error}"))
-    })?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Diagnostic::error(format!("the system has no random numbers: {error}")))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

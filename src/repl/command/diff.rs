@@ -1,13 +1,13 @@
 //! `:diff`: two recipes, or two versions of one, on the session's batch.
 
-use super::super::session::Session;
+use super::super::session::{Session, join};
 use super::recipe::{assign, named, title};
 use super::{Answered, wrong};
 use crate::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::figures::{counted, share, value};
 use crate::paint::{Paint, beside, wrapped};
-use crate::script::{Outcome, Recipe};
+use crate::script::{Hook, Outcome, Recipe, is_typed};
 use crate::study::with_advantage;
 use crate::tensor::Level;
 
@@ -21,7 +21,19 @@ pub(super) fn diff(session: &mut Session, arguments: &str) -> Answered {
     let words: Vec<&str> = arguments.split_whitespace().collect();
     let (a, b) = recipes(session, &words)?;
     session.script.guard().rearm();
-    difference(&a, &b, &session.data.batch, session.paint)
+    let text = difference(&a, &b, &session.data.batch, session.paint)?;
+    let inputs = session.script.inputs();
+    let typed = [&a, &b].into_iter().find(|one| is_typed(one));
+    let note = typed.map(|recipe| match inputs.formula() {
+        Some(formula) => format!("what you typed is the formula `{formula}`"),
+        None => {
+            let hook = [Hook::Advantage, Hook::Loss].into_iter();
+            let hook = hook.filter(|&hook| recipe.has(hook)).map(Hook::name);
+            let hook = hook.collect::<Vec<_>>().join("` and `fn ");
+            format!("what you typed is your `fn {hook}`: formulas do not count beside it")
+        }
+    });
+    Ok(join(text, note.map(|note| session.note(&note))))
 }
 
 /// The two recipes that the words name, or the one in use and the one that they name.

@@ -125,5 +125,8 @@ pub(super) fn finish(
             format!("written to {file}")
         }
     };
-    Ok(join(text, Some(below.to_string()).filter(|below| !below.is_empty())))
+    Ok(join(
+        text,
+        Some(below.to_string()).filter(|below| !below.is_empty()),
+    ))
 }

@@ -125,7 +125,10 @@ struct Address {
 impl Address {
     /// From a line that has the page's address.
     fn find(line: &str) -> Option<Address> {
-        let (port, token) = line.split_once("http://127.0.0.1:")?.1.split_once("/?token=")?;
+        let (port, token) = line
+            .split_once("http://127.0.0.1:")?
+            .1
+            .split_once("/?token=")?;
         let token = token.split_whitespace().next()?.to_string();
         let port = port.parse().ok()?;
         Some(Address { port, token })

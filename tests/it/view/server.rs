@@ -66,14 +66,20 @@ fn requests_are_answered_or_refused() {
         (to("/change?run=0&event=2"), "403"),
         (to("/group?run=0&step=1&group=0"), "403"),
         (to("/nothing"), "403"),
-        ("POST / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_string(), "403"),
+        (
+            "POST / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_string(),
+            "403",
+        ),
         (to(&format!("/../secret{query}")), "404"),
         (to(&format!("/%2e%2e/secret{query}")), "404"),
         (to(&format!("/scripts/aa/mine.rhai{query}")), "404"),
         (to(&format!("/change{query}&run=7&event=2")), "404"),
         (to(&format!("/change{query}&run=0&event=99")), "404"),
         (to(&format!("/change{query}&run=-1&event=x")), "404"),
-        (to(&format!("/batch{query}&run=99999999999999999999&step=1")), "404"),
+        (
+            to(&format!("/batch{query}&run=99999999999999999999&step=1")),
+            "404",
+        ),
         // It only reads.
         (by("POST"), "405"),
         (by("PUT"), "405"),
