@@ -9,7 +9,7 @@ use crate::paint::{self, Paint, cut, wrapped};
 
 /// The most rows of a drawing, and the fewest.
 const DOWN: usize = 10;
-const LEAST_DOWN: usize = 4;
+const LEAST_DOWN: usize = 3;
 /// Columns beside the drawing: the numbers at its axis, the axis, and a margin on the right.
 const BESIDE: usize = 16;
 /// Letters of the numbers at the y axis.

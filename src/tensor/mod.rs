@@ -32,7 +32,6 @@ pub(crate) use exp::{exponentials, k3};
 pub(crate) use frame::{Context, Frame};
 pub(crate) use grad::depends_on;
 pub use grad::grad;
-
 pub use graph::Tensor;
 pub(crate) use guard::Reservation;
 pub use guard::{Guard, Stopped};

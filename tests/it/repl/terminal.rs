@@ -125,7 +125,7 @@ fn figures_fit_the_window_and_what_is_higher_is_paged() {
         assert!(!text.contains("paged:"), "{text}");
         assert!(text.matches('\n').count() < 24, "{text}");
     }
-    for high in [":help", "??passk"] {
+    for high in [":help", "??passk", ":objective grpo"] {
         let text = shown(high);
         assert!(text.matches("paged:").count() > 23, "{text}");
     }

@@ -240,6 +240,7 @@ fn a_batch_is_shown_in_a_browser() {
     browser.until("document.querySelector('#groups tbody tr') !== null");
     // The group with the most to learn from comes first.
     browser.until("document.querySelectorAll('#groups th')[3].ariaSort === 'descending'");
+    browser.until("!loading");
     // What fails on its way is said, and keeps nothing from being asked again.
     browser.value("{ const own = fetch; window.fetch = async () => { window.fetch = own; throw 0; }; load(); }");
     browser.until(
