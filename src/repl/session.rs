@@ -12,7 +12,7 @@ use crate::batch::{Mapping, Tokenize};
 use crate::diagnostic::Diagnostics;
 use crate::figures::{shape, value};
 use crate::paint::{Paint, width, wrapped};
-use crate::script::{Defines, Host, Session as Script, Version, is_typed};
+use crate::script::{Defines, Host, Session as Script, Version, is_typed, unfinished};
 use crate::tensor::Guard;
 use crate::train::Kept;
 
@@ -212,8 +212,10 @@ impl Session {
         let mut end = 0;
         for line in text.split_inclusive('\n') {
             let before = &text[..end];
-            let is_next = is_own(line) && !self.is_incomplete(before);
-            if !before.trim().is_empty() && (is_own(before) || is_next) {
+            let is_next = is_own(line) && !is_own(before) && !self.is_incomplete(before);
+            // A command goes on in the next line only where a bracket or a quote is open.
+            let is_over = is_own(before) && unfinished(before).closed_by().is_none();
+            if !before.trim().is_empty() && (is_over || is_next) {
                 break;
             }
             end += line.len();

@@ -39,8 +39,10 @@ fn lines_that_are_pasted_together_are_the_inputs_that_they_were() {
     let news = ["max 2", "x.mean(level", "129"].map(|part| text.find(part).expect(part));
     assert!(news.is_sorted(), "{text}");
     // In the middle of an input, a line is a part of it, whatever it begins with.
-    is(&mut session, "let s = `a\n:run\n?b`\ns.len()", "9");
+    is(&mut session, "let s = `a\n:run\n?b`;\ns.len()", "9");
     assert!(session.submit("1 +\n:run\n").is_error);
+    let chart = says(&mut session, ":plot [\n1,\n4\n]\n1 + 1", "index");
+    assert!(chart.ends_with("\n2"), "{chart}");
     // However many there are.
     is(
         &mut session,
