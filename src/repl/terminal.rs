@@ -64,7 +64,8 @@ pub fn terminal(mut session: Session) -> io::Result<()> {
         let _ = editor.add_history_entry(format!("{}{mark}", input.trim_end()));
         let _ = editor.append_history(&history);
         let is_high = reply.text.lines().count() > session.height;
-        if !reply.text.is_empty() && !(is_high && page(&reply.text).is_ok()) {
+        let is_shown = reply.text.is_empty() || is_high && page(&reply.text).is_ok();
+        if !is_shown {
             println!("{}", reply.text);
         }
         if session.is_over() {

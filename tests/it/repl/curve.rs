@@ -47,15 +47,15 @@ fn a_clipped_loss_is_drawn_with_its_corners() {
             (name == advantage).then(|| (x.parse().unwrap(), y.parse().unwrap()))
         });
         let line: Vec<(f64, f64)> = line.collect();
-        let jumps: Vec<_> = line
-            .windows(2)
-            .filter(|pair| (pair[0].1 - pair[1].1).abs() > 0.5)
+        let pairs = line.windows(2).map(|pair| (pair[0], pair[1]));
+        let jumps: Vec<_> = pairs
+            .filter(|(from, to)| (from.1 - to.1).abs() > 0.5)
             .collect();
-        let [[(x0, y0), (x1, y1)]] = jumps[..] else {
+        let [((x0, y0), (x1, y1))] = jumps[..] else {
             panic!("{recipe}: {jumps:?}")
         };
         assert!(
-            x0 <= &(clip + 1e-9) && x1 >= &(clip - 1e-9) && x1 - x0 < 2e-6,
+            x0 <= clip + 1e-9 && x1 >= clip - 1e-9 && x1 - x0 < 2e-6,
             "{recipe}: {jumps:?}"
         );
         assert!(

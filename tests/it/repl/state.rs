@@ -47,7 +47,7 @@ fn lines_that_are_pasted_together_are_the_inputs_that_they_were() {
     is(
         &mut session,
         &":set step=1\n".repeat(2000),
-        &"batch.step is 1\n".repeat(2000).trim_end().to_string(),
+        "batch.step is 1\n".repeat(2000).trim_end(),
     );
 }
 
