@@ -57,7 +57,9 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
             Some("the fields are named by '--completion FIELD' and '--solution FIELD'".to_string())
         }
         ErrorKind::UnknownArgument if wrong == "--edit" => {
-            Some("a recipe is edited in any editor: the run follows its file".to_string())
+            let tip =
+                "the page only shows a run: save the recipe in your editor, and the run uses it";
+            Some(tip.to_string())
         }
         // `--k 2`, `--k=2`
         ErrorKind::UnknownArgument if wrong.starts_with("--") => {

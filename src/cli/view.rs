@@ -12,7 +12,7 @@ use super::streams::out;
 
 /// Look at runs in a browser: curves, reloads, groups and responses, while they go or after
 ///
-/// The page is on this machine alone, and reads the folders of the runs.
+/// The page only reads the runs' folders, and only its address shows it: the address has a secret token.
 #[derive(Args)]
 pub struct ShowRuns {
     /// Folders of runs, also of a trainer's, or folders that have runs in them
@@ -21,17 +21,14 @@ pub struct ShowRuns {
     /// The port of 127.0.0.1; 8765, or a free one where that is taken, if not given
     #[arg(long)]
     port: Option<u16>,
-    /// Show an editor too, which saves the recipe's file
-    #[arg(long)]
-    edit: bool,
     /// Write the page to a file that needs no server, and end
-    #[arg(long, value_name = "FILE.html", conflicts_with_all = ["port", "edit"])]
+    #[arg(long, value_name = "FILE.html", conflicts_with = "port")]
     export: Option<PathBuf>,
 }
 
 impl ShowRuns {
     pub fn run(self) -> Result<ExitCode> {
-        let site = Site::of(&self.runs)?.with_editor(self.edit);
+        let site = Site::of(&self.runs)?;
         if let Some(path) = &self.export {
             site.export(path)?;
             out!("written to {}", path.display());

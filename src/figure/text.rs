@@ -1,11 +1,15 @@
 //! A figure in a terminal: Braille dots, two across and four down in a letter; a heat map in shades.
 
+use std::collections::BTreeMap;
+
 use super::scale::Range;
 use super::{Figure, Mark, Panel, Series};
 use crate::figures::{along, value};
 use crate::paint::{self, Paint, cut, wrapped};
 
+/// The most rows of a drawing, and the fewest.
 const DOWN: usize = 10;
+const LEAST_DOWN: usize = 3;
 /// Columns beside the drawing: the numbers at its axis, the axis, and a margin on the right.
 const BESIDE: usize = 16;
 /// Letters of the numbers at the y axis.
@@ -26,6 +30,18 @@ const COLD: [char; 4] = ['⠄', '⠆', '⠶', '⣿'];
 impl Figure {
     /// The figure in lines of the terminal's width, without a line break at the end.
     pub fn text(&self, paint: Paint) -> String {
+        self.text_within(usize::MAX, paint)
+    }
+
+    /// The same in at most so many lines, as far as its drawings can be that low.
+    pub(crate) fn text_within(&self, most: usize, paint: Paint) -> String {
+        let fits = |down: &usize| self.lines(*down, paint).lines().count() <= most;
+        let down = (LEAST_DOWN..=DOWN).rev().find(fits);
+        self.lines(down.unwrap_or(LEAST_DOWN), paint)
+    }
+
+    /// The figure with drawings of so many rows.
+    fn lines(&self, down: usize, paint: Paint) -> String {
         let mut lines = vec![paint.bold(&wrapped("", &self.title, paint.width))];
         let inks = self.legend();
         let mut told: Vec<&str> = Vec::new();
@@ -40,7 +56,7 @@ impl Figure {
                 .collect();
             told.extend(panel.series.iter().map(|series| series.name.as_str()));
             lines.extend(panel.head(&entries, paint));
-            lines.extend(panel.text(&inks, paint));
+            lines.extend(panel.text(&inks, down, paint));
         }
         lines.join("\n")
     }
@@ -59,13 +75,16 @@ fn entry(paint: Paint, index: usize, series: &Series) -> String {
 /// Letters of dots, each with the colour of the series that drew it last.
 struct Canvas {
     across: usize,
+    down: usize,
     letters: Vec<(u8, &'static str)>,
+    /// The most points that one letter stands for.
+    most: usize,
 }
 
 impl Canvas {
     /// Sets a dot, (0, 0) at the top left.
     fn dot(&mut self, (x, y): (usize, usize), code: &'static str) {
-        if x < 2 * self.across && y < 4 * DOWN {
+        if x < 2 * self.across && y < 4 * self.down {
             let (bits, ink) = &mut self.letters[y / 4 * self.across + x / 2];
             *bits |= BITS[y % 4][x % 2];
             *ink = code;
@@ -115,18 +134,18 @@ impl Panel {
         lines
     }
 
-    fn text(&self, inks: &[&Series], paint: Paint) -> Vec<String> {
+    fn text(&self, inks: &[&Series], down: usize, paint: Paint) -> Vec<String> {
         let Some(range) = self.range() else {
             return vec!["  no finite value to draw".to_string()];
         };
         let across = paint.width.saturating_sub(BESIDE).max(16);
-        let rows = match self.heat() {
-            Some((_, most)) => self.shades(across, range, most, paint),
-            None => self.drawn(inks, across, range, paint),
+        let (rows, points) = match self.heat() {
+            Some((_, most)) => (self.shades((across, down), range, most, paint), 1),
+            None => self.drawn(inks, (across, down), range, paint),
         };
         let mut lines = Vec::new();
         for (index, row) in rows.into_iter().enumerate() {
-            let here = range.ends().find(|&y| row_of(y, range) / 4 == index);
+            let here = range.ends().find(|&y| row_of(y, range, down) / 4 == index);
             let (label, axis) = match here {
                 Some(label) => (value(label), '┤'),
                 None => (String::new(), '│'),
@@ -148,14 +167,31 @@ impl Panel {
             let scale: String = COLD.iter().rev().chain(&[' ']).chain(&WARM).collect();
             lines.push(format!("{margin} {} {scale} {}", value(-most), value(most)));
         }
+        if points > 1 {
+            let sample = |doubled: u32| {
+                let bits = BITS.concat()[..=doubled as usize].iter().sum::<u8>();
+                format!("{} {}", braille(bits), 1u32 << doubled)
+            };
+            let samples: Vec<String> = (0..=points.ilog2().min(7)).map(sample).collect();
+            let legend = format!("{margin} points, at least: {}", samples.join("  "));
+            lines.push(paint.dim(&legend));
+        }
         lines
     }
 
-    /// Rows of Braille letters.
-    fn drawn(&self, inks: &[&Series], across: usize, range: Range, paint: Paint) -> Vec<String> {
+    /// Rows of Braille letters, and the most points that a letter stands for.
+    fn drawn(
+        &self,
+        inks: &[&Series],
+        (across, down): (usize, usize),
+        range: Range,
+        paint: Paint,
+    ) -> (Vec<String>, usize) {
         let mut canvas = Canvas {
             across,
-            letters: vec![(0, ""); across * DOWN],
+            down,
+            letters: vec![(0, ""); across * down],
+            most: 0,
         };
         for series in &self.series {
             let index = inks.iter().position(|one| one.name == series.name);
@@ -163,22 +199,26 @@ impl Panel {
         }
         let letter = |&(bits, code): &(u8, &'static str)| match bits {
             0 => " ".to_string(),
-            _ => {
-                let letter = char::from_u32(0x2800 + u32::from(bits)).unwrap_or(' ');
-                paint.with(code, &letter.to_string())
-            }
+            _ => paint.with(code, &braille(bits).to_string()),
         };
         let rows = canvas.letters.chunks(across);
-        rows.map(|row| row.iter().map(letter).collect()).collect()
+        let rows = rows.map(|row| row.iter().map(letter).collect()).collect();
+        (rows, canvas.most)
     }
 
     /// Rows of shades: of each place the cell that is nearest.
-    fn shades(&self, across: usize, range: Range, most: f64, paint: Paint) -> Vec<String> {
+    fn shades(
+        &self,
+        (across, down): (usize, usize),
+        range: Range,
+        most: f64,
+        paint: Paint,
+    ) -> Vec<String> {
         let cells: Vec<(f64, f64, f64)> = self.series.iter().flat_map(Series::with_third).collect();
         let shade = |row: usize, column: usize| {
             let along = |share: f64, (a, b): (f64, f64)| a + share * (b - a);
             let x = along((column as f64 + 0.5) / across as f64, range.x);
-            let y = along(1.0 - (row as f64 + 0.5) / DOWN as f64, range.y);
+            let y = along(1.0 - (row as f64 + 0.5) / down as f64, range.y);
             let far = |cell: &(f64, f64, f64)| {
                 let (x, y) = ((cell.0 - x) / range.cell.0, (cell.1 - y) / range.cell.1);
                 x * x + y * y
@@ -197,15 +237,36 @@ impl Panel {
             paint.with(code, &shades[index].to_string())
         };
         let row = |row: usize| (0..across).map(|column| shade(row, column)).collect();
-        (0..DOWN).map(row).collect()
+        (0..down).map(row).collect()
     }
 }
 
 impl Canvas {
+    /// Sets a dot for each point; a letter that stands for twice as many points has one dot more.
+    fn points(&mut self, dots: &[(usize, usize)], code: &'static str) {
+        let mut held = BTreeMap::new();
+        for &(x, y) in dots {
+            self.dot((x, y), code);
+            *held.entry(y / 4 * self.across + x / 2).or_insert(0usize) += 1;
+        }
+        for (place, points) in held {
+            let Some((bits, _)) = self.letters.get_mut(place) else {
+                continue;
+            };
+            for bit in BITS.concat() {
+                if bits.count_ones() <= points.ilog2() {
+                    *bits |= bit;
+                }
+            }
+            self.most = self.most.max(points);
+        }
+    }
+
     fn series(&mut self, series: &Series, index: usize, range: Range) {
         let width = 2 * self.across;
         let column = |x: f64| (along(x, range.x) * (width - 1) as f64).round() as usize;
-        let at = |(x, y): (f64, f64)| (column(x), row_of(y, range));
+        let down = self.down;
+        let at = |(x, y): (f64, f64)| (column(x), row_of(y, range, down));
         let dots: Vec<(usize, usize)> = series.finite().map(at).collect();
         let code = INKS[index % INKS.len()];
         let (every, code) = match series.mark {
@@ -218,9 +279,8 @@ impl Canvas {
                 let pairs = dots.windows(2);
                 pairs.for_each(|pair| self.line(pair[0], pair[1], every, code));
             }
-            Mark::Line | Mark::Reference | Mark::Points => {
-                dots.iter().for_each(|&dot| self.dot(dot, code));
-            }
+            Mark::Line | Mark::Reference => dots.iter().for_each(|&dot| self.dot(dot, code)),
+            Mark::Points => self.points(&dots, code),
             Mark::Bars => {
                 let (_, floor) = at((range.x.0, 0.0));
                 // A dot is left between two bars where there is room for it.
@@ -243,7 +303,7 @@ impl Canvas {
             Mark::Moments => {
                 let within = |x: &f64| (range.x.0..=range.x.1).contains(x);
                 for x in series.points.iter().map(|point| point.0).filter(within) {
-                    self.line((column(x), 0), (column(x), 4 * DOWN - 1), every, code);
+                    self.line((column(x), 0), (column(x), 4 * down - 1), every, code);
                 }
             }
             Mark::Heat(_) => {}
@@ -251,7 +311,12 @@ impl Canvas {
     }
 }
 
-/// The row of dots that a value lies in, from the top.
-fn row_of(y: f64, range: Range) -> usize {
-    ((1.0 - along(y, range.y)) * (4 * DOWN - 1) as f64).round() as usize
+/// The Braille letter of some dots.
+fn braille(bits: u8) -> char {
+    char::from_u32(0x2800 + u32::from(bits)).unwrap_or(' ')
+}
+
+/// The row of dots that a value lies in, from the top, of so many rows of letters.
+fn row_of(y: f64, range: Range, down: usize) -> usize {
+    ((1.0 - along(y, range.y)) * (4 * down - 1) as f64).round() as usize
 }

@@ -112,7 +112,7 @@ impl Trial {
             stages: trial.stages,
             peak: trial.peak,
             is_native: false,
-            // `:plan` tells of them.
+            // Told of recipes only.
             map_groups: Vec::new(),
         }
     }

@@ -151,8 +151,8 @@ impl Session {
             Err(error) => {
                 self.lacks_helper = true;
                 let stays = match before {
-                    Some(name) => format!("{name} stays the recipe, as this is none yet"),
-                    None => "this is no recipe yet".to_string(),
+                    Some(name) => format!("not used yet: the recipe is still {name}"),
+                    None => "not a recipe yet".to_string(),
                 };
                 let rendered = error.render_within(self.paint);
                 return Some(format!("{stays}\n{}", rendered.trim_end()));

@@ -12,7 +12,7 @@ use crate::batch::{Mapping, Tokenize};
 use crate::diagnostic::Diagnostics;
 use crate::figures::{shape, value};
 use crate::paint::{Paint, width, wrapped};
-use crate::script::{Defines, Host, Session as Script, Version, is_typed};
+use crate::script::{Defines, Host, Session as Script, Version, is_typed, unfinished};
 use crate::tensor::Guard;
 use crate::train::Kept;
 
@@ -43,6 +43,8 @@ type Editor = Box<dyn FnMut(&Path) -> io::Result<()>>;
 pub struct Session {
     pub(super) script: Script,
     pub(super) paint: Paint,
+    /// The lines of the window, without the one of the prompt.
+    pub(super) height: usize,
     /// The host that was given: bounded call by call, for what goes on beside the inputs.
     pub(super) host: Host,
     pub(super) data: Data,
@@ -69,6 +71,7 @@ impl Session {
         Session {
             script: Script::new(host, &data.batch),
             paint,
+            height: usize::MAX,
             host: host.clone(),
             data,
             own_seed: (host.seed(), false),
@@ -181,8 +184,46 @@ impl Session {
         is_script && self.script.is_incomplete(text)
     }
 
-    /// Evaluates an input: a piece of script, a command, or a question.
+    /// Evaluates an input: a piece of script, a command, or a question; or, as lines that are pasted together, several of
+    /// them, each command and question in a line of its own.
     pub fn submit(&mut self, text: &str) -> Reply {
+        let mut replies = Vec::new();
+        let mut rest = text;
+        while replies.is_empty() || !rest.trim().is_empty() && !self.is_over {
+            let (input, more) = rest.split_at(self.first_input(rest));
+            replies.push(self.submit_one(input));
+            rest = more;
+        }
+        let texts = replies.iter().map(|reply| &*reply.text);
+        let texts: Vec<&str> = texts.filter(|text| !text.is_empty()).collect();
+        Reply {
+            text: texts.join("\n"),
+            is_error: replies.iter().any(|reply| reply.is_error),
+        }
+    }
+
+    /// Where the first of some inputs ends: before or behind a line that is a command or a question.
+    fn first_input(&self, text: &str) -> usize {
+        // `?.` at the beginning of a line goes on with an expression.
+        let is_own = |line: &str| {
+            let line = line.trim_start();
+            line.starts_with([':', '?']) && !line.starts_with("?.") && !line.starts_with("?[")
+        };
+        let mut end = 0;
+        for line in text.split_inclusive('\n') {
+            let before = &text[..end];
+            let is_next = is_own(line) && !is_own(before) && !self.is_incomplete(before);
+            // A command goes on in the next line only where a bracket or a quote is open.
+            let is_over = is_own(before) && unfinished(before).closed_by().is_none();
+            if !before.trim().is_empty() && (is_over || is_next) {
+                break;
+            }
+            end += line.len();
+        }
+        end
+    }
+
+    fn submit_one(&mut self, text: &str) -> Reply {
         self.take_up_version();
         let input = text.trim();
         let answered = if let Some(command) = input.strip_prefix(':') {

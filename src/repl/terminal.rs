@@ -4,14 +4,15 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::rc::Rc;
 use std::time::Duration;
 
 use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::{CmdKind, Highlighter};
-use rustyline::hint::{Hint, Hinter, HistoryHinter};
-use rustyline::history::DefaultHistory;
+use rustyline::hint::{Hint, Hinter};
+use rustyline::history::{DefaultHistory, History, SearchDirection};
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper};
 
@@ -52,16 +53,19 @@ pub fn terminal(mut session: Session) -> io::Result<()> {
         if input.trim().is_empty() {
             continue;
         }
-        // At once also in the file: a session that is killed has lost nothing. A history that cannot be written is no
-        // reason to stop.
-        let _ = editor.add_history_entry(&input);
-        let _ = editor.append_history(&history);
         let mut session = session.borrow_mut();
-        if let Some((columns, _)) = editor.dimensions() {
+        if let Some((columns, rows)) = editor.dimensions() {
             session.paint.width = usize::from(columns).max(NARROWEST);
+            session.height = usize::from(rows).saturating_sub(1);
         }
         let reply = session.submit(&input);
-        if !reply.text.is_empty() {
+        // What failed is marked by a space, which changes nothing: it can be called back, but is not offered.
+        let mark = if reply.is_error { " " } else { "" };
+        let _ = editor.add_history_entry(format!("{}{mark}", input.trim_end()));
+        let _ = editor.append_history(&history);
+        let is_high = reply.text.lines().count() > session.height;
+        let is_shown = reply.text.is_empty() || is_high && page(&reply.text).is_ok();
+        if !is_shown {
             println!("{}", reply.text);
         }
         if session.is_over() {
@@ -81,6 +85,23 @@ fn greet(session: &Session) {
 /// A variable of the environment.
 fn set(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Shows what is higher than the window in the user's pager.
+fn page(text: &str) -> io::Result<()> {
+    let pager = set("PAGER").unwrap_or("less".to_string());
+    let mut words = pager.split_whitespace();
+    let mut pager = std::process::Command::new(words.next().unwrap_or("less"));
+    if set("LESS").is_none() {
+        // As git has it: with colours, and what was shown stays.
+        pager.env("LESS", "FRX");
+    }
+    let mut pager = pager.args(words).stdin(Stdio::piped()).spawn()?;
+    if let Some(mut input) = pager.stdin.take() {
+        // Somebody who has seen enough ends the pager.
+        let _ = writeln!(input, "{text}");
+    }
+    pager.wait().map(drop)
 }
 
 /// Opens a file in the user's editor, and waits for its end.
@@ -240,8 +261,21 @@ impl Hinter for Prompt {
         }
         let hint = self.0.borrow().hint(line);
         let is_input = hint.is_none();
-        let shown = hint.or_else(|| HistoryHinter::new().hint(line, cursor, context))?;
+        let shown = hint.or_else(|| earlier(line, context.history()))?;
         Some(Ahead { shown, is_input })
+    }
+}
+
+/// The rest of the newest input that begins so and did not fail.
+fn earlier(line: &str, history: &dyn History) -> Option<String> {
+    let mut newest = history.len().checked_sub(1)?;
+    loop {
+        let found = history.starts_with(line, newest, SearchDirection::Reverse);
+        let found = found.ok()??;
+        if found.entry != line && !found.entry.ends_with(' ') {
+            return Some(found.entry[line.len()..].to_string());
+        }
+        newest = found.idx.checked_sub(1)?;
     }
 }
 

@@ -9,17 +9,17 @@ use crate::paint::{Paint, laid_out};
 use crate::script::{Hook, Outcome, Recipe, Summary};
 use crate::tensor::Level;
 
-use super::with_advantage;
+use super::{accuracies, with_advantage};
 
 /// Groups are told apart by accuracy, responses by length, tokens by position, in so many parts.
 const PARTS: usize = 4;
 /// The parts of the groups by accuracy.
 const ACCURACIES: [&str; PARTS + 2] = [
     "0, all wrong",
-    "to 1/4",
-    "to 1/2",
-    "to 3/4",
-    "below 1",
+    "(0, 1/4]",
+    "(1/4, 1/2]",
+    "(1/2, 3/4]",
+    "(3/4, 1)",
     "1, all right",
 ];
 /// The widest bar of the table.
@@ -122,9 +122,7 @@ impl Mass {
         let of = self.summary.responses;
         let effective = value(self.summary.effective_responses);
         lines.push(String::new());
-        let text =
-            format!("the sum of |A| is spread as over {effective} of {of} responses of equal |A|");
-        lines.push(laid_out("  effective  ", &text, paint.width));
+        lines.push(format!("  effective  {effective} of {of} responses"));
         if let Some((_, text)) = self
             .summary
             .rows()
@@ -184,11 +182,11 @@ impl Kind {
 fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
     let layout = outcome.advantage.layout();
     let has_tokens = layout.tokens() > 0;
-    let accuracy = accuracies(outcome);
+    let accuracy = outcome.correct.as_ref().map(accuracies);
     let of_response = |one| layout.tokens_of(one).len();
     let lengths: Vec<usize> = (0..layout.responses()).map(of_response).collect();
     let bounds = quantiles(&lengths);
-    let to = bounds.iter().map(|bound| format!("to {bound} tokens"));
+    let to = bounds.iter().map(|bound| format!("<= {bound} tokens"));
     let mut kinds = [
         Kind::new("accuracy", ACCURACIES),
         Kind::new("response", ["wrong", "right"]),
@@ -234,18 +232,6 @@ fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
         .into_iter()
         .map(|kind| kind.shares(gradient.is_some()));
     shares.flatten().collect()
-}
-
-/// The share of right responses of each group, where anything says which are right.
-fn accuracies(outcome: &Outcome) -> Option<Vec<f64>> {
-    let layout = outcome.advantage.layout();
-    let right = outcome.correct.as_ref()?;
-    let of = |group: usize| {
-        let members = layout.members(group).iter();
-        let sum: f64 = members.map(|&one| right.at(one as usize, 0)).sum();
-        sum / layout.members(group).len().max(1) as f64
-    };
-    Some((0..layout.groups()).map(of).collect())
 }
 
 /// The lengths up to which each quarter of the responses reaches, each once.

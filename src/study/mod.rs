@@ -15,7 +15,7 @@ pub use self::objective::{Known, Objective};
 pub use self::surface::{Drawn, surface};
 use crate::Batch;
 use crate::diagnostic::Diagnostics;
-use crate::script::{Hook, Outcome, Recipe, needs};
+use crate::script::{Computed, Hook, Outcome, Recipe, needs};
 
 /// The advantage that a loss sees which has none of its own: it optimises the reward itself, so that what is seen is the
 /// loss.
@@ -67,6 +67,17 @@ pub fn with_advantage<'b>(
     let note = "a loss on `batch.advantage`, which the batch has not: it sees that of";
     let note = matches!(batch, Cow::Owned(_)).then(|| format!("{note} {NEUTRAL}"));
     Ok((batch, note))
+}
+
+/// The share of right responses in each group, from which responses are right.
+pub(crate) fn accuracies(correct: &Computed) -> Vec<f64> {
+    let layout = correct.layout();
+    let share = |group: usize| {
+        let members = layout.members(group);
+        let right: f64 = members.iter().map(|&one| correct.at(one as usize, 0)).sum();
+        right / members.len().max(1) as f64
+    };
+    (0..layout.groups()).map(share).collect()
 }
 
 /// A recipe's name with the settings that it has otherwise than it declares: `passk k=8`.

@@ -5,11 +5,17 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figure::{Figure, Mark, Panel, Series};
 use crate::script::{Hook, Loss, Recipe, Rollouts};
 
-/// Half the cells across and all cells up: ratios up to 2, advantages from -2 to 2, the middles in between.
+/// Cells for each unit of the ratio, which goes to 2, and half the cells up: advantages from -2 to 2. Clips at multiples of
+/// 1 / RATIOS lie between cells.
 const RATIOS: usize = 20;
 const ADVANTAGES: i32 = 10;
 /// Advantages at which it is drawn as lines.
-const LINES: [i32; 2] = [5, -5];
+const LINES: [f64; 2] = [1.0, -1.0];
+/// A line has points so close together that it is straight between them: within this share of its height, or as close as this.
+const STRAIGHT: f64 = 1e-3;
+const CLOSE: f64 = 1e-6;
+/// The most points of a line.
+const MOST: usize = 2000;
 
 /// What is drawn of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,32 +40,31 @@ pub fn surface(recipe: &Recipe, drawn: Drawn) -> Result<Figure, Diagnostics> {
     }
     let usual = Rollouts::mixed().whole();
     let columns: Vec<&str> = usual.token_columns().map(|(name, _)| name).collect();
+    let value = |place| {
+        let loss = at(recipe, &columns, place)?;
+        Ok(match drawn {
+            Drawn::Push => -loss.gradient.at(0, 0),
+            Drawn::Loss => loss.value,
+        })
+    };
     let (mut points, mut values) = (Vec::new(), Vec::new());
     for step in -ADVANTAGES..=ADVANTAGES {
         let advantage = 2.0 * f64::from(step) / f64::from(ADVANTAGES);
-        for index in 1..=2 * RATIOS {
-            let ratio = index as f64 / RATIOS as f64;
+        for index in 0..2 * RATIOS {
+            let ratio = (index as f64 + 0.5) / RATIOS as f64;
             points.push((ratio, advantage));
-            let loss = at(recipe, &columns, (ratio, advantage))?;
-            values.push(match drawn {
-                Drawn::Push => -loss.gradient.at(0, 0),
-                Drawn::Loss => loss.value,
-            });
+            values.push(value((ratio, advantage))?);
         }
     }
     let name = match drawn {
         Drawn::Push => "-dloss/dlogp",
         Drawn::Loss => "loss",
     };
-    let lines = LINES.map(|step| {
-        let advantage = 2.0 * f64::from(step) / f64::from(ADVANTAGES);
-        let cells = points
-            .iter()
-            .zip(&values)
-            .filter(|(point, _)| point.1 == advantage);
-        let line = cells.map(|(point, value)| (point.0, *value));
-        Series::new(format!("A = {advantage}"), Mark::Line, line)
+    let lines = LINES.into_iter().map(|advantage| {
+        let points = line(&|ratio| value((ratio, advantage)))?;
+        Ok(Series::new(format!("A = {advantage}"), Mark::Line, points))
     });
+    let lines = lines.collect::<Result<Vec<Series>, Diagnostics>>()?;
     let map = Series::new(name, Mark::Heat(values), points);
     let ratio = "ratio, exp(logp - old_logp)";
     Ok(Figure {
@@ -67,9 +72,32 @@ pub fn surface(recipe: &Recipe, drawn: Drawn) -> Result<Figure, Diagnostics> {
         columns: 2,
         panels: vec![
             Panel::new(ratio, "advantage A", vec![map]),
-            Panel::new(ratio, name, lines.into()),
+            Panel::new(ratio, name, lines),
         ],
     })
+}
+
+/// A function of the ratio as a line, whose points lie on both sides of each jump and close together at corners.
+fn line(value: &dyn Fn(f64) -> Result<f64, Diagnostics>) -> Result<Vec<(f64, f64)>, Diagnostics> {
+    let ratios = (1..=2 * RATIOS).map(|index| index as f64 / RATIOS as f64);
+    let mut line = ratios
+        .map(|ratio| Ok((ratio, value(ratio)?)))
+        .collect::<Result<Vec<(f64, f64)>, Diagnostics>>()?;
+    let largest = line.iter().fold(0.0f64, |most, (_, y)| most.max(y.abs()));
+    let mut index = 0;
+    while index + 1 < line.len() && line.len() < MOST {
+        let ((from, start), (to, end)) = (line[index], line[index + 1]);
+        let middle = (from + to) / 2.0;
+        if to - from > CLOSE {
+            let y = value(middle)?;
+            if (y - (start + end) / 2.0).abs() > STRAIGHT * largest {
+                line.insert(index + 1, (middle, y));
+                continue;
+            }
+        }
+        index += 1;
+    }
+    Ok(line)
 }
 
 /// The loss of a response of one token.

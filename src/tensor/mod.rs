@@ -31,7 +31,6 @@ pub(crate) use exp::{exponentials, k3};
 pub(crate) use frame::{Context, Frame};
 pub(crate) use grad::depends_on;
 pub use grad::grad;
-pub(crate) use graph::Prim;
 pub use graph::Tensor;
 pub use guard::{Guard, Stopped};
 pub(crate) use lift::NotLifted;

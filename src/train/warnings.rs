@@ -71,7 +71,7 @@ impl Lookout {
                 percent(found)
             )),
             3 if found < bounds.effective_responses => Some(format!(
-                "the sum of |A| is spread as over {} of the responses alone: `advlab mass` shows whose",
+                "{} of the responses carry nearly all of the advantage: `advlab mass` shows which",
                 percent(found)
             )),
             4 if above(found, bounds.length_growth * first) => Some(format!(

@@ -9,7 +9,7 @@ use crate::Batch;
 use crate::batch::{Level, ReadOptions, Tokenize, read, spans};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Hook, Host, Outcome, Recipe};
-use crate::study::{Mass, Objective, label, objectives, with_advantage};
+use crate::study::{Mass, Objective, accuracies, label, objectives, with_advantage};
 use crate::tokenizer::Tokenizer;
 use crate::train::{Config, Kept};
 
@@ -75,12 +75,12 @@ impl Seen {
             let sum: f64 = members.iter().map(|&one| of(one as usize)).sum();
             rounded(sum / members.len().max(1) as f64)
         };
+        let accuracy = self.outcome.correct.as_ref().map(accuracies);
         let of = |group: usize| {
-            let correct = self.outcome.correct.as_ref();
             json!([
                 layout.group_id(group).name(),
                 layout.members(group).len(),
-                correct.map(|correct| mean(group, &|one| correct.at(one, 0))),
+                accuracy.as_ref().map(|all| rounded(all[group])),
                 mean(group, &|one| {
                     let all = self.advantages(one);
                     all.iter().map(|a| a.abs()).sum::<f64>() / all.len().max(1) as f64

@@ -8,8 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::edit;
-use crate::train::{Config, Kept, flatten, in_use, is_stopped};
+use crate::train::{Config, Kept, flatten, is_stopped};
 
 /// The end of what was read of a file is kept so long: where it is another one, the file was cut and went on.
 const MEMORY: usize = 128;
@@ -100,7 +99,6 @@ impl Followed {
 
     fn said(&self) -> Value {
         let written = stamp(&self.metrics.path);
-        let edited = edit::file(self.config.as_ref()).and_then(|path| stamp(&path));
         let batches = Kept::open(&self.folder).map(|kept| {
             let steps = kept.batches().iter().map(|(step, _)| *step);
             steps.collect::<Vec<_>>()
@@ -114,8 +112,6 @@ impl Followed {
         json!({
             "at": at,
             "is_over": is_over,
-            "in_use": self.in_use(),
-            "edited": edited.map(|stamp| format!("{stamp:?}")),
             "name": self.name,
             "folder": self.folder,
             "recipe": recipe.map(|name| name.to_string_lossy()),
@@ -152,12 +148,6 @@ impl Followed {
         } else {
             (at, false)
         }
-    }
-
-    /// The version that the next step uses, as far as it is told.
-    fn in_use(&self) -> &str {
-        let last = in_use(&self.events).into_iter().next_back();
-        last.map_or("the version before", |(_, version)| short(version))
     }
 }
 

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use httparse::Status;
 
-/// The most bytes of a request line with its headers, and of a body.
+/// The most bytes of a request line with its headers.
 const HEAD: usize = 8 << 10;
-const BODY: usize = 1 << 20;
 /// How long a request may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long an answer may take to be taken: it may go through a slow tunnel.
@@ -21,8 +20,7 @@ pub(super) struct Request {
     pub(super) path: String,
     /// What stands behind the path's `?`.
     pub(super) query: String,
-    headers: Vec<(String, String)>,
-    pub(super) body: Vec<u8>,
+    host: String,
 }
 
 /// What is answered, but for the stream of events.
@@ -41,15 +39,16 @@ impl Answer {
         }
     }
 
-    pub(super) fn refusal(status: &'static str) -> Answer {
+    /// A status that is no success, and what to do about it.
+    pub(super) fn refusal(status: &'static str, help: &str) -> Answer {
         Answer {
             status,
             kind: "text/plain; charset=utf-8",
-            body: format!("{status}\n").into_bytes(),
+            body: format!("{status}\n{help}").into_bytes(),
         }
     }
 
-    pub(super) fn send(&self, stream: &mut TcpStream) -> io::Result<()> {
+    pub(super) fn send(&self, stream: &TcpStream) -> io::Result<()> {
         let length = format!("Content-Length: {}\r\n", self.body.len());
         let head = head(self.status, self.kind, &length);
         send(stream, &[head.as_bytes(), &self.body].concat())
@@ -66,7 +65,7 @@ pub(super) fn head(status: &str, kind: &str, more: &str) -> String {
 }
 
 /// Sends all within [`SLOWEST`], however many pieces the other side takes it in.
-pub(super) fn send(stream: &mut TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+pub(super) fn send(mut stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     let end = Instant::now() + SLOWEST;
     while !bytes.is_empty() {
         stream.set_write_timeout(Some(left(end)?))?;
@@ -90,87 +89,65 @@ fn left(end: Instant) -> io::Result<Duration> {
 
 impl Request {
     /// Reads a request: `Err` has what it is refused with, `None` where nobody is there to be told.
-    pub(super) fn read(stream: &mut TcpStream) -> Result<Request, Option<Answer>> {
-        let refused = |status| Err(Some(Answer::refusal(status)));
+    pub(super) fn read(stream: &TcpStream) -> Result<Request, Option<Answer>> {
+        let refused = |status| Err(Some(Answer::refusal(status, "")));
         let end = Instant::now() + PATIENCE;
         let mut bytes = Vec::new();
-        let (mut request, length) = loop {
+        loop {
             let mut headers = [httparse::EMPTY_HEADER; 64];
             let mut parsed = httparse::Request::new(&mut headers);
             match parsed.parse(&bytes) {
-                Ok(Status::Complete(length)) => break (Request::of(&parsed), length),
+                Ok(Status::Complete(_)) => return Ok(Request::of(&parsed)),
                 Ok(Status::Partial) if bytes.len() > HEAD => {
                     return refused("431 Request Header Fields Too Large");
                 }
                 Ok(Status::Partial) => more(stream, end, &mut bytes)?,
                 Err(_) => return refused("400 Bad Request"),
             }
-        };
-        let wanted = match request.header("content-length") {
-            "" => 0,
-            text => match text.parse::<usize>() {
-                Ok(wanted) if wanted <= BODY => wanted,
-                Ok(_) => return refused("413 Content Too Large"),
-                Err(_) => return refused("400 Bad Request"),
-            },
-        };
-        while bytes.len() < length + wanted {
-            more(stream, end, &mut bytes)?;
         }
-        request.body = bytes[length..length + wanted].to_vec();
-        Ok(request)
     }
 
     fn of(parsed: &httparse::Request<'_, '_>) -> Request {
         let target = parsed.path.unwrap_or("/");
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let header = |header: &httparse::Header<'_>| {
-            let value = String::from_utf8_lossy(header.value);
-            (header.name.to_ascii_lowercase(), value.trim().to_string())
-        };
+        let mut headers = parsed.headers.iter();
+        let host = headers.find(|header| header.name.eq_ignore_ascii_case("host"));
+        let host = host.map_or(&b""[..], |header| header.value);
         Request {
             method: parsed.method.unwrap_or_default().to_string(),
             path: path.to_string(),
             query: query.to_string(),
-            headers: parsed.headers.iter().map(header).collect(),
-            body: Vec::new(),
+            host: String::from_utf8_lossy(host).into_owned(),
         }
-    }
-
-    /// The value of a header, whose name is in small letters; nothing where it is not there.
-    pub(super) fn header(&self, name: &str) -> &str {
-        let mut headers = self.headers.iter();
-        headers
-            .find(|(own, _)| own == name)
-            .map_or("", |(_, value)| value)
     }
 
     /// Whether the host is this machine under a name of its own: a site elsewhere whose name leads here is none. The port
     /// may be that of a tunnel.
     pub(super) fn is_local(&self) -> bool {
-        let host = self.header("host");
-        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-        ["localhost", "127.0.0.1"].contains(&name)
+        let (name, port) = self.host.split_once(':').unwrap_or((&self.host, "80"));
+        ["localhost", "127.0.0.1"].contains(&name) && port.parse::<u16>().is_ok()
     }
 
-    /// Whether a browser says that another site asks, which could load what it cannot read. A link that leads to the page as a
-    /// whole, in a chat or an experiment tracker, is none of that.
-    pub(super) fn is_foreign(&self) -> bool {
-        let is_link = self.path == "/"
-            && self.header("sec-fetch-mode") == "navigate"
-            && self.header("sec-fetch-dest") == "document";
-        !is_link && !["", "none", "same-origin"].contains(&self.header("sec-fetch-site"))
+    /// Whether it has the token. The comparison takes as long for any token of that length.
+    pub(super) fn has(&self, token: &str) -> bool {
+        let given = value(&self.query, "token").unwrap_or_default();
+        let pairs = given.bytes().zip(token.bytes());
+        given.len() == token.len() && pairs.fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
     }
 }
 
 /// The number of that name behind the `?`.
 pub(super) fn number(query: &str, name: &str) -> Option<u64> {
+    value(query, name)?.parse().ok()
+}
+
+fn value<'q>(query: &'q str, name: &str) -> Option<&'q str> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.find(|(own, _)| *own == name)?.1.parse().ok()
+    Some(pairs.find(|(own, _)| *own == name)?.1)
 }
 
 /// Reads what has come.
-fn more(stream: &mut TcpStream, end: Instant, bytes: &mut Vec<u8>) -> Result<(), Option<Answer>> {
+fn more(mut stream: &TcpStream, end: Instant, bytes: &mut Vec<u8>) -> Result<(), Option<Answer>> {
     let mut piece = [0; 4096];
     let read = left(end).and_then(|left| {
         stream.set_read_timeout(Some(left))?;
@@ -180,7 +157,7 @@ fn more(stream: &mut TcpStream, end: Instant, bytes: &mut Vec<u8>) -> Result<(),
         Ok(0) => return Err(None),
         Ok(count) => bytes.extend(&piece[..count]),
         Err(error) if error.kind() == ErrorKind::Interrupted => {}
-        Err(_) => return Err(Some(Answer::refusal("408 Request Timeout"))),
+        Err(_) => return Err(Some(Answer::refusal("408 Request Timeout", ""))),
     }
     Ok(())
 }

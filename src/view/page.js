@@ -1,6 +1,7 @@
 "use strict";
 const $ = (id) => document.getElementById(id);
 const data = JSON.parse($("data").textContent);
+const token = new URLSearchParams(location.search).get("token");
 // The curves that are shown first; the recipe's own come after the fifth.
 const FIRST = "pass@1 pass@K reward_mean length entropy groups_without_signal effective_responses advantage_std loss kl clip_share grad_norm".split(" ");
 const runs = [], panels = new Map(), uses = {};
@@ -23,10 +24,10 @@ const fill = (id, ...inner) => $(id).replaceChildren(...inner);
 const button = (onclick, properties, ...inner) => el("button", { type: "button", onclick, ...properties }, ...inner);
 
 // What the server or the file says, or an `error`.
-async function get(address, options) {
+async function get(address) {
 	if (data.news) return data.answers[address] ?? { error: "not in this file" };
 	try {
-		const answer = await fetch(address, options);
+		const answer = await fetch(address + "&token=" + token);
 		return answer.ok ? await answer.json() : { error: `${answer.status} ${answer.statusText}` };
 	} catch { return { error: "the server does not answer" }; }
 }
@@ -242,7 +243,7 @@ async function choose(index, scroll) {
 // The batch.
 
 const HEADS = ["group", "responses", "accuracy", "mean |A|", "length"];
-let batch = null, group = 0, picked = null, sorted = [0, 1], loading = false, drawn = "";
+let batch = null, group = 0, picked = null, sorted = [3, -1], loading = false, drawn = "";
 const at = (what) => `${what}?run=${chosen}&step=${$("steps").value}`;
 
 // Lists the kept batches; the newest is followed unless another was chosen.
@@ -334,71 +335,19 @@ function mass({ parts, loss, summary }) {
 	const percent = (share) => share == null ? "–" : (100 * share).toFixed(1) + " %";
 	const shares = parts.map((part) => [part.tokens, part.advantage, part.gradient]);
 	const rows = parts.map((part, row) => [(part.by === parts[row - 1]?.by ? "" : part.by + ": ") + part.part, ...shares[row].map(percent)]);
-	fill("mass", table(["share of", "tokens", "|A|", "|dloss/dlogp|"], rows, (row, column) => shares[row][column - 1]), hint(`The sum of |A| is spread as over ${number(summary.effective_responses)} of ${summary.responses} responses.${loss ? ` The loss is ${loss}.` : ""}`));
+	fill("mass", table(["share of", "tokens", "|A|", "|dloss/dlogp|"], rows, (row, column) => shares[row][column - 1]), hint(`Effective: ${number(summary.effective_responses)} of ${summary.responses} responses.${loss ? ` The loss is ${loss}.` : ""}`));
 }
 
 $("steps").onchange = load;
 
-// The recipe's file.
-
-const editor = $("text");
-let file = null, typed = 0;
-const post = (what, body, query = "") => get(`${what}?run=${chosen}${query}`, { method: "POST", headers: { "X-Advlab": document.scripts[1].nonce }, body });
-const unsaved = () => file && editor.value !== file.text;
-
-// Reads the file, unless the editor has what was not saved.
-async function open() {
-	if (!data.edit || unsaved()) return;
-	const run = now(), seal = file?.seal, found = await get(`recipe?run=${chosen}`);
-	// It may have been typed, saved or left meanwhile.
-	if (run !== now() || unsaved()) return;
-	if (seal !== file?.seal) return open();
-	file = found.error ? null : found;
-	$("edit").hidden = !file;
-	if (!file || editor.value === file.text) return;
-	editor.value = file.text;
-	check();
-}
-
-async function check() {
-	const run = now(), text = editor.value, said = await post("check", text);
-	if (run !== now() || text !== editor.value) return;
-	const problems = said.error ? [["error", , , said.error]] : said;
-	fill("checked", ...problems.map(([severity, line, column, message]) => el("li", { className: severity }, button(() => {
-		const start = editor.value.split("\n").slice(0, line - 1).join("\n").length + (line > 1) + column - 1;
-		editor.focus();
-		editor.setSelectionRange(start, start);
-	}, { textContent: `${severity}${line ? `, line ${line}:${column}` : ""}: ${message}` }))));
-	if (!problems.length) $("checked").append("It passes.");
-	return !said.error && problems.some(([severity]) => severity === "error");
-}
-
-async function save() {
-	const own = file, text = editor.value, { error, seal } = await post("save", text, `&seal=${own.seal}`);
-	if (!error) Object.assign(own, { seal, text });
-	if (own !== file) return;
-	$("saved").textContent = !error ? "saved" : "not saved: " + (error.startsWith("409") ? "the file has changed since; copy your text and reload the page" : error);
-	if (!error && await check()) $("saved").textContent = "saved, but rejected: the run still uses " + now().heading.in_use;
-}
-
-// Shows another run; what was not saved stays with its own.
+// Shows another run.
 function turn(id) {
-	now().draft = unsaved() ? [file, editor.value] : null;
 	chosen = id;
-	[file, editor.value] = now().draft ?? [null, ""];
-	$("edit").hidden = !file;
-	$("saved").textContent = "";
 	picked = null;
 	fill("steps");
 	forget();
 	head();
-	if (file) check(); else open();
 }
-
-editor.oninput = () => { $("saved").textContent = ""; clearTimeout(typed); typed = setTimeout(check, 250); };
-$("save").onclick = save;
-editor.onkeydown = (event) => { if (event.key === "s" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); save(); } };
-onbeforeunload = (event) => { if (unsaved() || runs.some((run) => run !== now() && run.draft)) event.preventDefault(); };
 
 // News.
 
@@ -406,7 +355,6 @@ function take({ now: clock, runs: news }) {
 	for (const { id, heading, curves, from, events, events_from } of news) {
 		const run = runs[id] ??= { shown: true, curves: {}, events: [], listed: 0 };
 		if (!from) run.curves = {};
-		const edited = run.heading?.edited;
 		run.heading = heading;
 		for (const name in curves) {
 			const marks = run.curves[name] ??= [];
@@ -418,7 +366,6 @@ function take({ now: clock, runs: news }) {
 			if (run === now()) forget();
 		}
 		run.events.push(...events);
-		if (run === now() && edited !== heading.edited) open();
 	}
 	ahead = clock - Date.now() / 1e3;
 	head();
@@ -466,9 +413,12 @@ else {
 	document.onvisibilitychange = () => {
 		source?.close();
 		if (document.hidden) return;
-		source = new EventSource("events");
+		source = new EventSource("events?token=" + token);
 		source.onmessage = (event) => take(JSON.parse(event.data));
-		source.onerror = () => $("state").textContent = `the server is gone: \`advlab view ${now()?.heading.folder ?? "RUN"}\` shows the run again`;
+		source.onerror = () => {
+			$("state").className = "";
+			$("state").textContent = `the server is gone: \`advlab view ${now()?.heading.folder ?? "RUN"}\` shows the run again`;
+		};
 	};
 	document.onvisibilitychange();
 	// A run that stands still sends nothing.

@@ -1,6 +1,5 @@
 //! What the page is told: of all runs at each update, and of one where somebody asks.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,10 +11,10 @@ use super::curve::{around, curves, width};
 use super::follow::{Followed, line_of, now, step_of};
 use super::http::{Answer, Request, number};
 use super::server::UPDATE;
-use super::{edit, versions};
+use super::versions;
 use crate::batch::Replacement;
 use crate::compare;
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// The parts of the page, put together when it is sent: a file of its own is sent to somebody.
 const HTML: &str = include_str!("page.html");
@@ -39,10 +38,8 @@ pub struct Site {
     /// When runs were looked for, and when they were read.
     times: Mutex<(Option<Instant>, Option<Instant>)>,
     last: Mutex<Option<(Place, Arc<Seen>)>>,
-    /// Whether the recipe's file may be written.
-    is_edited: bool,
-    /// Nobody else knows it: scripts of the page have it, and what the page sends.
-    secret: String,
+    /// Names the page's own script in its content security policy.
+    nonce: String,
 }
 
 /// What a page has been sent of a run.
@@ -71,16 +68,10 @@ impl Site {
             runs: Mutex::default(),
             times: Mutex::default(),
             last: Mutex::default(),
-            is_edited: false,
-            secret: secret(),
+            nonce: random()?,
         };
         drop(site.refreshed());
         Ok(site)
-    }
-
-    /// The same, with an editor that saves the recipe's file, if it is wanted.
-    pub fn with_editor(self, is_edited: bool) -> Site {
-        Site { is_edited, ..self }
     }
 
     /// The runs as their files have them now, or had them [`UPDATE`] ago: pages that look on share one reading.
@@ -118,37 +109,20 @@ impl Site {
         (!news.is_empty()).then(|| json!({ "now": now(), "runs": news }))
     }
 
-    /// Answers a request that is read, but for the stream of events.
+    /// Answers a GET request, except for the stream of events.
     pub(super) fn answer(&self, request: &Request) -> Answer {
-        let no_such = || Answer::refusal("404 Not Found");
-        match (&*request.method, &*request.path) {
-            ("GET", "/") => Answer {
+        if request.path == "/" {
+            return Answer {
                 status: "200 OK",
                 kind: "text/html; charset=utf-8",
-                body: page(&self.secret, &json!({ "edit": self.is_edited })).into_bytes(),
-            },
-            ("GET", path) => {
-                let found = self.find(path, &request.query);
-                found.map_or_else(no_such, |value| Answer::json(&value))
-            }
-            ("POST", path) if self.is_edited => {
-                // Another site can send a request, but not with this header.
-                let own = format!("http://{}", request.header("host"));
-                if request.header("x-advlab") != self.secret || request.header("origin") != own {
-                    return Answer::refusal("403 Forbidden");
-                }
-                let text = String::from_utf8_lossy(&request.body);
-                let file = self.file(&request.query);
-                match (path, file) {
-                    ("/check", Some(file)) => Answer::json(&edit::said(&file, &text)),
-                    ("/save", Some(file)) => {
-                        edit::save(&file, number(&request.query, "seal"), &text)
-                    }
-                    _ => no_such(),
-                }
-            }
-            _ => Answer::refusal("405 Method Not Allowed"),
+                body: page(&self.nonce, &json!({})).into_bytes(),
+            };
         }
+        let found = self.find(&request.path, &request.query);
+        found.map_or_else(
+            || Answer::refusal("404 Not Found", ""),
+            |value| Answer::json(&value),
+        )
     }
 
     /// What a path says; `None` where there is nothing of the kind.
@@ -161,15 +135,8 @@ impl Site {
                 Ok(seen) => seen.responses(number(query, "group")? as usize),
                 Err(error) => Some(told(Err(error))),
             },
-            "/recipe" if self.is_edited => edit::text(&self.file(query)?),
             _ => None,
         }
-    }
-
-    /// The file of a run's recipe.
-    fn file(&self, query: &str) -> Option<PathBuf> {
-        let runs = self.refreshed();
-        edit::file(runs.get(number(query, "run")? as usize)?.config.as_ref())
     }
 
     /// The page as a file that needs no server: with all changes of the scripts, and the last batch of each run as far as
@@ -212,7 +179,7 @@ impl Site {
                 add("group", format!("{query}&group={group}"));
             }
         }
-        let text = page(&self.secret, &json!({ "news": news, "answers": answers }));
+        let text = page(&self.nonce, &json!({ "news": news, "answers": answers }));
         Replacement::write(path, text.as_bytes())
     }
 
@@ -260,12 +227,12 @@ impl Site {
 }
 
 /// The page, with what it is to show where nobody will be there to ask.
-fn page(secret: &str, embedded: &Value) -> String {
+fn page(nonce: &str, embedded: &Value) -> String {
     // `<` is written so in a script that is data: a text that has a tag ends nothing.
     let data = embedded.to_string().replace('<', "\\u003c");
     HTML.replace("/*STYLE*/", STYLE)
         .replace("/*SCRIPT*/", SCRIPT)
-        .replace("/*SECRET*/", secret)
+        .replace("/*NONCE*/", nonce)
         .replace("/*DATA*/", &data)
 }
 
@@ -290,10 +257,12 @@ fn told(found: Result<Value, Diagnostics>) -> Value {
     found.unwrap_or_else(|error| json!({ "error": error.to_string() }))
 }
 
-/// 128 bits that the system gave at random: what keys a hash map's first hasher, of which a second one is independent.
-fn secret() -> String {
-    let bits = || RandomState::new().build_hasher().finish();
-    format!("{:016x}{:016x}", bits(), bits())
+/// 256 bits of the system's random number generator, in hexadecimal.
+pub(super) fn random() -> Result<String, Diagnostics> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Diagnostic::error(format!("the system has no random numbers: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 impl Sent {

@@ -25,7 +25,6 @@ pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
         curves.push((recipe, curve));
     }
     let figure = draw(size, &curves);
-    let drawn = plot::finish(session, &figure, file)?;
     let any = |test: fn(&Curve) -> bool| curves.iter().any(|(_, curve)| test(curve));
     let mut note = "The responses here are one token long, with a log-prob of -0.5, an entropy of 0.5, and so on: what a recipe makes of differences in these does not show.".to_string();
     if any(|curve| curve.depends_on_order) {
@@ -35,10 +34,11 @@ pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
         note.push_str(" Groups influence each other: this is one batch, with as large a share of groups of each accuracy as yours has, and a small one of those that it lacks. Another batch has another curve.");
     }
     let note = session.dimmed(&note);
-    Ok(match &curves[..] {
-        [(_, curve)] => format!("{drawn}\n{}\n{note}", table(&curve.points)),
-        _ => format!("{drawn}\n{note}"),
-    })
+    let below = match &curves[..] {
+        [(_, curve)] => format!("{}\n{note}", table(&curve.points)),
+        _ => note,
+    };
+    plot::finish(session, &figure, file, &below)
 }
 
 /// The text without `--n`, and the size of the group that it asks for: that of the batch's largest if none.
@@ -68,7 +68,7 @@ pub(super) fn surface(session: &mut Session, arguments: &str) -> Answered {
     };
     let recipe = session.recipe_of(&named.join(" "))?;
     session.script.guard().rearm();
-    plot::finish(session, &drawn(&recipe, what)?, file)
+    plot::finish(session, &drawn(&recipe, what)?, file, "")
 }
 
 type Number = fn(&Point) -> Option<f64>;

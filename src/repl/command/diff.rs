@@ -1,14 +1,14 @@
 //! `:diff`: two recipes, or two versions of one, on the session's batch.
 
-use super::super::session::Session;
+use super::super::session::{Session, join};
 use super::recipe::{assign, named, title};
 use super::{Answered, wrong};
 use crate::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::figures::{counted, share, value};
 use crate::paint::{Paint, beside, wrapped};
-use crate::script::{Outcome, Recipe};
-use crate::study::with_advantage;
+use crate::script::{Computed, Hook, Outcome, Recipe, is_typed};
+use crate::study::{accuracies, with_advantage};
 use crate::tensor::Level;
 
 /// Advantages that differ by less, beside the largest, differ by rounding.
@@ -21,7 +21,19 @@ pub(super) fn diff(session: &mut Session, arguments: &str) -> Answered {
     let words: Vec<&str> = arguments.split_whitespace().collect();
     let (a, b) = recipes(session, &words)?;
     session.script.guard().rearm();
-    difference(&a, &b, &session.data.batch, session.paint)
+    let text = difference(&a, &b, &session.data.batch, session.paint)?;
+    let inputs = session.script.inputs();
+    let typed = [&a, &b].into_iter().find(|one| is_typed(one));
+    let note = typed.map(|recipe| match inputs.formula() {
+        Some(formula) => format!("what you typed is the formula `{formula}`"),
+        None => {
+            let hook = [Hook::Advantage, Hook::Loss].into_iter();
+            let hook = hook.filter(|&hook| recipe.has(hook)).map(Hook::name);
+            let hook = hook.collect::<Vec<_>>().join("` and `fn ");
+            format!("what you typed is your `fn {hook}`: formulas do not count beside it")
+        }
+    });
+    Ok(join(text, note.map(|note| session.note(&note))))
 }
 
 /// The two recipes that the words name, or the one in use and the one that they name.
@@ -78,10 +90,9 @@ pub(super) fn difference(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) ->
     let note = note.or(other);
     lines.extend(note.map(|note| paint.dim(&wrapped("", &format!("note: {note}"), paint.width))));
     lines.extend(both.overall(&one));
-    if let Some(right) = one.correct.as_ref().or(two.correct.as_ref()) {
-        let right: Vec<bool> = right.buffer().iter().map(|label| label == 1.0).collect();
+    if let Some(correct) = one.correct.as_ref().or(two.correct.as_ref()) {
         lines.push(String::new());
-        lines.extend(both.by_accuracy([&one, &two], &right, paint));
+        lines.extend(both.by_accuracy([&one, &two], correct, paint));
     }
     Ok(lines.join("\n"))
 }
@@ -165,7 +176,12 @@ impl Both {
         ]
     }
 
-    fn by_accuracy(&self, outcomes: [&Outcome; 2], right: &[bool], paint: Paint) -> Vec<String> {
+    fn by_accuracy(
+        &self,
+        outcomes: [&Outcome; 2],
+        correct: &Computed,
+        paint: Paint,
+    ) -> Vec<String> {
         let layout = outcomes[0].advantage.layout();
         let members = |group: usize| layout.members(group).iter().map(|&one| one as usize);
         let sizes: Vec<usize> = (0..layout.groups()).map(|one| members(one).len()).collect();
@@ -185,11 +201,10 @@ impl Both {
             number => value(sum / number as f64),
         };
         // All right has a bin of its own, and so has all wrong where groups are of one size.
-        let bin = |group: usize| {
-            let rights = members(group).filter(|&response| right[response]).count();
-            rights * parts / sizes[group].max(1)
-        };
-        let bins: Vec<usize> = (0..layout.groups()).map(bin).collect();
+        let right = |response: usize| correct.at(response, 0) == 1.0;
+        // A share of 3/10 is 0.3, but 10 of it are a little less than 3.
+        let bin = |accuracy: f64| (accuracy * parts as f64 + 1e-9) as usize;
+        let bins: Vec<usize> = accuracies(correct).into_iter().map(bin).collect();
         let advantages = outcomes.map(|outcome| outcome.advantage.by_response());
         for index in 0..=parts {
             let groups = (0..layout.groups()).filter(|&group| bins[group] == index);
@@ -199,7 +214,7 @@ impl Both {
                 continue;
             }
             let (rights, wrongs): (Vec<usize>, Vec<usize>) =
-                all.iter().partition(|&&response| right[response]);
+                all.iter().partition(|&&response| right(response));
             let accuracy = match index {
                 index if exact.is_some() => format!("{index}/{parts}"),
                 index if index == parts => "1".to_string(),

@@ -1,11 +1,10 @@
-//! `:plan`, `:grad`, `:time`, `:profile`: an expression's graph, its gradient, and what it costs.
+//! `:grad` and `:profile`: an expression's gradient, and what it costs.
 
 use super::super::session::Session;
 use super::super::show;
 use super::Answered;
-use crate::figures::{count, counted, time as shown};
 use crate::profile::Measured;
-use crate::script::{Answer, Builtin, Graph, GraphNode};
+use crate::script::{Answer, Builtin};
 use crate::study::with_advantage;
 
 /// How often `:profile` runs a recipe.
@@ -43,43 +42,6 @@ pub(super) fn grad(session: &mut Session, text: &str) -> Answered {
         Answer::Tensor(gradient) => format!("{title}\n{}", show::tensor(&gradient, session.paint)),
         _ => title,
     })
-}
-
-pub(super) fn plan(session: &mut Session, text: &str) -> Answered {
-    let Graph {
-        nodes, map_groups, ..
-    } = session.script.graph(text)?;
-    let name = |node: &GraphNode| {
-        let args: String = node.args.iter().map(|arg| format!(" #{arg}")).collect();
-        format!("{}{args}", node.name)
-    };
-    let widths = nodes.iter().map(|node| name(node).chars().count());
-    let width = widths.max().unwrap_or(0).min(40);
-    let mut lines: Vec<String> = Vec::new();
-    for (index, node) in nodes.iter().enumerate() {
-        let dtype = show::dtype(node.is_f64);
-        let known = if node.is_known { "   computed" } else { "" };
-        let (level, size) = (node.level.name(), count(node.size));
-        let about = format!("{level:<8}  {size:>9}  {dtype}{known}");
-        let about = session.paint.dim(&about);
-        lines.push(format!("  #{index:<3} {:<width$}  {about}", name(node)));
-    }
-    let computed = nodes.iter().filter(|node| !node.args.is_empty()).count();
-    let given = nodes.len() - computed;
-    let (computed, given) = (counted(computed, "operation"), counted(given, "value"));
-    lines.push(format!("{computed} on {given} given"));
-    lines.extend(map_groups.iter().map(|call| format!("map_groups {call}")));
-    Ok(lines.join("\n"))
-}
-
-pub(super) fn time(session: &mut Session, text: &str) -> Answered {
-    let times = session.script.time(text)?;
-    let runs = times.len();
-    let [least, middle, most] = [0, runs / 2, runs - 1].map(|index| shown(times[index]));
-    let runs = counted(runs, "run");
-    Ok(format!(
-        "{middle}   in the middle of {runs}, from {least} to {most}"
-    ))
 }
 
 /// Where the time of an expression goes; without one, that of the recipe in use, or of the recipe that is named.

@@ -93,8 +93,6 @@ pub(super) fn run(session: &mut Session, text: &str) -> Answered {
         "edit" | "e" => source::edit,
         "plot" => plot::plot,
         "grad" => graph::grad,
-        "plan" => graph::plan,
-        "time" => graph::time,
         "profile" => graph::profile,
         "load" => data::load,
         "batch" => data::batch,

@@ -15,11 +15,8 @@ pub(super) fn objective(session: &mut Session, arguments: &str) -> Answered {
         let objective = Objective::of(&recipe, Some(&session.data.batch), size)?;
         all.push((label(&recipe), objective));
     }
-    let drawn = plot::finish(session, &objectives::figure(&all), file)?;
-    Ok(format!(
-        "{drawn}\n{}",
-        objectives::table(&all, session.paint)
-    ))
+    let table = objectives::table(&all, session.paint);
+    plot::finish(session, &objectives::figure(&all), file, &table)
 }
 
 pub(super) fn mass(session: &mut Session, arguments: &str) -> Answered {

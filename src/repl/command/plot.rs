@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::super::session::Session;
+use super::super::session::{Session, join};
 use super::super::show::counts;
 use super::{Answered, option};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -18,7 +18,7 @@ pub(super) fn plot(session: &mut Session, arguments: &str) -> Answered {
         None => one_variable(session, &text)?,
         Some((x, y)) => two_variables(session, x, y)?,
     };
-    finish(session, &figure, file)
+    finish(session, &figure, file, "")
 }
 
 /// Two expressions: with a comma between them, or a space where the whole is not one expression.
@@ -107,11 +107,26 @@ fn finite(
     Err(Diagnostic::error(message).into())
 }
 
-/// The figure as a string, or a line with the file that it was written to.
-pub(super) fn finish(session: &Session, figure: &Figure, file: Option<String>) -> Answered {
-    let Some(file) = file else {
-        return Ok(figure.text(session.paint));
+/// The figure, or a line with the file that it was written to, with what stands below; together no higher than the window where
+/// that can be.
+pub(super) fn finish(
+    session: &Session,
+    figure: &Figure,
+    file: Option<String>,
+    below: &str,
+) -> Answered {
+    let text = match file {
+        None => {
+            let room = session.height.saturating_sub(below.lines().count());
+            figure.text_within(room, session.paint)
+        }
+        Some(file) => {
+            figure.write(Path::new(&file))?;
+            format!("written to {file}")
+        }
     };
-    figure.write(Path::new(&file))?;
-    Ok(format!("written to {file}"))
+    Ok(join(
+        text,
+        Some(below.to_string()).filter(|below| !below.is_empty()),
+    ))
 }

@@ -140,10 +140,10 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
     } else {
         let loss = session.script.host().loss()?;
         let whose = match session.data.run {
-            Some(_) => "which the run follows",
-            None => "which a run takes with this advantage",
+            Some(_) => "of the run",
+            None => "default",
         };
-        let of = format!("of {}, {whose}", loss.name());
+        let of = format!("({whose}: {})", loss.name());
         (loss, of)
     };
     let loss = with_loss.init().and_then(|mut state| {

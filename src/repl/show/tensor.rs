@@ -146,7 +146,8 @@ fn table(rows: &[(String, Vec<f64>)], paint: Paint) -> Vec<String> {
     };
     // The number of those that are left out takes its room.
     let all_fit = room(0) >= longest;
-    let across = if all_fit { room(0) } else { room(10) };
+    let rest = format!("  ... {longest} more");
+    let across = if all_fit { room(0) } else { room(rest.len()) };
     let mut numbers = numbers.iter();
     let line = |(label, own): &(String, Vec<f64>)| {
         let cells = numbers.by_ref().take(fitting(own)).enumerate();
@@ -156,7 +157,7 @@ fn table(rows: &[(String, Vec<f64>)], paint: Paint) -> Vec<String> {
             .collect();
         let rest = match own.len().saturating_sub(across.min(fitting(own))) {
             0 => String::new(),
-            left => paint.dim(&format!("  ... {left}")),
+            left => paint.dim(&format!("  ... {left} more")),
         };
         format!("  {}{cells}{rest}", paint.dim(&filled(label, of_label)))
     };

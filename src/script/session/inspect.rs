@@ -1,20 +1,17 @@
-//! An input looked into without keeping its value: its graph, its time, its numbers.
+//! An input looked into without keeping its value: its time, its numbers.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use rhai::{Array, Dynamic};
 
-use super::super::batch_type::MapGroups;
 use super::super::bind::{describe, number};
-use super::super::call::Reports;
 use super::super::sandbox::guarded;
 use super::super::syntax::items;
 use super::{Answer, EVALUATING, Session};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::Recipe;
 use crate::tensor::profile::{Detail, Stage};
-use crate::tensor::{Level, Origin, Prim, Tensor, grad};
+use crate::tensor::{Level, Origin, Tensor, grad};
 
 /// The time that measuring an input takes at most, once it has run a few times.
 const MEASURING: Duration = Duration::from_millis(400);
@@ -22,33 +19,6 @@ const MEASURING: Duration = Duration::from_millis(400);
 const RUNS: usize = 5000;
 /// Runs that are made however long they take.
 const LEAST_RUNS: usize = 3;
-
-/// An expression graph.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Graph {
-    /// Its nodes, arguments before what is computed from them.
-    pub nodes: Vec<GraphNode>,
-    /// The calls of `map_groups` that were made on the way.
-    pub map_groups: Vec<MapGroups>,
-}
-
-/// A node of an expression graph.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GraphNode {
-    /// The operation, or the column or variable that it is.
-    pub name: String,
-    /// The nodes that it is computed from, by their indices in the graph.
-    pub args: Vec<usize>,
-    /// Where it has its values.
-    pub level: Level,
-    /// How many values it has.
-    pub size: usize,
-    /// Whether the values are f64.
-    pub is_f64: bool,
-    /// Whether the values have been computed already.
-    pub is_known: bool,
-}
 
 /// One run of an input, with what the executor did meanwhile.
 #[derive(Debug)]
@@ -145,49 +115,6 @@ impl Session {
         })?;
         let gradient = grad(&loss, &logp).map_err(|error| self.failed_in(text, error))?;
         self.answer(&Dynamic::from(gradient))
-    }
-
-    /// The expression graph of an input.
-    ///
-    /// # Errors
-    /// As [`Session::evaluate`]; also where the input gives no tensor.
-    pub fn graph(&mut self, text: &str) -> Result<Graph, Diagnostics> {
-        let (value, reports) = self.value_and_reports(text)?;
-        let tensor = value.read_lock::<Tensor>().map(|tensor| tensor.clone());
-        let tensor = tensor.ok_or_else(|| is_no(text, &value, "and only a tensor has a graph"))?;
-        let mut names = self.names_of_tensors();
-        // The tensor of the input is shown by its operation, not by its own name.
-        names.remove(&tensor.id());
-        let mut index: HashMap<usize, usize> = HashMap::new();
-        let mut nodes = Vec::new();
-        let mut stack = vec![(tensor, 0)];
-        while let Some((tensor, next)) = stack.pop() {
-            if index.contains_key(&tensor.id()) {
-                continue;
-            }
-            let name = names.get(&tensor.id());
-            let args = match name {
-                Some(_) => &[],
-                None => &tensor.inner().args[..],
-            };
-            if let Some(arg) = args.get(next) {
-                let arg = read(arg).clone();
-                stack.push((tensor, next + 1));
-                stack.push((arg, 0));
-                continue;
-            }
-            index.insert(tensor.id(), nodes.len());
-            nodes.push(GraphNode {
-                name: name.cloned().unwrap_or_else(|| operation(&tensor)),
-                args: args.iter().map(|arg| index[&read(arg).id()]).collect(),
-                level: tensor.level(),
-                size: tensor.frame().map_or(1, |frame| frame.size(tensor.level())),
-                is_f64: tensor.is_f64(),
-                is_known: tensor.known().is_some() && !tensor.inner().args.is_empty(),
-            });
-        }
-        let map_groups = reports.map_groups;
-        Ok(Graph { nodes, map_groups })
     }
 
     /// Runs an input again and again: the times of the runs, each of which builds its graph and computes it, the shortest
@@ -287,51 +214,18 @@ impl Session {
 
     /// Runs an input for its value, and leaves the session as it was.
     fn value(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
-        Ok(self.value_and_reports(text)?.0)
-    }
-
-    fn value_and_reports(&mut self, text: &str) -> Result<(Dynamic, Reports), Diagnostics> {
         self.guard.rearm();
         let engine = self.engine(text);
         let ast = self.functions.merge(&self.compile(&engine, text)?);
         let scope = self.scope.clone();
         let value = self.run_compiled(&engine, &ast, text);
         self.scope = scope;
-        let reports = self.batch.call().take_reports();
-        Ok((value?, reports))
-    }
-
-    /// The names of tensors that have one: columns and variables, by the tensors' ids.
-    fn names_of_tensors(&self) -> HashMap<usize, String> {
-        let columns = self.batch.known_columns().into_iter();
-        let columns = columns.map(|(name, tensor)| (tensor.id(), format!("batch.{name}")));
-        let mut names: HashMap<usize, String> = columns.collect();
-        for (name, value) in self.own_variables() {
-            if let Some(tensor) = value.read_lock::<Tensor>() {
-                names.entry(tensor.id()).or_insert_with(|| name.to_string());
-            }
-        }
-        names
+        self.batch.call().take_reports();
+        value
     }
 }
 
 /// An input whose value is not what is asked of it.
 fn is_no(text: &str, value: &Dynamic, what: &str) -> Diagnostics {
     Diagnostic::error(format!("`{text}` is {}, {what}", describe(value))).into()
-}
-
-/// What an argument reads: all groups at once read the whole.
-fn read(arg: &Tensor) -> &Tensor {
-    match (&arg.inner().prim, &arg.inner().args[..]) {
-        (Prim::OfGroups, [whole]) => whole,
-        _ => arg,
-    }
-}
-
-/// The operation of a node; a number is shown itself.
-fn operation(tensor: &Tensor) -> String {
-    match tensor.as_number() {
-        Some(number) => format!("{number:?}"),
-        None => tensor.inner().prim.name().to_string(),
-    }
 }

@@ -17,7 +17,7 @@ pub use self::answer::{Answer, Columns};
 use self::errors::place_of_name;
 use self::inputs::Inputs;
 pub(crate) use self::inspect::InputTrial;
-pub use self::inspect::{Graph, GraphNode, Pairs};
+pub use self::inspect::Pairs;
 pub use self::names::Name;
 pub(crate) use self::names::language_definitions;
 pub(crate) use self::saved::{Defines, is_typed};

@@ -104,6 +104,13 @@ impl Inputs {
         })
     }
 
+    /// The formula that is the advantage, where no function is.
+    pub(crate) fn formula(&self) -> Option<&str> {
+        let last = self.completed().filter(|input| input.is_signal).last();
+        last.filter(|_| !self.has_hook())
+            .map(|input| input.text.trim())
+    }
+
     fn completed(&self) -> impl Iterator<Item = &Input> {
         self.all.iter().filter(|input| input.is_complete)
     }

@@ -195,12 +195,12 @@ fn what_was_meant() {
         ),
         ("train run", 1, "`advlab train --resume run`"),
         ("train bare.jsonl", 1, "a configuration is a TOML file"),
-        ("train --edit", 2, "a recipe is edited in any editor"),
+        ("train --edit", 2, "save the recipe in your editor"),
         ("compare grpo --seeds abc", 2, "it takes a whole number"),
         (
             "new nowhere/x.rhai",
             1,
-            "folder does not exist: make it first",
+            "the folder nowhere does not exist",
         ),
         ("verify run.npz", 1, "answers are compared in lines"),
         (
@@ -239,6 +239,11 @@ fn what_was_meant() {
             "new grpo mine.rhai",
             2,
             "tip: 'advlab new mine.rhai --from grpo'",
+        ),
+        (
+            "train --view --edit",
+            2,
+            "tip: the page only shows a run: save the recipe in your editor",
         ),
         (
             "apply passk rollouts.jsonl --set k 2",

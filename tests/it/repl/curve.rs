@@ -25,6 +25,47 @@ fn the_peaks_of_passk_are_those_of_the_paper() {
     assert_eq!(peak("passk k=8 --n 32"), (5.181, 4));
 }
 
+/// A clipped loss pushes up to the clip, and not beyond: the line falls at it from one value to the other.
+#[test]
+fn a_clipped_loss_is_drawn_with_its_corners() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (recipe, advantage, clip, before, after) in [
+        ("ppo_clip", "A = 1", 1.2, 1.2, 0.0),
+        ("ppo_clip", "A = -1", 0.8, 0.0, -0.8),
+        // Not where samples are taken at equal distances.
+        ("ppo_clip clip_high=0.283", "A = 1", 1.283, 1.283, 0.0),
+    ] {
+        let file = folder.path().join("s.csv");
+        let outcome = session().submit(&format!(":surface {recipe} --out {}", file.display()));
+        assert!(!outcome.is_error, "{}", outcome.text);
+        let text = std::fs::read_to_string(&file).expect("the figure");
+        let line = text.lines().filter_map(|line| {
+            let cells: Vec<&str> = line.split(',').collect();
+            let [.., name, x, y, _] = cells[..] else {
+                return None;
+            };
+            (name == advantage).then(|| (x.parse().unwrap(), y.parse().unwrap()))
+        });
+        let line: Vec<(f64, f64)> = line.collect();
+        let pairs = line.windows(2).map(|pair| (pair[0], pair[1]));
+        let jumps: Vec<_> = pairs
+            .filter(|(from, to)| (from.1 - to.1).abs() > 0.5)
+            .collect();
+        let [((x0, y0), (x1, y1))] = jumps[..] else {
+            panic!("{recipe}: {jumps:?}")
+        };
+        assert!(
+            x0 <= clip + 1e-9 && x1 >= clip - 1e-9 && x1 - x0 < 2e-6,
+            "{recipe}: {jumps:?}"
+        );
+        assert!(
+            (y0 - before).abs() < 1e-5 && (y1 - after).abs() < 1e-5,
+            "{recipe}: {jumps:?}"
+        );
+        assert!(line.len() < 200, "{}", line.len());
+    }
+}
+
 /// A right response is never pushed down, a wrong one never up, and what a group gains it loses.
 #[test]
 fn right_up_wrong_down_and_nothing_in_total() {

@@ -21,14 +21,58 @@ fn says(session: &mut Session, input: &str, words: &str) -> String {
 fn what_is_only_looked_at_changes_nothing() {
     let mut session = session();
     session.submit("let r = 1");
-    session.submit(":time r += 1");
+    session.submit(":profile r += 1");
     is(&mut session, "r", "1");
     session.submit(":plot batch = 5");
     session.submit(":plot { let s = batch.reward; s }");
     assert!(session.submit("s").is_error);
-    session.submit(":plan fn f() { 1 } batch.reward");
+    session.submit(":profile fn f() { 1 } batch.reward");
     assert!(session.submit("f()").is_error);
     is(&mut session, "batch.reward.len()", "128");
+}
+
+#[test]
+fn lines_that_are_pasted_together_are_the_inputs_that_they_were() {
+    let mut session = session();
+    let paste = "fn advantage(batch, p) {\n    batch.reward * 2\n}\n:run\nlet x = batch.reward\n    .len()\n?mean\nx + 1\n";
+    let text = says(&mut session, paste, "what you typed is the recipe now");
+    let news = ["max 2", "x.mean(level", "129"].map(|part| text.find(part).expect(part));
+    assert!(news.is_sorted(), "{text}");
+    // In the middle of an input, a line is a part of it, whatever it begins with.
+    is(&mut session, "let s = `a\n:run\n?b`;\ns.len()", "9");
+    assert!(session.submit("1 +\n:run\n").is_error);
+    let chart = says(&mut session, ":plot [\n1,\n4\n]\n1 + 1", "index");
+    assert!(chart.ends_with("\n2"), "{chart}");
+    // However many there are.
+    is(
+        &mut session,
+        &":set step=1\n".repeat(2000),
+        "batch.step is 1\n".repeat(2000).trim_end(),
+    );
+}
+
+#[test]
+fn a_diff_says_what_typed_recipe_it_compares() {
+    let mut session = session();
+    session.submit("batch.reward - batch.reward.mean(\"group\")");
+    says(
+        &mut session,
+        ":diff grpo",
+        "note: what you typed is the formula `batch.reward - batch.reward.mean(",
+    );
+    session.submit("fn advantage(batch, p) { batch.reward }");
+    session.submit("batch.reward * 3");
+    says(
+        &mut session,
+        ":diff grpo",
+        "note: what you typed is your `fn advantage`",
+    );
+    assert!(
+        !session
+            .submit(":diff grpo passk")
+            .text
+            .contains("what you typed")
+    );
 }
 
 #[test]
@@ -55,7 +99,7 @@ fn a_typed_hook_that_was_forgotten_does_not_come_back() {
     says(
         &mut session,
         "fn advantage(batch, p) { foo(batch.reward) }",
-        "no recipe yet",
+        "not a recipe yet",
     );
     session.submit(":reset");
     session.submit(":recipe grpo");
@@ -65,7 +109,7 @@ fn a_typed_hook_that_was_forgotten_does_not_come_back() {
     says(
         &mut session,
         "fn advantage(batch, p) { foo(batch.reward) }",
-        "grpo stays",
+        "not used yet: the recipe is still grpo",
     );
     session.submit(":recipe dr_grpo");
     is(&mut session, "fn foo(x) { x }", "");

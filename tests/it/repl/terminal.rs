@@ -15,12 +15,14 @@ fn start(state: &Path, patience: u64) -> PtySession {
 
 /// The prompt, with an editor.
 fn start_with(state: &Path, patience: u64, editor: &str) -> PtySession {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_advlab"));
+    let mut command = Command::new("sh");
     command
-        .arg("repl")
+        .args(["-c", "stty rows 24 columns 80; exec $0 repl"])
+        .arg(env!("CARGO_BIN_EXE_advlab"))
         .env("XDG_STATE_HOME", state)
         .env("TERM", "xterm")
         .env("VISUAL", "")
+        .env("PAGER", "sed s/^/paged:/")
         .env("EDITOR", editor)
         .env("NO_COLOR", "1");
     let mut terminal = spawn_command(command, Some(patience)).expect("the prompt starts");
@@ -103,4 +105,50 @@ fn ctrl_c_stops_the_computation_and_the_history_lasts() {
     let mut terminal = start(state.path(), PATIENCE);
     answers(&mut terminal, "\x1b[A", "42");
     answers(&mut terminal, "_ + 1", "43");
+}
+
+#[test]
+fn figures_fit_the_window_and_what_is_higher_is_paged() {
+    let state = tempfile::tempdir().expect("a folder");
+    let mut terminal = start(state.path(), PATIENCE);
+    let mut shown = |input: &str| {
+        type_in(&mut terminal, &format!("{input}\r"));
+        terminal.exp_string("\r\n").expect("the input ends");
+        terminal.exp_string("[?2004h").expect("the prompt")
+    };
+    for fits in [
+        ":curve grpo passk",
+        ":plot batch.length batch.reward",
+        ":surface ppo_clip loss",
+    ] {
+        let text = shown(fits);
+        assert!(!text.contains("paged:"), "{text}");
+        assert!(text.matches('\n').count() < 24, "{text}");
+    }
+    for high in [":help", "??passk", ":objective grpo"] {
+        let text = shown(high);
+        assert!(text.matches("paged:").count() > 23, "{text}");
+    }
+}
+
+#[test]
+fn what_failed_is_not_offered_again() {
+    let state = tempfile::tempdir().expect("a folder");
+    let mut terminal = start(state.path(), PATIENCE);
+    answers(
+        &mut terminal,
+        "batch.length.sum(\"batch\") * 0 + 7",
+        "7   batch tensor, f64",
+    );
+    type_in(&mut terminal, "batch.length.nope\r");
+    terminal.exp_string("Error").expect("it fails");
+    prompt(&mut terminal);
+    type_in(&mut terminal, "\x04");
+    terminal.exp_eof().expect("Ctrl-D ends the session");
+    // Also in the next session; the right arrow takes over what is offered.
+    let mut terminal = start(state.path(), PATIENCE);
+    answers(&mut terminal, "batch.le\x1b[C", "7   batch tensor, f64");
+    // It can be called back all the same.
+    type_in(&mut terminal, "\x1b[A\x1b[A\r");
+    terminal.exp_string("nope").expect("it is called back");
 }

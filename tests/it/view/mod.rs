@@ -116,16 +116,34 @@ fn trainers_with(text: &str) -> TempDir {
     place
 }
 
-/// Serves some folders until the tests end, and gives the port.
-fn serve(folders: &[&Path]) -> u16 {
-    let folders: Vec<PathBuf> = folders.iter().map(|path| path.to_path_buf()).collect();
-    listen(Site::of(&folders).unwrap())
+/// Where a page is served.
+struct Address {
+    port: u16,
+    token: String,
 }
 
-fn listen(site: Site) -> u16 {
-    let server = Server::bind(site, Some(0)).unwrap();
+impl Address {
+    /// From a line that has the page's address.
+    fn find(line: &str) -> Option<Address> {
+        let (port, token) = line
+            .split_once("http://127.0.0.1:")?
+            .1
+            .split_once("/?token=")?;
+        let token = token.split_whitespace().next()?.to_string();
+        let port = port.parse().ok()?;
+        Some(Address { port, token })
+    }
+
+    fn url(&self) -> String {
+        format!("http://localhost:{}/?token={}", self.port, self.token)
+    }
+}
+
+/// Serves some folders until the tests end.
+fn serve(folders: &[&Path]) -> Address {
+    let folders: Vec<PathBuf> = folders.iter().map(|path| path.to_path_buf()).collect();
+    let server = Server::bind(Site::of(&folders).unwrap(), Some(0)).unwrap();
     let address = server.address().unwrap();
     thread::spawn(move || server.serve());
-    let port = address.trim_end_matches('/').rsplit_once(':').unwrap().1;
-    port.parse().unwrap()
+    Address::find(&address).unwrap()
 }

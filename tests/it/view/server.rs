@@ -1,6 +1,6 @@
 //! Requests as bytes: what is answered, what is refused, and what becomes of those who are slow or many.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use advlab::view::Site;
 
-use super::{Folder, listen, serve, trainers, trainers_with};
+use super::{Address, Folder, serve, trainers, trainers_with};
 
 fn ask(port: u16, request: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -20,11 +20,11 @@ fn ask(port: u16, request: &str) -> String {
     answer
 }
 
-fn get(port: u16, path: &str) -> String {
-    ask(
-        port,
-        &format!("GET {path} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n"),
-    )
+fn get(page: &Address, path: &str) -> String {
+    let Address { port, token } = page;
+    let sign = if path.contains('?') { '&' } else { '?' };
+    let head = format!("GET {path}{sign}token={token} HTTP/1.1");
+    ask(*port, &format!("{head}\r\nHost: localhost:{port}\r\n\r\n"))
 }
 
 fn body(answer: &str) -> Value {
@@ -36,60 +36,60 @@ fn body(answer: &str) -> Value {
 fn requests_are_answered_or_refused() {
     let folder = Folder::new();
     std::fs::write(folder.path().join("secret"), "unseen").unwrap();
-    let port = serve(&[folder.path()]);
-    let long = format!(
-        "GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n",
-        "x".repeat(20_000)
-    );
-    let with = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
-    let from =
-        |site: &str| format!("GET / HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: {site}\r\n\r\n");
+    let page = serve(&[folder.path()]);
+    let Address { port, token } = &page;
+    let query = format!("?token={token}");
+    let with = |host: &str| format!("GET /{query} HTTP/1.1\r\nHost: {host}\r\n\r\n");
     let to = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    let by = |method: &str| {
-        format!("{method} / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
-    };
+    let by = |method: &str| format!("{method} /{query} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let long = with(&format!("localhost\r\nX: {}", "x".repeat(20_000)));
+    let other = token.replace(&token[..1], "g");
     let cases = [
         (with("127.0.0.1:80"), "200"),
         (with("localhost"), "200"),
         // A site whose name leads here.
         (with("evil.example"), "403"),
         (with("localhost.evil.example"), "403"),
+        (with("127.0.0.1:evil.example"), "403"),
+        (with("127.0.0.1:80:evil.example"), "403"),
+        (with("127.0.0.1:99999"), "403"),
         (with(""), "403"),
-        ("GET / HTTP/1.0\r\n\r\n".to_string(), "403"),
-        // What a browser says of who asks: this page, somebody who typed the address, or another site.
-        (from("same-origin"), "200"),
-        (from("none"), "200"),
-        (from("same-site"), "403"),
-        (from("cross-site"), "403"),
-        // A link elsewhere that leads here, and a frame around it.
+        (format!("GET /{query} HTTP/1.0\r\n\r\n"), "403"),
+        // Whoever has not the token: another site, or another user of the machine.
+        (to("/"), "403"),
+        (to("/?token="), "403"),
+        (to(&format!("/?token={other}")), "403"),
+        (to(&format!("/?token={}", &token[1..])), "403"),
+        (to(&format!("/?token={token}0")), "403"),
+        (to(&format!("/?other={token}")), "403"),
+        (to("/events"), "403"),
+        (to("/change?run=0&event=2"), "403"),
+        (to("/group?run=0&step=1&group=0"), "403"),
+        (to("/nothing"), "403"),
         (
-            from("cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document"),
-            "200",
-        ),
-        (
-            from("cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe"),
+            "POST / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_string(),
             "403",
         ),
-        (to("/../secret"), "404"),
-        (to("/%2e%2e/secret"), "404"),
-        (to("/scripts/aa/mine.rhai"), "404"),
-        (to("/change?run=7&event=2"), "404"),
-        (to("/change?run=0&event=99"), "404"),
-        (to("/change?run=-1&event=x"), "404"),
-        (to("/batch?run=99999999999999999999&step=1"), "404"),
+        (to(&format!("/../secret{query}")), "404"),
+        (to(&format!("/%2e%2e/secret{query}")), "404"),
+        (to(&format!("/scripts/aa/mine.rhai{query}")), "404"),
+        (to(&format!("/change{query}&run=7&event=2")), "404"),
+        (to(&format!("/change{query}&run=0&event=99")), "404"),
+        (to(&format!("/change{query}&run=-1&event=x")), "404"),
+        (
+            to(&format!("/batch{query}&run=99999999999999999999&step=1")),
+            "404",
+        ),
+        // It only reads.
         (by("POST"), "405"),
         (by("PUT"), "405"),
         (by("DELETE"), "405"),
         (by("OPTIONS"), "405"),
         ("hello\r\n\r\n".to_string(), "400"),
-        (
-            "GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n".to_string(),
-            "413",
-        ),
         (long, "431"),
     ];
     for (request, status) in cases {
-        let answer = ask(port, &request);
+        let answer = ask(*port, &request);
         // What is refused before it was read may be cut off on its way.
         let is_cut = answer.is_empty() && status == "431";
         assert!(
@@ -97,14 +97,15 @@ fn requests_are_answered_or_refused() {
             "{request}\n{answer}"
         );
         assert!(!answer.contains("unseen"));
+        assert!(status == "200" || !answer.contains(token), "{answer}");
     }
 }
 
 #[test]
 fn a_change_is_told_with_its_lines_and_the_numbers_around_it() {
     let folder = Folder::new();
-    let port = serve(&[folder.path()]);
-    let change = body(&get(port, "/change?run=0&event=2"));
+    let page = serve(&[folder.path()]);
+    let change = body(&get(&page, "/change?run=0&event=2"));
     let lines = change["files"][0]["lines"].to_string();
     assert!(
         lines.contains(r#"["-","    batch.reward"]"#)
@@ -113,7 +114,7 @@ fn a_change_is_told_with_its_lines_and_the_numbers_around_it() {
     let means = change["around"]["means"].as_array().unwrap();
     let reward = means.iter().find(|one| one[0] == "reward_mean").unwrap();
     assert_eq!(reward.to_string(), r#"["reward_mean",0.05,0.2]"#);
-    let batch = body(&get(port, "/batch?run=0&step=1"));
+    let batch = body(&get(&page, "/batch?run=0&step=1"));
     assert!(
         batch["error"].as_str().unwrap().contains("batches"),
         "{batch}"
@@ -123,14 +124,14 @@ fn a_change_is_told_with_its_lines_and_the_numbers_around_it() {
 #[test]
 fn a_batch_is_told_by_groups_and_by_tokens() {
     let place = trainers();
-    let port = serve(&[place.path()]);
-    let batch = body(&get(port, "/batch?run=0&step=1"));
+    let page = serve(&[place.path()]);
+    let batch = body(&get(&page, "/batch?run=0&step=1"));
     assert_eq!(
         batch["groups"].to_string(),
         r#"[["a",2,0.5,0.25,2.5],["b",2,0.5,0.25,1.5]]"#
     );
     assert_eq!(batch["mass"]["summary"]["responses"], 4);
-    let group = body(&get(port, "/group?run=0&step=1&group=0"));
+    let group = body(&get(&page, "/group?run=0&step=1&group=0"));
     assert_eq!(
         (&group["prompt"], &group["most"]),
         (&"<b>one</b>".into(), &0.25.into())
@@ -139,16 +140,14 @@ fn a_batch_is_told_by_groups_and_by_tokens() {
     assert_eq!(second["ends"].to_string(), "[1,10,12]");
     assert_eq!(second["advantages"].to_string(), "[-0.25,-0.25,-0.25]");
     // Three words are no two tokens.
-    let other = body(&get(port, "/group?run=0&step=1&group=1"));
+    let other = body(&get(&page, "/group?run=0&step=1&group=1"));
     assert_eq!(other["responses"][1]["ends"], Value::Null);
-    assert!(get(port, "/group?run=0&step=1&group=9").starts_with("HTTP/1.1 404"));
-    let objective = body(&get(port, "/objective?run=0&step=1"));
+    assert!(get(&page, "/group?run=0&step=1&group=9").starts_with("HTTP/1.1 404"));
+    let objective = body(&get(&page, "/objective?run=0&step=1"));
     assert!(
         objective["svg"].as_str().unwrap().starts_with("<svg"),
         "{objective}"
     );
-    // No editor was asked for.
-    assert!(get(port, "/recipe?run=0").starts_with("HTTP/1.1 404"));
 }
 
 #[test]
@@ -156,12 +155,12 @@ fn a_batch_is_told_from_the_state_that_its_step_began_with() {
     let place = trainers_with(
         "fn init(p) {\n    #{ n: 1 }\n}\n\nfn advantage(batch, p) {\n    this.n += 1;\n    batch.reward * this.n\n}\n",
     );
-    let port = serve(&[place.path()]);
+    let page = serve(&[place.path()]);
     let most =
-        |step: u64| body(&get(port, &format!("/group?run=0&step={step}&group=0")))["most"].clone();
+        |step: u64| body(&get(&page, &format!("/group?run=0&step={step}&group=0")))["most"].clone();
     assert_eq!((most(0), most(1)), (2.0.into(), 3.0.into()));
     let is_first = |step: u64| {
-        body(&get(port, &format!("/batch?run=0&step={step}")))["is_first_state"].clone()
+        body(&get(&page, &format!("/batch?run=0&step={step}")))["is_first_state"].clone()
     };
     assert_eq!(is_first(1), false);
     // As in a run's folder, which keeps none.
@@ -169,7 +168,7 @@ fn a_batch_is_told_from_the_state_that_its_step_began_with() {
     assert_eq!((most(0), is_first(0)), (2.0.into(), true.into()));
     std::fs::write(place.path().join("advlab/batches/step-000000.json"), "{").unwrap();
     most(1);
-    let torn = body(&get(port, "/batch?run=0&step=0"));
+    let torn = body(&get(&page, "/batch?run=0&step=0"));
     assert!(
         torn["error"].as_str().unwrap().contains("step-000000.json"),
         "{torn}"
@@ -194,68 +193,15 @@ fn a_file_for_others_does_not_say_where_the_run_was() {
     assert!(!text.contains(&*place.path().to_string_lossy()));
 }
 
-#[test]
-fn the_editor_checks_and_saves_the_recipe_for_its_own_page_alone() {
-    let place = trainers();
-    let script = place.path().join("mine.rhai");
-    let port = listen(
-        Site::of(&[place.path().to_path_buf()])
-            .unwrap()
-            .with_editor(true),
-    );
-    let page = get(port, "/");
-    let secret = page
-        .split("'nonce-")
-        .nth(1)
-        .unwrap()
-        .split('\'')
-        .next()
-        .unwrap()
-        .to_string();
-    let recipe = body(&get(port, "/recipe?run=0"));
-    let seal = recipe["seal"].to_string();
-    let post = |path: &str, more: &str, text: &str| {
-        let head = format!("POST {path} HTTP/1.1\r\nHost: localhost:{port}\r\n{more}");
-        ask(
-            port,
-            &format!("{head}Content-Length: {}\r\n\r\n{text}", text.len()),
-        )
-    };
-    let ours = format!("Origin: http://localhost:{port}\r\nX-Advlab: {secret}\r\n");
-    let better = "fn advantage(batch, p) {\n    batch.reward\n}\n";
-    let save = format!("/save?run=0&seal={seal}");
-    for forged in [
-        String::new(),
-        format!("X-Advlab: {secret}\r\n"),
-        format!("Origin: http://evil.example\r\nX-Advlab: {secret}\r\n"),
-        format!("Origin: http://localhost:{port}\r\nX-Advlab: 0\r\n"),
-    ] {
-        let answer = post(&save, &forged, better);
-        assert!(answer.starts_with("HTTP/1.1 403"), "{forged}{answer}");
-    }
-    let problems = body(&post(
-        "/check?run=0",
-        &ours,
-        "fn advantage(batch, p) {\n    batch.rewrad\n}\n",
-    ));
-    assert_eq!(
-        (&problems[0][0], &problems[0][1]),
-        (&"error".into(), &2.into()),
-        "{problems}"
-    );
-    assert_eq!(body(&post("/check?run=0", &ours, better)).to_string(), "[]");
-    // Nothing has been written so far.
-    assert!(
-        std::fs::read_to_string(&script)
-            .unwrap()
-            .contains("entropy")
-    );
-    assert!(post("/save?run=9&seal=0", &ours, better).starts_with("HTTP/1.1 404"));
-    assert!(post(&save, &ours, better).starts_with("HTTP/1.1 200"));
-    assert_eq!(std::fs::read_to_string(&script).unwrap(), better);
-    // What somebody else has written since is not written over.
-    assert!(post(&save, &ours, "fn loss").starts_with("HTTP/1.1 409"));
-    assert_eq!(std::fs::read_to_string(&script).unwrap(), better);
+/// A stream of events.
+fn events(page: &Address) -> BufReader<TcpStream> {
+    let mut stream = TcpStream::connect(("127.0.0.1", page.port)).unwrap();
+    let patience = Some(Duration::from_secs(20));
+    stream.set_read_timeout(patience).unwrap();
+    let token = &page.token;
+    let request = format!("GET /events?token={token} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    BufReader::new(stream)
 }
 
 /// The next message of a stream of events.
@@ -274,13 +220,8 @@ fn message(lines: &mut impl BufRead) -> Value {
 #[test]
 fn a_page_is_told_of_new_steps_and_of_a_run_that_went_back() {
     let folder = Folder::new();
-    let port = serve(&[folder.path()]);
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
-    write!(stream, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    let mut lines = BufReader::new(stream);
+    let page = serve(&[folder.path()]);
+    let mut lines = events(&page);
     let first = &message(&mut lines)["runs"][0];
     assert_eq!(
         first["curves"]["reward_mean"].to_string(),
@@ -321,6 +262,30 @@ fn a_page_is_told_of_new_steps_and_of_a_run_that_went_back() {
     assert_eq!(again["curves"]["reward_mean"].to_string(), "[[0,0.0]]");
 }
 
+#[test]
+fn streams_that_are_held_shut_nobody_out() {
+    let folder = Folder::new();
+    let page = serve(&[folder.path()]);
+    let open = |_| {
+        let mut stream = events(&page);
+        message(&mut stream);
+        stream
+    };
+    let mut held: Vec<BufReader<TcpStream>> = (0..70).map(open).collect();
+    assert!(get(&page, "/").starts_with("HTTP/1.1 200"));
+    // The oldest was closed; the newest is open, and has nothing new.
+    let mut end = |index: usize| {
+        let stream: &mut BufReader<TcpStream> = &mut held[index];
+        let patience = Some(Duration::from_secs(1));
+        stream.get_ref().set_read_timeout(patience).unwrap();
+        let end = stream.read_to_string(&mut String::new());
+        end.map_err(|error| error.kind())
+    };
+    let is_open = |end| matches!(end, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut));
+    assert!(!is_open(end(0)));
+    assert!(is_open(end(69)));
+}
+
 #[cfg(unix)]
 #[test]
 fn a_flood_of_connections_does_nothing_to_a_run() {
@@ -335,15 +300,8 @@ fn a_flood_of_connections_does_nothing_to_a_run() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
-    let port = lines.find_map(|line| {
-        let line = line.unwrap();
-        line.split_once("http://127.0.0.1:")?
-            .1
-            .trim_end_matches('/')
-            .parse()
-            .ok()
-    });
-    let port: u16 = port.unwrap();
+    let page = lines.find_map(|line| Address::find(&line.unwrap()));
+    let page = page.unwrap();
     let rest = std::thread::spawn(move || lines.for_each(drop));
     let rows = || {
         std::fs::read_to_string(place.path().join("run/metrics.jsonl"))
@@ -358,8 +316,8 @@ fn a_flood_of_connections_does_nothing_to_a_run() {
             std::thread::sleep(Duration::from_millis(20));
         }
     };
-    // Three times the server's places, and few of what a process may have open.
-    let connect = |_| TcpStream::connect(("127.0.0.1", port)).ok();
+    // Six times the server's places, and few of what a process may have open.
+    let connect = |_| TcpStream::connect(("127.0.0.1", page.port)).ok();
     let mut streams: Vec<TcpStream> = (0..200).filter_map(connect).collect();
     for stream in &mut streams {
         // A request that never ends.
@@ -367,9 +325,9 @@ fn a_flood_of_connections_does_nothing_to_a_run() {
     }
     let during = rows();
     until("the run stands still", &|| rows() > during);
-    // The slow ones are there still: they have been given up.
+    // The slow ones are there still: the oldest were closed for those that came later.
     until("the server does not answer", &|| {
-        get(port, "/").starts_with("HTTP/1.1 200")
+        get(&page, "/").starts_with("HTTP/1.1 200")
     });
     drop(streams);
     let id = run.id().to_string();
