@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use advlab::paint::wrapped;
 use advlab::train::Config;
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
 use console::Term;
 
 use super::{Arguments, streams};
@@ -70,6 +70,7 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
             let name = wrong.trim_start_matches('-');
             // One letter is like any option that has it somewhere.
             let is_like = context(ContextKind::SuggestedArg).is_some() && name.len() > 1;
+            let other_commands = commands_with(name);
             let is_new = has_parameters && !is_like;
             let mut from = words.iter().skip_while(|word| !word.starts_with(wrong));
             let value = match from.next()?.split_once('=') {
@@ -81,6 +82,10 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
                 return Some(format!(
                     "a key of the configuration is set by '--set {key}={value}'"
                 ));
+            }
+            if !other_commands.is_empty() {
+                let commands = other_commands.join(", ");
+                return Some(format!("'--{name}' is an option of {commands}"));
             }
             is_new.then(|| format!("a parameter of the recipe is set by '--set {name}={value}'"))
         }
@@ -98,9 +103,24 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
     }
 }
 
+/// The commands that have an option.
+fn commands_with(option: &str) -> Vec<String> {
+    let arguments = Arguments::command();
+    let has = |command: &&clap::Command| {
+        command
+            .get_arguments()
+            .any(|one| one.get_long() == Some(option))
+    };
+    let commands = arguments.get_subcommands().filter(has);
+    commands
+        .map(|command| format!("`advlab {}`", command.get_name()))
+        .collect()
+}
+
 /// Prints an error of usage, or the help where there is no command.
 fn print(error: &clap::Error) {
     let text = error.render().to_string();
+    let text = text.replace("invalid digit found in string", "it takes a whole number");
     let Some(text) = text.strip_prefix("error: ") else {
         return eprint!("{text}");
     };

@@ -28,6 +28,8 @@ pub enum ProblemKind {
     Other,
     /// A result is NaN or infinite.
     NotFinite,
+    /// The values of the batch do not allow an operation, such as a k beyond the size of a group.
+    Values,
     /// The batch does not have the column of this name.
     MissingColumn(String),
 }

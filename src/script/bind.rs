@@ -194,6 +194,8 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Pro
             (None, Some(number)) => Ok(Argument::Number(number)),
             _ if value.is_string() && op.class == Class::Reduction => Err(wrong("a tensor")
                 .help("the tensor comes first and the level after it, as in `x.mean(\"group\")`")),
+            _ if value.is_string() && op.class == Class::Scan => Err(wrong("a tensor or a number")
+                .help("a scan goes along the tokens of each response, or the turns of a trajectory; along the responses of a group, in the order of a key, it is `x.cumsum_by(key, \"group\")`")),
             _ => Err(wrong("a tensor or a number")),
         },
         ParamKind::Number => match number(value) {

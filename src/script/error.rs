@@ -57,8 +57,13 @@ impl From<Diagnostic> for Problem {
 impl From<TensorError> for Problem {
     fn from(error: TensorError) -> Self {
         Problem {
-            tensor: Some(Box::new(error.clone())),
-            ..Problem::new(error.to_string())
+            message: error.to_string(),
+            help: None,
+            kind: match error.kind {
+                TensorErrorKind::Value(_) => ProblemKind::Values,
+                _ => ProblemKind::Other,
+            },
+            tensor: Some(Box::new(error)),
         }
     }
 }

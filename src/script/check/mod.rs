@@ -57,7 +57,8 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     let is_own = input.is_none() && origin.is_empty();
     let Some(base) = checks.runs(MIXED, origin, &rollouts.whole()) else {
         let refused = checks.findings.last_mut().filter(|_| is_own);
-        if let Some(error) = refused.and_then(|finding| finding.error.as_mut()) {
+        let error = refused.and_then(|finding| finding.error.as_mut());
+        if let Some(error) = error.filter(|error| error[0].kind == ProblemKind::Values) {
             let note = "the check's own groups have 4 to 8 responses: `advlab check RECIPE FILE` takes those of a file";
             error.first_mut().notes.push(note.to_string());
         }
