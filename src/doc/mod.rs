@@ -123,18 +123,22 @@ pub fn overview(paint: Paint) -> String {
     );
     lines.extend([
         String::new(),
-        heading("functions", "a name or a section's explains", paint),
+        heading(
+            "functions",
+            "the name of one, or of a section, explains it",
+            paint,
+        ),
     ]);
     for section in sections() {
         let names: Vec<&str> = section.entries.iter().map(|entry| entry.name).collect();
-        lines.push(line(&section.title, 16, &names.join(", "), paint));
+        lines.push(line(&section.title, 24, &names.join(", "), paint));
     }
     let start = format!("start with {FIRST}");
     lines.extend([String::new(), heading("recipes", &start, paint)]);
     for kind in Kind::OF_RECIPES {
         let own = BUILTINS.iter().filter(|builtin| builtin.kind == kind);
         let names: Vec<&str> = own.map(|builtin| builtin.name).collect();
-        lines.push(line(kind.title(), 16, &names.join(", "), paint));
+        lines.push(line(kind.title(), 6, &names.join(", "), paint));
     }
     lines.join("\n")
 }

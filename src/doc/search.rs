@@ -172,7 +172,7 @@ mod tests {
             ("Zscore", "whiten"),
             ("z-score", "whiten"),
             ("normalize", "whiten"),
-            ("argmax", "max"),
+            ("argmax", "argmax"),
             ("gradient", "grad"),
             ("adv", "hooks"),
             ("clip", "clamp"),

@@ -197,7 +197,7 @@ impl Summary {
         let text = format!("{groups} of the groups, {tokens} of the tokens have {zero} 0");
         rows.push(("no signal", text));
         if self.groups_without_signal == self.groups {
-            let none = "no group has a difference that this recipe would teach";
+            let none = "no group gives a learning signal";
             rows.push(("", none.to_string()));
         }
         rows

@@ -16,10 +16,10 @@ const PARTS: usize = 4;
 /// The parts of the groups by accuracy.
 const ACCURACIES: [&str; PARTS + 2] = [
     "0, all wrong",
-    "to 1/4",
-    "to 1/2",
-    "to 3/4",
-    "below 1",
+    "(0, 1/4]",
+    "(1/4, 1/2]",
+    "(1/2, 3/4]",
+    "(3/4, 1)",
     "1, all right",
 ];
 /// The widest bar of the table.
@@ -122,8 +122,7 @@ impl Mass {
         let of = self.summary.responses;
         let effective = value(self.summary.effective_responses);
         lines.push(String::new());
-        let text =
-            format!("the sum of |A| is spread as over {effective} of {of} responses of equal |A|");
+        let text = format!("{effective} of {of} responses");
         lines.push(laid_out("  effective  ", &text, paint.width));
         if let Some((_, text)) = self
             .summary
@@ -188,7 +187,7 @@ fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
     let of_response = |one| layout.tokens_of(one).len();
     let lengths: Vec<usize> = (0..layout.responses()).map(of_response).collect();
     let bounds = quantiles(&lengths);
-    let to = bounds.iter().map(|bound| format!("to {bound} tokens"));
+    let to = bounds.iter().map(|bound| format!("<= {bound} tokens"));
     let mut kinds = [
         Kind::new("accuracy", ACCURACIES),
         Kind::new("response", ["wrong", "right"]),

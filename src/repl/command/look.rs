@@ -58,8 +58,8 @@ impl Looker<'_> {
     fn meant(&mut self, what: &str) -> Result<Vec<usize>, Diagnostics> {
         let layout = self.batch.layout();
         let responses = layout.responses();
-        if let Ok(number) = if what.is_empty() { "0" } else { what }.parse() {
-            if number < responses {
+        if let Ok(number) = if what.is_empty() { "0" } else { what }.parse::<i64>() {
+            if let Some(number) = usize::try_from(number).ok().filter(|one| *one < responses) {
                 return Ok(vec![number]);
             }
             let message = format!("`{what}` is not the number of a response");
@@ -149,7 +149,9 @@ impl Looker<'_> {
                     let groups = (0..layout.groups()).map(|group| layout.group_id(group).name());
                     let groups: Vec<_> = groups.collect();
                     let near = nearest(named, groups.iter().map(|name| &**name));
-                    let help = if code.contains("batch.key(") {
+                    let help = if is_key {
+                        format!("it is a text: compare it, as in `{word} == \"...\"`")
+                    } else if code.contains("batch.key(") {
                         "a text is written in quotes, as in `group == \"maze-01\"`".to_string()
                     } else if let Some(near) = near {
                         format!("did you mean the group `{near}`?")

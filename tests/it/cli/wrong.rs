@@ -283,6 +283,11 @@ fn what_was_meant() {
             "a text is written in quotes",
         ),
         (
+            "look rollouts.jsonl completion",
+            1,
+            "it is a text: compare it",
+        ),
+        (
             "look rollouts.jsonl -1",
             1,
             "`-1` is not the number of a response",
