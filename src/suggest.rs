@@ -3,11 +3,17 @@
 /// The candidate nearest to `name`, or `None` where nothing is close enough to be a likely slip.
 ///
 /// Nearness is the Damerau-Levenshtein distance without regard to case; up to a third of the name (at least one
-/// letter, at most three) may differ. Ties go to the candidate that comes first.
+/// letter, at most three) may differ. Of equally near ones a candidate of the same letters comes first (`std` for `sdt`),
+/// then the first.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = name.to_lowercase();
     let allowed = (wanted.chars().count() / 3).clamp(1, 3);
-    let mut best: Option<(usize, &str)> = None;
+    let letters = |text: &str| {
+        let mut letters: Vec<char> = text.chars().collect();
+        letters.sort_unstable();
+        letters
+    };
+    let mut best: Option<((usize, bool), &str)> = None;
     for candidate in candidates {
         let lowered = candidate.to_lowercase();
         // A name that merely lacks its ending (`adv` for `advantage`) is likelier than a wrong letter.
@@ -16,8 +22,9 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         } else {
             strsim::damerau_levenshtein(&wanted, &lowered)
         };
-        if distance <= allowed && best.is_none_or(|(least, _)| distance < least) {
-            best = Some((distance, candidate));
+        let rank = (distance, letters(&lowered) != letters(&wanted));
+        if distance <= allowed && best.is_none_or(|(least, _)| rank < least) {
+            best = Some((rank, candidate));
         }
     }
     best.map(|(_, candidate)| candidate)
@@ -60,6 +67,7 @@ mod tests {
         assert_eq!(nearest("old_log", columns), Some("old_logp"));
         assert_eq!(nearest("ppo", ["opo", "ppo_clip"]), Some("ppo_clip"));
         assert_eq!(nearest("Length", columns), Some("length"));
+        assert_eq!(nearest("sdt", ["set", "std"]), Some("std"));
         assert_eq!(nearest("temperature", columns), None);
         assert_eq!(nearest("k", ["eps", "std"]), None);
     }

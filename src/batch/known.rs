@@ -40,10 +40,6 @@ pub(crate) fn column(name: &str) -> Option<&'static Known> {
     COLUMNS.iter().find(|known| known.name == name)
 }
 
-pub(crate) fn columns() -> impl Iterator<Item = &'static Known> {
-    COLUMNS.iter()
-}
-
 /// Our name for what verl, TRL or OpenRLHF call otherwise: tensors of padded files, and slips in scripts.
 pub(crate) fn ours(theirs: &str) -> Option<&'static str> {
     Some(match theirs {

@@ -12,9 +12,9 @@ use advlab::train::Config;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
+use super::pair;
 use super::streams::{self, on_stdout, out};
 use super::train::stop_at_ctrl_c;
-use super::{before_any, pair};
 
 /// Compare designs over several seeds, with intervals, learning curves and a report
 ///
@@ -97,7 +97,7 @@ impl Compare {
             None => Config::default(),
         };
         let mut configs = Vec::new();
-        for (recipe, own) in recipes_of(&words).map_err(before_any)? {
+        for (recipe, own) in recipes_of(&words)? {
             let mut config = Config {
                 recipe: recipe.to_string(),
                 steps: self.steps.unwrap_or(base.steps),

@@ -1,7 +1,7 @@
 //! `advlab recipes`, `doc` and `new`: what is built in, explained, and copied to be edited.
 
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use advlab::batch::cannot_be_written;
@@ -18,29 +18,22 @@ use super::streams::{self, out};
 /// List the built-in recipes by kind, one line each.
 #[derive(Args)]
 pub struct Recipes {
-    /// What a trainer's names mean here, such as verl
-    trainer: Option<String>,
-    /// Those alone that need a column, such as value
-    #[arg(long, value_name = "COLUMN", conflicts_with = "trainer")]
+    /// A trainer, such as verl: what its names mean here; or words to search for, such as overlong
+    #[arg(value_name = "TRAINER|WORDS")]
+    words: Vec<String>,
+    /// Only those that need a column, such as value
+    #[arg(long, value_name = "COLUMN", conflicts_with = "words")]
     needs: Option<String>,
-    /// Write all of them as the page recipes.md, with pictures of their objectives, into a folder
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["trainer", "needs"])]
-    markdown: Option<PathBuf>,
 }
 
 impl Recipes {
     pub fn run(self) -> Result<ExitCode> {
         let paint = streams::whole(&Term::stdout());
-        if let Some(trainer) = self.trainer {
-            out!(
-                "{}",
-                doc::trainer(&trainer, paint).map_err(Diagnostics::from)?
-            );
-        } else if let Some(folder) = self.markdown {
-            let number = write_all(&folder, &doc::recipes()?)?;
-            out!("{number} files in {}", folder.display());
-        } else {
+        if self.words.is_empty() {
             list(self.needs, paint)?;
+        } else {
+            let found = doc::trainer(&self.words.join(" "), paint);
+            out!("{}", found.map_err(Diagnostics::from)?);
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -78,44 +71,23 @@ fn list(column: Option<String>, paint: Paint) -> Result<()> {
 /// Explain a recipe or a function, with an example.
 #[derive(Args)]
 pub struct Doc {
-    /// A function such as mean, a built-in recipe, or the path of a .rhai file; all names if not given
-    name: Option<String>,
-    /// Write Rhai definition files for editors into a folder
-    #[arg(long, value_name = "DIR", conflicts_with = "name")]
-    definitions: Option<PathBuf>,
+    /// A function such as mean, a built-in recipe, the path of a .rhai file, or words to search for; all names if not given
+    #[arg(value_name = "NAME|WORDS")]
+    words: Vec<String>,
 }
 
 impl Doc {
     pub fn run(self) -> Result<ExitCode> {
         let paint = streams::on_stdout();
-        match (self.definitions, self.name) {
-            (Some(folder), _) => {
-                let number = write_all(&folder, &doc::definitions())?;
-                let shown = folder.display();
-                out!(
-                    "{number} definition files in {shown}: point your editor's Rhai plug-in there"
-                );
-            }
-            (None, Some(name)) => out!("{}", doc::explain(&Host::new(), &name, paint)?),
-            (None, None) => {
-                out!("{}", doc::overview(paint));
-                out!("\n`advlab doc NAME` explains one with an example.");
-            }
+        if self.words.is_empty() {
+            out!("{}", doc::overview(paint));
+            out!("\n`advlab doc NAME` explains one with an example, `advlab doc WORDS` searches.");
+        } else {
+            let asked = self.words.join(" ");
+            out!("{}", doc::explain(&Host::new(), &asked, paint)?);
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// Writes files into a folder and folders in it; their number.
-fn write_all(folder: &Path, files: &[(String, String)]) -> Result<usize> {
-    for (name, text) in files {
-        let path = folder.join(name);
-        let parent = path.parent().unwrap_or(folder);
-        std::fs::create_dir_all(parent)
-            .with_context(|| format!("cannot make the folder {}", parent.display()))?;
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    Ok(files.len())
 }
 
 /// Copy a built-in recipe to a file, to edit it.

@@ -20,7 +20,7 @@ pub struct Look {
     /// The rollouts, or a run's folder: its last batch
     input: PathBuf,
     /// A group's name, a response's number, `best`, `worst`, or a condition such as 'correct == 0 & advantage > 0'
-    #[arg(default_value = "best")]
+    #[arg(default_value = "best", allow_negative_numbers = true)]
     what: String,
     /// The recipe whose advantage is shown; the file's own if not given
     #[arg(long, value_name = "RECIPE")]

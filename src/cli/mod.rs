@@ -265,7 +265,7 @@ fn set(recipe: &mut Recipe, settings: &[(String, String)]) -> Result<()> {
 fn designs(host: &Host, words: &[String], settings: &[(String, String)]) -> Result<Vec<Recipe>> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let mut loaded = Vec::new();
-    for (name, own) in recipes_of(&words).map_err(before_any)? {
+    for (name, own) in recipes_of(&words)? {
         let own: Vec<(String, String)> =
             own.into_iter().filter_map(|word| pair(word).ok()).collect();
         let mut recipe = host.load(name)?;
@@ -274,10 +274,6 @@ fn designs(host: &Host, words: &[String], settings: &[(String, String)]) -> Resu
         loaded.push(recipe);
     }
     Ok(loaded)
-}
-
-fn before_any(word: &str) -> anyhow::Error {
-    anyhow::anyhow!("{word} stands before any recipe: `passk k=8`")
 }
 
 /// A recipe's name, version and settings.

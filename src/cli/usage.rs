@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use advlab::paint::wrapped;
 use advlab::train::Config;
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
 use console::Term;
 
 use super::{Arguments, streams};
@@ -78,6 +78,7 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
             let name = wrong.trim_start_matches('-');
             // One letter is like any option that has it somewhere.
             let is_like = context(ContextKind::SuggestedArg).is_some() && name.len() > 1;
+            let other_commands = commands_with(name);
             let is_new = has_parameters && !is_like;
             let mut from = words.iter().skip_while(|word| !word.starts_with(wrong));
             let value = match from.next()?.split_once('=') {
@@ -90,6 +91,10 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
                     "a key of the configuration is set by '--set {key}={value}'"
                 ));
             }
+            if !other_commands.is_empty() {
+                let commands = other_commands.join(", ");
+                return Some(format!("'--{name}' is an option of {commands}"));
+            }
             is_new.then(|| format!("a parameter of the recipe is set by '--set {name}={value}'"))
         }
         // `new grpo mine.rhai`
@@ -98,6 +103,20 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// The commands that have an option.
+fn commands_with(option: &str) -> Vec<String> {
+    let arguments = Arguments::command();
+    let has = |command: &&clap::Command| {
+        command
+            .get_arguments()
+            .any(|one| one.get_long() == Some(option))
+    };
+    let commands = arguments.get_subcommands().filter(has);
+    commands
+        .map(|command| format!("`advlab {}`", command.get_name()))
+        .collect()
 }
 
 /// What the standard library says of a text that is no number.

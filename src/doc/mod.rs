@@ -1,11 +1,11 @@
 //! The documentation: what every function, member and recipe is, from the op table and the scripts themselves.
 //!
-//! `advlab doc`, `?name` at the prompt, `docs/reference.md`, `docs/recipes.md` and the definition files for editors all come from here.
+//! `advlab doc`, `?name` at the prompt, `docs/reference.md`, and `docs/recipes.md` all come from here.
 
-mod definitions;
 mod entry;
-mod recipes;
-mod reference;
+#[cfg(test)]
+mod pages;
+mod search;
 mod topics;
 mod trainers;
 
@@ -13,15 +13,13 @@ use std::path::Path;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::paint::{Paint, beside, wrapped};
-use crate::script::{BUILTINS, Builtin, Hook, Host, MEMBERS, Member, Owner};
+use crate::script::{BUILTINS, Builtin, Hook, Host, Kind, MEMBERS, Member, Owner};
 use crate::suggest;
 use crate::tensor::op::{self, Class};
 
-pub use self::definitions::definitions;
 use self::entry::Entry;
 pub use self::entry::{parameters, recipe};
-pub use self::recipes::recipes;
-pub use self::reference::reference;
+use self::search::search;
 use self::topics::{TOPICS, Topic};
 pub use self::trainers::{Alias, Trainer, trainer, trainers};
 
@@ -47,8 +45,10 @@ fn entries() -> impl Iterator<Item = Entry> {
 
 /// A name explained: a function or member with its example, which is run; a recipe with its parameters.
 ///
+/// Where nothing has that name, a line for each function, topic and recipe that a search for it finds.
+///
 /// # Errors
-/// Where there is nothing of that name, the nearest one; where a script by its path does not compile, why.
+/// Where there is nothing to be found either, the nearest name; where a script by its path does not compile, why.
 pub fn explain(host: &Host, name: &str, paint: Paint) -> Result<String, Diagnostics> {
     let asked = name;
     let name = name_of(asked);
@@ -77,6 +77,17 @@ pub fn explain(host: &Host, name: &str, paint: Paint) -> Result<String, Diagnost
     if let Some(topic) = Topic::find(name) {
         return Ok(topic.shown(paint));
     }
+    let section = sections().find(|section| section.title == asked.trim());
+    if let Some(section) = section {
+        let entries = section.entries.iter();
+        let lines = entries.map(|entry| line(&entry.call, 37, entry.doc, paint));
+        let head = heading(&section.title, section.about, paint);
+        let lines: Vec<String> = std::iter::once(head).chain(lines).collect();
+        return Ok(lines.join("\n"));
+    }
+    if let Some(found) = search(asked, false, paint) {
+        return Ok(found);
+    }
     let message = format!("there is neither a function nor a recipe `{name}`");
     let help = match suggest::nearest(name, names()) {
         Some(near) => format!("did you mean `{near}`?"),
@@ -99,29 +110,51 @@ fn name_of(text: &str) -> &str {
     }
 }
 
-/// All functions, members and recipes, one line each.
+/// Recipes for somebody who has not met the others yet.
+const FIRST: &str = "grpo, dr_grpo, passk, reinforce_pp, ppo_clip";
+
+/// The topics, one line each, and the names of all functions, members and recipes, by section and kind.
 pub fn overview(paint: Paint) -> String {
-    let mut lines = Vec::new();
-    let heading = |name: &str, about: &str| {
-        let text = format!("{}  {}", paint.bold(name), paint.dim(about));
-        wrapped("", &text, paint.width)
-    };
-    let line = |call: &str, doc: &str| beside(&format!("  {call}"), 37, doc, paint.width);
-    lines.push(heading("topics", "what scripts are made of"));
-    lines.extend(TOPICS.iter().map(|topic| line(topic.name, topic.doc)));
+    let mut lines = vec![heading("topics", "what scripts are made of", paint)];
+    lines.extend(
+        TOPICS
+            .iter()
+            .map(|topic| line(topic.name, 16, topic.doc, paint)),
+    );
+    lines.extend([
+        String::new(),
+        heading(
+            "functions",
+            "the name of one, or of a section, explains it",
+            paint,
+        ),
+    ]);
     for section in sections() {
-        lines.push(String::new());
-        lines.push(heading(&section.title, section.about));
-        let entries = section.entries.iter();
-        lines.extend(entries.map(|entry| line(&entry.call, entry.doc)));
+        let names: Vec<&str> = section.entries.iter().map(|entry| entry.name).collect();
+        lines.push(line(&section.title, 24, &names.join(", "), paint));
     }
-    let names: Vec<&str> = BUILTINS.iter().map(|builtin| builtin.name).collect();
-    lines.push(String::new());
-    lines.push(heading("recipes", &names.join(", ")));
+    let start = format!("start with {FIRST}");
+    lines.extend([String::new(), heading("recipes", &start, paint)]);
+    for kind in Kind::OF_RECIPES {
+        let own = BUILTINS.iter().filter(|builtin| builtin.kind == kind);
+        let names: Vec<&str> = own.map(|builtin| builtin.name).collect();
+        lines.push(line(kind.title(), 6, &names.join(", "), paint));
+    }
     lines.join("\n")
 }
 
+fn heading(name: &str, about: &str, paint: Paint) -> String {
+    let text = format!("{}  {}", paint.bold(name), paint.dim(about));
+    wrapped("", &text, paint.width)
+}
+
+/// A name with what it is, from a column on.
+fn line(name: &str, column: usize, doc: &str, paint: Paint) -> String {
+    beside(&format!("  {name}"), column, doc, paint.width)
+}
+
 /// A title with a capital.
+#[cfg(test)]
 fn capital(title: &str) -> String {
     let mut letters = title.chars();
     let first = letters.next().map(char::to_uppercase);

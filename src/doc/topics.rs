@@ -10,7 +10,7 @@ pub(super) struct Topic {
     /// The word that is asked for.
     pub(super) name: &'static str,
     /// Other words for it.
-    others: Vec<&'static str>,
+    pub(super) others: Vec<&'static str>,
     /// One line about it.
     pub(super) doc: &'static str,
     /// The explanation: paragraphs, and lines that are indented and stay as they are.

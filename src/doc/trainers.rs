@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
+use super::search::search;
 use crate::diagnostic::Diagnostic;
 use crate::paint::{Paint, beside};
 use crate::script::Builtin;
@@ -51,21 +52,25 @@ pub fn trainers() -> impl Iterator<Item = (&'static str, &'static Trainer)> {
 /// The column at which our names stand.
 const THEIRS: usize = 36;
 
-/// What a trainer's names mean here, two lines each: theirs, and the recipe with its settings.
+/// What a trainer's names mean here, two lines each: theirs, and the recipe with its settings; where no trainer has that
+/// name, the recipes that a search for it finds.
 ///
 /// # Errors
-/// Where no trainer has that name, the nearest one.
+/// Where there are none, the nearest trainer.
 pub fn trainer(name: &str, paint: Paint) -> Result<String, Diagnostic> {
     let Some(trainer) = TRAINERS.get(&name.to_lowercase()) else {
         let names = || trainers().map(|(name, _)| name);
-        let help = match suggest::nearest(name, names()) {
+        let near = suggest::nearest(name, names());
+        let is_recipe = Builtin::find(name).is_some();
+        if let Some(found) = search(name, true, paint).filter(|_| near.is_none() && !is_recipe) {
+            return Ok(found);
+        }
+        let help = match near {
             Some(near) => format!("did you mean `{near}`?"),
-            None if Builtin::find(name).is_some() => {
-                format!("{name} is a recipe: `advlab doc {name}` explains it")
-            }
+            None if is_recipe => format!("{name} is a recipe: `advlab doc {name}` explains it"),
             None => format!("there are {}", suggest::list(names())),
         };
-        let message = format!("no names of a trainer `{name}` are known");
+        let message = format!("`{name}` is no trainer whose names are known, and no recipe has it");
         return Err(Diagnostic::error(message).with_help(help));
     };
     let mut lines = vec![

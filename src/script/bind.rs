@@ -9,7 +9,7 @@ use rhai::{
 };
 
 use super::error::{Problem, Raised, origin, raise};
-use super::explain::said;
+use super::explain::{said, text};
 use super::syntax::ValueKind;
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
@@ -53,7 +53,7 @@ pub(super) fn tensor_type(engine: &mut Engine) {
         });
     for name in ["to_string", "to_debug"] {
         engine.register_fn(name, |context: Context, tensor: &mut Tensor| {
-            text(&context, tensor)
+            shown(&context, tensor)
         });
     }
 }
@@ -73,7 +73,7 @@ fn number_of(context: &NativeCallContext, tensor: &Tensor) -> Raised<FLOAT> {
 /// How many values a tensor's string shows.
 const SHOWN: usize = 8;
 
-fn text(context: &NativeCallContext, tensor: &mut Tensor) -> Raised<ImmutableString> {
+fn shown(context: &NativeCallContext, tensor: &mut Tensor) -> Raised<ImmutableString> {
     let value = evaluated(context, tensor)?;
     if tensor.level() == Level::Batch {
         return Ok(value.get(0).to_string().into());
@@ -174,8 +174,12 @@ fn call(
 
 fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Problem> {
     let wrong = |expected: &'static str| {
-        let found = describe(value);
-        Problem::from(TensorError::argument(op.name, param.name, expected, &found))
+        let error = TensorError::argument(op.name, param.name, expected, &describe(value));
+        let mut problem = Problem::from(error);
+        if value.is_unit() {
+            problem.help = text("tensor", "nothing", &[]);
+        }
+        problem
     };
     match param.kind {
         // As elsewhere `std(dim, ddof)`: a plain number would select everything or nothing.
@@ -190,6 +194,8 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Pro
             (None, Some(number)) => Ok(Argument::Number(number)),
             _ if value.is_string() && op.class == Class::Reduction => Err(wrong("a tensor")
                 .help("the tensor comes first and the level after it, as in `x.mean(\"group\")`")),
+            _ if value.is_string() && op.class == Class::Scan => Err(wrong("a tensor or a number")
+                .help("a scan goes along the tokens of each response, or the turns of a trajectory; along the responses of a group, in the order of a key, it is `x.cumsum_by(key, \"group\")`")),
             _ => Err(wrong("a tensor or a number")),
         },
         ParamKind::Number => match number(value) {

@@ -2,13 +2,14 @@
 
 use rhai::{Dynamic, EvalAltResult, NativeCallContext, Position};
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, ProblemKind};
 use crate::tensor::{Origin, TensorError, TensorErrorKind};
 
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     pub(super) message: String,
     pub(super) help: Option<String>,
+    pub(super) kind: ProblemKind,
     pub(super) tensor: Option<Box<TensorError>>,
 }
 
@@ -17,6 +18,7 @@ impl Problem {
         Problem {
             message: message.into(),
             help: None,
+            kind: ProblemKind::Other,
             tensor: None,
         }
     }
@@ -46,6 +48,7 @@ impl From<Diagnostic> for Problem {
         Problem {
             message: std::mem::take(&mut diagnostic.message),
             help: diagnostic.help.take(),
+            kind: std::mem::take(&mut diagnostic.kind),
             tensor: None,
         }
     }
@@ -56,6 +59,10 @@ impl From<TensorError> for Problem {
         Problem {
             message: error.to_string(),
             help: None,
+            kind: match error.kind {
+                TensorErrorKind::Value(_) => ProblemKind::Values,
+                _ => ProblemKind::Other,
+            },
             tensor: Some(Box::new(error)),
         }
     }

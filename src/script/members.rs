@@ -17,9 +17,8 @@ pub struct Member {
     pub example: &'static str,
     /// The value of the example, as a string.
     pub shows: &'static str,
-    /// Its declaration for editors. Empty where it has none: for a column, as each has its own, and for what the syntax of
-    /// declarations has no words for.
-    pub declared: &'static str,
+    /// The script's type of its value; empty if that is none, or depends.
+    pub gives: &'static str,
 }
 
 /// The owner of a member.
@@ -50,7 +49,7 @@ pub static MEMBERS: LazyLock<Vec<Member>> = LazyLock::new(|| {
             doc: lines.next()?,
             example: lines.next()?.strip_prefix("> ")?,
             shows: lines.next()?.strip_prefix("= ")?,
-            declared: lines.next().unwrap_or(""),
+            gives: lines.next().unwrap_or(""),
         })
     });
     let rows: Option<Vec<Member>> = rows.collect();

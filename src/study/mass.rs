@@ -122,7 +122,8 @@ impl Mass {
         let of = self.summary.responses;
         let effective = value(self.summary.effective_responses);
         lines.push(String::new());
-        lines.push(format!("  effective  {effective} of {of} responses"));
+        let text = format!("{effective} of {of} responses");
+        lines.push(laid_out("  effective  ", &text, paint.width));
         if let Some((_, text)) = self
             .summary
             .rows()

@@ -14,7 +14,7 @@ pub use self::mass::{Mass, Part};
 pub use self::objective::{Known, Objective};
 pub use self::surface::{Drawn, surface};
 use crate::Batch;
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Computed, Hook, Outcome, Recipe, needs};
 
 /// The advantage that a loss sees which has none of its own: it optimises the reward itself, so that what is seen is the
@@ -98,15 +98,32 @@ pub fn label(recipe: &Recipe) -> String {
 /// Recipes with their settings as words name them, `passk k=4 grpo`: a word with `=` belongs to the recipe before it.
 ///
 /// # Errors
-/// The first word, where it is a setting.
-pub fn recipes_of<'w>(words: &[&'w str]) -> Result<Vec<(&'w str, Vec<&'w str>)>, &'w str> {
+/// [`Diagnostics`] where a setting has no recipe before it, or a recipe has one twice.
+pub fn recipes_of<'w>(words: &[&'w str]) -> Result<Vec<(&'w str, Vec<&'w str>)>, Diagnostics> {
     let mut recipes: Vec<(&str, Vec<&str>)> = Vec::new();
     for &word in words {
-        match (word.contains('='), recipes.last_mut()) {
-            (true, Some((_, settings))) => settings.push(word),
-            (true, None) => return Err(word),
-            (false, _) => recipes.push((word, Vec::new())),
+        let Some((name, _)) = word.split_once('=') else {
+            recipes.push((word, Vec::new()));
+            continue;
+        };
+        let Some((recipe, settings)) = recipes.last_mut() else {
+            let error = Diagnostic::error(format!("`{word}` stands before any recipe"));
+            return Err(error
+                .with_help("a setting stands behind its recipe: `passk k=8`")
+                .into());
+        };
+        let is_same = |other: &&str| {
+            other
+                .split_once('=')
+                .is_some_and(|(other, _)| other == name)
+        };
+        if let Some(other) = settings.iter().find(|other| is_same(other)) {
+            let error = Diagnostic::error(format!("`{recipe}` has `{other}` and `{word}`"));
+            let help =
+                format!("for two designs, name it twice: `{recipe} {other} {recipe} {word}`");
+            return Err(error.with_help(help).into());
         }
+        settings.push(word);
     }
     Ok(recipes)
 }

@@ -86,7 +86,12 @@ impl TensorError {
         let coarser = Level::ALL.into_iter().filter(|level| level.contains(from));
         let names: Vec<String> = coarser.map(|level| format!("\"{level}\"")).collect();
         let names = names.join(", ");
-        let message = format!("a {from} tensor has no {to} to be reduced to: it can go to {names}");
+        let repeated = match from.contains(to) {
+            true => format!("; with its value for each {to}, it is `x.expand(\"{to}\")`"),
+            false => String::new(),
+        };
+        let message =
+            format!("a {from} tensor cannot be reduced to {to}: it can go to {names}{repeated}");
         TensorError::level(op, message)
     }
 

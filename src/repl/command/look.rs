@@ -10,7 +10,7 @@ use crate::diagnostic::Diagnostics;
 use crate::figures::{counted, value};
 use crate::paint::{Paint, cut, visible, wrapped};
 use crate::script::Session as Script;
-use crate::suggest::did_you_mean;
+use crate::suggest::{did_you_mean, nearest};
 use crate::verify::{self, Verdict};
 
 /// Responses that are shown at once.
@@ -58,8 +58,8 @@ impl Looker<'_> {
     fn meant(&mut self, what: &str) -> Result<Vec<usize>, Diagnostics> {
         let layout = self.batch.layout();
         let responses = layout.responses();
-        if let Ok(number) = if what.is_empty() { "0" } else { what }.parse() {
-            if number < responses {
+        if let Ok(number) = if what.is_empty() { "0" } else { what }.parse::<i64>() {
+            if let Some(number) = usize::try_from(number).ok().filter(|one| *one < responses) {
                 return Ok(vec![number]);
             }
             let message = format!("`{what}` is not the number of a response");
@@ -111,7 +111,8 @@ impl Looker<'_> {
         }
     }
 
-    /// A condition in which columns stand by their names alone; there is nothing else that it could name.
+    /// A condition in which columns stand by their names alone, those of texts and `group` as keys; there is nothing else
+    /// that it could name.
     fn with_columns(&self, condition: &str) -> Result<String, Diagnostics> {
         const COMPUTED: [&str; 4] = ["reward", "correct", "verified", "length"];
         let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
@@ -123,10 +124,16 @@ impl Looker<'_> {
                 word.push(letter);
                 continue;
             }
+            let mut written = word.clone();
             let is_name = word.starts_with(|letter: char| letter.is_alphabetic() || letter == '_');
             if is_name && !is_text && letter != '(' && !code.ends_with('.') {
                 let is_column = self.batch.has(&word) || COMPUTED.contains(&&*word);
-                if !is_column && !["batch", "true", "false"].contains(&&*word) {
+                let is_key = word == "group" || self.batch.text(&word).is_some();
+                if is_column {
+                    written = format!("batch.{word}");
+                } else if is_key && word != condition {
+                    written = format!("batch.key(\"{word}\")");
+                } else if !["batch", "true", "false"].contains(&&*word) {
                     let names = self.batch.response_columns().map(|(name, _)| name);
                     let names = names.chain(self.batch.token_columns().map(|(name, _)| name));
                     let names =
@@ -138,14 +145,24 @@ impl Looker<'_> {
                         false => &word,
                     };
                     let message = format!("`{named}` is neither a column nor a group");
-                    return Err(wrong(message, did_you_mean(&word, names)));
-                }
-                if is_column {
-                    code.push_str("batch.");
+                    let layout = self.batch.layout();
+                    let groups = (0..layout.groups()).map(|group| layout.group_id(group).name());
+                    let groups: Vec<_> = groups.collect();
+                    let near = nearest(named, groups.iter().map(|name| &**name));
+                    let help = if is_key {
+                        format!("it is a text: compare it, as in `{word} == \"...\"`")
+                    } else if code.contains("batch.key(") {
+                        "a text is written in quotes, as in `group == \"maze-01\"`".to_string()
+                    } else if let Some(near) = near {
+                        format!("did you mean the group `{near}`?")
+                    } else {
+                        did_you_mean(&word, names)
+                    };
+                    return Err(wrong(message, help));
                 }
             }
             is_text ^= letter == '"';
-            code.push_str(&word);
+            code.push_str(&written);
             code.push(letter);
             word.clear();
         }

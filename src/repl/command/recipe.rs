@@ -50,10 +50,7 @@ pub(super) fn assign(recipe: &mut Recipe, setting: &str) -> Result<(), Diagnosti
 /// The recipes that words name, each with the settings behind it, `passk k=2 grpo`; the recipe in use where there is none.
 pub(in crate::repl) fn chosen(session: &Session, words: &str) -> Result<Vec<Recipe>, Diagnostics> {
     let words: Vec<&str> = words.split_whitespace().collect();
-    let recipes = recipes_of(&words).map_err(|word| {
-        let help = "a setting stands behind its recipe: `passk k=8`";
-        super::wrong(format!("`{word}` stands before any recipe"), help)
-    })?;
+    let recipes = recipes_of(&words)?;
     if recipes.is_empty() {
         return Ok(vec![session.recipe()?]);
     }

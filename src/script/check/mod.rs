@@ -10,7 +10,7 @@ use super::hooks::Outcome;
 use super::recipe::{Hook, Recipe};
 use super::test_batch::TEST_BATCH;
 use crate::batch::Batch;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,8 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     let is_own = input.is_none() && origin.is_empty();
     let Some(base) = checks.runs(MIXED, origin, &rollouts.whole()) else {
         let refused = checks.findings.last_mut().filter(|_| is_own);
-        if let Some(error) = refused.and_then(|finding| finding.error.as_mut()) {
+        let error = refused.and_then(|finding| finding.error.as_mut());
+        if let Some(error) = error.filter(|error| error[0].kind == ProblemKind::Values) {
             let note = "the check's own groups have 4 to 8 responses: `advlab check RECIPE FILE` takes those of a file";
             error.first_mut().notes.push(note.to_string());
         }
@@ -256,7 +257,7 @@ impl<'a> Checks<'a> {
             Err(error) => {
                 // That an operation refuses the batch is worth knowing; that the result is not finite, or that the
                 // recipe cannot do the ordinary case, is a failure.
-                let must = error[0].is_not_finite || matches!(check, MIXED | LOSS);
+                let must = error[0].kind == ProblemKind::NotFinite || matches!(check, MIXED | LOSS);
                 self.refused(check, if must { Fails } else { Note }, error);
                 None
             }

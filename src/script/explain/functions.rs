@@ -43,9 +43,11 @@ fn wrong_count(name: &str, given: usize) -> Option<String> {
         })
         .collect();
     if let Some(member) = member(name).filter(|_| forms.is_empty()) {
-        let (_, declared) = member.declared.split_once('(')?;
-        let parameters = declared.split(')').next()?.split(", ");
-        let names: Vec<&str> = parameters.filter_map(|one| one.split(':').next()).collect();
+        let (receiver, parameters) = member.call.split_once('(')?;
+        let receiver = receiver.split_once('.').map(|(receiver, _)| receiver);
+        let parameters = parameters.strip_suffix(')')?.split(", ");
+        let parameters = parameters.filter(|name| !["", "..."].contains(name));
+        let names: Vec<&str> = receiver.into_iter().chain(parameters).collect();
         forms.push((names.clone(), names.len()));
     }
     let most = forms.iter().map(|(_, most)| *most).max()?;

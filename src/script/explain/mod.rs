@@ -34,6 +34,12 @@ fn find(section: &str, word: &str) -> Option<&'static str> {
     })
 }
 
+/// The help for a name of another language or library; `None` for any other.
+pub(crate) fn help_for_foreign(name: &str) -> Option<&'static str> {
+    let sections = ["functions", "properties", "names", "keywords", "reserved"];
+    sections.into_iter().find_map(|section| find(section, name))
+}
+
 /// The text of a row with its names in it, for what has no message of its own.
 pub(super) fn text(section: &str, word: &str, names: &[&str]) -> Option<String> {
     Some(filled(find(section, word)?, names))

@@ -68,6 +68,7 @@ fn habit(script: &Script<'_>, place: &Span, kind: &ParseErrorType) -> Option<Dia
     let word = |index: usize| line.get(index).map_or("", |token| token.text);
     let begins = match (word(0), word(1)) {
         ("let", "mut") => "let-mut",
+        ("let", _) if is_second_variable(script, place) => "let-two",
         ("import", _) if line.iter().any(|token| token.kind == TokenKind::String) => "",
         (first, _) => first,
     };
@@ -87,6 +88,12 @@ fn habit(script: &Script<'_>, place: &Span, kind: &ParseErrorType) -> Option<Dia
         })
 }
 
+/// Whether a comma stands here with a variable and its value after it, as in `let a = 1, b = 2`.
+fn is_second_variable(script: &Script<'_>, place: &Span) -> bool {
+    let site = script.site(place);
+    site.text(0) == "," && site.text(2) == "="
+}
+
 fn lexical(error: &LexError, token: &str) -> Diagnostic {
     match error {
         LexError::UnexpectedInput(sign)
@@ -94,7 +101,10 @@ fn lexical(error: &LexError, token: &str) -> Diagnostic {
         {
             said("name", "before", &[sign])
         }
-        LexError::UnexpectedInput(sign) => said("engine", "UnexpectedInput", &[sign]),
+        LexError::UnexpectedInput(sign) => helped(
+            said("engine", "UnexpectedInput", &[sign]),
+            find("signs", sign),
+        ),
         LexError::MalformedEscapeSequence(sign) => {
             said("engine", "MalformedEscapeSequence", &[sign])
         }

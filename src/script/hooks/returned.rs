@@ -7,7 +7,7 @@ use rhai::Dynamic;
 
 use super::{Placed, Run};
 use crate::batch::Rows;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::error::Problem;
 use crate::script::recipe::Hook;
 use crate::script::{bind, explain};
@@ -171,8 +171,7 @@ impl Run<'_> {
             Level::Batch => format!("{what} is {found}"),
             level => format!("{what} is {found} at {}", layout.describe(level, index)),
         };
-        let mut diagnostic = Diagnostic::error(message);
-        diagnostic.is_not_finite = true;
+        let diagnostic = Diagnostic::error(message).of_kind(ProblemKind::NotFinite);
         let Some((culprit, origin)) = culprit(tensor) else {
             return Err(self.recipe.at_hook(hook, diagnostic));
         };

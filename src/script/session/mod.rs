@@ -19,7 +19,6 @@ use self::inputs::Inputs;
 pub(crate) use self::inspect::InputTrial;
 pub use self::inspect::Pairs;
 pub use self::names::Name;
-pub(crate) use self::names::language_definitions;
 pub(crate) use self::saved::{Defines, is_typed};
 use super::batch_type::ScriptBatch;
 use super::call::Call;

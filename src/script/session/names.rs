@@ -159,8 +159,3 @@ fn language() -> Engine {
     }
     engine
 }
-
-/// Definition files of the language's own functions: name and content.
-pub(crate) fn language_definitions() -> Vec<(String, String)> {
-    language().definitions().iter_files().collect()
-}

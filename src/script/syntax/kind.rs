@@ -131,7 +131,7 @@ impl ValueKind {
             kind if kind.is_tensor() => Owner::Tensor,
             _ => return ValueKind::Unknown,
         };
-        match (declared(name, owner), owner) {
+        match (of_member(name, owner), owner) {
             (Some(kind), _) => kind,
             (None, Owner::Batch) => ValueKind::Tensor,
             _ => ValueKind::Unknown,
@@ -173,7 +173,7 @@ impl ValueKind {
             _ => {}
         }
         let Some(row) = rows(name).next() else {
-            return declared(name, owner).unwrap_or(ValueKind::Unknown);
+            return of_member(name, owner).unwrap_or(ValueKind::Unknown);
         };
         // `min` and `max` are rows of two classes: with a level they reduce.
         let reduces = rows(name).any(|op| op.class == Class::Reduction);
@@ -241,10 +241,9 @@ fn opening(before: &[Token<'_>]) -> usize {
     opening.unwrap_or(0)
 }
 
-/// The kind of a member, from its declaration for editors.
-fn declared(name: &str, owner: Owner) -> Option<ValueKind> {
+/// The kind of a member's value.
+fn of_member(name: &str, owner: Owner) -> Option<ValueKind> {
     let mut members = MEMBERS.iter();
     let member = members.find(|member| member.name == name && member.of == owner)?;
-    let (_, kind) = member.declared.split_once("-> ")?;
-    Some(ValueKind::of_type(kind.trim_end_matches(';')))
+    (!member.gives.is_empty()).then(|| ValueKind::of_type(member.gives))
 }

@@ -61,7 +61,7 @@ pub(crate) static SUM: Op = Op {
 
 pub(super) static MEAN: Op = Op {
     name: "mean",
-    doc: "the mean in each cell of a level; equal values have exactly themselves as their mean; of nothing, 0",
+    doc: "the mean in each cell of a level; exact for equal values; 0 for an empty cell",
     example: "batch.length.mean(\"group\", batch.correct)",
     shows: &[1.5, 0.0],
     kernel: Kernel::Reduce(Reduction::Mean),

@@ -30,15 +30,15 @@ fn tensor(level: Level) -> Argument {
 fn levels_that_do_not_fit() {
     assert_snapshot!(
         message(row("mean", 3), &[tensor(Level::Group), Argument::Level(Level::Response)]),
-        @r#"`mean`: a group tensor has no response to be reduced to: it can go to "batch", "group""#
+        @r#"`mean`: a group tensor cannot be reduced to response: it can go to "batch", "group"; with its value for each response, it is `x.expand("response")`"#
     );
     assert_snapshot!(
         message(row("sum", 3), &[tensor(Level::Response), Argument::Level(Level::Position)]),
-        @r#"`sum`: a response tensor has no position to be reduced to: it can go to "batch", "group", "trajectory", "response""#
+        @r#"`sum`: a response tensor cannot be reduced to position: it can go to "batch", "group", "trajectory", "response""#
     );
     assert_snapshot!(
         message(row("rank", 2), &[tensor(Level::Batch), Argument::Level(Level::Group)]),
-        @r#"`rank`: a batch tensor has no group to be reduced to: it can go to "batch""#
+        @r#"`rank`: a batch tensor cannot be reduced to group: it can go to "batch"; with its value for each group, it is `x.expand("group")`"#
     );
     assert_snapshot!(
         message(row("expand", 2), &[tensor(Level::Token), Argument::Level(Level::Group)]),

@@ -4,8 +4,9 @@ use std::io::Read;
 use std::process::Stdio;
 
 use advlab::batch::Batch;
-use advlab::script::BUILTINS;
-use advlab::tensor::op;
+use advlab::repl::{Paint, Session};
+use advlab::script::{BUILTINS, Host};
+use advlab::tensor::op::{self, Class};
 use serde_json::Value;
 
 use super::lab::Lab;
@@ -406,12 +407,39 @@ fn doc() {
             lab.run(&format!("doc {name}")).shown()
         );
     }
+    let words = |ran: &str| ran.split_whitespace().collect::<Vec<_>>().join(" ");
     let all = lab.run("doc");
     assert_eq!(all.status, 0);
-    let words = all.out.split_whitespace().collect::<Vec<_>>().join(" ");
-    for op in op::table() {
-        assert!(words.contains(op.doc), "{}", op.name);
+    let lines = all.out.lines().count();
+    assert!(lines <= 60, "{lines} lines");
+    for class in Class::ALL {
+        let section = lab.run(&format!("doc {class}"));
+        for op in op::table().filter(|op| op.class == class) {
+            assert!(all.out.contains(op.name), "{}", op.name);
+            assert!(words(&section.out).contains(op.doc), "{}", op.name);
+        }
     }
+}
+
+#[test]
+fn words_are_searched_for() {
+    let lab = Lab::new();
+    for (arguments, found) in [
+        ("doc leave one out", "rloo"),
+        ("doc clip", "use `x.clamp(low, high)`"),
+        ("recipes overlong", "dapo_overlong"),
+        ("recipes leave one out", "grpo_loo"),
+    ] {
+        let ran = lab.run(arguments);
+        assert!(
+            ran.status == 0 && ran.out.contains(found),
+            "{arguments}: {}{}",
+            ran.out,
+            ran.err
+        );
+    }
+    let mut session = Session::new(&Host::new(), Paint::PLAIN);
+    assert!(session.submit("?leave one out").text.contains("rloo"));
 }
 
 #[test]

@@ -358,6 +358,9 @@ fn look_shows_why_a_response_got_its_advantage() {
         out.contains("response 2") && out.contains("response 4") && out.contains("none (no answer"),
         "{out}"
     );
+    let keyed = lab.run("look texts.jsonl group==\"b\"&correct==1");
+    assert_eq!(keyed.status, 0, "{}", keyed.err);
+    assert!(keyed.out.contains("group b") && !keyed.out.contains("group a"));
     let none = lab.run("look texts.jsonl nothing");
     assert_eq!(none.status, 1, "{}", none.out);
     let misspelt = lab.run("look texts.jsonl verifed==0 --recipe grpo");

@@ -55,6 +55,30 @@ fn messages() {
     }
 }
 
+/// The size of the check's own groups matters where values do not allow an operation, and nowhere else.
+#[test]
+fn a_check_that_fails_names_its_own_groups_where_they_matter() {
+    let lab = Lab::new();
+    lab.write("level.rhai", "fn advantage(batch, p) { 1.0 }");
+    lab.write(
+        "endless.rhai",
+        "fn advantage(batch, p) { f(batch) } fn f(x) { f(x) }",
+    );
+    for (arguments, is_told) in [
+        ("check passk --set k=7", true),
+        ("check level.rhai", false),
+        ("check endless.rhai", false),
+    ] {
+        let ran = lab.run(arguments);
+        assert_eq!(ran.status, 1, "{arguments}");
+        assert_eq!(
+            ran.err.contains("own groups") || ran.out.contains("own groups"),
+            is_told,
+            "{arguments}"
+        );
+    }
+}
+
 /// What was there stays as it was.
 #[test]
 fn nothing_is_lost() {
@@ -295,6 +319,44 @@ fn what_was_meant() {
             1,
             "`--map old_logp=old_log_probs`",
         ),
+        (
+            "mass grpo rollouts.jsonl --out m.svg",
+            2,
+            "'--out' is an option of",
+        ),
+        (
+            "objective grpo passk k=3 k=4",
+            1,
+            "`passk` has `k=3` and `k=4`",
+        ),
+        ("objective k=3 passk", 1, "`k=3` stands before any recipe"),
+        ("objective grpo --n abc", 2, "it takes a whole number"),
+        (
+            "look rollouts.jsonl maze",
+            1,
+            "did you mean the group `maze-00`?",
+        ),
+        (
+            "look rollouts.jsonl group==maze-01",
+            1,
+            "a text is written in quotes",
+        ),
+        (
+            "look rollouts.jsonl completion",
+            1,
+            "it is a text: compare it",
+        ),
+        (
+            "look rollouts.jsonl -1",
+            1,
+            "`-1` is not the number of a response",
+        ),
+        (
+            "new sub/x.rhai",
+            1,
+            "its folder does not exist: make it first",
+        ),
+        ("recipes vrel", 1, "did you mean `verl`?"),
     ] {
         let ran = lab.run(arguments);
         assert_eq!(ran.status, status, "{arguments}: {}", ran.err);

@@ -171,3 +171,19 @@ fn a_recipe_says_which_columns_it_reads() {
         assert_eq!(recipe.reads().may_read("another"), is_computed);
     }
 }
+
+/// Code decides by the kind of a problem and the column's name, not by a message's text.
+#[test]
+fn a_column_that_is_not_there_is_told_by_name() {
+    for (text, missing) in [
+        ("batch.valeu", Some("valeu")),
+        ("batch.ref_logp", Some("ref_logp")),
+        ("batch.key(\"agent\") == 1", Some("agent")),
+        ("batch.groups[0].value", Some("value")),
+        ("batch.reward.mean(\"token\")", None),
+        ("throw \"the batch has no column `value`\"", None),
+    ] {
+        let error = run_on(&format!("fn advantage(batch, p) {{ {text} }}"), &batch()).unwrap_err();
+        assert_eq!(error[0].missing_column(), missing, "{text}");
+    }
+}

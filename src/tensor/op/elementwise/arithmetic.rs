@@ -85,7 +85,7 @@ pub(in crate::tensor::op) static REM: Op = Op {
 pub(in crate::tensor::op) static POW: Op = Op {
     name: "**",
     params: A_B,
-    doc: "the power; a sign before the base belongs to it, `-x ** 2` is `(-x) ** 2`",
+    doc: "the power; a minus before the base needs brackets: `(-x) ** 2` or `-(x ** 2)`",
     example: "batch.length ** 2",
     shows: &[4.0, 9.0, 1.0, 4.0, 1.0],
     kernel: Kernel::Two(Binary::Pow),

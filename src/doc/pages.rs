@@ -1,8 +1,13 @@
-//! `docs/recipes.md`: every built-in recipe, and what other trainers call it.
+//! The pages of `docs/` that are made from the tables: `reference.md`, every function on one page, and `recipes.md`, every
+//! built-in recipe and what other trainers call it. `UPDATE_REFERENCE=1 cargo test --lib doc::pages` writes them.
 
-use super::capital;
+use std::path::Path;
+
+use super::entry::{Entry, filled};
 use super::trainers::{Alias, trainers};
+use super::{TOPICS, capital, sections};
 use crate::diagnostic::Diagnostics;
+use crate::paint::WIDTH;
 use crate::script::{BUILTINS, Host, Kind, Recipe, needed};
 use crate::study::Objective;
 use crate::study::objectives::multiples;
@@ -10,13 +15,29 @@ use crate::study::objectives::multiples;
 /// The group's size in the pictures.
 const SIZE: usize = 16;
 
+#[test]
+fn pages_are_what_the_tables_make() {
+    let mut files = recipes().expect("the built-ins load");
+    files.push(("reference.md".to_string(), reference()));
+    for (name, made) in files {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("docs")
+            .join(&name);
+        if std::env::var_os("UPDATE_REFERENCE").is_some() {
+            std::fs::write(&path, &made).expect("the page");
+        }
+        let page = std::fs::read_to_string(&path).expect("the page");
+        assert!(
+            page == made,
+            "docs/{name} is not what the tables make: UPDATE_REFERENCE=1 cargo test --lib doc::pages"
+        );
+    }
+}
+
 /// `recipes.md`, and the pictures of objectives that it shows: paths below `docs/`, and what is in the files.
-///
-/// # Errors
-/// Where a built-in recipe does not load, which would be a defect.
-pub fn recipes() -> Result<Vec<(String, String)>, Diagnostics> {
+fn recipes() -> Result<Vec<(String, String)>, Diagnostics> {
     let host = Host::new();
-    let (mut page, mut entries, mut pictures) = (String::from(HEAD), String::new(), Vec::new());
+    let (mut page, mut entries, mut pictures) = (String::from(RECIPES), String::new(), Vec::new());
     for kind in Kind::OF_RECIPES {
         let title = capital(kind.title());
         let own = || BUILTINS.iter().filter(|builtin| builtin.kind == kind);
@@ -26,7 +47,7 @@ pub fn recipes() -> Result<Vec<(String, String)>, Diagnostics> {
         for builtin in own() {
             let recipe = host.load(builtin.name)?;
             let objective = Objective::of(&recipe, None, SIZE);
-            texts.push_str(&entry(&recipe, objective.as_ref()));
+            texts.push_str(&recipe_entry(&recipe, objective.as_ref()));
             objectives.extend(objective.ok().map(|one| (builtin.name.to_string(), one)));
         }
         entries.push_str(&format!("\n## {title}\n"));
@@ -72,10 +93,10 @@ fn climbs(objective: Result<&Objective, &Diagnostics>) -> String {
     }
 }
 
-const HEAD: &str = "# Recipes
+const RECIPES: &str = "# Recipes
 
-The built-in recipes: `advlab recipes --markdown docs` makes this page from the scripts in `stdlib/`. `advlab doc NAME` shows one
-at the prompt of a shell, `advlab new FILE --from NAME` copies one to edit, and `import \"NAME\" as it;` uses one. Each is
+The built-in recipes: this page is made from the scripts in `stdlib/`, and a test compares it with them. `advlab doc NAME` shows
+one at the prompt of a shell, `advlab new FILE --from NAME` copies one to edit, and `import \"NAME\" as it;` uses one. Each is
 pinned to golden values of its formula at 1e-9.
 
 A column that a recipe needs is one that it does not run without, as its parameters are by default; `reward` follows from
@@ -95,7 +116,7 @@ fourth, of verl, is measured: the largest difference of advantages, or of a loss
 between verl's function and ours in f64 on four batches of ragged responses in ragged groups, two of them with holes in the mask.
 ";
 
-fn entry(recipe: &Recipe, objective: Result<&Objective, &Diagnostics>) -> String {
+fn recipe_entry(recipe: &Recipe, objective: Result<&Objective, &Diagnostics>) -> String {
     let code = |name: &str| format!("`{name}`");
     let needs: Vec<String> = needed(recipe).iter().map(|name| code(name)).collect();
     let names = trainers().filter_map(|(name, trainer)| {
@@ -143,4 +164,52 @@ fn row(alias: &Alias, is_measured: bool) -> String {
 
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
+}
+
+/// The reference page, in Markdown. The examples' results are those of the tables, which tests compare with what comes
+/// out.
+fn reference() -> String {
+    let mut page = String::from(REFERENCE);
+    page.push_str(&section(
+        "topics",
+        "what scripts are made of; `?levels` at the prompt shows one",
+    ));
+    for topic in TOPICS.iter() {
+        page.push_str(&format!(
+            "### {}\n\n{}.\n\n```text\n{}\n```\n\n```rhai\n{}\n```\n\n",
+            topic.name,
+            topic.doc,
+            filled(topic.text, WIDTH),
+            topic.example
+        ));
+    }
+    for of in sections() {
+        page.push_str(&section(&of.title, of.about));
+        page.extend(of.entries.iter().map(entry));
+    }
+    page.push_str("\n## Recipes\n\n[docs/recipes.md](recipes.md) has them all.\n");
+    page
+}
+
+const REFERENCE: &str = "# Reference
+
+What scripts have. This page is made from the tables that the script host itself is made from (`advlab doc NAME` and
+`?NAME` at the prompt show the same), and a test runs every example.
+
+The examples run on five responses to two prompts: `a`, with three responses of which the first and the third are right,
+and `b`, with two that are both wrong; their tokens number 2, 3, 1 and 2, 1. What an example gives stands after the arrow,
+all values in order.
+";
+
+fn section(title: &str, about: &str) -> String {
+    format!("\n## {}\n\n*{about}*\n\n", capital(title))
+}
+
+fn entry(entry: &Entry) -> String {
+    let source = match entry.source {
+        "" => String::new(),
+        source => format!(" Source: {source}."),
+    };
+    let (call, doc, example, shows) = (&entry.call, entry.doc, entry.example, &entry.shows);
+    format!("- **`{call}`**: {doc}.{source}  \n  `{example}` → `{shows}`\n")
 }
