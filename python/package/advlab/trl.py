@@ -21,7 +21,7 @@ from trl import RLOOTrainer as _RLOOTrainer
 
 from ._native import RecipeError
 from ._recipe import LiveRecipe, load, watch
-from ._trainers import column_name, counted_alike, explain, of_data_set, on_cpu, resume, save
+from ._trainers import column_name, explain, of_data_set, on_cpu, resume, save, weighted
 
 OPTIONS = {
     "old_logp": "old log-probs are computed where `gradient_accumulation_steps` is not a multiple of `steps_per_generation * "
@@ -172,11 +172,13 @@ class GRPOMixin:
             # An evaluation leaves the state of the training alone.
             live: Any = self.advlab
             recipe = live if mode == "train" else live._frozen()
-            out = counted_alike(recipe, recipe.advantage(groups=groups[rows], step=self.state.global_step, **kept))
+            out = recipe.advantage(groups=groups[rows], step=self.state.global_step, **kept)
+            mean = "responses" if getattr(self.args, "loss_type", "grpo") in ("grpo", "sapo", "dr_grpo", "luspo") else "tokens"
+            advantage = weighted(out, kept["mask"], mean)
         except RecipeError as error:
             raise explain(error, RLOO_OPTIONS if isinstance(self, _RLOOTrainer) else OPTIONS, "TRL") from None
-        whole = torch.zeros((total, *out.advantage.shape[1:]), dtype=torch.float32)
-        whole[rows] = out.advantage.float()
+        whole = torch.zeros((total, *advantage.shape[1:]), dtype=torch.float32)
+        whole[rows] = advantage.float()
         metrics = {f"advlab/{name}": float(value) for name, value in out.metrics.items()}
         if mode == "train":
             metrics["advlab/serial"] = float(out.serial)
