@@ -11,7 +11,7 @@ create_exception!(
     PyValueError,
     "What is wrong with a recipe, its parameters, or a batch.\n\n\
      str(e) shows the script's line with a caret under the place. `path`, `line`, `column` and `help` are of the first \
-     problem, None where there is none."
+     problem, None where there is none; `missing_column` is the name of the column that it lacks, if that is the problem."
 );
 
 /// Makes an exception of diagnostics.
@@ -37,6 +37,7 @@ pub fn raise<D: Into<Diagnostics>>(py: Python<'_>) -> impl Fn(D) -> PyErr {
             value.setattr("line", line)?;
             value.setattr("column", column)?;
             value.setattr("help", first.help.as_deref())?;
+            value.setattr("missing_column", first.missing_column())?;
             value.setattr("message", &*first.message)
         };
         // An exception that takes no attributes is one all the same.

@@ -28,7 +28,14 @@ use recipe::PyRecipe;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     let error = module.py().get_type::<error::RecipeError>();
-    for name in ["message", "path", "line", "column", "help"] {
+    for name in [
+        "message",
+        "path",
+        "line",
+        "column",
+        "help",
+        "missing_column",
+    ] {
         // Of one that is made in Python.
         error.setattr(name, module.py().None())?;
     }

@@ -16,6 +16,7 @@ class RecipeError(ValueError):
     line: int | None
     column: int | None
     help: str | None
+    missing_column: str | None
 
 # The array, whether its two bytes are a bf16, and the lengths of rows that lie one after another.
 _Given: TypeAlias = tuple[npt.NDArray[Any], bool, list[int] | None]
