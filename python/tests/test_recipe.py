@@ -299,7 +299,7 @@ def test_what_a_call_lacks_is_told():
         advlab.load("grpo").advantage(reward=REWARD)
     with pytest.raises(advlab.RecipeError, match="grpo has no `loss`"):
         advlab.load("grpo").loss(groups=GROUPS, logp=-VALUE, mask=MASK)
-    with pytest.raises(advlab.RecipeError, match="it is called `values`: pass it by"):
+    with pytest.raises(advlab.RecipeError, match="the batch calls it `values`: rename it, in a file with `map="):
         gae(value=None, values=VALUE)
 
 
