@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -62,11 +63,54 @@ def test_slime_is_not_given_what_it_would_change(recipe):
         slime.post_process_rewards(args(), samples())
 
 
-def test_weights_that_a_trainer_would_not_take_are_refused(recipe):
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_a_trainers_mean_of_the_scaled_advantages_is_the_recipes_weighted_mean(script, kind):
+    """Per mean of a trainer: what it makes of tokens' losses, unweighted and weighted."""
+    torch = pytest.importorskip("torch") if kind == "torch" else None
+    draw = np.random.default_rng(3)
+    mask = draw.integers(0, 2, (6, 5))
+    mask[4], mask[5] = 0, 1
+    counts, factors = mask.sum(1), draw.normal(size=(6, 5))
+    per_response = lambda x: (x * mask).sum(1) / np.maximum(counts, 1)
+    means = {
+        "tokens": lambda x, w: (w * (x * mask).sum(1)).sum() / (w * counts).sum(),
+        "responses": lambda x, w: (w * per_response(x)).sum() / (w * (counts > 0)).sum(),
+        "sum": lambda x, w: (w * (x * mask).sum(1)).sum(),
+    }
+    weights = {"mixed": [1, 0, 2.5, 0.5, 3, 1], "empty alone": [1, 1, 1, 1, 7, 1], "ones": [1] * 6, "zeros": [0] * 6}
+    recipe = advlab.load(script("fn weight(batch, p) { batch.w } fn advantage(batch, p) { batch.reward }"))
+    for name, weight in weights.items():
+        w, reward = np.array(weight, float), draw.normal(size=6)
+        columns = {"groups": [0, 0, 1, 1, 2, 2], "mask": mask, "w": w, "reward": reward}
+        out = recipe.advantage(**{key: torch.tensor(value) for key, value in columns.items()} if torch else columns)
+        for mean, of in means.items():
+            scaled = np.asarray(_trainers.weighted(out, columns["mask"], mean))
+            assert np.array_equal(np.asarray(_trainers.weighted(out, counts, mean)), scaled)
+            expected = of(reward[:, None] * factors, w) if any(weight) else 0.0
+            assert of(scaled[:, None] * factors, np.ones(6)) == pytest.approx(expected, abs=1e-12), (name, mean)
+            # An advantage per token is scaled alike.
+            by_token = replace(out, advantage=out.advantage[:, None] * columns["mask"])
+            assert np.allclose(_trainers.weighted(by_token, mask, mean), scaled[:, None] * mask)
+        assert name != "ones" or (scaled == reward).all()
+
+
+def test_a_recipe_with_weights_arrives_weighted_or_is_refused_when_it_is_loaded(recipe):
     recipe("fn weight(batch, p) { batch.reward > 0 } " + MEAN)
-    with pytest.raises(ValueError, match="gives weights of responses"):
-        slime.post_process_rewards(args(), samples())
-    assert slime.post_process_rewards(args(), samples(rewards=(1.0, 0.5, 0.5, 1.0)))[1] == [0.25, -0.25, -0.25, 0.25]
+    # A mean over responses of 2 tokens each: 4/3 for three of four.
+    for settings in ({}, {"calculate_per_token_loss": True}):
+        found = slime.post_process_rewards(args(**settings), samples())[1]
+        assert found == pytest.approx([1 / 3, 0.0, -1 / 3, 1 / 3])
+    with pytest.raises(ValueError, match="has the hook `weight`"):
+        # All of its weights are 1.
+        rllm.estimate([np.array([1.0, 2.0])])
+
+
+def test_a_loss_as_the_advantage_needs_a_mean_over_tokens():
+    call = {"groups": [0, 0], "reward": [1.0, 0.0], "mask": np.ones((2, 3)), "old_logp": -np.ones((2, 3))}
+    out = advlab.load("pacs").advantage(**call, logp=call["old_logp"])
+    assert _trainers.weighted(out, call["mask"], "tokens") is out.advantage
+    with pytest.raises(ValueError, match="mean over the M tokens"):
+        _trainers.weighted(out, call["mask"], "responses")
 
 
 def test_a_recipe_has_to_be_named(recipe):

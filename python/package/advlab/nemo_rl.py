@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ._trainers import column_name, from_environment, on_cpu, stepped
+from ._trainers import column_name, from_environment, on_cpu, stepped, weighted
 
 OPTIONS = {
     "old_logp": "NeMo-RL passes log-probs to the advantage with the sampler's or the policy's own, as its version does",
@@ -44,7 +44,7 @@ class AdvantageEstimator:
         batch = {"groups": on_cpu(prompt_ids)[rows], "mask": on_cpu(mask)[rows], "step": None, "columns": columns}
         out, _ = stepped(live, OPTIONS, "NeMo-RL", **batch)
         whole = torch.zeros(mask.shape, dtype=torch.float32)
-        whole[rows] = out.advantage.float()
+        whole[rows] = weighted(out, batch["mask"], "tokens").float()
         return whole.to(rewards.device)
 
 

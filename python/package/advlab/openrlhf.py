@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ._trainers import from_environment, on_cpu, stepped
+from ._trainers import from_environment, on_cpu, stepped, weighted
 
 OPTIONS = {
     "value": "the critic runs with `--algo.advantage.estimator gae`",
@@ -50,12 +50,13 @@ def replace(experiences: list[Any], size: int) -> None:
     index = [place for experience in experiences for place in experience.index]
     batch = {"groups": [place // size for place in index], "mask": rows("action_mask"), "step": None, "columns": columns}
     out, returns = stepped(live, OPTIONS, "OpenRLHF", **batch)
+    advantage = weighted(out, batch["mask"], "tokens")
     start = 0
     for experience in experiences:
         own, width = slice(start, start + len(experience.index)), experience.action_mask.shape[1]
         start = own.stop
         device = experience.action_mask.device
-        experience.advantages = out.advantage[own, :width].to(device)
+        experience.advantages = advantage[own, :width].to(device)
         experience.returns = returns[own, :width].to(device)
     for name, value in {**out.metrics, "serial": float(out.serial)}.items():
         for experience in experiences:

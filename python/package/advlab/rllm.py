@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ._trainers import from_environment, per_response, registry
+from ._trainers import from_environment, per_response, refuse_weights, registry
 
 
 def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **_: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -19,6 +19,7 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **_: Any) 
     if not sum(sizes):
         return list(rewards), list(rewards)
     live = from_environment("rLLM")
+    refuse_weights(live, "rLLM does not say how it averages over responses")
     flat = np.concatenate([np.asarray(group, dtype=np.float64) for group in rewards])
     out = live.advantage(groups=np.repeat(np.arange(len(sizes)), sizes), reward=flat)
     by_group = np.split(per_response(live, out, "rLLM"), np.cumsum(sizes)[:-1])

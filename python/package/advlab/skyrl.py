@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._trainers import from_environment, on_cpu, registry, row_sums, stepped
+from ._trainers import from_environment, on_cpu, registry, row_sums, stepped, weighted
 
 OPTIONS = {
     "value": "the critic runs with `trainer.critic.model.path`",
@@ -30,7 +30,7 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
     if values is not None:
         columns["value"] = on_cpu(values)
     out, returns = stepped(live, OPTIONS, "SkyRL", groups=index, mask=mask, step=None, columns=columns)
-    return out.advantage.to(token_level_rewards.device), returns.to(token_level_rewards.device)
+    return weighted(out, mask, "tokens").to(token_level_rewards.device), returns.to(token_level_rewards.device)
 
 
 def register(name: str = "advlab") -> None:

@@ -37,4 +37,5 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
         reward=[float(reward) for reward in raw],
         length=lengths,
     )
-    return raw, per_response(live, out, "slime").tolist()
+    mean = "tokens" if getattr(args, "calculate_per_token_loss", False) else "responses"
+    return raw, per_response(live, out, "slime", lengths, mean).tolist()

@@ -16,10 +16,12 @@ from verl import DataProto
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+from verl.workers.config import ActorConfig
 
 import advlab
 import advlab.verl as adapter
 from advlab import _trainers
+from advlab.verl import caller, loss
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +30,9 @@ def fresh():
     for live in _trainers._live.values():
         live.close()
     _trainers._live.clear()
-    adapter._losses.clear()
-    adapter._adds_up.clear()
+    loss._losses.clear()
+    loss._adds_up.clear()
+    caller._told.clear()
 
 
 def config(recipe=None, **algorithm):
@@ -170,8 +173,26 @@ def test_settings_of_verls_that_would_be_ignored_are_refused():
     ]:
         with pytest.raises(ValueError, match=words):
             advantages(batch(), "advlab", advlab=wrong)
-    with pytest.raises(advlab.RecipeError, match="a recipe that gives the advantage"):
-        advantages(batch(old_log_probs=-noise(1)), "advlab/ppo_clip")
+    with pytest.raises(advlab.RecipeError, match="relative, and verl runs in /"):
+        advantages(batch(), "advlab", advlab={"recipe": "elsewhere/mine.rhai"})
+
+
+@pytest.mark.parametrize("name", sorted(advlab.recipes()))
+def test_estimators_are_the_recipes_that_give_an_advantage(name):
+    is_on_one = "advantage" not in advlab.load(name).hooks and name != "pacs"
+    if not is_on_one:
+        assert f"advlab/{name}" in core_algos.ADV_ESTIMATOR_REGISTRY
+        assert core_algos.get_adv_estimator_fn(f"advlab/{name}").__name__ == f"advlab_{name}"
+        return
+    with pytest.raises(ValueError, match="a recipe that gives the advantage"):
+        advantages(batch(), f"advlab/{name}")
+
+
+def test_a_misspelt_estimator_has_a_suggestion():
+    with pytest.raises(advlab.RecipeError, match="`grpo`"):
+        advantages(batch(), "advlab/grop")
+    with pytest.raises(ValueError, match="Unknown advantage estimator"):
+        core_algos.get_adv_estimator_fn("grop")
 
 
 def test_a_critic_gets_targets():
@@ -257,6 +278,8 @@ def test_micro_batches_of_the_policy_loss_add_up():
 
 def test_a_policy_loss_refuses_what_it_cannot_do():
     mask, old = torch.ones(4, 3, dtype=torch.bool), -torch.ones(4, 3)
+    with pytest.raises(ValueError, match="takes the recipe itself, `.actor.policy_loss.advlab="):
+        adapter.policy_loss(old, old, old, mask, "token-mean", Actor(OmegaConf.create({"recipe": "ppo_clip"})))
     with pytest.raises(ValueError, match="token-mean"):
         adapter.policy_loss(old, old, old, mask, "seq-mean-token-sum", Actor("ppo_clip"))
     with pytest.raises(ValueError, match="rollout_is_weights"):
@@ -308,6 +331,113 @@ def test_a_pinned_loss_is_restored_with_its_parameters(script):
         adapter.policy_loss(old, old, old, mask, "token-mean", Actor(other))
 
 
+@pytest.mark.parametrize(
+    ("mode", "loss_mode"),
+    [*((mode, "vanilla") for mode in ("token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")),
+     ("token-mean", "geo_mean"), ("token-mean", "sapo"), ("token-mean", "advlab")],
+)  # fmt: skip
+def test_verls_loss_of_the_advantages_is_the_weighted_mean(script, mode, loss_mode):
+    """A row per mean of verl: its own gradient with our advantages, and the recipe's weighted loss as advlab computes it."""
+    text = 'fn weight(batch, p) { 0.5 + 2.0 * (batch.reward.mean("group") < 0.5) } '
+    path = script(text.replace("0.5 + 2.0 *", "") + MEAN) if mode == "token-mean" else script(text + MEAN)
+    old = -noise(5) - 0.1
+    settings = {"loss_agg_mode": mode, "policy_loss": {"loss_mode": loss_mode, "advlab": "ppo_clip"}}
+    trainer = Run("")
+    trainer.config = OmegaConf.create({"actor_rollout_ref": {"actor": settings}, "trainer": {}})
+
+    def of(self):
+        self.global_steps = 1
+        data = batch(old_log_probs=old)
+        return compute_advantage(data, "advlab", config=config(path)), self
+
+    data, _ = of(trainer)
+    mask, uid = data.batch["response_mask"], data.non_tensor_batch["uid"]
+    logp = (old + 0.6 * (noise(6) - 0.5)).requires_grad_()
+    actor = ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1)
+    object.__setattr__(actor, "policy_loss", adapter.PolicyLossConfig(loss_mode=loss_mode, advlab="ppo_clip"))
+    value, _ = core_algos.get_policy_loss_fn(loss_mode)(
+        old_log_prob=old, log_prob=logp, advantages=data.batch["advantages"], response_mask=mask.bool(),
+        loss_agg_mode=mode, config=actor, rollout_is_weights=None,
+    )  # fmt: skip
+    (found,) = torch.autograd.grad(value, logp)
+    out = advlab.load(path).advantage(groups=uid, mask=mask, reward=data.batch["token_level_rewards"].sum(1))
+    assert 0 < (out.weight != out.weight[0]).sum(), "weights differ"
+    name, params = {"geo_mean": ("gmpo", {"clip_low": 0.2, "clip_high": 0.2}), "sapo": ("sapo", {})}.get(
+        loss_mode, ("ppo_clip", {} if loss_mode == "advlab" else {"dual_clip": 3})
+    )
+    if name == "ppo_clip":
+        aggregate = {"token-mean": "token", "token-sum": "token_sum"}.get(mode) or mode[len("seq-mean-token-") :]
+        params["aggregate"] = {"mean": "response", "sum": "response_sum", "sum-norm": "response_sum_norm"}.get(aggregate, aggregate)
+        params["horizon"] = mask.shape[1]
+    ours = advlab.load(name, **params).loss(
+        logp=logp, old_logp=old, mask=mask, advantage=out.advantage[:, None] * mask, groups=uid, weight=out.weight
+    )
+    assert torch.allclose(found, ours.grad, atol=1e-6) and found.abs().max() > 1e-3
+
+
+def test_weights_that_verls_loss_would_not_follow_are_refused(script):
+    path = script("fn weight(batch, p) { batch.reward >= 0 } " + MEAN)
+    squared = script('fn loss(batch, p) { (-(batch.advantage ** 2) * batch.logp).mean("batch") }', "squared.rhai")
+
+    def run(recipe, **actor):
+        self = type("Trainer", (), {"global_steps": 1})()
+        self.config = OmegaConf.create({"actor_rollout_ref": {"actor": actor}})
+        return compute_advantage(batch(old_log_probs=-noise(1)), "advlab", config=config(recipe))
+
+    # All weights are 1 here: it is refused for having the hook.
+    for mode, own in [("kl_cov", None), ("clip_cov", None), ("dro", None), ("advlab", str(squared))]:
+        with pytest.raises(ValueError, match=f"loss_mode={mode}. is not proportional"):
+            run(path, loss_agg_mode="token-mean", policy_loss={"loss_mode": mode, "advlab": own})
+    with pytest.raises(ValueError, match="mean over the M tokens"):
+        run("pacs", loss_agg_mode="seq-mean-token-mean")
+    # A loss in the workers has no weights.
+    both = script("fn weight(batch, p) { batch.reward > 0 } fn loss(batch, p) { batch.logp.mean(\"batch\") }", "both.rhai")
+    mask, old = torch.ones(4, 3, dtype=torch.bool), -torch.ones(4, 3)
+    with pytest.raises(ValueError, match="the estimator applies them"):
+        adapter.policy_loss(old, old, old, mask, "token-mean", Actor(str(both)))
+
+
+def test_what_is_not_found_among_the_callers_is_told_once(script, caplog):
+    path = script("fn weight(batch, p) { batch.reward > 0 } " + MEAN)
+    for _ in range(2):
+        compute_advantage(batch(), "advlab", config=config(path))
+    told = [record.message for record in caplog.records if record.name == "advlab.verl"]
+    assert len(told) == 2 and "verl's trainer was not found" in told[0] and "loss_agg_mode` was not found" in told[1]
+
+
+def test_tensors_of_verls_batch_are_columns(script):
+    path = script(
+        "fn advantage(batch, p) { batch.entropy + 10 * batch.process + 100 * batch.reward_baseline + 1000 * batch.num_turns }"
+    )
+    rows = torch.arange(24)
+    found = batch(entropys=noise(1), process=noise(2), reward_baselines=rows / 2, num_turns=rows, responses=torch.ones(24, 11).long())
+    expected = found.batch["entropys"] + 10 * found.batch["process"]
+    expected += (50 * found.batch["reward_baselines"] + 1000 * found.batch["num_turns"])[:, None] if False else 0
+    expected += (100 * found.batch["reward_baselines"] + 1000 * found.batch["num_turns"])[:, None]
+    mask = found.batch["response_mask"]
+    out, _ = advantages(found, "advlab", advlab={"recipe": str(path)})
+    assert torch.allclose(out, expected * mask)
+    remax = batch(reward_baselines=rows / 2)
+    theirs, _ = advantages(batch(reward_baselines=rows / 2), "remax")
+    assert torch.allclose(advantages(remax, "advlab/remax")[0], theirs * mask)
+    assert advantages(batch(old_log_probs=-noise(1), sum_pi_squared=noise(2)), "advlab/otb")[0].isfinite().all()
+
+
+def test_what_verl_sets_is_told_once_with_its_values(script, caplog):
+    """`.value()` and comments are no column `value`."""
+    text = 'fn params() { #{ lambda: #{ value: 0.1 }, gamma: #{ value: 0.5 } } } // no batch.value here\n'
+    calls = text + 'fn advantage(batch, p) { metric("m", batch.reward.mean("batch").value()); p.lambda * batch.reward }'
+    reads = text + "fn advantage(batch, p) { p.lambda * batch.token_reward }"
+    for source, factor, told in [(calls, 0.1, "lambda=0.1"), (reads, 0.9, "lambda=0.9 (set by verl)")]:
+        path = script(source, f"{factor}.rhai")
+        for _ in range(2):
+            data = batch()
+            found, _ = advantages(data, "advlab", advlab={"recipe": str(path)}, lam=0.9)
+        assert torch.allclose(found.sum(1).max(), torch.tensor(factor) * (data.batch["response_mask"].sum(1).max() if factor == 0.1 else 1))
+        lines = [record.message for record in caplog.records if str(path) in record.message]
+        assert len(lines) == 1 and told in lines[0] and caplog.records[-1].levelname == "WARNING"
+
+
 def test_verls_discount_is_that_of_a_return_only():
     columns = {"old_log_probs": -noise(1), "ref_log_prob": -noise(2)}
     advantages(batch(**columns), "advlab/kl_advantage")
@@ -349,17 +479,29 @@ def test_texts_and_numbers_of_the_data_set_are_columns(script):
 class Run:
     """What a trainer of verl's has when it calls an estimator."""
 
-    total_training_steps = 5
+    def __init__(self, folder, **settings):
+        more = {"default_local_dir": str(folder), "resume_mode": "auto", **settings}
+        self.config, self.seen = OmegaConf.create({"trainer": more}), []
 
-    def __init__(self, folder, step, **settings):
-        self.global_steps = step
-        more = {"default_local_dir": str(folder), "save_freq": 2, "resume_mode": "auto", **settings}
-        self.config = OmegaConf.create({"trainer": more})
+    def run(self, path, steps, **settings):
+        for self.global_steps in steps:
+            metrics = {}
+            compute_advantage(batch(), "advlab", config=config(advlab={"recipe": str(path), **settings}))
+            self.seen.append(metrics["advlab/n"])
+            if self.global_steps in (2, 4, 5):
+                self._save_checkpoint()
+        return self.seen
 
-    def step(self, path, **settings):
-        metrics = {}
-        compute_advantage(batch(), "advlab", config=config(advlab={"recipe": str(path), **settings}))
-        return metrics["advlab/n"]
+    def _save_checkpoint(self):
+        self.latest = self.global_steps
+
+
+class FullyAsync(Run):
+    """Its checkpoints are numbered by the version of its parameters, which has two steps each here."""
+
+    @property
+    def current_param_version(self):
+        return (self.global_steps - 1) // 2
 
 
 def test_state_is_in_verls_checkpoints(script, tmp_path, caplog):
@@ -372,23 +514,30 @@ def test_state_is_in_verls_checkpoints(script, tmp_path, caplog):
 
     folder = tmp_path / "checkpoints"
     kept = {"folder": str(tmp_path / "advlab")}
-    assert [Run(folder, step).step(path, **kept) for step in (1, 2, 3, 4, 5)] == [1, 2, 3, 4, 5]
+    assert Run(folder).run(path, (1, 2, 3, 4, 5), **kept) == [1, 2, 3, 4, 5]
     assert sorted(file.parent.name for file in folder.glob("*/advlab.json")) == [
         "global_step_2",
         "global_step_4",
         "global_step_5",
     ]
     relaunch()
-    assert [Run(folder, step).step(path, **kept) for step in (3, 4)] == [3, 4]
+    assert Run(folder).run(path, (3, 4), **kept) == [3, 4]
     relaunch()
     named = {"resume_mode": "resume_path", "resume_from_path": str(folder / "global_step_2")}
-    assert Run(tmp_path, 3, **named).step(path) == 3 and "no state of" not in caplog.text
+    assert Run(tmp_path, **named).run(path, [3]) == [3] and "no state of" not in caplog.text
     relaunch()
     # One that has no state begins with that of `init`, and no row of its folder is lost in silence.
-    assert Run(tmp_path / "elsewhere", 3).step(path, **kept) == 1
+    assert Run(tmp_path / "elsewhere").run(path, [3], **kept) == [1]
     assert "no state of" in caplog.text and "the rows of steps 3 to 4 are in cut.jsonl now" in caplog.text
     cut = [json.loads(line) for line in (tmp_path / "advlab/cut.jsonl").read_text().splitlines()]
     assert [(row["step"], row["metrics"]["n"]) for row in cut] == [(3, 3), (4, 4), (5, 5), (3, 3), (4, 4)]
+    relaunch()
+    # Saved after 4 steps as version 1, and resumed at step 5 - which is not the state of a step 1.
+    folder = tmp_path / "fully_async"
+    assert FullyAsync(folder).run(path, (1, 2, 3, 4)) == [1, 2, 3, 4]
+    assert sorted(file.parent.name for file in folder.glob("*/advlab.json")) == ["global_step_0", "global_step_1"]
+    relaunch()
+    assert FullyAsync(folder).run(path, [4]) == [5]
 
 
 def test_a_ray_actor_has_the_estimators():
