@@ -17,7 +17,7 @@ use pyo3::types::PyDict;
 use crate::batch::PyBatch;
 use crate::error::{in_python, raise};
 use crate::pool::{self, ForkLock};
-use crate::recipe::{Advantage, Answer, Gradient, Shape, Used, compute, hooks, host};
+use crate::recipe::{Advantage, Answer, Gradient, Shape, Used, compute, hooks, host, reads};
 use crate::state;
 
 #[pyclass(frozen, name = "Live", module = "advlab._native")]
@@ -275,6 +275,11 @@ impl PyLive {
     #[getter]
     fn hooks(&self, py: Python<'_>) -> PyResult<Vec<&'static str>> {
         self.with(py, |held| hooks(held.live.newest().recipe()))
+    }
+
+    /// As that of a recipe, of the version of the last step.
+    fn reads(&self, py: Python<'_>, columns: Vec<String>) -> PyResult<bool> {
+        self.with(py, |held| reads(held.live.in_use().recipe(), &columns))
     }
 
     #[getter]
