@@ -21,14 +21,21 @@ use advlab::{Diagnostics, doc};
 use pyo3::prelude::*;
 
 use batch::PyBatch;
-use error::raise;
+use error::{in_python, raise};
 use recipe::PyRecipe;
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     let error = module.py().get_type::<error::RecipeError>();
-    for name in ["message", "path", "line", "column", "help"] {
+    for name in [
+        "message",
+        "path",
+        "line",
+        "column",
+        "help",
+        "missing_column",
+    ] {
         // Of one that is made in Python.
         error.setattr(name, module.py().None())?;
     }
@@ -116,7 +123,7 @@ fn check_recipe(
         let error = finding
             .error
             .map(|error| raise(py)(error).into_value(py).into_any());
-        (finding.check, result, finding.detail, error)
+        (finding.check, result, in_python(&finding.detail), error)
     });
     Ok(rows.collect())
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use advlab::live::{LiveEvent, LiveOptions};
-use advlab::script::{Recipe, State};
+use advlab::live::{LiveEvent, LiveOptions, Loaded};
+use advlab::script::Hook;
 use advlab::train::{Event, Record};
 use advlab::{Batch, Diagnostics, LiveRecipe};
 use pyo3::IntoPyObjectExt;
@@ -17,7 +17,7 @@ use pyo3::types::PyDict;
 use crate::batch::PyBatch;
 use crate::error::{in_python, raise};
 use crate::pool::{self, ForkLock};
-use crate::recipe::{Advantage, Answer, Gradient, Shape, Used, compute, hooks, host};
+use crate::recipe::{Advantage, Answer, Gradient, Shape, Used, compute, hooks, host, reads};
 use crate::state;
 
 #[pyclass(frozen, name = "Live", module = "advlab._native")]
@@ -25,7 +25,7 @@ pub struct PyLive {
     path: String,
     /// The process whose thread follows the file.
     process: u32,
-    settings: state::Settings,
+    options: LiveOptions,
     /// Tokens of the last batch that are kept to try new versions on.
     keep: usize,
     is_closed: AtomicBool,
@@ -35,6 +35,8 @@ pub struct PyLive {
 /// What the calls of all threads share.
 struct Held {
     live: LiveRecipe,
+    /// The serial number that a resumed run began with: its versions are counted on from there.
+    first_serial: u64,
     record: Option<Record>,
     /// Whether the folder could be written the last time.
     is_recorded: bool,
@@ -49,6 +51,11 @@ enum Heard {
 }
 
 impl Held {
+    fn used(&self, loaded: &Loaded) -> Used {
+        let serial = self.first_serial + loaded.serial();
+        (loaded.version().clone(), serial)
+    }
+
     fn advantage(
         &mut self,
         batch: &PyBatch,
@@ -79,8 +86,7 @@ impl Held {
                         let done = record.step(live, &batch.batch, &before, &computed.0);
                         done.map(|()| true)
                     });
-                    let used = (used.version().clone(), used.serial());
-                    return Ok((Advantage::of(computed, shape), used));
+                    return Ok((Advantage::of(computed, shape), self.used(&used)));
                 }
                 Err(error) => {
                     let back_to = self.live.reject(error.clone());
@@ -137,8 +143,15 @@ impl Held {
     }
 }
 
-/// A version with its state: name, version, sources, parameters, `this` as JSON.
-type Left = (String, String, BTreeMap<String, String>, Py<PyDict>, String);
+/// A version with its state: name, version, sources, parameters, `this` as JSON, serial number.
+type Left = (
+    String,
+    String,
+    BTreeMap<String, String>,
+    Py<PyDict>,
+    String,
+    u64,
+);
 
 /// An event: its kind, its line, the version that it is about, the error with its place, and whether it came at a step.
 type Told = (
@@ -150,20 +163,6 @@ type Told = (
 );
 
 impl PyLive {
-    fn open(
-        path: &str,
-        settings: &state::Settings,
-        left: Vec<(Recipe, State)>,
-    ) -> Result<LiveRecipe, Diagnostics> {
-        let host = host();
-        let options = LiveOptions {
-            settings: settings.clone(),
-            left,
-            ..LiveOptions::default()
-        };
-        LiveRecipe::watch(&host, path, options)
-    }
-
     /// Runs something on the live recipe, with the interpreter's lock released.
     fn with<R: Send>(
         &self,
@@ -196,12 +195,23 @@ impl PyLive {
         keep: usize,
         folder: Option<PathBuf>,
         keep_batches: usize,
+        refuses: BTreeMap<String, String>,
     ) -> PyResult<PyLive> {
+        let refuses = Hook::ALL
+            .into_iter()
+            .filter_map(|hook| Some((hook, refuses.get(hook.name())?.clone())));
+        let options = LiveOptions {
+            settings,
+            refuses: refuses.collect(),
+            ..LiveOptions::default()
+        };
         let open = || -> Result<Held, Diagnostics> {
-            let live = PyLive::open(&path, &settings, Vec::new())?;
-            let record = folder.map(|folder| Record::open(&folder, &live, &settings, keep_batches));
+            let live = LiveRecipe::watch(&host(), &path, options.clone())?;
+            let settings = &options.settings;
+            let record = folder.map(|folder| Record::open(&folder, &live, settings, keep_batches));
             Ok(Held {
                 live,
+                first_serial: 0,
                 record: record.transpose()?,
                 is_recorded: true,
                 heard: Vec::new(),
@@ -211,7 +221,7 @@ impl PyLive {
         Ok(PyLive {
             path,
             process: std::process::id(),
-            settings,
+            options,
             keep,
             is_closed: AtomicBool::new(false),
             live: ForkLock::new(Some(held)),
@@ -236,15 +246,14 @@ impl PyLive {
 
     /// The loss by the version of the last step: one update's minibatches have one loss.
     fn loss(&self, py: Python<'_>, batch: &PyBatch, f64: bool) -> PyResult<Answer> {
-        let compute = |live: &mut LiveRecipe| -> Result<(Gradient, Used), Diagnostics> {
-            let used = live.in_use().clone();
-            let mut state = live.state().clone();
+        let compute = |held: &mut Held| -> Result<(Gradient, Used), Diagnostics> {
+            let used = held.live.in_use().clone();
+            let mut state = held.live.state().clone();
             let loss = used.recipe().loss(&batch.batch, None, &mut state)?;
-            live.set_state(state);
-            let used = (used.version().clone(), used.serial());
-            Ok((Gradient::of(loss, f64), used))
+            held.live.set_state(state);
+            Ok((Gradient::of(loss, f64), held.used(&used)))
         };
-        let done = self.with(py, |held| pool::install(|| compute(&mut held.live)))??;
+        let done = self.with(py, |held| pool::install(|| compute(held)))??;
         let (gradient, used) = done.map_err(raise(py))?;
         gradient.into_python(py, &used)
     }
@@ -252,8 +261,8 @@ impl PyLive {
     /// The newest version that passed its checks, and its number in the order of publication.
     fn newest(&self, py: Python<'_>) -> PyResult<(String, u64)> {
         self.with(py, |held| {
-            let newest = held.live.newest();
-            (newest.version().as_str().to_string(), newest.serial())
+            let (version, serial) = held.used(&held.live.newest());
+            (version.as_str().to_string(), serial)
         })
     }
 
@@ -266,6 +275,11 @@ impl PyLive {
     #[getter]
     fn hooks(&self, py: Python<'_>) -> PyResult<Vec<&'static str>> {
         self.with(py, |held| hooks(held.live.newest().recipe()))
+    }
+
+    /// As that of a recipe, of the version of the last step.
+    fn reads(&self, py: Python<'_>, columns: Vec<String>) -> PyResult<bool> {
+        self.with(py, |held| reads(held.live.in_use().recipe(), &columns))
     }
 
     #[getter]
@@ -288,10 +302,12 @@ impl PyLive {
         self.with(py, |held| held.live.refresh(time))
     }
 
-    /// The version of the last step with its parameters and its state: name, version, sources, parameters, `this`.
+    /// The version of the last step with its parameters and its state.
     fn left(&self, py: Python<'_>) -> PyResult<Left> {
-        let (used, this) = self.with(py, |held| {
-            (held.live.in_use().clone(), held.live.state().clone())
+        let (used, this, serial) = self.with(py, |held| {
+            let used = held.live.in_use().clone();
+            let serial = held.used(&used).1;
+            (used, held.live.state().clone(), serial)
         })?;
         let recipe = used.recipe();
         Ok((
@@ -300,6 +316,7 @@ impl PyLive {
             state::sources(recipe),
             state::params(py, recipe)?,
             this.to_json().to_string(),
+            serial,
         ))
     }
 
@@ -310,11 +327,16 @@ impl PyLive {
         name: &str,
         sources: BTreeMap<String, String>,
         this: &str,
+        serial: u64,
     ) -> PyResult<()> {
         let this = state::read(py, this)?;
         let resumed = self.with(py, |held| -> Result<(), Diagnostics> {
-            let left = vec![(state::restored(name, &sources)?, this)];
-            held.live = PyLive::open(&self.path, &self.settings, left)?;
+            let options = LiveOptions {
+                left: vec![(state::restored(name, &sources)?, this)],
+                ..self.options.clone()
+            };
+            held.live = LiveRecipe::watch(&host(), &self.path, options)?;
+            held.first_serial = serial;
             if let Some(record) = &mut held.record {
                 record.resume();
             }

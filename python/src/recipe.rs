@@ -76,6 +76,12 @@ pub fn hooks(recipe: &Recipe) -> Vec<&'static str> {
         .collect()
 }
 
+/// Whether the code of a recipe names one of these columns; names that it computes do not count.
+pub fn reads(recipe: &Recipe, columns: &[String]) -> bool {
+    let named = &recipe.reads().names;
+    columns.iter().any(|column| named.contains(column))
+}
+
 #[pymethods]
 impl PyRecipe {
     /// Loads a built-in by its name, or a script by its path.
@@ -122,6 +128,10 @@ impl PyRecipe {
     #[getter]
     fn hooks(&self) -> Vec<&'static str> {
         hooks(&self.recipe)
+    }
+
+    fn reads(&self, columns: Vec<String>) -> bool {
+        reads(&self.recipe, &columns)
     }
 
     #[getter]

@@ -111,14 +111,14 @@ def test_rewards_by_token_are_added_up_few_or_many(kind):
 @pytest.mark.parametrize(
     "rewards, found",
     [
-        (np.zeros(4), "have 1 dimension:"),
-        (np.float32(1), "have 0 dimensions:"),
-        (np.zeros((2, 3, 4)), "have 3 dimensions:"),
-        ([[1.0], [1.0, 2.0]], "are rows of different lengths:"),
+        (np.zeros(4), "has 1 dimension:"),
+        (np.float32(1), "has 0 dimensions:"),
+        (np.zeros((2, 3, 4)), "has 3 dimensions:"),
+        ([[1.0], [1.0, 2.0]], "has rows of different lengths:"),
     ],
 )
 def test_rewards_by_token_of_another_shape_are_refused(rewards, found):
-    with pytest.raises(TypeError, match=f"rewards by token {found} .* \\[B, T\\]"):
+    with pytest.raises(TypeError, match=f"`token_reward` {found} .* \\[B, T\\]"):
         _trainers.row_sums(rewards)
 
 
@@ -299,7 +299,7 @@ def test_what_a_call_lacks_is_told():
         advlab.load("grpo").advantage(reward=REWARD)
     with pytest.raises(advlab.RecipeError, match="grpo has no `loss`"):
         advlab.load("grpo").loss(groups=GROUPS, logp=-VALUE, mask=MASK)
-    with pytest.raises(advlab.RecipeError, match="it is called `values`: pass it by"):
+    with pytest.raises(advlab.RecipeError, match="the batch calls it `values`: rename it, in a file with `map="):
         gae(value=None, values=VALUE)
 
 

@@ -19,6 +19,19 @@ pub enum Severity {
     Note,
 }
 
+/// What a problem is about, for code that decides by it: messages may be reworded at any time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProblemKind {
+    /// A problem that no code tells from others.
+    #[default]
+    Other,
+    /// A result is NaN or infinite.
+    NotFinite,
+    /// The batch does not have the column of this name.
+    MissingColumn(String),
+}
+
 /// A span of a script's text, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -90,8 +103,8 @@ pub struct Problem {
     pub help: Option<String>,
     /// The causes, such as the calls of a script, innermost first: ``in `advantage`, line 12``.
     pub notes: Vec<String>,
-    /// Whether the problem is a result that is NaN or infinite.
-    pub is_not_finite: bool,
+    /// What it is about.
+    pub kind: ProblemKind,
 }
 
 impl Diagnostic {
@@ -170,6 +183,20 @@ impl Diagnostic {
     pub fn with_note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
         self
+    }
+
+    /// The same problem, of this kind.
+    pub fn of_kind(mut self, kind: ProblemKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// The name of the column that the batch does not have, if that is the problem.
+    pub fn missing_column(&self) -> Option<&str> {
+        match &self.kind {
+            ProblemKind::MissingColumn(name) => Some(name),
+            _ => None,
+        }
     }
 
     /// `passk.rhai:12:8` in a script; ``rollouts.jsonl, line 3, column 7, `reward` `` in a file.

@@ -9,7 +9,7 @@ use rhai::{
 };
 
 use super::error::{Problem, Raised, origin, raise};
-use super::explain::said;
+use super::explain::{said, text};
 use super::syntax::ValueKind;
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
@@ -53,7 +53,7 @@ pub(super) fn tensor_type(engine: &mut Engine) {
         });
     for name in ["to_string", "to_debug"] {
         engine.register_fn(name, |context: Context, tensor: &mut Tensor| {
-            text(&context, tensor)
+            shown(&context, tensor)
         });
     }
 }
@@ -73,7 +73,7 @@ fn number_of(context: &NativeCallContext, tensor: &Tensor) -> Raised<FLOAT> {
 /// How many values a tensor's string shows.
 const SHOWN: usize = 8;
 
-fn text(context: &NativeCallContext, tensor: &mut Tensor) -> Raised<ImmutableString> {
+fn shown(context: &NativeCallContext, tensor: &mut Tensor) -> Raised<ImmutableString> {
     let value = evaluated(context, tensor)?;
     if tensor.level() == Level::Batch {
         return Ok(value.get(0).to_string().into());
@@ -174,8 +174,12 @@ fn call(
 
 fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Problem> {
     let wrong = |expected: &'static str| {
-        let found = describe(value);
-        Problem::from(TensorError::argument(op.name, param.name, expected, &found))
+        let error = TensorError::argument(op.name, param.name, expected, &describe(value));
+        let mut problem = Problem::from(error);
+        if value.is_unit() {
+            problem.help = text("tensor", "nothing", &[]);
+        }
+        problem
     };
     match param.kind {
         // As elsewhere `std(dim, ddof)`: a plain number would select everything or nothing.

@@ -13,7 +13,7 @@ use super::library::{Builtin, Functions, Library, by_name, functions_of};
 use super::lint::{LintInput, lint};
 use super::params::Parameters;
 use super::reading::LARGEST;
-use super::recipe::{Compiled, Hook, Recipe, Version};
+use super::recipe::{Compiled, Hook, Reads, Recipe, Version};
 use super::sandbox::on_deep_stack;
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::suggest;
@@ -61,6 +61,7 @@ fn compile_here(
         ast,
         sources,
         warnings: Vec::new(),
+        reads: Reads::default(),
         constants: constants.into(),
         functions: functions.into_keys().collect(),
     };
@@ -70,9 +71,9 @@ fn compile_here(
         host: host.clone(),
     };
     recipe.params = declared(&recipe, &engine)?;
-    let warnings = linted(&recipe, &natives, &imports, library)?;
+    let (warnings, reads) = linted(&recipe, &natives, &imports, library)?;
     if let Some(compiled) = Arc::get_mut(&mut recipe.script) {
-        compiled.warnings = warnings;
+        (compiled.warnings, compiled.reads) = (warnings, reads);
     }
     Ok(recipe)
 }
@@ -130,13 +131,19 @@ fn not_compiled(error: &EvalAltResult, script: Script<'_>, library: &Library) ->
     diagnostic.at(import).into()
 }
 
-/// The lint of the script and of all that it imports: an error, or warnings of the script itself.
+/// The lint of the script and of all that it imports: an error, or warnings of the script itself, and the columns that all
+/// of them read.
 fn linted(
     recipe: &Recipe,
     natives: &Functions,
     imports: &BTreeMap<String, Functions>,
     library: &Library,
-) -> Result<Vec<Diagnostic>, Diagnostics> {
+) -> Result<(Vec<Diagnostic>, Reads), Diagnostics> {
+    let mut reads = Reads::default();
+    if recipe.has(Hook::Loss) {
+        // Its gradient is with respect to `logp`.
+        reads.names.insert("logp".to_string());
+    }
     let scripts = library.found().scripts.clone();
     let known = |name, is_import| LintInput {
         script: recipe.about_source(name),
@@ -145,19 +152,19 @@ fn linted(
         is_import,
     };
     let is_error = |diagnostic: &Diagnostic| diagnostic.severity == Severity::Error;
-    let found = lint(&recipe.script.ast, &known(&recipe.script.name, false));
+    let found = lint(
+        &recipe.script.ast,
+        &known(&recipe.script.name, false),
+        &mut reads,
+    );
     let (mut errors, warnings): (Vec<_>, Vec<_>) = found.into_iter().partition(is_error);
     for (name, ast) in &scripts {
-        // The built-ins have been linted when they were written.
-        if Builtin::importable().any(|builtin| builtin.name == &**name) {
-            continue;
-        }
-        let found = lint(ast, &known(name, true));
+        let found = lint(ast, &known(name, true), &mut reads);
         errors.extend(found.into_iter().filter(is_error));
     }
     match Diagnostics::several(errors) {
         Some(errors) => Err(errors),
-        None => Ok(warnings),
+        None => Ok((warnings, reads)),
     }
 }
 

@@ -2,13 +2,14 @@
 
 use rhai::{Dynamic, EvalAltResult, NativeCallContext, Position};
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, ProblemKind};
 use crate::tensor::{Origin, TensorError, TensorErrorKind};
 
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     pub(super) message: String,
     pub(super) help: Option<String>,
+    pub(super) kind: ProblemKind,
     pub(super) tensor: Option<Box<TensorError>>,
 }
 
@@ -17,6 +18,7 @@ impl Problem {
         Problem {
             message: message.into(),
             help: None,
+            kind: ProblemKind::Other,
             tensor: None,
         }
     }
@@ -46,6 +48,7 @@ impl From<Diagnostic> for Problem {
         Problem {
             message: std::mem::take(&mut diagnostic.message),
             help: diagnostic.help.take(),
+            kind: std::mem::take(&mut diagnostic.kind),
             tensor: None,
         }
     }
@@ -54,9 +57,8 @@ impl From<Diagnostic> for Problem {
 impl From<TensorError> for Problem {
     fn from(error: TensorError) -> Self {
         Problem {
-            message: error.to_string(),
-            help: None,
-            tensor: Some(Box::new(error)),
+            tensor: Some(Box::new(error.clone())),
+            ..Problem::new(error.to_string())
         }
     }
 }

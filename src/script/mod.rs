@@ -45,7 +45,7 @@ pub use library::{BUILTINS, Builtin, Kind};
 pub use members::{MEMBERS, Member, Owner};
 pub use params::{Parameter, Parameters, Setting};
 pub(crate) use reading::Reading;
-pub use recipe::{Hook, Recipe, Version};
+pub use recipe::{Hook, Reads, Recipe, Version};
 pub(crate) use sandbox::guarded;
 pub use session::{Answer, Columns, EvaluatedInput, Graph, GraphNode, Name, Pairs, Session};
 pub(crate) use session::{Defines, InputTrial, is_typed, language_definitions};

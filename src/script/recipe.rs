@@ -1,5 +1,6 @@
 //! A recipe: a script that has been compiled and checked, with its hooks, its parameters and its version.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -114,6 +115,23 @@ impl fmt::Display for Version {
     }
 }
 
+/// The columns that a recipe may read, by its code and by that of its imports; comments and texts do not count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// The names that the code has: `batch.NAME`, `batch["NAME"]`, and those given to `column`, `has` and `key`. A property
+    /// of a map that no declaration tells from a batch is among them.
+    pub names: BTreeSet<String>,
+    /// Whether the code also computes names, as in `batch.column(p.column)`: then it may read any column.
+    pub is_computed: bool,
+}
+
+impl Reads {
+    /// Whether the recipe may read the column of this name itself, not only one that follows from it.
+    pub fn may_read(&self, name: &str) -> bool {
+        self.is_computed || self.names.contains(name)
+    }
+}
+
 /// A script that has been compiled and checked, with the values of its parameters.
 ///
 /// Cloning shares the compiled script; each clone has its own parameter values.
@@ -134,6 +152,7 @@ pub(crate) struct Compiled {
     pub(super) builtin: Option<&'static Builtin>,
     pub(super) doc: String,
     pub(super) warnings: Vec<Diagnostic>,
+    pub(super) reads: Reads,
     /// Those that functions see: written out at the top.
     pub(super) constants: Arc<Scope<'static>>,
     pub(super) functions: Vec<String>,
@@ -176,6 +195,11 @@ impl Recipe {
     /// Whether the script defines the hook.
     pub fn has(&self, hook: Hook) -> bool {
         self.script.hooks.contains(&hook)
+    }
+
+    /// The columns that the script and its imports may read.
+    pub fn reads(&self) -> &Reads {
+        &self.script.reads
     }
 
     /// The parameters with their values.

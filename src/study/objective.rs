@@ -239,8 +239,8 @@ fn beyond_p(
         Ok(curve) if !curve.depends_on_order && tried.as_ref().is_ok_and(looks_at_tokens) => {
             Some("more of a response than whether it is right, such as its tokens")
         }
-        Err(error) if error[0].message.contains("no column") => {
-            Some("columns that rollouts alone have")
+        Err(error) if error[0].missing_column().is_some() => {
+            Some("columns that only rollouts have")
         }
         _ => None,
     }

@@ -262,14 +262,14 @@ fn needs_advantage(recipe: &Recipe, batch: &Batch) -> bool {
 fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     let name = recipe.name();
     let first = error.first_mut();
-    if first.message == "the batch has no column `value`" {
-        let help = "the policy is trained without a critic, so that a run has no column `value`";
-        first.help = Some(help.to_string());
-    }
-    if first.message == "the batch has no column `ref_logp`" {
-        let help = "with `reference = true` in the configuration there is one";
-        first.help = Some(help.to_string());
-    }
+    let help = match first.missing_column() {
+        Some("value") => {
+            Some("the policy is trained without a critic, so that a run has no column `value`")
+        }
+        Some("ref_logp") => Some("with `reference = true` in the configuration there is one"),
+        _ => None,
+    };
+    first.help = help.map(str::to_string).or(first.help.take());
     let notes = &mut first.notes;
     notes.push("in a dry run on the run's first batch".to_string());
     notes.push(match Builtin::find(name) {

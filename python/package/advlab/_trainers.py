@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import json
 import logging
+import math
 import os
 import re
 import sys
@@ -198,17 +199,35 @@ def column_name(name: str) -> str:
     return re.sub(r"\W", "_", name)
 
 
-def of_data_set(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Of a data set's columns those of strings, or of numbers, one a response; but for names that mean something else here."""
+KINDS: dict[type, Any] = {str: str, float: (int, float)}
+"""What a column may hold, and the values that are it."""
+
+
+def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, type] | None = None) -> dict[str, list[Any]]:
+    """Of a data set's columns those of strings, or of numbers, one per response; but for names that mean something else here.
+
+    None is NaN among numbers and the empty string among strings. `kinds` has what columns hold, `str` or `float`, for those of which
+    a batch has nothing but None; it is added to.
+    """
+    kinds = {} if kinds is None else kinds
     names = Counter(map(column_name, columns))
     # Of two that scripts would call alike none is the column.
     is_free = {name for name, count in names.items() if count == 1} - OURS
     kept = {}
     for name, values in columns.items():
-        is_column = any(all(isinstance(value, kind) for value in values) for kind in (str, (int, float)))
-        if is_column and column_name(name) in is_free:
-            kept[column_name(name)] = values
+        values = [plain(value) for value in values]
+        there = [value for value in values if value is not None]
+        of_all = (kind for kind, likes in KINDS.items() if all(isinstance(value, likes) for value in there))
+        kind = next(of_all, None) if there else kinds.get(name)
+        if kind is not None and column_name(name) in is_free:
+            kinds[name] = kind
+            kept[column_name(name)] = [(math.nan if kind is float else "") if value is None else value for value in values]
     return kept
+
+
+def plain(value: Any) -> Any:
+    """A number of NumPy's or torch's as Python's; anything else as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def row_sums(rewards: Any) -> Any:

@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list, gather, gather_object, pad_across_processes
+from datasets import Value
+from trl import GRPOConfig, RLOOConfig
 from trl import GRPOTrainer as _GRPOTrainer
-from trl import RLOOConfig
 from trl import RLOOTrainer as _RLOOTrainer
 
 from ._native import RecipeError
 from ._recipe import LiveRecipe, load, watch
-from ._trainers import column_name, explain, of_data_set, on_cpu, resume, save, weighted
+from ._trainers import column_name, explain, of_data_set, on_cpu, plain, report, resume, save, started, weighted
 
 OPTIONS = {
     "old_logp": "old log-probs are computed where `gradient_accumulation_steps` is not a multiple of `steps_per_generation * "
@@ -47,20 +48,31 @@ COLUMNS = {
 """TRL's tensors [B, T], and the columns that they are."""
 
 
-def _refuse_what_rloo_loses(config: Any) -> None:
-    """An error for RLOO's settings that act on nothing but the advantage that the recipe's replaces."""
-    if not isinstance(config, RLOOConfig):
-        return
-    for option, is_off, instead in (
-        ("beta", config.beta == 0.0, "0.0; for a KL use GRPOTrainer, whose loss has it by `beta`"),
-        ("reward_clip_range", not config.reward_clip_range, "None; a recipe clips by `batch.reward.clamp(low, high)`"),
-        ("normalize_advantages", not config.normalize_advantages, 'False; a recipe normalises by `whiten("batch")`'),
-    ):
-        if not is_off:
-            raise ValueError(
-                f"RLOOTrainer applies `{option}` only on the way to its own advantage, which the recipe's replaces: set {option} "
-                f"to {instead}"
-            )
+WITHOUT_EFFECT = {
+    GRPOConfig: (
+        ("scale_rewards", "group", "leave it out; a recipe divides by a deviation itself: `grpo` does, `dr_grpo` does not"),
+        ("multi_objective_aggregation", "sum_then_normalize", "leave it out; a recipe has the rewards as `batch.reward_<name>`"),
+    ),
+    RLOOConfig: (
+        ("beta", 0.0, "set beta to 0.0; for a KL use GRPOTrainer, whose loss has it by `beta`"),
+        ("reward_clip_range", None, "set it to None; a recipe clips by `batch.reward.clamp(low, high)`"),
+        ("normalize_advantages", False, 'set it to False; a recipe normalises by `whiten("batch")`'),
+    ),
+}
+"""Settings that act only on TRL's own advantage, which the recipe's replaces, with the value that changes nothing."""
+
+MEANS = {
+    **dict.fromkeys(("grpo", "sapo", "dr_grpo", "luspo"), "responses"),
+    **dict.fromkeys(("dapo", "bnpo", "cispo", "vespo"), "tokens"),
+}
+"""What each `loss_type` of GRPOTrainer averages over."""
+
+
+def _refuse_what_has_no_effect(given: Any) -> None:
+    for config, settings in WITHOUT_EFFECT.items():
+        for option, value, instead in settings if isinstance(given, config) else ():
+            if (found := getattr(given, option, value)) != value:
+                raise ValueError(f"`{option}={found}` acts only on TRL's own advantage, which the recipe's replaces: {instead}")
 
 
 def _refuse_one_column_of_two(names: list[str]) -> None:
@@ -106,15 +118,22 @@ class GRPOMixin:
         # A slip is told before a model is loaded, and on each process.
         load(recipe, **params)
         for given in (*args, *kwargs.values()):
-            _refuse_what_rloo_loses(given)
+            _refuse_what_has_no_effect(given)
         super().__init__(*args, **kwargs)
-        _refuse_what_rloo_loses(self.args)
+        _refuse_what_has_no_effect(self.args)
         _refuse_one_column_of_two(self.reward_func_names)
+        loss_type = getattr(self.args, "loss_type", "grpo")
+        self._advlab_mean = MEANS.get(loss_type)
+        refuses = {} if self._advlab_mean else {"weight": f"what `loss_type={loss_type}` averages over is not known"}
         self.advlab = None
         if self.accelerator.is_main_process:
-            self.advlab = watch(recipe, folder=recipe_folder, keep_batches=recipe_batches, **params)
+            self.advlab = watch(recipe, folder=recipe_folder, keep_batches=recipe_batches, _refuses=refuses, **params)
+            started(self.advlab)
         self._advlab_rewards: torch.Tensor | None = None
         self._advlab_serial = 0
+        features = getattr(self.train_dataset, "features", None) or {}
+        is_text = {name: "string" in feature.dtype for name, feature in features.items() if isinstance(feature, Value)}
+        self._advlab_kinds = {name: str if text else float for name, text in is_text.items()}
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         self._advlab_rewards = super()._calculate_rewards(*args, **kwargs)
@@ -156,9 +175,11 @@ class GRPOMixin:
         weights = on_cpu(self.reward_weights).to(per_function.dtype)
         gathered["reward"] = (per_function * weights).nansum(1)
         gathered["is_scored"] = ~per_function.isnan().all(1)
-        plain = [{name: value for name, value in row.items() if isinstance(value, (str, int, float))} for row in inputs]
-        rows = gather_object(plain)
-        return {**of_data_set({name: [row.get(name) for row in rows] for name in rows[0]}), **gathered}
+        # What is no column is sent as an empty tuple.
+        kept = [{name: one if (one := plain(value)) is None or isinstance(one, (str, int, float)) else () for name, value in row.items()} for row in inputs]
+        rows = gather_object(kept)
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {**of_data_set({name: [row.get(name) for row in rows] for name in names}, self._advlab_kinds), **gathered}
 
     def _advlab_compute(self, columns: dict[str, Any], mode: str) -> tuple[Any, dict[str, float]]:
         size = self.num_generations if mode == "train" else self.num_generations_eval
@@ -173,8 +194,8 @@ class GRPOMixin:
             live: Any = self.advlab
             recipe = live if mode == "train" else live._frozen()
             out = recipe.advantage(groups=groups[rows], step=self.state.global_step, **kept)
-            mean = "responses" if getattr(self.args, "loss_type", "grpo") in ("grpo", "sapo", "dr_grpo", "luspo") else "tokens"
-            advantage = weighted(out, kept["mask"], mean)
+            report(recipe, out)
+            advantage = weighted(out, kept["mask"], self._advlab_mean)
         except RecipeError as error:
             raise explain(error, RLOO_OPTIONS if isinstance(self, _RLOOTrainer) else OPTIONS, "TRL") from None
         whole = torch.zeros((total, *advantage.shape[1:]), dtype=torch.float32)
@@ -217,6 +238,7 @@ class GRPOMixin:
         super()._load_optimizer_and_scheduler(checkpoint)
         if self.advlab is not None and checkpoint is not None:
             resume(self.advlab, Path(checkpoint))
+            self._advlab_serial = self.advlab.serial
 
 
 class GRPOTrainer(GRPOMixin, _GRPOTrainer):

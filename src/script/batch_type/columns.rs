@@ -8,6 +8,7 @@ use rhai::Map;
 use super::{DERIVED, ScriptBatch, Source};
 use crate::batch::Batch;
 use crate::batch::known;
+use crate::diagnostic::ProblemKind;
 use crate::script::bind::{describe, number};
 use crate::script::error::Problem;
 use crate::script::explain::said;
@@ -218,23 +219,27 @@ impl ScriptBatch {
         if batch.text(name).is_some() {
             return said("column", "text", &[name]).into();
         }
-        if let Some(theirs) = own.iter().find(|theirs| known::ours(theirs) == Some(name)) {
-            return said("column", "theirs", &[name, theirs]).into();
-        }
+        let theirs = own.iter().find(|theirs| known::ours(theirs) == Some(name));
         let derived = DERIVED.iter().map(|(name, _)| *name);
         let also = ["advantage", "groups", "step"];
         let near = suggest::nearest(name, own.iter().copied().chain(derived).chain(also));
-        let diagnostic = match (known::ours(name).or(near), name) {
-            (Some(row @ ("mask" | "group")), _) => said("column", row, &[name]),
-            (Some(ours), _) if ours != name => said("column", "near", &[name, ours]),
-            (_, "ref_logp" | "advantage") => said("column", name, &[name]),
+        let ours = known::ours(name).or(near).unwrap_or(name);
+        let diagnostic = match (theirs, ours) {
+            (Some(theirs), _) => said("column", "theirs", &[name, theirs]),
+            (_, "mask" | "group") => said("column", ours, &[name]),
+            (_, "ref_logp" | "advantage") if !self.has(ours) => said("column", ours, &[name]),
+            _ if ours != name => said("column", "near", &[name, ours]),
             _ => {
                 let (_, derived) = self.column_names();
-                let row = if derived.is_empty() { "own" } else { "all" };
                 let derived = suggest::list(derived.iter().map(String::as_str));
-                said("column", row, &[name, &suggest::list(own), &derived])
+                match (&*suggest::list(own), &*derived) {
+                    ("", "") => said("column", "own", &[name, "only groups"]),
+                    ("", names) | (names, "") => said("column", "own", &[name, names]),
+                    (own, derived) => said("column", "all", &[name, own, derived]),
+                }
             }
         };
-        diagnostic.into()
+        let kind = ProblemKind::MissingColumn(name.to_string());
+        diagnostic.of_kind(kind).into()
     }
 }

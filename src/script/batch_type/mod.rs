@@ -18,6 +18,7 @@ use super::explain::said;
 use super::host::Host;
 use super::key::Key;
 use crate::batch::{Batch, Computed};
+use crate::diagnostic::ProblemKind;
 use crate::suggest;
 use crate::tensor::op;
 use crate::tensor::{Frame, Level, Tensor, TensorError};
@@ -231,7 +232,10 @@ impl ScriptBatch {
         let Ok(column) = self.column(name) else {
             let texts = batch.texts().map(|(name, _)| name);
             let there = suggest::list(texts.chain(batch.column_names()).chain(["group"]));
-            return Err(said("keyed", "column", &[name, &there]).into());
+            let kind = ProblemKind::MissingColumn(name.to_string());
+            return Err(said("keyed", "column", &[name, &there])
+                .of_kind(kind)
+                .into());
         };
         self.numbers(name, &column)
     }

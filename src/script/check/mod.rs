@@ -10,7 +10,7 @@ use super::hooks::Outcome;
 use super::recipe::{Hook, Recipe};
 use super::test_batch::TEST_BATCH;
 use crate::batch::Batch;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,7 +241,7 @@ impl<'a> Checks<'a> {
             Err(error) => {
                 // That an operation refuses the batch is worth knowing; that the result is not finite, or that the
                 // recipe cannot do the ordinary case, is a failure.
-                let must = error[0].is_not_finite || matches!(check, MIXED | LOSS);
+                let must = error[0].kind == ProblemKind::NotFinite || matches!(check, MIXED | LOSS);
                 self.refused(check, if must { Fails } else { Note }, error);
                 None
             }

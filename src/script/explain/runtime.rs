@@ -145,13 +145,15 @@ fn thrown(value: &Dynamic) -> Diagnostic {
         return Diagnostic::error(shown);
     };
     let help = problem.help.or_else(|| by_tensor(&*problem.tensor?));
-    helped(Diagnostic::error(problem.message), help)
+    helped(
+        Diagnostic::error(problem.message).of_kind(problem.kind),
+        help,
+    )
 }
 
 /// The help for an error of an operation; `None` where its message says enough.
 fn by_tensor(error: &TensorError) -> Option<String> {
     let row = match &error.kind {
-        TensorErrorKind::Argument(why) if why.contains("this is nothing") => "nothing",
         TensorErrorKind::Argument(_) if !error.op.starts_with(char::is_alphabetic) => "operator",
         TensorErrorKind::Argument(_) => return functions::signature(error.op),
         TensorErrorKind::Value { .. } if error.op.contains("binomial") => "binomial",

@@ -7,7 +7,7 @@ use rhai::Dynamic;
 
 use super::Run;
 use crate::batch::Rows;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::error::Problem;
 use crate::script::kernels::Placed;
 use crate::script::recipe::Hook;
@@ -172,8 +172,7 @@ impl Run<'_> {
             Level::Batch => format!("{what} is {found}"),
             level => format!("{what} is {found} at {}", layout.describe(level, index)),
         };
-        let mut diagnostic = Diagnostic::error(message);
-        diagnostic.is_not_finite = true;
+        let diagnostic = Diagnostic::error(message).of_kind(ProblemKind::NotFinite);
         let Some((culprit, origin)) = culprit(tensor) else {
             return Err(self.recipe.at_hook(hook, diagnostic));
         };

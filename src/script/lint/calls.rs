@@ -67,6 +67,7 @@ impl Lint<'_, '_> {
         if !call.namespace.is_empty() || self.own.contains_key(call.name.as_str()) {
             return ValueKind::Unknown;
         }
+        self.reads_by_call(call, receiver);
         self.names(call, usize::from(receiver.is_some()));
         let level = call.args.iter().find_map(|argument| match argument {
             Expr::StringConstant(level, _) => Some(level.as_str()),

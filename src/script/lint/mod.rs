@@ -4,6 +4,7 @@
 //! later; and some things that look right do something else without a word.
 
 mod calls;
+mod columns;
 mod written;
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,6 +15,7 @@ use self::written::unread_parameters;
 pub(super) use self::written::{ambiguous_powers, misspelt_hooks};
 use super::explain::{Script, said, tensor_property};
 use super::library::{Functions, functions_of, imports_of};
+use super::recipe::{Hook, Reads};
 use super::syntax::ValueKind;
 use crate::diagnostic::Diagnostic;
 
@@ -25,8 +27,8 @@ pub(super) struct LintInput<'a> {
     pub(super) is_import: bool,
 }
 
-/// All that is wrong or odd, in the order of the text.
-pub(super) fn lint(ast: &AST, known: &LintInput<'_>) -> Vec<Diagnostic> {
+/// All that is wrong or odd, in the order of the text; the columns that the script reads join `reads`.
+pub(super) fn lint(ast: &AST, known: &LintInput<'_>, reads: &mut Reads) -> Vec<Diagnostic> {
     // An import that is not at the top is refused elsewhere.
     let aliases = imports_of(ast).map(|(path, alias)| match alias {
         "" => (path.to_string(), path.to_string()),
@@ -37,7 +39,9 @@ pub(super) fn lint(ast: &AST, known: &LintInput<'_>) -> Vec<Diagnostic> {
         own: functions_of(ast),
         aliases: aliases.collect(),
         variables: HashMap::new(),
+        this: ValueKind::Unknown,
         passes_parameters_on: false,
+        reads,
         found: Vec::new(),
     };
     for function in ast.iter_fn_def() {
@@ -49,6 +53,11 @@ pub(super) fn lint(ast: &AST, known: &LintInput<'_>) -> Vec<Diagnostic> {
         lint.variables = names
             .map(|name| (name.to_string(), ValueKind::of_parameter(name)))
             .collect();
+        let is_hook = Hook::ALL.iter().any(|hook| hook.name() == function.name);
+        lint.this = match is_hook {
+            true => ValueKind::Data,
+            false => ValueKind::Unknown,
+        };
         alone.walk(&mut |path| {
             // Statements of the body itself; those inside them are looked at from there.
             if let [ASTNode::Stmt(statement)] = path {
@@ -82,8 +91,11 @@ struct Lint<'k, 'a> {
     aliases: HashMap<String, String>,
     /// The kinds of the variables of the function that is looked at.
     variables: HashMap<String, ValueKind>,
+    /// The kind of `this`: the state in a hook.
+    this: ValueKind,
     /// Whether `p` as a whole goes to another function, which may read any parameter.
     passes_parameters_on: bool,
+    reads: &'k mut Reads,
     found: Vec<Diagnostic>,
 }
 
@@ -120,6 +132,10 @@ impl Lint<'_, '_> {
             Stmt::For(parts, _) => {
                 let item = self.kind(&parts.2.expr).element();
                 self.variables.insert(parts.0.name.to_string(), item);
+                if let Some(counter) = &parts.1 {
+                    let name = counter.name.to_string();
+                    self.variables.insert(name, ValueKind::Integer);
+                }
                 self.block(parts.2.body.statements());
             }
             Stmt::If(parts, _)
@@ -179,8 +195,14 @@ impl Lint<'_, '_> {
                 return self.member(receiver, &chain.rhs);
             }
             Expr::Index(chain, ..) => {
-                self.kind(&chain.rhs);
-                return self.kind(&chain.lhs).element();
+                let receiver = self.kind(&chain.lhs);
+                return self.index(receiver, &chain.rhs);
+            }
+            Expr::ThisPtr(_) => return self.this,
+            Expr::IntegerConstant(..) => return ValueKind::Integer,
+            Expr::DynamicConstant(value, _) => {
+                self.points_to(value);
+                return ValueKind::of(value);
             }
             Expr::Stmt(block) => match block.statements() {
                 // The value of an `if` or a `switch` is not followed. Each statement is looked at once: blocks in blocks
@@ -191,10 +213,15 @@ impl Lint<'_, '_> {
                 }
                 statements => self.block(statements),
             },
-            Expr::Array(parts, _) | Expr::InterpolatedString(parts, _) => {
+            Expr::InterpolatedString(parts, _) => self.all(parts.iter()),
+            Expr::Array(parts, _) => {
                 self.all(parts.iter());
+                return ValueKind::Array;
             }
-            Expr::Map(parts, _) => self.all(parts.0.iter().map(|(_, part)| part)),
+            Expr::Map(parts, _) => {
+                self.all(parts.0.iter().map(|(_, part)| part));
+                return ValueKind::Map;
+            }
             Expr::Coalesce(parts, _) => self.all(parts.iter()),
             _ => {}
         }
@@ -228,6 +255,7 @@ impl Lint<'_, '_> {
                     }
                     _ => {}
                 }
+                self.reads_property(receiver, name);
                 receiver.property(name)
             }
             Expr::MethodCall(call, position) => self.call(call, *position, Some(receiver)),
@@ -236,8 +264,8 @@ impl Lint<'_, '_> {
                 self.member(next, &chain.rhs)
             }
             Expr::Index(chain, ..) => {
-                self.kind(&chain.rhs);
-                self.member(receiver, &chain.lhs).element()
+                let receiver = self.member(receiver, &chain.lhs);
+                self.index(receiver, &chain.rhs)
             }
             _ => ValueKind::Unknown,
         }

@@ -22,6 +22,8 @@ pub(crate) enum ValueKind {
     Key,
     /// The parameters of a recipe, in a hook.
     Parameters,
+    /// A recipe's state, or a value in it or in the parameters: no batch.
+    Data,
     Map,
     Array,
     String,
@@ -124,6 +126,7 @@ impl ValueKind {
     pub(crate) fn property(self, name: &str) -> ValueKind {
         let owner = match self {
             ValueKind::Batch if name == "groups" => return ValueKind::Batches,
+            ValueKind::Parameters | ValueKind::Data => return ValueKind::Data,
             ValueKind::Batch => Owner::Batch,
             kind if kind.is_tensor() => Owner::Tensor,
             _ => return ValueKind::Unknown,
@@ -139,6 +142,8 @@ impl ValueKind {
     pub(crate) fn element(self) -> ValueKind {
         match self {
             ValueKind::Batches => ValueKind::Batch,
+            ValueKind::Range => ValueKind::Integer,
+            ValueKind::Data => ValueKind::Data,
             _ => ValueKind::Unknown,
         }
     }
@@ -161,6 +166,12 @@ impl ValueKind {
             Some(ValueKind::Batch) => Owner::Batch,
             _ => Owner::Tensor,
         };
+        let are_integers = arguments.iter().all(|kind| *kind == ValueKind::Integer);
+        match name {
+            ".." | "..=" | "range" => return ValueKind::Range,
+            "+" | "-" | "*" | "/" | "%" if are_integers => return ValueKind::Integer,
+            _ => {}
+        }
         let Some(row) = rows(name).next() else {
             return declared(name, owner).unwrap_or(ValueKind::Unknown);
         };

@@ -1,6 +1,7 @@
 //! Columns: those of the batch, and those that follow from others.
 
 use advlab::batch::Batch;
+use advlab::script::Host;
 
 use super::lab::{
     batch, batch_with_logp, builder, message, printed_on, rows, run_on, tensor, tensor_on,
@@ -123,4 +124,50 @@ fn a_reward_by_token_is_as_precise_as_it_was_given() {
     assert_eq!(rewards, [f64::from(0.7f32); 2]);
     let (_, std) = tensor_on("batch.reward.std(\"group\")", &batch);
     assert_eq!(std, [0.0]);
+}
+
+/// By the compiled code, not by its text: comments, other texts, methods, parameters and the state are no columns.
+#[test]
+fn a_recipe_says_which_columns_it_reads() {
+    let advantage = |body: &str| format!("fn advantage(batch, p) {{ {body} }}");
+    for (script, reads, is_computed) in [
+        (advantage("batch.reward.mean(\"batch\").value() + batch.kl"), "kl reward", false),
+        (advantage("/* batch.value */ batch[\"token_reward\"] // no batch.value"), "token_reward", false),
+        (advantage("metric(\"value\", 1.0); print(`value`); batch.reward"), "reward", false),
+        (
+            advantage("batch.map_groups(|g| if g.has(\"value\") { g?.value } else { g.reward })"),
+            "reward value",
+            false,
+        ),
+        (advantage("batch.key(\"agent\", \"episode\"); batch.key([\"turn\"]); batch.groups[0].reward"), "agent episode reward turn", false),
+        (advantage("const NAME = \"value\"; batch.column(NAME)"), "value", false),
+        (advantage("batch.column(\"val\" + \"ue\")"), "value", false),
+        (advantage("let xs = [1, 2]; let x = xs[xs.len() - 1]; for (y, i) in xs { x += xs[i]; } for i in 0..2 { x += xs[i]; } batch.reward * x"), "reward", false),
+        (advantage("let m = #{ value: 1 }; this.value = m.value; this.by[`${p}`] = m[`v`]; batch.reward"), "reward", false),
+        (
+            "fn params() { #{ value: #{ value: 1 }, column: #{ value: \"reward\" } } } fn init(p) { #{} } \
+             fn advantage(batch, p) { batch.reward * p.value }".to_string(),
+            "reward",
+            false,
+        ),
+        (
+            "fn params() { #{ column: #{ value: \"reward\" } } } fn advantage(batch, p) { batch[p.column] }".to_string(),
+            "",
+            true,
+        ),
+        (advantage("let total = 0; for name in batch.columns(\"re\") { total += batch[name]; } total"), "", true),
+        (advantage("let n = \"kl\"; column(batch, n)"), "", true),
+        ("fn of(b, name) { b.column(name) } fn advantage(batch, p) { of(batch, \"reward\") }".to_string(), "", true),
+        (advantage("Fn(\"column\").call(batch, \"value\")"), "", true),
+        ("fn of(b) { b.reward } fn advantage(batch, p) { Fn(\"of\").call(batch) }".to_string(), "reward", false),
+        ("fn loss(batch, p) { -batch.advantage }".to_string(), "advantage logp", false),
+        ("import \"gae\" as gae; fn advantage(batch, p) { batch.reward }".to_string(), "reward token_reward value", false),
+    ] {
+        let recipe = Host::new().compile("reads", &script);
+        let recipe = recipe.unwrap_or_else(|error| panic!("{}", error.render(false)));
+        let reads: Vec<&str> = reads.split_whitespace().collect();
+        assert!(recipe.reads().names.iter().eq(reads), "{script}: {:?}", recipe.reads());
+        assert_eq!(recipe.reads().is_computed, is_computed, "{script}");
+        assert_eq!(recipe.reads().may_read("another"), is_computed);
+    }
 }

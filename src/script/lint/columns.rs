@@ -1,0 +1,74 @@
+//! Which columns of a batch a script reads, as far as its code says so.
+
+use rhai::{Array, Dynamic, Expr, FnCallExpr, FnPtr, ImmutableString};
+
+use super::Lint;
+use crate::script::syntax::ValueKind;
+
+/// The methods of a batch that take names of columns.
+const BY_NAME: [&str; 4] = ["column", "columns", "has", "key"];
+
+impl Lint<'_, '_> {
+    /// Whether a value of this kind may be a batch. That `p` are the parameters is certain only in the recipe's own script.
+    fn may_be_batch(&self, kind: ValueKind) -> bool {
+        match kind {
+            ValueKind::Parameters => self.known.is_import,
+            kind => matches!(kind, ValueKind::Batch | ValueKind::Unknown),
+        }
+    }
+
+    pub(super) fn reads_property(&mut self, receiver: ValueKind, name: &str) {
+        if self.may_be_batch(receiver) {
+            self.reads.names.insert(name.to_string());
+        }
+    }
+
+    /// `receiver[index]`.
+    pub(super) fn index(&mut self, receiver: ValueKind, index: &Expr) -> ValueKind {
+        let kind = self.kind(index);
+        if self.may_be_batch(receiver) && kind != ValueKind::Integer {
+            self.reads_named(index);
+        }
+        receiver.element()
+    }
+
+    /// A call that is none of a script's own function.
+    pub(super) fn reads_by_call(&mut self, call: &FnCallExpr, receiver: Option<ValueKind>) {
+        let (receiver, names) = match (receiver, &call.args[..]) {
+            (None, [_, names @ ..]) => (ValueKind::Unknown, names),
+            (receiver, names) => (receiver.unwrap_or(ValueKind::Unknown), names),
+        };
+        match call.name.as_str() {
+            // The names that begin so, to be asked for later.
+            "columns" => self.reads.is_computed |= self.may_be_batch(receiver),
+            "Fn" => self.reads.is_computed = true,
+            name if BY_NAME.contains(&name) && self.may_be_batch(receiver) => {
+                names.iter().for_each(|name| self.reads_named(name));
+            }
+            _ => {}
+        }
+    }
+
+    /// A pointer to a method that takes names: nobody knows which.
+    pub(super) fn points_to(&mut self, value: &Dynamic) {
+        let pointer = value.read_lock::<FnPtr>();
+        self.reads.is_computed |= pointer.is_some_and(|f| BY_NAME.contains(&f.fn_name()));
+    }
+
+    /// An expression whose value is the name of a column, or an array of names.
+    fn reads_named(&mut self, expression: &Expr) {
+        match expression {
+            Expr::StringConstant(name, _) => {
+                self.reads.names.insert(name.to_string());
+            }
+            Expr::Array(names, _) => names.iter().for_each(|name| self.reads_named(name)),
+            Expr::DynamicConstant(value, _) if value.is_array() => {
+                let names = value.read_lock::<Array>();
+                let names = names.iter().flat_map(|names| names.iter());
+                let names = names.filter_map(|name| name.read_lock::<ImmutableString>());
+                self.reads.names.extend(names.map(|name| name.to_string()));
+            }
+            _ => self.reads.is_computed = true,
+        }
+    }
+}
