@@ -102,16 +102,11 @@ def targets(live: LiveRecipe, out: Advantage, *, groups: Any, mask: Any, step: i
         return out.advantage
     if out.returns is not None:
         return out.returns
-    used = live._frozen()
-    gamma = used.params.get("gamma", 1.0) if _reads(used, RETURNS) else 1.0
+    gamma = live.params.get("gamma", 1.0) if live._native.reads(RETURNS) else 1.0
     # The reward to go is the GAE of a critic that knows nothing.
     to_go = load("gae", gamma=gamma, **{"lambda": 1.0}, whiten=False)
     columns = {**columns, "value": columns["value"].float() * 0}
     return padded(to_go, groups=groups, mask=mask, step=step, columns=columns).advantage
-
-
-def _reads(recipe: Recipe, names: list[str]) -> bool:
-    return any(re.search(rf"\.({'|'.join(names)})\b", text) for text in recipe._native.sources.values())
 
 
 _live: dict[str, LiveRecipe] = {}
@@ -119,7 +114,7 @@ _live: dict[str, LiveRecipe] = {}
 
 def opened(recipe: str, params: dict[str, Any], theirs: Mapping[str, Any], trainer: str, **kept: Any) -> LiveRecipe:
     """The live recipe of these settings, one for a process; `theirs` are the trainer's own, for a recipe's parameters of these
-    names that `params` does not set and that mean the same; `kept` is what `watch` takes of a folder."""
+    names that `params` does not set and that mean the same; `kept` is what `watch` takes of a folder, and hooks that it refuses."""
     key = json.dumps([recipe, params, theirs, kept], sort_keys=True, default=str)
     if key not in _live:
         try:
@@ -128,7 +123,7 @@ def opened(recipe: str, params: dict[str, Any], theirs: Mapping[str, Any], train
             if recipe.endswith(".rhai") and not Path(recipe).exists() and not Path(recipe).is_absolute():
                 raise RecipeError(f"{error}\nThe path is relative, and {trainer} runs in {Path.cwd()}: write all of it") from None
             raise
-        own = first.params.keys() - params.keys() if _reads(first, RETURNS) else ()
+        own = first.params.keys() - params.keys() if first._native.reads(RETURNS) else ()
         set_by_trainer = {name: value for name, value in theirs.items() if name in own and value is not None}
         live = _live[key] = watch(recipe, **kept, **{**set_by_trainer, **params})
         told = [f"{k}={v}{f' (set by {trainer})' if k in set_by_trainer else ''}" for k, v in live.params.items()]

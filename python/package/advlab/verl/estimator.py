@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import _arrays
 from .._recipe import LiveRecipe, load
-from .._trainers import LOSS_ALONE, _reads, column_name, of_data_set, on_cpu, opened, row_sums, stepped, weighted
+from .._trainers import LOSS_ALONE, column_name, of_data_set, on_cpu, opened, row_sums, stepped, weighted
 from . import checkpoint
 from .caller import Caller, warn_once
 from .loss import is_proportional
@@ -46,6 +46,8 @@ NO_COLUMNS = {"token_level_rewards", "rm_scores", "response_mask", "advantages",
 
 GROUPED = {"gamma": "gamma", "lam": "lambda"}
 """Parameters of recipes that verl's own settings are for, by their names in `algorithm`."""
+
+ACTOR = "actor_rollout_ref.actor"
 
 MEANS = {
     "token-mean": "tokens",
@@ -82,7 +84,8 @@ def estimate(
     hook `returns` gives, and the discounted reward to go for a recipe without one. Without a critic they are the recipe's
     advantages.
     """
-    live, caller = _open(recipe, config), Caller.of(token_level_rewards)
+    caller = Caller.of(token_level_rewards)
+    live = _open(recipe, config, caller)
     _refuse_what_would_be_wrong(live, config)
     rewards, mask = on_cpu(token_level_rewards), on_cpu(response_mask)
     if index is None:
@@ -145,7 +148,7 @@ def _settings(config: Any) -> dict[str, Any]:
     return settings
 
 
-def _open(name: str | None, config: Any) -> LiveRecipe:
+def _open(name: str | None, config: Any, caller: Caller) -> LiveRecipe:
     """The live recipe of a configuration, one for a process."""
     settings = _settings(config)
     kept = {name: settings[name] for name in ("folder", "keep_batches") if name in settings}
@@ -156,6 +159,10 @@ def _open(name: str | None, config: Any) -> LiveRecipe:
     if not recipe:
         raise ValueError("the estimator `advlab` needs a recipe: `+algorithm.advlab.recipe=mine.rhai`")
     theirs = {ours: _get(config, name) for name, ours in GROUPED.items()}
+    loss = caller.setting(f"{ACTOR}.policy_loss.loss_mode")
+    if loss in NOT_PROPORTIONAL or loss == "advlab" and not is_proportional(caller.setting(f"{ACTOR}.policy_loss.advlab")):
+        why = f"`{ACTOR}.policy_loss.loss_mode={loss}` is not proportional to the advantages, in which the weights reach it"
+        kept["_refuses"] = {"weight": why}
     return opened(recipe, settings.get("params") or {}, theirs, "verl", **kept)
 
 
@@ -173,23 +180,17 @@ def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:
 
 
 def _mean(live: LiveRecipe, caller: Caller) -> str:
-    """What verl's loss averages over; an error if it cannot follow the recipe's weights."""
-    actor = "actor_rollout_ref.actor"
-    mode, loss = caller.setting(f"{actor}.loss_agg_mode"), caller.setting(f"{actor}.policy_loss.loss_mode")
+    """What verl's loss averages over."""
+    mode, loss = caller.setting(f"{ACTOR}.loss_agg_mode"), caller.setting(f"{ACTOR}.policy_loss.loss_mode")
     if mode is None:
-        warn_once(
-            f"{live.name} has weights or a loss, and the trainer's `{actor}.loss_agg_mode` was not found: it is taken for `token-mean`"
-        )
+        told = f"{live.name} has weights or a loss, and the trainer's `{ACTOR}.loss_agg_mode` was not found"
+        warn_once(f"{told}: it is taken for `token-mean`")
         return "tokens"
-    is_own = loss == "advlab" and not is_proportional(caller.setting(f"{actor}.policy_loss.advlab"))
-    if is_own or loss in NOT_PROPORTIONAL:
-        raise ValueError(
-            f"{live.name} has weights, which reach verl's loss within the advantages, and `{actor}.policy_loss.loss_mode={loss}` "
-            "is not proportional to them: take another loss, or a recipe without weights"
-        )
-    if loss not in OVER_RESPONSES and mode not in MEANS:
-        raise ValueError(f"`{actor}.loss_agg_mode={mode}` is not known to advlab, which scales weights by it: {', '.join(MEANS)} are")
-    return "responses" if loss in OVER_RESPONSES else MEANS[mode]
+    if loss in OVER_RESPONSES:
+        return "responses"
+    if mode not in MEANS:
+        raise ValueError(f"`{ACTOR}.loss_agg_mode={mode}` is none of those by which weights are scaled: {', '.join(MEANS)}")
+    return MEANS[mode]
 
 
 def _tell(live: LiveRecipe, out: Any, caller: Caller) -> None:
@@ -207,7 +208,7 @@ def named(name: str) -> Any:
     Raises `RecipeError` for a name that is none, with the nearest, and ValueError for a loss on an advantage.
     """
     recipe = load(name)
-    if "advantage" not in recipe.hooks and _reads(recipe, ["advantage"]):
+    if "advantage" not in recipe.hooks and recipe._native.reads(["advantage"]):
         raise ValueError(f"`advlab/{name}` is no advantage estimator: {LOSS_ALONE}")
 
     def estimator(token_level_rewards: Any, response_mask: Any, config: Any = None, index: Any = None, **others: Any) -> Any:
