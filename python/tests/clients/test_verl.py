@@ -338,8 +338,7 @@ def test_a_pinned_loss_is_restored_with_its_parameters(script):
 )  # fmt: skip
 def test_verls_loss_of_the_advantages_is_the_weighted_mean(script, mode, loss_mode):
     """A row per mean of verl: its own gradient with our advantages, and the recipe's weighted loss as advlab computes it."""
-    text = 'fn weight(batch, p) { 0.5 + 2.0 * (batch.reward.mean("group") < 0.5) } '
-    path = script(text.replace("0.5 + 2.0 *", "") + MEAN) if mode == "token-mean" else script(text + MEAN)
+    path = script('fn weight(batch, p) { 0.5 + 2.0 * (batch.reward.mean("group") < 0.5) } ' + MEAN)
     old = -noise(5) - 0.1
     settings = {"loss_agg_mode": mode, "policy_loss": {"loss_mode": loss_mode, "advlab": "ppo_clip"}}
     trainer = Run("")
@@ -367,7 +366,9 @@ def test_verls_loss_of_the_advantages_is_the_weighted_mean(script, mode, loss_mo
     )
     if name == "ppo_clip":
         aggregate = {"token-mean": "token", "token-sum": "token_sum"}.get(mode) or mode[len("seq-mean-token-") :]
-        params["aggregate"] = {"mean": "response", "sum": "response_sum", "sum-norm": "response_sum_norm"}.get(aggregate, aggregate)
+        params["aggregate"] = {"mean": "response", "sum": "response_sum", "sum-norm": "response_sum_norm"}.get(
+            aggregate, aggregate
+        )
         params["horizon"] = mask.shape[1]
     ours = advlab.load(name, **params).loss(
         logp=logp, old_logp=old, mask=mask, advantage=out.advantage[:, None] * mask, groups=uid, weight=out.weight
@@ -391,7 +392,7 @@ def test_weights_that_verls_loss_would_not_follow_are_refused(script):
     with pytest.raises(ValueError, match="mean over the M tokens"):
         run("pacs", loss_agg_mode="seq-mean-token-mean")
     # A loss in the workers has no weights.
-    both = script("fn weight(batch, p) { batch.reward > 0 } fn loss(batch, p) { batch.logp.mean(\"batch\") }", "both.rhai")
+    both = script('fn weight(batch, p) { batch.reward > 0 } fn loss(batch, p) { batch.logp.mean("batch") }', "both.rhai")
     mask, old = torch.ones(4, 3, dtype=torch.bool), -torch.ones(4, 3)
     with pytest.raises(ValueError, match="the estimator applies them"):
         adapter.policy_loss(old, old, old, mask, "token-mean", Actor(str(both)))
@@ -410,9 +411,10 @@ def test_tensors_of_verls_batch_are_columns(script):
         "fn advantage(batch, p) { batch.entropy + 10 * batch.process + 100 * batch.reward_baseline + 1000 * batch.num_turns }"
     )
     rows = torch.arange(24)
-    found = batch(entropys=noise(1), process=noise(2), reward_baselines=rows / 2, num_turns=rows, responses=torch.ones(24, 11).long())
+    found = batch(
+        entropys=noise(1), process=noise(2), reward_baselines=rows / 2, num_turns=rows, responses=torch.ones(24, 11).long()
+    )
     expected = found.batch["entropys"] + 10 * found.batch["process"]
-    expected += (50 * found.batch["reward_baselines"] + 1000 * found.batch["num_turns"])[:, None] if False else 0
     expected += (100 * found.batch["reward_baselines"] + 1000 * found.batch["num_turns"])[:, None]
     mask = found.batch["response_mask"]
     out, _ = advantages(found, "advlab", advlab={"recipe": str(path)})
@@ -425,7 +427,7 @@ def test_tensors_of_verls_batch_are_columns(script):
 
 def test_what_verl_sets_is_told_once_with_its_values(script, caplog):
     """`.value()` and comments are no column `value`."""
-    text = 'fn params() { #{ lambda: #{ value: 0.1 }, gamma: #{ value: 0.5 } } } // no batch.value here\n'
+    text = "fn params() { #{ lambda: #{ value: 0.1 }, gamma: #{ value: 0.5 } } } // no batch.value here\n"
     calls = text + 'fn advantage(batch, p) { metric("m", batch.reward.mean("batch").value()); p.lambda * batch.reward }'
     reads = text + "fn advantage(batch, p) { p.lambda * batch.token_reward }"
     for source, factor, told in [(calls, 0.1, "lambda=0.1"), (reads, 0.9, "lambda=0.9 (set by verl)")]:
@@ -433,7 +435,9 @@ def test_what_verl_sets_is_told_once_with_its_values(script, caplog):
         for _ in range(2):
             data = batch()
             found, _ = advantages(data, "advlab", advlab={"recipe": str(path)}, lam=0.9)
-        assert torch.allclose(found.sum(1).max(), torch.tensor(factor) * (data.batch["response_mask"].sum(1).max() if factor == 0.1 else 1))
+        assert torch.allclose(
+            found.sum(1).max(), torch.tensor(factor) * (data.batch["response_mask"].sum(1).max() if factor == 0.1 else 1)
+        )
         lines = [record.message for record in caplog.records if str(path) in record.message]
         assert len(lines) == 1 and told in lines[0] and caplog.records[-1].levelname == "WARNING"
 
@@ -580,7 +584,7 @@ class Workers:
     def compute_log_prob(self, batch):
         with torch.no_grad():
             self.store["log_probs"] = self.log_probs()
-        self.store["entropy"] = self.store["log_probs"] * 0
+        self.store["entropy"] = self.store["log_probs"] * 0 + 0.5
         return batch
 
     def update_actor(self, batch):
@@ -623,7 +627,7 @@ def test_a_whole_step_of_the_default_trainer_follows_the_recipe(monkeypatch, scr
     monkeypatch.setattr(trainer_base, "tq", queue)
 
     path = script(
-        MEAN.replace("{", '{ metric("step", batch.step);')
+        MEAN.replace("{", '{ metric("step", batch.step); metric("entropy", batch.entropy.mean("batch"));')
         + 'fn loss(batch, p) { (-batch.advantage * exp(batch.logp - batch.old_logp)).mean("batch") }'
     )
     actor = ActorConfig(strategy="fsdp", rollout_n=4, ppo_micro_batch_size_per_gpu=1, use_kl_loss=False)
@@ -631,6 +635,7 @@ def test_a_whole_step_of_the_default_trainer_follows_the_recipe(monkeypatch, scr
 
     class Batch(list):
         keys, partition_id, extra_info = [f"{uid[row]}_{row}_0" for row in range(rows)], "train", {}
+        fields = ["entropy"]
 
     batch, workers = Batch(range(rows)), Workers(store, actor)
     own = {
@@ -656,7 +661,10 @@ def test_a_whole_step_of_the_default_trainer_follows_the_recipe(monkeypatch, scr
     metrics = {}
     cls._step_once(trainer, metrics, {}, rows)
     told = {name: value for name, value in metrics.items() if name.startswith("advlab/")}
-    assert told == {"advlab/step": 5.0, "advlab/serial": 0.0, "advlab/reloaded": 0.0} and "actor/pg_loss" in metrics
+    assert (
+        told == {"advlab/step": 5.0, "advlab/entropy": 0.5, "advlab/serial": 0.0, "advlab/reloaded": 0.0}
+        and "actor/pg_loss" in metrics
+    )
     # The gradient of the recipe's advantage at ratio 1, by hand.
     advantage = (scores.view(2, 4) - scores.view(2, 4).mean(1, keepdim=True)).flatten()
     workers.model.zero_grad()

@@ -12,7 +12,9 @@ from pathlib import Path
 def dump(kind, **tensors):
     import torch
 
-    tensors = {name: value.detach().cpu().clone() if torch.is_tensor(value) else value for name, value in tensors.items()}
+    # Of bfloat16 every value is one of float32.
+    plain = lambda value: value.detach().cpu().to(torch.float32 if value.is_floating_point() else value.dtype, copy=True)
+    tensors = {name: plain(value) if torch.is_tensor(value) else value for name, value in tensors.items()}
     at = Path(os.environ["VERL_CAPTURE"]) / f"{kind}-{time.time_ns()}-{os.getpid()}.pt"
     torch.save(tensors, at.with_suffix(".part"))
     at.with_suffix(".part").rename(at)
@@ -38,7 +40,11 @@ def of_losses(module):
     def get_policy_loss_fn(mode):
         def loss(**given):
             out = policy_loss_of(mode)(**given)
-            dump("actor", loss=out[0], **{name: given[name] for name in ("old_log_prob", "log_prob", "advantages", "response_mask")})
+            dump(
+                "actor",
+                loss=out[0],
+                **{name: given[name] for name in ("old_log_prob", "log_prob", "advantages", "response_mask")},
+            )
             return out
 
         return loss

@@ -24,6 +24,8 @@ class Caller:
     """The columns of its `non_tensor_batch`."""
     keys: list[str] | None = None
     """`{uid}_{session}_{turn}` of each row, in the default trainer."""
+    queue: tuple[Any, Any] | None = None
+    """The default trainer's queue, and what it knows the batch's rows by."""
     trainer: Any = None
     """The object with `global_steps`."""
     metrics: dict[str, Any] | None = None
@@ -41,6 +43,8 @@ class Caller:
             keys = here.get("batch_keys")
             if found.keys is None and isinstance(keys, (list, tuple)) and len(keys) == len(rewards):
                 found.keys = list(keys)
+            if found.queue is None and "tq" in frame.f_globals and getattr(here.get("batch"), "partition_id", None):
+                found.queue = frame.f_globals["tq"], here["batch"]
             if isinstance(getattr(here.get("self"), "global_steps", None), int):
                 found.trainer = here["self"]
                 found.metrics = here["metrics"] if isinstance(here.get("metrics"), dict) else None
@@ -51,6 +55,15 @@ class Caller:
         ):
             if getattr(found, name) is None:
                 warn_once(f"verl's {name} was not found among the callers of the estimator: {lost}")
+        return found
+
+    def tensors(self) -> dict[str, Any]:
+        """The tensors of verl's batch, and the entropy, which the default trainer computes and leaves in its queue."""
+        found = dict(self.batch.items()) if self.batch is not None else {}
+        if self.queue is not None and "entropy" in (getattr(self.queue[1], "fields", None) or ()):
+            queue, rows = self.queue
+            data = queue.kv_batch_get(keys=rows.keys, partition_id=rows.partition_id, select_fields=["entropy"])
+            found.setdefault("entropy", data.to_padded_tensor()["entropy"])
         return found
 
     @property

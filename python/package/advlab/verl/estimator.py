@@ -24,7 +24,7 @@ OPTIONS = {
     "ref_logp": "the reference policy runs with `algorithm.use_kl_in_reward=True` or `actor_rollout_ref.actor.use_kl_loss=True`",
     "value": "the critic runs with `critic.enable=True`",
     "rollout_logp": "`actor_rollout_ref.rollout.calculate_log_probs=True` keeps the sampler's log-probs",
-    "entropy": "verl's trainers do not pass entropies to the advantage",
+    "entropy": "the default trainer has it, unless `algorithm.rollout_correction.bypass_mode=True`",
     "reward_baseline": "verl's trainers sample no baseline for other estimators than their own `remax`",
     "sum_pi_squared": "`+actor_rollout_ref.actor.calculate_sum_pi_squared=True`, with `trainer.use_v1=False`",
 }
@@ -92,8 +92,7 @@ def estimate(
         raise ValueError("verl passes no `uid` of the prompts: advlab needs to know which responses belong together")
     index = np.asarray(index, dtype=object).tolist()
     rows = Rows.of(index, mask, rewards, caller.keys)
-    tensors = {**(dict(caller.batch.items()) if caller.batch is not None else {}), **others}
-    columns = _columns(tensors, caller.others, rewards, rows)
+    columns = _columns({**caller.tensors(), **others}, caller.others, rewards, rows)
     checkpoint.follow(live, caller, is_first=live not in _serials)
     groups = [index[row] for row in rows.chosen]
     batch = {"groups": groups, "mask": rows.select(mask), "step": caller.step, "columns": columns}
