@@ -188,7 +188,9 @@ def _mean(live: LiveRecipe, caller: Caller) -> str:
             "is not proportional to them: take another loss, or a recipe without weights"
         )
     if loss not in OVER_RESPONSES and mode not in MEANS:
-        raise ValueError(f"`{actor}.loss_agg_mode={mode}` is not known to advlab, which scales weights by it: {', '.join(MEANS)} are")
+        raise ValueError(
+            f"`{actor}.loss_agg_mode={mode}` is not known to advlab, which scales weights by it: {', '.join(MEANS)} are"
+        )
     return "responses" if loss in OVER_RESPONSES else MEANS[mode]
 
 

@@ -52,7 +52,9 @@ def loss_recipe(settings: Any) -> Recipe:
         )
     if recipe not in _losses:
         loaded = _restored(**json.loads(recipe), state=None) if recipe.startswith("{") else load(recipe)
-        refuse_weights(loaded, "verl gives a policy loss no weights: the estimator applies them, so put the loss in a script without")
+        refuse_weights(
+            loaded, "verl gives a policy loss no weights: the estimator applies them, so put the loss in a script without"
+        )
         log.warning("policy loss %s %s", loaded.name, loaded.version[:6])
         _losses[recipe] = loaded
     return _losses[recipe]
