@@ -105,8 +105,9 @@ class GRPOMixin:
 
     `recipe` is a built-in's name or a script's path, `recipe_params` sets its parameters, and `recipe_folder` keeps the run as
     `advlab.watch` does, with the last `recipe_batches` batches. Columns are `reward`, as TRL weighs and adds it up,
-    `reward_<name>` for each reward function (NaN where it returned None), the log-probs that TRL computes, and those of the data
-    set that are numbers or strings; `batch.key("agent")` is one of the latter.
+    `reward_<name>` for each reward function (NaN where it returned None), `truncated` (whether it ends without an end token), the
+    log-probs that TRL computes, and those of the data set that are numbers or strings; `batch.key("agent")` is one of the latter.
+    None there is NaN among numbers and the empty string among strings.
     A completion that no function scored is left out and has the advantage 0.
     """
 
@@ -144,8 +145,10 @@ class GRPOMixin:
         is_text = {name: "string" in feature.dtype for name, feature in features.items() if isinstance(feature, Value)}
         self._advlab_kinds = {name: str if text else float for name, text in is_text.items()}
 
-    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        self._advlab_rewards = super()._calculate_rewards(*args, **kwargs)
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
+        self._advlab_rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
+        self._advlab_truncated = torch.tensor([not ids or ids[-1] not in ends for ids in completion_ids_list])
         return self._advlab_rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
@@ -183,6 +186,7 @@ class GRPOMixin:
             gathered[f"reward_{column_name(name)}"] = values
         weights = on_cpu(self.reward_weights).to(per_function.dtype)
         gathered["reward"] = (per_function * weights).nansum(1)
+        gathered["truncated"] = on_cpu(gather(self._advlab_truncated.to(mask.device)))
         gathered["is_scored"] = ~per_function.isnan().all(1)
         # An empty tuple stands for what can be in no column.
         rows = gather_object([{name: _scalar(value) for name, value in row.items()} for row in inputs])
