@@ -15,8 +15,8 @@ import advlab
 from advlab import _trainers
 from advlab._batch import _Call
 
-GROUPS = [7, 3, 7, 3]
-REWARD = np.array([1.0, 0.0, 0.0, 1.0])
+def gae(**columns):
+    return advlab.load("gae").advantage(**{"groups": GROUPS, "reward": REWARD, "mask": MASK, "value": VALUE, **columns})
 MASK = np.array([[1, 1, 0], [1, 0, 0], [1, 0, 1], [1, 1, 1]])
 VALUE = np.linspace(0.1, 1.2, 12, dtype=np.float32).reshape(4, 3)
 
