@@ -53,7 +53,7 @@ fn reloads(runs: usize, rounds: u32) -> (Vec<Duration>, Vec<Duration>) {
     let mut runs: Vec<Run> = (0..runs).map(start).collect();
     let (mut ready, mut begun) = (Vec::new(), Vec::new());
     for round in 1..=rounds {
-        for run in &runs {
+        for run in &mut runs {
             run.live.observe(&batch);
         }
         let saved = Instant::now();

@@ -88,7 +88,8 @@ impl PyBatch {
             inputs.push(Box::new(move |builder| builder.groups(0..responses)));
         }
         let build = || {
-            let empty = Batch::builder().step(step.unwrap_or(0));
+            let empty = Batch::builder();
+            let empty = step.into_iter().fold(empty, BatchBuilder::step);
             inputs
                 .into_iter()
                 .fold(empty, |builder, input| input(builder))

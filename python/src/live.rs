@@ -66,7 +66,8 @@ impl Held {
             record.check(batch.step)?;
         }
         self.live.begin_step();
-        self.live.observe(&kept(&batch.batch, keep));
+        let numbered = &self.live.numbered(&batch.batch);
+        self.live.observe(&kept(numbered, keep));
         let mut told = None;
         self.record(|record, _| {
             told = record.begin(batch.step)?;
@@ -79,11 +80,11 @@ impl Held {
             let used = self.live.in_use().clone();
             let before = self.live.state().clone();
             let mut state = before.clone();
-            match compute(used.recipe(), &batch.batch, &mut state) {
+            match compute(used.recipe(), numbered, &mut state) {
                 Ok(computed) => {
                     self.live.set_state(state);
                     self.record(|record, live| {
-                        let done = record.step(live, &batch.batch, &before, &computed.0);
+                        let done = record.step(live, numbered, &before, &computed.0);
                         done.map(|()| true)
                     });
                     return Ok((Advantage::of(computed, shape), self.used(&used)));
@@ -95,7 +96,7 @@ impl Held {
                             step: record.step_now(),
                             recipe: used.recipe(),
                             error: &error,
-                            batch: Some(&batch.batch),
+                            batch: Some(numbered),
                             back_to: back_to.as_ref().ok().map(|loaded| loaded.recipe()),
                         });
                         told.map(|()| false)
@@ -142,16 +143,6 @@ impl Held {
         }
     }
 }
-
-/// A version with its state: name, version, sources, parameters, `this` as JSON, serial number.
-type Left = (
-    String,
-    String,
-    BTreeMap<String, String>,
-    Py<PyDict>,
-    String,
-    u64,
-);
 
 /// An event: its kind, its line, the version that it is about, the error with its place, and whether it came at a step.
 type Told = (
@@ -249,7 +240,10 @@ impl PyLive {
         let compute = |held: &mut Held| -> Result<(Gradient, Used), Diagnostics> {
             let used = held.live.in_use().clone();
             let mut state = held.live.state().clone();
-            let loss = used.recipe().loss(&batch.batch, None, &mut state)?;
+            // The loss is that of the last step.
+            let step = held.live.next_step().saturating_sub(1);
+            let batch = batch.batch.clone().at_step(batch.step.unwrap_or(step));
+            let loss = used.recipe().loss(&batch, None, &mut state)?;
             held.live.set_state(state);
             Ok((Gradient::of(loss, f64), held.used(&used)))
         };
@@ -302,22 +296,23 @@ impl PyLive {
         self.with(py, |held| held.live.refresh(time))
     }
 
-    /// The version of the last step with its parameters and its state.
-    fn left(&self, py: Python<'_>) -> PyResult<Left> {
-        let (used, this, serial) = self.with(py, |held| {
+    /// The version of the last step with its parameters and its state, and what the run has counted.
+    fn left(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
+        let (used, this, serial, next_step) = self.with(py, |held| {
             let used = held.live.in_use().clone();
             let serial = held.used(&used).1;
-            (used, held.live.state().clone(), serial)
+            let this = held.live.state().to_json();
+            (used, this, serial, held.live.next_step())
         })?;
-        let recipe = used.recipe();
-        Ok((
-            recipe.name().to_string(),
-            recipe.version().as_str().to_string(),
-            state::sources(recipe),
-            state::params(py, recipe)?,
-            this.to_json().to_string(),
-            serial,
-        ))
+        let (recipe, left) = (used.recipe(), PyDict::new(py));
+        left.set_item("name", recipe.name())?;
+        left.set_item("version", recipe.version().as_str())?;
+        left.set_item("serial", serial)?;
+        left.set_item("next_step", next_step)?;
+        left.set_item("sources", state::sources(recipe))?;
+        left.set_item("params", state::params(py, recipe)?)?;
+        left.set_item("state", this.to_string())?;
+        Ok(left.unbind())
     }
 
     /// Goes on from where another left; the file is then judged as any new version is.
@@ -328,11 +323,13 @@ impl PyLive {
         sources: BTreeMap<String, String>,
         this: &str,
         serial: u64,
+        next_step: u64,
     ) -> PyResult<()> {
         let this = state::read(py, this)?;
         let resumed = self.with(py, |held| -> Result<(), Diagnostics> {
             let options = LiveOptions {
                 left: vec![(state::restored(name, &sources)?, this)],
+                next_step,
                 ..self.options.clone()
             };
             held.live = LiveRecipe::watch(&host(), &self.path, options)?;

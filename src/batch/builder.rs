@@ -28,7 +28,7 @@ pub struct BatchBuilder {
     tokens: Option<Tokens>,
     columns: Vec<(String, Given)>,
     texts: Texts,
-    step: u64,
+    step: Option<u64>,
     problem: Option<Problem>,
 }
 
@@ -130,7 +130,7 @@ impl BatchBuilder {
 
     /// The training step that the batch comes from.
     pub fn step(mut self, step: u64) -> Self {
-        self.step = step;
+        self.step = Some(step);
         self
     }
 

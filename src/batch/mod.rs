@@ -55,7 +55,7 @@ pub struct Batch {
     /// Whether the answers of completions are those of their solutions, once somebody has asked.
     verified: Arc<OnceLock<Buffer<f64>>>,
     is_f64: bool,
-    step: u64,
+    step: Option<u64>,
 }
 
 impl Batch {
@@ -69,15 +69,20 @@ impl Batch {
         &self.layout
     }
 
-    /// The training step that the batch comes from; 0 where nobody said.
+    /// The training step that the batch comes from; 0 if none was given.
     pub fn step(&self) -> u64 {
+        self.step.unwrap_or(0)
+    }
+
+    /// The training step that the batch comes from, if one was given.
+    pub fn given_step(&self) -> Option<u64> {
         self.step
     }
 
     /// The same batch as one of another step.
     #[must_use]
     pub fn at_step(mut self, step: u64) -> Batch {
-        self.step = step;
+        self.step = Some(step);
         self
     }
 

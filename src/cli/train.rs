@@ -43,6 +43,9 @@ pub struct Train {
     /// Go on with a run that was stopped, to the same numbers as if it had not been
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "recipe", "set", "seed", "out", "print_config"])]
     resume: Option<PathBuf>,
+    /// With --resume: move lines of metrics.jsonl and reloads.jsonl that are damaged to a file beside them, and go on
+    #[arg(long, requires = "resume")]
+    force: bool,
     /// Print the configuration, with a comment for each key, and do nothing else
     #[arg(long)]
     print_config: bool,
@@ -58,8 +61,12 @@ pub struct Train {
 impl Train {
     /// Runs until all steps are done, or until Ctrl-C.
     pub fn run(self) -> Result<ExitCode> {
+        let mut moved = Vec::new();
         let mut run = match &self.resume {
             Some(folder) => {
+                if self.force {
+                    moved = Run::set_damaged_aside(folder)?;
+                }
                 let (executor, native) = (self.computing.executor, self.natively.native);
                 Run::resume_with(folder, self.steps, executor, native)?
             }
@@ -74,7 +81,7 @@ impl Train {
         };
         let stop = stop_at_ctrl_c()?;
         let mut view = View::new(&run);
-        for note in run.notes() {
+        for note in moved.iter().chain(run.notes()) {
             view.note(note);
         }
         if let Some(port) = self.view {

@@ -188,16 +188,17 @@ impl fmt::Display for FileChange {
 }
 
 impl fmt::Display for ParameterChange {
-    /// `k 4 -> 8`, with `none` where a version has no such parameter; `k stays 8` where the run sets it.
+    /// `k 4 -> 8`; `k is new: 8`; `k is gone`, or `k (set to 4 by the run) is gone`; `k stays 8` if the run sets it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [was, now] = [&self.was, &self.now].map(|setting| match setting {
-            Some(setting) => setting.to_string(),
-            None => "none".to_string(),
-        });
-        if self.is_held() {
-            write!(f, "{} stays {now}", self.name)
-        } else {
-            write!(f, "{} {was} -> {now}", self.name)
+        let name = &self.name;
+        match (&self.was, &self.now) {
+            (Some(was), None) if self.set_by_run => {
+                write!(f, "{name} (set to {was} by the run) is gone")
+            }
+            (_, None) => write!(f, "{name} is gone"),
+            (None, Some(now)) => write!(f, "{name} is new: {now}"),
+            (Some(was), Some(now)) if was == now => write!(f, "{name} stays {now}"),
+            (Some(was), Some(now)) => write!(f, "{name} {was} -> {now}"),
         }
     }
 }

@@ -19,8 +19,9 @@
 //! of the run's columns, and only a script without an end is rejected.
 //!
 //! The state outlives a reload. A new version's `migrate(old, p)` takes it over; without one it stays, and gets what
-//! the new `init(p)` has beyond it. A version that fails at a step after all gives way to the last one that worked,
-//! with the state that it left; where every version fails there, the batch is at fault, and they all stay as they were.
+//! the new `init(p)` has beyond it. A version that fails at a step after all gives way to the one that did the last step
+//! before it, with the state that it left; that is the only one to fall back to. If it fails there too, or if there is
+//! none, the batch is at fault: the step fails, and all stays as it was before it.
 
 mod change;
 mod check;
@@ -34,7 +35,6 @@ pub use change::{FileChange, ParameterChange, VersionChange};
 pub use event::LiveEvent;
 pub use options::LiveOptions;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,10 +42,7 @@ use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::script::{Host, Outcome, Recipe, State, Version};
 use follow::Thread;
-use shared::{Observed, Shared, push_bounded};
-
-/// Versions to fall back to, with their states: a second one fails on the batch that the first failed on only rarely.
-const FALLBACKS: usize = 16;
+use shared::{Observed, Shared};
 
 /// A published version: what a step uses, from its beginning to its end.
 #[derive(Clone, Debug)]
@@ -103,19 +100,23 @@ pub struct LiveStep {
 /// ```
 ///
 /// A trainer that runs more than the advantage in a step, as the recipe's loss on minibatches, does it by its parts:
-/// [`LiveRecipe::begin_step`] takes the newest version, [`LiveRecipe::observe`] shows the batch, and the hooks run in a
+/// [`LiveRecipe::begin_step`] takes the newest version, [`LiveRecipe::numbered`] gives the batch its step if it has none,
+/// [`LiveRecipe::observe`] shows it, and the hooks run in a
 /// copy of [`LiveRecipe::state`], which [`LiveRecipe::set_state`] takes back; where they fail, [`LiveRecipe::reject`]
 /// goes back to the version before, and the step begins anew.
 #[derive(Debug)]
 pub struct LiveRecipe {
     shared: Arc<Shared>,
     in_use: InUse,
-    /// Versions that worked, oldest first, each with the state that it left.
-    worked: VecDeque<InUse>,
-    /// Whether the step under way is the first one of its version.
-    is_switched: bool,
-    /// Versions that failed at the step under way, newest first, each with its error.
-    failed: Vec<(InUse, Diagnostics)>,
+    /// The version before, with the state that it left.
+    fallback: Option<InUse>,
+    /// Both as they were before the step under way.
+    before: (InUse, Option<InUse>),
+    /// The version that failed at the step under way, with its error.
+    failed: Option<(Arc<Loaded>, Diagnostics)>,
+    /// The version whose `migrate` failed at the step under way.
+    unmigrated: Option<Arc<Loaded>>,
+    next_step: u64,
     thread: Option<Thread>,
 }
 
@@ -182,13 +183,13 @@ impl LiveRecipe {
             }),
             state,
         };
-        let mut worked = VecDeque::new();
+        let mut left = Vec::new();
         for (recipe, state) in std::mem::take(&mut options.left) {
             // A parameter that the run sets may be missing from it, as from any version that an edit made.
-            worked.push_back(with_state(options.fit(recipe, true)?, state));
+            left.push(with_state(options.fit(recipe, true)?, state));
         }
-        let in_use = match worked.pop_back() {
-            Some(left) => left,
+        let in_use = match left.pop() {
+            Some(in_use) => in_use,
             None => {
                 let recipe = options.fit(loaded?, false)?.on(host);
                 let state = recipe.init()?;
@@ -196,11 +197,13 @@ impl LiveRecipe {
             }
         };
         Ok(LiveRecipe {
+            next_step: options.next_step,
             shared: Arc::new(Shared::new(host, options, in_use.loaded.clone())),
+            fallback: left.pop(),
+            before: (in_use.clone(), None),
             in_use,
-            worked,
-            is_switched: false,
-            failed: Vec::new(),
+            failed: None,
+            unmigrated: None,
             thread: None,
         })
     }
@@ -212,6 +215,7 @@ impl LiveRecipe {
     /// [`Diagnostics`] of the newest version where none can do the step; all is as it was before, and the next step
     /// uses the newest version again.
     pub fn step(&mut self, batch: &Batch) -> Result<LiveStep, Diagnostics> {
+        let batch = &self.numbered(batch);
         self.begin_step();
         self.observe(batch);
         let outcome = loop {
@@ -234,8 +238,9 @@ impl LiveRecipe {
     /// Takes the newest version for the step that begins now. Where it is not that of the step before, the state is
     /// migrated; where `migrate` fails on it, the version before stays in use, and the failure is reported.
     pub fn begin_step(&mut self) -> Arc<Loaded> {
-        self.is_switched = false;
-        if !std::mem::take(&mut self.failed).is_empty() {
+        self.before = (self.in_use.clone(), self.fallback.clone());
+        self.unmigrated = None;
+        if self.failed.take().is_some() {
             let mut ledger = self.shared.ledger();
             ledger.failed_on = ledger.last.clone();
         }
@@ -249,20 +254,39 @@ impl LiveRecipe {
         let host = self.shared.host.clone().with_guard(guard);
         match loaded.recipe.on(&host).migrate(&self.in_use.state) {
             Ok(state) => {
-                let worked = std::mem::replace(&mut self.in_use, InUse { loaded, state });
-                push_bounded(&mut self.worked, worked, FALLBACKS);
-                self.is_switched = true;
+                self.fallback = Some(std::mem::replace(&mut self.in_use, InUse { loaded, state }));
             }
-            Err(error) => self.shared.withdraw(&loaded, &self.in_use.loaded, error),
+            Err(error) => {
+                self.shared.withdraw(&loaded, &self.in_use.loaded, error);
+                self.unmigrated = Some(loaded);
+            }
         }
         self.in_use.loaded.clone()
     }
 
+    /// The batch, with the number of the next step if it has none.
+    pub fn numbered(&self, batch: &Batch) -> Batch {
+        let step = batch.given_step().unwrap_or(self.next_step);
+        batch.clone().at_step(step)
+    }
+
+    /// The number of the next step, for a batch that has none: one more than that of the last step that was done. Whoever
+    /// keeps [`LiveRecipe::state`] keeps it too: [`LiveOptions::next_step`] takes it back.
+    pub fn next_step(&self) -> u64 {
+        self.next_step
+    }
+
     /// Shows the batch of the step, before the hooks run on it, with the columns that they see: new versions are tried
-    /// on it. Nothing is copied.
-    pub fn observe(&self, batch: &Batch) {
+    /// on it. Nothing is copied. The step counts from its number on, as [`LiveRecipe::numbered`] gives it, unless all
+    /// versions fail.
+    pub fn observe(&mut self, batch: &Batch) {
+        self.next_step = batch.step().saturating_add(1);
+        self.show(batch.clone());
+    }
+
+    fn show(&self, batch: Batch) {
         self.shared.ledger().last = Some(Arc::new(Observed {
-            batch: batch.clone(),
+            batch,
             in_use: self.in_use.clone(),
         }));
     }
@@ -271,50 +295,43 @@ impl LiveRecipe {
     /// that worked, to redo the step with, and to the state that it left, until another version is published.
     ///
     /// # Errors
-    /// That of the first version that failed at this step, where no other is left: the batch is at fault then. All is
+    /// That of the first version that failed at this step, if no other is left: the batch is at fault then. All is
     /// as it was before the step, and the next one uses the newest version again.
     pub fn reject(&mut self, error: Diagnostics) -> Result<Arc<Loaded>, Diagnostics> {
-        let Some(worked) = self.worked.pop_back() else {
+        let Some(fallback) = self.fallback.take() else {
             return Err(self.put_back(error));
         };
-        let failed = std::mem::replace(&mut self.in_use, worked);
+        let failed = std::mem::replace(&mut self.in_use, fallback).loaded;
         self.observe_again();
         self.shared
-            .withdraw(&failed.loaded, &self.in_use.loaded, error.clone());
-        self.failed.push((failed, error));
+            .withdraw(&failed, &self.in_use.loaded, error.clone());
+        self.failed = Some((failed, error));
         Ok(self.in_use.loaded.clone())
     }
 
     /// Goes back to before the step; gives the error of the first version that failed at it, where the last one failed
     /// with `error`.
     fn put_back(&mut self, mut error: Diagnostics) -> Diagnostics {
-        let (oldest, count) = (self.in_use.loaded.clone(), self.failed.len());
-        while let Some((failed, earlier)) = self.failed.pop() {
-            let worked = std::mem::replace(&mut self.in_use, failed);
-            self.worked.push_back(worked);
-            error = earlier;
+        if let Some((failed, first)) = self.failed.take() {
+            self.shared.reinstate(&failed, &self.in_use.loaded);
+            error = first;
         }
-        self.shared.reinstate(&self.in_use.loaded, &oldest, count);
-        if std::mem::take(&mut self.is_switched)
-            && let Some(worked) = self.worked.pop_back()
-        {
-            // A checkpoint of this moment does not know of the switch: it is made again.
-            self.in_use = worked;
+        // A switch is undone too: a checkpoint of this moment does not know of it, and the next step makes it again.
+        (self.in_use, self.fallback) = self.before.clone();
+        if let Some(last) = self.observe_again() {
+            self.next_step = last.batch.step();
         }
-        self.observe_again();
         error
     }
 
     /// Shows the last batch with the version and the state that are in use now.
-    fn observe_again(&self) {
+    fn observe_again(&self) -> Option<Arc<Observed>> {
         let last = self.shared.ledger().last.clone();
-        if let Some(last) = last {
-            self.observe(&last.batch);
-        }
+        last.inspect(|last| self.show(last.batch.clone()))
     }
 
     /// The recipe's state after the last step: what a checkpoint keeps, with the version of [`LiveRecipe::in_use`] and
-    /// with [`LiveRecipe::fallbacks`].
+    /// with [`LiveRecipe::fallback`].
     pub fn state(&self) -> &State {
         &self.in_use.state
     }
@@ -324,9 +341,10 @@ impl LiveRecipe {
         self.in_use.state = state;
     }
 
-    /// The versions that [`LiveRecipe::reject`] can go back to, oldest first, each with the state that it left.
-    pub fn fallbacks(&self) -> impl Iterator<Item = (&Arc<Loaded>, &State)> {
-        self.worked.iter().map(|one| (&one.loaded, &one.state))
+    /// The version that [`LiveRecipe::reject`] can go back to, with the state that it left.
+    pub fn fallback(&self) -> Option<(&Arc<Loaded>, &State)> {
+        let fallback = self.fallback.as_ref();
+        fallback.map(|one| (&one.loaded, &one.state))
     }
 
     /// The version of the last step; before the first one, the version to start with.
@@ -345,11 +363,12 @@ impl LiveRecipe {
         self.thread.as_ref().is_none_or(|thread| thread.look(time))
     }
 
-    /// A version that was published, as long as it is among the last ones.
+    /// The version of that name, if it is the newest one, the one in use, or one that failed at the last step.
     pub fn version(&self, version: &Version) -> Option<Arc<Loaded>> {
-        let ledger = self.shared.ledger();
-        let mut newest_first = ledger.history.iter().rev();
-        newest_first.find(|one| one.version() == version).cloned()
+        let failed = self.failed.as_ref().map(|(failed, _)| failed);
+        let known = [Some(&self.in_use.loaded), failed, self.unmigrated.as_ref()];
+        let mut known = known.into_iter().flatten().cloned().chain([self.newest()]);
+        known.find(|one| one.version() == version)
     }
 
     /// How two versions differ, as from one step to the next: others may have been published in between.

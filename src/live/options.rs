@@ -29,13 +29,16 @@ pub struct LiveOptions {
     pub requires: Vec<Hook>,
     /// Hooks that no version may have, as the run cannot do what they say, each with the reason.
     pub refuses: Vec<(Hook, String)>,
-    /// The versions of a run that is resumed, oldest first, each with the state that it left: the last one is in use,
-    /// the others are to fall back to ([`LiveRecipe::fallbacks`](super::LiveRecipe::fallbacks)). The content of the
+    /// The versions of a run that is resumed, each with the state that it left: the last one is in use, the one before it
+    /// is to fall back to ([`LiveRecipe::fallback`](super::LiveRecipe::fallback)). The content of the
     /// file is then checked before the first step as any new version; the file may even be missing.
     pub left: Vec<(Recipe, State)>,
     /// Versions, by all their digits, that were rejected or failed before the run was resumed. Where the file holds one
     /// of them still, it is not tried until it is saved again.
     pub rejected: Vec<String>,
+    /// The number of the next step, for batches that have none: [`LiveRecipe::next_step`](super::LiveRecipe::next_step)
+    /// of the process that the run was stopped in.
+    pub next_step: u64,
     /// The time that a version has for all its checks together: 2 seconds, unless set.
     pub deadline: Option<Duration>,
     /// Whether to leave the system's file events alone: saves are found by the poll, each second.

@@ -12,8 +12,6 @@ use crate::diagnostic::Diagnostics;
 use crate::script::{Host, Recipe};
 use crate::tensor::Guard;
 
-/// Published versions that are kept, to be asked for: more than a person makes in a sitting.
-const HISTORY: usize = 256;
 /// Events that are kept for a run that does not ask for them; the oldest are lost first.
 const EVENTS: usize = 1024;
 
@@ -33,7 +31,6 @@ pub(super) struct Ledger {
     /// The last batch on which a version failed at a step.
     pub(super) failed_on: Option<Arc<Observed>>,
     pub(super) events: VecDeque<LiveEvent>,
-    pub(super) history: VecDeque<Arc<Loaded>>,
     published: u64,
     is_stopped: bool,
     /// The check that is under way, for whoever ends it.
@@ -52,27 +49,22 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(super) fn push_bounded<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
-    if queue.len() == most {
-        queue.pop_front();
-    }
-    queue.push_back(item);
-}
-
 impl Ledger {
     pub(super) fn tell(&mut self, event: LiveEvent) {
-        push_bounded(&mut self.events, event, EVENTS);
+        if self.events.len() == EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
     }
 }
 
 impl Shared {
     pub(super) fn new(host: &Host, options: LiveOptions, first: Arc<Loaded>) -> Shared {
         let ledger = Ledger {
-            current: first.clone(),
+            current: first,
             last: None,
             failed_on: None,
             events: VecDeque::new(),
-            history: [first].into(),
             published: 1,
             is_stopped: false,
             check: None,
@@ -131,7 +123,6 @@ impl Shared {
             times,
         });
         ledger.published += 1;
-        push_bounded(&mut ledger.history, loaded.clone(), HISTORY);
         ledger.tell(LiveEvent::Published(change));
         ledger.current = loaded;
         true
@@ -151,20 +142,17 @@ impl Shared {
         });
     }
 
-    /// Takes the last `count` withdrawals back, which led from `newest` to `oldest`, with their events; a version that
-    /// was published meanwhile stays.
-    pub(super) fn reinstate(&self, newest: &Arc<Loaded>, oldest: &Arc<Loaded>, count: usize) {
+    /// Takes the last withdrawal back, that of `failed`, with its event; a version that was published meanwhile stays.
+    pub(super) fn reinstate(&self, failed: &Arc<Loaded>, back_to: &Arc<Loaded>) {
         let mut ledger = self.ledger();
-        if Arc::ptr_eq(&ledger.current, oldest) {
-            ledger.current = newest.clone();
+        if Arc::ptr_eq(&ledger.current, back_to) {
+            ledger.current = failed.clone();
         }
-        for _ in 0..count {
-            let is_withdrawal =
-                |event: &LiveEvent| matches!(event, LiveEvent::Rejected { at_step: true, .. });
-            // None where the run has asked for the events since.
-            if let Some(last) = ledger.events.iter().rposition(is_withdrawal) {
-                ledger.events.remove(last);
-            }
+        let is_withdrawal =
+            |event: &LiveEvent| matches!(event, LiveEvent::Rejected { at_step: true, .. });
+        // None if the run has asked for the events since.
+        if let Some(last) = ledger.events.iter().rposition(is_withdrawal) {
+            ledger.events.remove(last);
         }
     }
 }

@@ -379,8 +379,15 @@ fn at_least_0<const N: usize>(keys: [(&'static str, f64); N]) -> Option<OutOfBou
 
 fn set_all(recipe: &mut Recipe, key: &str, params: &toml::Table) -> Result<(), Diagnostics> {
     for (name, text) in settings(params) {
-        let wrong = |error| Diagnostic::error(format!("{key}.{name} = {text}: {error}"));
-        recipe.set_text(&name, &text).map_err(wrong)?;
+        recipe.set_text(&name, &text).map_err(|error| {
+            let problem = Diagnostic::error(format!("{key}.{name} = {text}: {error}"));
+            match Config::key(&name).filter(|_| recipe.params().get(&name).is_none()) {
+                Some(own) => problem.with_help(format!(
+                    "`{own}` is a key of the run: it does not stand below `[{key}]`"
+                )),
+                None => problem,
+            }
+        })?;
     }
     Ok(())
 }

@@ -6,25 +6,25 @@
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng, SeedableRng};
 
-/// The use of a stream; two purposes never share a number.
+/// The use of a stream. Its number is a part of the stream's seed: it never changes, and no other purpose has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The initial parameters of a policy.
-    Initialization,
+    Initialization = 0,
     /// The prompts that training draws.
-    TrainingPrompts,
+    TrainingPrompts = 1,
     /// The prompts of the evaluation set.
-    EvaluationPrompts,
+    EvaluationPrompts = 2,
     /// The tokens of responses that are trained on.
-    Responses,
+    Responses = 3,
     /// The tokens of responses that are only evaluated.
-    EvaluationResponses,
+    EvaluationResponses = 4,
     /// The order in which an epoch goes through its minibatches.
-    Minibatches,
+    Minibatches = 5,
     /// The prompts of supervised fine-tuning.
-    FineTuning,
+    FineTuning = 6,
     /// The draws of an estimate, where nothing is trained.
-    Estimates,
+    Estimates = 7,
 }
 
 /// The name of a family of streams: one for each index.

@@ -8,12 +8,13 @@ use serde_json::Value;
 
 use super::config::Config;
 use super::event::Event;
-use super::folder::{Checkpoint, Folder, History, LeftState, METRICS, Recorder, journal};
+use super::folder::{Checkpoint, Folder, History, LeftState, METRICS, RELOADS, Recorder, journal};
 use super::learner::StepFailure;
 use super::replay::Again;
 use super::row::Evaluation;
 use super::trainer::Trainer;
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::figures::counted;
 use crate::live::{LiveOptions, LiveRecipe};
 use crate::native::Mode;
 use crate::script::{Version, flipped_loss};
@@ -104,7 +105,7 @@ impl Run {
         config.steps = steps.unwrap_or(config.steps);
         config.check()?;
         let metrics = journal::read(&path.join(METRICS))?;
-        let rows = metrics.len() as u64;
+        let rows = metrics.last().map_or(0, |row| step_of(row) + 1);
         let (checkpoint, mut notes) = Checkpoint::newest(path, rows)?;
         let Some(checkpoint) = checkpoint else {
             // It was stopped before it did anything, and begins anew with what the recipe's file has now.
@@ -127,7 +128,7 @@ impl Run {
         }
         let history = History::read(path)?;
         let mut evaluated = metrics;
-        let done_since = evaluated.split_off(step as usize);
+        let done_since = evaluated.split_off(evaluated.partition_point(|row| step_of(row) < step));
         let (trainer, again, note) = restored(&history, &config, &checkpoint, done_since)?;
         notes.extend(note);
         if again.is_some() {
@@ -137,7 +138,7 @@ impl Run {
             ));
         }
         notes.extend(history.other_platform(&trainer.platform()));
-        checkpoint.remove_later(path)?;
+        checkpoint.set_later_aside(path)?;
         if is_extended {
             folder.write_config(&config)?;
         }
@@ -148,6 +149,23 @@ impl Run {
             again,
             ..Run::begin(folder, trainer, rows)?
         })
+    }
+
+    /// Moves the damaged lines of a run's `metrics.jsonl` and `reloads.jsonl` to files beside them, `metrics.damaged` and
+    /// `reloads.damaged`, so that it can be resumed; says what was moved.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the folder is no run, or is being written, or cannot be written.
+    pub fn set_damaged_aside(path: &Path) -> Result<Vec<String>, Diagnostics> {
+        let (_held, _) = Folder::open(path)?;
+        let mut notes = Vec::new();
+        for name in [METRICS, RELOADS] {
+            if let Some((aside, lines)) = journal::set_damaged_aside(&path.join(name))? {
+                let (lines, aside) = (counted(lines, "damaged line"), aside.display());
+                notes.push(format!("{lines} of {name} moved to {aside}"));
+            }
+        }
+        Ok(notes)
     }
 
     /// The run's folder.
@@ -297,14 +315,18 @@ impl Run {
     }
 }
 
+fn step_of(row: &Value) -> u64 {
+    row["step"].as_u64().unwrap_or(0)
+}
+
 /// The evaluations that rows report, each with the number of steps that were done.
 fn evaluations(rows: &[Value]) -> Vec<(u64, Evaluation)> {
-    let of_row = |(step, row): (u64, &Value)| {
+    let of_row = |row: &Value| {
+        let step = step_of(row);
         let fields = [(step, "initial_evaluation"), (step + 1, "evaluation")];
         fields.map(|(done, field)| Some((done, Evaluation::deserialize(row.get(field)?).ok()?)))
     };
-    let rows = (0..).zip(rows).flat_map(of_row);
-    rows.flatten().collect()
+    rows.iter().flat_map(of_row).flatten().collect()
 }
 
 /// The trainer as it was at a checkpoint, the steps that were done after it, which have these rows, and what is worth knowing
@@ -318,7 +340,7 @@ fn restored(
     let host = config.host();
     history.refuse_kernels(&host);
     let load = |left: &LeftState| left.load(&history.folder, &host);
-    let left = checkpoint.fallbacks.iter().chain([&checkpoint.recipe]);
+    let left = checkpoint.fallback.iter().chain([&checkpoint.recipe]);
     let rejected = history.rejected_before(checkpoint.step + rows.len() as u64);
     let (_, reading) = host.load_reading(&config.recipe);
     let in_file = reading.version.as_ref().map(Version::as_str);

@@ -90,19 +90,19 @@ impl Trainer {
         run: &Path,
         is_failed: bool,
     ) -> Result<Checkpoint, Diagnostics> {
-        let fallbacks = self.live.fallbacks();
-        let fallbacks = fallbacks.map(|(loaded, left)| LeftState::keep(run, loaded.recipe(), left));
+        let fallback = self.live.fallback();
+        let fallback = fallback.map(|(loaded, left)| LeftState::keep(run, loaded.recipe(), left));
         Ok(Checkpoint {
             step: self.step,
             recipe: LeftState::keep(run, self.live.in_use().recipe(), self.live.state())?,
             loss_state: self.learner.loss_state.to_json(),
-            fallbacks: fallbacks.collect::<Result<_, _>>()?,
+            fallback: fallback.transpose()?,
             is_failed,
             folder: PathBuf::new(),
         })
     }
 
-    /// Goes to a checkpoint; `live` must have been started with its version, state and fallbacks.
+    /// Goes to a checkpoint; `live` must have been started with its version, state and fallback.
     pub(super) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), Diagnostics> {
         self.learner.policy.load(&checkpoint.folder)?;
         self.learner.loss_state = State::from_json(&checkpoint.loss_state)?;

@@ -232,8 +232,8 @@ class LiveRecipe(_Hooks):
         return self._native.newest()[1]
 
     def _frozen(self) -> Recipe:
-        name, version, sources, params, state, _ = self._native.left()
-        return _restored(name, sources, params, _state.of_json(state), version)
+        left = self.state_dict()
+        return _restored(**{name: left[name] for name in ("name", "sources", "params", "state", "version")})
 
     def _advantage(self, call: _Call, padded: bool) -> Advantage:
         try:
@@ -268,18 +268,19 @@ class LiveRecipe(_Hooks):
         return self.serial != before
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps, JSON-able: the version of the last step, its text, its parameters and its state."""
-        name, version, sources, params, state, serial = self._native.left()
-        state = _state.of_json(state)
-        return {"name": name, "version": version, "serial": serial, "sources": sources, "params": params, "state": state}
+        """What a checkpoint keeps, JSON-able: the version of the last step with its text, its parameters and its state, and the
+        number of the next step for calls without `step`."""
+        left = self._native.left()
+        return {**left, "state": _state.of_json(left["state"])}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from what `state_dict` gave; what the file holds now is checked as any new version is.
 
-        The parameters are those that `watch` was given; where the checkpoint had others, a warning says so.
+        The parameters are those that `watch` was given; if the checkpoint had others, a warning says so.
         """
-        self._native.resume(state["name"], state["sources"], _state.to_json(state["state"]), state.get("serial", 0))
-        params, before = self._native.left()[3], state.get("params", {})
+        this, counts = _state.to_json(state["state"]), (state.get("serial", 0), state.get("next_step", 0))
+        self._native.resume(state["name"], state["sources"], this, *counts)
+        params, before = self._native.left()["params"], state.get("params", {})
         changed = [name for name in params if name in before and before[name] != params[name]]
         if changed:
             told = ", ".join(f"{name}={params[name]} (the checkpoint had {before[name]})" for name in changed)

@@ -28,7 +28,6 @@ log = logging.getLogger("advlab")
 OURS = _arrays.NUMBERS | {"batch", "completion", "groups", "mask", "prompt", "rollout_logp", "step", "uid"}
 """Names that a data set's columns cannot have in a recipe."""
 
-MISSING = re.compile(r"no column `(\w+)`")
 LOSS_ALONE = "the recipe is a loss on an advantage that is there: what is needed here is a recipe that gives the advantage"
 RETURNS = ["token_reward", "value"]
 """Columns of a recipe whose `gamma` and `lambda` are those of the return; any other reward for tokens, such as a KL, has nothing to
@@ -47,7 +46,26 @@ def stepped(live: LiveRecipe, options: Mapping[str, str], trainer: str, **batch:
         out = padded(live, **batch)
     except RecipeError as error:
         raise explain(error, options, trainer) from None
+    report(live, out)
     return out, targets(live, out, **batch)
+
+
+PRINTED = 20
+"""Lines of a step that are logged; the rest is counted."""
+
+_noted: set[tuple[str, str]] = set()
+
+
+def report(recipe: Recipe | LiveRecipe, out: Advantage) -> None:
+    """Logs the lines that a recipe printed at a step, and each note once. As warnings: trainers show nothing less."""
+    if out.prints:
+        lines = [line[:500] for line in out.prints[:PRINTED]]
+        more = len(out.prints) - len(lines)
+        log.warning("%s printed:\n%s", recipe.name, "\n".join([*lines, *([f"... and {more} more lines"] if more else [])]))
+    for note in out.notes:
+        if (recipe.name, note) not in _noted:
+            _noted.add((recipe.name, note))
+            log.warning("%s: %s", recipe.name, note)
 
 
 def registry(trainer: str, *modules: str) -> Any:
@@ -87,12 +105,6 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
     advantage = np.asarray(out.advantage)
     scaled = (advantage.T * scale.astype(advantage.dtype)).T
     return sys.modules["torch"].from_numpy(scaled) if _arrays.is_tensor(out.advantage) else scaled
-
-
-def refuse_weights(recipe: Recipe | LiveRecipe, why: str) -> None:
-    """An error for a recipe with the hook `weight`, for a trainer that cannot follow it: to call when the recipe is loaded."""
-    if "weight" in recipe.hooks:
-        raise ValueError(f"{recipe.name} has the hook `weight`, and {why}")
 
 
 def targets(live: LiveRecipe, out: Advantage, *, groups: Any, mask: Any, step: int | None, columns: Mapping[str, Any]) -> Any:
@@ -152,9 +164,9 @@ def resume(live: LiveRecipe, folder: Path) -> bool:
     return is_there
 
 
-def from_environment(trainer: str, **theirs: Any) -> LiveRecipe:
+def from_environment(trainer: str, refuses: Mapping[str, str] | None = None, **theirs: Any) -> LiveRecipe:
     """The live recipe that the variables ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name, which keeps the folder ADVLAB_FOLDER;
-    `theirs` as of `opened`."""
+    `theirs` as of `opened`. `refuses` names hooks that neither it nor a later version may have, each with the reason."""
     recipe = os.environ.get("ADVLAB_RECIPE")
     if not recipe:
         raise ValueError(
@@ -165,25 +177,25 @@ def from_environment(trainer: str, **theirs: Any) -> LiveRecipe:
         params = dict(json.loads(text))
     except (TypeError, ValueError):
         raise ValueError(f'the variable ADVLAB_PARAMS is {text}: it takes JSON, as {{"k": 4}}') from None
-    return opened(recipe, params, theirs, trainer, folder=os.environ.get("ADVLAB_FOLDER") or None)
+    return opened(recipe, params, theirs, trainer, folder=os.environ.get("ADVLAB_FOLDER") or None, _refuses=refuses)
 
 
-def per_response(live: LiveRecipe, out: Advantage, trainer: str, mask: Any = None, mean: str = "responses") -> Any:
+def per_response(live: LiveRecipe, out: Advantage, trainer: str, counts: Any, mean: str) -> Any:
     """The advantage per response, with its weights by `weighted`; an error if the recipe gives one per token."""
     if out.level != "response":
         raise ValueError(f"{live.name} gives an advantage for each token, and {trainer} takes one for each response here")
+    report(live, out)
     log.info("%s %s", live.name, {**out.metrics, "serial": out.serial})
-    return out.advantage if mask is None else weighted(out, mask, mean)
+    return weighted(out, counts, mean)
 
 
 def explain(error: RecipeError, options: Mapping[str, str], trainer: str) -> RecipeError:
     """The error, with the trainer's option where it is a column that is missing for the lack of it."""
-    missing = MISSING.search(error.message or str(error))
-    option = {"advantage": LOSS_ALONE, **options}.get(missing[1]) if missing else None
+    option = {"advantage": LOSS_ALONE, **options}.get(error.missing_column or "")
     if option is None:
         return error
     told = RecipeError(f"{error}\nIn {trainer}: {option}")
-    for name in ("path", "line", "column", "message"):
+    for name in ("path", "line", "column", "message", "missing_column"):
         setattr(told, name, getattr(error, name))
     told.help = option
     return told

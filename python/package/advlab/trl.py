@@ -9,6 +9,7 @@ live recipe on the main process, which computes for all.
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from trl import RLOOTrainer as _RLOOTrainer
 
 from ._native import RecipeError
 from ._recipe import LiveRecipe, load, watch
-from ._trainers import column_name, explain, of_data_set, on_cpu, plain, report, resume, save, started, weighted
+from ._trainers import column_name, explain, of_data_set, on_cpu, plain, report, resume, save, weighted
+
+log = logging.getLogger("advlab")
 
 OPTIONS = {
     "old_logp": "old log-probs are computed where `gradient_accumulation_steps` is not a multiple of `steps_per_generation * "
@@ -88,6 +91,11 @@ def _refuse_one_column_of_two(names: list[str]) -> None:
         known[column] = name
 
 
+def _scalar(value: Any) -> Any:
+    value = plain(value)
+    return value if value is None or isinstance(value, (str, int, float)) else ()
+
+
 def _of_rows(values: Any, rows: torch.Tensor) -> Any:
     return [value for value, is_row in zip(values, rows.tolist()) if is_row] if isinstance(values, list) else values[rows]
 
@@ -97,8 +105,9 @@ class GRPOMixin:
 
     `recipe` is a built-in's name or a script's path, `recipe_params` sets its parameters, and `recipe_folder` keeps the run as
     `advlab.watch` does, with the last `recipe_batches` batches. Columns are `reward`, as TRL weighs and adds it up,
-    `reward_<name>` for each reward function (NaN where it returned None), the log-probs that TRL computes, and those of the data
-    set that are numbers or strings; `batch.key("agent")` is one of the latter.
+    `reward_<name>` for each reward function (NaN where it returned None), `truncated` (whether it ends without an end token), the
+    log-probs that TRL computes, and those of the data set that are numbers or strings; `batch.key("agent")` is one of the latter.
+    None there is NaN among numbers and the empty string among strings.
     A completion that no function scored is left out and has the advantage 0.
     """
 
@@ -128,15 +137,18 @@ class GRPOMixin:
         self.advlab = None
         if self.accelerator.is_main_process:
             self.advlab = watch(recipe, folder=recipe_folder, keep_batches=recipe_batches, _refuses=refuses, **params)
-            started(self.advlab)
+            told = " ".join(f"{name}={value}" for name, value in self.advlab.params.items())
+            log.warning("%s %s %s", recipe, self.advlab.version[:6], told)
         self._advlab_rewards: torch.Tensor | None = None
         self._advlab_serial = 0
         features = getattr(self.train_dataset, "features", None) or {}
         is_text = {name: "string" in feature.dtype for name, feature in features.items() if isinstance(feature, Value)}
         self._advlab_kinds = {name: str if text else float for name, text in is_text.items()}
 
-    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        self._advlab_rewards = super()._calculate_rewards(*args, **kwargs)
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
+        self._advlab_rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
+        self._advlab_truncated = torch.tensor([not ids or ids[-1] not in ends for ids in completion_ids_list])
         return self._advlab_rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
@@ -174,10 +186,10 @@ class GRPOMixin:
             gathered[f"reward_{column_name(name)}"] = values
         weights = on_cpu(self.reward_weights).to(per_function.dtype)
         gathered["reward"] = (per_function * weights).nansum(1)
+        gathered["truncated"] = on_cpu(gather(self._advlab_truncated.to(mask.device)))
         gathered["is_scored"] = ~per_function.isnan().all(1)
-        # What is no column is sent as an empty tuple.
-        kept = [{name: one if (one := plain(value)) is None or isinstance(one, (str, int, float)) else () for name, value in row.items()} for row in inputs]
-        rows = gather_object(kept)
+        # An empty tuple stands for what can be in no column.
+        rows = gather_object([{name: _scalar(value) for name, value in row.items()} for row in inputs])
         names = dict.fromkeys(name for row in rows for name in row)
         return {**of_data_set({name: [row.get(name) for row in rows] for name in names}, self._advlab_kinds), **gathered}
 

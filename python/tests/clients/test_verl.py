@@ -466,17 +466,23 @@ def test_a_critics_targets_are_of_the_recipe_with_the_state_that_the_step_had(sc
 def test_texts_and_numbers_of_the_data_set_are_columns(script):
     path = script(
         'fn advantage(batch, p) { let agents = batch.regroup(batch.key("agent")); '
-        'batch.reward - agents.reward.mean("group") + batch.level }'
+        'batch.reward - agents.reward.mean("group") + batch.level * where(batch.known == batch.known, 1, 0) }'
     )
     data = batch()
     agent = ["ab"[row % 2] for row in range(24)]
-    others = {"agent": agent, "level": [3] * 24, "extra_info": [{}] * 24, "length": ["?"] * 24}
+    others = {
+        "agent": agent,
+        "level": [np.float32(3)] * 24,
+        "known": [None, np.int64(7)] * 12,
+        "extra_info": [{}] * 24,
+        "length": ["?"] * 24,
+    }
     data.non_tensor_batch.update({name: np.array(values, dtype=object) for name, values in others.items()})
     found, _ = advantages(data, "advlab", advlab={"recipe": str(path)})
     reward, uid = data.batch["token_level_rewards"].sum(1), data.non_tensor_batch["uid"]
     for row in range(24):
         peers = [other for other in range(24) if (uid[other], agent[other]) == (uid[row], agent[row])]
-        expected = reward[row] - reward[peers].mean() + 3
+        expected = reward[row] - reward[peers].mean() + 3 * (row % 2)
         assert torch.allclose(found[row], expected * data.batch["response_mask"][row], atol=1e-6)
 
 

@@ -195,9 +195,9 @@ impl Batch {
             };
             let mut fields = vec![("group".to_string(), group)];
             let mut add = |name: &str, value| fields.push((name.to_string(), value));
-            if self.step > 0 {
+            if self.step() > 0 {
                 // A step is below 2^53.
-                add("step", Line::Int(self.step as i64));
+                add("step", Line::Int(self.step() as i64));
             }
             for (name, texts) in self.texts() {
                 add(name, Line::Text(texts[response].to_string()));

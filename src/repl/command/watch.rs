@@ -40,7 +40,7 @@ pub(super) fn watch(session: &mut Session, file: &str) -> Answered {
         let message = format!("`{file}` is built in, and never changes");
         return Err(wrong(message, help));
     }
-    let live = LiveRecipe::watch(&session.host, file, LiveOptions::default())?;
+    let mut live = LiveRecipe::watch(&session.host, file, LiveOptions::default())?;
     live.observe(&session.data.batch);
     let last = live.newest().recipe().clone();
     let line = format!(

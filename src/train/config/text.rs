@@ -12,25 +12,8 @@ use crate::script::{Host, Recipe};
 use crate::suggest;
 use crate::train::error::io;
 
-/// Names of other trainers for our keys.
-const OTHER_NAMES: &[(&str, &str)] = &[
-    ("batch_size", "rollout_batch_size"),
-    ("eval_steps", "eval_every"),
-    ("learning_rate", "lr"),
-    ("max_steps", "steps"),
-    ("n", "group_size"),
-    ("num_epochs", "epochs"),
-    ("num_generations", "group_size"),
-    ("output_dir", "out"),
-    ("ppo_epochs", "epochs"),
-    ("save_steps", "checkpoint_every"),
-    ("test_freq", "eval_every"),
-    ("train_batch_size", "rollout_batch_size"),
-];
-
-/// Keys of earlier versions, for a KL that was added to whatever loss there was. A run that was recorded without it is
-/// read as before.
-const KL_KEYS: [&str; 2] = ["kl_beta", "kl"];
+/// Where names of keys and of parameters are found.
+const NAMES: &str = "`advlab train --print-config` prints all keys, `advlab doc RECIPE` a recipe's parameters, which are below `[params]`";
 
 impl Config {
     /// Reads a TOML file; keys that it does not have keep their defaults.
@@ -57,15 +40,6 @@ impl Config {
             at(Diagnostic::error(message), start)
         };
         let mut table = DeTable::parse(text).map_err(syntax)?;
-        let without_kl = table.get_ref().get("kl_beta").is_some_and(|beta| {
-            let beta = beta.get_ref().as_float();
-            beta.is_some_and(|beta| beta.as_str().parse() == Ok(0.0))
-        });
-        if without_kl {
-            for key in KL_KEYS {
-                table.get_mut().remove(key);
-            }
-        }
         let starts = starts(table.get_ref());
         let at_key = |key: &str, problem: Diagnostic| match starts.get(key) {
             Some(&start) => at(problem, start),
@@ -83,27 +57,73 @@ impl Config {
         problem.map_or(Ok(config), |problem| Err(problem.into()))
     }
 
-    /// The key that a name means, `transformer.temperature` for one of a table; `None` where there is none of that name.
+    /// The key of that name, `transformer.temperature` for one of a table.
     pub fn key(name: &str) -> Option<String> {
-        let other = OTHER_NAMES.iter().find(|(other, _)| *other == name);
-        let name = other.map_or(name, |(_, ours)| ours);
         let is_it = |line: &DefaultLine| line.key == Some(name);
         let table = lines().find(is_it)?.table;
         Some(table.map_or(name.to_string(), |table| format!("{table}.{name}")))
     }
 
-    /// Sets a parameter of the recipe, as in `--set k=8`, or where it has none of that name a key of the configuration:
-    /// `lr=0.01`, `loss_params.clip_high=0.28`. [`Config::check`] says whether the values go together.
+    /// Sets a parameter of the recipe or a key of the configuration, as `--set` does: `k=8`, `lr=0.01`,
+    /// `loss_params.clip_high=0.28`. A name that both have is `recipe.steps` or `run.steps`. [`Config::check`] says whether
+    /// the values go together.
     ///
     /// # Errors
-    /// Where there is no such key in a table, or it takes another kind of value.
+    /// Where neither has the name, or both have it, or the key takes another kind of value; where the recipe cannot be
+    /// loaded and the name is not a key.
     pub fn assign(&mut self, name: &str, text: &str) -> Result<(), Diagnostics> {
-        let key = Config::key(name).or_else(|| name.contains('.').then(|| name.to_string()));
-        let takes = |recipe: Recipe| recipe.params().get(name).is_some();
-        let is_parameter = Host::new().load(&self.recipe).is_ok_and(takes);
-        let Some(key) = key.filter(|_| !is_parameter) else {
-            self.set(name, text);
-            return Ok(());
+        let wrong = |message: String| Diagnostic::error(format!("{name}={text}: {message}"));
+        let (bare, of_recipe, of_run) = match name.split_once('.') {
+            Some(("recipe" | "params", bare)) => (bare, true, false),
+            Some(("run", bare)) => (bare, false, true),
+            Some(_) => (name, false, true),
+            None => (name, true, true),
+        };
+        let key = Config::key(bare).or_else(|| bare.contains('.').then(|| bare.to_string()));
+        let key = key.filter(|_| of_run);
+        let parameters = match Host::new().load(&self.recipe) {
+            Ok(recipe) if of_recipe => names_of(&recipe),
+            Err(error) if key.is_none() => return Err(error),
+            _ => Vec::new(),
+        };
+        let is_parameter = parameters.iter().any(|own| own == bare);
+        let recipe = &self.recipe;
+        let key = match (key, is_parameter) {
+            (Some(_), true) => {
+                let message =
+                    format!("{recipe} has a parameter `{bare}`, and the run a key `{bare}`");
+                let help = format!("write `recipe.{bare}={text}` or `run.{bare}={text}`");
+                return Err(wrong(message).with_help(help).into());
+            }
+            (None, true) => {
+                self.set(bare, text);
+                return Ok(());
+            }
+            (None, false) => {
+                let message = match (of_recipe, of_run) {
+                    (true, true) => {
+                        format!("{recipe} has no parameter `{bare}`, and the run no key `{bare}`")
+                    }
+                    (true, false) => format!("{recipe} has no parameter `{bare}`"),
+                    _ => format!("there is no key `{bare}`"),
+                };
+                let near = |kind: &str, known: &[String]| {
+                    let near = suggest::nearest(bare, known.iter().map(String::as_str));
+                    near.map(|near| format!("the {kind} `{near}`"))
+                };
+                let keys: Vec<String> = keys().filter(|_| of_run).collect();
+                let near = [
+                    near("run's key", &keys),
+                    near("recipe's parameter", &parameters),
+                ];
+                let near: Vec<String> = near.into_iter().flatten().collect();
+                let help = match near.is_empty() {
+                    true => NAMES.to_string(),
+                    false => format!("did you mean {}?", near.join(" or ")),
+                };
+                return Err(wrong(message).with_help(help).into());
+            }
+            (Some(key), false) => key,
         };
         let mut table = self.to_table();
         let (place, bare) = match key.split_once('.') {
@@ -115,12 +135,12 @@ impl Config {
         }
         let is_open = key.starts_with("params.") || key.starts_with("loss_params.");
         if !is_open && !lines().any(|line| line.is(&key)) {
-            let problem = Diagnostic::error(format!("{name}={text}: there is no key `{key}`"));
+            let problem = wrong(format!("there is no key `{key}`"));
             return Err(problem.with_help(instead_of(&key)).into());
         }
-        let config: Config = table.try_into().map_err(|error: toml::de::Error| {
-            Diagnostic::error(format!("{name}={text}: {}", in_words(error.message())))
-        })?;
+        let config: Config = table
+            .try_into()
+            .map_err(|error: toml::de::Error| wrong(in_words(error.message())))?;
         *self = Config {
             executor: self.executor,
             native: self.native,
@@ -144,7 +164,7 @@ impl Config {
     /// Of a trainer's run: the keys that say something of it. [`Config::parse`] reads it back.
     pub(crate) fn to_recorded(&self) -> String {
         let mut table = self.to_table();
-        table.retain(|key, _| ["task", "recipe", "params"].contains(&&**key));
+        table.retain(|key, _| ["task", "recipe", "params"].contains(&key));
         format!("# A trainer's run, as advlab recorded it\n{table}")
     }
 
@@ -249,32 +269,33 @@ fn complete<'a>(table: &mut DeTable<'a>, defaults: DeTable<'a>) {
     }
 }
 
+/// All keys, `table.key` for one of a table, and the tables.
+fn keys() -> impl Iterator<Item = String> {
+    lines().filter_map(|line| match (line.table, line.key) {
+        (Some(table), Some(key)) => Some(format!("{table}.{key}")),
+        (table, key) => key.or(table).map(str::to_string),
+    })
+}
+
+/// The names of a recipe's parameters.
+fn names_of(recipe: &Recipe) -> Vec<String> {
+    let all = recipe.params().iter();
+    all.map(|(parameter, _)| parameter.name.clone()).collect()
+}
+
 /// The help for a key that does not exist.
 fn instead_of(name: &str) -> String {
-    let other = OTHER_NAMES.iter().find(|(other, _)| *other == name);
-    let keys: Vec<String> = lines()
-        .filter_map(|line| match (line.table, line.key) {
-            (Some(table), Some(key)) => Some(format!("{table}.{key}")),
-            (None, key) => key.map(str::to_string),
-            (table, None) => table.map(str::to_string),
-        })
-        .collect();
     let bare = name.rsplit('.').next().unwrap_or(name);
     if let Some(table) = table_of(bare) {
         return format!("it is a key of `[{table}]`: `{table}.{bare}`");
     }
-    if bare != name && keys.iter().any(|key| key == bare) {
+    if bare != name && keys().any(|key| key == bare) {
         return format!("`{bare}` stands above all tables");
     }
-    let near = other
-        .map(|(_, ours)| *ours)
-        .or_else(|| suggest::nearest(name, keys.iter().map(String::as_str)));
-    match near {
-        _ if KL_KEYS.contains(&name) => {
-            "a KL is a part of the loss recipe: `kl_beta` and `kl` below `[loss_params]`".to_string()
-        }
+    let keys: Vec<String> = keys().collect();
+    match suggest::nearest(name, keys.iter().map(String::as_str)) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => "`advlab train --print-config` prints all keys; the recipe's own parameters are below `[params]`".to_string(),
+        None => NAMES.to_string(),
     }
 }
 

@@ -3,20 +3,20 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{CHECKPOINTS, KeptVersion, PART, make_folder, sync_folder};
+use super::{CHECKPOINTS, KeptVersion, PART, first_free, make_folder, sync_folder};
 use crate::batch::Replacement;
 use crate::diagnostic::Diagnostics;
 use crate::script::{Host, Recipe, State};
 use crate::train::error::{damaged, io};
 use crate::train::policy::Policy;
 
-const FORMAT: &str = "advlab checkpoint 2";
+const FORMAT: &str = "advlab checkpoint 3";
 const RUN: &str = "run.json";
 
 /// All that a run needs to go on to the same numbers, but the policy.
@@ -26,8 +26,8 @@ pub(crate) struct Checkpoint {
     pub(crate) step: u64,
     pub(crate) recipe: LeftState,
     pub(crate) loss_state: Value,
-    /// Versions to fall back to, oldest first.
-    pub(crate) fallbacks: Vec<LeftState>,
+    /// The version to fall back to.
+    pub(crate) fallback: Option<LeftState>,
     /// Whether the run ended here because every version failed at this step.
     pub(crate) is_failed: bool,
     /// Where the policy's files are; of a checkpoint that was read.
@@ -88,7 +88,7 @@ impl Checkpoint {
             make_folder(&part)?;
             policy.save(&part)?;
             self.seal(&part)?;
-            // One that is there is damaged, or of what was done before a version failed.
+            // One that is there is of what was done before a version failed.
             if place.exists() {
                 fs::remove_dir_all(&place).map_err(io("remove", &place))?;
             }
@@ -180,11 +180,16 @@ impl Checkpoint {
         Ok((None, wrong))
     }
 
-    /// Removes the checkpoints after this one, which cannot be used: as the newest ones they would be kept.
-    pub(crate) fn remove_later(&self, run: &Path) -> Result<(), Diagnostics> {
+    /// Renames the checkpoints after this one, which cannot be used, to `unused-...`: as the newest ones they would be kept
+    /// in place of good ones.
+    pub(crate) fn set_later_aside(&self, run: &Path) -> Result<(), Diagnostics> {
         let later = CHECKPOINTS.all(run)?.into_iter();
-        for (_, path) in later.filter(|(step, _)| *step > self.step) {
-            fs::remove_dir_all(&path).map_err(io("remove", &path))?;
+        for (step, path) in later.filter(|(step, _)| *step > self.step) {
+            let aside = |number| path.with_file_name(format!("unused-{step:06}-{number}"));
+            first_free(aside, |aside| match aside.exists() {
+                true => Err(ErrorKind::AlreadyExists.into()),
+                false => fs::rename(&path, aside),
+            })?;
         }
         Ok(())
     }

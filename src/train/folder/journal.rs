@@ -1,12 +1,14 @@
 //! A file of JSON lines that only grows, and survives being cut anywhere.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::diagnostic::Diagnostics;
+use crate::batch::Replacement;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::train::error::io;
 
 #[derive(Debug)]
@@ -58,27 +60,66 @@ impl Journal {
 }
 
 /// The lines of a journal; none where there is no file. A torn last line does not count.
+///
+/// # Errors
+/// [`Diagnostics`] where the file cannot be read, or another line is not JSON, with its number.
 pub(crate) fn read(path: &Path) -> Result<Vec<Value>, Diagnostics> {
     Ok(lines(path)?.into_iter().map(|(_, line)| line).collect())
 }
 
-/// The lines up to the first one that is torn or no JSON, each with the byte at which it ends.
+/// The lines, each with the byte at which it ends.
 fn lines(path: &Path) -> Result<Vec<(u64, Value)>, Diagnostics> {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(io("read", path)(error)),
-    };
     let mut end = 0;
     let mut lines = Vec::new();
-    for line in bytes.split_inclusive(|&byte| byte == b'\n') {
+    for (number, line) in whole_lines(&bytes(path)?).enumerate() {
         end += line.len() as u64;
         match serde_json::from_slice(line) {
-            Ok(value) if line.ends_with(b"\n") => lines.push((end, value)),
-            _ => break,
+            Ok(value) => lines.push((end, value)),
+            Err(_) => {
+                let problem = Diagnostic::error("the line is damaged: it is not JSON");
+                let help = "repair it, or `advlab train --resume RUN --force` moves such lines to a file beside it and goes on";
+                return Err(problem
+                    .in_file(path)
+                    .on_line(number + 1)
+                    .with_help(help)
+                    .into());
+            }
         }
     }
     Ok(lines)
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>, Diagnostics> {
+    match fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        read => read.map_err(io("read", path)),
+    }
+}
+
+/// The lines without the last one if a crash has cut it short.
+fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let lines = bytes.split_inclusive(|&byte| byte == b'\n');
+    lines.filter(|line| line.ends_with(b"\n"))
+}
+
+/// Moves the lines that are not JSON to the end of a file beside the journal, `metrics.damaged`; gives the file and how many
+/// they are, if there are any.
+pub(crate) fn set_damaged_aside(path: &Path) -> Result<Option<(PathBuf, usize)>, Diagnostics> {
+    let bytes = bytes(path)?;
+    let is_well = |line: &&[u8]| serde_json::from_slice::<IgnoredAny>(line).is_ok();
+    let (well, bad): (Vec<&[u8]>, Vec<&[u8]>) = whole_lines(&bytes).partition(is_well);
+    if bad.is_empty() {
+        return Ok(None);
+    }
+    let aside = path.with_extension("damaged");
+    let file = File::options().create(true).append(true).open(&aside);
+    let written = file.and_then(|mut file| {
+        file.write_all(&bad.concat())?;
+        file.sync_all()
+    });
+    written.map_err(io("write", &aside))?;
+    Replacement::write(path, &well.concat())?;
+    Ok(Some((aside, bad.len())))
 }
 
 #[cfg(test)]
@@ -112,6 +153,30 @@ mod tests {
             assert_eq!(steps[..steps.len() - 1], [0, 1][..lines.min(2)]);
             assert_eq!(steps.last(), Some(&7));
         }
+    }
+
+    #[test]
+    fn a_damaged_line_is_told_and_set_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let text = "{\"step\":0}\n{\"st\u{0}p\":1}\n{\"step\":2}\n{\"ste";
+        fs::write(&path, text).unwrap();
+        for error in [
+            read(&path).unwrap_err(),
+            Journal::open(&path, |_| false).unwrap_err(),
+        ] {
+            assert!(
+                error.to_string().contains("metrics.jsonl, line 2: "),
+                "{error}"
+            );
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        let aside = folder.path().join("metrics.damaged");
+        assert_eq!(set_damaged_aside(&path).unwrap(), Some((aside.clone(), 1)));
+        assert_eq!(fs::read_to_string(&aside).unwrap(), "{\"st\u{0}p\":1}\n");
+        let steps = read(&path).unwrap();
+        assert_eq!(steps, [json!({ "step": 0 }), json!({ "step": 2 })]);
+        assert_eq!(set_damaged_aside(&path).unwrap(), None);
     }
 
     #[test]

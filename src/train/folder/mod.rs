@@ -40,7 +40,7 @@ use crate::script::Builtin;
 
 pub(super) const CONFIG: &str = "config.toml";
 pub(super) const METRICS: &str = "metrics.jsonl";
-const RELOADS: &str = "reloads.jsonl";
+pub(super) const RELOADS: &str = "reloads.jsonl";
 const LOCK: &str = "lock";
 /// How long a lock is waited for: a process that was just killed holds it until the system has cleared up behind it.
 const PATIENCE: Duration = Duration::from_secs(1);

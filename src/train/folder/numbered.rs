@@ -12,13 +12,29 @@ pub(crate) struct Numbered {
     pub(super) folder: &'static str,
     prefix: &'static str,
     ending: &'static str,
+    /// Whether a version stands behind the step.
+    has_version: bool,
 }
 
-/// `batches/step-000140.safetensors`; those on which a version failed are beside them under other names.
+/// `batches/step-000140.safetensors`
 pub(crate) const BATCHES: Numbered = Numbered {
     folder: "batches",
     prefix: "step-",
     ending: ".safetensors",
+    has_version: false,
+};
+
+/// `batches/failed-000140-4f8ad7.safetensors`: those on which a version failed.
+pub(super) const FAILED: Numbered = Numbered {
+    prefix: "failed-",
+    has_version: true,
+    ..BATCHES
+};
+
+/// `batches/native-000140-4f8ad7.safetensors`: those on which a kernel gave other bits than its script.
+pub(super) const NATIVE: Numbered = Numbered {
+    prefix: "native-",
+    ..FAILED
 };
 
 /// `batches/step-000140.json`: the state that the step began with, of a trainer's run.
@@ -32,12 +48,24 @@ pub(super) const CHECKPOINTS: Numbered = Numbered {
     folder: "checkpoints",
     prefix: "",
     ending: "",
+    has_version: false,
 };
 
 impl Numbered {
     pub(crate) fn path(&self, run: &Path, step: u64) -> PathBuf {
         let name = format!("{}{step:06}{}", self.prefix, self.ending);
         run.join(self.folder).join(name)
+    }
+
+    /// The path in the run's folder of the one of a step and a version.
+    pub(super) fn name(&self, step: u64, version: &str) -> String {
+        let Numbered {
+            folder,
+            prefix,
+            ending,
+            ..
+        } = self;
+        format!("{folder}/{prefix}{step:06}-{version}{ending}")
     }
 
     /// All with their steps, in order.
@@ -51,8 +79,11 @@ impl Numbered {
         let found = entries.flatten().filter_map(|entry| {
             let name = entry.file_name();
             let name = name.to_str()?.strip_prefix(self.prefix)?;
-            let step = name.strip_suffix(self.ending)?.parse().ok()?;
-            Some((step, entry.path()))
+            let mut step = name.strip_suffix(self.ending)?;
+            if self.has_version {
+                step = step.split_once('-')?.0;
+            }
+            Some((step.parse().ok()?, entry.path()))
         });
         // By number: as a string, step 1000000 comes before step 999990.
         let mut found: Vec<(u64, PathBuf)> = found.collect();

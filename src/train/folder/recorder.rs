@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::journal::Journal;
+use super::numbered::{FAILED, NATIVE, Numbered};
 use super::tensorboard::EventFile;
 use super::{BATCHES, Folder, KeptVersion, METRICS, RELOADS, STATES, make_folder};
 use crate::batch::{Batch, Replacement};
@@ -15,6 +16,9 @@ use crate::train::config::Config;
 use crate::train::event::Event;
 use crate::train::policy::Platform;
 use crate::train::row::flatten;
+
+/// Batches of failures that are kept, and as many of kernels that gave other bits.
+const EVIDENCE: usize = 20;
 
 /// The files of a run's folder that grow with it.
 #[derive(Debug)]
@@ -132,13 +136,14 @@ impl Recorder {
     }
 
     /// Keeps the batch that a line is of beside those of the steps.
-    fn keep_evidence(&self, line: &mut Value, kind: &str, version: &Version, batch: &Batch) {
-        let (folder, step, version) = (BATCHES.folder, &line["step"], version.short());
-        let step = step.as_u64().unwrap_or(0);
-        let name = format!("{folder}/{kind}-{step:06}-{version}.safetensors");
-        // A run does not end for want of this evidence.
-        match batch.write_safetensors(self.folder.path.join(&name)) {
-            Ok(_) => line["batch"] = name.into(),
+    fn keep_evidence(&self, line: &mut Value, kind: Numbered, version: &Version, batch: &Batch) {
+        let step = line["step"].as_u64().unwrap_or(0);
+        let name = kind.name(step, version.short());
+        let run = &self.folder.path;
+        // A run does not end for want of this evidence, nor does the evidence fill the disk.
+        let written = batch.write_safetensors(run.join(&name));
+        match written.and_then(|_| kind.remove_old(run, EVIDENCE)) {
+            Ok(()) => line["batch"] = name.into(),
             Err(error) => line["batch_not_kept"] = error.to_string().into(),
         }
     }
@@ -162,7 +167,7 @@ impl Recorder {
             "back_to": back_to.map(|recipe| recipe.version().as_str()),
         });
         if let Some(batch) = batch {
-            self.keep_evidence(&mut line, "failed", recipe.version(), batch);
+            self.keep_evidence(&mut line, FAILED, recipe.version(), batch);
         }
         Ok(line)
     }
@@ -214,7 +219,7 @@ impl Recorder {
             "native_ms": change.kernel.as_secs_f64() * 1e3,
         });
         if let Some(batch) = &change.disagrees_on {
-            self.keep_evidence(&mut line, "native", &change.version, batch);
+            self.keep_evidence(&mut line, NATIVE, &change.version, batch);
         }
         line
     }

@@ -101,11 +101,11 @@ fn a_batch_at_fault_takes_no_version_out_of_use() {
     // The second version meets such batches at its first step, and then at later ones.
     for n in 1..4 {
         for (batch, why) in at_fault {
-            let before = (lab.live.in_use().serial(), lab.live.fallbacks().count());
+            let before = (lab.live.in_use().serial(), lab.live.fallback().is_some());
             let error = lab.live.step(batch).unwrap_err().to_string();
             assert!(error.contains(why) && !error.contains("first"), "{error}");
             assert_eq!(fields(lab.live.state()), json!({ "n": n }));
-            let after = (lab.live.in_use().serial(), lab.live.fallbacks().count());
+            let after = (lab.live.in_use().serial(), lab.live.fallback().is_some());
             assert_eq!(after, before);
             assert_eq!(lab.live.newest().serial(), 1);
         }
@@ -131,6 +131,31 @@ fn a_trainer_goes_on_from_a_state_that_it_kept() {
     let mut live = LiveRecipe::watch(&Host::new(), path.to_str().unwrap(), options).unwrap();
     live.step(&batch()).unwrap();
     assert_eq!(fields(live.state()), json!({ "n": 2 }));
+}
+
+#[test]
+fn batches_without_a_step_are_counted() {
+    let script = "fn advantage(batch, p) { metric(\"step\", batch.step); if batch.reward.max(\"batch\").value() > 5.0 { throw \"no\"; } batch.reward }";
+    let mut lab = Lab::new(script);
+    let step = |live: &mut LiveRecipe, batch: Batch| {
+        let step = live.step(&batch);
+        step.map_or(-1.0, |step| step.outcome.metrics[0].1)
+    };
+    let live = &mut lab.live;
+    assert_eq!([step(live, batch()), step(live, batch())], [0.0, 1.0]);
+    // A step that fails is not counted, and one with a number of its own is the one to count from.
+    assert_eq!(step(live, batch_with(&[9.0, 0.0])), -1.0);
+    assert_eq!(step(live, batch()), 2.0);
+    assert_eq!(step(live, batch().at_step(7)), 7.0);
+    assert_eq!(step(live, batch()), 8.0);
+    let options = LiveOptions {
+        left: vec![(live.in_use().recipe().clone(), live.state().clone())],
+        next_step: live.next_step(),
+        ..LiveOptions::default()
+    };
+    let path = lab.path("recipe.rhai");
+    let mut live = LiveRecipe::watch(&Host::new(), path.to_str().unwrap(), options).unwrap();
+    assert_eq!(step(&mut live, batch()), 9.0);
 }
 
 #[test]

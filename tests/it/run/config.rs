@@ -20,14 +20,6 @@ fn what_is_printed_reads_back_as_the_same() {
     assert_eq!(Config::parse(path, "").unwrap(), Config::default());
 }
 
-/// The runs of earlier versions have two keys more; without a KL, they say nothing.
-#[test]
-fn a_configuration_with_the_old_keys_of_a_kl_that_was_off_is_read() {
-    let old = "steps = 7\nkl_beta = 0.0\nkl = \"k3\"\n";
-    let config = Config::parse(Path::new("config.toml"), old).unwrap();
-    assert_eq!(config.steps, 7);
-}
-
 #[test]
 fn print_config_documents_every_key() {
     let output = advlab(&[
@@ -47,7 +39,7 @@ fn flags_stand_above_the_file() {
     let path = folder.path().join("config.toml");
     std::fs::write(
         &path,
-        "steps = 7\nseed = 3\nrecipe = \"rloo\"\n[params]\nk = 2\n",
+        "steps = 7\nseed = 3\nrecipe = \"passk\"\n[params]\nk = 2\n",
     )
     .unwrap();
     let output = advlab(&[
@@ -58,7 +50,7 @@ fn flags_stand_above_the_file() {
         "--set",
         "k=4",
         "--set",
-        "learning_rate=1",
+        "run.lr=1",
         "--set",
         "loss_params.clip_high=0.5",
         "--print-config",
@@ -67,7 +59,7 @@ fn flags_stand_above_the_file() {
     let config = Config::parse(Path::new("config.toml"), &text).unwrap();
     assert_eq!(
         (config.steps, config.seed, config.recipe.as_str()),
-        (9, 3, "rloo")
+        (9, 3, "passk")
     );
     assert_eq!(config.params["k"].as_integer(), Some(4));
     assert_eq!(config.lr, 1.0);
@@ -82,10 +74,7 @@ fn wrong_configurations() {
     for text in [
         "steps = 10\ngroup_sise = 8\n",
         "temperature = 0.5\n",
-        // As other trainers call it.
         "learning_rate = 1e-3\n",
-        // Of the loss recipe since there is one knob for it.
-        "kl_beta = 0.01\nkl = \"k3\"\n",
         "\n\ngroup_size = 0\n",
         "group_size = 1000000000000\n",
         "eval_prompts = 1000000\neval_samples = 1000\n",
@@ -143,6 +132,13 @@ fn wrong_configurations() {
         ["train", "--set", "lr=fast"],
         ["train", "--set", "transformer.size=8"],
         ["train", "--set", "hiden_size=8"],
+        // Of the recipe, of the run, or of neither.
+        ["train", "--set", "seeds=1"],
+        ["train", "--set", "loss=gspo"],
+        ["train", "--set", "sdt=false"],
+        ["train", "--set", "recipe.seed=1"],
+        ["train", "--set", "run.eps=1"],
+        ["train", "--set", "nothing=1"],
     ] {
         writeln!(shown, "{}", refused(&arguments, folder.path())).unwrap();
     }

@@ -75,7 +75,7 @@ class Caller:
         """A setting of the trainer's configuration, such as `trainer.save_freq`; None if there is none."""
         found = getattr(self.trainer, "config", None)
         for name in path.split("."):
-            found = found.get(name, None) if hasattr(found, "get") else None
+            found = found.get(name, None) if found is not None and hasattr(found, "get") else None
         return found
 
 

@@ -68,6 +68,9 @@ NOT_PROPORTIONAL = ("clip_cov", "kl_cov", "dro")
 _serials: WeakKeyDictionary[LiveRecipe, int] = WeakKeyDictionary()
 """The version of the last step of each."""
 
+_kinds: WeakKeyDictionary[LiveRecipe, dict[str, type]] = WeakKeyDictionary()
+"""What the columns of `non_tensor_batch` hold, as of `of_data_set`."""
+
 
 def estimate(
     token_level_rewards: Any,
@@ -92,7 +95,9 @@ def estimate(
         raise ValueError("verl passes no `uid` of the prompts: advlab needs to know which responses belong together")
     index = np.asarray(index, dtype=object).tolist()
     rows = Rows.of(index, mask, rewards, caller.keys)
-    columns = _columns({**caller.tensors(), **others}, caller.others, rewards, rows)
+    columns = _columns({**caller.tensors(), **others}, rewards, rows)
+    named = {name: np.asarray(values)[rows.chosen].tolist() for name, values in caller.others.items()}
+    columns = {**of_data_set(named, _kinds.setdefault(live, {})), **columns}
     checkpoint.follow(live, caller, is_first=live not in _serials)
     groups = [index[row] for row in rows.chosen]
     batch = {"groups": groups, "mask": rows.select(mask), "step": caller.step, "columns": columns}
@@ -110,9 +115,8 @@ def estimate(
     return out.advantage if is_plain else weighted(out, mask, _mean(live, caller)), rows.spread(returns, mask)
 
 
-def _columns(tensors: Mapping[str, Any], others: Mapping[str, Any], rewards: Any, rows: Rows) -> dict[str, Any]:
-    """The columns of the chosen rows, by their names in recipes: verl's tensors of one number per response or token, and its
-    `non_tensor_batch`."""
+def _columns(tensors: Mapping[str, Any], rewards: Any, rows: Rows) -> dict[str, Any]:
+    """The columns that verl's tensors of one number per response or token are, of the chosen rows."""
     token_reward = rows.select(rewards)
     columns = {"token_reward": token_reward, "reward": row_sums(token_reward)}
     for name, value in tensors.items():
@@ -122,8 +126,7 @@ def _columns(tensors: Mapping[str, Any], others: Mapping[str, Any], rewards: Any
         # Integers [B, T] are tokens.
         if value.shape == rewards.shape[:1] or (value.shape == rewards.shape and value.is_floating_point()):
             columns.setdefault(COLUMNS.get(name) or column_name(name), rows.select(on_cpu(value)))
-    named = {name: np.asarray(values)[rows.chosen].tolist() for name, values in others.items()}
-    return {**of_data_set(named), **columns}
+    return columns
 
 
 def _get(config: Any, name: str) -> Any:
@@ -150,7 +153,7 @@ def _settings(config: Any) -> dict[str, Any]:
 def _open(name: str | None, config: Any, caller: Caller) -> LiveRecipe:
     """The live recipe of a configuration, one for a process."""
     settings = _settings(config)
-    kept = {name: settings[name] for name in ("folder", "keep_batches") if name in settings}
+    kept: dict[str, Any] = {name: settings[name] for name in ("folder", "keep_batches") if name in settings}
     unknown = settings.keys() - {"recipe", "params"} - kept.keys()
     if unknown:
         raise ValueError(f"`algorithm.advlab` has {sorted(unknown)}: it takes `recipe`, `params`, `folder` and `keep_batches`")

@@ -13,7 +13,7 @@ import numpy as np
 
 from .._native import RecipeError
 from .._recipe import Recipe, _restored, load
-from .._trainers import explain, on_cpu, refuse_weights
+from .._trainers import explain, on_cpu
 
 log = logging.getLogger("advlab.verl")
 
@@ -52,9 +52,11 @@ def loss_recipe(settings: Any) -> Recipe:
         )
     if recipe not in _losses:
         loaded = _restored(**json.loads(recipe), state=None) if recipe.startswith("{") else load(recipe)
-        refuse_weights(
-            loaded, "verl gives a policy loss no weights: the estimator applies them, so put the loss in a script without"
-        )
+        if "weight" in loaded.hooks:
+            raise ValueError(
+                f"{loaded.name} has the hook `weight`, and verl gives a policy loss no weights: the estimator applies them, so put the "
+                "loss in a script without it"
+            )
         log.warning("policy loss %s %s", loaded.name, loaded.version[:6])
         _losses[recipe] = loaded
     return _losses[recipe]

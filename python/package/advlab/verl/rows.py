@@ -49,7 +49,7 @@ class Rows:
     @property
     def is_shared(self) -> bool:
         """Whether a row gets the values of another row."""
-        return len(self.chosen) < (self.source >= 0).sum()
+        return bool(len(self.chosen) < (self.source >= 0).sum())
 
     def select(self, tensor: Any) -> Any:
         """The chosen rows of a tensor."""
