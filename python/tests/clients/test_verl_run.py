@@ -32,7 +32,9 @@ fn advantage(batch, p) { difficulty::advantage(batch, p) }
 """
 DAPO = """import "zero_variance_filter" as dynamic;
 import "dapo_overlong" as overlong;
-fn params() { dynamic::params() + overlong::params() + #{ max_length: #{ value: 8 }, buffer: #{ value: 4 }, min_std: #{ value: 0.2 } } }
+fn params() {
+    dynamic::params() + overlong::params() + #{ max_length: #{ value: 8 }, buffer: #{ value: 4 }, min_std: #{ value: 0.2 } }
+}
 fn reward(batch, p) { overlong::reward(batch, p) }
 fn weight(batch, p) { dynamic::weight(batch, p) }
 fn advantage(batch, p) { dynamic::advantage(batch, p) }
@@ -133,8 +135,12 @@ def test_weights_reach_the_loss(run, script, text, more):
 
 
 def test_a_critic_learns_the_returns_of_gae(run):
-    steps, actor, critic, _ = run("algorithm.adv_estimator=advlab/gae", "critic.enable=True", "algorithm.gamma=0.9", "algorithm.lam=0.8",
-        "critic.model.path=" + str(run.capture.parent / "v/model"), "critic.ppo_micro_batch_size_per_gpu=8")  # fmt: skip
+    settings = {
+        "enable": True, "strategy": "fsdp2", "fsdp.dtype": "float32", "fsdp.use_torch_compile": False, "ppo_micro_batch_size_per_gpu": 8,
+        "model.path": run.capture.parent / "v/model", "model.use_remove_padding": False, "model.enable_gradient_checkpointing": False,
+    }  # fmt: skip
+    critic = [f"critic.{name}={value}" for name, value in settings.items()]
+    steps, actor, critic, _ = run("algorithm.adv_estimator=advlab/gae", "algorithm.gamma=0.9", "algorithm.lam=0.8", *critic)
     recipe, each = advlab.load("gae", gamma=0.9, **{"lambda": 0.8}), len(actor) // 3
     assert len(steps) == 3 and len(critic) == len(actor)
     for at, step in enumerate(steps):
