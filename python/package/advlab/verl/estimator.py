@@ -196,7 +196,7 @@ def _mean(live: LiveRecipe, caller: Caller) -> str:
 
 
 def _tell(live: LiveRecipe, out: Any, caller: Caller) -> None:
-    before, _serials[live] = _serials.get(live, 0), out.serial
+    before, _serials[live] = _serials.get(live, out.serial), out.serial
     if caller.metrics is not None:
         caller.metrics.update({f"advlab/{name}": float(value) for name, value in out.metrics.items()})
         caller.metrics["advlab/serial"] = float(out.serial)
