@@ -60,8 +60,9 @@ unsafe impl Send for Array {}
 unsafe impl Sync for Array {}
 
 impl Array {
-    /// `is_bf16` says that the two bytes of each number are a bf16, for which NumPy has no type.
-    pub fn new(object: &Bound<'_, PyUntypedArray>, is_bf16: bool) -> PyResult<Array> {
+    /// The array of the argument `name`. `is_bf16` says that the two bytes of each number are a bf16, for which NumPy has no
+    /// type.
+    pub fn new(name: &str, object: &Bound<'_, PyUntypedArray>, is_bf16: bool) -> PyResult<Array> {
         let dtype = object.dtype();
         let kind = match (dtype.kind(), dtype.itemsize()) {
             (_, 2) if is_bf16 => Kind::Bf16,
@@ -78,7 +79,7 @@ impl Array {
             (b'f', 4) => Kind::F32,
             (b'f', 8) => Kind::F64,
             _ => {
-                let message = format!("numbers or truth values are needed, these are {dtype}");
+                let message = format!("`{name}` holds {dtype}: numbers or truth values are needed");
                 return Err(PyTypeError::new_err(message));
             }
         };
@@ -90,9 +91,8 @@ impl Array {
         // SAFETY: the pointer is that of an array object.
         let data = unsafe { (*object.as_array_ptr()).fields.data };
         let Some(strides) = strides.collect::<Option<Vec<usize>>>() else {
-            return Err(PyTypeError::new_err(
-                "strides that are not of whole numbers",
-            ));
+            let message = format!("`{name}` has strides that are no multiples of its numbers");
+            return Err(PyTypeError::new_err(message));
         };
         Ok(Array {
             object: object.clone().unbind(),
@@ -105,6 +105,16 @@ impl Array {
 
     pub fn ndim(&self) -> usize {
         self.shape.len()
+    }
+
+    /// TypeError unless the argument `name` has so many dimensions; `shape` says what they are.
+    pub fn expect(&self, name: &str, ndim: &[usize], shape: &str) -> PyResult<()> {
+        let plural = if self.ndim() == 1 { "" } else { "s" };
+        if ndim.contains(&self.ndim()) {
+            return Ok(());
+        }
+        let found = format!("`{name}` has {} dimension{plural}", self.ndim());
+        Err(PyTypeError::new_err(format!("{found}: {shape}")))
     }
 
     /// B.

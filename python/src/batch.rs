@@ -48,39 +48,39 @@ impl PyBatch {
         let mut inputs: Vec<Input> = Vec::new();
         if let Some(ids) = groups {
             let ids = match ids.cast::<PyUntypedArray>() {
-                Ok(array) => groups::of_numbers(&Array::new(array, false)?)?,
+                Ok(array) => groups::of_numbers(&Array::new("groups", array, false)?)?,
                 Err(_) => groups::of_objects(ids)?,
             };
             inputs.push(Box::new(|builder| builder.groups(ids)));
         }
         let mut responses = 0;
         if let Some((array, is_bf16, lengths)) = mask {
-            let array = Array::new(&array, is_bf16)?;
+            let array = Array::new("mask", &array, is_bf16)?;
             responses = lengths.as_ref().map_or(array.rows(), Vec::len);
             inputs.push(match lengths {
                 Some(lengths) => {
                     let mask = truths(&array)?;
                     Box::new(move |builder| builder.ragged_mask(rows(&mask, &lengths)))
                 }
-                None => Box::new(move |builder| array.mask(builder)),
+                None => {
+                    array.expect("mask", &[2], "it is [B, T], 1 for a token that counts")?;
+                    Box::new(move |builder| array.mask(builder))
+                }
             });
         }
         for (name, (array, is_bf16, lengths)) in columns {
-            let array = Array::new(&array, is_bf16)?;
+            let array = Array::new(&name, &array, is_bf16)?;
             responses = lengths.as_ref().map_or(array.rows(), Vec::len);
+            array.expect(&name, &[1, 2], "[B] is one value per response, [B, T] one per token")?;
             inputs.push(match (lengths, array.ndim()) {
                 (Some(lengths), _) => Box::new(move |builder| ragged(builder, name, &array, &lengths)),
                 (None, 1) => Box::new(move |builder| builder.response(name, array.numbers())),
-                (None, 2) => Box::new(move |builder| array.tokens(&name, builder)),
-                (None, ndim) => {
-                    let message = format!("`{name}` has {ndim} dimensions: one value a response is [B], one a token [B, T]");
-                    return Err(PyTypeError::new_err(message));
-                }
+                (None, _) => Box::new(move |builder| array.tokens(&name, builder)),
             });
         }
         for (name, texts) in texts {
             responses = texts.len();
-            let texts = groups::texts(&texts)?;
+            let texts = groups::texts(&name, &texts)?;
             inputs.push(Box::new(|builder| builder.text(name, texts)));
         }
         if !is_grouped {
@@ -212,17 +212,12 @@ impl PyBatch {
 #[pyfunction]
 pub fn row_sums<'py>(py: Python<'py>, given: Given<'py>) -> PyResult<Bound<'py, PyArray1<f64>>> {
     let (array, is_bf16, lengths) = given;
-    let array = Array::new(&array, is_bf16)?;
-    let found = match (lengths, array.ndim()) {
-        (None, 2) => None,
-        (None, 1) => Some("have 1 dimension".to_string()),
-        (None, ndim) => Some(format!("have {ndim} dimensions")),
-        (Some(_), _) => Some("are rows of different lengths".to_string()),
-    };
-    if let Some(found) = found {
-        let message = format!("rewards by token {found}: they are an array [B, T], padded with 0");
+    let array = Array::new("token_reward", &array, is_bf16)?;
+    if lengths.is_some() {
+        let message = "`token_reward` has rows of different lengths: pad them with 0 to [B, T]";
         return Err(PyTypeError::new_err(message));
     }
+    array.expect("token_reward", &[2], "it is [B, T], padded with 0")?;
     let sums = py.detach(|| pool::install(|| array.row_sums()))?;
     Ok(PyArray1::from_vec(py, sums))
 }

@@ -52,6 +52,10 @@ pub fn raise<D: Into<Diagnostics>>(py: Python<'_>) -> impl Fn(D) -> PyErr {
 fn translated(diagnostics: Diagnostics) -> Diagnostics {
     let one = |problem: &Diagnostic| {
         let mut problem = problem.clone();
+        if problem.missing_column() == Some("advantage") {
+            let help = "a loss is given it: `loss(advantage=out.advantage, ...)`, of a recipe's `advantage`";
+            problem.help = Some(help.to_string());
+        }
         problem.message = in_python(&problem.message);
         let known = |text: &Option<String>| text.as_deref().map(in_python);
         problem.found = known(&problem.found);
@@ -66,12 +70,6 @@ fn translated(diagnostics: Diagnostics) -> Diagnostics {
 
 /// A message of the library's whose words in backticks are the command line's, with those of the package in their place.
 pub fn in_python(text: &str) -> String {
-    if let Some(theirs) = text.strip_prefix("the file calls it `") {
-        let theirs = theirs.split('`').next().unwrap_or(theirs);
-        return format!(
-            "it is called `{theirs}`: pass it by the column's name, or read the file with `map=`"
-        );
-    }
     let parts = text.split('`').enumerate();
     let parts = parts.map(|(at, part)| match at % 2 {
         1 => typed(part).unwrap_or_else(|| part.to_string()),
@@ -94,6 +92,8 @@ fn typed(words: &str) -> Option<String> {
         ("--dtype", "f32" | "f64") => format!("dtype=\"float{}\"", &name[1..]),
         ("--out", _) => "folder".to_string(),
         ("advlab", "doc") => "advlab.doc()".to_string(),
+        ("advlab", "check RECIPE FILE") => "advlab.check(recipe, batch)".to_string(),
+        ("advlab", _) if name.starts_with("apply") => "recipe.advantage(batch)".to_string(),
         ("advlab", _) if name.starts_with("recipes") => "advlab.recipes()".to_string(),
         ("advlab", _) if name.starts_with("train") => "advlab.watch".to_string(),
         _ => return None,

@@ -14,8 +14,13 @@ use crate::array::Array;
 struct Names(HashSet<Arc<str>>);
 
 impl Names {
-    fn of(&mut self, text: &Bound<'_, PyString>) -> PyResult<Arc<str>> {
-        let text = text.to_cow()?;
+    /// `column` names the argument that the text is of.
+    fn of(&mut self, column: &str, text: &Bound<'_, PyString>) -> PyResult<Arc<str>> {
+        let text = text.to_cow().map_err(|_| {
+            let shown = text.repr().map_or_else(|_| String::new(), |text| text.to_string());
+            let message = format!("`{column}` has the string {shown}, which is not valid Unicode");
+            PyValueError::new_err(message)
+        })?;
         if let Some(name) = self.0.get(&*text) {
             return Ok(name.clone());
         }
@@ -26,16 +31,19 @@ impl Names {
 }
 
 /// The texts of a column.
-pub fn texts(texts: &[Bound<'_, PyString>]) -> PyResult<Vec<Arc<str>>> {
+pub fn texts(name: &str, texts: &[Bound<'_, PyString>]) -> PyResult<Vec<Arc<str>>> {
     let mut names = Names(HashSet::with_capacity(texts.len()));
-    texts.iter().map(|text| names.of(text)).collect()
+    texts.iter().map(|text| names.of(name, text)).collect()
 }
 
 /// The ids of a sequence of objects.
 pub fn of_objects(ids: &Bound<'_, PyAny>) -> PyResult<Vec<GroupId>> {
     let others = PyDict::new(ids.py());
     let mut names = Names(HashSet::with_capacity(ids.len().unwrap_or(0)));
-    let ids = ids.try_iter()?.enumerate();
+    let ids = ids.try_iter().map_err(|_| {
+        PyTypeError::new_err(format!("`groups` is {ids}: it is a sequence [B], an id for each response"))
+    })?;
+    let ids = ids.enumerate();
     ids.map(|(response, id)| of_object(response, &id?, &others, &mut names))
         .collect()
 }
@@ -47,7 +55,7 @@ fn of_object(
     names: &mut Names,
 ) -> PyResult<GroupId> {
     if let Ok(text) = id.cast::<PyString>() {
-        return Ok(names.of(text)?.into());
+        return Ok(names.of("groups", text)?.into());
     }
     if id.is_instance_of::<PyInt>() {
         return match id.extract::<i64>() {
@@ -83,6 +91,7 @@ fn of_object(
 
 /// The ids of an array of whole numbers.
 pub fn of_numbers(ids: &Array) -> PyResult<Vec<GroupId>> {
+    ids.expect("groups", &[1], "it is [B], an id for each response")?;
     ids.integers()
         .ok_or_else(|| PyTypeError::new_err("group ids are whole numbers, strings or objects"))
 }

@@ -21,7 +21,7 @@ use advlab::{Diagnostics, doc};
 use pyo3::prelude::*;
 
 use batch::PyBatch;
-use error::raise;
+use error::{in_python, raise};
 use recipe::PyRecipe;
 
 #[pymodule]
@@ -123,7 +123,7 @@ fn check_recipe(
         let error = finding
             .error
             .map(|error| raise(py)(error).into_value(py).into_any());
-        (finding.check, result, finding.detail, error)
+        (finding.check, result, in_python(&finding.detail), error)
     });
     Ok(rows.collect())
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use advlab::live::{LiveEvent, LiveOptions};
-use advlab::script::{Recipe, State};
+use advlab::live::{LiveEvent, LiveOptions, Loaded};
+use advlab::script::Hook;
 use advlab::train::{Event, Record};
 use advlab::{Batch, Diagnostics, LiveRecipe};
 use pyo3::IntoPyObjectExt;
@@ -25,7 +25,7 @@ pub struct PyLive {
     path: String,
     /// The process whose thread follows the file.
     process: u32,
-    settings: state::Settings,
+    options: LiveOptions,
     /// Tokens of the last batch that are kept to try new versions on.
     keep: usize,
     is_closed: AtomicBool,
@@ -35,6 +35,8 @@ pub struct PyLive {
 /// What the calls of all threads share.
 struct Held {
     live: LiveRecipe,
+    /// The serial number that a resumed run began with: its versions are counted on from there.
+    first_serial: u64,
     record: Option<Record>,
     /// Whether the folder could be written the last time.
     is_recorded: bool,
@@ -49,6 +51,11 @@ enum Heard {
 }
 
 impl Held {
+    fn used(&self, loaded: &Loaded) -> Used {
+        let serial = self.first_serial + loaded.serial();
+        (loaded.version().clone(), serial)
+    }
+
     fn advantage(
         &mut self,
         batch: &PyBatch,
@@ -80,8 +87,7 @@ impl Held {
                         let done = record.step(live, numbered, &before, &computed.0);
                         done.map(|()| true)
                     });
-                    let used = (used.version().clone(), used.serial());
-                    return Ok((Advantage::of(computed, shape), used));
+                    return Ok((Advantage::of(computed, shape), self.used(&used)));
                 }
                 Err(error) => {
                     let back_to = self.live.reject(error.clone());
@@ -138,9 +144,6 @@ impl Held {
     }
 }
 
-/// A version with its state: name, version, sources, parameters, `this` as JSON.
-type Left = (String, String, BTreeMap<String, String>, Py<PyDict>, String);
-
 /// An event: its kind, its line, the version that it is about, the error with its place, and whether it came at a step.
 type Told = (
     &'static str,
@@ -151,22 +154,6 @@ type Told = (
 );
 
 impl PyLive {
-    fn open(
-        path: &str,
-        settings: &state::Settings,
-        left: Vec<(Recipe, State)>,
-        next_step: u64,
-    ) -> Result<LiveRecipe, Diagnostics> {
-        let host = host();
-        let options = LiveOptions {
-            settings: settings.clone(),
-            left,
-            next_step,
-            ..LiveOptions::default()
-        };
-        LiveRecipe::watch(&host, path, options)
-    }
-
     /// Runs something on the live recipe, with the interpreter's lock released.
     fn with<R: Send>(
         &self,
@@ -199,12 +186,23 @@ impl PyLive {
         keep: usize,
         folder: Option<PathBuf>,
         keep_batches: usize,
+        refuses: BTreeMap<String, String>,
     ) -> PyResult<PyLive> {
+        let refuses = Hook::ALL
+            .into_iter()
+            .filter_map(|hook| Some((hook, refuses.get(hook.name())?.clone())));
+        let options = LiveOptions {
+            settings,
+            refuses: refuses.collect(),
+            ..LiveOptions::default()
+        };
         let open = || -> Result<Held, Diagnostics> {
-            let live = PyLive::open(&path, &settings, Vec::new(), 0)?;
-            let record = folder.map(|folder| Record::open(&folder, &live, &settings, keep_batches));
+            let live = LiveRecipe::watch(&host(), &path, options.clone())?;
+            let settings = &options.settings;
+            let record = folder.map(|folder| Record::open(&folder, &live, settings, keep_batches));
             Ok(Held {
                 live,
+                first_serial: 0,
                 record: record.transpose()?,
                 is_recorded: true,
                 heard: Vec::new(),
@@ -214,7 +212,7 @@ impl PyLive {
         Ok(PyLive {
             path,
             process: std::process::id(),
-            settings,
+            options,
             keep,
             is_closed: AtomicBool::new(false),
             live: ForkLock::new(Some(held)),
@@ -239,18 +237,17 @@ impl PyLive {
 
     /// The loss by the version of the last step: one update's minibatches have one loss.
     fn loss(&self, py: Python<'_>, batch: &PyBatch, f64: bool) -> PyResult<Answer> {
-        let compute = |live: &mut LiveRecipe| -> Result<(Gradient, Used), Diagnostics> {
-            let used = live.in_use().clone();
-            let mut state = live.state().clone();
+        let compute = |held: &mut Held| -> Result<(Gradient, Used), Diagnostics> {
+            let used = held.live.in_use().clone();
+            let mut state = held.live.state().clone();
             // The loss is that of the last step.
-            let step = live.next_step().saturating_sub(1);
+            let step = held.live.next_step().saturating_sub(1);
             let batch = batch.batch.clone().at_step(batch.step.unwrap_or(step));
             let loss = used.recipe().loss(&batch, None, &mut state)?;
-            live.set_state(state);
-            let used = (used.version().clone(), used.serial());
-            Ok((Gradient::of(loss, f64), used))
+            held.live.set_state(state);
+            Ok((Gradient::of(loss, f64), held.used(&used)))
         };
-        let done = self.with(py, |held| pool::install(|| compute(&mut held.live)))??;
+        let done = self.with(py, |held| pool::install(|| compute(held)))??;
         let (gradient, used) = done.map_err(raise(py))?;
         gradient.into_python(py, &used)
     }
@@ -258,8 +255,8 @@ impl PyLive {
     /// The newest version that passed its checks, and its number in the order of publication.
     fn newest(&self, py: Python<'_>) -> PyResult<(String, u64)> {
         self.with(py, |held| {
-            let newest = held.live.newest();
-            (newest.version().as_str().to_string(), newest.serial())
+            let (version, serial) = held.used(&held.live.newest());
+            (version.as_str().to_string(), serial)
         })
     }
 
@@ -299,41 +296,44 @@ impl PyLive {
         self.with(py, |held| held.live.refresh(time))
     }
 
-    /// The version of the last step with its parameters and its state: name, version, sources, parameters, `this`.
-    fn left(&self, py: Python<'_>) -> PyResult<Left> {
-        let (used, this) = self.with(py, |held| {
-            (held.live.in_use().clone(), held.live.state().clone())
+    /// The version of the last step with its parameters and its state, and what the run has counted.
+    fn left(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
+        let (used, this, serial, next_step) = self.with(py, |held| {
+            let used = held.live.in_use().clone();
+            let serial = held.used(&used).1;
+            let this = held.live.state().to_json();
+            (used, this, serial, held.live.next_step())
         })?;
-        let recipe = used.recipe();
-        Ok((
-            recipe.name().to_string(),
-            recipe.version().as_str().to_string(),
-            state::sources(recipe),
-            state::params(py, recipe)?,
-            this.to_json().to_string(),
-        ))
+        let (recipe, left) = (used.recipe(), PyDict::new(py));
+        left.set_item("name", recipe.name())?;
+        left.set_item("version", recipe.version().as_str())?;
+        left.set_item("serial", serial)?;
+        left.set_item("next_step", next_step)?;
+        left.set_item("sources", state::sources(recipe))?;
+        left.set_item("params", state::params(py, recipe)?)?;
+        left.set_item("state", this.to_string())?;
+        Ok(left.unbind())
     }
 
-    /// The number of the next step, for a batch that has none.
-    #[getter]
-    fn next_step(&self, py: Python<'_>) -> PyResult<u64> {
-        self.with(py, |held| held.live.next_step())
-    }
-
-    /// Goes on from where another left, with the number of the next step; the file is then judged as any new version is.
-    #[pyo3(signature = (name, sources, this, next_step = 0))]
+    /// Goes on from where another left; the file is then judged as any new version is.
     fn resume(
         &self,
         py: Python<'_>,
         name: &str,
         sources: BTreeMap<String, String>,
         this: &str,
+        serial: u64,
         next_step: u64,
     ) -> PyResult<()> {
         let this = state::read(py, this)?;
         let resumed = self.with(py, |held| -> Result<(), Diagnostics> {
-            let left = vec![(state::restored(name, &sources)?, this)];
-            held.live = PyLive::open(&self.path, &self.settings, left, next_step)?;
+            let options = LiveOptions {
+                left: vec![(state::restored(name, &sources)?, this)],
+                next_step,
+                ..self.options.clone()
+            };
+            held.live = LiveRecipe::watch(&host(), &self.path, options)?;
+            held.first_serial = serial;
             if let Some(record) = &mut held.record {
                 record.resume();
             }

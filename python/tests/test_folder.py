@@ -60,6 +60,10 @@ def test_a_folder_is_a_runs_and_replays(script, tmp_path):
     assert rows[0]["metrics"]["mean"] == pytest.approx(0.45 + 0.1 * columns(1)["reward"].mean())
     reloads = [(line["event"], line["step"]) for line in lines(folder / "reloads.jsonl")]
     assert reloads == [("start", 0), ("use", 4), ("rejected", 7)]
+    assert not [line for line in lines(folder / "reloads.jsonl") if "loss_script" in line]
+    # No keys of a run that advlab would have done itself.
+    config = (folder / "config.toml").read_text().splitlines()[1:]
+    assert [line.partition(" =")[0] for line in config if line] == ["recipe", "task", "[params]", "by"]
     assert {kept.name for kept in (folder / "scripts").iterdir()} >= {first, second}
     kept = sorted(kept.name for kept in (folder / "batches").glob("*.safetensors"))
     assert kept == [f"step-00000{step}.safetensors" for step in (3, 4, 5, 6)]
@@ -130,6 +134,27 @@ def test_a_trainer_that_goes_back_has_its_steps_once(script, tmp_path):
         live.load_state_dict(saved)
         live.advantage(step=0, **columns(0))
     assert len(lines(folder / "metrics.jsonl")) == 1
+
+
+def test_a_folder_that_is_opened_again_closes_the_writer_before(script, tmp_path, caplog):
+    folder, path = tmp_path / "x", script(MEAN)
+    before = advlab.watch(path, folder=folder)
+    before.advantage(step=0, **columns(0))
+    with pytest.raises(advlab.RecipeError):
+        advlab.watch("grppo", folder=folder)
+    before.advantage(step=1, **columns(0))
+    with advlab.watch(path, folder=f"{folder}/") as live:
+        assert "opened again" in caplog.text
+        with pytest.raises(ValueError, match="closed"):
+            before.advantage(step=2, **columns(0))
+        live.advantage(step=2, **columns(0))
+    assert [row["step"] for row in lines(folder / "metrics.jsonl")] == [0, 1, 2]
+    caplog.clear()
+    advlab.watch(path, folder=folder).close()
+    assert "opened again" not in caplog.text
+    for wrong in ({"keep_batches": -1}, {"kept_tokens": -1}):
+        with pytest.raises(ValueError, match=f"`{next(iter(wrong))}` is -1"):
+            advlab.watch(path, **wrong)
 
 
 def test_a_version_that_fails_at_a_step_is_kept_with_its_batch(script, tmp_path):

@@ -1,7 +1,9 @@
 """The contracts of slime, SkyRL and rLLM, as their trainers call their hooks."""
 
 import json
+import math
 import sys
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -43,6 +45,8 @@ def args(**settings):
 def test_slimes_rewards_become_advantages(recipe):
     recipe(MEAN)
     assert slime.post_process_rewards(args(), samples()) == ([1.0, 0.0, 0.5, 0.5], [0.25, -0.25, -0.25, 0.25])
+    for estimator in ("gspo", "cispo"):
+        assert slime.post_process_rewards(args(advantage_estimator=estimator), samples())[1] == [0.25, -0.25, -0.25, 0.25]
     recipe("fn advantage(batch, p) { batch.length }")
     assert slime.post_process_rewards(args(), [samples()[:2], samples()[2:]])[1] == [2.0] * 4
 
@@ -51,7 +55,8 @@ def test_slime_is_not_given_what_it_would_change(recipe):
     recipe(MEAN)
     for settings, option in [
         ({"normalize_advantages": True}, "--normalize-advantages"),
-        ({"advantage_estimator": "ppo"}, "set grpo"),
+        ({"advantage_estimator": "ppo"}, "set grpo, gspo or cispo"),
+        ({"custom_advantage_function_path": "a.b"}, "--custom-advantage-function-path"),
     ]:
         with pytest.raises(ValueError, match=option):
             slime.post_process_rewards(args(**settings), samples())
@@ -62,11 +67,111 @@ def test_slime_is_not_given_what_it_would_change(recipe):
         slime.post_process_rewards(args(), samples())
 
 
-def test_weights_that_a_trainer_would_not_take_are_refused(recipe):
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_a_trainers_mean_of_the_scaled_advantages_is_the_recipes_weighted_mean(script, kind):
+    """Per mean of a trainer: what it makes of tokens' losses, unweighted and weighted."""
+    torch = pytest.importorskip("torch") if kind == "torch" else None
+    draw = np.random.default_rng(3)
+    mask = draw.integers(0, 2, (6, 5))
+    mask[4], mask[5] = 0, 1
+    counts, factors = mask.sum(1), draw.normal(size=(6, 5))
+    per_response = lambda x: (x * mask).sum(1) / np.maximum(counts, 1)
+    means = {
+        "tokens": lambda x, w: (w * (x * mask).sum(1)).sum() / (w * counts).sum(),
+        "responses": lambda x, w: (w * per_response(x)).sum() / (w * (counts > 0)).sum(),
+        "sum": lambda x, w: (w * (x * mask).sum(1)).sum(),
+    }
+    weights = {"mixed": [1, 0, 2.5, 0.5, 3, 1], "empty alone": [1, 1, 1, 1, 7, 1], "ones": [1] * 6, "zeros": [0] * 6}
+    recipe = advlab.load(script("fn weight(batch, p) { batch.w } fn advantage(batch, p) { batch.reward }"))
+    for name, weight in weights.items():
+        w, reward = np.array(weight, float), draw.normal(size=6)
+        columns = {"groups": [0, 0, 1, 1, 2, 2], "mask": mask, "w": w, "reward": reward}
+        out = recipe.advantage(**{key: torch.tensor(value) for key, value in columns.items()} if torch else columns)
+        for mean, of in means.items():
+            scaled = np.asarray(_trainers.weighted(out, columns["mask"], mean))
+            assert np.array_equal(np.asarray(_trainers.weighted(out, counts, mean)), scaled)
+            expected = of(reward[:, None] * factors, w) if any(weight) else 0.0
+            assert of(scaled[:, None] * factors, np.ones(6)) == pytest.approx(expected, abs=1e-12), (name, mean)
+            # An advantage per token is scaled alike.
+            by_token = replace(out, advantage=out.advantage[:, None] * columns["mask"])
+            assert np.allclose(_trainers.weighted(by_token, mask, mean), scaled[:, None] * mask)
+        assert name != "ones" or (scaled == reward).all()
+
+
+def test_a_recipe_with_weights_arrives_weighted_or_is_refused_when_it_is_loaded(recipe):
     recipe("fn weight(batch, p) { batch.reward > 0 } " + MEAN)
-    with pytest.raises(ValueError, match="gives weights of responses"):
+    # A mean over responses of 2 tokens each: 4/3 for three of four.
+    for settings in ({}, {"calculate_per_token_loss": True}):
+        found = slime.post_process_rewards(args(**settings), samples())[1]
+        assert found == pytest.approx([1 / 3, 0.0, -1 / 3, 1 / 3])
+    rewards = [np.array([1.0, 0.0]), np.array([0.5, 2.0])]
+    # Trajectories of 2 and 1, 3, 1, and 4 tokens.
+    steps = [[[2, 1], [3]], [[1], [4]]]
+    groups = [
+        SimpleNamespace(
+            trajectories=[SimpleNamespace(steps=[SimpleNamespace(response_ids=[0] * n) for n in one]) for one in group]
+        )
+        for group in steps
+    ]
+    found, _ = rllm.estimate(rewards, SimpleNamespace(loss_agg_mode="token-mean"), traj_groups=groups)
+    assert np.concatenate(found) == pytest.approx(np.array([0.5, 0.0, -0.75, 0.75]) * 11 / 8)
+    # All of its weights are 1.
+    for config, more in ((None, {}), (SimpleNamespace(loss_agg_mode="seq-mean-token-mean"), {"traj_groups": groups})):
+        with pytest.raises(advlab.RecipeError, match="the hook `weight`: rLLM can follow it with `loss_agg_mode=token-mean`"):
+            rllm.estimate([np.array([1.0, 2.0])], config, **more)
+
+
+def test_a_save_with_weights_that_a_trainer_cannot_follow_is_rejected(recipe, script):
+    recipe(MEAN)
+    rllm.estimate([np.array([1.0, 0.0])])
+    script("fn weight(batch, p) { batch.reward > 0 } " + MEAN, "recipe0.rhai")
+    (live,) = _trainers._live.values()
+    assert not live.refresh()
+    assert rllm.estimate([np.array([1.0, 0.0])])[0][0].tolist() == [0.5, -0.5]
+    assert "the hook `weight`: rLLM" in str(live.events()[-1].error)
+
+
+def test_skyrls_mean_is_that_of_the_weights(recipe):
+    torch = pytest.importorskip("torch")
+    rewards = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [2.0, 0.0, 0.0]])
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1]])
+    call = {"token_level_rewards": rewards, "response_mask": mask, "index": ["a"] * 3}
+    recipe("fn weight(batch, p) { batch.reward > 0 } fn advantage(batch, p) { batch.reward }")
+    for reduction, share in [("token_mean", 6 / 5), ("sequence_mean", 3 / 2), ("seq_mean_token_sum_norm", 3 / 2)]:
+        found, _ = skyrl.estimate(**call, config=SimpleNamespace(loss_reduction=reduction))
+        assert torch.allclose(found, share * torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [2.0, 2.0, 2.0]]))
+    for config, words in [
+        (None, "loss_reduction=None"),
+        (SimpleNamespace(loss_reduction="prompt_mean"), "loss_reduction=prompt_mean"),
+        (SimpleNamespace(loss_reduction="token_mean", policy_loss_type="clip_cov"), "policy_loss_type=clip_cov"),
+    ]:
+        with pytest.raises(advlab.RecipeError, match=words):
+            skyrl.estimate(**call, config=config)
+    with pytest.raises(ValueError, match="advantage_batch_normalize"):
+        skyrl.estimate(**call, config=SimpleNamespace(loss_reduction="token_mean", advantage_batch_normalize=True))
+
+
+def test_trainers_that_give_no_step_have_theirs_counted(recipe):
+    recipe('fn advantage(batch, p) { metric("step", batch.step); batch.reward * batch.step }')
+    steps = [rllm.estimate([np.array([1.0, 0.0])])[0][0].tolist() for _ in range(3)]
+    assert steps == [[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]]
+
+
+def test_prints_are_logged_once_a_step_and_bounded(recipe, caplog):
+    recipe("fn advantage(batch, p) { for i in 0..30 { print(`line ${i}`); } batch.reward }")
+    for _ in range(2):
         slime.post_process_rewards(args(), samples())
-    assert slime.post_process_rewards(args(), samples(rewards=(1.0, 0.5, 0.5, 1.0)))[1] == [0.25, -0.25, -0.25, 0.25]
+    printed = [record.getMessage() for record in caplog.records if "printed" in record.getMessage()]
+    assert len(printed) == 2 and all(text.endswith("line 19\n... and 10 more lines") for text in printed)
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+def test_a_loss_as_the_advantage_needs_a_mean_over_tokens():
+    call = {"groups": [0, 0], "reward": [1.0, 0.0], "mask": np.ones((2, 3)), "old_logp": -np.ones((2, 3))}
+    out = advlab.load("pacs").advantage(**call, logp=call["old_logp"])
+    assert _trainers.weighted(out, call["mask"], "tokens") is out.advantage
+    with pytest.raises(ValueError, match="mean over the M tokens"):
+        _trainers.weighted(out, call["mask"], "responses")
 
 
 def test_a_recipe_has_to_be_named(recipe):
@@ -137,3 +242,16 @@ def test_registering_names_what_is_missing_and_finds_what_is_there(monkeypatch):
 def test_columns_of_a_data_set_keep_names_apart():
     columns = {"ref-logp": [0.5], "agent": ["a"], "my score": [1.0], "my-score": [2.0], "messages": [{}]}
     assert _trainers.of_data_set(columns) == {"agent": ["a"]}
+
+
+def test_numbers_of_numpy_and_none_are_values_of_a_column():
+    columns = {
+        "acc": list(np.array([np.float32(0.5), np.int64(1), np.bool_(True)], dtype=object)),
+        "level": [None, 2, None], "agent": ["a", None, np.str_("b")], "nothing": [None] * 3, "known": [None] * 3,
+        "mixed": ["a", 1, None], "rows": [[1.0], None, [2.0]],
+    }  # fmt: skip
+    kinds = {"known": str, "mixed": float}
+    found = _trainers.of_data_set(columns, kinds)
+    assert found.pop("level") == pytest.approx([math.nan, 2, math.nan], nan_ok=True)
+    assert found == {"acc": [0.5, 1, True], "agent": ["a", "", "b"], "known": ["", "", ""]}
+    assert kinds["acc"] is float and kinds["agent"] is str

@@ -49,7 +49,7 @@ def test_a_broken_save_keeps_the_last_good_version(live, script, caplog):
     live.advantage(**COLUMNS)
     script("fn advantage(batch, p) {\n    batch.rewrad\n}\n")
     live.refresh()
-    with caplog.at_level(logging.INFO, "advlab"):
+    with caplog.at_level(logging.WARNING, "advlab"):
         assert live.advantage(**COLUMNS).advantage.tolist() == [0.5, -0.5]
     (event,) = live.events()
     assert event.kind == "rejected" and event.error.line == 2 and not event.at_step
@@ -95,6 +95,25 @@ def test_a_checkpoint_goes_on_with_its_version_and_state(script):
         script("fn advantage(batch, p) {", "other.rhai")
         live.load_state_dict(saved)
         assert live.version == version and [event.kind for event in live.events()] == ["rejected"]
+
+
+def test_a_checkpoint_keeps_serial_step_and_parameters(script, caplog):
+    text = SCALED.replace("calls);", 'calls); metric("step", batch.step);')
+    path = script(text)
+    with advlab.watch(path, by=3) as live:
+        for by in ("1", "2"):
+            script(text.replace("* p.by", f"* p.by * {by}0"))
+            assert live.refresh()
+            assert live.advantage(**COLUMNS).serial == int(by)
+        saved = json.loads(json.dumps(live.state_dict()))
+    with advlab.watch(path, by=5) as live:
+        live.load_state_dict(saved)
+        out = live.advantage(**COLUMNS)
+        assert (live.serial, out.serial, out.metrics["step"]) == (2, 2, 2.0)
+        script(text)
+        assert live.refresh() and live.advantage(**COLUMNS).serial == 3
+    assert "goes on with by=5.0 (the checkpoint had 3.0)" in caplog.text
+    assert "(+1 -1 lines" in caplog.text and {record.levelname for record in caplog.records} == {"WARNING"}
 
 
 def test_a_frozen_version_has_its_own_parameters(script):

@@ -15,8 +15,8 @@ import advlab
 from advlab import _trainers
 from advlab._batch import _Call
 
-GROUPS = [7, 3, 7, 3]
-REWARD = np.array([1.0, 0.0, 0.0, 1.0])
+def gae(**columns):
+    return advlab.load("gae").advantage(**{"groups": GROUPS, "reward": REWARD, "mask": MASK, "value": VALUE, **columns})
 MASK = np.array([[1, 1, 0], [1, 0, 0], [1, 0, 1], [1, 1, 1]])
 VALUE = np.linspace(0.1, 1.2, 12, dtype=np.float32).reshape(4, 3)
 
@@ -111,14 +111,14 @@ def test_rewards_by_token_are_added_up_few_or_many(kind):
 @pytest.mark.parametrize(
     "rewards, found",
     [
-        (np.zeros(4), "have 1 dimension:"),
-        (np.float32(1), "have 0 dimensions:"),
-        (np.zeros((2, 3, 4)), "have 3 dimensions:"),
-        ([[1.0], [1.0, 2.0]], "are rows of different lengths:"),
+        (np.zeros(4), "has 1 dimension:"),
+        (np.float32(1), "has 0 dimensions:"),
+        (np.zeros((2, 3, 4)), "has 3 dimensions:"),
+        ([[1.0], [1.0, 2.0]], "has rows of different lengths:"),
     ],
 )
 def test_rewards_by_token_of_another_shape_are_refused(rewards, found):
-    with pytest.raises(TypeError, match=f"rewards by token {found} .* \\[B, T\\]"):
+    with pytest.raises(TypeError, match=f"`token_reward` {found} .* \\[B, T\\]"):
         _trainers.row_sums(rewards)
 
 
@@ -195,18 +195,52 @@ def test_what_cannot_be_a_group_is_refused(ids, error):
     [
         ({"reward": [1.0, 0.0, 1.0]}, advlab.RecipeError, "`reward` has 3 responses, the batch has 4"),
         ({"reward": ["a", "b", "c", "d"]}, TypeError, "`reward` holds"),
-        ({"role": ["a", None, "c", "d"]}, TypeError, "`role` holds neither numbers alone nor strings alone"),
+        ({"role": ["a", None, "c", "d"]}, TypeError, "`role` holds neither only numbers nor only strings"),
+        ({"role": ["a", 1, "c", "d"]}, TypeError, "`role` holds neither only numbers nor only strings"),
+        ({"role": ["a", "\ud800", "c", "d"]}, ValueError, r"`role` has the string '\\ud800'"),
+        ({"groups": ["a", "\ud800", "c", "d"]}, ValueError, r"`groups` has the string '\\ud800'"),
+        ({"reward": np.ma.masked_less(REWARD, 0.5)}, TypeError, "`reward` is a masked array"),
         ({"reward": [1.0, math.nan, 0.0, 1.0]}, advlab.RecipeError, "a finite number"),
         ({"mask": MASK * 2}, advlab.RecipeError, "the mask is 2 at response 0, token 0"),
         ({"value": np.zeros((4, 2))}, advlab.RecipeError, "`value` has 2 tokens, `mask` has 3"),
         ({"value": np.zeros((4, 3, 1))}, TypeError, "`value` has 3 dimensions"),
-        ({"value": np.zeros((4, 3), complex)}, TypeError, "complex128"),
-        ({"step": "no"}, ValueError, "no"),
+        ({"value": np.zeros((4, 3), complex)}, TypeError, "`value` holds complex128"),
+        ({"reward": np.zeros(4, "datetime64[s]")}, TypeError, "`reward` holds datetime64"),
+        ({"reward": np.zeros(4, np.longdouble)}, TypeError, "`reward` holds float128|longdouble"),
+        ({"reward": np.float32(1)}, TypeError, "`reward` has 0 dimensions"),
+        ({"mask": np.array(1)}, TypeError, "`mask` has 0 dimensions"),
+        ({"mask": [1] * 6}, TypeError, "`mask` has 1 dimension: it is \\[B, T\\]"),
+        ({"mask": np.ones((4, 3, 2))}, TypeError, "`mask` has 3 dimensions"),
+        ({"groups": np.array(3)}, TypeError, "`groups` has 0 dimensions"),
+        ({"groups": np.array(3.5)}, TypeError, "`groups` is 3.5"),
+        ({"groups": np.zeros((4, 3, 2), int)}, TypeError, "`groups` has 3 dimensions"),
+        ({"groups": 4}, TypeError, "`groups` is 4"),
+        ({"response_mask": MASK}, TypeError, "`response_mask` and `mask` are the same"),
+        ({"mask": None, "loss_mask": MASK, "completion_mask": MASK}, TypeError, "`completion_mask` and `loss_mask`"),
+        ({"mask": None, "attention_mask": MASK}, TypeError, "`attention_mask` is of prompts and responses"),
+        ({"step": "no"}, TypeError, "`step` is 'no'"),
+        ({"step": 3.7}, TypeError, "`step` is 3.7"),
+        ({"step": -1}, ValueError, "`step` is -1"),
     ],
 )
 def test_bad_input_is_told_by_name(columns, error, words):
     with pytest.raises(error, match=words):
         gae(**columns)
+
+
+@pytest.mark.parametrize("name", ["response_mask", "completion_mask", "action_mask", "loss_mask"])
+def test_a_mask_may_have_a_trainers_name(name):
+    assert (gae(mask=None, **{name: MASK}).advantage == gae().advantage).all()
+    columns = {"logp": -VALUE, "old_logp": -VALUE, "advantage": REWARD}
+    losses = [advlab.load("ppo_clip").loss(**columns, **{mask: MASK}).grad for mask in (name, "mask")]
+    assert (losses[0] == losses[1]).all() and (losses[0][MASK == 0] == 0).all()
+
+
+def test_fields_are_documented_and_outcomes_can_be_keys():
+    for kind in (advlab.Advantage, advlab.Loss, advlab.LiveEvent, advlab.Finding):
+        assert all(f"\n    {name}: " in kind.__doc__ for name in kind.__dataclass_fields__), kind
+    out = dr_grpo()
+    assert {out: 1}[out] == 1 and out != dr_grpo()
 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.array, lambda texts: np.array(texts, dtype=object)])
@@ -295,11 +329,17 @@ def test_errors_speak_python(tmp_path, line, read, words):
 
 
 def test_what_a_call_lacks_is_told():
+    with pytest.raises(advlab.RecipeError) as caught:
+        advlab.load("grpo").advantage(groups=GROUPS, mask=MASK)
+    assert caught.value.missing_column == "reward" and caught.value.help == "it has `length`"
+    with pytest.raises(advlab.RecipeError, match=r"`loss\(advantage=out.advantage") as caught:
+        advlab.load("ppo_clip").loss(groups=GROUPS, logp=-VALUE, old_logp=-VALUE, mask=MASK)
+    assert "advlab apply" not in str(caught.value) and "prompt" not in str(caught.value)
     with pytest.raises(TypeError, match="`groups` is missing"):
         advlab.load("grpo").advantage(reward=REWARD)
     with pytest.raises(advlab.RecipeError, match="grpo has no `loss`"):
         advlab.load("grpo").loss(groups=GROUPS, logp=-VALUE, mask=MASK)
-    with pytest.raises(advlab.RecipeError, match="it is called `values`: pass it by"):
+    with pytest.raises(advlab.RecipeError, match="the batch calls it `values`: rename it, in a file with `map="):
         gae(value=None, values=VALUE)
 
 
@@ -323,6 +363,7 @@ def test_an_error_has_its_place_in_the_script(script):
         ("grpo", {"epz": 1}, "did you mean `eps`"),
         ("passk", {"k": 0}, "at least 1"),
         ("passk", {"k": "many"}, "an integer"),
+        ("passk", {"k": [1, 2]}, r'`k` .*"\[1, 2\]"'),
     ],
 )
 def test_what_cannot_be_loaded_is_told(name, params, words):

@@ -61,6 +61,10 @@ def test_tensors_elsewhere_are_refused_with_the_line_to_write():
         gae(value=VALUE.to("meta"))
     with pytest.raises(TypeError, match="nested or sparse"):
         gae(value=VALUE.to_sparse())
+    with pytest.raises(TypeError, match=r"`value` holds torch.float8_e4m3fn.*`value.float\(\)`"):
+        gae(value=VALUE.to(torch.float8_e4m3fn))
+    with pytest.raises(TypeError, match="`mask` has 1 dimension"):
+        gae(mask=torch.ones(4))
 
 
 def test_autograd_follows_the_gradient_of_the_recipe():
@@ -84,6 +88,13 @@ def test_autograd_follows_the_gradient_of_the_recipe():
     theirs().backward()
     assert torch.allclose(grad, 3 * weight.grad, atol=1e-12)
     assert torch.equal(ours.grad * 3, grad)
+
+
+def test_a_loss_has_no_second_derivative():
+    logp = torch.full((4, 3), -0.5, requires_grad=True)
+    loss = advlab.load("ppo_clip").loss(logp=logp, old_logp=logp.detach(), mask=MASK, advantage=REWARD).loss
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(loss + (logp**2).sum(), logp, create_graph=True)
 
 
 def test_a_loss_of_half_precision_has_a_gradient_of_it():

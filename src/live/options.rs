@@ -27,6 +27,8 @@ pub struct LiveOptions {
     pub settings: Vec<(String, String)>,
     /// Hooks that each version must have, as the run calls them whatever happens.
     pub requires: Vec<Hook>,
+    /// Hooks that no version may have, as the run cannot do what they say, each with the reason.
+    pub refuses: Vec<(Hook, String)>,
     /// The versions of a run that is resumed, each with the state that it left: the last one is in use, the one before it
     /// is to fall back to ([`LiveRecipe::fallback`](super::LiveRecipe::fallback)). The content of the
     /// file is then checked before the first step as any new version; the file may even be missing.
@@ -58,6 +60,10 @@ impl LiveOptions {
             let (name, hook) = (recipe.name(), hook.name());
             let message = format!("{name}: the script has no `{hook}`, which this run calls");
             return Err(Diagnostic::error(message).into());
+        }
+        if let Some((hook, why)) = self.refuses.iter().find(|(hook, _)| recipe.has(*hook)) {
+            let message = format!("the script has the hook `{}`: {why}", hook.name());
+            return Err(recipe.at_hook(*hook, Diagnostic::error(message)));
         }
         for (name, text) in &self.settings {
             if is_reload && recipe.params().get(name).is_none() {

@@ -18,8 +18,8 @@ pub enum Event<'a> {
         step: u64,
         /// The version that it begins with.
         recipe: &'a Recipe,
-        /// The run's loss recipe.
-        loss_recipe: &'a Recipe,
+        /// The run's loss recipe; `None` for a trainer's run, whose loss is the trainer's.
+        loss_recipe: Option<&'a Recipe>,
         /// What the policy's numbers depend on beside the configuration.
         platform: &'a Platform,
     },

@@ -216,7 +216,7 @@ impl Run {
         both(&mut self.recorder, observer)(&Event::Started {
             step: first,
             recipe: self.trainer.live.in_use().recipe(),
-            loss_recipe: &self.trainer.learner.loss,
+            loss_recipe: Some(&self.trainer.learner.loss),
             platform: &self.trainer.platform(),
         })?;
         if self.saved.is_none() {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from typing import Any, NamedTuple
 
@@ -45,7 +46,7 @@ def given(name: str, value: Any) -> Given:
     if isinstance(value, (list, tuple)):
         return _of_rows(name, value)
     array, is_bf16 = _array(name, value)
-    if array.dtype == object:
+    if array.dtype == object and array.ndim:
         return _of_rows(name, list(array))
     return Given(_readable(array), is_bf16)
 
@@ -64,16 +65,27 @@ def groups(value: Any) -> Any:
     """Group ids: an array of whole numbers, or objects one after another."""
     import numpy as np
 
-    if is_tensor(value):
+    if is_tensor(value) or isinstance(value, np.ndarray):
         value = _array("groups", value)[0]
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
         if value.ndim == 2:
             # Token rows of the prompts: a group is an id for each different one.
             value = np.unique(value, axis=0, return_inverse=True)[1].reshape(-1)
         return _readable(value)
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and value.ndim:
         return value.tolist()
     return value
+
+
+def whole(name: str, value: Any) -> int:
+    """A number of steps, batches or tokens; raises TypeError or ValueError for what is none."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"`{name}` is {value!r}: an integer is needed") from None
+    if number < 0:
+        raise ValueError(f"`{name}` is {number}: an integer of at least 0 is needed")
+    return number
 
 
 def _array(name: str, value: Any) -> tuple[Any, bool]:
@@ -88,7 +100,12 @@ def _array(name: str, value: Any) -> tuple[Any, bool]:
         value = value.detach().resolve_conj().resolve_neg()
         if value.dtype == torch.bfloat16:
             return value.view(torch.int16).numpy(), True
-        return value.numpy(), False
+        try:
+            return value.numpy(), False
+        except TypeError:
+            raise TypeError(f"`{name}` holds {value.dtype}, which NumPy has not: pass `{name}.float()`") from None
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise TypeError(f"`{name}` is a masked array: leave these responses out, or fill them, `{name}.filled(...)`")
     if isinstance(value, np.ndarray):
         array = value
     elif hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
@@ -117,9 +134,8 @@ def _of_rows(name: str, rows: Any) -> Given:
     if not any(_is_row(row) for row in rows):
         numbers = np.asarray(rows)
         if numbers.dtype.kind not in "biuf":
-            found = (
-                "strings, and is a column of numbers" if numbers.dtype.kind == "U" else "neither numbers alone nor strings alone"
-            )
+            is_text = all(isinstance(row, str) for row in rows)
+            found = "strings, and is a column of numbers" if is_text else "neither only numbers nor only strings"
             raise TypeError(f"`{name}` holds {found} ({numbers.dtype}): {list(rows[:4])!r}")
         return Given(_readable(numbers))
     parts = [_array(name, row) for row in rows]

@@ -60,6 +60,24 @@ class Batch(Mapping[str, Any]):
         return f"Batch({self.responses} responses, columns {', '.join(self._names)})"
 
 
+MASKS = ("response_mask", "completion_mask", "action_mask", "loss_mask")
+"""Names of the mask in trainers."""
+
+
+def mask_of(mask: Any, columns: dict[str, Any]) -> Any:
+    """The mask, taken out of a call's columns where it has a trainer's name; raises TypeError for two of them."""
+    given = {name: value for name in MASKS if (value := columns.pop(name, None)) is not None}
+    if mask is not None:
+        given["mask"] = mask
+    if len(given) > 1:
+        raise TypeError(f"{' and '.join(f'`{name}`' for name in given)} are the same argument: pass one of them")
+    if columns.get("attention_mask") is not None:
+        raise TypeError(
+            "`attention_mask` is of prompts and responses in trainers: pass the responses' part, `mask=attention_mask[:, -T:]`"
+        )
+    return next(iter(given.values()), None)
+
+
 @dataclass
 class _Call:
     """The input of one call, and the kind of what is to come back."""
@@ -87,7 +105,7 @@ class _Call:
             None if mask is None else _arrays.given("mask", mask),
             list(given.items()),
             list(texts.items()),
-            None if step is None else int(step),
+            None if step is None else _arrays.whole("step", step),
         )
         is_f64 = any(name in given and given[name].array.dtype == "float64" for name in f64)
         is_torch = any(_arrays.is_tensor(value) for value in (groups, mask, *columns.values()))

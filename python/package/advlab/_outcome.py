@@ -7,69 +7,83 @@ from typing import Any
 
 from ._native import RecipeError
 
+_COMMON = """
+    metrics: the numbers that the recipe reported by `metric`.
+    prints: the lines that the recipe printed.
+    notes: columns that were read otherwise than their names say, in words.
+    seconds: how long the recipe's hooks took.
+    is_native: whether kernels answered in place of a built-in's script, with the same bits.
+    version: the version of the recipe that computed it.
+    serial: the version's number in the order of publication, for a live recipe.
+    """
 
-@dataclass(frozen=True, kw_only=True)
+
+# Compared and hashed by identity: arrays have no single truth value.
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Outcome:
     metrics: dict[str, float]
-    """The numbers that the recipe reported by `metric`."""
     prints: list[str]
-    """The lines that the recipe printed."""
     notes: list[str]
-    """Columns that were read otherwise than their names say, in words."""
     seconds: float
-    """How long the recipe's hooks took."""
     is_native: bool
-    """Whether kernels answered in place of a built-in's script, with the same bits."""
     version: str
-    """The version of the recipe that computed it."""
     serial: int
-    """The version's number in the order of publication, for a live recipe."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Advantage(_Outcome):
-    """An advantage, with what came up on the way."""
+    __doc__ = f"""An advantage, with what the recipe reported.
+
+    Attributes:
+
+    advantage: [B], or [B, T] with 0 where the mask is 0, as the recipe gives it; rows of their own lengths where the input was
+        ragged. An array or a tensor as the input was; float64 where the reward was, and float32 otherwise.
+    level: `response` or `token`: where the recipe gives its values.
+    reward: the reward, where the recipe has a hook that replaced it.
+    weight: [B], how much each response counts in a loss, where the recipe has a hook for it, or the batch a column `weight`.
+    returns: what a critic is to learn, [B] or [B, T] as the advantage, where the recipe has the hook `returns`.
+    loss: the loss, where the recipe has no other advantage than -M dloss/dlogp.{_COMMON}"""
 
     advantage: Any
-    """[B], or [B, T] with 0 where the mask is 0, as the recipe gives it; rows of their own lengths where the input was
-    ragged. An array or a tensor as the input was; float64 where the reward was, and float32 otherwise."""
     level: str
-    """`response` or `token`: where the recipe gives its values."""
     reward: Any
-    """The reward, where the recipe has a hook that replaced it."""
     weight: Any
-    """[B]: how much each response counts in a loss, where the recipe has a hook for it, or the batch a column `weight`."""
     returns: Any
-    """What a critic is to learn, [B] or [B, T] as the advantage, where the recipe has the hook `returns`."""
     loss: float | None
-    """The loss, where the recipe has no other advantage than -M dloss/dlogp."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Loss(_Outcome):
-    """A loss with its gradient, and what came up on the way."""
+    __doc__ = f"""A loss with its gradient, and what the recipe reported.
+
+    Attributes:
+
+    loss: a float; for torch a scalar tensor, whose `backward` follows the recipe's gradient where `logp` asks for one.
+    grad: dloss/dlogp, [B, T] as `logp`, 0 where the mask is 0.{_COMMON}"""
 
     loss: Any
-    """A float; for torch a scalar tensor, whose `backward` follows the recipe's gradient where `logp` asks for one."""
     grad: Any
-    """dloss/dlogp, [B, T] as `logp`, 0 where the mask is 0."""
 
 
 @dataclass(frozen=True)
 class LiveEvent:
-    """Something that happened to a live recipe; `str` is its line."""
+    """Something that happened to a live recipe; `str` is its line.
+
+    Attributes:
+
+    kind: `published`, `rejected`, `missing`, `reverted`, `warned`, `polling_only`, `folder` (which cannot be written, or can
+        again, or had rows of steps that the trainer does again), or `other`.
+    line: what happened, and what goes on being used.
+    version: the version that it is about.
+    error: why a version was rejected, with the place in the script, or why the folder cannot be written.
+    at_step: whether the version had passed its checks, and failed at a step.
+    """
 
     kind: str
-    """`published`, `rejected`, `missing`, `reverted`, `warned`, `polling_only`, `folder` (which cannot be written, or can again, or
-    had rows of steps that the trainer does again), or `other`."""
     line: str
-    """What happened, and what goes on being used."""
     version: str | None
-    """The version that it is about."""
     error: RecipeError | None
-    """Why a version was rejected, with the place in the script, or why the folder cannot be written."""
     at_step: bool
-    """Whether the version had passed its checks, and failed at a step."""
 
     def __str__(self) -> str:
         return self.line
@@ -77,13 +91,17 @@ class LiveEvent:
 
 @dataclass(frozen=True)
 class Finding:
-    """One check of a recipe and how it came out."""
+    """One check of a recipe and how it came out.
+
+    Attributes:
+
+    check: the check in a few words.
+    result: `holds`, `fails`, or `note` where it need not hold.
+    detail: one line, or nothing.
+    error: the recipe's own error, where it had one.
+    """
 
     check: str
-    """The check in a few words."""
     result: str
-    """`holds`, `fails`, or `note` where it need not hold."""
     detail: str
-    """One line, or nothing."""
     error: RecipeError | None
-    """The recipe's own error, where it had one."""

@@ -9,9 +9,10 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 from . import _arrays, _native, _state
-from ._batch import Batch, _Call
+from ._batch import Batch, _Call, mask_of
 from ._native import Live as _NativeLive
 from ._native import Recipe as _NativeRecipe
 from ._native import RecipeError
@@ -52,7 +53,8 @@ class _Hooks(ABC):
         """The advantage of a batch: what `advlab.read` gave, or columns as keywords.
 
         `groups` says which responses answer one prompt: [B] integers of any width, strings or other objects, in any
-        order. `mask` is [B, T], 1 (or true) for a token that counts; without it, all tokens of the token columns do.
+        order. `mask` is [B, T], 1 (or true) for a token that counts; without it, all tokens of the token columns do. It may be named
+        `response_mask`, `completion_mask`, `action_mask` or `loss_mask` too.
         Columns are [B] or [B, T]: `reward`, `correct`, `length`, `token_reward`, `old_logp`, `ref_logp`, `logp`, `value`,
         `entropy`, `weight`, and any of your own; NumPy arrays, torch tensors on the CPU, whatever has `__dlpack__`, or lists, of
         any strides and number type. One of strings, [B], is a key: `batch.key("agent")`. None is no column. Nothing is written to,
@@ -60,7 +62,7 @@ class _Hooks(ABC):
 
         Raises `RecipeError` where the recipe or the batch is at fault, TypeError for what is no array of numbers.
         """
-        call = _Call.of(batch, groups, mask, step, columns, ("reward", "token_reward"))
+        call = _Call.of(batch, groups, mask_of(mask, columns), step, columns, ("reward", "token_reward"))
         if call.levels is not None:
             raise TypeError(
                 "`groups` is missing, [B]: it says which responses answer one prompt; `range(B)` where each is by itself"
@@ -90,7 +92,7 @@ class _Hooks(ABC):
 
         Raises as `advantage` does; also where the recipe has no loss.
         """
-        call = _Call.of(batch, groups, mask, step, {"logp": logp, **columns}, ("logp",))
+        call = _Call.of(batch, groups, mask_of(mask, columns), step, {"logp": logp, **columns}, ("logp",))
         if "loss" not in self.hooks:
             raise RecipeError(f"{self.name} has no `loss`: `advantage` is what it has; `ppo_clip` and others are losses on one")
         if call.levels is not None:
@@ -230,8 +232,8 @@ class LiveRecipe(_Hooks):
         return self._native.newest()[1]
 
     def _frozen(self) -> Recipe:
-        name, version, sources, params, state = self._native.left()
-        return _restored(name, sources, params, _state.of_json(state), version)
+        left = self.state_dict()
+        return _restored(**{name: left[name] for name in ("name", "sources", "params", "state", "version")})
 
     def _advantage(self, call: _Call, padded: bool) -> Advantage:
         try:
@@ -243,9 +245,9 @@ class LiveRecipe(_Hooks):
         for told in self._native.events():
             event = LiveEvent(*told)
             self._events.append(event)
-            level = logging.INFO if event.kind in ("published", "reverted") else logging.WARNING
             text = f"{event.line}\n{event.error}" if event.error is not None else event.line
-            log.log(level, "%s: %s", self.name, text)
+            # Trainers show warnings, and not what is less: a new version is to be seen in their consoles.
+            log.warning("%s: %s", self.name, text)
         # For a run that never asks; the oldest are lost first.
         del self._events[:-1024]
 
@@ -266,21 +268,31 @@ class LiveRecipe(_Hooks):
         return self.serial != before
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps, JSON-able: the version of the last step, its text and its state."""
-        name, version, sources, _, state = self._native.left()
-        kept = {"name": name, "version": version, "sources": sources, "state": _state.of_json(state)}
-        return kept | {"next_step": self._native.next_step}
+        """What a checkpoint keeps, JSON-able: the version of the last step with its text, its parameters and its state, and the
+        number of the next step for calls without `step`."""
+        left = self._native.left()
+        return {**left, "state": _state.of_json(left["state"])}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` gave; what the file holds now is checked as any new version is."""
-        this, next_step = _state.to_json(state["state"]), state.get("next_step", 0)
-        self._native.resume(state["name"], state["sources"], this, next_step)
+        """Goes on from what `state_dict` gave; what the file holds now is checked as any new version is.
+
+        The parameters are those that `watch` was given; if the checkpoint had others, a warning says so.
+        """
+        this, counts = _state.to_json(state["state"]), (state.get("serial", 0), state.get("next_step", 0))
+        self._native.resume(state["name"], state["sources"], this, *counts)
+        params, before = self._native.left()["params"], state.get("params", {})
+        changed = [name for name in params if name in before and before[name] != params[name]]
+        if changed:
+            told = ", ".join(f"{name}={params[name]} (the checkpoint had {before[name]})" for name in changed)
+            log.warning("%s goes on with %s", self.name, told)
 
     def close(self) -> None:
         """Stops following the file; no call works afterwards."""
         with contextlib.suppress(ValueError, RuntimeError):
             self._hear()
         self._native.close()
+        for place in [place for place, live in _writers.items() if live is self]:
+            del _writers[place]
 
     def __enter__(self) -> LiveRecipe:
         return self
@@ -301,6 +313,10 @@ class LiveRecipe(_Hooks):
         )
 
 
+_writers: WeakValueDictionary[str, LiveRecipe] = WeakValueDictionary()
+"""Live recipes by the folders that they write."""
+
+
 def load(recipe: str | os.PathLike[str], **params: Any) -> Recipe:
     """Loads a recipe: a built-in by its name, or a script by its path; keywords set its parameters.
 
@@ -315,6 +331,7 @@ def watch(
     folder: str | os.PathLike[str] | None = None,
     keep_batches: int = 3,
     kept_tokens: int = KEPT_TOKENS,
+    _refuses: Mapping[str, str] | None = None,
     **params: Any,
 ) -> LiveRecipe:
     """Opens a recipe that follows its file while a run goes: a script by its path, or a built-in, which stays as it is.
@@ -323,13 +340,22 @@ def watch(
     whole, with the state that the recipe had: `advlab repl FOLDER` opens them, and `advlab replay FOLDER` computes them again.
     One that is there already is gone on with, from the trainer's `step`; rows of steps that are done again are set aside in
     `cut.jsonl`. What cannot be written is told by an event and the log, and the run goes on. Writing a batch takes as long as the
-    disk does; 0 keeps none.
+    disk does; 0 keeps none. A live recipe of this process that has the folder already is closed.
 
     `kept_tokens` bounds the copy of the last batch that new versions are tried on; its first two groups are kept however long
     they are. Raises as `load` does, and where the folder is another run's.
     """
-    path, folder = os.fspath(recipe), None if folder is None else os.fspath(folder)
-    return LiveRecipe(_native.Live.watch(path, _state.settings(params), kept_tokens, folder, keep_batches), path)
+    path, place = os.fspath(recipe), None if folder is None else os.path.realpath(folder)
+    kept = _arrays.whole("kept_tokens", kept_tokens), folder and os.fspath(folder), _arrays.whole("keep_batches", keep_batches)
+    if place in _writers:
+        # As a cell of a notebook that runs again. Nothing is closed for a recipe that cannot be loaded.
+        load(path, **params)
+        log.warning("%s is opened again: the live recipe that wrote it until now is closed", folder)
+        _writers[place].close()
+    live = LiveRecipe(_native.Live.watch(path, _state.settings(params), *kept, dict(_refuses or {})), path)
+    if place is not None:
+        _writers[place] = live
+    return live
 
 
 def read(path: str | os.PathLike[str], *, map: Mapping[str, str] | None = None, dtype: str | None = None) -> Batch:

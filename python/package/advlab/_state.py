@@ -70,6 +70,7 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, (int, float, str)):
         return str(value)
     if isinstance(value, (list, tuple)):
-        # A comma may stand inside of a string.
-        return json.dumps([_text(name, one) for one in value])
+        # A comma may stand inside of a string; a number stays a number where an error shows it.
+        parts = [(one, _text(name, one)) for one in value]
+        return f"[{', '.join(json.dumps(text) if isinstance(one, str) else text for one, text in parts)}]"
     raise TypeError(f"`{name}` is {value}: a parameter is a number, a truth value, a string, a list of these or None")

@@ -16,8 +16,10 @@ class _Loss(torch.autograd.Function):
         return value
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        if torch.is_grad_enabled():
+            # Of `create_graph=True`. `once_differentiable` would say nothing: the derivative by the log-probs would be 0.
+            raise RuntimeError("a recipe's loss has no second derivative: leave `create_graph=True` out")
         (grad,) = ctx.saved_tensors
         return grad * upstream.to(grad.dtype), None, None
 

@@ -9,9 +9,11 @@ In a copy of `examples/run_grpo.py`, before `grpo_train`, with the variable ADVL
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Mapping
 from typing import Any
 
-from ._trainers import column_name, from_environment, on_cpu, stepped
+from ._trainers import column_name, from_environment, on_cpu, stepped, weighted
 
 OPTIONS = {
     "old_logp": "NeMo-RL passes log-probs to the advantage with the sampler's or the policy's own, as its version does",
@@ -24,8 +26,17 @@ COLUMNS = {"logprobs_policy": "old_logp", "logprobs_reference": "ref_logp"}
 """NeMo-RL's arguments, and the columns that they are."""
 
 
+MODULES = ("algorithms.grpo", "algorithms.grpo_sync", "algorithms.single_controller_utils.setup")
+"""Modules of NeMo-RL that make the estimator; the latter two import the function of the first by its name."""
+
+
 class AdvantageEstimator:
     """An estimator as NeMo-RL's own, by the recipe; groups are the rows of `prompt_ids` that are alike."""
+
+    def __init__(self, token_level_loss: bool | None = None) -> None:
+        """`token_level_loss` is NeMo-RL's `loss_fn.token_level_loss`; without it a recipe with weights is refused."""
+        self.mean = "responses" if token_level_loss is False else "tokens"
+        self.refuses = {"weight": "`loss_fn.token_level_loss` was not found"} if token_level_loss is None else {}
 
     def compute_advantage(
         self, prompt_ids: Any, rewards: Any, mask: Any, repeated_batch: Any = None, valid_mask: Any = None, **others: Any
@@ -33,7 +44,7 @@ class AdvantageEstimator:
         """float32 [B, T], 0 where the mask is 0; rows that `valid_mask` leaves out are no responses of their groups, and have 0."""
         import torch
 
-        live = from_environment("NeMo-RL")
+        live = from_environment("NeMo-RL", self.refuses)
         rows = torch.ones(len(rewards), dtype=torch.bool) if valid_mask is None else on_cpu(valid_mask) != 0
         columns = {"reward": rewards, **{ours: others.get(theirs) for theirs, ours in COLUMNS.items()}}
         for name in repeated_batch if repeated_batch is not None else ():
@@ -44,13 +55,27 @@ class AdvantageEstimator:
         batch = {"groups": on_cpu(prompt_ids)[rows], "mask": on_cpu(mask)[rows], "step": None, "columns": columns}
         out, _ = stepped(live, OPTIONS, "NeMo-RL", **batch)
         whole = torch.zeros(mask.shape, dtype=torch.float32)
-        whole[rows] = out.advantage.float()
+        whole[rows] = weighted(out, batch["mask"], self.mean).float()
         return whole.to(rewards.device)
 
 
 def patch() -> None:
     """Puts the estimator in the place of whatever `grpo.adv_estimator` names, in this process: the driver's."""
+
+    def create(master_config: Any = None, *_: Any, **__: Any) -> AdvantageEstimator:
+        loss = _get(master_config, "loss_fn")
+        return AdvantageEstimator(_get(loss, "token_level_loss"))
+
     grpo = importlib.import_module("nemo_rl.algorithms.grpo")
     if not hasattr(grpo, "_create_advantage_estimator"):
         raise ImportError("nemo_rl.algorithms.grpo has no `_create_advantage_estimator`: this NeMo-RL makes it elsewhere")
-    grpo._create_advantage_estimator = lambda *_, **__: AdvantageEstimator()
+    for name in MODULES:
+        # One that is imported later finds the new function in the first.
+        module = sys.modules.get(f"nemo_rl.{name}")
+        if hasattr(module, "_create_advantage_estimator"):
+            module._create_advantage_estimator = create
+
+
+def _get(config: Any, name: str) -> Any:
+    """A setting of an object or a dictionary; None if there is none."""
+    return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ._trainers import from_environment, on_cpu, stepped
+from ._trainers import from_environment, on_cpu, stepped, weighted
 
 OPTIONS = {
     "value": "the critic runs with `--algo.advantage.estimator gae`",
@@ -31,8 +31,9 @@ COLUMNS = {
 """OpenRLHF's tensors, and the columns that they are."""
 
 
-def replace(experiences: list[Any], size: int) -> None:
-    """Puts the recipe's advantages into OpenRLHF's experiences, of groups of `size` responses by their `index`."""
+def replace(experiences: list[Any], size: int, mean: str = "tokens") -> None:
+    """Puts the recipe's advantages into OpenRLHF's experiences, of groups of `size` responses by their `index`; OpenRLHF's loss is
+    a mean over `mean`."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
@@ -50,12 +51,13 @@ def replace(experiences: list[Any], size: int) -> None:
     index = [place for experience in experiences for place in experience.index]
     batch = {"groups": [place // size for place in index], "mask": rows("action_mask"), "step": None, "columns": columns}
     out, returns = stepped(live, OPTIONS, "OpenRLHF", **batch)
+    advantage = weighted(out, batch["mask"], mean)
     start = 0
     for experience in experiences:
         own, width = slice(start, start + len(experience.index)), experience.action_mask.shape[1]
         start = own.stop
         device = experience.action_mask.device
-        experience.advantages = out.advantage[own, :width].to(device)
+        experience.advantages = advantage[own, :width].to(device)
         experience.returns = returns[own, :width].to(device)
     for name, value in {**out.metrics, "serial": float(out.serial)}.items():
         for experience in experiences:
@@ -79,7 +81,9 @@ def patch() -> None:
                 "`--algo.kl.use_loss`, or `--algo.kl.init_coef 0`"
             )
         experiences = theirs(self, experiences)
-        replace(experiences, self.strategy.args.rollout.n_samples_per_prompt)
+        args = self.strategy.args
+        is_gspo = getattr(getattr(args, "actor", None), "policy_loss_type", "ppo") == "gspo"
+        replace(experiences, args.rollout.n_samples_per_prompt, "responses" if is_gspo else "tokens")
         return experiences
 
     compute_advantages_and_returns.is_of_advlab = True

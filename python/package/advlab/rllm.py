@@ -13,15 +13,21 @@ import numpy as np
 from ._trainers import from_environment, per_response, registry
 
 
-def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **_: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """rLLM's advantage estimator: the rewards of each group's trajectories in, advantages and returns of the same shapes out."""
     sizes = [len(group) for group in rewards]
     if not sum(sizes):
         return list(rewards), list(rewards)
-    live = from_environment("rLLM")
+    mode, groups = getattr(algorithm_config, "loss_agg_mode", None), others.get("traj_groups")
+    is_known = mode == "token-mean" and bool(groups)
+    refuses = {} if is_known else {"weight": f"rLLM can follow it with `loss_agg_mode=token-mean` alone, and not with {mode}"}
+    live = from_environment("rLLM", refuses)
+    counts = [1] * sum(sizes)
+    if is_known:
+        counts = [sum(len(step.response_ids) for step in one.steps) for group in groups for one in group.trajectories]
     flat = np.concatenate([np.asarray(group, dtype=np.float64) for group in rewards])
     out = live.advantage(groups=np.repeat(np.arange(len(sizes)), sizes), reward=flat)
-    by_group = np.split(per_response(live, out, "rLLM"), np.cumsum(sizes)[:-1])
+    by_group = np.split(per_response(live, out, "rLLM", counts, "tokens"), np.cumsum(sizes)[:-1])
     return by_group, by_group
 
 

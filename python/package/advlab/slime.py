@@ -2,7 +2,8 @@
 
     ADVLAB_RECIPE=mine.rhai ... --advantage-estimator grpo --custom-reward-post-process-path advlab.slime.post_process_rewards
 
-With the estimator `grpo` and without `--normalize-advantages`, these rewards are slime's advantages.
+With the estimators `grpo`, `gspo` and `cispo`, and without `--normalize-advantages`, these rewards are slime's advantages.
+slime's own hook for advantages, `--custom-advantage-function-path`, sees the samples of one rank, whose groups are split.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
     """
     if getattr(args, "normalize_advantages", False):
         raise ValueError("slime would normalise the recipe's advantages: leave `--normalize-advantages` out")
+    if getattr(args, "custom_advantage_function_path", None):
+        raise ValueError("`--custom-advantage-function-path` would replace the recipe's advantages: leave it out")
     estimator = getattr(args, "advantage_estimator", "grpo")
-    if estimator != "grpo":
+    if estimator not in ("grpo", "gspo", "cispo"):
         raise ValueError(
-            f"with `--advantage-estimator {estimator}` slime makes something else of the recipe's advantages: set grpo"
+            f"with `--advantage-estimator {estimator}` slime makes something else of the recipe's advantages: set grpo, gspo or cispo"
         )
     flat = [one for sample in samples for one in (sample if isinstance(sample, list) else [sample])]
     raw = [sample.get_reward_value(args) for sample in flat]
@@ -37,4 +40,5 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
         reward=[float(reward) for reward in raw],
         length=lengths,
     )
-    return raw, per_response(live, out, "slime").tolist()
+    mean = "tokens" if getattr(args, "calculate_per_token_loss", False) else "responses"
+    return raw, per_response(live, out, "slime", lengths, mean).tolist()

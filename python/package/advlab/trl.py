@@ -9,19 +9,23 @@ live recipe on the main process, which computes for all.
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list, gather, gather_object, pad_across_processes
+from datasets import Value
+from trl import GRPOConfig, RLOOConfig
 from trl import GRPOTrainer as _GRPOTrainer
-from trl import RLOOConfig
 from trl import RLOOTrainer as _RLOOTrainer
 
 from ._native import RecipeError
 from ._recipe import LiveRecipe, load, watch
-from ._trainers import column_name, counted_alike, explain, of_data_set, on_cpu, resume, save
+from ._trainers import column_name, explain, of_data_set, on_cpu, plain, report, resume, save, weighted
+
+log = logging.getLogger("advlab")
 
 OPTIONS = {
     "old_logp": "old log-probs are computed where `gradient_accumulation_steps` is not a multiple of `steps_per_generation * "
@@ -47,20 +51,31 @@ COLUMNS = {
 """TRL's tensors [B, T], and the columns that they are."""
 
 
-def _refuse_what_rloo_loses(config: Any) -> None:
-    """An error for RLOO's settings that act on nothing but the advantage that the recipe's replaces."""
-    if not isinstance(config, RLOOConfig):
-        return
-    for option, is_off, instead in (
-        ("beta", config.beta == 0.0, "0.0; for a KL use GRPOTrainer, whose loss has it by `beta`"),
-        ("reward_clip_range", not config.reward_clip_range, "None; a recipe clips by `batch.reward.clamp(low, high)`"),
-        ("normalize_advantages", not config.normalize_advantages, 'False; a recipe normalises by `whiten("batch")`'),
-    ):
-        if not is_off:
-            raise ValueError(
-                f"RLOOTrainer applies `{option}` only on the way to its own advantage, which the recipe's replaces: set {option} "
-                f"to {instead}"
-            )
+WITHOUT_EFFECT = {
+    GRPOConfig: (
+        ("scale_rewards", "group", "leave it out; a recipe divides by a deviation itself: `grpo` does, `dr_grpo` does not"),
+        ("multi_objective_aggregation", "sum_then_normalize", "leave it out; a recipe has the rewards as `batch.reward_<name>`"),
+    ),
+    RLOOConfig: (
+        ("beta", 0.0, "set beta to 0.0; for a KL use GRPOTrainer, whose loss has it by `beta`"),
+        ("reward_clip_range", None, "set it to None; a recipe clips by `batch.reward.clamp(low, high)`"),
+        ("normalize_advantages", False, 'set it to False; a recipe normalises by `whiten("batch")`'),
+    ),
+}
+"""Settings that act only on TRL's own advantage, which the recipe's replaces, with the value that changes nothing."""
+
+MEANS = {
+    **dict.fromkeys(("grpo", "sapo", "dr_grpo", "luspo"), "responses"),
+    **dict.fromkeys(("dapo", "bnpo", "cispo", "vespo"), "tokens"),
+}
+"""What each `loss_type` of GRPOTrainer averages over."""
+
+
+def _refuse_what_has_no_effect(given: Any) -> None:
+    for config, settings in WITHOUT_EFFECT.items():
+        for option, value, instead in settings if isinstance(given, config) else ():
+            if (found := getattr(given, option, value)) != value:
+                raise ValueError(f"`{option}={found}` acts only on TRL's own advantage, which the recipe's replaces: {instead}")
 
 
 def _refuse_one_column_of_two(names: list[str]) -> None:
@@ -76,6 +91,11 @@ def _refuse_one_column_of_two(names: list[str]) -> None:
         known[column] = name
 
 
+def _scalar(value: Any) -> Any:
+    value = plain(value)
+    return value if value is None or isinstance(value, (str, int, float)) else ()
+
+
 def _of_rows(values: Any, rows: torch.Tensor) -> Any:
     return [value for value, is_row in zip(values, rows.tolist()) if is_row] if isinstance(values, list) else values[rows]
 
@@ -85,8 +105,9 @@ class GRPOMixin:
 
     `recipe` is a built-in's name or a script's path, `recipe_params` sets its parameters, and `recipe_folder` keeps the run as
     `advlab.watch` does, with the last `recipe_batches` batches. Columns are `reward`, as TRL weighs and adds it up,
-    `reward_<name>` for each reward function (NaN where it returned None), the log-probs that TRL computes, and those of the data
-    set that are numbers or strings; `batch.key("agent")` is one of the latter.
+    `reward_<name>` for each reward function (NaN where it returned None), `truncated` (whether it ends without an end token), the
+    log-probs that TRL computes, and those of the data set that are numbers or strings; `batch.key("agent")` is one of the latter.
+    None there is NaN among numbers and the empty string among strings.
     A completion that no function scored is left out and has the advantage 0.
     """
 
@@ -106,18 +127,28 @@ class GRPOMixin:
         # A slip is told before a model is loaded, and on each process.
         load(recipe, **params)
         for given in (*args, *kwargs.values()):
-            _refuse_what_rloo_loses(given)
+            _refuse_what_has_no_effect(given)
         super().__init__(*args, **kwargs)
-        _refuse_what_rloo_loses(self.args)
+        _refuse_what_has_no_effect(self.args)
         _refuse_one_column_of_two(self.reward_func_names)
+        loss_type = getattr(self.args, "loss_type", "grpo")
+        self._advlab_mean = MEANS.get(loss_type)
+        refuses = {} if self._advlab_mean else {"weight": f"what `loss_type={loss_type}` averages over is not known"}
         self.advlab = None
         if self.accelerator.is_main_process:
-            self.advlab = watch(recipe, folder=recipe_folder, keep_batches=recipe_batches, **params)
+            self.advlab = watch(recipe, folder=recipe_folder, keep_batches=recipe_batches, _refuses=refuses, **params)
+            told = " ".join(f"{name}={value}" for name, value in self.advlab.params.items())
+            log.warning("%s %s %s", recipe, self.advlab.version[:6], told)
         self._advlab_rewards: torch.Tensor | None = None
         self._advlab_serial = 0
+        features = getattr(self.train_dataset, "features", None) or {}
+        is_text = {name: "string" in feature.dtype for name, feature in features.items() if isinstance(feature, Value)}
+        self._advlab_kinds = {name: str if text else float for name, text in is_text.items()}
 
-    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        self._advlab_rewards = super()._calculate_rewards(*args, **kwargs)
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
+        self._advlab_rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
+        self._advlab_truncated = torch.tensor([not ids or ids[-1] not in ends for ids in completion_ids_list])
         return self._advlab_rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
@@ -155,10 +186,12 @@ class GRPOMixin:
             gathered[f"reward_{column_name(name)}"] = values
         weights = on_cpu(self.reward_weights).to(per_function.dtype)
         gathered["reward"] = (per_function * weights).nansum(1)
+        gathered["truncated"] = on_cpu(gather(self._advlab_truncated.to(mask.device)))
         gathered["is_scored"] = ~per_function.isnan().all(1)
-        plain = [{name: value for name, value in row.items() if isinstance(value, (str, int, float))} for row in inputs]
-        rows = gather_object(plain)
-        return {**of_data_set({name: [row.get(name) for row in rows] for name in rows[0]}), **gathered}
+        # An empty tuple stands for what can be in no column.
+        rows = gather_object([{name: _scalar(value) for name, value in row.items()} for row in inputs])
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {**of_data_set({name: [row.get(name) for row in rows] for name in names}, self._advlab_kinds), **gathered}
 
     def _advlab_compute(self, columns: dict[str, Any], mode: str) -> tuple[Any, dict[str, float]]:
         size = self.num_generations if mode == "train" else self.num_generations_eval
@@ -172,11 +205,13 @@ class GRPOMixin:
             # An evaluation leaves the state of the training alone.
             live: Any = self.advlab
             recipe = live if mode == "train" else live._frozen()
-            out = counted_alike(recipe, recipe.advantage(groups=groups[rows], step=self.state.global_step, **kept))
+            out = recipe.advantage(groups=groups[rows], step=self.state.global_step, **kept)
+            report(recipe, out)
+            advantage = weighted(out, kept["mask"], self._advlab_mean)
         except RecipeError as error:
             raise explain(error, RLOO_OPTIONS if isinstance(self, _RLOOTrainer) else OPTIONS, "TRL") from None
-        whole = torch.zeros((total, *out.advantage.shape[1:]), dtype=torch.float32)
-        whole[rows] = out.advantage.float()
+        whole = torch.zeros((total, *advantage.shape[1:]), dtype=torch.float32)
+        whole[rows] = advantage.float()
         metrics = {f"advlab/{name}": float(value) for name, value in out.metrics.items()}
         if mode == "train":
             metrics["advlab/serial"] = float(out.serial)
@@ -215,6 +250,7 @@ class GRPOMixin:
         super()._load_optimizer_and_scheduler(checkpoint)
         if self.advlab is not None and checkpoint is not None:
             resume(self.advlab, Path(checkpoint))
+            self._advlab_serial = self.advlab.serial
 
 
 class GRPOTrainer(GRPOMixin, _GRPOTrainer):

@@ -45,7 +45,7 @@ def short(completions, **_):
 
 
 def trainer(folder, recipe, cls=GRPOTrainer, config=GRPOConfig, reward_funcs=(many_a, short), callbacks=(), **settings):
-    kept = {name: settings.pop(name) for name in ("recipe_folder", "recipe_batches") if name in settings}
+    kept = {name: settings.pop(name) for name in ("recipe_folder", "recipe_batches", "recipe_params") if name in settings}
     data = settings.pop("train_dataset", Dataset.from_dict({"prompt": ["a b", "c d", "e f", "g h"] * 4}))
     settings = {
         "max_steps": 4,
@@ -116,6 +116,79 @@ def test_a_run_is_edited_and_broken_in_the_middle(tmp_path, script):
     assert sum(reloads) == 1 and [event.kind for event in run.advlab.events()][-1] == "rejected"
 
 
+@pytest.mark.parametrize("loss_type", ["grpo", "sapo", "dr_grpo", "luspo", "dapo", "bnpo", "cispo", "vespo"])
+def test_a_response_of_weight_0_is_as_if_it_were_not_there(tmp_path, script, loss_type):
+    """TRL's own loss and gradient of the whole generation are those of the responses that count."""
+    path = script("fn weight(batch, p) { batch.reward_many_a > 0 } fn advantage(batch, p) { batch.reward - 0.75 }")
+    run = trainer(tmp_path, path, reward_funcs=(many_a,), max_steps=1, loss_type=loss_type)
+    seen = watched(run)
+    run.train()
+    ((output, rewards),) = seen
+    is_used = rewards[:, 0] > 0
+    assert 0 < is_used.sum() < len(rewards) and (output["advantages"][~is_used] == 0).all()
+    part = {name: value[is_used] for name, value in output.items() if value.dim() > 0}
+    part["advantages"] = (rewards[:, 0] - 0.75)[is_used]
+    part["num_items_in_batch"] = part["completion_mask"].sum()
+    run.model.train()
+
+    def of(batch):
+        loss = run._compute_loss(run.model, batch)
+        return [loss, *torch.autograd.grad(loss, list(run.model.parameters()), allow_unused=True)]
+
+    for whole, used in zip(of(output), of(part)):
+        assert whole is None or torch.allclose(whole, used, atol=1e-6)
+
+
+@pytest.mark.parametrize("cls, config", [(GRPOTrainer, GRPOConfig), (RLOOTrainer, RLOOConfig)])
+def test_the_built_in_filters_run(tmp_path, cls, config):
+    """Dynamic sampling is `zero_variance_filter`."""
+    for recipe, params in [
+        ("difficulty_filter", {"low": 0.2, "high": 0.7}),
+        ("zero_variance_filter", {}),
+        ("truncation_filter", {}),
+    ]:
+        settings = {"per_device_train_batch_size": 16, **({"beta": 0.0} if config is RLOOConfig else {})}
+        run = trainer(tmp_path, recipe, cls, config, reward_funcs=(many_a,), max_steps=3, recipe_params=params, **settings)
+        seen = watched(run)
+        run.train()
+        is_filtered = False
+        for output, rewards in seen:
+            by_group = rewards[:, 0].view(-1, 4)
+            mean = by_group.mean(1, keepdim=True)
+            grpo = ((by_group - mean) / (by_group.std(1, keepdim=True) + advlab.load("grpo").params["eps"])).view(-1)
+            has_end = (output["completion_ids"] < 2).any(1)
+            weight = {
+                "difficulty_filter": ((mean > 0.2) & (mean < 0.7)).expand(-1, 4).reshape(-1),
+                "zero_variance_filter": (by_group.std(1, keepdim=True) > 0).expand(-1, 4).reshape(-1),
+                "truncation_filter": has_end,
+            }[recipe].float()
+            tokens = output["completion_mask"].sum(1) if config is GRPOConfig else torch.ones(len(weight))
+            share = tokens.sum() / (weight * tokens).sum().clamp(min=1)
+            assert torch.allclose(output["advantages"], weight * grpo * share, atol=1e-4), recipe
+            is_filtered |= 0 < int(weight.sum()) < len(weight)
+        assert is_filtered, recipe
+
+
+def test_a_missing_value_of_the_data_set_does_not_end_a_run(tmp_path, script):
+    path = script(
+        'fn advantage(batch, p) { metric("known", (batch.level == 0).mean("batch").value()); metric("x", (batch.key("agent") == "x").mean("batch").value()); batch.reward }'
+    )
+    data = {"prompt": ["a b", "c d", "e f"], "level": [None, 0, None], "agent": ["x", None, None], "odd": [None, [1], 3]}
+    for known in (Dataset.from_dict({**data, "odd": [None] * 3}), Dataset.from_dict({**data, "odd": [[1], None, None]})):
+        run = trainer(tmp_path, path, train_dataset=known, per_device_train_batch_size=4, shuffle_dataset=False, max_steps=3)
+        run.train()
+        logged = [row for row in run.state.log_history if "loss" in row]
+        assert [(row["advlab/known"], row["advlab/x"]) for row in logged] == [(0, 1), (1, 0), (0, 0)]
+
+
+def test_prints_and_the_start_are_logged(tmp_path, script, caplog):
+    path = script("fn params() { #{ k: 4 } } fn advantage(batch, p) { for i in 0..30 { print(`line ${i}`); } batch.reward }")
+    trainer(tmp_path, path, max_steps=2, recipe_params={"k": 8}).train()
+    told = [record.getMessage() for record in caplog.records if record.name == "advlab" and record.levelname == "WARNING"]
+    assert told[0].endswith("k=8") and len(told) == 3
+    assert all("line 19\n... and 10 more lines" in printed for printed in told[1:])
+
+
 def test_columns_of_the_data_set_reach_the_recipe(tmp_path, script):
     path = script('fn advantage(batch, p) { batch.regroup(batch.key("agent")).reward.mean("group") + batch.level }')
     data = Dataset.from_dict({"prompt": ["a b", "c d"] * 8, "agent": ["x", "y"] * 8, "level": [0, 100] * 8, "extra": [[1]] * 16})
@@ -172,12 +245,18 @@ def test_a_checkpoint_keeps_state_and_version(tmp_path, script):
     text = 'fn init(p) { #{ n: 0 } } fn advantage(batch, p) { this.n += 1; metric("n", this.n); batch.reward }'
     path = script(text)
     run = trainer(tmp_path / "run", path, save_strategy="steps", save_steps=2)
+    path.write_text(text.replace("batch.reward }", "2 * batch.reward }"))
+    assert run.advlab.refresh()
     run.train()
     kept = json.loads((tmp_path / "run/checkpoint-2/advlab.json").read_text())
     assert kept["state"] == {"n": 2} and kept["version"] == run.advlab.version
     again = trainer(tmp_path / "run", path)
     again.train(resume_from_checkpoint=str(tmp_path / "run/checkpoint-2"))
-    assert [row["advlab/n"] for row in again.state.log_history if "loss" in row][-2:] == [3.0, 4.0]
+    logged = [row for row in again.state.log_history if "loss" in row][-2:]
+    assert [(row["advlab/n"], row["advlab/serial"], row["advlab/reloaded"]) for row in logged] == [
+        (3.0, 1.0, 0.0),
+        (4.0, 1.0, 0.0),
+    ]
 
 
 def test_a_folder_keeps_the_run(tmp_path):
@@ -205,15 +284,27 @@ def test_rloo_takes_one_value_a_response(tmp_path, script):
 
 def test_what_rloo_would_do_to_its_own_advantage_is_refused(tmp_path, script):
     for settings, words in [
-        ({}, "`beta`.*GRPOTrainer"),
-        ({"beta": 0.0, "reward_clip_range": (-1.0, 1.0)}, "`reward_clip_range`.*clamp"),
-        ({"beta": 0.0, "normalize_advantages": True}, "`normalize_advantages`.*whiten"),
+        ({}, "`beta=.*GRPOTrainer"),
+        ({"beta": 0.0, "reward_clip_range": (-1.0, 1.0)}, "`reward_clip_range=.*clamp"),
+        ({"beta": 0.0, "normalize_advantages": True}, "`normalize_advantages=.*whiten"),
     ]:
         with pytest.raises(ValueError, match=words):
             trainer(tmp_path, "rloo", RLOOTrainer, RLOOConfig, **settings)
     path = script('fn advantage(batch, p) { batch.old_logp.mean("response") }')
     with pytest.raises(advlab.RecipeError, match="RLOOTrainer has no log-probs"):
         trainer(tmp_path, path, RLOOTrainer, RLOOConfig, beta=0.0).train()
+
+
+def test_what_trl_would_do_to_its_own_advantage_is_refused(tmp_path):
+    for settings, words in [
+        ({"scale_rewards": "none"}, "`scale_rewards=none`.*dr_grpo"),
+        (
+            {"multi_objective_aggregation": "normalize_then_sum"},
+            "`multi_objective_aggregation=normalize_then_sum`.*reward_<name>",
+        ),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            trainer(tmp_path, "grpo", **settings)
 
 
 def test_two_reward_functions_of_one_column_are_refused(tmp_path):

@@ -16,10 +16,12 @@ from verl import DataProto
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+from verl.workers.config import ActorConfig
 
 import advlab
 import advlab.verl as adapter
 from advlab import _trainers
+from advlab.verl import caller, loss
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +30,9 @@ def fresh():
     for live in _trainers._live.values():
         live.close()
     _trainers._live.clear()
-    adapter._losses.clear()
-    adapter._adds_up.clear()
+    loss._losses.clear()
+    loss._adds_up.clear()
+    caller._told.clear()
 
 
 def config(recipe=None, **algorithm):
@@ -128,7 +131,7 @@ def test_rows_of_padding_do_not_count():
     assert torch.equal(found[: len(plain)], plain) and (found[len(plain) :] == 0).all()
 
 
-def test_the_last_trajectory_of_a_session_counts_as_with_verls_grpo():
+def test_the_last_trajectory_of_a_session_counts_as_with_verls_grpo(script):
     data = batch()
     uid = data.non_tensor_batch["uid"]
     # Two sessions of two trajectories for each prompt.
@@ -137,6 +140,18 @@ def test_the_last_trajectory_of_a_session_counts_as_with_verls_grpo():
     found = compute_advantage_for_multi_trajectories(data, keys, "advlab/grpo", config=config())
     theirs = compute_advantage_for_multi_trajectories(batch(), keys, "grpo", config=config())
     assert torch.allclose(found.batch["advantages"], theirs.batch["advantages"], atol=1e-5)
+    # In a mean over tokens each trajectory counts, with the weight of its session.
+    path = script("fn weight(batch, p) { 1 + batch.reward } " + MEAN)
+    found = compute_advantage_for_multi_trajectories(batch(), keys, "advlab", config=config(path)).batch
+    mask, plain = (
+        found["response_mask"],
+        compute_advantage_for_multi_trajectories(batch(), keys, "advlab/dr_grpo", config=config()).batch,
+    )
+    last = {key.rpartition("_")[0]: row for row, key in enumerate(keys) if key.endswith("_1")}
+    rows = [last[key.rpartition("_")[0]] for key in keys]
+    weight, counts = 1 + data.batch["token_level_rewards"].sum(1)[rows], mask.sum(1)
+    scale = weight * counts.sum() / (weight * counts).sum()
+    assert torch.allclose(found["advantages"], plain["advantages"] * scale[:, None], atol=1e-6)
     with pytest.raises(ValueError, match="several trajectories"):
         compute_advantage_for_multi_trajectories(
             batch(), keys, "advlab/reinforce_pp", config=config(advlab={"params": {"kl_beta": 0.0}})
@@ -170,8 +185,26 @@ def test_settings_of_verls_that_would_be_ignored_are_refused():
     ]:
         with pytest.raises(ValueError, match=words):
             advantages(batch(), "advlab", advlab=wrong)
-    with pytest.raises(advlab.RecipeError, match="a recipe that gives the advantage"):
-        advantages(batch(old_log_probs=-noise(1)), "advlab/ppo_clip")
+    with pytest.raises(advlab.RecipeError, match="relative, and verl runs in /"):
+        advantages(batch(), "advlab", advlab={"recipe": "elsewhere/mine.rhai"})
+
+
+@pytest.mark.parametrize("name", sorted(advlab.recipes()))
+def test_estimators_are_the_recipes_that_give_an_advantage(name):
+    is_on_one = "advantage" not in advlab.load(name).hooks and name != "pacs"
+    if not is_on_one:
+        assert f"advlab/{name}" in core_algos.ADV_ESTIMATOR_REGISTRY
+        assert core_algos.get_adv_estimator_fn(f"advlab/{name}").__name__ == f"advlab_{name}"
+        return
+    with pytest.raises(ValueError, match="a recipe that gives the advantage"):
+        advantages(batch(), f"advlab/{name}")
+
+
+def test_a_misspelt_estimator_has_a_suggestion():
+    with pytest.raises(advlab.RecipeError, match="`grpo`"):
+        advantages(batch(), "advlab/grop")
+    with pytest.raises(ValueError, match="Unknown advantage estimator"):
+        core_algos.get_adv_estimator_fn("grop")
 
 
 def test_a_critic_gets_targets():
@@ -257,6 +290,8 @@ def test_micro_batches_of_the_policy_loss_add_up():
 
 def test_a_policy_loss_refuses_what_it_cannot_do():
     mask, old = torch.ones(4, 3, dtype=torch.bool), -torch.ones(4, 3)
+    with pytest.raises(ValueError, match="takes the recipe itself, `.actor.policy_loss.advlab="):
+        adapter.policy_loss(old, old, old, mask, "token-mean", Actor(OmegaConf.create({"recipe": "ppo_clip"})))
     with pytest.raises(ValueError, match="token-mean"):
         adapter.policy_loss(old, old, old, mask, "seq-mean-token-sum", Actor("ppo_clip"))
     with pytest.raises(ValueError, match="rollout_is_weights"):
@@ -308,6 +343,109 @@ def test_a_pinned_loss_is_restored_with_its_parameters(script):
         adapter.policy_loss(old, old, old, mask, "token-mean", Actor(other))
 
 
+CLIPS = {"clip_low": 0.2, "clip_high": 0.2}
+MEANS = [
+    ("token-mean", "vanilla", "ppo_clip", {"dual_clip": 3}),
+    ("token-sum", "vanilla", "ppo_clip", {"dual_clip": 3, "aggregate": "token_sum"}),
+    ("seq-mean-token-mean", "vanilla", "ppo_clip", {"dual_clip": 3, "aggregate": "response"}),
+    ("seq-mean-token-sum", "vanilla", "ppo_clip", {"dual_clip": 3, "aggregate": "response_sum"}),
+    ("seq-mean-token-sum-norm", "vanilla", "ppo_clip", {"dual_clip": 3, "aggregate": "response_sum_norm", "horizon": 11}),
+    ("token-mean", "geo_mean", "gmpo", CLIPS),
+    ("token-mean", "sapo", "sapo", {}),
+    ("token-mean", "advlab", "ppo_clip", {}),
+]
+
+
+@pytest.mark.parametrize(("mode", "loss_mode", "ours", "params"), MEANS)
+def test_verls_loss_of_the_advantages_is_the_weighted_mean(script, mode, loss_mode, ours, params):
+    """verl's own gradient with the scaled advantages, and that of the same loss with the weights in its means."""
+    path = script('fn weight(batch, p) { 0.5 + 2.0 * (batch.reward.mean("group") < 0.5) } ' + MEAN)
+    old = -noise(5) - 0.1
+    trainer = Run("")
+    actor = {"loss_agg_mode": mode, "policy_loss": {"loss_mode": loss_mode, "advlab": "ppo_clip"}}
+    trainer.config = OmegaConf.create({"actor_rollout_ref": {"actor": actor}})
+    data = trainer.compute(batch(old_log_probs=old), path)
+    mask, uid = data.batch["response_mask"], data.non_tensor_batch["uid"]
+    logp = (old + 0.6 * (noise(6) - 0.5)).requires_grad_()
+    actor = ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1)
+    object.__setattr__(actor, "policy_loss", adapter.PolicyLossConfig(loss_mode=loss_mode, advlab="ppo_clip"))
+    value, _ = core_algos.get_policy_loss_fn(loss_mode)(
+        old_log_prob=old, log_prob=logp, advantages=data.batch["advantages"], response_mask=mask.bool(),
+        loss_agg_mode=mode, config=actor, rollout_is_weights=None,
+    )  # fmt: skip
+    (found,) = torch.autograd.grad(value, logp)
+    out = advlab.load(path).advantage(groups=uid, mask=mask, reward=data.batch["token_level_rewards"].sum(1))
+    assert (out.weight != out.weight[0]).any()
+    expected = advlab.load(ours, **params).loss(
+        logp=logp, old_logp=old, mask=mask, advantage=out.advantage[:, None] * mask, groups=uid, weight=out.weight
+    )
+    assert torch.allclose(found, expected.grad, atol=1e-6) and found.abs().max() > 1e-3
+
+
+def test_weights_that_verls_loss_would_not_follow_are_refused(script):
+    path = script("fn weight(batch, p) { batch.reward >= 0 } " + MEAN)
+    squared = script('fn loss(batch, p) { (-(batch.advantage ** 2) * batch.logp).mean("batch") }', "squared.rhai")
+
+    def run(recipe, **actor):
+        trainer = Run("")
+        trainer.config = OmegaConf.create({"actor_rollout_ref": {"actor": actor}})
+        return trainer.compute(batch(old_log_probs=-noise(1)), recipe)
+
+    # All weights are 1 here: it is refused for having the hook.
+    for mode, own in [("kl_cov", None), ("clip_cov", None), ("dro", None), ("advlab", str(squared))]:
+        with pytest.raises(ValueError, match=f"loss_mode={mode}. is not proportional"):
+            run(path, loss_agg_mode="token-mean", policy_loss={"loss_mode": mode, "advlab": own})
+    with pytest.raises(ValueError, match="mean over the M tokens"):
+        run("pacs", loss_agg_mode="seq-mean-token-mean")
+    # A loss in the workers has no weights.
+    both = script('fn weight(batch, p) { batch.reward > 0 } fn loss(batch, p) { batch.logp.mean("batch") }', "both.rhai")
+    mask, old = torch.ones(4, 3, dtype=torch.bool), -torch.ones(4, 3)
+    with pytest.raises(ValueError, match="the estimator applies them"):
+        adapter.policy_loss(old, old, old, mask, "token-mean", Actor(str(both)))
+
+
+def test_what_is_not_found_among_the_callers_is_told_once(script, caplog):
+    path = script("fn weight(batch, p) { batch.reward > 0 } " + MEAN)
+    for _ in range(2):
+        compute_advantage(batch(), "advlab", config=config(path))
+    told = [record.message for record in caplog.records if record.name == "advlab.verl"]
+    assert len(told) == 2 and "verl's trainer was not found" in told[0] and "loss_agg_mode` was not found" in told[1]
+
+
+def test_tensors_of_verls_batch_are_columns(script):
+    path = script(
+        "fn advantage(batch, p) { batch.entropy + 10 * batch.process + 100 * batch.reward_baseline + 1000 * batch.num_turns }"
+    )
+    rows = torch.arange(24)
+    found = batch(
+        entropys=noise(1), process=noise(2), reward_baselines=rows / 2, num_turns=rows, responses=torch.ones(24, 11).long()
+    )
+    expected = found.batch["entropys"] + 10 * found.batch["process"]
+    expected += (100 * found.batch["reward_baselines"] + 1000 * found.batch["num_turns"])[:, None]
+    mask = found.batch["response_mask"]
+    out, _ = advantages(found, "advlab", advlab={"recipe": str(path)})
+    assert torch.allclose(out, expected * mask)
+    remax = batch(reward_baselines=rows / 2)
+    theirs, _ = advantages(batch(reward_baselines=rows / 2), "remax")
+    assert torch.allclose(advantages(remax, "advlab/remax")[0], theirs * mask)
+    assert advantages(batch(old_log_probs=-noise(1), sum_pi_squared=noise(2)), "advlab/otb")[0].isfinite().all()
+
+
+def test_what_verl_sets_is_told_once_with_its_values(script, caplog):
+    """`.value()` and comments are no column `value`."""
+    text = "fn params() { #{ lambda: #{ value: 0.1 }, gamma: #{ value: 0.5 } } } // no batch.value here\n"
+    calls = text + 'fn advantage(batch, p) { metric("m", batch.reward.mean("batch").value()); p.lambda * batch.reward }'
+    reads = text + "fn advantage(batch, p) { p.lambda * batch.token_reward }"
+    for source, factor, told in [(calls, 0.1, "lambda=0.1"), (reads, 0.9, "lambda=0.9 (set by verl)")]:
+        path = script(source, f"{factor}.rhai")
+        for _ in range(2):
+            data = batch()
+            found, _ = advantages(data, "advlab", advlab={"recipe": str(path)}, lam=0.9)
+        assert torch.equal(found.max(), torch.tensor(factor))
+        lines = [record.message for record in caplog.records if str(path) in record.message]
+        assert len(lines) == 1 and told in lines[0] and caplog.records[-1].levelname == "WARNING"
+
+
 def test_verls_discount_is_that_of_a_return_only():
     columns = {"old_log_probs": -noise(1), "ref_log_prob": -noise(2)}
     advantages(batch(**columns), "advlab/kl_advantage")
@@ -332,34 +470,56 @@ def test_a_critics_targets_are_of_the_recipe_with_the_state_that_the_step_had(sc
 def test_texts_and_numbers_of_the_data_set_are_columns(script):
     path = script(
         'fn advantage(batch, p) { let agents = batch.regroup(batch.key("agent")); '
-        'batch.reward - agents.reward.mean("group") + batch.level }'
+        'batch.reward - agents.reward.mean("group") + batch.level * where(batch.known == batch.known, 1, 0) }'
     )
     data = batch()
     agent = ["ab"[row % 2] for row in range(24)]
-    others = {"agent": agent, "level": [3] * 24, "extra_info": [{}] * 24, "length": ["?"] * 24}
+    others = {
+        "agent": agent,
+        "level": [np.float32(3)] * 24,
+        "known": [None, np.int64(7)] * 12,
+        "extra_info": [{}] * 24,
+        "length": ["?"] * 24,
+    }
     data.non_tensor_batch.update({name: np.array(values, dtype=object) for name, values in others.items()})
     found, _ = advantages(data, "advlab", advlab={"recipe": str(path)})
     reward, uid = data.batch["token_level_rewards"].sum(1), data.non_tensor_batch["uid"]
     for row in range(24):
         peers = [other for other in range(24) if (uid[other], agent[other]) == (uid[row], agent[row])]
-        expected = reward[row] - reward[peers].mean() + 3
+        expected = reward[row] - reward[peers].mean() + 3 * (row % 2)
         assert torch.allclose(found[row], expected * data.batch["response_mask"][row], atol=1e-6)
 
 
 class Run:
     """What a trainer of verl's has when it calls an estimator."""
 
-    total_training_steps = 5
+    def __init__(self, folder, **settings):
+        more = {"default_local_dir": str(folder), "resume_mode": "auto", **settings}
+        self.config, self.seen = OmegaConf.create({"trainer": more}), []
 
-    def __init__(self, folder, step, **settings):
-        self.global_steps = step
-        more = {"default_local_dir": str(folder), "save_freq": 2, "resume_mode": "auto", **settings}
-        self.config = OmegaConf.create({"trainer": more})
+    def compute(self, data, path, **settings):
+        self.global_steps = getattr(self, "global_steps", 1)
+        return compute_advantage(data, "advlab", config=config(advlab={"recipe": str(path), **settings}))
 
-    def step(self, path, **settings):
-        metrics = {}
-        compute_advantage(batch(), "advlab", config=config(advlab={"recipe": str(path), **settings}))
-        return metrics["advlab/n"]
+    def run(self, path, steps, **settings):
+        for self.global_steps in steps:
+            metrics = {}
+            compute_advantage(batch(), "advlab", config=config(advlab={"recipe": str(path), **settings}))
+            self.seen.append(metrics["advlab/n"])
+            if self.global_steps in (2, 4, 5):
+                self._save_checkpoint()
+        return self.seen
+
+    def _save_checkpoint(self):
+        self.latest = self.global_steps
+
+
+class FullyAsync(Run):
+    """Its checkpoints are numbered by the version of its parameters, which has two steps each here."""
+
+    @property
+    def current_param_version(self):
+        return (self.global_steps - 1) // 2
 
 
 def test_state_is_in_verls_checkpoints(script, tmp_path, caplog):
@@ -372,23 +532,30 @@ def test_state_is_in_verls_checkpoints(script, tmp_path, caplog):
 
     folder = tmp_path / "checkpoints"
     kept = {"folder": str(tmp_path / "advlab")}
-    assert [Run(folder, step).step(path, **kept) for step in (1, 2, 3, 4, 5)] == [1, 2, 3, 4, 5]
+    assert Run(folder).run(path, (1, 2, 3, 4, 5), **kept) == [1, 2, 3, 4, 5]
     assert sorted(file.parent.name for file in folder.glob("*/advlab.json")) == [
         "global_step_2",
         "global_step_4",
         "global_step_5",
     ]
     relaunch()
-    assert [Run(folder, step).step(path, **kept) for step in (3, 4)] == [3, 4]
+    assert Run(folder).run(path, (3, 4), **kept) == [3, 4]
     relaunch()
     named = {"resume_mode": "resume_path", "resume_from_path": str(folder / "global_step_2")}
-    assert Run(tmp_path, 3, **named).step(path) == 3 and "no state of" not in caplog.text
+    assert Run(tmp_path, **named).run(path, [3]) == [3] and "no state of" not in caplog.text
     relaunch()
     # One that has no state begins with that of `init`, and no row of its folder is lost in silence.
-    assert Run(tmp_path / "elsewhere", 3).step(path, **kept) == 1
+    assert Run(tmp_path / "elsewhere").run(path, [3], **kept) == [1]
     assert "no state of" in caplog.text and "the rows of steps 3 to 4 are in cut.jsonl now" in caplog.text
     cut = [json.loads(line) for line in (tmp_path / "advlab/cut.jsonl").read_text().splitlines()]
     assert [(row["step"], row["metrics"]["n"]) for row in cut] == [(3, 3), (4, 4), (5, 5), (3, 3), (4, 4)]
+    relaunch()
+    # Saved after 4 steps as version 1, and resumed at step 5 - which is not the state of a step 1.
+    folder = tmp_path / "fully_async"
+    assert FullyAsync(folder).run(path, (1, 2, 3, 4)) == [1, 2, 3, 4]
+    assert sorted(file.parent.name for file in folder.glob("*/advlab.json")) == ["global_step_0", "global_step_1"]
+    relaunch()
+    assert FullyAsync(folder).run(path, [4]) == [5]
 
 
 def test_a_ray_actor_has_the_estimators():
@@ -431,7 +598,7 @@ class Workers:
     def compute_log_prob(self, batch):
         with torch.no_grad():
             self.store["log_probs"] = self.log_probs()
-        self.store["entropy"] = self.store["log_probs"] * 0
+        self.store["entropy"] = self.store["log_probs"] * 0 + 0.5
         return batch
 
     def update_actor(self, batch):
@@ -474,7 +641,7 @@ def test_a_whole_step_of_the_default_trainer_follows_the_recipe(monkeypatch, scr
     monkeypatch.setattr(trainer_base, "tq", queue)
 
     path = script(
-        MEAN.replace("{", '{ metric("step", batch.step);')
+        MEAN.replace("{", '{ metric("step", batch.step); metric("entropy", batch.entropy.mean("batch"));')
         + 'fn loss(batch, p) { (-batch.advantage * exp(batch.logp - batch.old_logp)).mean("batch") }'
     )
     actor = ActorConfig(strategy="fsdp", rollout_n=4, ppo_micro_batch_size_per_gpu=1, use_kl_loss=False)
@@ -482,6 +649,7 @@ def test_a_whole_step_of_the_default_trainer_follows_the_recipe(monkeypatch, scr
 
     class Batch(list):
         keys, partition_id, extra_info = [f"{uid[row]}_{row}_0" for row in range(rows)], "train", {}
+        fields = ["entropy"]
 
     batch, workers = Batch(range(rows)), Workers(store, actor)
     own = {
@@ -507,7 +675,10 @@ def test_a_whole_step_of_the_default_trainer_follows_the_recipe(monkeypatch, scr
     metrics = {}
     cls._step_once(trainer, metrics, {}, rows)
     told = {name: value for name, value in metrics.items() if name.startswith("advlab/")}
-    assert told == {"advlab/step": 5.0, "advlab/serial": 0.0, "advlab/reloaded": 0.0} and "actor/pg_loss" in metrics
+    assert (
+        told == {"advlab/step": 5.0, "advlab/entropy": 0.5, "advlab/serial": 0.0, "advlab/reloaded": 0.0}
+        and "actor/pg_loss" in metrics
+    )
     # The gradient of the recipe's advantage at ratio 1, by hand.
     advantage = (scores.view(2, 4) - scores.view(2, 4).mean(1, keepdim=True)).flatten()
     workers.model.zero_grad()

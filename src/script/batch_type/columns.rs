@@ -231,9 +231,12 @@ impl ScriptBatch {
             _ if ours != name => said("column", "near", &[name, ours]),
             _ => {
                 let (_, derived) = self.column_names();
-                let row = if derived.is_empty() { "own" } else { "all" };
                 let derived = suggest::list(derived.iter().map(String::as_str));
-                said("column", row, &[name, &suggest::list(own), &derived])
+                match (&*suggest::list(own), &*derived) {
+                    ("", "") => said("column", "own", &[name, "only groups"]),
+                    ("", names) | (names, "") => said("column", "own", &[name, names]),
+                    (own, derived) => said("column", "all", &[name, own, derived]),
+                }
             }
         };
         let kind = ProblemKind::MissingColumn(name.to_string());

@@ -167,6 +167,13 @@ impl Config {
         }
     }
 
+    /// Of a trainer's run: the keys that say something of it. [`Config::parse`] reads it back.
+    pub(crate) fn to_recorded(&self) -> String {
+        let mut table = self.to_table();
+        table.retain(|key, _| ["task", "recipe", "params"].contains(&key));
+        format!("# A trainer's run, as advlab recorded it\n{table}")
+    }
+
     /// The configuration as TOML, each key below its comment; [`Config::parse`] reads it back.
     pub fn to_commented(&self) -> String {
         let plain = self.to_table();

@@ -95,7 +95,12 @@ impl Folder {
 
     /// Writes the configuration, with absolute paths: a run is resumed from any folder.
     pub(super) fn write_config(&self, config: &Config) -> Result<(), Diagnostics> {
-        let text = config.with_absolute_paths().to_commented();
+        let config = config.with_absolute_paths();
+        let text = if config.is_recorded() {
+            config.to_recorded()
+        } else {
+            config.to_commented()
+        };
         Replacement::write(&self.path.join(CONFIG), text.as_bytes())
     }
 }

@@ -178,19 +178,23 @@ impl Recorder {
         &mut self,
         step: u64,
         recipe: &Recipe,
-        loss_recipe: &Recipe,
+        loss_recipe: Option<&Recipe>,
         platform: &Platform,
     ) -> Result<Option<Value>, Diagnostics> {
         let mut line = if self.reloads.is_empty() {
-            let (recipe, loss) = (self.keep(recipe)?, self.keep(loss_recipe)?);
-            json!({
+            let recipe = self.keep(recipe)?;
+            let mut line = json!({
                 "step": 0,
                 "event": "start",
                 "script": recipe.script,
                 "version": recipe.version,
-                "loss_script": loss.script,
-                "loss_version": loss.version,
-            })
+            });
+            if let Some(loss) = loss_recipe {
+                let loss = self.keep(loss)?;
+                line["loss_script"] = json!(loss.script);
+                line["loss_version"] = json!(loss.version);
+            }
+            line
         } else if platform.is_empty() {
             return Ok(None);
         } else {

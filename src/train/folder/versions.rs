@@ -121,7 +121,8 @@ pub(crate) struct History {
     pub(crate) folder: PathBuf,
     /// The versions that the run began with.
     pub(crate) recipe: KeptVersion,
-    loss: KeptVersion,
+    /// None in the folder of a trainer's run, whose loss is the trainer's.
+    loss: Option<KeptVersion>,
     reloads: Vec<Value>,
 }
 
@@ -130,7 +131,7 @@ impl History {
         let config = read_config(folder)?;
         let reloads = journal::read(&folder.join(RELOADS))?;
         let start = |prefix| kept(reloads.first()?, prefix);
-        let Some((recipe, loss)) = start("").zip(start("loss_")) else {
+        let Some(recipe) = start("") else {
             // It was killed before it wrote the line.
             let missing = "line in reloads.jsonl with the versions that it began with";
             return Err(no_run(folder, missing));
@@ -139,14 +140,18 @@ impl History {
             config,
             folder: folder.to_path_buf(),
             recipe,
-            loss,
+            loss: start("loss_"),
             reloads,
         })
     }
 
-    /// The run's loss recipe.
+    /// The run's loss recipe; the default one for a trainer's run.
     pub(crate) fn loss(&self, host: &Host) -> Result<Recipe, Diagnostics> {
-        self.config.set_loss(self.loss.load(&self.folder, host)?)
+        let loss = match &self.loss {
+            Some(kept) => kept.load(&self.folder, host)?,
+            None => host.load(&self.config.loss_recipe)?,
+        };
+        self.config.set_loss(loss)
     }
 
     /// As [`in_use`].
@@ -407,7 +412,7 @@ mod tests {
             config: Config::default(),
             folder: PathBuf::new(),
             recipe: kept.clone(),
-            loss: kept,
+            loss: Some(kept),
             reloads: vec![
                 line(2, "rejected", "a"),
                 line(3, "failed", "b"),

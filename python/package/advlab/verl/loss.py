@@ -1,0 +1,144 @@
+"""verl's policy loss by the `loss` of a recipe, which the configuration carries to the workers."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import logging
+import os
+from typing import Any
+
+import numpy as np
+
+from .._native import RecipeError
+from .._recipe import Recipe, _restored, load
+from .._trainers import explain, on_cpu
+
+log = logging.getLogger("advlab.verl")
+
+OPTIONS = dict.fromkeys(
+    ("reward", "correct", "token_reward"),
+    "a policy loss is given advantages and no rewards: use a recipe that reads them as the estimator",
+)
+"""What to do in verl for a column that a policy loss has not."""
+
+_losses: dict[str, Recipe] = {}
+_adds_up: dict[str, bool] = {}
+"""Whether the loss of a version is that of its parts, each weighed by its tokens."""
+
+
+def pinned(recipe: str, **params: Any) -> str:
+    """A recipe's version as a text for configurations: workers that read it have the driver's version, whatever happens to the
+    file. In a configuration: `${advlab:mine.rhai}`."""
+    loaded = load(recipe, **params)
+    return json.dumps(
+        {"name": loaded.name, "sources": loaded._native.sources, "params": loaded.params, "version": loaded.version}
+    )
+
+
+def loss_recipe(settings: Any) -> Recipe:
+    """The recipe of a policy loss, loaded once per process: it does not follow its file. `settings` is `policy_loss.advlab`."""
+    if settings is not None and not isinstance(settings, str):
+        raise ValueError(
+            f"`actor.policy_loss.advlab` is {settings}: it takes the recipe itself, "
+            "`+actor.policy_loss.advlab='${advlab:mine.rhai}'` (`recipe` and `params` are settings of `algorithm.advlab`)"
+        )
+    recipe = settings or os.environ.get("ADVLAB_RECIPE")
+    if not recipe:
+        raise ValueError(
+            "the policy loss `advlab` needs a recipe: `actor.policy_loss._target_=advlab.verl.PolicyLossConfig` with "
+            "`+actor.policy_loss.advlab='${advlab:mine.rhai}'`, or the variable ADVLAB_RECIPE in all workers"
+        )
+    if recipe not in _losses:
+        loaded = _restored(**json.loads(recipe), state=None) if recipe.startswith("{") else load(recipe)
+        if "weight" in loaded.hooks:
+            raise ValueError(
+                f"{loaded.name} has the hook `weight`, and verl gives a policy loss no weights: the estimator applies them, so put the "
+                "loss in a script without it"
+            )
+        log.warning("policy loss %s %s", loaded.name, loaded.version[:6])
+        _losses[recipe] = loaded
+    return _losses[recipe]
+
+
+@functools.cache
+def is_proportional(settings: str | None) -> bool:
+    """Whether the gradient of a policy loss, as of `loss_recipe`, is proportional to the advantage; also if that cannot be tried
+    here: the worker then says why."""
+    try:
+        recipe = loss_recipe(settings)
+        return np.allclose(_tried(recipe, 2.0)[:-1], 2.0 * _tried(recipe)[:-1], rtol=1e-6, atol=1e-12)
+    except ValueError:
+        return True
+
+
+def _refuse_another_mean(recipe: Recipe, with_weights: bool) -> None:
+    """verl computes a batch's loss in parts and weighs each by its tokens: of a mean over responses that makes another loss."""
+    if recipe.version not in _adds_up:
+        try:
+            long, short, both = (_tried(recipe, rows=rows, with_weights=with_weights) for rows in ([0], [1], [0, 1]))
+        except RecipeError:
+            # The loss of the batch itself says why.
+            return
+        parts = np.concatenate([long[:-1], short[:-1], long[-1:] + short[-1:]])
+        _adds_up[recipe.version] = np.allclose(both, parts, rtol=1e-6, atol=1e-12)
+    if not _adds_up[recipe.version]:
+        here = recipe.params.get("aggregate")
+        raise ValueError(
+            f"the loss of {recipe.name}{f' (aggregate {here})' if here else ''} is no mean over tokens, each for itself, and verl "
+            "weighs micro-batches by their tokens: use verl's own where it has it (`loss_mode=gspo`, `geo_mean`, `sapo`, "
+            '`kl_cov`), or a script that averages by `mean("batch")` over tokens, as with `aggregate` "token"'
+        )
+
+
+def _tried(recipe: Recipe, scale: float = 1.0, rows: list[int] = [0, 1], with_weights: bool = False) -> Any:
+    """The gradient and, last, the loss on some of two responses of 3 tokens and of 1, as sums over tokens."""
+    mask = np.array([[1, 1, 1], [1, 0, 0]])
+    advantage = np.array([[0.5], [-0.75]]) * mask
+    # Moved against the advantage, and little: no clip takes the gradient away.
+    old = -0.5 - 0.125 * np.arange(6).reshape(2, 3)
+    columns = {"mask": mask, "logp": old - 0.01 * np.sign(advantage), "old_logp": old, "advantage": scale * advantage}
+    if with_weights:
+        columns["rollout_is_weights"] = np.ones((2, 3))
+    # A copy, as a loss may change the recipe's state.
+    out = copy.copy(recipe).loss(**{name: values[rows] for name, values in columns.items()})
+    return np.append(out.grad, out.loss) * mask[rows].sum()
+
+
+def policy_loss(
+    old_log_prob: Any,
+    log_prob: Any,
+    advantages: Any,
+    response_mask: Any,
+    loss_agg_mode: str = "token-mean",
+    config: Any = None,
+    rollout_is_weights: Any = None,
+) -> tuple[Any, dict[str, float]]:
+    """verl's policy loss of a micro-batch by the recipe's `loss`, which is a mean over tokens and looks at no group."""
+    recipe = loss_recipe(getattr(getattr(config, "policy_loss", None), "advlab", None))
+    if loss_agg_mode != "token-mean":
+        raise ValueError(
+            f"`loss_agg_mode={loss_agg_mode}`: a recipe says itself how it averages, over tokens with verl: set `token-mean`"
+        )
+    if rollout_is_weights is not None and "rollout_is_weights" not in recipe.text:
+        raise ValueError(
+            f"verl corrects by `rollout_is_weights`, of which {recipe.name} knows nothing: use `batch.rollout_is_weights`"
+        )
+    _refuse_another_mean(recipe, rollout_is_weights is not None)
+    cpu = {"old_logp": old_log_prob, "advantage": advantages, "rollout_is_weights": rollout_is_weights}
+    try:
+        out = recipe.loss(
+            logp=log_prob.cpu(),
+            mask=on_cpu(response_mask),
+            **{name: None if value is None else on_cpu(value) for name, value in cpu.items()},
+        )
+    except RecipeError as error:
+        raise explain(error, OPTIONS, "verl") from None
+    # verl adds micro-batches up, and divides gradients by the number of ranks.
+    batch = getattr(config, "global_batch_info", None) or {}
+    share = 1.0
+    if batch.get("batch_num_tokens") is not None:
+        share = float(response_mask.sum()) / float(batch["batch_num_tokens"]) * float(batch.get("dp_size") or 1)
+    metrics = {f"actor/advlab/{name}": float(value) for name, value in out.metrics.items()}
+    return out.loss.to(log_prob.device) * share, metrics

@@ -1,0 +1,199 @@
+"""Whole runs of verl's `main_ppo` on the CPU: what verl trains on is what the recipe says.
+
+Each takes minutes, and they need `../shared/peers/verl_cpu` and the variable ADVLAB_VERL_RUNS=1.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("verl", reason="verl is not installed: pip install verl==0.9.1")
+
+import advlab
+
+ROOT = Path(__file__).resolve().parents[3]
+RUN = ROOT.parent / "shared/peers/verl_cpu/run.sh"
+pytestmark = [
+    pytest.mark.skipif(not RUN.exists(), reason=f"{RUN} is not there"),
+    pytest.mark.skipif("ADVLAB_VERL_RUNS" not in os.environ, reason="ADVLAB_VERL_RUNS=1 runs verl for some minutes"),
+]
+
+FILTERS = """import "difficulty_filter" as difficulty;
+fn params() { difficulty::params() + #{ low: #{ value: 0.2 }, high: #{ value: 0.5 } } }
+fn weight(batch, p) { difficulty::weight(batch, p) }
+fn advantage(batch, p) { difficulty::advantage(batch, p) }
+"""
+DAPO = """import "zero_variance_filter" as dynamic;
+import "dapo_overlong" as overlong;
+fn params() {
+    dynamic::params() + overlong::params() + #{ max_length: #{ value: 8 }, buffer: #{ value: 4 }, min_std: #{ value: 0.2 } }
+}
+fn reward(batch, p) { overlong::reward(batch, p) }
+fn weight(batch, p) { dynamic::weight(batch, p) }
+fn advantage(batch, p) { dynamic::advantage(batch, p) }
+"""
+STATEFUL = """fn init(p) { #{ n: 0 } }
+fn advantage(batch, p) { this.n += 1; metric("n", this.n); BY * (batch.reward - batch.reward.mean("group")) }
+fn loss(batch, p) { (-batch.advantage * exp(batch.logp - batch.old_logp)).mean("batch") }
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs verl, and gives the steps and what the losses of actor and critic were given, in order."""
+    python = tmp_path / "env/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(
+        f'#!/bin/sh\nexport VERL_USE_EXTERNAL_MODULES="$VERL_USE_EXTERNAL_MODULES,verl_capture"\n'
+        f'export PYTHONPATH="$PYTHONPATH:{Path(__file__).parent}"\nexec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    capture = tmp_path / "capture"
+    capture.mkdir()
+    monkeypatch.setenv("PEERS", str(tmp_path / "env"))
+    monkeypatch.setenv("VERL_CAPTURE", str(capture))
+    monkeypatch.setenv("LIMIT", "1500")
+
+    def verl(*overrides, steps=3):
+        with (tmp_path / "log").open("ab") as log:
+            done = subprocess.run(
+                ["bash", str(RUN), str(tmp_path / "v"), f"trainer.total_training_steps={steps}", *overrides],
+                stdout=log,
+                stderr=log,
+            )
+        text = (tmp_path / "log").read_text(errors="replace")
+        assert done.returncode == 0, text[-4000:]
+        of = lambda kind: [torch.load(file, weights_only=False) for file in sorted(capture.glob(f"{kind}-*.pt"))]
+        return of("step"), of("actor"), of("critic"), text
+
+    verl.capture = capture
+    return verl
+
+
+def columns(step):
+    """A step's columns as a recipe's call by hand has them; without rows of padding."""
+    rows = [at for at, uid in enumerate(step["uid"]) if not uid.startswith("pad")]
+    of = {ours: step[theirs][rows] for theirs, ours in {"values": "value", "old_log_probs": "old_logp"}.items() if theirs in step}
+    rewards = step["token_level_rewards"][rows]
+    of |= {"token_reward": rewards, "reward": rewards.double().sum(1), "mask": step["response_mask"][rows]}
+    return {"groups": [step["uid"][row] for row in rows], **of}, step["advantages"][rows], step["returns"][rows]
+
+
+def part_of(given, at, steps):
+    """Of what a loss was given in some steps, that of one: verl cuts each step into as many micro-batches."""
+    each = len(given) // steps
+    return given[at * each : (at + 1) * each]
+
+
+def by_tokens(parts, name):
+    """Of what a loss was given, each row's values by its old log-probs or values, whatever it was padded to."""
+    key = "old_log_prob" if "old_log_prob" in parts[0] else "values"
+    rows = (row for part in parts for row in zip(part[key], part[name], part["response_mask"].bool()))
+    return {tuple(old[counts].tolist()): values[counts] for old, values, counts in rows}
+
+
+def weighted_by_hand(out, mask):
+    counts = mask.sum(1)
+    weight = torch.ones(len(mask)) if out.weight is None else out.weight.float()
+    total = (weight * counts).sum()
+    scaled = out.advantage * weight.to(out.advantage) * (counts.sum() / total if total else 0.0)
+    return scaled[:, None] * mask if scaled.dim() == 1 else scaled
+
+
+@pytest.mark.parametrize(
+    ("text", "more"), [(FILTERS, ()), (DAPO, ("actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",))]
+)
+def test_weights_reach_the_loss(run, script, text, more):
+    path = script(text)
+    steps, actor, _, log = run("algorithm.adv_estimator=advlab", f"+algorithm.advlab.recipe={path}", *more)
+    assert len(steps) == 3 and "advlab/serial" in log
+    recipe, filtered = advlab.load(path), 0
+    for at, step in enumerate(steps):
+        given, found, _ = columns(step)
+        out, mask = recipe.advantage(**given, step=at + 1), given["mask"]
+        filtered += int((out.weight != out.weight[0]).any())
+        if more:
+            expected = out.advantage[:, None] * (out.weight * len(mask) / out.weight.sum())[:, None] * mask
+        else:
+            expected = weighted_by_hand(out, mask)
+        assert torch.allclose(found, expected.float(), atol=1e-6)
+        parts = part_of(actor, at, len(steps))
+        trained_on, logp = by_tokens(parts, "advantages"), by_tokens(parts, "log_prob")
+        now = torch.zeros(mask.shape)
+        for row, counts in enumerate(mask.bool()):
+            key = tuple(given["old_logp"][row][counts].tolist())
+            assert torch.equal(trained_on[key], found[row][counts])
+            now[row][counts] = logp[key]
+        # verl's own loss of the batch, from its micro-batches, is the recipe's weighted one.
+        ppo = advlab.load("ppo_clip", dual_clip=3, aggregate="response" if more else "token")
+        ours = ppo.loss(
+            logp=now, old_logp=given["old_logp"], mask=mask, groups=given["groups"], weight=out.weight, advantage=out.advantage
+        )
+        assert sum(part["loss"] for part in parts).item() == pytest.approx(ours.loss.item(), abs=1e-6)
+    assert filtered, "no group was filtered in these steps"
+
+
+def test_a_critic_learns_the_returns_of_gae(run):
+    settings = {
+        "enable": True, "strategy": "fsdp2", "fsdp.dtype": "float32", "fsdp.use_torch_compile": False, "ppo_micro_batch_size_per_gpu": 8,
+        "model.path": run.capture.parent / "v/model", "model.use_remove_padding": False, "model.enable_gradient_checkpointing": False,
+    }  # fmt: skip
+    critic = [f"critic.{name}={value}" for name, value in settings.items()]
+    steps, actor, critic, _ = run("algorithm.adv_estimator=advlab/gae", "algorithm.gamma=0.9", "algorithm.lam=0.8", *critic)
+    recipe = advlab.load("gae", gamma=0.9, **{"lambda": 0.8})
+    assert len(steps) == 3
+    for at, step in enumerate(steps):
+        given, found, returns = columns(step)
+        out = recipe.advantage(**given)
+        assert torch.allclose(found, out.advantage.float(), atol=1e-6) and torch.allclose(returns, out.returns.float(), atol=1e-6)
+        trained_on = by_tokens(part_of(actor, at, 3), "advantages")
+        targets = by_tokens(part_of(critic, at, 3), "returns")
+        for row, counts in enumerate(given["mask"].bool()):
+            assert torch.equal(trained_on[tuple(given["old_logp"][row][counts].tolist())], found[row][counts])
+            assert torch.equal(targets[tuple(given["value"][row][counts].tolist())], returns[row][counts])
+
+
+def test_a_loss_a_reload_and_a_resume(run, script, tmp_path):
+    path = script(STATEFUL.replace("BY", "1"))
+    folder = tmp_path / "advlab"
+    overrides = [
+        "algorithm.adv_estimator=advlab", f"+algorithm.advlab.recipe={path}", f"+algorithm.advlab.folder={folder}",
+        "actor_rollout_ref.actor.policy_loss.loss_mode=advlab",
+        "actor_rollout_ref.actor.policy_loss._target_=advlab.verl.PolicyLossConfig",
+        f"+actor_rollout_ref.actor.policy_loss.advlab='${{advlab:{path}}}'", "trainer.save_freq=2",
+    ]  # fmt: skip
+
+    def edit():
+        while not list(run.capture.glob("step-*.pt")):
+            time.sleep(0.02)
+        script(STATEFUL.replace("BY", "2"))
+
+    editor = threading.Thread(target=edit, daemon=True)
+    editor.start()
+    run(*overrides, steps=4)
+    state = lambda step: json.loads((tmp_path / f"v/checkpoints/global_step_{step}/advlab.json").read_text())
+    assert [state(step)["state"]["n"] for step in (2, 4)] == [2, 4]
+    steps, actor, _, log = run(*overrides, steps=6)
+    assert len(steps) == 6 and state(6)["state"]["n"] == 6 and state(6)["version"] == advlab.load(path).version
+    by = []
+    for at, step in enumerate(steps):
+        given, found, _ = columns(step)
+        mask = given["mask"]
+        for factor in (1, 2):
+            recipe = advlab.load(script(STATEFUL.replace("BY", str(factor)), "by.rhai"))
+            if torch.allclose(found, recipe.advantage(**given).advantage[:, None].float() * mask, atol=1e-6):
+                by.append(factor)
+        parts = part_of(actor, at, len(steps))
+        ratio = [torch.exp(part["log_prob"] - part["old_log_prob"]) for part in parts]
+        by_hand = sum((-part["advantages"] * r * part["response_mask"]).sum() for part, r in zip(parts, ratio)) / mask.sum()
+        assert sum(part["loss"] for part in parts).item() == pytest.approx(by_hand.item(), abs=1e-6)
+    assert by[0] == 1 and by[3:] == [2, 2, 2] and by == sorted(by), by
+    done = subprocess.run([sys.executable, "-m", "advlab", "replay", str(folder)], capture_output=True, text=True)
+    assert "agrees" in done.stdout, done.stderr

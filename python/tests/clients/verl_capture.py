@@ -1,0 +1,80 @@
+"""Writes what verl trains on into the folder VERL_CAPTURE: imported in each of its processes by VERL_USE_EXTERNAL_MODULES."""
+
+import functools
+import importlib.abc
+import importlib.util
+import os
+import sys
+import time
+from pathlib import Path
+
+
+def dump(kind, **tensors):
+    import torch
+
+    # Of bfloat16 every value is one of float32.
+    plain = lambda value: value.detach().cpu().to(torch.float32 if value.is_floating_point() else value.dtype, copy=True)
+    tensors = {name: plain(value) if torch.is_tensor(value) else value for name, value in tensors.items()}
+    at = Path(os.environ["VERL_CAPTURE"]) / f"{kind}-{time.time_ns()}-{os.getpid()}.pt"
+    torch.save(tensors, at.with_suffix(".part"))
+    at.with_suffix(".part").rename(at)
+
+
+def of_trainer(module):
+    """The batch of each step, as verl puts it back into its queue."""
+    theirs = module.compute_advantage_for_multi_trajectories
+
+    @functools.wraps(theirs)
+    def compute(data, *args, **kwargs):
+        out = theirs(data, *args, **kwargs)
+        dump("step", uid=out.non_tensor_batch["uid"].tolist(), **{name: out.batch[name] for name in out.batch.keys()})
+        return out
+
+    module.compute_advantage_for_multi_trajectories = compute
+
+
+def of_losses(module):
+    """What the losses of actor and critic are given, and their values."""
+    policy_loss_of, value_loss = module.get_policy_loss_fn, module.compute_value_loss
+
+    def get_policy_loss_fn(mode):
+        def loss(**given):
+            out = policy_loss_of(mode)(**given)
+            dump(
+                "actor",
+                loss=out[0],
+                **{name: given[name] for name in ("old_log_prob", "log_prob", "advantages", "response_mask")},
+            )
+            return out
+
+        return loss
+
+    def compute_value_loss(**given):
+        out = value_loss(**given)
+        dump("critic", **{name: given[name] for name in ("vpreds", "returns", "values", "response_mask")})
+        return out
+
+    module.get_policy_loss_fn, module.compute_value_loss = get_policy_loss_fn, compute_value_loss
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Changes modules once they are loaded: this one is imported at verl's own import."""
+
+    changes = {"verl.trainer.ppo.v1.trainer_base": of_trainer, "verl.workers.utils.losses": of_losses}
+
+    def find_spec(self, name, path, target=None):
+        change = self.changes.pop(name, None)
+        spec = importlib.util.find_spec(name) if change else None
+        if spec is None:
+            return None
+        run = spec.loader.exec_module
+
+        def exec_module(module):
+            run(module)
+            change(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, Finder())
