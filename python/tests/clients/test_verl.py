@@ -131,7 +131,7 @@ def test_rows_of_padding_do_not_count():
     assert torch.equal(found[: len(plain)], plain) and (found[len(plain) :] == 0).all()
 
 
-def test_the_last_trajectory_of_a_session_counts_as_with_verls_grpo():
+def test_the_last_trajectory_of_a_session_counts_as_with_verls_grpo(script):
     data = batch()
     uid = data.non_tensor_batch["uid"]
     # Two sessions of two trajectories for each prompt.
@@ -140,6 +140,18 @@ def test_the_last_trajectory_of_a_session_counts_as_with_verls_grpo():
     found = compute_advantage_for_multi_trajectories(data, keys, "advlab/grpo", config=config())
     theirs = compute_advantage_for_multi_trajectories(batch(), keys, "grpo", config=config())
     assert torch.allclose(found.batch["advantages"], theirs.batch["advantages"], atol=1e-5)
+    # In a mean over tokens each trajectory counts, with the weight of its session.
+    path = script("fn weight(batch, p) { 1 + batch.reward } " + MEAN)
+    found = compute_advantage_for_multi_trajectories(batch(), keys, "advlab", config=config(path)).batch
+    mask, plain = (
+        found["response_mask"],
+        compute_advantage_for_multi_trajectories(batch(), keys, "advlab/dr_grpo", config=config()).batch,
+    )
+    last = {key.rpartition("_")[0]: row for row, key in enumerate(keys) if key.endswith("_1")}
+    rows = [last[key.rpartition("_")[0]] for key in keys]
+    weight, counts = 1 + data.batch["token_level_rewards"].sum(1)[rows], mask.sum(1)
+    scale = weight * counts.sum() / (weight * counts).sum()
+    assert torch.allclose(found["advantages"], plain["advantages"] * scale[:, None], atol=1e-6)
     with pytest.raises(ValueError, match="several trajectories"):
         compute_advantage_for_multi_trajectories(
             batch(), keys, "advlab/reinforce_pp", config=config(advlab={"params": {"kl_beta": 0.0}})

@@ -32,7 +32,9 @@ fn advantage(batch, p) { difficulty::advantage(batch, p) }
 """
 DAPO = """import "zero_variance_filter" as dynamic;
 import "dapo_overlong" as overlong;
-fn params() { dynamic::params() + overlong::params() + #{ max_length: #{ value: 8 }, buffer: #{ value: 4 }, min_std: #{ value: 0.2 } } }
+fn params() {
+    dynamic::params() + overlong::params() + #{ max_length: #{ value: 8 }, buffer: #{ value: 4 }, min_std: #{ value: 0.2 } }
+}
 fn reward(batch, p) { overlong::reward(batch, p) }
 fn weight(batch, p) { dynamic::weight(batch, p) }
 fn advantage(batch, p) { dynamic::advantage(batch, p) }
@@ -84,6 +86,12 @@ def columns(step):
     return {"groups": [step["uid"][row] for row in rows], **of}, step["advantages"][rows], step["returns"][rows]
 
 
+def part_of(given, at, steps):
+    """Of what a loss was given in some steps, that of one: verl cuts each step into as many micro-batches."""
+    each = len(given) // steps
+    return given[at * each : (at + 1) * each]
+
+
 def by_tokens(parts, name):
     """Of what a loss was given, each row's values by its old log-probs or values, whatever it was padded to."""
     key = "old_log_prob" if "old_log_prob" in parts[0] else "values"
@@ -106,7 +114,7 @@ def test_weights_reach_the_loss(run, script, text, more):
     path = script(text)
     steps, actor, _, log = run("algorithm.adv_estimator=advlab", f"+algorithm.advlab.recipe={path}", *more)
     assert len(steps) == 3 and "advlab/serial" in log
-    recipe, each, filtered = advlab.load(path), len(actor) // 3, 0
+    recipe, filtered = advlab.load(path), 0
     for at, step in enumerate(steps):
         given, found, _ = columns(step)
         out, mask = recipe.advantage(**given, step=at + 1), given["mask"]
@@ -116,7 +124,7 @@ def test_weights_reach_the_loss(run, script, text, more):
         else:
             expected = weighted_by_hand(out, mask)
         assert torch.allclose(found, expected.float(), atol=1e-6)
-        parts = actor[at * each : (at + 1) * each]
+        parts = part_of(actor, at, len(steps))
         trained_on, logp = by_tokens(parts, "advantages"), by_tokens(parts, "log_prob")
         now = torch.zeros(mask.shape)
         for row, counts in enumerate(mask.bool()):
@@ -133,19 +141,20 @@ def test_weights_reach_the_loss(run, script, text, more):
 
 
 def test_a_critic_learns_the_returns_of_gae(run):
-    steps, actor, critic, _ = run("algorithm.adv_estimator=advlab/gae", "critic.enable=True", "algorithm.gamma=0.9", "algorithm.lam=0.8",
-        "critic.model.path=" + str(run.capture.parent / "v/model"), "critic.ppo_micro_batch_size_per_gpu=8")  # fmt: skip
-    recipe, each = advlab.load("gae", gamma=0.9, **{"lambda": 0.8}), len(actor) // 3
-    assert len(steps) == 3 and len(critic) == len(actor)
+    settings = {
+        "enable": True, "strategy": "fsdp2", "fsdp.dtype": "float32", "fsdp.use_torch_compile": False, "ppo_micro_batch_size_per_gpu": 8,
+        "model.path": run.capture.parent / "v/model", "model.use_remove_padding": False, "model.enable_gradient_checkpointing": False,
+    }  # fmt: skip
+    critic = [f"critic.{name}={value}" for name, value in settings.items()]
+    steps, actor, critic, _ = run("algorithm.adv_estimator=advlab/gae", "algorithm.gamma=0.9", "algorithm.lam=0.8", *critic)
+    recipe = advlab.load("gae", gamma=0.9, **{"lambda": 0.8})
+    assert len(steps) == 3
     for at, step in enumerate(steps):
         given, found, returns = columns(step)
         out = recipe.advantage(**given)
         assert torch.allclose(found, out.advantage.float(), atol=1e-6) and torch.allclose(returns, out.returns.float(), atol=1e-6)
-        rows = range(at * each, (at + 1) * each)
-        trained_on, targets = (
-            by_tokens([actor[row] for row in rows], "advantages"),
-            by_tokens([critic[row] for row in rows], "returns"),
-        )
+        trained_on = by_tokens(part_of(actor, at, 3), "advantages")
+        targets = by_tokens(part_of(critic, at, 3), "returns")
         for row, counts in enumerate(given["mask"].bool()):
             assert torch.equal(trained_on[tuple(given["old_logp"][row][counts].tolist())], found[row][counts])
             assert torch.equal(targets[tuple(given["value"][row][counts].tolist())], returns[row][counts])
@@ -173,7 +182,7 @@ def test_a_loss_a_reload_and_a_resume(run, script, tmp_path):
     assert [state(step)["state"]["n"] for step in (2, 4)] == [2, 4]
     steps, actor, _, log = run(*overrides, steps=6)
     assert len(steps) == 6 and state(6)["state"]["n"] == 6 and state(6)["version"] == advlab.load(path).version
-    by, each = [], len(actor) // 6
+    by = []
     for at, step in enumerate(steps):
         given, found, _ = columns(step)
         mask = given["mask"]
@@ -181,7 +190,7 @@ def test_a_loss_a_reload_and_a_resume(run, script, tmp_path):
             recipe = advlab.load(script(STATEFUL.replace("BY", str(factor)), "by.rhai"))
             if torch.allclose(found, recipe.advantage(**given).advantage[:, None].float() * mask, atol=1e-6):
                 by.append(factor)
-        parts = actor[at * each : (at + 1) * each]
+        parts = part_of(actor, at, len(steps))
         ratio = [torch.exp(part["log_prob"] - part["old_log_prob"]) for part in parts]
         by_hand = sum((-part["advantages"] * r * part["response_mask"]).sum() for part, r in zip(parts, ratio)) / mask.sum()
         assert sum(part["loss"] for part in parts).item() == pytest.approx(by_hand.item(), abs=1e-6)

@@ -99,7 +99,7 @@ def estimate(
     named = {name: np.asarray(values)[rows.chosen].tolist() for name, values in caller.others.items()}
     columns = {**of_data_set(named, _kinds.setdefault(live, {})), **columns}
     checkpoint.follow(live, caller, is_first=live not in _serials)
-    groups = [index[row] for row in rows.chosen]
+    groups = index if rows.is_whole else [index[row] for row in rows.chosen]
     batch = {"groups": groups, "mask": rows.select(mask), "step": caller.step, "columns": columns}
     out, returns = stepped(live, OPTIONS, "verl", **batch)
     if rows.is_shared and out.level == "token":

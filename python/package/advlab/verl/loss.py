@@ -64,12 +64,12 @@ def loss_recipe(settings: Any) -> Recipe:
 
 @functools.cache
 def is_proportional(settings: str | None) -> bool:
-    """Whether the gradient of a policy loss, as of `loss_recipe`, is proportional to the advantage; also if the recipe cannot be
-    tried: its loss then says why."""
-    recipe = loss_recipe(settings)
+    """Whether the gradient of a policy loss, as of `loss_recipe`, is proportional to the advantage; also if that cannot be tried
+    here: the worker then says why."""
     try:
+        recipe = loss_recipe(settings)
         return np.allclose(_tried(recipe, 2.0)[:-1], 2.0 * _tried(recipe)[:-1], rtol=1e-6, atol=1e-12)
-    except RecipeError:
+    except ValueError:
         return True
 
 
