@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use advlab::compare::{self, Comparison, Failed, Planned, stats};
 use advlab::figures::counted;
+use advlab::script::Builtin;
 use advlab::study::recipes_of;
 use advlab::train::Config;
 use anyhow::{Context, Result, bail};
@@ -60,7 +61,16 @@ impl Compare {
                 }
                 (self.out.clone(), paths, Vec::new())
             }
-            _ => bail!("recipes are run and folders of runs are read: give the one or the other"),
+            _ => {
+                let is_there = |path: &Path| {
+                    let word = path.to_string_lossy();
+                    path.exists() || word.contains('=') || Builtin::find(&word).is_some()
+                };
+                if let Some(path) = paths.iter().find(|path| !is_there(path)) {
+                    bail!("{} does not exist", path.display());
+                }
+                bail!("recipes are run and folders of runs are read: give the one or the other")
+            }
         };
         let comparison = Comparison::of(compare::read(&runs)?, &failed);
         let paint = on_stdout();
@@ -68,7 +78,8 @@ impl Compare {
         figure.panels.truncate(1);
         out!("{}\n\n{}", figure.text(paint), comparison.text(paint));
         if let Some(folder) = folder {
-            comparison.write(&folder)?;
+            let command: Vec<String> = std::env::args().skip(1).collect();
+            comparison.write(&folder, &format!("advlab {}", command.join(" ")))?;
             let folder = folder.display();
             out!("\n{folder}/report.html, report.md, curves.svg, curves.csv, runs.csv");
         }

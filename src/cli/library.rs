@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use console::Term;
 
+use super::cannot_write;
 use super::streams::{self, out};
 
 /// List the built-in recipes by kind, one line each.
@@ -142,7 +143,7 @@ impl New {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 bail!("{file} is there already, and is left as it is: choose another name")
             }
-            Err(error) => return Err(error).with_context(|| format!("cannot write {file}")),
+            Err(error) => return Err(cannot_write(&self.file)(error)),
         };
         if let Err(error) = out.write_all(recipe.text().as_bytes()) {
             // Half a recipe is worse than none.

@@ -9,6 +9,7 @@ mod library;
 mod look;
 mod mass;
 mod objective;
+mod printer;
 mod profile;
 mod repl;
 mod replay;
@@ -20,6 +21,7 @@ mod verify;
 mod view;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf, absolute};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -208,6 +210,17 @@ fn report(error: &anyhow::Error) {
         None => Diagnostic::error(chain(error)).into(),
     };
     streams::tell(&diagnostics);
+}
+
+/// For `map_err`: a file that cannot be written.
+fn cannot_write(path: &Path) -> impl FnOnce(io::Error) -> anyhow::Error {
+    let what = format!("cannot write {}", path.display());
+    let is_missing = |folder: &Path| !folder.as_os_str().is_empty() && !folder.exists();
+    let is_missing = path.parent().is_some_and(is_missing);
+    move |error| match is_missing {
+        true => anyhow::anyhow!("{what}: its folder does not exist: make it first"),
+        false => anyhow::Error::new(error).context(what),
+    }
 }
 
 /// The error with its causes; a cause that the error's own message tells already is not told again.

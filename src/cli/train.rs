@@ -151,7 +151,12 @@ pub(super) fn stop_at_ctrl_c() -> Result<Arc<AtomicBool>> {
     ctrlc::set_handler(handler).context("cannot catch Ctrl-C")?;
     // A cluster that takes the machine away says so first. A hangup is left to `nohup`.
     #[cfg(unix)]
-    signal_hook::flag::register(signal_hook::consts::SIGTERM, stop.clone())
-        .context("cannot catch SIGTERM")?;
+    {
+        use signal_hook::{consts::SIGTERM, flag};
+        // The second one ends the process at once, as Ctrl-C does.
+        flag::register_conditional_shutdown(SIGTERM, 128 + SIGTERM, stop.clone())
+            .and_then(|_| flag::register(SIGTERM, stop.clone()))
+            .context("cannot catch SIGTERM")?;
+    }
     Ok(stop)
 }

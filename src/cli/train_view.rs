@@ -1,6 +1,5 @@
 //! A training run for a person: a bar, a line at each evaluation and reload, and a summary at the end.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -12,8 +11,8 @@ use advlab::paint::{Paint, laid_out, wrapped};
 use advlab::script::Recipe;
 use advlab::train::{Config, Ending, Evaluation, Event, Kept, Row, Run};
 use console::Term;
-use indicatif::ProgressBar;
 
+use super::printer::{Output, Printer};
 use super::{report, streams, title};
 
 /// A run on the terminal, or as plain lines.
@@ -22,7 +21,9 @@ pub struct View {
     config: Config,
     /// The file name of the recipe.
     name: String,
-    bar: ProgressBar,
+    printer: Printer,
+    /// The steps that are done.
+    done: u64,
     /// Lines of a log have no end.
     paint: Paint,
     started: Instant,
@@ -44,7 +45,8 @@ impl View {
         let name = name.unwrap_or_default().to_string_lossy().into_owned();
         View {
             folder: run.folder().to_path_buf(),
-            bar: streams::steps_bar("training", config.steps, run.step()),
+            printer: Printer::new(streams::steps_bar("training", config.steps, run.step())),
+            done: run.step(),
             config,
             name,
             paint: streams::whole(&Term::stdout()),
@@ -71,7 +73,7 @@ impl View {
         saved: Option<u64>,
         next: u64,
     ) -> ExitCode {
-        self.bar.finish_and_clear();
+        self.printer.finish_bar();
         let folder = self.folder.display();
         let resume = format!("advlab train --resume {folder}");
         let view = format!("advlab view {folder}");
@@ -184,9 +186,9 @@ impl View {
             "mlp" => String::new(),
             _ => format!("  {}", self.speed(row)),
         };
-        self.bar
-            .set_message(format!("batch pass@1 {pass:.3}{speed}"));
-        self.bar.set_position(row.step + 1);
+        self.done = row.step + 1;
+        let message = format!("batch pass@1 {pass:.3}{speed}");
+        self.printer.send(Output::Progress(self.done, message));
         if row.evaluation.is_some() {
             self.evaluation(Some(row));
         }
@@ -245,11 +247,10 @@ impl View {
         self.at(step, &line);
     }
 
-    /// Prints lines above the bar. A run goes on where nobody reads them any more.
+    /// Prints lines above the bar.
     fn say(&self, lines: &str) {
-        self.bar.suspend(|| {
-            let _ = writeln!(std::io::stdout(), "{}", lines.trim_end());
-        });
+        self.printer
+            .send(Output::Lines(lines.trim_end().to_string()));
     }
 
     /// Prints a text in lines that fit the terminal.
@@ -290,9 +291,8 @@ impl View {
             Event::Started { step, recipe, .. } => self.hello(step, recipe),
             Event::FineTuned { update, of } => {
                 let done = update + 1;
-                self.bar
-                    .set_message(format!("supervised fine-tuning {done}/{of}"));
-                self.bar.tick();
+                let message = format!("supervised fine-tuning {done}/{of}");
+                self.printer.send(Output::Progress(self.done, message));
                 if done == of {
                     let seconds = self.started.elapsed().as_secs_f64();
                     let line =
@@ -306,10 +306,12 @@ impl View {
                 self.at(step, &format!("{} {change}", self.name));
             }
             Event::Failed { .. } => self.failed(event),
-            Event::Native { step, change } => {
+            // The run's folder has the others: their bits are the same.
+            Event::Native { step, change } if change.disagrees_on.is_some() => {
                 let name = Path::new(&change.recipe).file_name().unwrap_or_default();
                 self.at(step, &format!("{} {change}", name.to_string_lossy()));
             }
+            Event::Native { .. } => {}
             Event::Warned { step, message } => self.at(step, &format!("warning: {message}")),
             Event::Printed { step, line } => line.lines().for_each(|line| self.at(step, line)),
             Event::Evaluated {
@@ -320,7 +322,7 @@ impl View {
                 self.evaluations.push((done, evaluation.clone()));
                 self.example = example.to_string();
                 // One after a step is shown with what the script reports of the step.
-                if done == self.bar.position() {
+                if done == self.done {
                     self.evaluation(None);
                 }
             }

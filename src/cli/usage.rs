@@ -16,6 +16,8 @@ pub(super) fn arguments(words: &[OsString]) -> Result<Arguments, ExitCode> {
     Arguments::try_parse_from(words).map_err(|mut error| {
         let words = words.iter().map(|word| word.to_string_lossy().into_owned());
         if let Some(tip) = tip(&error, &words.collect::<Vec<_>>()) {
+            // Clap's own goes by the letters of the name.
+            error.remove(ContextKind::SuggestedArg);
             error.insert(
                 ContextKind::Suggested,
                 ContextValue::StyledStrs(vec![tip.into()]),
@@ -52,6 +54,9 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
     match error.kind() {
         ErrorKind::UnknownArgument if (command, wrong) == ("verify", "--map") => {
             Some("the fields are named by '--completion FIELD' and '--solution FIELD'".to_string())
+        }
+        ErrorKind::UnknownArgument if wrong == "--edit" => {
+            Some("a recipe is edited in any editor: the run follows its file".to_string())
         }
         // `--k 2`, `--k=2`
         ErrorKind::UnknownArgument if wrong.starts_with("--") => {
@@ -98,9 +103,13 @@ fn tip(error: &clap::Error, words: &[String]) -> Option<String> {
     }
 }
 
+/// What the standard library says of a text that is no number.
+const NO_NUMBER: &str = "invalid digit found in string";
+
 /// Prints an error of usage, or the help where there is no command.
 fn print(error: &clap::Error) {
     let text = error.render().to_string();
+    let text = text.replace(NO_NUMBER, "it takes a whole number, such as 4");
     let Some(text) = text.strip_prefix("error: ") else {
         return eprint!("{text}");
     };

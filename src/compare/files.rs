@@ -8,11 +8,12 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figure::quoted;
 
 impl Comparison {
-    /// Writes `report.html`, which is one file, `report.md` with `curves.svg`, `runs.csv` and `curves.csv`.
+    /// Writes `report.html`, which is one file, `report.md` with `curves.svg`, `runs.csv` and `curves.csv`. The HTML also says
+    /// how to make it again: the command, this machine, and each design's configuration and scripts.
     ///
     /// # Errors
     /// [`Diagnostics`] where one cannot be written.
-    pub fn write(&self, folder: &Path) -> Result<(), Diagnostics> {
+    pub fn write(&self, folder: &Path, command: &str) -> Result<(), Diagnostics> {
         std::fs::create_dir_all(folder).map_err(|error| {
             let message = format!("cannot make the folder {}: {error}", folder.display());
             Diagnostic::error(message)
@@ -20,7 +21,7 @@ impl Comparison {
         let figure = self.figure();
         let (svg, curves) = (figure.svg(), figure.csv());
         for (name, text) in [
-            ("report.html", self.html(&svg)),
+            ("report.html", self.html(&svg, command)),
             ("report.md", self.markdown()),
             ("curves.svg", svg),
             ("curves.csv", curves),
@@ -47,7 +48,7 @@ impl Comparison {
         format!("{table}\n{claims}\n{method}\n\n![learning curves](curves.svg)\n")
     }
 
-    fn html(&self, svg: &str) -> String {
+    fn html(&self, svg: &str, command: &str) -> String {
         let safe = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;");
         let row = |(index, row): (usize, &Vec<String>)| {
             let tag = if index == 0 { "th" } else { "td" };
@@ -59,6 +60,21 @@ impl Comparison {
         let claims: String = claims
             .map(|claim| format!("<li>{}</li>\n", safe(&claim)))
             .collect();
+        let (version, cores) = (
+            env!("CARGO_PKG_VERSION"),
+            std::thread::available_parallelism(),
+        );
+        let machine = format!(
+            "advlab {version}, {} {}, {} cores",
+            std::env::consts::OS,
+            std::env::consts::ARCH,
+            cores.map_or(0, usize::from)
+        );
+        let about = self.designs.iter().map(|design| {
+            let (name, about) = (safe(&design.name), safe(&design.about));
+            format!("<details><summary>{name}</summary><pre>{about}</pre></details>\n")
+        });
+        let about: String = about.collect();
         format!(
             r#"<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Designs compared</title>
@@ -74,9 +90,12 @@ th:first-child, td:first-child {{ text-align: left }} svg {{ max-width: 100%; he
 <ul>
 {claims}</ul>
 {svg}<p>{}</p>
-</html>
+<pre>{}
+{machine}</pre>
+{about}</html>
 "#,
-            safe(&self.method())
+            safe(&self.method()),
+            safe(command)
         )
     }
 

@@ -20,6 +20,8 @@ pub struct Finished {
     pub folder: PathBuf,
     /// The seed, where the run's own configuration says it.
     pub seed: Option<u64>,
+    /// The version that it used last, where the run says it.
+    pub version: Option<String>,
     /// Numbers by name (`pass@1`, `pass@16`, `entropy`, `length`), each after so many steps: of evaluations, or of
     /// training where there was no evaluation.
     pub curves: BTreeMap<String, Vec<(f64, f64)>>,
@@ -36,6 +38,8 @@ pub struct Compared {
     pub name: String,
     /// Its runs.
     pub runs: Vec<Finished>,
+    /// Its version, seeds, configuration and scripts, as a report has them.
+    pub about: String,
 }
 
 impl Finished {
@@ -83,6 +87,7 @@ impl Finished {
         Ok(Finished {
             seed: own.map(|config| config.seed),
             folder: logged.folder,
+            version: logged.last[0].clone(),
             curves,
             reloads: logged.reloads,
             seconds,
@@ -143,9 +148,30 @@ fn named(designs: Vec<(String, Option<Config>, Vec<Finished>)>) -> Vec<Compared>
             // Another script of that name.
             name = format!("{name} ({})", folder.display());
         }
-        all.push(Compared { name, runs });
+        let about = about(config.as_ref(), &runs);
+        all.push(Compared { name, runs, about });
     }
     all
+}
+
+/// What a report says of a design: its version, seeds and configuration, and the scripts that its runs have kept.
+fn about(config: Option<&Config>, runs: &[Finished]) -> String {
+    let seeds = runs.iter().filter_map(|run| Some(run.seed?.to_string()));
+    let version = runs[0].version.as_deref().unwrap_or("unknown");
+    let mut text = format!("version {version}\n");
+    text += &format!("seeds {}\n", seeds.collect::<Vec<_>>().join(", "));
+    for key in config.iter().flat_map(|config| set_keys(config)) {
+        text += &format!("{key}\n");
+    }
+    let scripts = runs[0].folder.join("scripts").join(version);
+    let scripts = std::fs::read_dir(scripts).into_iter().flatten().flatten();
+    let mut scripts: Vec<PathBuf> = scripts.map(|entry| entry.path()).collect();
+    scripts.sort();
+    for path in scripts {
+        let script = std::fs::read_to_string(&path).unwrap_or_default();
+        text += &format!("\n---- {}\n{script}", file_name(&path));
+    }
+    text
 }
 
 /// The folders of runs in a folder, itself included.

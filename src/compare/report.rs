@@ -140,7 +140,7 @@ impl Comparison {
             let (names, seeds) = (names.join(", "), counted(of_first, "seed"));
             let orders = separations(of_first, own);
             claims.push(format!(
-                "too few seeds to say anything against {than} of {names}: with {seeds} and {own}, chance alone puts all of one above all of the other in one of {orders:.0} cases; four of each are the least at 95 %"
+                "too few seeds to compare {names} with {than}: with {seeds} and {own}, chance alone puts all of one above all of the other in one of {orders:.0} cases; four of each are the least at 95 %"
             ));
         }
         claims.extend(self.failed.iter().cloned());

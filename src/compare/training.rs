@@ -72,7 +72,8 @@ impl Planned {
             return Err(Diagnostic::error(message).with_help(help).into());
         }
         check_versions(&logged, &config)?;
-        let done = logged.rows.len() as u64;
+        let last = logged.rows.last().and_then(|row| row["step"].as_u64());
+        let done = last.map_or(0, |last| last + 1);
         Ok(Planned { config, done })
     }
 

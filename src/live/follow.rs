@@ -16,11 +16,14 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Host, Reading, Recipe, Version, guarded};
 use crate::tensor::Guard;
 
+/// How long the end of the thread is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// The thread ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Thread {
     shared: Arc<Shared>,
-    handle: Option<JoinHandle<()>>,
+    handle: JoinHandle<()>,
     bell: SyncSender<Instant>,
     looks: Arc<Requests>,
 }
@@ -75,7 +78,7 @@ impl Thread {
             })?;
         Ok(Some(Thread {
             shared: shared.clone(),
-            handle: Some(handle),
+            handle,
             bell,
             looks,
         }))
@@ -92,14 +95,28 @@ impl Thread {
 }
 
 impl Drop for Thread {
-    /// Stops it, in the middle of a dry run if need be.
+    /// Stops it, in the middle of a dry run if need be. A thread that does not end, as one that waits for a file system that
+    /// does not answer, is left behind: it ends with the process.
     fn drop(&mut self) {
         self.shared.stop();
         ring(&self.bell);
-        if let Some(handle) = self.handle.take() {
-            // Its panics are caught where they can happen, and there is nobody left to tell of another.
-            let _ = handle.join();
+        let started = Instant::now();
+        while !self.handle.is_finished() && started.elapsed() < PATIENCE {
+            std::thread::sleep(PATIENCE / 1000);
         }
+    }
+}
+
+/// Gives the memory that checks have freed back to the system: glibc keeps it, in an arena for each thread, and what a
+/// hostile version took in its dry runs would stay with the run.
+fn give_back_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        unsafe extern "C" {
+            fn malloc_trim(pad: usize) -> std::ffi::c_int;
+        }
+        // SAFETY: glibc's `malloc_trim(3)` is thread-safe, takes any number, and frees only pages without allocations.
+        unsafe { malloc_trim(0) };
     }
 }
 
@@ -181,11 +198,15 @@ impl Follower {
     fn judge_until_decided(&mut self, reading: &Reading, since: Instant) {
         while !self.shared.is_stopped() {
             match guarded("to judge a version", || self.judge(reading, since)) {
-                Ok(true) => return,
+                Ok(true) => break,
                 Ok(false) => {}
-                Err(error) => return self.say_rejected(error),
+                Err(error) => {
+                    self.say_rejected(error);
+                    break;
+                }
             }
         }
+        give_back_memory();
     }
 
     /// Waits until the files hold the same as [`SETTLE`](super::watch::SETTLE) before, without an event in between; or
@@ -325,5 +346,34 @@ impl Follower {
             let why = error.to_string();
             self.shared.ledger().tell(LiveEvent::PollingOnly { why });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::LiveOptions;
+
+    #[test]
+    fn a_thread_that_does_not_end_is_left_behind() {
+        let host = Host::new();
+        let first = Loaded {
+            recipe: host.load("grpo").unwrap(),
+            serial: 0,
+            times: Default::default(),
+        };
+        let shared = Arc::new(Shared::new(&host, LiveOptions::default(), Arc::new(first)));
+        let (end, wait) = std::sync::mpsc::channel::<()>();
+        let thread = Thread {
+            shared,
+            // As one that opens a pipe which nobody writes.
+            handle: std::thread::spawn(move || while wait.recv().is_ok() {}),
+            bell: std::sync::mpsc::sync_channel(1).0,
+            looks: Arc::default(),
+        };
+        let started = Instant::now();
+        drop(thread);
+        assert!(started.elapsed() >= PATIENCE && started.elapsed() < 5 * PATIENCE);
+        drop(end);
     }
 }

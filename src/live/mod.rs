@@ -363,10 +363,13 @@ impl LiveRecipe {
         self.thread.as_ref().is_none_or(|thread| thread.look(time))
     }
 
-    /// The version of that name, if it is the newest one, the one in use, or one that failed at the last step.
+    /// The version of that name, if it is the newest one, the one in use, the one to fall back to, or one that failed at
+    /// the last step.
     pub fn version(&self, version: &Version) -> Option<Arc<Loaded>> {
+        let fallback = self.fallback.as_ref().map(|fallback| &fallback.loaded);
         let failed = self.failed.as_ref().map(|(failed, _)| failed);
-        let known = [Some(&self.in_use.loaded), failed, self.unmigrated.as_ref()];
+        let in_use = Some(&self.in_use.loaded);
+        let known = [in_use, fallback, failed, self.unmigrated.as_ref()];
         let mut known = known.into_iter().flatten().cloned().chain([self.newest()]);
         known.find(|one| one.version() == version)
     }

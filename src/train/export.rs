@@ -10,7 +10,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 /// steps that it has learned, and what is wrong with newer checkpoints.
 ///
 /// # Errors
-/// [`Diagnostics`] where the run has no checkpoint that can be used, its policy is none that transformers knows, or the
+/// [`Diagnostics`] where the run has no checkpoint that can be used, its policy is not a language model, or the
 /// folder is not empty.
 pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>), Diagnostics> {
     let mut config = History::read(run)?.config;

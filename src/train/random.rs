@@ -120,6 +120,25 @@ mod tests {
         }
     }
 
+    /// A change of these changes every run's numbers.
+    #[test]
+    fn the_first_draws_of_each_purpose_stay_as_they_are() {
+        use Purpose::*;
+        for (purpose, expected) in [
+            (Initialization, 14_333_231_192_236_240_189),
+            (TrainingPrompts, 13_080_838_871_988_150_933),
+            (EvaluationPrompts, 5_237_990_258_058_543_954),
+            (Responses, 8_940_395_646_389_000_756),
+            (EvaluationResponses, 5_013_192_317_427_791_207),
+            (Minibatches, 17_651_911_862_638_011_772),
+            (FineTuning, 6_177_301_321_678_019_017),
+            (Estimates, 13_244_129_179_432_075_632),
+        ] {
+            let mut stream = StreamKey::new(7, purpose, 3).stream(5);
+            assert_eq!(stream.generator.next_u64(), expected, "{purpose:?}");
+        }
+    }
+
     #[test]
     fn uniform_numbers_are_in_the_unit_interval_with_its_mean_and_variance() {
         let mut stream = KEY.stream(0);

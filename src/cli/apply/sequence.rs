@@ -17,7 +17,7 @@ use console::Term;
 use serde_json::{Value, json};
 
 use super::super::streams::{interrupted, is_stdout, on_stdout, out, tell, whole};
-use super::super::{end_cleanly, holds, is_same, title};
+use super::super::{cannot_write, end_cleanly, holds, is_same, title};
 use super::{Applied, Apply, write};
 
 /// Refuses a file that is not there before anything is computed of those before it, and a setting that stands among them.
@@ -268,9 +268,7 @@ impl Apply {
             .write(true)
             .append(goes_on)
             .truncate(!goes_on);
-        let file = options
-            .open(path)
-            .with_context(|| format!("{}", path.display()))?;
+        let file = options.open(path).map_err(cannot_write(path))?;
         Ok(Some((file, path)))
     }
 }

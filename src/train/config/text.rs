@@ -12,7 +12,7 @@ use crate::script::{Host, Recipe};
 use crate::suggest;
 use crate::train::error::io;
 
-/// Where names of keys and of parameters are found.
+/// Where the names of keys and of parameters are found.
 const NAMES: &str = "`advlab train --print-config` prints all keys, `advlab doc RECIPE` a recipe's parameters, which are below `[params]`";
 
 impl Config {
@@ -22,7 +22,14 @@ impl Config {
     /// [`Diagnostics`] with the file, the line and the key, and the nearest key for an unknown one.
     pub fn read(path: &Path) -> Result<Config, Diagnostics> {
         let text = std::fs::read_to_string(path).map_err(io("read", path))?;
-        Config::parse(path, &text)
+        Config::parse(path, &text).map_err(|mut error| {
+            if path.extension().is_none_or(|ending| ending != "toml") {
+                let help =
+                    "a configuration is a TOML file: `advlab train --print-config` prints one";
+                error.first_mut().help.get_or_insert(help.to_string());
+            }
+            error
+        })
     }
 
     /// Reads a configuration from a string of TOML; `path` is its name in messages.

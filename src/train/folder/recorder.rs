@@ -318,3 +318,37 @@ fn of_file(step: u64, event: &LiveEvent) -> Option<Value> {
 fn one_line(error: &Diagnostics) -> String {
     error.to_string().replace('\n', " ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_failed_batches_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = Config {
+            out: folder.path().join("run").display().to_string(),
+            tensorboard: false,
+            ..Config::default()
+        };
+        let run = Folder::create(&mut config).unwrap();
+        let mut recorder = Recorder::open(run, &config, 0).unwrap();
+        let batch = Batch::builder().groups([0, 0]);
+        let batch = batch.response("reward", vec![1.0, 0.0]).build().unwrap();
+        let recipe = config.host().load("grpo").unwrap();
+        let error = Diagnostics::from(crate::diagnostic::Diagnostic::error("worn out"));
+        let fail = |step| Event::Failed {
+            step,
+            recipe: &recipe,
+            error: &error,
+            batch: Some(&batch),
+            back_to: None,
+        };
+        for step in 0..30 {
+            recorder.tell(&fail(step)).unwrap();
+        }
+        let run = &recorder.folder.path;
+        let steps = FAILED.all(run).unwrap().into_iter().map(|(step, _)| step);
+        assert_eq!(steps.collect::<Vec<_>>(), (10..30).collect::<Vec<_>>());
+    }
+}

@@ -119,7 +119,9 @@ pub trait Policy: Send {
     /// # Errors
     /// [`Diagnostics`] where the policy is no model of its kinds, and where a file cannot be written.
     fn export(&mut self, _folder: &Path) -> Result<(), Diagnostics> {
-        let problem = Diagnostic::error("the run's policy is none that transformers knows");
+        let problem = Diagnostic::error(
+            "the run's policy is not a language model, and transformers opens only those",
+        );
         let help = "runs with `policy = \"transformer\"` can be exported";
         Err(problem.with_help(help).into())
     }

@@ -148,6 +148,14 @@ fn what_was_meant() {
             "'ten' for '--steps <STEPS>': it takes a whole number",
         ),
         ("train run", 1, "`advlab train --resume run`"),
+        ("train bare.jsonl", 1, "a configuration is a TOML file"),
+        ("train --edit", 2, "a recipe is edited in any editor"),
+        ("compare grpo --seeds abc", 2, "it takes a whole number"),
+        (
+            "new nowhere/x.rhai",
+            1,
+            "folder does not exist: make it first",
+        ),
         ("verify run.npz", 1, "answers are compared in lines"),
         (
             "look rollouts.jsonl bare.jsonl",

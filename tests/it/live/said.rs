@@ -49,6 +49,10 @@ fn each_event_is_one_line() {
     said.push(next(&lab));
     std::fs::remove_file(lab.path("recipe.rhai")).unwrap();
     said.push(next(&lab));
+    // A parameter that the run had set is renamed.
+    let renamed = with_default(6).replace("k:", "n:").replace("p.k", "p.n");
+    lab.save(&renamed.replace("1e-6", "1e-3"));
+    said.push(next(&lab));
     insta::assert_snapshot!(said.join("\n"));
 }
 

@@ -77,7 +77,7 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
 
     let comparison = Comparison::of(runs, &[]);
     assert!(
-        comparison.claims()[0].contains("too few seeds"),
+        comparison.claims()[0].contains("too few seeds to compare"),
         "{:?}",
         comparison.claims()
     );
@@ -85,10 +85,20 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
     same.push(same[0].clone());
     let claims = Comparison::of(same, &[]).claims();
     assert!(claims[0].ends_with("they compute the same"), "{claims:?}");
-    comparison.write(&folder).expect("a report");
+    comparison
+        .write(&folder, "advlab compare grpo passk k=2")
+        .expect("a report");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("a file");
     let html = read("report.html");
     assert!(html.contains("<svg ") && html.contains("passk k=2") && !html.contains("src="));
+    for part in [
+        "advlab compare grpo passk k=2",
+        "seeds 0, 1",
+        "lr=0.01",
+        "---- passk.rhai",
+    ] {
+        assert!(html.contains(part), "{part}: {html}");
+    }
     assert_eq!(read("runs.csv").lines().count(), 7);
     assert!(read("report.md").starts_with("| design | seeds | pass@1 |"));
 
@@ -129,6 +139,33 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
     let twice = [other[0].clone(), other[0].clone()];
     let refused = Planned::all(&twice, 1, &lab.folder.path().join("twice")).expect_err("one name");
     assert!(refused.to_string().contains("two designs"), "{refused}");
+}
+
+/// A name is a parameter or a key for all designs; where one has both, each spelling is told.
+#[test]
+fn a_flag_means_one_thing_for_all_designs() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/k_annealed.rhai");
+    let folder = tempfile::tempdir().expect("a folder");
+    let message = |arguments: &[&str]| super::lab::refused(arguments, folder.path());
+    for designs in [["grpo", script], [script, "grpo"]] {
+        let text = message(&["compare", designs[0], designs[1], "--set", "steps=2"]);
+        for part in ["`recipe.steps=2`", "`run.steps=2`"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+    let text = message(&["compare", folder.path().to_str().unwrap(), "runs/nope"]);
+    assert!(text.contains("runs/nope does not exist"), "{text}");
+    let mut config = Config {
+        recipe: script.to_string(),
+        ..Config::default()
+    };
+    assert!(config.assign("steps", "7").is_err());
+    config.assign("recipe.steps", "7").expect("a parameter");
+    config.assign("run.steps", "8").expect("a key");
+    assert_eq!(
+        (config.params["steps"].as_integer(), config.steps),
+        (Some(7), 8)
+    );
 }
 
 #[test]
@@ -179,7 +216,7 @@ fn runs_without_a_common_step_say_so_and_names_stay_in_their_cells() {
     run_at(&one, None, &[3, 7]);
     run_at(&other, Some("task = \"trainer\"\n"), &[5]);
     let text = Comparison::of(compare::read(&[one, other]).expect("runs"), &[]);
-    text.write(folder.path()).expect("a report");
+    text.write(folder.path(), "").expect("a report");
     let runs = std::fs::read_to_string(folder.path().join("runs.csv")).expect("runs.csv");
     assert!(runs.lines().all(|line| !line.contains(",0,")), "{runs}");
     let text = text.markdown();

@@ -118,6 +118,7 @@ fn a_damaged_checkpoint_costs_the_steps_since_the_one_before() {
     assert!(run.notes()[0].contains("000013"), "{:?}", run.notes());
     // As the newest one it would push out each good one that is written before it.
     assert!(!checkpoint(&lab, 13).exists());
+    assert!(lab.file("checkpoints/unused-000013-1/run.json").exists());
     go(&mut run);
     assert_eq!(rows(&lab.run()), whole);
 }
@@ -194,6 +195,84 @@ fn metrics_that_were_cut_go_back_to_a_checkpoint_that_they_reach() {
     assert_eq!(run.step(), 5);
     go(&mut run);
     assert_eq!(rows(&lab.run()), whole);
+}
+
+/// A damaged line is told; only `--force` goes on without it, and nothing is lost.
+#[test]
+fn a_damaged_row_stops_a_resume() {
+    let lab = Lab::new(STATEFUL);
+    let whole = lab.unstopped();
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 13);
+    // The run was killed two steps behind its checkpoint of step 10.
+    std::fs::remove_dir_all(checkpoint(&lab, 13)).unwrap();
+    let path = lab.file("metrics.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let damaged: Vec<String> = text
+        .lines()
+        .enumerate()
+        // One before the checkpoint, and one behind it.
+        .map(|(step, line)| match step {
+            7 | 11 => line.replacen(':', "?", 1),
+            _ => line.to_string(),
+        })
+        .collect();
+    let damaged = damaged.join("\n") + "\n";
+    std::fs::write(&path, &damaged).unwrap();
+    let run = lab.run();
+    let run = run.to_str().unwrap();
+    let message = refused(&["train", "--resume", run], lab.folder.path());
+    assert!(message.contains("metrics.jsonl, line 8: "), "{message}");
+    assert!(message.contains("--force"), "{message}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), damaged);
+    assert!(checkpoint(&lab, 10).exists());
+
+    let output = advlab(&["train", "--resume", run, "--force"]);
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        told.contains("2 damaged lines of metrics.jsonl moved"),
+        "{told}"
+    );
+    let aside = std::fs::read_to_string(lab.file("metrics.damaged")).unwrap();
+    assert_eq!(aside.lines().count(), 2);
+    let left: Vec<_> = (0..24).filter(|step| ![7, 11].contains(step)).collect();
+    let expected: Vec<_> = left
+        .iter()
+        .map(|&step: &usize| whole[step].clone())
+        .collect();
+    assert_eq!(rows(&lab.run()), expected);
+    assert_eq!(replayed(&lab.run()), (22, None));
+}
+
+/// Nobody reads what the run prints: it does its steps all the same, and says afterwards what it left out.
+#[test]
+fn a_run_does_not_wait_for_its_terminal() {
+    use std::io::Read;
+    let line = "x".repeat(1000);
+    let prints = format!("for i in 0..800 {{ print(\"{line}\"); }}\n    let now");
+    let lab = Lab::new(&STATEFUL.replace("let now", &prints));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_advlab"))
+        .args(["train", lab.config_file().to_str().unwrap()])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let started = std::time::Instant::now();
+    let finished = lab.file("checkpoints/000024");
+    while !finished.exists() && started.elapsed().as_secs() < 60 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let is_finished = finished.exists();
+    let mut text = String::new();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut text)
+        .unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(is_finished, "the run waited for its reader");
+    assert!(text.contains("lines are left out"), "{}", text.len());
+    assert!(text.contains("24 steps in "));
 }
 
 #[test]

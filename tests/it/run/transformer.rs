@@ -250,7 +250,7 @@ fn the_mlp_is_no_model_for_others() {
     let error = export(&lab.run(), &folder).unwrap_err();
     assert_eq!(
         error[0].message,
-        "the run's policy is none that transformers knows"
+        "the run's policy is not a language model, and transformers opens only those"
     );
     assert!(!folder.exists(), "nothing is in the way of another try");
     std::fs::create_dir(&folder).unwrap();
