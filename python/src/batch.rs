@@ -71,9 +71,15 @@ impl PyBatch {
         for (name, (array, is_bf16, lengths)) in columns {
             let array = Array::new(&name, &array, is_bf16)?;
             responses = lengths.as_ref().map_or(array.rows(), Vec::len);
-            array.expect(&name, &[1, 2], "[B] is one value per response, [B, T] one per token")?;
+            array.expect(
+                &name,
+                &[1, 2],
+                "[B] is one value per response, [B, T] one per token",
+            )?;
             inputs.push(match (lengths, array.ndim()) {
-                (Some(lengths), _) => Box::new(move |builder| ragged(builder, name, &array, &lengths)),
+                (Some(lengths), _) => {
+                    Box::new(move |builder| ragged(builder, name, &array, &lengths))
+                }
                 (None, 1) => Box::new(move |builder| builder.response(name, array.numbers())),
                 (None, _) => Box::new(move |builder| array.tokens(&name, builder)),
             });

@@ -17,7 +17,9 @@ impl Names {
     /// `column` names the argument that the text is of.
     fn of(&mut self, column: &str, text: &Bound<'_, PyString>) -> PyResult<Arc<str>> {
         let text = text.to_cow().map_err(|_| {
-            let shown = text.repr().map_or_else(|_| String::new(), |text| text.to_string());
+            let shown = text
+                .repr()
+                .map_or_else(|_| String::new(), |text| text.to_string());
             let message = format!("`{column}` has the string {shown}, which is not valid Unicode");
             PyValueError::new_err(message)
         })?;
@@ -41,7 +43,9 @@ pub fn of_objects(ids: &Bound<'_, PyAny>) -> PyResult<Vec<GroupId>> {
     let others = PyDict::new(ids.py());
     let mut names = Names(HashSet::with_capacity(ids.len().unwrap_or(0)));
     let ids = ids.try_iter().map_err(|_| {
-        PyTypeError::new_err(format!("`groups` is {ids}: it is a sequence [B], an id for each response"))
+        PyTypeError::new_err(format!(
+            "`groups` is {ids}: it is a sequence [B], an id for each response"
+        ))
     })?;
     let ids = ids.enumerate();
     ids.map(|(response, id)| of_object(response, &id?, &others, &mut names))

@@ -156,13 +156,14 @@ def test_the_built_in_filters_run(tmp_path, cls, config):
             by_group = rewards[:, 0].view(-1, 4)
             mean = by_group.mean(1, keepdim=True)
             grpo = ((by_group - mean) / (by_group.std(1, keepdim=True) + advlab.load("grpo").params["eps"])).view(-1)
-            has_end = (output["completion_ids"] < 2).any(1)
+            lengths = output["completion_mask"].sum(1)
+            has_end = output["completion_ids"].gather(1, lengths[:, None] - 1)[:, 0] < 2
             weight = {
                 "difficulty_filter": ((mean > 0.2) & (mean < 0.7)).expand(-1, 4).reshape(-1),
                 "zero_variance_filter": (by_group.std(1, keepdim=True) > 0).expand(-1, 4).reshape(-1),
                 "truncation_filter": has_end,
             }[recipe].float()
-            tokens = output["completion_mask"].sum(1) if config is GRPOConfig else torch.ones(len(weight))
+            tokens = lengths if config is GRPOConfig else torch.ones(len(weight))
             share = tokens.sum() / (weight * tokens).sum().clamp(min=1)
             assert torch.allclose(output["advantages"], weight * grpo * share, atol=1e-4), recipe
             is_filtered |= 0 < int(weight.sum()) < len(weight)
