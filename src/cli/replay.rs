@@ -8,8 +8,8 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 
-use super::streams::{self, out};
 use super::Natively;
+use super::streams::{self, out};
 
 /// Repeat a run with its reloads, and say whether every number agrees.
 ///
@@ -27,8 +27,7 @@ pub struct Replay {
 impl Replay {
     /// Repeats the run; the exit status is 1 where a number differs.
     pub fn run(self) -> Result<ExitCode> {
-        let replay =
-            Repetition::open_with(&self.run, self.natively.native)?;
+        let replay = Repetition::open_with(&self.run, self.natively.native)?;
         let run = self.run.display();
         if let Some(note) = replay.note() {
             out!("note: {note}");

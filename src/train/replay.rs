@@ -115,10 +115,7 @@ impl Replay {
     ///
     /// # Errors
     /// As [`Replay::open`].
-    pub fn open_with(
-        folder: &Path,
-        native: Mode,
-    ) -> Result<Replay, Diagnostics> {
+    pub fn open_with(folder: &Path, native: Mode) -> Result<Replay, Diagnostics> {
         let mut history = History::read(folder)?;
         history.config.native = native;
         let mut rows = journal::read(&folder.join(METRICS))?;

@@ -82,11 +82,7 @@ impl Run {
     ///
     /// # Errors
     /// As [`Run::resume`].
-    pub fn resume_with(
-        path: &Path,
-        steps: Option<u64>,
-        native: Mode,
-    ) -> Result<Run, Diagnostics> {
+    pub fn resume_with(path: &Path, steps: Option<u64>, native: Mode) -> Result<Run, Diagnostics> {
         let (folder, mut config) = Folder::open(path)?;
         config.native = native;
         let is_extended = steps.is_some_and(|steps| steps != config.steps);

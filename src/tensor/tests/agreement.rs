@@ -166,7 +166,10 @@ fn an_error_of_values_is_told_where_the_naive_executor_has_no_memory() {
     let plan = Plan::new(&[result.unwrap()]);
     let guard = || Guard::new(None, size * size_of::<f64>() * 3 / 2);
     let naive = OnThreads::new(Executor::Naive, 1).run(&plan, &guard());
-    assert!(matches!(naive.unwrap_err().kind, TensorErrorKind::Stopped(_)));
+    assert!(matches!(
+        naive.unwrap_err().kind,
+        TensorErrorKind::Stopped(_)
+    ));
     let error = OnThreads::new(Executor::Fused, 1).run(&plan, &guard());
     let error = error.unwrap_err();
     assert!(matches!(error.kind, TensorErrorKind::Value(_)), "{error}");

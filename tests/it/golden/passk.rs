@@ -237,7 +237,10 @@ fn pass_at_k_estimator() {
             .build()
             .expect("a golden case's batch");
         let text = "1 - binomial_ratio(batch.n - batch.c, batch.n, batch.k)";
-        let got = Host::new().evaluate(text, &batch).expect("a value").numbers();
+        let got = Host::new()
+            .evaluate(text, &batch)
+            .expect("a value")
+            .numbers();
         close(&got, &numbers(&case["expected"]["pass_at_k"]), "pass@k");
     }
 }

@@ -57,9 +57,15 @@ fn updates_along_a_recipes_loss_are_those_of_pytorch() {
         let given = Expected::of(model);
         let expected = Expected::read(&folder(model).join("updates.safetensors"));
         let (prompts, responses) = (given.prompts(), given.responses());
-        let [old, advantage, ref_logp, loss, norms, logp] =
-            ["old_logp", "advantage", "ref_logp", "loss", "grad_norm", "logp"]
-                .map(|name| expected.floats(name));
+        let [old, advantage, ref_logp, loss, norms, logp] = [
+            "old_logp",
+            "advantage",
+            "ref_logp",
+            "loss",
+            "grad_norm",
+            "logp",
+        ]
+        .map(|name| expected.floats(name));
         let tolerance = |name: &str| ROUNDINGS * expected.floats(&format!("rounding.{name}"))[0];
         let mut recipe = Host::new().load("ppo_clip").unwrap();
         recipe.set_text("kl_beta", "0.05").unwrap();
@@ -74,7 +80,12 @@ fn updates_along_a_recipes_loss_are_those_of_pytorch() {
         for step in 0..=STEPS {
             let new = transformer.score(&prompts, &responses).unwrap().logp;
             let of = format!("{model}, step {step}");
-            assert_close(&new, of_step(&logp, step, STEPS + 1), tolerance("logp"), &of);
+            assert_close(
+                &new,
+                of_step(&logp, step, STEPS + 1),
+                tolerance("logp"),
+                &of,
+            );
             if step == STEPS {
                 break;
             }
@@ -89,12 +100,22 @@ fn updates_along_a_recipes_loss_are_those_of_pytorch() {
             let found = recipe
                 .loss(&batch.build().unwrap(), None, &mut state)
                 .unwrap();
-            assert_close(&[found.value as f32], &loss[step..=step], tolerance("loss"), &of);
+            assert_close(
+                &[found.value as f32],
+                &loss[step..=step],
+                tolerance("loss"),
+                &of,
+            );
             let gradient: Vec<f64> = found.gradient.buffer().iter().collect();
             let accumulated = transformer.accumulate(&prompts, &responses, &gradient);
             accumulated.unwrap();
             let norm = transformer.update(&config, Some(0.5)).unwrap().unwrap();
-            assert_close(&[norm as f32], &norms[step..=step], tolerance("grad_norm"), &of);
+            assert_close(
+                &[norm as f32],
+                &norms[step..=step],
+                tolerance("grad_norm"),
+                &of,
+            );
         }
         for (name, found) in transformer.weights.split().unwrap() {
             if expected.has(&name) {
