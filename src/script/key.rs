@@ -254,14 +254,18 @@ impl<'a> Write<'a> {
         let mut before = Vec::with_capacity(texts.len());
         for (response, text) in texts.iter().enumerate() {
             let row: Vec<f64> = columns.iter().map(|column| column[response]).collect();
-            let old = writing.get(text);
+            let old = writing.update(text, |old| match next(old, &row) {
+                new if new.is_finite() => Ok(new),
+                new => {
+                    let cell = frame(key).layout().describe(Level::Response, response);
+                    Err(Problem::from(said(
+                        "keyed",
+                        "finite",
+                        &[&new.to_string(), &cell],
+                    )))
+                }
+            })?;
             before.push(old.unwrap_or(row[0]));
-            let new = next(old, &row);
-            if !new.is_finite() {
-                let cell = frame(key).layout().describe(Level::Response, response);
-                return Err(said("keyed", "finite", &[&new.to_string(), &cell]).into());
-            }
-            writing.set(text, new);
         }
         let is_full = writing.bound(self.most);
         key.call.report(|reports| {
@@ -273,8 +277,11 @@ impl<'a> Write<'a> {
                 ));
             }
         });
-        key.call
-            .tables(|tables| tables.insert(self.table.into(), table));
+        let kept = key.call.tables(|tables| tables.insert(self.table, table));
+        kept.map_err(|most| {
+            let name: String = self.table.chars().take(40).collect();
+            Problem::from(said("keyed", "full", &[&name, &most]))
+        })?;
         Ok(Tensor::of_responses(frame(key), before.into()))
     }
 }

@@ -28,7 +28,7 @@ impl Default for State {
     fn default() -> Self {
         State {
             this: Arc::new(Dynamic::from_map(Map::new())),
-            tables: Tables::new(),
+            tables: Tables::default(),
             updates: (0, 0),
         }
     }
@@ -43,7 +43,7 @@ impl State {
         held::check(&value).map_err(|(row, most)| Unfit::new(row, &most.to_string()))?;
         Ok(State {
             this: Arc::new(plain(value, 0)?),
-            tables: Tables::new(),
+            tables: Tables::default(),
             updates: (0, 0),
         })
     }

@@ -29,8 +29,8 @@ impl State {
         let mut json = to_json(&self.to_dynamic());
         if !self.tables.is_empty() {
             let entries = |table: &Arc<Table>| {
-                let entries = table.in_order().into_iter();
-                entries
+                table
+                    .in_order()
                     .map(|(key, value)| json!([&**key, format!("{value:?}")]))
                     .collect::<Value>()
             };
@@ -48,7 +48,7 @@ impl State {
     pub fn from_json(value: &Value) -> Result<State, Diagnostic> {
         let mut this = value.clone();
         let tables = this.as_object_mut().and_then(|map| map.remove(TABLES));
-        let tables = tables.map_or(Some(Tables::new()), |tables| tables_of(&tables));
+        let tables = tables.map_or(Some(Tables::default()), |tables| tables_of(&tables));
         let tables = tables.ok_or_else(|| "its tables are none".to_string());
         from_json(&this)
             .and_then(|value| State::from_dynamic(value).map_err(|unfit| unfit.to_string()))
@@ -59,7 +59,7 @@ impl State {
 
 /// Tables with finite numbers, which is all that scripts can remember.
 fn tables_of(value: &Value) -> Option<Tables> {
-    let mut tables = Tables::new();
+    let mut tables = Tables::default();
     for (name, entries) in value.as_object()? {
         let mut table = Table::default();
         for entry in entries.as_array()? {
@@ -69,7 +69,7 @@ fn tables_of(value: &Value) -> Option<Tables> {
             let value: f64 = value.as_str()?.parse().ok()?;
             table.set(&key.as_str()?.into(), value.is_finite().then_some(value)?);
         }
-        tables.insert(name.as_str().into(), Arc::new(table));
+        tables.insert(name, Arc::new(table)).ok()?;
     }
     Some(tables)
 }
