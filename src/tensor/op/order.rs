@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use super::build::*;
 use super::reduction::{MAX, MIN, PARAMS, SUM, meeting, split};
-use super::{Argument, Class, Derivative, Kernel, Op, framed, level, level_at, tensor, tensor_at};
+use super::{
+    Argument, Class, Derivative, Kernel, Op, choice, framed, level, level_at, optional, tensor,
+    tensor_at,
+};
 use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Prim, Tensor};
 use crate::tensor::{Frame, Level};
@@ -33,13 +36,23 @@ pub(super) const ROWS: &[&Op] = &[&RANK, &INDEX, &CUMSUM_BY, &ARGMAX, &ARGMIN, &
 
 pub(super) static RANK: Op = Op {
     name: "rank",
-    params: &[tensor("x"), level("level")],
-    doc: "the rank of each value in its cell of a level: 0 for the smallest, ties in batch order, NaN last",
-    example: "batch.length.rank(\"batch\")",
-    shows: &[2.0, 4.0, 0.0, 3.0, 1.0],
+    params: &[
+        tensor("x"),
+        level("level"),
+        optional(choice("ties", &["order", "average"])),
+    ],
+    doc: "the rank of each value in its cell of a level: 0 for the smallest, NaN last; ties in batch order, or with \"average\" each with their mean rank",
+    example: "batch.length.rank(\"batch\", \"average\")",
+    shows: &[2.5, 4.0, 0.5, 2.5, 0.5],
     kernel: Kernel::Within(Within::Rank),
     derivative: Derivative::Zero,
-    build: |op, args| of_one(op, args),
+    build: |op, args| {
+        let rank = of_one(op, args)?;
+        match args.get(2) {
+            Some(Argument::Choice(1)) => average_rank(op, args, &rank),
+            _ => Ok(rank),
+        }
+    },
     ..ROW
 };
 
@@ -133,6 +146,18 @@ fn of_one(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
         return Err(TensorError::not_coarser(op.name, x.level(), to));
     }
     within(op, (&x).into(), to, &frame).built()
+}
+
+/// The mean of the ranks in batch order and against it: tied values change places there.
+fn average_rank(op: &'static Op, args: &[Argument], rank: &Tensor) -> Result<Tensor, TensorError> {
+    let (x, to) = (tensor_at(args, 0), level_at(args, 1));
+    let negated = (-Term::from(&x)).built()?;
+    let reversed = of_one(op, &[Argument::Tensor(negated), Argument::Level(to)])?;
+    // All but NaN, which is last both ways.
+    let is_number = equal(&x, &x).built()?;
+    let last = reduce(&SUM, &is_number, to, None) - 1.0;
+    let average = (Term::from(rank) + last - &reversed) / 2.0;
+    select(&is_number, average, rank).built()
 }
 
 /// A row of one tensor alone, which lies within the cells of `to`. A number has no frame of its own.

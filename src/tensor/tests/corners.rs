@@ -397,6 +397,26 @@ fn what_sorts_counts_its_copies() {
     }
 }
 
+/// As `scipy.stats.rankdata(x, "average") - 1` of all but NaN, which are last.
+#[test]
+fn tied_ranks_are_averaged() {
+    let frame = World::small().frame();
+    let x = [3.0, 1.0, f64::NAN, 3.0, 0.0, 3.0, -0.0];
+    let x = Argument::Tensor(leaf(&frame, Level::Response, x.to_vec()));
+    for (ties, expected) in [
+        (0, [3.0, 2.0, 6.0, 4.0, 0.0, 5.0, 1.0]),
+        (1, [4.0, 2.0, 6.0, 4.0, 0.5, 4.0, 0.5]),
+    ] {
+        let arguments = [
+            x.clone(),
+            Argument::Level(Level::Batch),
+            Argument::Choice(ties),
+        ];
+        let rank = named("rank", Class::Order).apply(&arguments).unwrap();
+        assert_eq!(values(&rank), expected);
+    }
+}
+
 /// f32 holds no whole numbers beyond 2^24, which a batch's tokens are more than.
 #[test]
 fn ranks_and_indices_are_f64_among_f32_tokens() {

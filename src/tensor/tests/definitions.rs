@@ -238,6 +238,17 @@ impl Defined<'_> {
             (Class::Reduction, name) => self.reduced(reduction(name)),
             (Class::Field, "whiten") => self
                 .beside(|x, inside, _| (x - mean(inside)) / variance(inside, 0.0).max(1e-8).sqrt()),
+            (Class::Order, "rank") if matches!(self.case.slots.last(), Some(Slot::Choice(1))) => {
+                self.beside(|x, inside, _| {
+                    let are = |ordering| {
+                        let others = inside
+                            .iter()
+                            .filter(|&&other| ascending(other, x) == ordering);
+                        others.count() as f64
+                    };
+                    are(Ordering::Less) + (are(Ordering::Equal) - 1.0) / 2.0
+                })
+            }
             (Class::Order, "rank") => {
                 self.placed(|other, own, earlier| match ascending(other, own) {
                     Ordering::Less => true,

@@ -37,7 +37,7 @@ fn levels_that_do_not_fit() {
         @r#"`sum`: a response tensor has no position to be reduced to: it can go to "batch", "group", "trajectory", "response""#
     );
     assert_snapshot!(
-        message(row("rank", 2), &[tensor(Level::Batch), Argument::Level(Level::Group)]),
+        message(row("rank", 3), &[tensor(Level::Batch), Argument::Level(Level::Group)]),
         @r#"`rank`: a batch tensor has no group to be reduced to: it can go to "batch""#
     );
     assert_snapshot!(
