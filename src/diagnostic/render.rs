@@ -21,7 +21,8 @@ impl Diagnostic {
         // The line's number and a bar, and the word that stands before a note.
         let margin = format!("  {} │ ", span.line);
         let before_note = format!("{margin}Note 1: ");
-        let (line, covered) = snippet(span, paint.width.saturating_sub(paint::width(&margin)));
+        let room = paint.width.saturating_sub(paint::width(&margin));
+        let (line, covered, cut) = snippet(span, room.min(QUOTED));
         let id = (span.source.to_string(), covered);
         let config = Config::default().with_color(paint.color);
         let mut report = Report::build(kind, id.clone())
@@ -37,7 +38,12 @@ impl Diagnostic {
         let mut out = Vec::new();
         let source = (span.source.to_string(), Source::from(line));
         match report.finish().write(source, &mut out) {
-            Ok(()) => String::from_utf8_lossy(&out).into_owned(),
+            Ok(()) => {
+                // The report counts the columns of what it was given.
+                let text = String::from_utf8_lossy(&out);
+                let place = |column| format!("{}:{}:{column}", span.source, span.line);
+                text.replacen(&place(span.column - cut), &place(span.column), 1)
+            }
             Err(_) => format!("{self}\n"),
         }
     }
@@ -93,14 +99,30 @@ impl Diagnostics {
     }
 }
 
-/// The span's line, as a source in which nothing else stands, and the characters of it that the span covers. A line
-/// that is longer than the terminal has room for ends there, or else where the span ends.
-fn snippet(span: &Span, room: usize) -> (String, Range<usize>) {
-    let line = cut(span.line(), room.max(span.column + span.length));
-    let source = format!("{}{line}\n", "\n".repeat(span.line - 1));
+/// The most columns of a script's line that are quoted.
+const QUOTED: usize = 120;
+/// The characters before a span that are shown of a line that is cut there.
+const BEFORE: usize = 40;
+
+/// The span's line, as a source in which nothing else stands, the characters of it that the span covers, and by how many it
+/// is shorter at its beginning. A line that is longer than there is room ends there; one whose span would be beyond the
+/// room begins a little before the span.
+fn snippet(span: &Span, room: usize) -> (String, Range<usize>, usize) {
+    let column = span.column.saturating_sub(1);
+    let is_within = column + span.length < room;
+    let cut_before = if is_within {
+        0
+    } else {
+        column.saturating_sub(BEFORE.min(room / 3))
+    };
+    let mut line: String = span.line().chars().skip(cut_before).collect();
+    if cut_before > 0 {
+        line = line.replacen(|_: char| true, "…", 1);
+    }
+    let source = format!("{}{}\n", "\n".repeat(span.line - 1), cut(&line, room));
     let length = source.chars().count();
-    let start = (span.line + span.column - 2).min(length);
-    (source, start..(start + span.length).min(length))
+    let start = (span.line - 1 + column - cut_before).min(length);
+    (source, start..(start + span.length).min(length), cut_before)
 }
 
 #[cfg(test)]
@@ -134,24 +156,34 @@ mod tests {
         }
     }
 
-    /// A script's line ends at the terminal's edge, but not before what is wrong in it.
+    /// A script's line is cut around what is wrong in it, to the terminal's width or to what a reader takes in.
     #[test]
     fn a_long_line_of_a_script_is_cut() {
         let line = "let a = batch.reward; let b = batch.rewrad; // and so on";
-        for (column, shown) in [(9, "let a = batch.reward; let b…"), (31, "batch.rewrad…")] {
+        let long = format!("{}{line}{}", " ".repeat(1000), "a, ".repeat(100_000));
+        for (text, width, column, shown) in [
+            (line, 34, 9, "let a = batch.reward; let b…"),
+            (line, 34, 31, "…let b = batch.rewrad; // a…"),
+            (
+                &long,
+                usize::MAX,
+                1031,
+                "…         let a = batch.reward; let b = batch.rewrad; // and so ona, ",
+            ),
+        ] {
             let span = Span {
                 source: "mine.rhai".into(),
-                text: line.into(),
+                text: text.into(),
                 line: 1,
                 column,
                 length: 12,
             };
-            let paint = Paint {
-                color: false,
-                width: 34,
-            };
-            let text = Diagnostic::error("").at(Some(span)).render_within(paint);
-            assert!(text.contains(&format!("{shown}\n")), "{text}");
+            let color = false;
+            let diagnostic = Diagnostic::error("").at(Some(span));
+            let text = diagnostic.render_within(Paint { color, width });
+            assert!(text.contains(shown), "{text}");
+            assert!(text.contains(&format!("mine.rhai:1:{column} ")), "{text}");
+            assert!(text.len() < 1000);
         }
     }
 

@@ -162,10 +162,25 @@ fn linted(
         let found = lint(ast, &known(name, true), &mut reads);
         errors.extend(found.into_iter().filter(is_error));
     }
-    match Diagnostics::several(errors) {
+    match Diagnostics::several(listed(errors)) {
         Some(errors) => Err(errors),
-        None => Ok((warnings, reads)),
+        None => Ok((listed(warnings), reads)),
     }
+}
+
+/// The most findings of a version that are told one by one.
+const LISTED: usize = 20;
+
+/// The first findings, and how many more there are.
+fn listed(mut found: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    let more = found.len().saturating_sub(LISTED);
+    if more > 0 {
+        found.truncate(LISTED);
+        let mut rest = Diagnostic::error(format!("and {more} more like these"));
+        rest.severity = found[0].severity;
+        found.push(rest);
+    }
+    found
 }
 
 /// The hooks that the script defines, with the right parameters.

@@ -10,7 +10,7 @@ mod stopped;
 
 pub(super) use functions::unknown_function;
 pub(super) use runtime::{SEES, tensor_property};
-pub(super) use script::Script;
+pub(super) use script::{Script, names};
 
 use std::fmt::Debug;
 
@@ -39,12 +39,21 @@ pub(super) fn text(section: &str, word: &str, names: &[&str]) -> Option<String> 
     Some(filled(find(section, word)?, names))
 }
 
-/// A row with its names in it.
+/// A row with its names in it. Names are taken as they are: one may be `{2}` itself.
 fn filled(row: &str, names: &[&str]) -> String {
-    let names = names.iter().enumerate();
-    names.fold(row.to_string(), |row, (index, name)| {
-        row.replace(&format!("{{{}}}", index + 1), name)
-    })
+    let mut parts = row.split('{');
+    let mut text = parts.next().unwrap_or("").to_string();
+    for part in parts {
+        let name = part.split_once('}').and_then(|(index, rest)| {
+            let index = index.parse::<usize>().ok()?.checked_sub(1)?;
+            Some((*names.get(index)?, rest))
+        });
+        match name {
+            Some((name, rest)) => text.extend([name, rest]),
+            None => text.extend(["{", part]),
+        }
+    }
+    text
 }
 
 /// The diagnostic of a row that has a sentence, and a help where there is one.
@@ -85,4 +94,16 @@ fn lower_first(text: &str) -> String {
     letters.next().map_or(String::new(), |first| {
         first.to_lowercase().collect::<String>() + letters.as_str()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::filled;
+
+    #[test]
+    fn names_are_taken_as_they_are() {
+        let row = "`{1}` of {2}: `#{ {1}: ${...} }` {3}";
+        let filled = filled(row, &["{2}", "{1} {"]);
+        assert_eq!(filled, "`{2}` of {1} {: `#{ {2}: ${...} }` {3}");
+    }
 }

@@ -4,6 +4,7 @@ use rhai::{LexError, ParseErrorType};
 
 use super::{Script, find, helped, lower_first, mistake, runtime, said, variant};
 use crate::diagnostic::{Diagnostic, Span};
+use crate::script::lint::floor_divisions;
 use crate::script::syntax::{TokenKind, ValueKind};
 
 pub(super) fn not_parsed(
@@ -13,6 +14,16 @@ pub(super) fn not_parsed(
 ) -> Diagnostic {
     let here = place.as_ref();
     let found = here.map_or("", |place| script.site(place).text(0));
+    let (source, text, last) = match here {
+        Some(place) => (&place.source, place.text.clone(), place.line),
+        None => (script.name, script.text(), usize::MAX),
+    };
+    // The end of a statement that `//` hides is missed behind it.
+    let hidden = floor_divisions(source, &text, &|_| false).into_iter();
+    let is_before = |hidden: &Diagnostic| hidden.span.as_ref().is_some_and(|at| at.line <= last);
+    if let Some(hidden) = hidden.rev().find(is_before) {
+        return hidden;
+    }
     if let Some(habit) = here.and_then(|place| habit(script, place, kind)) {
         return habit.at(place);
     }

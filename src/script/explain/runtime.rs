@@ -59,6 +59,7 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
     let (code, next) = (site.code, site.text(1));
     let texts: Vec<&str> = line.iter().map(|token| token.text).collect();
     let is_in_loop = texts.windows(3).any(|three| three == ["for", name, "in"]);
+    let begins_statement = texts.first() == Some(&name) || ["{", "}", ";"].contains(&site.text(-1));
     let is_argument = ["batch", "p"].contains(&name);
     let is_outside = line.first().is_some_and(|first| first.column == 1);
     let mut declared = script.parameters.iter().map(String::as_str);
@@ -78,7 +79,7 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
         (keyword.is_some(), "keyword", keyword.unwrap_or("")),
         (elsewhere.is_some(), "other", elsewhere.unwrap_or("")),
         (!is_argument && name.parse::<Level>().is_ok(), "level", ""),
-        (next == "=" && texts.first() == Some(&name), "new", ""),
+        (next == "=" && begins_statement, "new", ""),
         (is_parameter, "parameter", ""),
         (is_argument && is_outside, "outside", ""),
         (is_argument, "argument", ""),

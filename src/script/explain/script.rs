@@ -283,7 +283,7 @@ pub(super) fn parameters<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
 }
 
 /// The names that are given to variables, parameters and functions.
-pub(super) fn names<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
+pub(in crate::script) fn names<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
     texts(code, |site| site.is_declared())
 }
 

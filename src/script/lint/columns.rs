@@ -8,17 +8,14 @@ use crate::script::syntax::ValueKind;
 /// The methods of a batch that take names of columns.
 const BY_NAME: [&str; 4] = ["column", "columns", "has", "key"];
 
-impl Lint<'_, '_> {
-    /// Whether a value of this kind may be a batch. That `p` are the parameters is certain only in the recipe's own script.
-    fn may_be_batch(&self, kind: ValueKind) -> bool {
-        match kind {
-            ValueKind::Parameters => self.known.is_import,
-            kind => matches!(kind, ValueKind::Batch | ValueKind::Unknown),
-        }
-    }
+/// Whether a value of this kind may be a batch.
+fn may_be_batch(kind: ValueKind) -> bool {
+    matches!(kind, ValueKind::Batch | ValueKind::Unknown)
+}
 
+impl Lint<'_, '_> {
     pub(super) fn reads_property(&mut self, receiver: ValueKind, name: &str) {
-        if self.may_be_batch(receiver) {
+        if may_be_batch(receiver) {
             self.reads.names.insert(name.to_string());
         }
     }
@@ -26,7 +23,7 @@ impl Lint<'_, '_> {
     /// `receiver[index]`.
     pub(super) fn index(&mut self, receiver: ValueKind, index: &Expr) -> ValueKind {
         let kind = self.kind(index);
-        if self.may_be_batch(receiver) && kind != ValueKind::Integer {
+        if may_be_batch(receiver) && kind != ValueKind::Integer {
             self.reads_named(index);
         }
         receiver.element()
@@ -40,9 +37,9 @@ impl Lint<'_, '_> {
         };
         match call.name.as_str() {
             // The names that begin so, to be asked for later.
-            "columns" => self.reads.is_computed |= self.may_be_batch(receiver),
+            "columns" => self.reads.is_computed |= may_be_batch(receiver),
             "Fn" => self.reads.is_computed = true,
-            name if BY_NAME.contains(&name) && self.may_be_batch(receiver) => {
+            name if BY_NAME.contains(&name) && may_be_batch(receiver) => {
                 names.iter().for_each(|name| self.reads_named(name));
             }
             _ => {}

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use rhai::{AST, ASTNode, Expr, Module, Position, Stmt};
 
 use self::written::unread_parameters;
-pub(super) use self::written::{ambiguous_powers, misspelt_hooks};
+pub(super) use self::written::{floor_divisions, misread_operators, misspelt_hooks};
 use super::explain::{Script, said, tensor_property};
 use super::library::{Functions, functions_of, imports_of};
 use super::recipe::{Hook, Reads};
@@ -73,7 +73,7 @@ pub(super) fn lint(ast: &AST, known: &LintInput<'_>, reads: &mut Reads) -> Vec<D
     if !known.is_import {
         found.extend(misspelt_hooks(script, &lint.own));
     }
-    found.extend(ambiguous_powers(script.name, &script.text()));
+    found.extend(misread_operators(script.name, &script.text(), &|_| false));
     found.sort_by_key(|diagnostic| {
         diagnostic
             .span
@@ -276,7 +276,9 @@ impl Lint<'_, '_> {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use crate::script::Host;
+    use crate::Batch;
+    use crate::paint::Paint;
+    use crate::script::{Host, Session};
 
     /// Far more than is needed, and far less than anything quadratic takes.
     const ENOUGH: Duration = Duration::from_secs(8);
@@ -301,6 +303,97 @@ mod tests {
             let recipe = recipe.unwrap_or_else(|error| panic!("{}", error.render(false)));
             assert_eq!(recipe.warnings(), [], "{text}");
         }
+    }
+
+    /// `//` is Python's floor division where only an operand is behind it, and a comment elsewhere.
+    #[test]
+    fn floor_divisions_are_told_from_comments() {
+        for (line, told) in [
+            ("x // 2", "floor(x / 2)"),
+            ("x // 2;", "floor(x / 2)"),
+            ("x // n, r)", "floor(x / n)"),
+            ("if x // 2 > 3 {", "floor(x / 2)"),
+            ("r - r.mean(\"group\") // 2", "floor(r.mean(\"group\") / 2)"),
+            ("f(x)[0].y // (n - 1)", "floor(f(x)[0].y / (n - 1))"),
+            ("(r + 1) // p.k", "floor((r + 1) / p.k)"),
+            ("x // max(n, 2) + 1", "floor(x / max(n, 2))"),
+            ("x // r.mean(\"group\")", "floor(x / r.mean(\"group\"))"),
+            ("x // 2); let y = n;", "floor(x / 2)"),
+            ("x // the mean", ""),
+            ("x // 2 per group", ""),
+            ("x // 2, 3 and 4", ""),
+            ("x // 2 * 3 = 6", ""),
+            ("x // (n - 1) in the paper", ""),
+            ("x // n of them", ""),
+            ("x // mean (n)", ""),
+            ("x // A(s, a)", ""),
+            ("x // p", ""),
+            ("x // e.g. n", ""),
+            ("x // [1]", ""),
+            ("x // (2)", ""),
+            ("x // 0", ""),
+            ("x // 50 %", ""),
+            ("x // - x.mean(\"group\")", ""),
+            ("x // + n", ""),
+            ("x // = n", ""),
+            ("x //", ""),
+            ("let a = 1; // 2 per group", ""),
+            ("let a = 1; // 2", ""),
+            ("f(x, // 2", ""),
+            ("} // 2", ""),
+            ("x\n// 2", ""),
+            ("\"x // 2\"", ""),
+            ("`x // 2`", ""),
+            ("x /* // 2 */", ""),
+            ("/// 2", ""),
+            ("x /// 2", ""),
+        ] {
+            let text = format!("fn f(x, n, r, p) {{\n{line}\n}}");
+            let found = super::floor_divisions(&"f".into(), &text.into(), &|_| false);
+            let helps = found.iter().filter_map(|found| found.help.as_deref());
+            let helps: Vec<&str> = helps.map(|help| help.split('`').nth(1).unwrap()).collect();
+            assert_eq!(helps.join(" "), told, "{line}");
+        }
+        // At the prompt, where variables are those of earlier inputs too.
+        let mut session = Session::new(&Host::new(), &Batch::example());
+        session.evaluate("let n = 3;").unwrap();
+        for (input, is_told) in [
+            ("batch.length // n", true),
+            ("let h = 8 // 2;", true),
+            ("n // of the group", false),
+        ] {
+            assert!(!session.is_incomplete(input), "{input}");
+            let error = session.evaluate(input).err();
+            let is_floor = error.is_some_and(|error| error[0].message.contains("floor division"));
+            assert_eq!(is_floor, is_told, "{input}");
+        }
+    }
+
+    /// What nobody reads to its end is not told to its end.
+    #[test]
+    fn many_findings_are_counted() {
+        let each = (0..10_000)
+            .map(|i| format!("k{i}: #{{ value: {i} }}, "))
+            .collect::<String>();
+        let hooks = "fn advantage(batch, p) { batch.reward }";
+        let unread = format!("fn params() {{ #{{ {each} }} }} {hooks}");
+        let recipe = Host::new().compile("many", &unread).unwrap();
+        assert_eq!(recipe.warnings().len(), 21);
+        assert_eq!(recipe.warnings()[20].message, "and 9980 more like these");
+        let shown = recipe
+            .warnings()
+            .iter()
+            .map(|warning| warning.render_within(Paint::PLAIN));
+        assert!(shown.map(|text| text.len()).sum::<usize>() < 21 * 1000);
+        let calls = (0..30)
+            .map(|i| format!("x{i}(batch); "))
+            .collect::<String>();
+        let wrong = format!("fn advantage(batch, p) {{ {calls} batch.reward }}");
+        let errors = Host::new().compile("many", &wrong).unwrap_err();
+        assert_eq!(
+            (errors.len(), &*errors[20].message),
+            (21, "and 10 more like these")
+        );
     }
 
     #[test]

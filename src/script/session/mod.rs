@@ -26,7 +26,7 @@ use super::call::Call;
 use super::explain::said;
 use super::host::Host;
 use super::library::Library;
-use super::lint::ambiguous_powers;
+use super::lint::{floor_divisions, misread_operators};
 use super::recipe::Recipe;
 use super::sandbox::{guarded, on_deep_stack};
 use super::syntax::unfinished;
@@ -153,6 +153,10 @@ impl Session {
         if unfinished(text).goes_on() {
             return true;
         }
+        // Without the end that `//` hides, no more text completes it.
+        if !floor_divisions(&inputs::SOURCE.into(), &text.into(), &|_| false).is_empty() {
+            return false;
+        }
         let engine = self.engine(text);
         match engine.compile_with_scope(&self.scope, self.inputs.padded(text)) {
             Ok(_) => false,
@@ -239,8 +243,9 @@ impl Session {
         let mut ast = engine
             .compile_with_scope(&self.scope, self.inputs.padded(text))
             .map_err(|error| self.explain(text, &EvalAltResult::from(error)))?;
-        let powers = ambiguous_powers(&inputs::SOURCE.into(), &text.into());
-        if let Some(error) = Diagnostics::several(powers) {
+        let is_variable = |name: &str| self.scope.contains(name);
+        let misread = misread_operators(&inputs::SOURCE.into(), &text.into(), &is_variable);
+        if let Some(error) = Diagnostics::several(misread) {
             return Err(error);
         }
         ast.set_source(inputs::SOURCE);
