@@ -197,6 +197,7 @@ pub fn compute(
     batch: &Batch,
     state: &mut State,
 ) -> Result<(Outcome, Option<Computed>), Diagnostics> {
+    let recipe = recipe.for_step();
     let before = recipe.has(Hook::Returns).then(|| state.clone());
     let outcome = recipe.advantage(batch, state)?;
     let returns = before.map(|before| recipe.returns(batch, &before));

@@ -140,11 +140,11 @@ impl Apply {
             if let Some(step) = step.filter(|_| self.step.is_some() || rollouts.batch.step() == 0) {
                 rollouts.batch = rollouts.batch.at_step(step);
             }
-            let before = state.clone();
-            let computed = recipe.advantage(&rollouts.batch, state);
+            let (before, timed) = (state.clone(), recipe.for_step());
+            let computed = timed.advantage(&rollouts.batch, state);
             let both = computed.and_then(|outcome| {
                 let asked = self.output.is_some();
-                let returns = asked.then(|| recipe.returns(&rollouts.batch, &before));
+                let returns = asked.then(|| timed.returns(&rollouts.batch, &before));
                 Ok((outcome, returns.transpose()?.flatten()))
             });
             match both {

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use advlab::batch::Batch;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
 use advlab::paint::beside;
-use advlab::script::{CheckResult, Finding, Host, check};
+use advlab::script::{CheckResult, Finding, Host, Limits, check};
 use anyhow::Result;
 use clap::Args;
 use console::Term;
@@ -27,14 +28,31 @@ pub struct Check {
     /// Read a field of the rollouts under another name, as in --map reward=score
     #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
     map: Vec<(String, String)>,
+    /// The most seconds that the checks of a recipe may take together
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
+    time: f64,
     #[command(flatten)]
     computing: Computing,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text
+        .parse::<f64>()
+        .ok()
+        .filter(|seconds| *seconds > 0.0 && *seconds < 1e9);
+    seconds.ok_or_else(|| format!("\"{text}\" is no number of seconds"))
 }
 
 impl Check {
     /// Prints a table a recipe: what held, what did not, what is worth knowing.
     pub fn run(mut self) -> Result<ExitCode> {
-        let host = Host::new().with_executor(self.computing.executor);
+        let limits = Limits {
+            time: Duration::from_secs_f64(self.time),
+            ..Limits::default()
+        };
+        let host = Host::new()
+            .with_executor(self.computing.executor)
+            .with_limits(limits);
         let paint = streams::whole(&Term::stdout());
         let input = self.input()?;
         let mut failed = false;

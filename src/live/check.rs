@@ -111,6 +111,7 @@ fn small(batch: &Batch) -> Rollouts {
 
 /// All that a step calls, in a copy of the state.
 fn dry_run(recipe: &Recipe, batch: &Batch, state: &State) -> Result<(), Diagnostics> {
+    recipe.returns(batch, state)?;
     let mut state = state.clone();
     let outcome = recipe.advantage(batch, &mut state)?;
     // A recipe with a loss alone has computed it already: its advantage is made of the loss.

@@ -1,6 +1,6 @@
 //! Arrays of numbers and tensors, reduced as the values of a tensor are.
 
-use rhai::{Array, Dynamic, Engine, NativeCallContext};
+use rhai::{Array, Dynamic, Engine, FnPtr, NativeCallContext};
 
 use super::bind::{describe, number};
 use super::error::{Problem, Raised, origin, raise};
@@ -27,6 +27,67 @@ pub(super) fn arrays(engine: &mut Engine) {
             )
         };
         engine.register_fn(name, reduced);
+    }
+    for name in ["sort", "sort_by"] {
+        engine.register_fn(
+            name,
+            |context: NativeCallContext, array: &mut Array, comparer: FnPtr| -> Raised<()> {
+                *array = sorted(array, &mut |a, b| is_after(&context, &comparer, a, b))?;
+                Ok(())
+            },
+        );
+    }
+    for name in ["order", "order_by"] {
+        engine.register_fn(
+            name,
+            |context: NativeCallContext, array: Array, comparer: FnPtr| {
+                sorted(&array, &mut |a, b| is_after(&context, &comparer, a, b))
+            },
+        );
+    }
+}
+
+/// Merge sort, stable. The engine's own goes on after an error of its comparer, also where that is the end of its time.
+fn sorted(
+    values: &[Dynamic],
+    is_after: &mut impl FnMut(&Dynamic, &Dynamic) -> Raised<bool>,
+) -> Raised<Array> {
+    if values.len() < 2 {
+        return Ok(values.to_vec());
+    }
+    let (left, right) = values.split_at(values.len() / 2);
+    let (left, right) = (sorted(left, is_after)?, sorted(right, is_after)?);
+    let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
+    let mut merged = Array::with_capacity(values.len());
+    while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
+        let next = if is_after(a, b)? {
+            &mut right
+        } else {
+            &mut left
+        };
+        merged.extend(next.next());
+    }
+    merged.extend(left.chain(right));
+    Ok(merged)
+}
+
+/// By a number, above 0 where `a` comes after `b`; or by whether `a` comes before.
+fn is_after(
+    context: &NativeCallContext,
+    comparer: &FnPtr,
+    a: &Dynamic,
+    b: &Dynamic,
+) -> Raised<bool> {
+    let compared = comparer.call_raw(context, None, [a.clone(), b.clone()])?;
+    match (compared.as_bool(), number(&compared)) {
+        (Ok(is_before), _) => Ok(!is_before),
+        (_, Some(number)) => Ok(number > 0.0),
+        _ => {
+            let found = describe(&compared);
+            let message = format!("what a sort compares by is a number or a boolean, not {found}");
+            let problem = Problem::new(message).help("as in `a.sort(|x, y| x - y)`");
+            Err(raise(context, problem))
+        }
     }
 }
 

@@ -19,12 +19,13 @@ use crate::suggest;
 use crate::tensor::profile::Profile;
 use crate::tensor::{Context, Executor, Guard};
 
-/// The bounds of one call of a recipe.
+/// The bounds of one call of a recipe: of [`Recipe::advantage`] with the hooks `reward` and `weight`, of each update's
+/// [`Recipe::loss`], of [`Recipe::returns`]. [`Recipe::for_step`] puts several calls under one bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The time that all hooks of one step have together; native code obeys it too.
+    /// The time that the hooks of the call have together; native code obeys it too.
     pub time: Duration,
-    /// The bytes that the tensors of one step may hold at once.
+    /// The bytes that the tensors of the call may hold at once.
     pub memory: usize,
 }
 

@@ -233,6 +233,13 @@ impl Recipe {
         }
     }
 
+    /// The recipe with one guard for all that is called of it, as for one step: all hooks together have the time, from here
+    /// on, and the memory of [`Limits`](super::Limits).
+    pub fn for_step(&self) -> Recipe {
+        let host = self.host.clone();
+        self.on(&host.with_guard(self.host.guard()))
+    }
+
     pub(crate) fn host(&self) -> &Host {
         &self.host
     }

@@ -21,7 +21,8 @@ impl Checks<'_> {
 
         const PERMUTED: &str = "permuted responses";
         let mut order: Vec<usize> = (0..base.advantage.layout().responses()).collect();
-        order.sort_by_key(|&i| (i as u32).wrapping_mul(0x9E37_79B1));
+        // What ties, responses or groups, changes places.
+        order.reverse();
         match self.advantage(&mixed.batch(&order)) {
             Ok(permuted) => {
                 let off = differences(&base.advantage, &order, &permuted.advantage, 1.0);

@@ -42,8 +42,10 @@ pub struct Finding {
 /// Runs the recipe on degenerate batches and compares what comes out.
 ///
 /// The batches are made from `input`; without one from what the script's `test_batch()` returns; and without that from
-/// one that has all usual columns.
+/// one that has all usual columns. All of it has the time and the memory of one call, by the [`Limits`](super::Limits) of
+/// the recipe's host; what there was no time for is no finding, but that it ended so is one.
 pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
+    let recipe = &recipe.for_step();
     let mut checks = Checks::new(recipe);
     let (rollouts, origin) = match (input, recipe.test_batch()) {
         (Some(batch), _) => first_of(batch),
@@ -70,12 +72,24 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
         loss_runs = checks.runs(LOSS, "", &rollouts.whole()).is_some();
         checks.runs_loss = loss_runs;
     }
-    checks.degenerate(&rollouts);
-    checks.equal_rewards(&rollouts);
-    checks.invariant(&rollouts, &base);
-    checks.worth_knowing(&rollouts, &base);
-    if loss_runs {
-        checks.loss(&rollouts);
+    let stages: [&dyn Fn(&mut Checks<'_>); 5] = [
+        &|checks| checks.degenerate(&rollouts),
+        &|checks| checks.equal_rewards(&rollouts),
+        &|checks| checks.invariant(&rollouts, &base),
+        &|checks| checks.worth_knowing(&rollouts, &base),
+        &|checks| checks.loss(&rollouts),
+    ];
+    let guard = recipe.host().guard();
+    for stage in &stages[..4 + usize::from(loss_runs)] {
+        let known = checks.findings.len();
+        stage(&mut checks);
+        if let Err(stopped) = guard.check() {
+            // Which of them came too late, and which failed for another reason, nobody knows.
+            checks.findings.truncate(known);
+            let why = format!("{stopped}: the checks from here on are not done");
+            checks.add("time for all checks", Fails, why);
+            break;
+        }
     }
     checks.findings
 }
@@ -217,6 +231,7 @@ impl<'a> Checks<'a> {
 
     fn advantage(&self, batch: &Batch) -> Result<Outcome, Diagnostics> {
         let mut state = self.recipe.init()?;
+        self.recipe.returns(batch, &state)?;
         let outcome = self.recipe.advantage(batch, &mut state)?;
         if self.runs_loss {
             let advantage = Some(&outcome.advantage);

@@ -180,8 +180,7 @@ impl Recipe {
             return Ok(None);
         }
         guarded("to compute the returns", || {
-            let guard = Call::new(&self.host, batch.step()).guard.clone();
-            let mut run = Run::new(self, batch, None, state, &guard);
+            let mut run = Run::new(self, batch, None, state, &self.host.guard());
             run.reward()?;
             let tensor = run.signal(Hook::Returns)?;
             let value = run.value(&Returned::of(Hook::Returns, &tensor))?;

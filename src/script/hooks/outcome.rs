@@ -88,6 +88,9 @@ impl<A> Outcome<A> {
         self.metrics.append(&mut loss.metrics);
         self.prints.append(&mut loss.prints);
         self.notes.append(&mut loss.notes);
+        self.map_groups.append(&mut loss.map_groups);
         self.time += loss.time;
+        let native = self.native.into_iter().chain(loss.native);
+        self.native = native.reduce(|a, b| a + b);
     }
 }

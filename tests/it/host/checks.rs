@@ -1,7 +1,11 @@
 //! What `check` says of recipes: of losses above all, whose mistakes no advantage shows.
 
+use std::time::{Duration, Instant};
+
 use advlab::batch::Batch;
-use advlab::script::{CheckResult, Finding, Host, Session, check, groups_are_independent};
+use advlab::script::{
+    Answer, CheckResult, Finding, Host, Limits, Session, check, groups_are_independent,
+};
 
 use super::lab::recipe;
 
@@ -327,4 +331,99 @@ fn designs_normalised_over_the_batch_are_no_groups_apart() {
     assert!(!groups_are_independent(&reinforce, &Batch::example()).unwrap());
     let fails = recipe("fn advantage(batch, p) { batch.score }");
     assert!(groups_are_independent(&fails, &Batch::example()).is_err());
+}
+
+/// Weights by the rank of groups: ties in batch order make it depend on that, and their mean does not.
+#[test]
+fn ties_show_that_the_order_matters() {
+    for (ties, is_told) in [("", true), (", \"average\"", false)] {
+        let script = format!(
+            "fn advantage(batch, p) {{
+                let rank = batch.correct.mean(\"group\").rank(\"batch\"{ties});
+                (1 + rank) * (batch.reward - batch.reward.mean(\"group\"))
+            }}"
+        );
+        let findings = findings(&script, None);
+        let notes = of(&findings, CheckResult::Note);
+        let told = notes
+            .iter()
+            .any(|(check, _)| *check == "permuted responses");
+        assert_eq!(told, is_told, "{notes:?}");
+    }
+}
+
+/// All checks of a recipe have one time limit, whatever a script does with it.
+#[test]
+fn a_check_ends_in_its_time() {
+    let limited = |text: &str, time: Duration| {
+        let limits = Limits {
+            time,
+            ..Limits::default()
+        };
+        let recipe = Host::new().with_limits(limits).compile("test", text);
+        let started = Instant::now();
+        let findings = check(&recipe.unwrap(), None);
+        assert!(started.elapsed() < time + Duration::from_secs(10), "{text}");
+        let failed = of(&findings, CheckResult::Fails).last().copied();
+        failed.map(|(check, detail)| (check.to_string(), detail.to_string()))
+    };
+    for body in [
+        "let a = [3, 1, 2]; a.pad(1000, 1); a.sort(|x, y| { loop {} });",
+        "loop { this.inner = #{ inner: this }; }",
+        "loop { print(`a line of ${batch.step}`); }",
+        "loop { let a = []; a.pad(30000, 1); }",
+        "let x = batch.reward; loop { x = x + x.mean(\"batch\").value(); x.mean(\"batch\").value(); }",
+    ] {
+        let script = format!("fn advantage(batch, p) {{ {body} batch.reward }}");
+        let failed = limited(&script, Duration::from_millis(500));
+        let is_stopped = failed.is_some_and(|(_, why)| why.contains("stopped"));
+        assert!(is_stopped, "{body}");
+    }
+    let slow = "fn advantage(batch, p) { for i in 0..20000 {} batch.reward }";
+    let (recipe, started) = (recipe(slow), Instant::now());
+    recipe
+        .advantage(&super::lab::batch(), &mut recipe.init().unwrap())
+        .unwrap();
+    // Enough for some of the checks, which are some dozens of such runs.
+    let (check, why) = limited(slow, 6 * started.elapsed()).unwrap();
+    assert_eq!(check, "time for all checks");
+    assert!(
+        why.contains("the checks from here on are not done"),
+        "{why}"
+    );
+}
+
+/// A comparer's error is the sort's, and what it gives is taken as a number or as "comes before".
+#[test]
+fn a_sort_ends_with_the_error_of_its_comparer() {
+    let sorted = |comparer: &str| {
+        let text = format!("let a = [3, 1.5, 2, 2.25]; a.sort({comparer}); a.to_string()");
+        match Host::new().evaluate(&text, &super::lab::batch()) {
+            Ok(Answer::String(sorted)) => Ok(sorted),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error[0].message.clone()),
+        }
+    };
+    for comparer in [
+        "|x, y| x - y",
+        "|x, y| x <= y",
+        "|x, y| if x < y { -1 } else { 1 }",
+    ] {
+        assert_eq!(
+            sorted(comparer).as_deref(),
+            Ok("[1.5, 2, 2.25, 3]"),
+            "{comparer}"
+        );
+    }
+    for (comparer, why) in [
+        ("|x, y| x.nothing()", "there is no function `nothing`"),
+        ("|x, y| throw \"no order\"", "no order"),
+        (
+            "|x, y| \"less\"",
+            "what a sort compares by is a number or a boolean",
+        ),
+    ] {
+        let error = sorted(comparer).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
 }

@@ -1,8 +1,10 @@
 //! The hooks: what each sees of the others, and what each may return.
 
+use std::time::Duration;
+
 use advlab::batch::Batch;
 use advlab::native::{Mode, Native};
-use advlab::script::{Hook, Host};
+use advlab::script::{Hook, Host, Limits};
 use advlab::tensor::Level;
 
 use super::lab::{batch, batch_with_logp, message, recipe, run_on};
@@ -258,4 +260,59 @@ fn a_loss_takes_no_advantage_of_another_batch() {
             assert_eq!(error.iter().next().unwrap().message, message, "{mode:?}");
         }
     }
+}
+
+/// A step's hooks have one time limit where they are called of the recipe `for_step`.
+#[test]
+fn the_hooks_of_a_step_have_one_limit() {
+    let limits = Limits {
+        time: Duration::from_millis(400),
+        ..Limits::default()
+    };
+    let text = "fn advantage(batch, p) { batch.reward } fn returns(batch, p) { batch.reward }
+        fn loss(batch, p) { -batch.logp.mean(\"batch\") }";
+    let host = Host::new().with_limits(limits);
+    let (recipe, batch) = (host.compile("test", text).unwrap(), batch_with_logp());
+    let state = recipe.init().unwrap();
+    let step = recipe.for_step();
+    step.advantage(&batch, &mut state.clone()).unwrap();
+    std::thread::sleep(limits.time + Duration::from_millis(100));
+    for (late, is_late) in [(&step, true), (&recipe, false)] {
+        let returns = late.returns(&batch, &state).err();
+        let loss = late.loss(&batch, None, &mut state.clone()).err();
+        for error in [returns, loss] {
+            let stopped = error.map(|error| error[0].message.clone());
+            let is_stopped = stopped.is_some_and(|why| why.starts_with("stopped after 0.400 s"));
+            assert_eq!(is_stopped, is_late);
+        }
+    }
+}
+
+#[test]
+fn reports_of_a_loss_join_those_of_its_advantage() {
+    let by_group =
+        "batch.map_groups(|g| if g.reward.sum(\"batch\") > 0 { g.reward } else { -g.reward })";
+    let text = format!(
+        "fn advantage(batch, p) {{ metric(\"of\", 1); {by_group} }}
+        fn loss(batch, p) {{ metric(\"of\", 2); print(1); ({by_group} * batch.logp).mean(\"batch\") }}"
+    );
+    let (recipe, batch) = (recipe(&text), batch_with_logp());
+    let mut state = recipe.init().unwrap();
+    let mut outcome = recipe.advantage(&batch, &mut state).unwrap();
+    let mut loss = recipe.loss(&batch, None, &mut state).unwrap();
+    outcome.native = Some(Duration::from_millis(2));
+    loss.native = Some(Duration::from_millis(3));
+    let time = outcome.time + loss.time;
+    outcome.add_reports(loss);
+    assert_eq!(
+        (outcome.time, outcome.native),
+        (time, Some(Duration::from_millis(5)))
+    );
+    assert_eq!((outcome.map_groups.len(), outcome.prints.len()), (2, 1));
+    let metrics: Vec<&str> = outcome
+        .metrics
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(metrics, ["advantage/of", "loss/of"]);
 }

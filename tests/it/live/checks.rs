@@ -78,6 +78,10 @@ fn what_fails_on_the_last_batch_is_rejected() {
         times(2)
     ));
     assert!(lab.rejected().contains("does not depend on `batch.logp`"));
+    let returns = format!("{}fn returns(batch, p) {{ batch.value }}\n", times(2));
+    lab.save(&returns);
+    let message = lab.rejected();
+    assert!(message.contains("no column `value`"), "{message}");
     assert_eq!(lab.step().serial(), 0);
     lab.save(&format!(
         "{}fn loss(batch, p) {{ (batch.logp * batch.advantage).mean(\"batch\") }}\n",
