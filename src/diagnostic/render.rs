@@ -163,12 +163,12 @@ mod tests {
         let long = format!("{}{line}{}", " ".repeat(1000), "a, ".repeat(100_000));
         for (text, width, column, shown) in [
             (line, 34, 9, "let a = batch.reward; let b…"),
-            (line, 34, 31, "…et b = batch.rewrad; // an…"),
+            (line, 34, 31, "…let b = batch.rewrad; // a…"),
             (
                 &long,
                 usize::MAX,
                 1031,
-                "…       let a = batch.reward; let b = batch.rewrad; // and so ona, ",
+                "…         let a = batch.reward; let b = batch.rewrad; // and so ona, ",
             ),
         ] {
             let span = Span {

@@ -133,8 +133,9 @@ fn operand_start(tokens: &[Token<'_>]) -> usize {
         let Some(before) = start.checked_sub(1).map(|before| &tokens[before]) else {
             return 0;
         };
-        let is_call = matches!(last.text, ")" | "]" | "()")
-            && before.kind == TokenKind::Name
+        let is_bracket = |token: &Token<'_>| matches!(token.text, ")" | "]" | "()");
+        let is_call = is_bracket(last)
+            && (before.kind == TokenKind::Name || is_bracket(before))
             && before.end() == tokens[start].start;
         let is_member = matches!(before.text, "." | "?." | "::");
         match (is_call, is_member) {

@@ -37,7 +37,7 @@ fn levels_that_do_not_fit() {
         @r#"`sum`: a response tensor cannot be reduced to position: it can go to "batch", "group", "trajectory", "response""#
     );
     assert_snapshot!(
-        message(row("rank", 2), &[tensor(Level::Batch), Argument::Level(Level::Group)]),
+        message(row("rank", 3), &[tensor(Level::Batch), Argument::Level(Level::Group)]),
         @r#"`rank`: a batch tensor cannot be reduced to group: it can go to "batch"; with its value for each group, it is `x.expand("group")`"#
     );
     assert_snapshot!(
