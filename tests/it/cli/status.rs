@@ -46,7 +46,7 @@ fn a_wrong_input_or_script_is_1_and_prints_no_result() {
         "new taken.rhai",
         "new mine.txt",
         "new mine.rhai --from nothing",
-        "doc nothing",
+        "doc sufix_sum",
     ] {
         let ran = lab.run(arguments);
         assert_eq!(ran.status, 1, "{arguments}: {}{}", ran.out, ran.err);
