@@ -7,6 +7,7 @@ import functools
 import json
 import logging
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def _refuse_another_mean(recipe: Recipe, with_weights: bool) -> None:
     """verl computes a batch's loss in parts and weighs each by its tokens: of a mean over responses that makes another loss."""
     if recipe.version not in _adds_up:
         try:
-            long, short, both = (_tried(recipe, rows=rows, with_weights=with_weights) for rows in ([0], [1], [0, 1]))
+            long, short, both = (_tried(recipe, rows=rows, with_weights=with_weights) for rows in ((0,), (1,), (0, 1)))
         except RecipeError:
             # The loss of the batch itself says why.
             return
@@ -92,7 +93,7 @@ def _refuse_another_mean(recipe: Recipe, with_weights: bool) -> None:
         )
 
 
-def _tried(recipe: Recipe, scale: float = 1.0, rows: list[int] = [0, 1], with_weights: bool = False) -> Any:
+def _tried(recipe: Recipe, scale: float = 1.0, rows: Sequence[int] = (0, 1), with_weights: bool = False) -> Any:
     """The gradient and, last, the loss on some of two responses of 3 tokens and of 1, as sums over tokens."""
     mask = np.array([[1, 1, 1], [1, 0, 0]])
     advantage = np.array([[0.5], [-0.75]]) * mask
@@ -102,8 +103,8 @@ def _tried(recipe: Recipe, scale: float = 1.0, rows: list[int] = [0, 1], with_we
     if with_weights:
         columns["rollout_is_weights"] = np.ones((2, 3))
     # A copy, as a loss may change the recipe's state.
-    out = copy.copy(recipe).loss(**{name: values[rows] for name, values in columns.items()})
-    return np.append(out.grad, out.loss) * mask[rows].sum()
+    out = copy.copy(recipe).loss(**{name: values[list(rows)] for name, values in columns.items()})
+    return np.append(out.grad, out.loss) * mask[list(rows)].sum()
 
 
 def policy_loss(
