@@ -250,7 +250,7 @@ class GRPOMixin:
         super()._load_optimizer_and_scheduler(checkpoint)
         if self.advlab is not None and checkpoint is not None:
             resume(self.advlab, Path(checkpoint))
-            self._advlab_serial = self.advlab.serial
+            self._advlab_serial = self.advlab.state_dict()["serial"]
 
 
 class GRPOTrainer(GRPOMixin, _GRPOTrainer):

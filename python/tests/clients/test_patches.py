@@ -132,6 +132,32 @@ def test_rows_that_nemo_rl_leaves_out_are_no_responses(recipe):
     assert found.tolist() == [[0.5, 0.5], [-0.5, -0.5], [0.0, 0.0]]
 
 
+WEIGHTED = "fn weight(batch, p) { batch.reward > 0 } fn advantage(batch, p) { batch.reward }"
+
+
+def test_nemo_rls_mean_is_that_of_the_weights(recipe):
+    recipe(WEIGHTED)
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1]])
+    call = {"prompt_ids": torch.tensor([[5], [5], [5]]), "rewards": torch.tensor([1.0, 0.0, 2.0]), "mask": mask}
+    for token_level_loss, share in [(True, 6 / 5), (False, 3 / 2)]:
+        found = nemo_rl.AdvantageEstimator(token_level_loss).compute_advantage(**call)
+        assert torch.allclose(found, share * call["rewards"][:, None] * mask)
+    with pytest.raises(advlab.RecipeError, match="`weight`: `loss_fn.token_level_loss` was not found"):
+        nemo_rl.AdvantageEstimator().compute_advantage(**call)
+
+
+def test_openrlhfs_mean_is_that_of_the_weights(recipe):
+    recipe(WEIGHTED)
+    for mean in ("tokens", "responses"):
+        made = experiences()
+        openrlhf.replace(made, 3, mean)
+        rewards = torch.cat([one.rewards for one in made])
+        tokens = torch.cat([one.action_mask.sum(1) for one in made]) if mean == "tokens" else torch.ones(6)
+        share = tokens.sum() / tokens[rewards > 0].sum()
+        found = torch.cat([one.advantages[:, 0] for one in made])
+        assert torch.allclose(found, share * rewards)
+
+
 def test_the_patch_says_where_nemo_rl_is_another(monkeypatch):
     module = MagicMock(spec=[])
     monkeypatch.setitem(sys.modules, "nemo_rl", module)
@@ -140,5 +166,10 @@ def test_the_patch_says_where_nemo_rl_is_another(monkeypatch):
     with pytest.raises(ImportError, match="_create_advantage_estimator"):
         nemo_rl.patch()
     module._create_advantage_estimator = None
+    sync = SimpleNamespace(_create_advantage_estimator=None)
+    monkeypatch.setitem(sys.modules, "nemo_rl.algorithms.grpo_sync", sync)
     nemo_rl.patch()
-    assert isinstance(module._create_advantage_estimator(None), nemo_rl.AdvantageEstimator)
+    for config, mean in [(None, "tokens"), ({"loss_fn": {"token_level_loss": False}}, "responses")]:
+        for of in (module, sync):
+            made = of._create_advantage_estimator(config)
+            assert isinstance(made, nemo_rl.AdvantageEstimator) and (made.mean, bool(made.refuses)) == (mean, config is None)
