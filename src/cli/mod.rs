@@ -21,7 +21,6 @@ mod verify;
 mod view;
 
 use std::ffi::OsString;
-use std::io;
 use std::path::{Path, PathBuf, absolute};
 use std::process::ExitCode;
 use std::sync::Arc;
