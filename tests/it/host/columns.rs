@@ -132,7 +132,7 @@ fn a_recipe_says_which_columns_it_reads() {
     let advantage = |body: &str| format!("fn advantage(batch, p) {{ {body} }}");
     for (script, reads, is_computed) in [
         (advantage("batch.reward.mean(\"batch\").value() + batch.kl"), "kl reward", false),
-        (advantage("/* batch.value */ batch[\"token_reward\"] // no batch.value"), "token_reward", false),
+        (advantage("/* batch.value */ // no batch.value\n batch[\"token_reward\"]"), "token_reward", false),
         (advantage("metric(\"value\", 1.0); print(`value`); batch.reward"), "reward", false),
         (
             advantage("batch.map_groups(|g| if g.has(\"value\") { g?.value } else { g.reward })"),

@@ -269,7 +269,7 @@ fn the_hooks_of_a_step_have_one_limit() {
         time: Duration::from_millis(400),
         ..Limits::default()
     };
-    let text = "fn advantage(batch, p) { batch.reward } fn returns(batch, p) { batch.reward }
+    let text = "fn advantage(batch, p) { batch.reward } fn returns(batch, p) { batch.reward.mean(\"batch\") - batch.reward }
         fn loss(batch, p) { -batch.logp.mean(\"batch\") }";
     let host = Host::new().with_limits(limits);
     let (recipe, batch) = (host.compile("test", text).unwrap(), batch_with_logp());
