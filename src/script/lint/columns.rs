@@ -1,6 +1,6 @@
 //! Which columns of a batch a script reads, as far as its code says so.
 
-use rhai::{Array, Dynamic, Expr, FnCallExpr, FnPtr, ImmutableString};
+use rhai::{ASTFlags, Array, Dynamic, Expr, FnCallExpr, FnPtr, ImmutableString};
 
 use super::Lint;
 use crate::script::syntax::ValueKind;
@@ -15,13 +15,28 @@ fn may_be_batch(kind: ValueKind) -> bool {
 
 impl Lint<'_, '_> {
     pub(super) fn reads_property(&mut self, receiver: ValueKind, name: &str) {
-        if may_be_batch(receiver) {
+        // The members of a batch that no column hides.
+        if may_be_batch(receiver) && !["groups", "step"].contains(&name) {
             self.reads.names.insert(name.to_string());
         }
     }
 
-    /// `receiver[index]`.
-    pub(super) fn index(&mut self, receiver: ValueKind, index: &Expr) -> ValueKind {
+    /// `receiver[index]`, and what follows it: unless the chain ends there, `a[i].b` has `i.b` in its brackets.
+    pub(super) fn index(&mut self, receiver: ValueKind, rest: &Expr, flags: ASTFlags) -> ValueKind {
+        match rest {
+            Expr::Dot(chain, ..) if !flags.intersects(ASTFlags::BREAK) => {
+                let element = self.element(receiver, &chain.lhs);
+                self.member(element, &chain.rhs)
+            }
+            Expr::Index(chain, flags_of_next, _) if !flags.intersects(ASTFlags::BREAK) => {
+                let element = self.element(receiver, &chain.lhs);
+                self.index(element, &chain.rhs, *flags_of_next)
+            }
+            index => self.element(receiver, index),
+        }
+    }
+
+    fn element(&mut self, receiver: ValueKind, index: &Expr) -> ValueKind {
         let kind = self.kind(index);
         if may_be_batch(receiver) && kind != ValueKind::Integer {
             self.reads_named(index);

@@ -194,9 +194,9 @@ impl Lint<'_, '_> {
                 };
                 return self.member(receiver, &chain.rhs);
             }
-            Expr::Index(chain, ..) => {
+            Expr::Index(chain, flags, _) => {
                 let receiver = self.kind(&chain.lhs);
-                return self.index(receiver, &chain.rhs);
+                return self.index(receiver, &chain.rhs, *flags);
             }
             Expr::ThisPtr(_) => return self.this,
             Expr::IntegerConstant(..) => return ValueKind::Integer,
@@ -263,9 +263,9 @@ impl Lint<'_, '_> {
                 let next = self.member(receiver, &chain.lhs);
                 self.member(next, &chain.rhs)
             }
-            Expr::Index(chain, ..) => {
+            Expr::Index(chain, flags, _) => {
                 let receiver = self.member(receiver, &chain.lhs);
-                self.index(receiver, &chain.rhs)
+                self.index(receiver, &chain.rhs, *flags)
             }
             _ => ValueKind::Unknown,
         }

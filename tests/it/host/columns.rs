@@ -133,6 +133,9 @@ fn a_recipe_says_which_columns_it_reads() {
     for (script, reads, is_computed) in [
         (advantage("batch.reward.mean(\"batch\").value() + batch.kl"), "kl reward", false),
         (advantage("/* batch.value */ // no batch.value\n batch[\"token_reward\"]"), "token_reward", false),
+        (advantage("batch[\"value\"].mean(\"response\")"), "value", false),
+        (advantage("let m = [[batch]]; m[0][1].kl"), "kl", false),
+        (advantage("let m = #{}; batch[m.name].abs()"), "", true),
         (advantage("metric(\"value\", 1.0); print(`value`); batch.reward"), "reward", false),
         (
             advantage("batch.map_groups(|g| if g.has(\"value\") { g?.value } else { g.reward })"),
