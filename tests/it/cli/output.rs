@@ -575,7 +575,7 @@ fn a_run_has_its_loss_and_its_batch_takes_an_advantage() {
     let prompt = lab.command("repl run --stdin").stdin(lines).output();
     let prompt = String::from_utf8(prompt.expect("the binary runs").stdout).expect("UTF-8");
     assert!(
-        prompt.contains("of policy_gradient, which the run"),
+        prompt.contains("(of the run: policy_gradient)"),
         "{prompt}"
     );
     assert_eq!(lab.run("apply rloo run -o with.safetensors").status, 0);

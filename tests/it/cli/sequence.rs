@@ -264,7 +264,7 @@ fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }",
     assert_eq!(lab.run(&format!("apply {filter}")).status, 0);
     let zero = lab
         .read("filtered.jsonl")
-        .matches("\"weight\": 0.0")
+        .matches("\"weight\":0.0")
         .count();
     assert_eq!(zero, 176);
 }

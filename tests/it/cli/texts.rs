@@ -62,12 +62,12 @@ fn verify_writes_in_the_style_of_each_line_and_to_the_last_of_equal_fields() {
         (
             r#"{"correct": 0, "completion": "5", "solution": "5"}"#,
             &flags,
-            r#"{"correct": true, "length": 1, "completion": "5", "solution": "5"}"#,
+            r#"{"correct": true, "completion": "5", "solution": "5", "length": 1}"#,
         ),
         (
             r#"{"correct":0,"completion":"5","solution":"5"}"#,
             &flags,
-            r#"{"correct":true,"length":1,"completion":"5","solution":"5"}"#,
+            r#"{"correct":true,"completion":"5","solution":"5","length":1}"#,
         ),
     ] {
         lab.write("line.jsonl", line);
@@ -117,6 +117,8 @@ fn an_interrupted_command_leaves_the_output_that_was_there() {
     use std::process::{Command, Stdio};
     let lab = lab();
     lab.write("long.jsonl", &TEXTS.repeat(100_000));
+    let rollouts = lab.read("rollouts.jsonl");
+    lab.write("many.jsonl", &rollouts.repeat(100));
     let aside = lab.path().join("aside");
     std::fs::create_dir(&aside).expect("a folder");
     for (command, folder, signal, code) in [
@@ -125,7 +127,7 @@ fn an_interrupted_command_leaves_the_output_that_was_there() {
         ("convert long.jsonl out.parquet", lab.path(), "-TERM", 143),
         ("convert long.jsonl out.jsonl.zst", lab.path(), "-INT", 130),
         (
-            "apply passk long.jsonl --map group=solution -o out.jsonl",
+            "apply passk many.jsonl -o out.jsonl",
             lab.path(),
             "-TERM",
             143,

@@ -351,11 +351,6 @@ fn what_was_meant() {
             1,
             "`-1` is not the number of a response",
         ),
-        (
-            "new sub/x.rhai",
-            1,
-            "its folder does not exist: make it first",
-        ),
         ("recipes vrel", 1, "did you mean `verl`?"),
     ] {
         let ran = lab.run(arguments);
