@@ -106,7 +106,7 @@ impl Apply {
             let help = "the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`";
             return Err(Diagnostics::from(Diagnostic::error(message).with_help(help)).into());
         }
-        applied.loss = loss(recipe, rollouts, outcome, state);
+        applied.loss = loss(&applied.recipe, rollouts, outcome, state);
         Ok(applied)
     }
 
@@ -153,10 +153,12 @@ impl Apply {
             notes.extend(Kept::state_note(recipe));
         }
         outcome.notes.splice(..0, notes);
+        let returns = returns.transpose()?.flatten();
         Ok(Applied {
-            recipe: recipe.clone(),
+            // Its loss has what is left of the step's time.
+            recipe: timed,
             outcome,
-            returns: returns.transpose()?.flatten(),
+            returns,
             rollouts,
             loss: None,
             reading,

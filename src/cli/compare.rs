@@ -120,7 +120,7 @@ impl Compare {
         let configs = self.configs()?;
         let seeds = self.seeds as usize;
         if configs.len() > 1 && stats::are_too_few(seeds, seeds) {
-            eprintln!(
+            streams::err!(
                 "note: {} of each {} no difference at 95 %, whatever comes out: take four or more",
                 counted(seeds, "seed"),
                 if seeds == 1 { "shows" } else { "show" }
@@ -136,12 +136,12 @@ impl Compare {
         let stop = stop_at_ctrl_c()?;
         let bar = streams::steps_bar("comparing", all, done);
         let failed = compare::run(&planned, &stop, &|finished| match finished {
-            Some(folder) => bar.suspend(|| eprintln!("{} is done", folder.display())),
+            Some(folder) => bar.suspend(|| streams::err!("{} is done", folder.display())),
             None => bar.inc(1),
         });
         bar.finish_and_clear();
         for (folder, error) in &failed {
-            eprintln!("in the run {}\n{error}", folder.display());
+            streams::err!("in the run {}\n{error}", folder.display());
         }
         if stop.load(Ordering::Relaxed) {
             bail!("stopped: the same command goes on with what is left");

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
-use super::streams::out;
+use super::streams::{err, out};
 
 /// Write a run's model as a folder that transformers (Python) opens.
 ///
@@ -26,7 +26,7 @@ impl Export {
     pub fn run(self) -> Result<ExitCode> {
         let (step, notes) = advlab::train::export(&self.run, &self.folder)?;
         for note in notes {
-            eprintln!("note: {note}");
+            err!("note: {note}");
         }
         let (run, folder) = (self.run.display(), self.folder.display());
         out!("{folder} has the model of {run} after {step} steps");

@@ -42,7 +42,10 @@ impl Look {
         let host = Host::new();
         let mut session = Session::new(&host, streams::on_stdout());
         session.set_tokenizer(self.tokenizing.load()?);
-        session.open(&self.at.of(&self.input)?, &super::mappings(&self.map))?;
+        session.open(&self.input, &super::mappings(&self.map))?;
+        if let Some(step) = self.at.of_run(&self.input)? {
+            session.go_to(step)?;
+        }
         if self.input.is_dir() {
             // Which of its files this is.
             out!("{}\n", session.about_data());

@@ -124,10 +124,11 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
 /// Whether two paths are one file, also by way of links, there or to come. A device or a pipe loses nothing to a second use, and a
 /// pipe that was opened to compare it would be broken.
 fn is_same(one: &Path, other: &Path) -> bool {
-    match one.metadata() {
-        Ok(there) if !there.is_file() => false,
-        _ => is_same_file(one, other).unwrap_or(false) || resolved(one) == resolved(other),
+    let is_no_file = |path: &Path| path.metadata().is_ok_and(|there| !there.is_file());
+    if is_no_file(one) || is_no_file(other) {
+        return false;
     }
+    is_same_file(one, other).unwrap_or(false) || resolved(one) == resolved(other)
 }
 
 /// Whether a path is a file, or lies in a folder.
@@ -177,15 +178,20 @@ struct AtStep {
 impl AtStep {
     /// The file that an input means.
     fn of(&self, input: &Path) -> Result<PathBuf, Diagnostics> {
-        let Some(step) = self.step else {
-            return Ok(input.to_path_buf());
-        };
-        if !input.is_dir() {
+        match self.of_run(input)? {
+            Some(step) => Ok(Kept::open(input)?.at(step)?.to_path_buf()),
+            None => Ok(input.to_path_buf()),
+        }
+    }
+
+    /// The step, if one was asked for.
+    fn of_run(&self, input: &Path) -> Result<Option<u64>, Diagnostics> {
+        if self.step.is_some() && !input.is_dir() {
             let error =
                 Diagnostic::error("`--step` takes a batch of a run's folder, and this is none");
             return Err(error.in_file(input).into());
         }
-        Ok(Kept::open(input)?.at(step)?.to_path_buf())
+        Ok(self.step)
     }
 }
 

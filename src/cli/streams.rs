@@ -26,7 +26,15 @@ macro_rules! out {
     }};
 }
 
-pub(super) use out;
+/// Prints a line to standard error, where nobody may be left to read it.
+macro_rules! err {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
+pub(super) use {err, out};
 
 /// Whether what went wrong is that nobody reads standard output any more: they have seen enough.
 pub(super) fn reader_left(error: &anyhow::Error) -> bool {

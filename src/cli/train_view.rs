@@ -96,10 +96,12 @@ impl View {
             }
             Err(error) => {
                 report(&error.into());
-                eprintln!("all steps before are kept; once that is mended, go on with\n  {resume}");
+                streams::err!(
+                    "all steps before are kept; once that is mended, go on with\n  {resume}"
+                );
                 let saved = saved.unwrap_or(0);
                 if saved < next {
-                    eprintln!(
+                    streams::err!(
                         "it begins at the last checkpoint, and does the steps from {saved} on again"
                     );
                 }

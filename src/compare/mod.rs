@@ -168,7 +168,7 @@ fn about(config: Option<&Config>, runs: &[Finished]) -> String {
     let mut scripts: Vec<PathBuf> = scripts.map(|entry| entry.path()).collect();
     scripts.sort();
     for path in scripts {
-        let script = std::fs::read_to_string(&path).unwrap_or_default();
+        let script = crate::regular_file::read_to_string(&path).unwrap_or_default();
         text += &format!("\n---- {}\n{script}", file_name(&path));
     }
     text

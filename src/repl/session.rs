@@ -113,6 +113,14 @@ impl Session {
         self.use_data(data)
     }
 
+    /// Goes on with the batch that the opened run has kept of a step.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where no run is open, or it has kept no batch of that step.
+    pub fn go_to(&mut self, step: u64) -> Result<(), Diagnostics> {
+        self.use_data(self.data.at_step(step)?)
+    }
+
     /// Goes on with the batch as one of another step.
     ///
     /// # Errors

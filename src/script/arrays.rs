@@ -29,38 +29,45 @@ pub(super) fn arrays(engine: &mut Engine) {
         engine.register_fn(name, reduced);
     }
     for name in ["sort", "sort_by"] {
+        let sort = |context: NativeCallContext, array: &mut Array, comparer: FnPtr| -> Raised<()> {
+            *array = sorted(&context, array, &comparer)?;
+            Ok(())
+        };
+        engine.register_fn(name, sort);
         engine.register_fn(
             name,
-            |context: NativeCallContext, array: &mut Array, comparer: FnPtr| -> Raised<()> {
-                *array = sorted(array, &mut |a, b| is_after(&context, &comparer, a, b))?;
-                Ok(())
+            move |context: NativeCallContext, array: &mut Array, comparer: &str| {
+                sort(context, array, FnPtr::new(comparer)?)
             },
         );
     }
     for name in ["order", "order_by"] {
+        let order = |context: NativeCallContext, array: Array, comparer: FnPtr| {
+            sorted(&context, &array, &comparer)
+        };
+        engine.register_fn(name, order);
         engine.register_fn(
             name,
-            |context: NativeCallContext, array: Array, comparer: FnPtr| {
-                sorted(&array, &mut |a, b| is_after(&context, &comparer, a, b))
+            move |context: NativeCallContext, array: Array, comparer: &str| {
+                order(context, array, FnPtr::new(comparer)?)
             },
         );
     }
 }
 
 /// Merge sort, stable. The engine's own goes on after an error of its comparer, also where that is the end of its time.
-fn sorted(
-    values: &[Dynamic],
-    is_after: &mut impl FnMut(&Dynamic, &Dynamic) -> Raised<bool>,
-) -> Raised<Array> {
+fn sorted(context: &NativeCallContext, values: &[Dynamic], comparer: &FnPtr) -> Raised<Array> {
     if values.len() < 2 {
         return Ok(values.to_vec());
     }
     let (left, right) = values.split_at(values.len() / 2);
-    let (left, right) = (sorted(left, is_after)?, sorted(right, is_after)?);
+    let left = sorted(context, left, comparer)?;
+    let right = sorted(context, right, comparer)?;
     let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
     let mut merged = Array::with_capacity(values.len());
     while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
-        let next = if is_after(a, b)? {
+        // Equal values keep their order: the right one is first only if it comes before the left one.
+        let next = if is_before(context, comparer, b, a)? {
             &mut right
         } else {
             &mut left
@@ -71,8 +78,8 @@ fn sorted(
     Ok(merged)
 }
 
-/// By a number, above 0 where `a` comes after `b`; or by whether `a` comes before.
-fn is_after(
+/// Whether `a` comes before `b`: the comparer gives a number below 0, or true.
+fn is_before(
     context: &NativeCallContext,
     comparer: &FnPtr,
     a: &Dynamic,
@@ -80,8 +87,8 @@ fn is_after(
 ) -> Raised<bool> {
     let compared = comparer.call_raw(context, None, [a.clone(), b.clone()])?;
     match (compared.as_bool(), number(&compared)) {
-        (Ok(is_before), _) => Ok(!is_before),
-        (_, Some(number)) => Ok(number > 0.0),
+        (Ok(is_before), _) => Ok(is_before),
+        (_, Some(number)) => Ok(number < 0.0),
         _ => {
             let found = describe(&compared);
             let message = format!("what a sort compares by is a number or a boolean, not {found}");

@@ -1,7 +1,6 @@
 //! A run as its files tell it while they grow: numbers by name, and what happened to its script.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -230,7 +229,7 @@ impl Tail {
 
     /// Whether the file has no longer what was read of it.
     fn is_cut(&self) -> bool {
-        let Ok(mut file) = File::open(&self.path) else {
+        let Ok(mut file) = crate::regular_file::open(&self.path) else {
             return self.end > 0;
         };
         let mut found = vec![0; self.last.len()];
@@ -253,7 +252,7 @@ impl Tail {
     }
 
     fn read_on(&mut self, mut take: impl FnMut(Value)) -> io::Result<()> {
-        let mut file = File::open(&self.path)?;
+        let mut file = crate::regular_file::open(&self.path)?;
         file.seek(SeekFrom::Start(self.end))?;
         let mut file = BufReader::with_capacity(1 << 20, file);
         let mut line = Vec::new();
@@ -307,7 +306,7 @@ mod tests {
         };
         let metrics = |text: &str| fs::write(run.join("metrics.jsonl"), text).unwrap();
         let checkpoint = |name: &str| fs::create_dir(run.join("checkpoints").join(name)).unwrap();
-        let lock = File::create(run.join("lock")).unwrap();
+        let lock = std::fs::File::create(run.join("lock")).unwrap();
         lock.lock().unwrap();
         expect("waiting for the first step", false);
         checkpoint("000000");

@@ -20,7 +20,7 @@ pub(super) fn sources(run: &Path, version: &str) -> BTreeMap<String, String> {
     }
     let entries = std::fs::read_dir(run.join("scripts").join(version));
     let read = |entry: std::fs::DirEntry| {
-        let text = std::fs::read_to_string(entry.path()).ok()?;
+        let text = crate::regular_file::read_to_string(&entry.path()).ok()?;
         Some((entry.file_name().to_string_lossy().into_owned(), text))
     };
     entries

@@ -108,7 +108,11 @@ fn collect(folder: &Path, seen: &mut HashSet<PathBuf>, found: &mut Vec<PathBuf>)
         let is_summary = entry.ends_with("aggregated_results.jsonl");
         let is_folder = entry.is_dir();
         let is_lines = matches!(Format::of(&entry), Ok(Format::Lines)) && !is_summary;
-        if (is_folder || is_lines) && seen.insert(entry.canonicalize()?) {
+        if !(is_folder || is_lines) {
+            continue;
+        }
+        let named = |error: io::Error| io::Error::other(format!("{}: {error}", entry.display()));
+        if seen.insert(entry.canonicalize().map_err(named)?) {
             match is_folder {
                 true => collect(&entry, seen, found)?,
                 false => found.push(entry),

@@ -19,7 +19,7 @@ use same_file::Handle;
 use serde_json::{Value, json};
 
 use super::super::streams::{interrupted, is_stdout, on_stdout, out, tell, whole};
-use super::super::{end_cleanly, holds, is_same, title};
+use super::super::{end_cleanly, holds, is_same, resolved, title};
 use super::{Applied, Apply, write};
 
 /// Refuses a file that is not there before anything is computed of those before it, and a setting that stands among them.
@@ -229,13 +229,14 @@ impl Apply {
         let Some(state) = &self.state else {
             return Ok(None);
         };
-        let mut path = state.clone().into_os_string();
+        // Beside the file itself: links to it have no locks of their own.
+        let mut path = resolved(state).into_os_string();
         path.push(".lock");
         let path = PathBuf::from(path);
         loop {
             let mut options = File::options();
             let file = options.create(true).truncate(false).write(true).open(&path);
-            let file = file.map_err(|error| Diagnostics::from(cannot_be_written(&path, &error)))?;
+            let file = file.map_err(|error| Diagnostics::from(cannot_be_written(state, &error)))?;
             match file.try_lock() {
                 Err(TryLockError::WouldBlock) => {
                     let what = "another `apply --state` is at work on it";

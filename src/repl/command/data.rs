@@ -40,8 +40,7 @@ pub(super) fn batch(session: &mut Session, step: &str) -> Answered {
         let message = format!("`{step}` is not the number of a step");
         return Err(Diagnostic::error(message).into());
     };
-    let data = session.data.at_step(step)?;
-    session.use_data(data)?;
+    session.go_to(step)?;
     Ok(session.about_data())
 }
 

@@ -96,7 +96,7 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
         let help = "a formula with a value per response or token, or a function";
         return Err(wrong("nothing has been typed that makes a recipe", help));
     }
-    let there = std::fs::read_to_string(&file).ok();
+    let there = crate::regular_file::read_to_string(&file).ok();
     let why = match session.saved.get(&file) {
         None if file.exists() => Some(("is there already", "choose another name")),
         Some(saved) if there.is_some_and(|there| there != *saved) => Some((

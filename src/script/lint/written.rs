@@ -88,6 +88,8 @@ pub(in crate::script) fn floor_divisions(
     let all = lex(text);
     let declared: HashSet<&str> = names(&all).into_iter().collect();
     let knows = |name: &str| declared.contains(name) || knows(name);
+    let functions = all.windows(2).filter(|two| two[0].text == "fn");
+    let functions: HashSet<&str> = functions.map(|two| two[1].text).collect();
     let divisions = (1..all.len()).filter_map(|index| {
         let (last, comment) = (&all[index - 1], &all[index]);
         let behind = comment.text.strip_prefix("//")?;
@@ -99,6 +101,7 @@ pub(in crate::script) fn floor_divisions(
         let operands = Operands {
             code: &code(behind),
             knows: &knows,
+            functions: &functions,
         };
         let end = operands.all().then(|| operands.operand(0, false))??;
         let end = operands.code[end - 1].end();
@@ -152,6 +155,7 @@ fn operand_start(tokens: &[Token<'_>]) -> usize {
 struct Operands<'t, 'k> {
     code: &'t [Token<'t>],
     knows: &'k dyn Fn(&str) -> bool,
+    functions: &'k HashSet<&'k str>,
 }
 
 impl Operands<'_, '_> {
@@ -220,7 +224,9 @@ impl Operands<'_, '_> {
                 is_function.then_some(start + 1)?
             }
             TokenKind::Name => {
-                let is_alone = follows != "." && ["batch", "p"].contains(&token.text);
+                // The name of a function without a call is a word.
+                let is_alone = follows != "." && ["batch", "p"].contains(&token.text)
+                    || self.functions.contains(token.text);
                 (!is_alone && (self.knows)(token.text)).then_some(start + 1)?
             }
             _ if token.text == "(" => {

@@ -39,7 +39,8 @@ impl KeptVersion {
         // A machine that stopped may have left the folder with files that were never written out.
         let mut sources = recipe.sources();
         let is_kept = |(source, text): (&str, &str)| {
-            fs::read(folder.join(file_name(source))).is_ok_and(|kept| kept == text.as_bytes())
+            crate::regular_file::read(&folder.join(file_name(source)))
+                .is_ok_and(|kept| kept == text.as_bytes())
         };
         if sources.all(is_kept) {
             return Ok(kept);

@@ -574,10 +574,7 @@ fn a_run_has_its_loss_and_its_batch_takes_an_advantage() {
     let lines = std::fs::File::open(lab.path().join("lines")).expect("a file");
     let prompt = lab.command("repl run --stdin").stdin(lines).output();
     let prompt = String::from_utf8(prompt.expect("the binary runs").stdout).expect("UTF-8");
-    assert!(
-        prompt.contains("(of the run: policy_gradient)"),
-        "{prompt}"
-    );
+    assert!(prompt.contains("(of the run: policy_gradient)"), "{prompt}");
     assert_eq!(lab.run("apply rloo run -o with.safetensors").status, 0);
     let loss = lab.run("apply gspo with.safetensors");
     assert_eq!(loss.status, 0, "{}", loss.err);

@@ -262,10 +262,7 @@ fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }",
     );
     let filter = "difficulty_filter rollouts.jsonl --set low=0.3 --set high=0.7 -o filtered.jsonl";
     assert_eq!(lab.run(&format!("apply {filter}")).status, 0);
-    let zero = lab
-        .read("filtered.jsonl")
-        .matches("\"weight\":0.0")
-        .count();
+    let zero = lab.read("filtered.jsonl").matches("\"weight\":0.0").count();
     assert_eq!(zero, 176);
 }
 
@@ -285,6 +282,12 @@ fn a_state_and_its_rows_agree() {
         "{}",
         ran.err
     );
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink("s.json", lab.path().join("link.json")).unwrap();
+        let ran = lab.run(&rest.replace("s.json", "link.json"));
+        assert!(ran.err.contains("another `apply --state`"), "{}", ran.err);
+    }
     drop(lock);
     assert_eq!(lab.run(rest).status, 0);
     assert!(!lab.path().join("s.json.lock").exists());

@@ -221,11 +221,7 @@ fn what_was_meant() {
         ("train bare.jsonl", 1, "a configuration is a TOML file"),
         ("train --edit", 2, "save the recipe in your editor"),
         ("compare grpo --seeds abc", 2, "it takes a whole number"),
-        (
-            "new nowhere/x.rhai",
-            1,
-            "the folder nowhere does not exist",
-        ),
+        ("new nowhere/x.rhai", 1, "the folder nowhere does not exist"),
         ("verify run.npz", 1, "answers are compared in lines"),
         (
             "look rollouts.jsonl bare.jsonl",

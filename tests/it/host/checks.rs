@@ -415,7 +415,13 @@ fn a_sort_ends_with_the_error_of_its_comparer() {
             "{comparer}"
         );
     }
+    // Stable: of the halves, which are equal here, the first in the array comes first.
+    for comparer in ["|x, y| x % 1 - y % 1", "|x, y| x % 1 < y % 1"] {
+        let ordered = sorted(comparer).unwrap();
+        assert_eq!(ordered, "[3, 2, 2.25, 1.5]", "{comparer}");
+    }
     for (comparer, why) in [
+        ("\"nothing\"", "there is no function `nothing`"),
         ("|x, y| x.nothing()", "there is no function `nothing`"),
         ("|x, y| throw \"no order\"", "no order"),
         (

@@ -53,7 +53,7 @@ impl Transformer {
             if let Some(from) = origin.map(|origin| origin.join(file))
                 && from.exists()
             {
-                let bytes = fs::read(&from).map_err(error::io("read", &from))?;
+                let bytes = crate::regular_file::read(&from).map_err(error::io("read", &from))?;
                 Replacement::write(&folder.join(file), &bytes)?;
             }
         }
