@@ -249,6 +249,20 @@ impl Raw {
     }
 }
 
+/// An array in words.
+pub(super) fn of_numbers(count: usize) -> String {
+    match count {
+        0 => "an empty array".to_string(),
+        count => format!("an array of {count} numbers"),
+    }
+}
+
+/// A number in words: a very large or small one by its exponent.
+pub(super) fn number(value: f64) -> String {
+    let text = format!("{value:?}");
+    text.strip_suffix(".0").unwrap_or(&text).to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,18 +281,4 @@ mod tests {
         let lines = (0..5).map(|response| origin.line(response).unwrap());
         assert_eq!(lines.collect::<Vec<_>>(), [3, 4, 5, 8, 10]);
     }
-}
-
-/// An array in words.
-pub(super) fn of_numbers(count: usize) -> String {
-    match count {
-        0 => "an empty array".to_string(),
-        count => format!("an array of {count} numbers"),
-    }
-}
-
-/// A number in words: a very large or small one by its exponent.
-pub(super) fn number(value: f64) -> String {
-    let text = format!("{value:?}");
-    text.strip_suffix(".0").unwrap_or(&text).to_string()
 }
