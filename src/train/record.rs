@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use zerocopy::IntoBytes;
 
 use super::config::{Config, TRAINER};
-use super::error::{damaged, io};
+use super::error::damaged;
 use super::event::Event;
 use super::folder::journal::Journal;
-use super::folder::{BATCHES, CONFIG, Folder, History, Kept, METRICS, Recorder, STATES, journal};
+use super::folder::{BATCHES, CONFIG, Folder, History, Kept, METRICS, Recorder, journal};
 use super::policy::Platform;
 use super::replay::{Difference, difference};
 use super::trainer::rounded;
@@ -109,12 +109,6 @@ impl Record {
 
     /// Cuts off what the folder has of a step and later ones.
     fn cut(&mut self, step: u64) -> Result<(), Diagnostics> {
-        let run = &self.recorder.folder.path;
-        for (own, path) in [BATCHES.all(run)?, STATES.all(run)?].concat() {
-            if own >= step {
-                std::fs::remove_file(&path).map_err(io("remove", &path))?;
-            }
-        }
         self.recorder.cut(step)?;
         let history = History::read(&self.recorder.folder.path)?;
         let used = history.in_use().into_iter().next_back();
