@@ -279,6 +279,30 @@ pub(super) fn recompute(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::LiveOptions;
+
+    #[test]
+    fn a_damaged_line_of_a_trainers_folder_is_told_without_a_command_of_another_run() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("run");
+        let recipe = Host::new().load("grpo").unwrap();
+        let live = LiveRecipe::without_file(&Host::new(), recipe, LiveOptions::default()).unwrap();
+        drop(Record::open(&folder, &live, &[], 2).unwrap());
+        for name in [METRICS, super::super::folder::RELOADS] {
+            let well = std::fs::read(folder.join(name)).unwrap();
+            std::fs::write(folder.join(name), "{\"st?\n").unwrap();
+            let error = Record::open(&folder, &live, &[], 2)
+                .unwrap_err()
+                .render(false);
+            assert!(error.contains(&format!("{name}, line 1: ")), "{error}");
+            assert!(
+                error.contains("repair it") && !error.contains("advlab train"),
+                "{error}"
+            );
+            std::fs::write(folder.join(name), well).unwrap();
+        }
+        Record::open(&folder, &live, &[], 2).unwrap();
+    }
 
     #[test]
     fn metrics_that_are_no_numbers_are_seen_in_a_row() {
