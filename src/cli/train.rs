@@ -59,7 +59,7 @@ pub struct Train {
 impl Train {
     /// Runs until all steps are done, or until Ctrl-C.
     pub fn run(self) -> Result<ExitCode> {
-        let mut moved = Vec::new();
+        let mut moved = None;
         let mut run = match &self.resume {
             Some(folder) => {
                 if self.force {

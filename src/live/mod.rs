@@ -199,8 +199,8 @@ impl LiveRecipe {
         Ok(LiveRecipe {
             next_step: options.next_step,
             shared: Arc::new(Shared::new(host, options, in_use.loaded.clone())),
+            before: (in_use.clone(), left.last().cloned()),
             fallback: left.pop(),
-            before: (in_use.clone(), None),
             in_use,
             failed: None,
             unmigrated: None,

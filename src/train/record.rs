@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use zerocopy::IntoBytes;
 
 use super::config::{Config, TRAINER};
-use super::error::{damaged, io};
+use super::error::damaged;
 use super::event::Event;
 use super::folder::journal::Journal;
-use super::folder::{BATCHES, CONFIG, Folder, History, Kept, METRICS, Recorder, STATES, journal};
+use super::folder::{BATCHES, CONFIG, Folder, History, Kept, METRICS, Recorder, journal};
 use super::policy::Platform;
 use super::replay::{Difference, difference};
 use super::trainer::rounded;
@@ -109,12 +109,6 @@ impl Record {
 
     /// Cuts off what the folder has of a step and later ones.
     fn cut(&mut self, step: u64) -> Result<(), Diagnostics> {
-        let run = &self.recorder.folder.path;
-        for (own, path) in [BATCHES.all(run)?, STATES.all(run)?].concat() {
-            if own >= step {
-                std::fs::remove_file(&path).map_err(io("remove", &path))?;
-            }
-        }
         self.recorder.cut(step)?;
         let history = History::read(&self.recorder.folder.path)?;
         let used = history.in_use().into_iter().next_back();
@@ -285,6 +279,30 @@ pub(super) fn recompute(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::LiveOptions;
+
+    #[test]
+    fn a_damaged_line_of_a_trainers_folder_is_told_without_a_command_of_another_run() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("run");
+        let recipe = Host::new().load("grpo").unwrap();
+        let live = LiveRecipe::without_file(&Host::new(), recipe, LiveOptions::default()).unwrap();
+        drop(Record::open(&folder, &live, &[], 2).unwrap());
+        for name in [METRICS, super::super::folder::RELOADS] {
+            let well = std::fs::read(folder.join(name)).unwrap();
+            std::fs::write(folder.join(name), "{\"st?\n").unwrap();
+            let error = Record::open(&folder, &live, &[], 2)
+                .unwrap_err()
+                .render(false);
+            assert!(error.contains(&format!("{name}, line 1: ")), "{error}");
+            assert!(
+                error.contains("repair it") && !error.contains("advlab train"),
+                "{error}"
+            );
+            std::fs::write(folder.join(name), well).unwrap();
+        }
+        Record::open(&folder, &live, &[], 2).unwrap();
+    }
 
     #[test]
     fn metrics_that_are_no_numbers_are_seen_in_a_row() {

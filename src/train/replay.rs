@@ -18,6 +18,12 @@ use crate::live::LiveRecipe;
 use crate::native::Mode;
 use crate::script::{Host, Recipe};
 
+/// The step after the last of these rows, `step` where there is none: fewer rows than steps where damaged ones are missing.
+pub(super) fn end(step: u64, rows: &[Value]) -> u64 {
+    let last = rows.last().and_then(|row| row["step"].as_u64());
+    last.map_or(step, |last| last + 1)
+}
+
 /// A run that is being repeated. Its folder is only read.
 pub struct Replay {
     steps: Steps,
@@ -47,7 +53,7 @@ impl Again {
         step: u64,
         rows: Vec<Value>,
     ) -> Result<Again, Diagnostics> {
-        let steps = step..step + rows.len() as u64;
+        let steps = step..end(step, &rows);
         let switches = history.switches();
         let switches = switches.filter(|(step, _)| steps.contains(step));
         let load = |(step, kept): (u64, KeptVersion)| Ok((step, kept.load(&history.folder, host)?));

@@ -10,7 +10,7 @@ use super::config::Config;
 use super::event::Event;
 use super::folder::{Checkpoint, Folder, History, LeftState, METRICS, RELOADS, Recorder, journal};
 use super::learner::StepFailure;
-use super::replay::Again;
+use super::replay::{Again, end};
 use super::row::Evaluation;
 use super::trainer::Trainer;
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -97,7 +97,7 @@ impl Run {
         config.steps = steps.unwrap_or(config.steps);
         config.check()?;
         let metrics = journal::read(&path.join(METRICS))?;
-        let rows = metrics.last().map_or(0, |row| step_of(row) + 1);
+        let rows = end(0, &metrics);
         let (checkpoint, mut notes) = Checkpoint::newest(path, rows)?;
         let Some(checkpoint) = checkpoint else {
             // It was stopped before it did anything, and begins anew with what the recipe's file has now.
@@ -143,21 +143,20 @@ impl Run {
         })
     }
 
-    /// Moves the damaged lines of a run's `metrics.jsonl` and `reloads.jsonl` to files beside them, `metrics.damaged` and
-    /// `reloads.damaged`, so that it can be resumed; says what was moved.
+    /// Moves the damaged lines of a run's `metrics.jsonl` to a file beside it, `metrics.damaged`, so that it can be resumed; says
+    /// what was moved.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the folder is no run, or is being written, or cannot be written.
-    pub fn set_damaged_aside(path: &Path) -> Result<Vec<String>, Diagnostics> {
+    /// [`Diagnostics`] where the folder is no run, or is being written, or cannot be written; where a line of `reloads.jsonl` is
+    /// damaged, without which nobody knows the versions of the steps.
+    pub fn set_damaged_aside(path: &Path) -> Result<Option<String>, Diagnostics> {
         let (_held, _) = Folder::open(path)?;
-        let mut notes = Vec::new();
-        for name in [METRICS, RELOADS] {
-            if let Some((aside, lines)) = journal::set_damaged_aside(&path.join(name))? {
-                let (lines, aside) = (counted(lines, "damaged line"), aside.display());
-                notes.push(format!("{lines} of {name} moved to {aside}"));
-            }
-        }
-        Ok(notes)
+        journal::read(&path.join(RELOADS))?;
+        let moved = journal::set_damaged_aside(&path.join(METRICS))?;
+        Ok(moved.map(|(aside, lines)| {
+            let (lines, aside) = (counted(lines, "damaged line"), aside.display());
+            format!("{lines} of {METRICS} moved to {aside}")
+        }))
     }
 
     /// The run's folder.
@@ -333,7 +332,7 @@ fn restored(
     history.refuse_kernels(&host);
     let load = |left: &LeftState| left.load(&history.folder, &host);
     let left = checkpoint.fallback.iter().chain([&checkpoint.recipe]);
-    let rejected = history.rejected_before(checkpoint.step + rows.len() as u64);
+    let rejected = history.rejected_before(end(checkpoint.step, &rows));
     let (_, reading) = host.load_reading(&config.recipe);
     let in_file = reading.version.as_ref().map(Version::as_str);
     let is_rejected = in_file.is_some_and(|version| rejected.iter().any(|old| old == version));

@@ -118,7 +118,9 @@ impl Config {
                     let near = suggest::nearest(bare, known.iter().map(String::as_str));
                     near.map(|near| format!("the {kind} `{near}`"))
                 };
-                let keys: Vec<String> = keys().filter(|_| of_run).collect();
+                let is_table = |key: &String| lines().any(|line| line.is_header && line.is(key));
+                let keys = keys().filter(|key| of_run && !is_table(key));
+                let keys: Vec<String> = keys.collect();
                 let near = [
                     near("run's key", &keys),
                     near("recipe's parameter", &parameters),

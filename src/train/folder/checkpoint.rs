@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{CHECKPOINTS, KeptVersion, PART, first_free, make_folder, sync_folder};
+use super::numbered::{CHECKPOINTS, UNUSED, remove};
+use super::{KeptVersion, PART, first_free, make_folder, sync_folder};
 use crate::batch::Replacement;
 use crate::diagnostic::Diagnostics;
 use crate::script::{Host, Recipe, State};
@@ -138,10 +139,19 @@ impl Checkpoint {
         let path = folder.join(RUN);
         let text = crate::regular_file::read(&path).map_err(io("read", &path))?;
         let not_one = |error: serde_json::Error| damaged(&path, error.to_string());
-        let sealed: Sealed = serde_json::from_slice(&text).map_err(not_one)?;
-        if sealed.format != FORMAT {
-            return Err(damaged(&path, format!("it is not an {FORMAT}")));
+        let sealed: Value = serde_json::from_slice(&text).map_err(not_one)?;
+        match sealed["format"].as_str() {
+            Some(FORMAT) => {}
+            // Other versions may have other fields.
+            Some(format) if format.starts_with("advlab checkpoint ") => {
+                let is_earlier = (format.len(), format) < (FORMAT.len(), FORMAT);
+                let age = if is_earlier { "an earlier" } else { "a later" };
+                let what = format!("it is of {age} version of advlab: {format}, not {FORMAT}");
+                return Err(damaged(&path, what));
+            }
+            _ => return Err(damaged(&path, format!("it is not an {FORMAT}"))),
         }
+        let sealed: Sealed = serde_json::from_value(sealed).map_err(not_one)?;
         let what = "its contents do not have the checksum that run.json states";
         if crc32c::crc32c(sealed.run.to_string().as_bytes()) != sealed.crc {
             return Err(damaged(&path, what));
@@ -182,8 +192,8 @@ impl Checkpoint {
         Ok((None, wrong))
     }
 
-    /// Renames the checkpoints after this one, which cannot be used, to `unused-...`: as the newest ones they would be kept
-    /// in place of good ones.
+    /// Renames the checkpoints after this one, which cannot be used, to `unused-...`, of which the two that were written last
+    /// are kept: as the newest ones they would be kept in place of good ones.
     pub(crate) fn set_later_aside(&self, run: &Path) -> Result<(), Diagnostics> {
         let later = CHECKPOINTS.all(run)?.into_iter();
         for (step, path) in later.filter(|(step, _)| *step > self.step) {
@@ -192,6 +202,12 @@ impl Checkpoint {
                 true => Err(ErrorKind::AlreadyExists.into()),
                 false => fs::rename(&path, aside),
             })?;
+        }
+        let mut unused = UNUSED.all(run)?;
+        unused.sort_by_key(|(_, path)| path.metadata().and_then(|entry| entry.modified()).ok());
+        for (_, old) in unused.iter().rev().skip(2) {
+            // One too many does no harm.
+            let _ = remove(old);
         }
         Ok(())
     }

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use super::{RELOADS, read_config};
 use crate::batch::Replacement;
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::train::config::TRAINER;
 use crate::train::error::io;
 
 #[derive(Debug)]
@@ -77,16 +79,26 @@ fn lines(path: &Path) -> Result<Vec<(u64, Value)>, Diagnostics> {
             Ok(value) => lines.push((end, value)),
             Err(_) => {
                 let problem = Diagnostic::error("the line is damaged: it is not JSON");
-                let help = "repair it, or `advlab train --resume RUN --force` moves such lines to a file beside it and goes on";
-                return Err(problem
-                    .in_file(path)
-                    .on_line(number + 1)
-                    .with_help(help)
-                    .into());
+                let problem = problem.in_file(path).on_line(number + 1);
+                return Err(problem.with_help(help(path)).into());
             }
         }
     }
     Ok(lines)
+}
+
+/// What to do about a damaged line.
+fn help(path: &Path) -> &'static str {
+    let config = path.parent().map(read_config);
+    let is_trainers =
+        config.is_some_and(|config| config.is_ok_and(|config| config.task == TRAINER));
+    if path.ends_with(RELOADS) {
+        "repair it, or remove it by hand: the versions are in `scripts/`, and each row of `metrics.jsonl` names its own"
+    } else if is_trainers {
+        "repair it, or remove it by hand"
+    } else {
+        "repair it, or `advlab train --resume RUN --force` moves such lines to a file beside it and goes on"
+    }
 }
 
 fn bytes(path: &Path) -> Result<Vec<u8>, Diagnostics> {

@@ -51,6 +51,13 @@ pub(super) const CHECKPOINTS: Numbered = Numbered {
     has_version: false,
 };
 
+/// `checkpoints/unused-000150-1`: those that could not be used.
+pub(super) const UNUSED: Numbered = Numbered {
+    prefix: "unused-",
+    has_version: true,
+    ..CHECKPOINTS
+};
+
 impl Numbered {
     pub(crate) fn path(&self, run: &Path, step: u64) -> PathBuf {
         let name = format!("{}{step:06}{}", self.prefix, self.ending);

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::journal::Journal;
-use super::numbered::{FAILED, NATIVE, Numbered};
+use super::numbered::{FAILED, NATIVE, Numbered, remove};
 use super::tensorboard::EventFile;
 use super::{BATCHES, Folder, KeptVersion, METRICS, RELOADS, STATES, make_folder};
 use crate::batch::{Batch, Replacement};
@@ -14,6 +14,7 @@ use crate::live::LiveEvent;
 use crate::native::KernelChange;
 use crate::script::{Recipe, State, Version};
 use crate::train::config::Config;
+use crate::train::error::io;
 use crate::train::event::Event;
 use crate::train::policy::Platform;
 use crate::train::row::flatten;
@@ -62,8 +63,16 @@ impl Recorder {
         })
     }
 
-    /// Cuts off all that the journals have of `step` and later ones.
+    /// Cuts off all that the journals have of `step` and later ones, and removes their batches: beside those, a new one of an
+    /// earlier step would be the oldest, and go first.
     pub(crate) fn cut(&mut self, step: u64) -> Result<(), Diagnostics> {
+        let run = &self.folder.path;
+        for kind in [BATCHES, STATES, FAILED, NATIVE] {
+            let later = kind.all(run)?.into_iter().filter(|(own, _)| *own >= step);
+            for (_, path) in later {
+                remove(&path).map_err(io("remove", &path))?;
+            }
+        }
         (self.metrics, self.reloads) = journals(&self.folder.path, step)?;
         Ok(())
     }
@@ -347,8 +356,19 @@ mod tests {
         for step in 0..30 {
             recorder.tell(&fail(step)).unwrap();
         }
-        let run = &recorder.folder.path;
-        let steps = FAILED.all(run).unwrap().into_iter().map(|(step, _)| step);
-        assert_eq!(steps.collect::<Vec<_>>(), (10..30).collect::<Vec<_>>());
+        let run = recorder.folder.path.clone();
+        let steps = |kind: Numbered| {
+            let all = kind.all(&run).unwrap().into_iter();
+            all.map(|(step, _)| step).collect::<Vec<_>>()
+        };
+        assert_eq!(steps(FAILED), (10..30).collect::<Vec<_>>());
+        // After it has gone back, the batch of the new step 5 is the newest.
+        for kind in [NATIVE, FAILED] {
+            std::fs::write(run.join(kind.name(4, "4f8ad7")), "").unwrap();
+            std::fs::write(run.join(kind.name(5, "4f8ad7")), "").unwrap();
+        }
+        recorder.cut(5).unwrap();
+        recorder.tell(&fail(5)).unwrap();
+        assert_eq!((steps(FAILED), steps(NATIVE)), (vec![4, 5], vec![4]));
     }
 }

@@ -131,7 +131,8 @@ impl History {
     pub(crate) fn read(folder: &Path) -> Result<History, Diagnostics> {
         let config = read_config(folder)?;
         let reloads = journal::read(&folder.join(RELOADS))?;
-        let start = |prefix| kept(reloads.first()?, prefix);
+        let first = reloads.first().filter(|line| line["event"] == "start");
+        let start = |prefix| kept(first?, prefix);
         let Some(recipe) = start("") else {
             // It was killed before it wrote the line.
             let missing = "line in reloads.jsonl with the versions that it began with";

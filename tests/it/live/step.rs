@@ -133,6 +133,27 @@ fn a_trainer_goes_on_from_a_state_that_it_kept() {
     assert_eq!(fields(live.state()), json!({ "n": 2 }));
 }
 
+/// Where all versions of a resumed run fail before it has begun a step, it is as it was: with the version to fall back to.
+#[test]
+fn a_resumed_run_that_no_version_can_go_on_with_keeps_its_fallback() {
+    let compiled = |factor| Host::new().compile("x.rhai", &fragile(factor)).unwrap();
+    let left = [1, 2].map(|factor| (compiled(factor), compiled(factor).init().unwrap()));
+    let versions = left.clone().map(|(recipe, _)| recipe.version().clone());
+    let options = LiveOptions {
+        left: left.to_vec(),
+        ..LiveOptions::default()
+    };
+    let mut live = LiveRecipe::without_file(&Host::new(), compiled(2), options).unwrap();
+    let error = || advlab::Diagnostics::from(advlab::Diagnostic::error("no"));
+    live.reject(error()).unwrap();
+    live.reject(error()).unwrap_err();
+    let fallback = live.fallback().map(|(loaded, _)| loaded.version());
+    assert_eq!(
+        (fallback, live.in_use().version()),
+        (Some(&versions[0]), &versions[1])
+    );
+}
+
 #[test]
 fn batches_without_a_step_are_counted() {
     let script = "fn advantage(batch, p) { metric(\"step\", batch.step); if batch.reward.max(\"batch\").value() > 5.0 { throw \"no\"; } batch.reward }";

@@ -160,6 +160,14 @@ fn a_flag_means_one_thing_for_all_designs() {
         ..Config::default()
     };
     assert!(config.assign("steps", "7").is_err());
+    // A table takes no value, and is none to suggest.
+    for table in ["params", "run.transformer", "warning"] {
+        let refused = config
+            .assign(table, "1")
+            .expect_err("a table")
+            .render(false);
+        assert!(!refused.contains("did you mean"), "{refused}");
+    }
     config.assign("recipe.steps", "7").expect("a parameter");
     config.assign("run.steps", "8").expect("a key");
     assert_eq!(

@@ -119,6 +119,28 @@ fn a_damaged_checkpoint_costs_the_steps_since_the_one_before() {
     // As the newest one it would push out each good one that is written before it.
     assert!(!checkpoint(&lab, 13).exists());
     assert!(lab.file("checkpoints/unused-000013-1/run.json").exists());
+    // Two such are kept: those that were written last, whatever their steps.
+    for (unused, cut) in [(["13-1", "12-1"], 12), (["12-1", "11-1"], 11)] {
+        go_to(&mut run, cut);
+        drop(run);
+        let path = checkpoint(&lab, cut).join("run.json");
+        let text = std::fs::read_to_string(&path).unwrap();
+        // Earlier formats had other fields.
+        let earlier = "{\"format\": \"advlab checkpoint 2\", \"run\": {}}";
+        std::fs::write(&path, earlier).unwrap();
+        run = Run::resume(&lab.run(), None).unwrap();
+        let note = &run.notes()[0];
+        let told = "of an earlier version of advlab: advlab checkpoint 2";
+        assert!(
+            note.contains(told) && text.contains("advlab checkpoint 3"),
+            "{note}"
+        );
+        let entries = std::fs::read_dir(lab.file("checkpoints")).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut left: Vec<_> = names.filter(|name| name.starts_with("unused")).collect();
+        left.sort_by(|a, b| b.cmp(a));
+        assert_eq!(left, unused.map(|end| format!("unused-0000{end}")));
+    }
     go(&mut run);
     assert_eq!(rows(&lab.run()), whole);
 }
@@ -197,26 +219,39 @@ fn metrics_that_were_cut_go_back_to_a_checkpoint_that_they_reach() {
     assert_eq!(rows(&lab.run()), whole);
 }
 
-/// A damaged line is told; only `--force` goes on without it, and nothing is lost.
+/// A damaged line is told; only `--force` goes on without it, and nothing is lost. Also without some rows, each step is done
+/// again by the version that it had.
 #[test]
 fn a_damaged_row_stops_a_resume() {
-    let lab = Lab::new(STATEFUL);
-    let whole = lab.unstopped();
-    go_to(&mut Run::create(lab.config.clone()).unwrap(), 13);
-    // The run was killed two steps behind its checkpoint of step 10.
-    std::fs::remove_dir_all(checkpoint(&lab, 13)).unwrap();
+    let mut lab = Lab::new(STATEFUL);
+    (lab.config.steps, lab.config.eval_every) = (70, 0);
+    (lab.config.checkpoint_every, lab.config.keep_checkpoints) = (40, 9);
+    go_to(&mut Run::create(lab.config.clone()).unwrap(), 62);
+    std::fs::write(lab.script(), STATEFUL.replace("0.01", "0.02")).unwrap();
+    go_to(&mut Run::resume(&lab.run(), None).unwrap(), 63);
+    std::fs::write(lab.script(), "fn advantage(batch, p) {").unwrap();
+    go_to(&mut Run::resume(&lab.run(), None).unwrap(), 64);
+    let told = |event: &str| {
+        let told = lines(&lab.file("reloads.jsonl")).into_iter();
+        let told = told.filter(|line| line["event"] == event);
+        told.map(|line| line["step"].as_u64().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!((told("use"), told("rejected")), (vec![62], vec![63]));
+    // The run was killed with its checkpoint of step 40.
+    for step in [62, 63, 64] {
+        std::fs::remove_dir_all(checkpoint(&lab, step)).unwrap();
+    }
+    let before = rows(&lab.run());
     let path = lab.file("metrics.jsonl");
     let text = std::fs::read_to_string(&path).unwrap();
-    let damaged: Vec<String> = text
-        .lines()
-        .enumerate()
-        // One before the checkpoint, and one behind it.
-        .map(|(step, line)| match step {
-            7 | 11 => line.replacen(':', "?", 1),
-            _ => line.to_string(),
-        })
-        .collect();
-    let damaged = damaged.join("\n") + "\n";
+    // One before the checkpoint, and three behind it.
+    let gone = [7, 50, 51, 55];
+    let damage = |(step, line): (usize, &str)| match gone.contains(&step) {
+        true => line.replacen(':', "?", 1) + "\n",
+        false => format!("{line}\n"),
+    };
+    let damaged: String = text.lines().enumerate().map(damage).collect();
     std::fs::write(&path, &damaged).unwrap();
     let run = lab.run();
     let run = run.to_str().unwrap();
@@ -224,23 +259,48 @@ fn a_damaged_row_stops_a_resume() {
     assert!(message.contains("metrics.jsonl, line 8: "), "{message}");
     assert!(message.contains("--force"), "{message}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), damaged);
-    assert!(checkpoint(&lab, 10).exists());
+    assert!(checkpoint(&lab, 40).exists());
+
+    // Without a line of the history nobody knows the versions: it stays as it is, and so do the rows.
+    let reloads = lab.file("reloads.jsonl");
+    let history = std::fs::read_to_string(&reloads).unwrap();
+    std::fs::write(&reloads, history.replacen(':', "?", 1)).unwrap();
+    let message = refused(&["train", "--resume", run, "--force"], lab.folder.path());
+    assert!(message.contains("reloads.jsonl, line 1: "), "{message}");
+    assert!(
+        message.contains("`scripts/`") && !message.contains("--force"),
+        "{message}"
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), damaged);
+    // A version that came later is not the one that it began with.
+    std::fs::write(&reloads, history.split_once('\n').unwrap().1).unwrap();
+    let message = refused(&["replay", run], lab.folder.path());
+    assert!(message.contains("no line in reloads.jsonl"), "{message}");
+    std::fs::write(&reloads, history).unwrap();
 
     let output = advlab(&["train", "--resume", run, "--force"]);
-    let told = String::from_utf8(output.stdout).unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
     assert!(
-        told.contains("2 damaged lines of metrics.jsonl moved"),
-        "{told}"
+        shown.contains("4 damaged lines of metrics.jsonl moved"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("a version that was rejected before"),
+        "{shown}"
     );
     let aside = std::fs::read_to_string(lab.file("metrics.damaged")).unwrap();
-    assert_eq!(aside.lines().count(), 2);
-    let left: Vec<_> = (0..24).filter(|step| ![7, 11].contains(step)).collect();
-    let expected: Vec<_> = left
-        .iter()
-        .map(|&step: &usize| whole[step].clone())
-        .collect();
-    assert_eq!(rows(&lab.run()), expected);
-    assert_eq!(replayed(&lab.run()), (22, None));
+    assert_eq!(aside.lines().count(), gone.len());
+    let left = before
+        .into_iter()
+        .enumerate()
+        .filter(|(step, _)| !gone.contains(step));
+    let left: Vec<_> = left.map(|(_, row)| row).collect();
+    let after = rows(&lab.run());
+    assert_eq!(after[..left.len()], left);
+    assert_eq!(after.len(), 70 - gone.len());
+    assert_eq!((told("use"), told("rejected")), (vec![62], vec![63]));
+    assert_eq!(told("warning"), Vec::<u64>::new());
+    assert_eq!(replayed(&lab.run()), (66, None));
 }
 
 /// Nobody reads what the run prints: it does its steps all the same, and says afterwards what it left out.
