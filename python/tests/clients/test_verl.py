@@ -382,7 +382,7 @@ def test_verls_loss_of_the_advantages_is_the_weighted_mean(script, mode, loss_mo
     assert torch.allclose(found, expected.grad, atol=1e-6) and found.abs().max() > 1e-3
 
 
-def test_weights_that_verls_loss_would_not_follow_are_refused(script):
+def test_weights_that_verls_loss_would_not_follow_are_refused(script, caplog):
     path = script("fn weight(batch, p) { batch.reward >= 0 } " + MEAN)
     squared = script('fn loss(batch, p) { (-(batch.advantage ** 2) * batch.logp).mean("batch") }', "squared.rhai")
 
@@ -397,6 +397,12 @@ def test_weights_that_verls_loss_would_not_follow_are_refused(script):
             run(path, loss_agg_mode="token-mean", policy_loss={"loss_mode": mode, "advlab": own})
     with pytest.raises(ValueError, match="mean over the M tokens"):
         run("pacs", loss_agg_mode="seq-mean-token-mean")
+    clipped = script('fn loss(batch, p) { (-batch.advantage.clamp(-8.0, 8.0) * batch.logp).mean("batch") }', "clipped.rhai")
+    with pytest.raises(ValueError, match="loss_mode=advlab. is not proportional"):
+        run(path, loss_agg_mode="token-mean", policy_loss={"loss_mode": "advlab", "advlab": str(clipped)})
+    for mode, is_told in [("gspo", False), ("dppo_tv", False), ("my_own", True)]:
+        run(path, loss_agg_mode="token-mean", policy_loss={"loss_mode": mode})
+        assert (f"loss_mode={mode}` is unknown" in caplog.text) is is_told
     # A loss in the workers has no weights.
     both = script('fn weight(batch, p) { batch.reward > 0 } fn loss(batch, p) { batch.logp.mean("batch") }', "both.rhai")
     mask, old = torch.ones(4, 3, dtype=torch.bool), -torch.ones(4, 3)
