@@ -300,6 +300,14 @@ def test_a_policy_loss_refuses_what_it_cannot_do():
         adapter.policy_loss(old, old, old, mask, "token-mean", Actor("pacs"))
 
 
+def test_prints_of_a_policy_loss_are_logged_and_bounded(script, caplog):
+    path = script('fn loss(batch, p) { print("here"); (-batch.advantage * batch.logp).mean("batch") }')
+    mask, old = torch.ones(4, 3, dtype=torch.bool), -torch.ones(4, 3)
+    for _ in range(loss.REPORTED + 3):
+        adapter.policy_loss(old, old, old, mask, "token-mean", Actor(str(path)))
+    assert caplog.text.count("printed:\nhere") == loss.REPORTED
+
+
 @pytest.mark.parametrize("name", ["gspo", "gspo_token", "gmpo", "sapo", "topr", "opmd_loss", "kl_cov"])
 def test_a_loss_that_is_no_mean_over_tokens_is_refused(name):
     mask, old = torch.ones(4, 3, dtype=torch.bool), -torch.ones(4, 3)
@@ -512,6 +520,7 @@ class Run:
             metrics = {}
             compute_advantage(batch(), "advlab", config=config(advlab={"recipe": str(path), **settings}))
             self.seen.append(metrics["advlab/n"])
+            self.reloaded = metrics["advlab/reloaded"]
             if self.global_steps in (2, 4, 5):
                 self._save_checkpoint()
         return self.seen
@@ -546,6 +555,15 @@ def test_state_is_in_verls_checkpoints(script, tmp_path, caplog):
     ]
     relaunch()
     assert Run(folder).run(path, (3, 4), **kept) == [3, 4]
+    relaunch()
+    # A file that changed meanwhile is a reload at the first step.
+    path.write_text(path.read_text() + " // changed")
+    run = Run(folder)
+    assert run.run(path, [5]) == [5] and run.reloaded == 1.0
+    relaunch()
+    path.write_text(path.read_text().removesuffix(" // changed"))
+    run = Run(folder)
+    assert run.run(path, [5]) == [5] and run.reloaded == 0.0
     relaunch()
     named = {"resume_mode": "resume_path", "resume_from_path": str(folder / "global_step_2")}
     assert Run(tmp_path, **named).run(path, [3]) == [3] and "no state of" not in caplog.text
