@@ -187,6 +187,7 @@ impl PyLive {
         folder: Option<PathBuf>,
         keep_batches: usize,
         refuses: BTreeMap<String, String>,
+        of_returns: Vec<String>,
     ) -> PyResult<PyLive> {
         let refuses = Hook::ALL
             .into_iter()
@@ -194,6 +195,7 @@ impl PyLive {
         let options = LiveOptions {
             settings,
             refuses: refuses.collect(),
+            of_returns,
             ..LiveOptions::default()
         };
         let open = || -> Result<Held, Diagnostics> {

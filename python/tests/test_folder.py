@@ -142,6 +142,11 @@ def test_a_folder_that_is_opened_again_closes_the_writer_before(script, tmp_path
     before.advantage(step=0, **columns(0))
     with pytest.raises(advlab.RecipeError):
         advlab.watch("grppo", folder=folder)
+    with pytest.raises(advlab.RecipeError, match="not here"):
+        advlab.watch(path, folder=folder, _refuses={"advantage": "not here"})
+    other = script(MEAN, "other.rhai")
+    with pytest.raises(advlab.RecipeError, match="being written"):
+        advlab.watch(other, folder=folder)
     before.advantage(step=1, **columns(0))
     with advlab.watch(path, folder=f"{folder}/") as live:
         assert "opened again" in caplog.text

@@ -115,6 +115,14 @@ def test_a_recipe_with_weights_arrives_weighted_or_is_refused_when_it_is_loaded(
     ]
     found, _ = rllm.estimate(rewards, SimpleNamespace(loss_agg_mode="token-mean"), traj_groups=groups)
     assert np.concatenate(found) == pytest.approx(np.array([0.5, 0.0, -0.75, 0.75]) * 11 / 8)
+    # Two of three tokens count in each; one that slime removes later counts neither as tokens nor as a response.
+    removed = samples(groups=(4, 9, 4, 4))
+    removed[2].remove_sample = True
+    assert slime.post_process_rewards(args(), removed)[1] == pytest.approx([1 / 2, 0.0, -1 / 4, -1 / 4])
+    for sample in removed:
+        sample.rollout_id = 0
+    with pytest.raises(ValueError, match="several samples have one `rollout_id`"):
+        slime.post_process_rewards(args(), removed)
     # All of its weights are 1.
     for config, more in ((None, {}), (SimpleNamespace(loss_agg_mode="seq-mean-token-mean"), {"traj_groups": groups})):
         with pytest.raises(advlab.RecipeError, match="the hook `weight`: rLLM can follow it with `loss_agg_mode=token-mean`"):
@@ -131,24 +139,83 @@ def test_a_save_with_weights_that_a_trainer_cannot_follow_is_rejected(recipe, sc
     assert "the hook `weight`: rLLM" in str(live.events()[-1].error)
 
 
-def test_skyrls_mean_is_that_of_the_weights(recipe):
+def test_skyrls_mean_is_that_of_the_weights(recipe, caplog):
     torch = pytest.importorskip("torch")
     rewards = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [2.0, 0.0, 0.0]])
     mask = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1]])
     call = {"token_level_rewards": rewards, "response_mask": mask, "index": ["a"] * 3}
     recipe("fn weight(batch, p) { batch.reward > 0 } fn advantage(batch, p) { batch.reward }")
-    for reduction, share in [("token_mean", 6 / 5), ("sequence_mean", 3 / 2), ("seq_mean_token_sum_norm", 3 / 2)]:
+    for reduction, share in [("sequence_mean", 3 / 2), ("seq_mean_token_sum_norm", 3 / 2)]:
         found, _ = skyrl.estimate(**call, config=SimpleNamespace(loss_reduction=reduction))
         assert torch.allclose(found, share * torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [2.0, 2.0, 2.0]]))
     for config, words in [
         (None, "loss_reduction=None"),
+        (SimpleNamespace(loss_reduction="token_mean"), "loss_reduction=token_mean"),
         (SimpleNamespace(loss_reduction="prompt_mean"), "loss_reduction=prompt_mean"),
         (SimpleNamespace(loss_reduction="token_mean", policy_loss_type="clip_cov"), "policy_loss_type=clip_cov"),
     ]:
         with pytest.raises(advlab.RecipeError, match=words):
             skyrl.estimate(**call, config=config)
+    known = SimpleNamespace(loss_reduction="sequence_mean", policy_loss_type="mine")
+    for _ in range(2):
+        skyrl.estimate(**call, config=known)
+    assert caplog.text.count("policy_loss_type=mine` is unknown") == 1
+    self = SimpleNamespace(cfg=SimpleNamespace(generator=SimpleNamespace(step_wise_trajectories=True)))
+    assert self.cfg
+    with pytest.raises(advlab.RecipeError, match="step_wise_trajectories"):
+        skyrl.estimate(**call, config=known)
+    del self
     with pytest.raises(ValueError, match="advantage_batch_normalize"):
         skyrl.estimate(**call, config=SimpleNamespace(loss_reduction="token_mean", advantage_batch_normalize=True))
+
+
+def test_a_loss_and_a_column_of_weights_that_a_trainer_cannot_follow_are_refused(recipe, script):
+    recipe(MEAN)
+    live = _trainers.from_environment("X", {"loss": _trainers.NOT_OVER_TOKENS, "weight": "not here"})
+    batch = {"groups": [0, 0], "reward": [1.0, 0.0]}
+    script('fn loss(batch, p) { batch.logp.mean("batch") }', "recipe0.rhai")
+    assert not live.refresh() and "mean over the M tokens" in str(live.events()[-1].error)
+    script(MEAN + ' fn loss(batch, p) { batch.logp.mean("batch") }', "recipe0.rhai")
+    assert live.refresh() and live.advantage(**batch).advantage.tolist() == [0.5, -0.5]
+    with pytest.raises(ValueError, match="the column `weight`: not here"):
+        live.advantage(**batch, weight=[1.0, 0.0])
+
+
+def test_a_save_that_begins_or_ceases_to_read_what_a_trainers_discount_is_for_is_rejected(recipe, script):
+    params = "fn params() { #{ gamma: #{ value: 0.25 } } } "
+    plain = params + "fn advantage(batch, p) { p.gamma * batch.reward }"
+    of_return = params + "fn advantage(batch, p) { batch.token_reward.suffix_sum(p.gamma) }"
+    for before, after, gamma in [(plain, of_return, 0.25), (of_return, plain, 0.5)]:
+        recipe(before)
+        live = _trainers.from_environment("SkyRL", gamma=0.5)
+        name = live.name.rpartition("/")[2]
+        assert live.params["gamma"] == gamma
+        script(after, name)
+        assert not live.refresh() and "`gamma` is the trainer's where" in str(live.events()[-1].error)
+        script(before + " // as before", name)
+        assert live.refresh() and live.params["gamma"] == gamma
+        # Without the parameter, and with one that the run sets, there is nothing to mistake.
+        script(after.replace(params, "").replace("p.gamma", "0.5"), name)
+        assert live.refresh()
+        recipe(before, gamma=0.75)
+        live = _trainers.from_environment("SkyRL", gamma=0.5)
+        script(after, live.name.rpartition("/")[2])
+        assert live.refresh() and live.params["gamma"] == 0.75
+
+
+def test_a_damaged_checkpoint_is_named(recipe, tmp_path):
+    recipe(MEAN)
+    live = _trainers.from_environment("X")
+    for text in ('{"state"', "{}", "[]", '{"state": {}, "name": 3, "sources": {}}'):
+        (tmp_path / _trainers.STATE).write_text(text)
+        with pytest.raises(advlab.RecipeError, match=f"{tmp_path}/advlab.json is damaged.*delete it"):
+            _trainers.resume(live, tmp_path, 3)
+
+
+def test_slimes_step_is_that_of_its_rollout(recipe, monkeypatch):
+    recipe("fn advantage(batch, p) { batch.reward * batch.step }")
+    monkeypatch.setitem(sys.modules, "slime.rollout.sample_hooks", SimpleNamespace(_current_rollout_id=5))
+    assert slime.post_process_rewards(args(), samples())[1] == [5.0, 0.0, 2.5, 2.5]
 
 
 def test_trainers_that_give_no_step_have_theirs_counted(recipe):

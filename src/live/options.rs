@@ -27,8 +27,12 @@ pub struct LiveOptions {
     pub settings: Vec<(String, String)>,
     /// Hooks that each version must have, as the run calls them whatever happens.
     pub requires: Vec<Hook>,
-    /// Hooks that no version may have, as the run cannot do what they say, each with the reason.
+    /// Hooks that no version may have, as the run cannot do what they say, each with the reason; `loss` only where it stands for
+    /// the advantage.
     pub refuses: Vec<(Hook, String)>,
+    /// Parameters that `settings` has the trainer's values of where the first version reads `token_reward` or `value`: with such
+    /// a parameter, each version must be like it in this.
+    pub of_returns: Vec<String>,
     /// The versions of a run that is resumed, each with the state that it left: the last one is in use, the one before it
     /// is to fall back to ([`LiveRecipe::fallback`](super::LiveRecipe::fallback)). The content of the
     /// file is then checked before the first step as any new version; the file may even be missing.
@@ -61,9 +65,25 @@ impl LiveOptions {
             let message = format!("{name}: the script has no `{hook}`, which this run calls");
             return Err(Diagnostic::error(message).into());
         }
-        if let Some((hook, why)) = self.refuses.iter().find(|(hook, _)| recipe.has(*hook)) {
+        let stands = |hook| hook != Hook::Loss || !recipe.has(Hook::Advantage);
+        let mut refuses = self.refuses.iter();
+        if let Some((hook, why)) = refuses.find(|(hook, _)| recipe.has(*hook) && stands(*hook)) {
             let message = format!("the script has the hook `{}`: {why}", hook.name());
             return Err(recipe.at_hook(*hook, Diagnostic::error(message)));
+        }
+        let reads = &recipe.reads().names;
+        let has_return = reads.contains("token_reward") || reads.contains("value");
+        let differs = |name: &&String| {
+            let is_set = self.settings.iter().any(|(set, _)| set == *name);
+            recipe.params().get(name).is_some() && is_set != has_return
+        };
+        if let Some(name) = self.of_returns.iter().find(differs) {
+            let which = if has_return { "one" } else { "neither" };
+            let message = format!(
+                "`{name}` is the trainer's where the recipe reads `token_reward` or `value`: this version reads {which}, unlike the first"
+            );
+            let help = format!("set `{name}` in the run's parameters, or begin the run again");
+            return Err(recipe.at_hook(Hook::Params, Diagnostic::error(message).with_help(help)));
         }
         for (name, text) in &self.settings {
             if is_reload && recipe.params().get(name).is_none() {

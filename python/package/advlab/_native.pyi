@@ -72,7 +72,13 @@ class Recipe(_Hooks):
 class Live(_Hooks):
     @staticmethod
     def watch(
-        path: str, settings: _Settings, keep: int, folder: str | None, keep_batches: int, refuses: dict[str, str]
+        path: str,
+        settings: _Settings,
+        keep: int,
+        folder: str | None,
+        keep_batches: int,
+        refuses: dict[str, str],
+        of_returns: list[str],
     ) -> Live: ...
     def newest(self) -> tuple[str, int]: ...
     def events(self) -> list[tuple[str, str, str | None, RecipeError | None, bool]]: ...

@@ -7,7 +7,7 @@ import copy
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -217,6 +217,7 @@ class LiveRecipe(_Hooks):
     def __init__(self, native: _NativeLive, name: str) -> None:
         self._native = native
         self._groupless = set()
+        self._refuses: Mapping[str, str] = {}
         self._events: list[LiveEvent] = []
         self.name = name
         """What it was opened by: a path, or a built-in's name."""
@@ -237,7 +238,10 @@ class LiveRecipe(_Hooks):
 
     def _advantage(self, call: _Call, padded: bool) -> Advantage:
         try:
-            return super()._advantage(call, padded)
+            out = super()._advantage(call, padded)
+            if out.weight is not None and "weight" in self._refuses:
+                raise ValueError(f"the batch has the column `weight`: {self._refuses['weight']}")
+            return out
         finally:
             self._hear()
 
@@ -332,6 +336,7 @@ def watch(
     keep_batches: int = 3,
     kept_tokens: int = KEPT_TOKENS,
     _refuses: Mapping[str, str] | None = None,
+    _of_returns: Sequence[str] = (),
     **params: Any,
 ) -> LiveRecipe:
     """Opens a recipe that follows its file while a run goes: a script by its path, or a built-in, which stays as it is.
@@ -340,19 +345,21 @@ def watch(
     whole, with the state that the recipe had: `advlab repl FOLDER` opens them, and `advlab replay FOLDER` computes them again.
     One that is there already is gone on with, from the trainer's `step`; rows of steps that are done again are set aside in
     `cut.jsonl`. What cannot be written is told by an event and the log, and the run goes on. Writing a batch takes as long as the
-    disk does; 0 keeps none. A live recipe of this process that has the folder already is closed.
+    disk does; 0 keeps none. A live recipe of this process that has the folder already is closed if it is of the same recipe.
 
     `kept_tokens` bounds the copy of the last batch that new versions are tried on; its first two groups are kept however long
     they are. Raises as `load` does, and where the folder is another run's.
     """
     path, place = os.fspath(recipe), None if folder is None else os.path.realpath(folder)
     kept = _arrays.whole("kept_tokens", kept_tokens), folder and os.fspath(folder), _arrays.whole("keep_batches", keep_batches)
-    if place in _writers:
-        # As a cell of a notebook that runs again. Nothing is closed for a recipe that cannot be loaded.
-        load(path, **params)
+    more = dict(_refuses or {}), list(_of_returns)
+    if place in _writers and _writers[place].name == path:
+        # As a cell of a notebook that runs again. Nothing is closed for a recipe that cannot be opened.
+        _NativeLive.watch(path, _state.settings(params), kept[0], None, kept[2], *more).close()
         log.warning("%s is opened again: the live recipe that wrote it until now is closed", folder)
         _writers[place].close()
-    live = LiveRecipe(_native.Live.watch(path, _state.settings(params), *kept, dict(_refuses or {})), path)
+    live = LiveRecipe(_native.Live.watch(path, _state.settings(params), *kept, *more), path)
+    live._refuses = more[0]
     if place is not None:
         _writers[place] = live
     return live

@@ -20,7 +20,7 @@ import numpy as np
 from . import _arrays, _native
 from ._batch import _Call
 from ._native import RecipeError
-from ._outcome import Advantage
+from ._outcome import Advantage, Loss
 from ._recipe import LiveRecipe, Recipe, load, watch
 
 log = logging.getLogger("advlab")
@@ -29,6 +29,10 @@ OURS = _arrays.NUMBERS | {"batch", "completion", "groups", "mask", "prompt", "ro
 """Names that a data set's columns cannot have in a recipe."""
 
 LOSS_ALONE = "the recipe is a loss on an advantage that is there: what is needed here is a recipe that gives the advantage"
+NOT_OVER_TOKENS = (
+    "a recipe with a `loss` and no `advantage` gives -M dloss/dlogp, which needs a loss that is a mean over the M tokens of the "
+    "batch; the trainer's own has another mean"
+)
 RETURNS = ["token_reward", "value"]
 """Columns of a recipe whose `gamma` and `lambda` are those of the return; any other reward for tokens, such as a KL, has nothing to
 do with the trainer's."""
@@ -56,16 +60,21 @@ PRINTED = 20
 _noted: set[tuple[str, str]] = set()
 
 
-def report(recipe: Recipe | LiveRecipe, out: Advantage) -> None:
+def tell_once(name: str, text: str) -> None:
+    """Logs a warning about a recipe, once per process."""
+    if (name, text) not in _noted:
+        _noted.add((name, text))
+        log.warning("%s: %s", name, text)
+
+
+def report(recipe: Recipe | LiveRecipe, out: Advantage | Loss) -> None:
     """Logs the lines that a recipe printed at a step, and each note once. As warnings: trainers show nothing less."""
     if out.prints:
         lines = [line[:500] for line in out.prints[:PRINTED]]
         more = len(out.prints) - len(lines)
         log.warning("%s printed:\n%s", recipe.name, "\n".join([*lines, *([f"... and {more} more lines"] if more else [])]))
     for note in out.notes:
-        if (recipe.name, note) not in _noted:
-            _noted.add((recipe.name, note))
-            log.warning("%s: %s", recipe.name, note)
+        tell_once(recipe.name, note)
 
 
 def registry(trainer: str, *modules: str) -> Any:
@@ -86,10 +95,7 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
     """
     if out.loss is not None:
         if mean != "tokens":
-            raise ValueError(
-                "a recipe with a `loss` and no `advantage` gives -M dloss/dlogp, which needs a loss that is a mean over the M "
-                f"tokens of the batch; the trainer's own has another mean ({mean})"
-            )
+            raise ValueError(f"{NOT_OVER_TOKENS} ({mean})")
         # The loss has applied the weights itself.
         return out.advantage
     if out.weight is None:
@@ -137,7 +143,8 @@ def opened(recipe: str, params: dict[str, Any], theirs: Mapping[str, Any], train
             raise
         own = first.params.keys() - params.keys() if first._native.reads(RETURNS) else ()
         set_by_trainer = {name: value for name, value in theirs.items() if name in own and value is not None}
-        live = _live[key] = watch(recipe, **kept, **{**set_by_trainer, **params})
+        followed = [name for name, value in theirs.items() if value is not None and name not in params]
+        live = _live[key] = watch(recipe, **kept, _of_returns=followed, **{**set_by_trainer, **params})
         told = [f"{k}={v}{f' (set by {trainer})' if k in set_by_trainer else ''}" for k, v in live.params.items()]
         # A trainer's log shows no more than warnings.
         log.warning("%s %s %s", recipe, live.version[:6], " ".join(told))
@@ -156,12 +163,17 @@ def save(live: LiveRecipe, folder: Path) -> None:
     beside.rename(folder / STATE)
 
 
-def resume(live: LiveRecipe, folder: Path) -> bool:
-    """Goes on from what `save` put into a checkpoint's folder; says whether it did."""
-    is_there = (folder / STATE).exists()
-    if is_there:
-        live.load_state_dict(json.loads((folder / STATE).read_text()))
-    return is_there
+def resume(live: LiveRecipe, folder: Path, step: int | None) -> None:
+    """Goes on from what `save` put into a checkpoint's folder; a warning where there is nothing."""
+    kept = folder / STATE
+    if not kept.exists():
+        log.warning("%s has no state of %s: it begins at step %s with that of `init`", folder, live.name, step)
+        return
+    try:
+        live.load_state_dict(json.loads(kept.read_text()))
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        told = f"{kept} is damaged ({type(error).__name__}: {error})"
+        raise RecipeError(f"{told}: restore it, or delete it to begin with the state of `init`") from None
 
 
 def from_environment(trainer: str, refuses: Mapping[str, str] | None = None, **theirs: Any) -> LiveRecipe:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ._trainers import column_name, from_environment, on_cpu, stepped, weighted
+from ._trainers import NOT_OVER_TOKENS, column_name, from_environment, on_cpu, stepped, weighted
 
 OPTIONS = {
     "old_logp": "NeMo-RL passes log-probs to the advantage with the sampler's or the policy's own, as its version does",
@@ -33,10 +33,15 @@ MODULES = ("algorithms.grpo", "algorithms.grpo_sync", "algorithms.single_control
 class AdvantageEstimator:
     """An estimator as NeMo-RL's own, by the recipe; groups are the rows of `prompt_ids` that are alike."""
 
-    def __init__(self, token_level_loss: bool | None = None) -> None:
-        """`token_level_loss` is NeMo-RL's `loss_fn.token_level_loss`; without it a recipe with weights is refused."""
+    def __init__(self, token_level_loss: bool | None = None, clips: bool = False) -> None:
+        """`token_level_loss` is NeMo-RL's `loss_fn.token_level_loss`; without it a recipe with weights is refused, and if NeMo-RL
+        `clips` advantages."""
         self.mean = "responses" if token_level_loss is False else "tokens"
         self.refuses = {"weight": "`loss_fn.token_level_loss` was not found"} if token_level_loss is None else {}
+        if clips:
+            self.refuses["weight"] = "`grpo.advantage_clip_low` and `advantage_clip_high` would clip the weighted advantages"
+        if self.mean != "tokens":
+            self.refuses["loss"] = NOT_OVER_TOKENS
 
     def compute_advantage(
         self, prompt_ids: Any, rewards: Any, mask: Any, repeated_batch: Any = None, valid_mask: Any = None, **others: Any
@@ -63,8 +68,9 @@ def patch() -> None:
     """Puts the estimator in the place of whatever `grpo.adv_estimator` names, in this process: the driver's."""
 
     def create(master_config: Any = None, *_: Any, **__: Any) -> AdvantageEstimator:
-        loss = _get(master_config, "loss_fn")
-        return AdvantageEstimator(_get(loss, "token_level_loss"))
+        loss, grpo = _get(master_config, "loss_fn"), _get(master_config, "grpo")
+        clips = any(_get(grpo, f"advantage_clip_{end}") is not None for end in ("low", "high"))
+        return AdvantageEstimator(_get(loss, "token_level_loss"), clips)
 
     grpo = importlib.import_module("nemo_rl.algorithms.grpo")
     if not hasattr(grpo, "_create_advantage_estimator"):

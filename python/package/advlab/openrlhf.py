@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ._trainers import from_environment, on_cpu, stepped, weighted
+from ._trainers import NOT_OVER_TOKENS, from_environment, on_cpu, stepped, weighted
 
 OPTIONS = {
     "value": "the critic runs with `--algo.advantage.estimator gae`",
@@ -37,7 +37,7 @@ def replace(experiences: list[Any], size: int, mean: str = "tokens") -> None:
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
-    live = from_environment("OpenRLHF")
+    live = from_environment("OpenRLHF", {} if mean == "tokens" else {"loss": NOT_OVER_TOKENS})
 
     def rows(name: str) -> Any:
         parts = [getattr(experience, name) for experience in experiences]

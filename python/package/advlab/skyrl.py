@@ -6,9 +6,10 @@ advlab.skyrl.register()     # before ray starts; then ADVLAB_RECIPE=mine.rhai an
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-from ._trainers import from_environment, on_cpu, registry, row_sums, stepped, weighted
+from ._trainers import NOT_OVER_TOKENS, from_environment, on_cpu, registry, row_sums, stepped, tell_once, weighted
 
 OPTIONS = {
     "value": "the critic runs with `trainer.critic.model.path`",
@@ -18,8 +19,23 @@ OPTIONS = {
 """What to set in SkyRL for a column."""
 
 
-MEANS = {"token_mean": "tokens", "sequence_mean": "responses", "seq_mean_token_sum_norm": "responses"}
-"""What SkyRL's `trainer.algorithm.loss_reduction` averages over."""
+MEANS = ("sequence_mean", "seq_mean_token_sum_norm")
+"""What `trainer.algorithm.loss_reduction` may be for weights: means over responses. `token_mean` is one over the tokens of
+`loss_mask`, which an estimator is not given."""
+
+PROPORTIONAL = (None, "regular", "dual_clip", "gspo", "cispo", "sapo")
+"""SkyRL's losses that are proportional to the advantage."""
+
+
+def _is_by_steps() -> bool:
+    """Whether the trainer among the callers has `generator.step_wise_trajectories`."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        generator = getattr(getattr(frame.f_locals.get("self"), "cfg", None), "generator", None)
+        if getattr(generator, "step_wise_trajectories", False):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: Any = None, **settings: Any) -> tuple[Any, Any]:
@@ -31,11 +47,13 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
     if getattr(config, "advantage_batch_normalize", False):
         raise ValueError("SkyRL would normalise the recipe's advantages: leave `trainer.algorithm.advantage_batch_normalize` out")
     reduction, loss = getattr(config, "loss_reduction", None), getattr(config, "policy_loss_type", None)
-    refuses = {}
+    refuses = {"loss": NOT_OVER_TOKENS}
     if reduction not in MEANS:
         refuses["weight"] = f"SkyRL cannot follow it with `trainer.algorithm.loss_reduction={reduction}`: {', '.join(MEANS)} can"
     elif loss in ("clip_cov", "kl_cov"):
         refuses["weight"] = f"the loss of `trainer.algorithm.policy_loss_type={loss}` is not proportional to the advantage"
+    elif _is_by_steps():
+        refuses["weight"] = "with `generator.step_wise_trajectories` SkyRL's mean is over steps, of which the estimator sees the last"
     theirs = {"gamma": settings.get("gamma"), "lambda": settings.get("lambd")}
     live = from_environment("SkyRL", refuses, **theirs)
     rewards, mask = on_cpu(token_level_rewards), on_cpu(response_mask)
@@ -43,7 +61,10 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
     if values is not None:
         columns["value"] = on_cpu(values)
     out, returns = stepped(live, OPTIONS, "SkyRL", groups=index, mask=mask, step=None, columns=columns)
-    return weighted(out, mask, MEANS.get(reduction, "tokens")).to(token_level_rewards.device), returns.to(
+    if out.weight is not None and loss not in PROPORTIONAL:
+        told = f"`trainer.algorithm.policy_loss_type={loss}` is unknown here: weights are exact only if it is proportional to the advantage"
+        tell_once(live.name, told)
+    return weighted(out, mask, "responses").to(token_level_rewards.device), returns.to(
         token_level_rewards.device
     )
 

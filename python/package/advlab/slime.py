@@ -8,9 +8,10 @@ slime's own hook for advantages, `--custom-advantage-function-path`, sees the sa
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-from ._trainers import from_environment, per_response
+from ._trainers import NOT_OVER_TOKENS, from_environment, per_response
 
 
 def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[float], list[float]]:
@@ -33,12 +34,17 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
     if missing:
         raise ValueError(f"some samples have not {' and '.join(missing)}: the recipe would be wrong for their groups")
     lengths = [sum(s.loss_mask) if getattr(s, "loss_mask", None) is not None else s.response_length for s in flat]
-    live = from_environment("slime")
+    mean = "tokens" if getattr(args, "calculate_per_token_loss", False) else "responses"
+    live = from_environment("slime", {} if mean == "tokens" else {"loss": NOT_OVER_TOKENS})
     out = live.advantage(
         groups=[sample.group_index for sample in flat],
-        step=getattr(args, "rollout_id", None),
+        step=getattr(sys.modules.get("slime.rollout.sample_hooks"), "_current_rollout_id", None),
         reward=[float(reward) for reward in raw],
         length=lengths,
     )
-    mean = "tokens" if getattr(args, "calculate_per_token_loss", False) else "responses"
-    return raw, per_response(live, out, "slime", lengths, mean).tolist()
+    rollouts = [one for sample in flat if (one := getattr(sample, "rollout_id", None)) is not None]
+    if out.weight is not None and len(set(rollouts)) < len(rollouts):
+        raise ValueError("several samples have one `rollout_id`, and slime averages them as one: leave the recipe's weights out")
+    # slime empties the loss mask of those after this hook.
+    counts = [0 if getattr(sample, "remove_sample", False) else length for sample, length in zip(flat, lengths, strict=True)]
+    return raw, per_response(live, out, "slime", counts, mean).tolist()

@@ -23,7 +23,7 @@ from trl import RLOOTrainer as _RLOOTrainer
 
 from ._native import RecipeError
 from ._recipe import LiveRecipe, load, watch
-from ._trainers import column_name, explain, of_data_set, on_cpu, plain, report, resume, save, weighted
+from ._trainers import NOT_OVER_TOKENS, column_name, explain, of_data_set, on_cpu, plain, report, resume, save, weighted
 
 log = logging.getLogger("advlab")
 
@@ -134,6 +134,8 @@ class GRPOMixin:
         loss_type = getattr(self.args, "loss_type", "grpo")
         self._advlab_mean = MEANS.get(loss_type)
         refuses = {} if self._advlab_mean else {"weight": f"what `loss_type={loss_type}` averages over is not known"}
+        if self._advlab_mean == "responses":
+            refuses["loss"] = NOT_OVER_TOKENS
         self.advlab = None
         if self.accelerator.is_main_process:
             self.advlab = watch(recipe, folder=recipe_folder, keep_batches=recipe_batches, _refuses=refuses, **params)
@@ -249,7 +251,7 @@ class GRPOMixin:
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if self.advlab is not None and checkpoint is not None:
-            resume(self.advlab, Path(checkpoint))
+            resume(self.advlab, Path(checkpoint), self.state.global_step)
             self._advlab_serial = self.advlab.state_dict()["serial"]
 
 

@@ -144,6 +144,8 @@ def test_nemo_rls_mean_is_that_of_the_weights(recipe):
         assert torch.allclose(found, share * call["rewards"][:, None] * mask)
     with pytest.raises(advlab.RecipeError, match="`weight`: `loss_fn.token_level_loss` was not found"):
         nemo_rl.AdvantageEstimator().compute_advantage(**call)
+    with pytest.raises(advlab.RecipeError, match="advantage_clip_low"):
+        nemo_rl.AdvantageEstimator(True, clips=True).compute_advantage(**call)
 
 
 def test_openrlhfs_mean_is_that_of_the_weights(recipe):

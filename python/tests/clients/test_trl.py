@@ -242,7 +242,7 @@ def test_an_evaluation_leaves_the_state_alone(tmp_path, script):
     assert any("eval_advlab/n" in row for row in run.state.log_history)
 
 
-def test_a_checkpoint_keeps_state_and_version(tmp_path, script):
+def test_a_checkpoint_keeps_state_and_version(tmp_path, script, caplog):
     text = 'fn init(p) { #{ n: 0 } } fn advantage(batch, p) { this.n += 1; metric("n", this.n); batch.reward }'
     path = script(text)
     run = trainer(tmp_path / "run", path, save_strategy="steps", save_steps=2)
@@ -253,11 +253,15 @@ def test_a_checkpoint_keeps_state_and_version(tmp_path, script):
     assert kept["state"] == {"n": 2} and kept["version"] == run.advlab.version
     again = trainer(tmp_path / "run", path)
     again.train(resume_from_checkpoint=str(tmp_path / "run/checkpoint-2"))
+    assert "no state of" not in caplog.text
     logged = [row for row in again.state.log_history if "loss" in row][-2:]
     assert [(row["advlab/n"], row["advlab/serial"], row["advlab/reloaded"]) for row in logged] == [
         (3.0, 1.0, 0.0),
         (4.0, 1.0, 0.0),
     ]
+    (tmp_path / "run/checkpoint-2/advlab.json").unlink()
+    trainer(tmp_path / "run", path).train(resume_from_checkpoint=str(tmp_path / "run/checkpoint-2"))
+    assert "no state of" in caplog.text
 
 
 def test_a_folder_keeps_the_run(tmp_path):

@@ -300,6 +300,14 @@ def test_a_policy_loss_refuses_what_it_cannot_do():
         adapter.policy_loss(old, old, old, mask, "token-mean", Actor("pacs"))
 
 
+def test_prints_of_a_policy_loss_are_logged_and_bounded(script, caplog):
+    path = script('fn loss(batch, p) { print("here"); (-batch.advantage * batch.logp).mean("batch") }')
+    mask, old = torch.ones(4, 3, dtype=torch.bool), -torch.ones(4, 3)
+    for _ in range(loss.REPORTED + 3):
+        adapter.policy_loss(old, old, old, mask, "token-mean", Actor(str(path)))
+    assert caplog.text.count("printed:\nhere") == loss.REPORTED
+
+
 @pytest.mark.parametrize("name", ["gspo", "gspo_token", "gmpo", "sapo", "topr", "opmd_loss", "kl_cov"])
 def test_a_loss_that_is_no_mean_over_tokens_is_refused(name):
     mask, old = torch.ones(4, 3, dtype=torch.bool), -torch.ones(4, 3)
@@ -382,7 +390,7 @@ def test_verls_loss_of_the_advantages_is_the_weighted_mean(script, mode, loss_mo
     assert torch.allclose(found, expected.grad, atol=1e-6) and found.abs().max() > 1e-3
 
 
-def test_weights_that_verls_loss_would_not_follow_are_refused(script):
+def test_weights_that_verls_loss_would_not_follow_are_refused(script, caplog):
     path = script("fn weight(batch, p) { batch.reward >= 0 } " + MEAN)
     squared = script('fn loss(batch, p) { (-(batch.advantage ** 2) * batch.logp).mean("batch") }', "squared.rhai")
 
@@ -397,6 +405,12 @@ def test_weights_that_verls_loss_would_not_follow_are_refused(script):
             run(path, loss_agg_mode="token-mean", policy_loss={"loss_mode": mode, "advlab": own})
     with pytest.raises(ValueError, match="mean over the M tokens"):
         run("pacs", loss_agg_mode="seq-mean-token-mean")
+    clipped = script('fn loss(batch, p) { (-batch.advantage.clamp(-8.0, 8.0) * batch.logp).mean("batch") }', "clipped.rhai")
+    with pytest.raises(ValueError, match="loss_mode=advlab. is not proportional"):
+        run(path, loss_agg_mode="token-mean", policy_loss={"loss_mode": "advlab", "advlab": str(clipped)})
+    for mode, is_told in [("gspo", False), ("dppo_tv", False), ("my_own", True)]:
+        run(path, loss_agg_mode="token-mean", policy_loss={"loss_mode": mode})
+        assert (f"loss_mode={mode}` is unknown" in caplog.text) is is_told
     # A loss in the workers has no weights.
     both = script('fn weight(batch, p) { batch.reward > 0 } fn loss(batch, p) { batch.logp.mean("batch") }', "both.rhai")
     mask, old = torch.ones(4, 3, dtype=torch.bool), -torch.ones(4, 3)
@@ -506,6 +520,7 @@ class Run:
             metrics = {}
             compute_advantage(batch(), "advlab", config=config(advlab={"recipe": str(path), **settings}))
             self.seen.append(metrics["advlab/n"])
+            self.reloaded = metrics["advlab/reloaded"]
             if self.global_steps in (2, 4, 5):
                 self._save_checkpoint()
         return self.seen
@@ -540,6 +555,15 @@ def test_state_is_in_verls_checkpoints(script, tmp_path, caplog):
     ]
     relaunch()
     assert Run(folder).run(path, (3, 4), **kept) == [3, 4]
+    relaunch()
+    # A file that changed meanwhile is a reload at the first step.
+    path.write_text(path.read_text() + " // changed")
+    run = Run(folder)
+    assert run.run(path, [5]) == [5] and run.reloaded == 1.0
+    relaunch()
+    path.write_text(path.read_text().removesuffix(" // changed"))
+    run = Run(folder)
+    assert run.run(path, [5]) == [5] and run.reloaded == 0.0
     relaunch()
     named = {"resume_mode": "resume_path", "resume_from_path": str(folder / "global_step_2")}
     assert Run(tmp_path, **named).run(path, [3]) == [3] and "no state of" not in caplog.text

@@ -23,8 +23,7 @@ def follow(live: LiveRecipe, caller: Caller, is_first: bool) -> None:
     if is_first and done > 0:
         is_named = caller.setting("trainer.resume_mode") == "resume_path"
         at = Path(caller.setting("trainer.resume_from_path") if is_named else f"{folder}/global_step_{done}")
-        if not resume(live, at):
-            log.warning("%s has no state of %s: it begins at step %s with that of `init`", at, live.name, caller.step)
+        resume(live, at, caller.step)
     theirs = trainer._save_checkpoint
 
     @functools.wraps(theirs)

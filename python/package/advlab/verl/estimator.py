@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import _arrays
 from .._recipe import LiveRecipe, load
-from .._trainers import LOSS_ALONE, column_name, of_data_set, on_cpu, opened, row_sums, stepped, weighted
+from .._trainers import LOSS_ALONE, NOT_OVER_TOKENS, column_name, of_data_set, on_cpu, opened, row_sums, stepped, weighted
 from . import checkpoint
 from .caller import Caller, warn_once
 from .loss import is_proportional
@@ -62,6 +62,9 @@ response by a number that no weight changes, and then averages over responses.""
 OVER_RESPONSES = ("sapo", "geo_mean")
 """Losses that ignore `loss_agg_mode`, and average over responses."""
 
+PROPORTIONAL = (None, "vanilla", "gspo", "sapo", "gpg", "geo_mean", "cispo", "bypass_mode", "advlab")
+"""verl's losses, beside `dppo_...`, that are proportional to the advantage; `advlab` if its recipe is."""
+
 NOT_PROPORTIONAL = ("clip_cov", "kl_cov", "dro")
 """Losses that are not proportional to the advantage: they choose tokens by it, or have a term without it."""
 
@@ -101,13 +104,15 @@ def estimate(
     checkpoint.follow(live, caller, is_first=live not in _serials)
     groups = index if rows.is_whole else [index[row] for row in rows.chosen]
     batch = {"groups": groups, "mask": rows.select(mask), "step": caller.step, "columns": columns}
+    # After a resume that of the checkpoint.
+    before = _serials[live] if live in _serials else live._native.left()["serial"]
     out, returns = stepped(live, OPTIONS, "verl", **batch)
     if rows.is_shared and out.level == "token":
         raise ValueError(
             f"{live.name} gives an advantage for each token, and sessions of this batch have several trajectories, of which only "
             "the last is computed on: write a recipe that gives one for each response"
         )
-    _tell(live, out, caller)
+    _tell(live, out, caller, before)
     # The means of a loss are over all rows, also those that share an advantage.
     weight = None if out.weight is None else rows.spread_responses(out.weight)
     out = replace(out, advantage=rows.spread(out.advantage, mask), weight=weight)
@@ -161,10 +166,13 @@ def _open(name: str | None, config: Any, caller: Caller) -> LiveRecipe:
     if not recipe:
         raise ValueError("the estimator `advlab` needs a recipe: `+algorithm.advlab.recipe=mine.rhai`")
     theirs = {ours: _get(config, name) for name, ours in GROUPED.items()}
-    loss = caller.setting(f"{ACTOR}.policy_loss.loss_mode")
+    loss, refuses = caller.setting(f"{ACTOR}.policy_loss.loss_mode"), {}
     if loss in NOT_PROPORTIONAL or loss == "advlab" and not is_proportional(caller.setting(f"{ACTOR}.policy_loss.advlab")):
         why = f"`{ACTOR}.policy_loss.loss_mode={loss}` is not proportional to the advantages, in which the weights reach it"
-        kept["_refuses"] = {"weight": why}
+        refuses["weight"] = why
+    if loss in OVER_RESPONSES or caller.setting(f"{ACTOR}.loss_agg_mode") not in (None, "token-mean"):
+        refuses["loss"] = NOT_OVER_TOKENS
+    kept["_refuses"] = refuses
     return opened(recipe, settings.get("params") or {}, theirs, "verl", **kept)
 
 
@@ -184,6 +192,9 @@ def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:
 def _mean(live: LiveRecipe, caller: Caller) -> str:
     """What verl's loss averages over."""
     mode, loss = caller.setting(f"{ACTOR}.loss_agg_mode"), caller.setting(f"{ACTOR}.policy_loss.loss_mode")
+    if loss not in PROPORTIONAL and not str(loss).startswith("dppo_"):
+        told = f"`{ACTOR}.policy_loss.loss_mode={loss}` is unknown here: the weights of {live.name}"
+        warn_once(f"{told} are exact only if it is proportional to the advantage")
     if mode is None:
         told = f"{live.name} has weights or a loss, and the trainer's `{ACTOR}.loss_agg_mode` was not found"
         warn_once(f"{told}: it is taken for `token-mean`")
@@ -195,8 +206,8 @@ def _mean(live: LiveRecipe, caller: Caller) -> str:
     return MEANS[mode]
 
 
-def _tell(live: LiveRecipe, out: Any, caller: Caller) -> None:
-    before, _serials[live] = _serials.get(live, out.serial), out.serial
+def _tell(live: LiveRecipe, out: Any, caller: Caller, before: int) -> None:
+    _serials[live] = out.serial
     if caller.metrics is not None:
         caller.metrics.update({f"advlab/{name}": float(value) for name, value in out.metrics.items()})
         caller.metrics["advlab/serial"] = float(out.serial)

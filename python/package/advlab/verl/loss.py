@@ -7,14 +7,16 @@ import functools
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from .._native import RecipeError
 from .._recipe import Recipe, _restored, load
-from .._trainers import explain, on_cpu
+from .._trainers import explain, on_cpu, report
 
 log = logging.getLogger("advlab.verl")
 
@@ -25,6 +27,10 @@ OPTIONS = dict.fromkeys(
 """What to do in verl for a column that a policy loss has not."""
 
 _losses: dict[str, Recipe] = {}
+REPORTED = 20
+"""Calls of a version whose prints are logged: a worker does not know where a step begins."""
+
+_reported: Counter[str] = Counter()
 _adds_up: dict[str, bool] = {}
 """Whether the loss of a version is that of its parts, each weighed by its tokens."""
 
@@ -69,7 +75,9 @@ def is_proportional(settings: str | None) -> bool:
     here: the worker then says why."""
     try:
         recipe = loss_recipe(settings)
-        return np.allclose(_tried(recipe, 2.0)[:-1], 2.0 * _tried(recipe)[:-1], rtol=1e-6, atol=1e-12)
+        once = _tried(recipe)[:-1]
+        # Small advantages and large ones: a loss may clip them.
+        return all(np.allclose(_tried(recipe, by)[:-1], by * once, rtol=1e-6, atol=1e-12) for by in (2.0, 64.0))
     except ValueError:
         return True
 
@@ -99,7 +107,7 @@ def _tried(recipe: Recipe, scale: float = 1.0, rows: Sequence[int] = (0, 1), wit
     advantage = np.array([[0.5], [-0.75]]) * mask
     # Moved against the advantage, and little: no clip takes the gradient away.
     old = -0.5 - 0.125 * np.arange(6).reshape(2, 3)
-    columns = {"mask": mask, "logp": old - 0.01 * np.sign(advantage), "old_logp": old, "advantage": scale * advantage}
+    columns = {"mask": mask, "logp": old - 0.01 * np.sign(advantage), "old_logp": old, "ref_logp": old, "advantage": scale * advantage}
     if with_weights:
         columns["rollout_is_weights"] = np.ones((2, 3))
     # A copy, as a loss may change the recipe's state.
@@ -136,6 +144,8 @@ def policy_loss(
         )
     except RecipeError as error:
         raise explain(error, OPTIONS, "verl") from None
+    _reported[recipe.version] += bool(out.prints)
+    report(recipe, out if _reported[recipe.version] <= REPORTED else replace(out, prints=[]))
     # verl adds micro-batches up, and divides gradients by the number of ranks.
     batch = getattr(config, "global_batch_info", None) or {}
     share = 1.0
