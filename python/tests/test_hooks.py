@@ -152,7 +152,7 @@ def test_skyrls_mean_is_that_of_the_weights(recipe, caplog):
         (None, "loss_reduction=None"),
         (SimpleNamespace(loss_reduction="token_mean"), "loss_reduction=token_mean"),
         (SimpleNamespace(loss_reduction="prompt_mean"), "loss_reduction=prompt_mean"),
-        (SimpleNamespace(loss_reduction="token_mean", policy_loss_type="clip_cov"), "policy_loss_type=clip_cov"),
+        (SimpleNamespace(loss_reduction="sequence_mean", policy_loss_type="clip_cov"), "policy_loss_type=clip_cov"),
     ]:
         with pytest.raises(advlab.RecipeError, match=words):
             skyrl.estimate(**call, config=config)
