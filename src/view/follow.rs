@@ -334,7 +334,7 @@ mod tests {
         fs::remove_file(run.join("metrics.jsonl")).unwrap();
         fs::create_dir(run.join("metrics.jsonl")).unwrap();
         if cfg!(unix) {
-            let folder = "cannot read metrics.jsonl: Is a directory (os error 21)";
+            let folder = "cannot read metrics.jsonl: it is a folder";
             expect(folder, true);
         }
         fs::remove_dir_all(&run).unwrap();
