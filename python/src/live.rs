@@ -178,6 +178,8 @@ impl PyLive {
 
 #[pymethods]
 impl PyLive {
+    // The arguments of Python's function, by position.
+    #[allow(clippy::too_many_arguments)]
     #[staticmethod]
     fn watch(
         py: Python<'_>,
