@@ -8,6 +8,7 @@ mod derivatives;
 mod groups;
 mod lift;
 mod messages;
+mod oracle;
 mod precision;
 mod properties;
 mod world;

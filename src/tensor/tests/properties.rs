@@ -41,6 +41,19 @@ pub(super) struct Pick {
     choices: [usize; 4],
 }
 
+impl Pick {
+    /// Whether the step is of that row.
+    pub(super) fn is_row(&self, name: &str) -> bool {
+        let rows: Vec<&Op> = rows().collect();
+        rows[self.row % rows.len()].name == name
+    }
+}
+
+/// The rows of random graphs: binomials refuse most numbers.
+fn rows() -> impl Iterator<Item = &'static Op> {
+    op::table().filter(|op| op.class != op::Class::Combinatorics)
+}
+
 pub(super) fn picks(steps: usize) -> impl Strategy<Value = Vec<Pick>> {
     let pick = (0..1000usize, [0..1000usize, 0..1000, 0..1000, 0..1000])
         .prop_map(|(row, choices)| Pick { row, choices });
@@ -48,11 +61,9 @@ pub(super) fn picks(steps: usize) -> impl Strategy<Value = Vec<Pick>> {
 }
 
 /// Adds nodes to some leaves, each of a random row over random nodes before it; a step whose levels do not fit is left
-/// out. Binomials, which refuse most numbers, do not take part.
+/// out.
 pub(super) fn grow(leaves: &[Tensor], picks: &[Pick], levels: &[Level]) -> Vec<Tensor> {
-    let rows: Vec<&'static Op> = op::table()
-        .filter(|op| op.class != op::Class::Combinatorics)
-        .collect();
+    let rows: Vec<&'static Op> = rows().collect();
     let mut nodes = leaves.to_vec();
     for pick in picks {
         let op = rows[pick.row % rows.len()];

@@ -11,7 +11,7 @@ use crate::tensor::exec::Sink;
 use crate::tensor::{Context, Executor, Frame, Guard, Level, Plan, Tensor, TensorError, Value};
 
 /// A cell of any level: what it leaves out is coarser. The batch's one cell has nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Cell {
     pub(super) group: Option<i64>,
     pub(super) trajectory: Option<usize>,
