@@ -4,10 +4,10 @@
 
 use std::error::Error;
 
-use advlab::train::policy::{AdamWConfig, Mlp, Policy, Samples};
-use advlab::train::random::{Purpose, StreamKey};
-use advlab::train::task::{Maze, Prompt, Task, training_prompts};
 use advlab::{Batch, Host};
+use advlab_train::policy::{AdamWConfig, Mlp, Policy, Samples};
+use advlab_train::random::{Purpose, StreamKey};
+use advlab_train::task::{Maze, Prompt, Task, training_prompts};
 use serde_json::json;
 
 const SEED: u64 = 0;

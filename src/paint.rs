@@ -59,7 +59,7 @@ pub fn width(text: &str) -> usize {
 
 /// A string from a file or a script with what a terminal would obey, such as ESC or a change of the writing's
 /// direction, written out: `\u{1b}`.
-pub(crate) fn visible(text: &str) -> String {
+pub fn visible(text: &str) -> String {
     let obeyed = |letter: char| {
         letter.is_control()
             || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -72,7 +72,7 @@ pub(crate) fn visible(text: &str) -> String {
 }
 
 /// A string in at most so many columns, with `…` where it is cut.
-pub(crate) fn cut(text: &str, room: usize) -> String {
+pub fn cut(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_string();
     }

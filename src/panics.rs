@@ -9,7 +9,7 @@ thread_local! {
 }
 
 /// What a crate makes of some input; `None` where it panics.
-pub(crate) fn caught<T>(read: impl FnOnce() -> T) -> Option<T> {
+pub fn caught<T>(read: impl FnOnce() -> T) -> Option<T> {
     IS_EXPECTED.set(true);
     let read = catch_unwind(AssertUnwindSafe(read));
     IS_EXPECTED.set(false);
@@ -17,7 +17,7 @@ pub(crate) fn caught<T>(read: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// Has the program print no panic that [`caught`] turns into an error.
-pub(crate) fn silence_caught() {
+pub fn silence_caught() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let print = panic::take_hook();

@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use advlab::Batch;
-use advlab::profile::example;
+use advlab_cli::report::profile::example;
 
 static IS_SHORT: LazyLock<bool> =
     LazyLock::new(|| std::env::var_os("ADVLAB_BENCH").is_some_and(|mode| mode == "short"));

@@ -6,8 +6,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use advlab::batch::{ReadOptions, read};
-use advlab::train::{Config, Run};
 use advlab::{Batch, Host, LiveRecipe};
+use advlab_train::{Config, Run};
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 
@@ -19,7 +19,7 @@ fn reading(bencher: Bencher<'_, '_>, kind: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join(format!("rollouts.{kind}"));
     if kind == "jsonl" {
-        let rollouts = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/rollouts.jsonl");
+        let rollouts = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/rollouts.jsonl");
         let text = fs::read_to_string(rollouts).expect("rollouts");
         fs::write(&path, text.repeat(if *IS_SHORT { 4 } else { 256 })).expect("a file");
     } else {

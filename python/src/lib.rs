@@ -14,10 +14,11 @@ mod state;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use advlab::Diagnostics;
+use advlab::answers::Verdict;
 use advlab::paint::Paint;
 use advlab::script::{BUILTINS, CheckResult, Host, check};
-use advlab::verify::Verdict;
-use advlab::{Diagnostics, doc};
+use advlab_cli::doc;
 use pyo3::prelude::*;
 
 use batch::PyBatch;
@@ -55,7 +56,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Runs the command line, and gives its exit status.
 #[pyfunction]
 fn command_line(py: Python<'_>, words: Vec<OsString>) -> u8 {
-    let code = py.detach(|| advlab::command_line(words));
+    let code = py.detach(|| advlab_cli::command_line(words));
     // There is no way to read a status but to compare it.
     let mut all = 0..=u8::MAX;
     all.find(|status| ExitCode::from(*status) == code)
@@ -86,7 +87,7 @@ fn explain(py: Python<'_>, name: Option<&str>) -> PyResult<String> {
 /// How the answer of a completion compares with that of a reference: `right`, `wrong`, `no answer` or `not decided`.
 #[pyfunction]
 fn verify(py: Python<'_>, solution: &str, completion: &str) -> &'static str {
-    match py.detach(|| advlab::verify::equal(solution, completion)) {
+    match py.detach(|| advlab::answers::equal(solution, completion)) {
         Verdict::Equal => "right",
         Verdict::Different => "wrong",
         Verdict::NoAnswer => "no answer",
@@ -97,7 +98,7 @@ fn verify(py: Python<'_>, solution: &str, completion: &str) -> &'static str {
 /// The answer of a completion; `None` where it has none.
 #[pyfunction]
 fn answer(py: Python<'_>, completion: &str) -> Option<String> {
-    py.detach(|| advlab::verify::answer(completion))
+    py.detach(|| advlab::answers::answer(completion))
 }
 
 /// A check, how it came out, the detail, and the recipe's own error.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use advlab::live::{LiveEvent, LiveOptions, Loaded};
 use advlab::script::Hook;
-use advlab::train::{Event, Record};
 use advlab::{Batch, Diagnostics, LiveRecipe};
+use advlab_train::{Event, Record};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;

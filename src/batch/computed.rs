@@ -56,7 +56,7 @@ impl Computed {
     }
 
     /// Looks values up by a response and a token's index in a token tensor.
-    pub(crate) fn lookup(&self) -> impl Fn(usize, usize) -> f64 + Copy + '_ {
+    pub fn lookup(&self) -> impl Fn(usize, usize) -> f64 + Copy + '_ {
         let (values, layout, level) = (self.values.view(), &*self.layout, self.level);
         move |response, token| {
             values.get(match level {

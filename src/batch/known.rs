@@ -3,7 +3,7 @@
 use crate::batch::Level;
 
 /// A column that lives at one level, wherever it comes from.
-pub(crate) struct Known {
+pub struct Known {
     pub(crate) name: &'static str,
     pub(crate) level: Level,
     /// Help for somebody who gives it at another level, or nothing.
@@ -36,7 +36,8 @@ const fn token(name: &'static str, hint: &'static str) -> Known {
     Known { name, level, hint }
 }
 
-pub(crate) fn column(name: &str) -> Option<&'static Known> {
+/// The column of this name, if it has a fixed level.
+pub fn column(name: &str) -> Option<&'static Known> {
     COLUMNS.iter().find(|known| known.name == name)
 }
 

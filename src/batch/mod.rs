@@ -7,7 +7,7 @@ mod computed;
 mod example;
 #[cfg(feature = "files")]
 mod files;
-pub(crate) mod known;
+pub mod known;
 pub(crate) mod layout;
 mod level;
 mod zeros;
@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 use rayon::prelude::*;
 
-use crate::verify::{self, Verdict};
+use advlab_answers::Verdict;
 
 pub use buffer::{Buffer, Element, FloatBuffer, Owner, Padded};
 pub use builder::BatchBuilder;
@@ -31,7 +31,7 @@ pub use files::{
     read, step_of, steps, verify_lines,
 };
 #[cfg(feature = "files")]
-pub(crate) use files::{Replacement, Unfinished, cannot_be_written, is_rollouts, spans};
+pub use files::{Replacement, Unfinished, cannot_be_written, is_rollouts, spans};
 pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::Level;
 pub use zeros::Zeros;
@@ -138,7 +138,7 @@ impl Batch {
     }
 
     /// The reference of a response, a text or a number.
-    pub(crate) fn solution(&self, response: usize) -> Option<Cow<'_, str>> {
+    pub fn solution(&self, response: usize) -> Option<Cow<'_, str>> {
         SOLUTIONS.iter().find_map(|name| {
             let text = self.text(name).map(|texts| Cow::from(&*texts[response]));
             let number = || Some(self.response_column(name)?[response].to_string().into());
@@ -154,7 +154,7 @@ impl Batch {
         }
         let completions = self.text("completion")?;
         let right = completions.par_iter().enumerate().map(|(at, completion)| {
-            let is_right = verify::equal(&self.solution(at)?, completion) == Verdict::Equal;
+            let is_right = advlab_answers::equal(&self.solution(at)?, completion) == Verdict::Equal;
             may_go_on().then_some(f64::from(u8::from(is_right)))
         });
         let right = right.collect::<Option<Vec<f64>>>()?;

@@ -9,7 +9,6 @@ use crate::script::Version;
 
 /// Something that happened to a live recipe: see [`LiveRecipe::events`](super::LiveRecipe::events).
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub enum LiveEvent {
     /// A new version has passed its checks: the next step uses it.
     Published(VersionChange),

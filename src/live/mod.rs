@@ -163,7 +163,7 @@ impl LiveRecipe {
     ///
     /// # Errors
     /// [`Diagnostics`] where the system gives no thread.
-    pub(crate) fn follow(&mut self, recipe: &str) -> Result<(), Diagnostics> {
+    pub fn follow(&mut self, recipe: &str) -> Result<(), Diagnostics> {
         let (_, reading) = self.shared.host.load_reading(recipe);
         self.thread = Thread::start(&self.shared, reading, true)?;
         Ok(())

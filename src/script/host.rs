@@ -90,7 +90,7 @@ impl Host {
     }
 
     /// The seed, from which `batch.random` draws.
-    pub(crate) fn seed(&self) -> u64 {
+    pub fn seed(&self) -> u64 {
         self.seed
     }
 
@@ -121,7 +121,7 @@ impl Host {
     }
 
     /// Leaves a hook of a version to its script for good: its kernel has given other bits before.
-    pub(crate) fn refuse_kernel(&self, version: &str, hook: &str) {
+    pub fn refuse_kernel(&self, version: &str, hook: &str) {
         if let Some(native) = &self.native {
             native.refuse(version, hook);
         }
@@ -137,7 +137,7 @@ impl Host {
     ///
     /// # Errors
     /// As [`Host::load`].
-    pub(crate) fn loss(&self) -> Result<Recipe, Diagnostics> {
+    pub fn loss(&self) -> Result<Recipe, Diagnostics> {
         match &self.loss {
             Some(loss) => Ok(loss.on(self)),
             None => self.load(DEFAULT_LOSS),
@@ -160,7 +160,7 @@ impl Host {
     }
 
     /// The guard of the next call.
-    pub(crate) fn guard(&self) -> Arc<Guard> {
+    pub fn guard(&self) -> Arc<Guard> {
         let new = || Guard::new(Some(self.limits.time), self.limits.memory);
         self.guard.clone().unwrap_or_else(new)
     }
@@ -174,7 +174,8 @@ impl Host {
         self.load_reading(recipe).0
     }
 
-    pub(crate) fn load_reading(&self, recipe: &str) -> (Result<Recipe, Diagnostics>, Reading) {
+    /// As [`Host::load`], with what was read of the script also if it does not compile.
+    pub fn load_reading(&self, recipe: &str) -> (Result<Recipe, Diagnostics>, Reading) {
         let path = Path::new(recipe);
         let error = if let Some(builtin) = Builtin::find(recipe) {
             return (self.compile(builtin.name, builtin.text), Reading::default());
@@ -266,7 +267,7 @@ impl Host {
     }
 
     /// As [`Host::compile`], with imports of scripts in a folder too.
-    pub(crate) fn compile_beside(
+    pub fn compile_beside(
         &self,
         name: &str,
         text: &str,

@@ -108,7 +108,7 @@ impl Builtin {
     }
 
     /// What a script can import, recipes and what they share.
-    pub(crate) fn importable() -> impl Iterator<Item = &'static Builtin> {
+    pub fn importable() -> impl Iterator<Item = &'static Builtin> {
         BUILTINS.iter().chain(SHARED)
     }
 

@@ -57,13 +57,13 @@ pub(super) fn read(path: &Path) -> Content {
 ///
 /// A file that was not there counts: an import that means a built-in means a file as soon as there is one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Reading {
+pub struct Reading {
     /// The script itself; `None` for a built-in, which has no files.
     pub(crate) main: Option<PathBuf>,
     /// The script, and where its imports are or might be.
     pub(crate) files: BTreeMap<PathBuf, Content>,
     /// The version that was read, also where it does not compile; `None` where the script could not be read.
-    pub(crate) version: Option<Version>,
+    pub version: Option<Version>,
 }
 
 impl Reading {

@@ -225,7 +225,7 @@ impl Recipe {
 
     /// Takes over the settings of another recipe, most likely an older version of this one: what it has otherwise than
     /// it declares, where this one has a parameter of that name that can have that value.
-    pub(crate) fn keep_settings(&mut self, of: &Recipe) {
+    pub fn keep_settings(&mut self, of: &Recipe) {
         for (parameter, value) in of.params.iter() {
             if *value != parameter.default {
                 let _ = self.params.set(&parameter.name, value.clone());
@@ -240,12 +240,13 @@ impl Recipe {
         self.on(&host.with_guard(self.host.guard()))
     }
 
-    pub(crate) fn host(&self) -> &Host {
+    /// The host that compiled it.
+    pub fn host(&self) -> &Host {
         &self.host
     }
 
     /// The same recipe, bounded by another host: its limits, its guard, its seed.
-    pub(crate) fn on(&self, host: &Host) -> Recipe {
+    pub fn on(&self, host: &Host) -> Recipe {
         Recipe {
             host: host.clone(),
             ..self.clone()

@@ -35,7 +35,7 @@ pub(crate) fn binomial(n: i64, k: i64) -> f64 {
 }
 
 /// ln C(n, k); -infinity where n < k or n < 0. `k` is at least 0. An error where the product is too long.
-pub(crate) fn ln_binomial(n: i64, k: i64) -> Result<f64, String> {
+pub fn ln_binomial(n: i64, k: i64) -> Result<f64, String> {
     if n < k || n < 0 {
         return Ok(f64::NEG_INFINITY);
     }
@@ -57,7 +57,7 @@ pub(crate) fn ln_binomial(n: i64, k: i64) -> Result<f64, String> {
 ///
 /// The product over i < k of (a - i) / (b - i); of the two ways to write it (k factors, or b - a factors of
 /// C(b - k, b - a) / C(b, b - a)) the shorter one. An error where that is too long.
-pub(crate) fn binomial_ratio(a: i64, b: i64, k: i64) -> Result<f64, String> {
+pub fn binomial_ratio(a: i64, b: i64, k: i64) -> Result<f64, String> {
     if a < k || a < 0 {
         return Ok(0.0);
     }

@@ -89,7 +89,7 @@ pub(crate) fn exp_f32(x: f32) -> f32 {
 
 /// exp of each value, into an array of the same length.
 #[multiversion::multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
-pub(crate) fn exponentials(values: &[f64], out: &mut [f64]) {
+pub fn exponentials(values: &[f64], out: &mut [f64]) {
     for (out, &x) in out.iter_mut().zip(values) {
         *out = exp(x);
     }
@@ -106,7 +106,7 @@ pub(crate) fn expm1(x: f64) -> f64 {
 /// The estimator k3 = exp(-d) - 1 + d in one step and in f64: the two parts of the sum are almost equal for small d, and
 /// f32 tokens between them would leave of d^2/2 nothing but rounding.
 #[inline(always)]
-pub(crate) fn k3(d: f64) -> f64 {
+pub fn k3(d: f64) -> f64 {
     let p = parts(-d);
     let far = ((p.r + p.tail) * p.first + (p.first - p.inverse)) * p.second + d;
     // Where k is 0, r is -d itself, and what is left of the sum is the tail.

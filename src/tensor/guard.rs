@@ -111,7 +111,7 @@ impl Guard {
 
     /// Starts the clock again, which a cancel outlives, and counts the peak from here on: for one of several runs. Returns
     /// the bytes that are held already.
-    pub(crate) fn begin_run(&self) -> usize {
+    pub fn begin_run(&self) -> usize {
         self.start_clock();
         let used = self.used.load(Ordering::Relaxed);
         self.peak.store(used, Ordering::Relaxed);

@@ -21,13 +21,13 @@ mod value;
 
 pub use crate::batch::Level;
 pub(crate) use alike::{Looks, by_form};
-pub(crate) use binomial::{binomial_ratio, ln_binomial};
+pub use binomial::{binomial_ratio, ln_binomial};
 pub use error::{Origin, TensorError, TensorErrorKind};
 pub use exec::Executor;
 pub(crate) use exec::moments::{Depth, Moments, TILE};
 pub(crate) use exec::tokens::{Share, Token, by_blocks};
 pub(crate) use exec::{Precision, finish, in_strides};
-pub(crate) use exp::{exponentials, k3};
+pub use exp::{exponentials, k3};
 pub(crate) use frame::{Context, Frame};
 pub(crate) use grad::depends_on;
 pub use grad::grad;

@@ -32,7 +32,6 @@ pub enum Detail {
 
 /// A part of a computation that ran by itself.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Stage {
     /// What it was.
     pub kind: StageKind,
@@ -52,7 +51,6 @@ pub struct Stage {
 
 /// What a stage was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum StageKind {
     /// One pass over the tokens through several operations, tile by tile.
     Pass,
@@ -65,7 +63,6 @@ pub enum StageKind {
 
 /// An operation of a stage.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Operation {
     /// The operation, as scripts write it.
     pub name: &'static str,
@@ -81,7 +78,6 @@ pub struct Operation {
 
 /// When a thread was at work on a block of a pass.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
 pub struct Busy {
     /// The thread, from 0.
     pub thread: usize,

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use advlab::batch::Batch;
-use advlab::repl;
-use advlab::repl::{Paint, Session};
 use advlab::script::{CheckResult, Host, check};
+use advlab_cli::prompt;
+use advlab_cli::prompt::{Paint, Session};
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    Path::new(crate::ROOT)
 }
 
 fn read(path: &str) -> String {
@@ -220,7 +220,7 @@ fn the_python_functions_and_the_recipes_give_the_same() {
 fn the_builtin_batch_is_the_beginning_of_the_example_file() {
     let rollouts = advlab::batch::read(root().join("examples/rollouts.jsonl"), &Default::default())
         .expect("the example");
-    let (small, whole) = (repl::builtin(), rollouts.batch);
+    let (small, whole) = (prompt::builtin(), rollouts.batch);
     let number = small.layout().responses();
     assert_eq!(number, 128);
     let rewards =

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 use crate::cases::{self, Case};
 
-const FOLDER: &str = "tests/gallery/scripts";
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/gallery/scripts");
 
 /// Two groups, of three responses and of two; `noise` is NaN at one token.
 fn batch() -> Batch {

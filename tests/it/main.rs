@@ -17,3 +17,6 @@ mod repl;
 mod run;
 mod train;
 mod view;
+
+/// The root of the repository, where the README's commands are typed.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

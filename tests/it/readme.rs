@@ -6,7 +6,7 @@ use std::process::Command;
 use advlab::script::{CheckResult, Host, check};
 
 fn readme() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let path = Path::new(crate::ROOT).join("README.md");
     std::fs::read_to_string(path).expect("README.md is there")
 }
 
@@ -57,7 +57,7 @@ fn short(arguments: &str) -> Vec<&str> {
 #[test]
 fn every_command_runs() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(crate::ROOT);
     for file in [
         "examples/rollouts.jsonl",
         "tests/data/verl.jsonl",
@@ -105,7 +105,7 @@ fn the_shown_output_is_the_output() {
     let shown = blocks(&readme, "text");
     let shown = shown.iter().find(|block| block.starts_with("passk"));
     let shown = shown.expect("the README shows what apply prints");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(crate::ROOT);
     let printed = run(
         &["apply", "passk", "examples/rollouts.jsonl", "--set", "k=2"],
         root,
@@ -143,7 +143,7 @@ fn every_recipe_passes_the_check() {
 #[test]
 fn the_scripts_to_edit_pass_the_check() {
     let host = Host::new();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
+    let folder = Path::new(crate::ROOT).join("scripts");
     let mut checked = 0;
     for entry in std::fs::read_dir(folder).expect("scripts/ is there") {
         let path = entry.expect("an entry").path();

@@ -83,7 +83,7 @@ fn equal_rewards_give_exactly_zero() {
 /// Four solutions to a question: with w wrong ones, every draw of k passes where w < k, and none where all are wrong.
 #[test]
 fn passk_on_real_solutions() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/gsm8k_solutions.jsonl");
+    let path = Path::new(crate::ROOT).join("../shared/data/gsm8k_solutions.jsonl");
     if !path.exists() {
         eprintln!("skipped: {} is not there", path.display());
         return;
@@ -134,7 +134,7 @@ fn passk_on_real_solutions() {
 /// A script in `stdlib/` that nobody lists would be in no command and no test.
 #[test]
 fn every_script_of_the_stdlib_is_built_in() {
-    let stdlib = Path::new(env!("CARGO_MANIFEST_DIR")).join("stdlib");
+    let stdlib = Path::new(crate::ROOT).join("stdlib");
     let names = |folder: &Path| -> Vec<String> {
         let entries = std::fs::read_dir(folder).expect("a folder");
         let paths = entries.map(|entry| entry.expect("an entry").path());

@@ -27,7 +27,7 @@ const ENDINGS: [(&str, Format, bool); 9] = [
 ];
 
 /// Whether the name of a file says that it holds rollouts.
-pub(crate) fn is_rollouts(path: &Path) -> bool {
+pub fn is_rollouts(path: &Path) -> bool {
     Format::named(path).is_some()
 }
 

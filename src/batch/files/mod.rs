@@ -33,15 +33,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use convert::convert;
 pub use replace::discard_unfinished;
-pub(crate) use replace::{Replacement, Unfinished, cannot_be_written};
+pub use replace::{Replacement, Unfinished, cannot_be_written};
 pub use spread::Column;
 pub use steps::{step_of, steps};
 pub use texts::{Verified, verify_lines};
 pub use words::Tokenize;
-pub(crate) use words::spans;
+pub use words::spans;
 
 use self::format::Format;
-pub(crate) use self::format::is_rollouts;
+pub use self::format::is_rollouts;
 use self::json::Type;
 use self::names::Names;
 use self::raw::{Header, Origin, Raw, RawColumn, Schema, Values};

@@ -25,7 +25,7 @@ pub fn discard_unfinished() {
 }
 
 /// A file that is gone as soon as this is dropped, or the process ends at a signal.
-pub(crate) struct Unfinished(Option<TempPath>);
+pub struct Unfinished(Option<TempPath>);
 
 impl Unfinished {
     fn new(file: TempPath) -> Unfinished {
@@ -34,17 +34,18 @@ impl Unfinished {
     }
 
     /// A file for what goes elsewhere as soon as it is whole.
-    pub(crate) fn passing(ending: &OsStr) -> io::Result<Unfinished> {
+    pub fn passing(ending: &OsStr) -> io::Result<Unfinished> {
         let file = tempfile::Builder::new().suffix(ending).tempfile()?;
         Ok(Unfinished::new(file.into_temp_path()))
     }
 
     /// A file that is there.
-    pub(crate) fn there(path: &Path) -> io::Result<Unfinished> {
+    pub fn there(path: &Path) -> io::Result<Unfinished> {
         Ok(Unfinished::new(TempPath::try_from_path(path)?))
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// The path of the unfinished file.
+    pub fn path(&self) -> &Path {
         self.0.as_deref().unwrap_or(Path::new(""))
     }
 
@@ -70,7 +71,7 @@ impl Drop for Unfinished {
 }
 
 /// A file that is being written. Unless [`Replacement::finish`] is reached, the file that was there stays.
-pub(crate) struct Replacement {
+pub struct Replacement {
     asked: PathBuf,
     out: BufWriter<File>,
     /// The hidden file that is written, and the one that it becomes. A device or a pipe is written itself: renaming
@@ -129,7 +130,7 @@ impl Replacement {
     }
 
     /// Replaces a whole file.
-    pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Diagnostics> {
+    pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Diagnostics> {
         let mut file = Replacement::new(path)?;
         match file.write_all(bytes) {
             Ok(()) => file.finish(),
@@ -158,7 +159,8 @@ impl Replacement {
     }
 }
 
-pub(crate) fn cannot_be_written(path: &Path, error: &io::Error) -> Diagnostic {
+/// The diagnostic of a file that cannot be written, with the system's reason.
+pub fn cannot_be_written(path: &Path, error: &io::Error) -> Diagnostic {
     let diagnostic = Diagnostic::error(format!("it cannot be written: {error}")).in_file(path);
     match path.parent() {
         Some(folder) if folder.as_os_str().is_empty() || folder.is_dir() => diagnostic,

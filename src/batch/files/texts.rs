@@ -14,7 +14,7 @@ use super::words::{self, Tokenize};
 use super::{Format, Progress};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
-use crate::verify::{self, Verdict};
+use advlab_answers::Verdict;
 
 /// The fields of completions and of their references, where nobody says otherwise.
 const FIELDS: [(&str, &[&str]); 2] = [
@@ -191,7 +191,7 @@ fn verified(
     };
     let texts = Texts::of(line, names, tokenizer)?;
     let [completion, solution] = texts.found;
-    let (verdict, reference, answer) = verify::compared(&solution, &completion);
+    let (verdict, reference, answer) = advlab_answers::compared(&solution, &completion);
     let verified = Verified {
         reference,
         answer,

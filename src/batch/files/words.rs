@@ -28,7 +28,7 @@ pub trait Tokenize: fmt::Debug + Send + Sync {
 
 /// The parts of a completion that are its tokens, or its words: where there are as many as tokens that count, or one less by a
 /// tokenizer, as the token at which a response ended has no text.
-pub(crate) fn spans(
+pub fn spans(
     text: &str,
     length: usize,
     tokenizer: Option<&dyn Tokenize>,

@@ -130,7 +130,7 @@ impl Layout {
     }
 
     /// The indices of a group's trajectories in a trajectory tensor.
-    pub(crate) fn trajectories_of(&self, group: usize) -> Vec<Range<usize>> {
+    pub fn trajectories_of(&self, group: usize) -> Vec<Range<usize>> {
         match &self.trajectories {
             Some(all) => {
                 let of = all.group_start[group]..all.group_start[group + 1];

@@ -5,7 +5,8 @@ mod invariants;
 mod loss;
 mod rollouts;
 
-pub(crate) use self::rollouts::{DEGENERATE, Rollouts};
+pub(crate) use self::rollouts::DEGENERATE;
+pub use self::rollouts::Rollouts;
 use super::hooks::Outcome;
 use super::recipe::{Hook, Recipe};
 use super::test_batch::TEST_BATCH;
@@ -148,7 +149,7 @@ fn first_of(batch: &Batch) -> (Rollouts, String) {
 }
 
 /// A warning where a step down the recipe's loss lowers what its advantage, or the reward, says is good.
-pub(crate) fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
+pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
     // A recipe that fails on these rollouts says nothing of its sign.
     let sign = Checks::new(recipe).sign(&Rollouts::mixed().on_policy());
     let (_, detail) = sign.ok().filter(|(result, _)| *result == Fails)?;

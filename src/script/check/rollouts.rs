@@ -9,7 +9,7 @@ use crate::batch::{Batch, GroupId};
 
 /// Responses from which batches of all kinds are made.
 #[derive(Clone)]
-pub(crate) struct Rollouts {
+pub struct Rollouts {
     groups: Vec<GroupId>,
     /// Tokens of each response that count; `None` where the batch says nothing of tokens.
     lengths: Option<Vec<usize>>,
@@ -43,7 +43,7 @@ const MOVED: f64 = 0.4;
 
 impl Rollouts {
     /// Sizes, rewards and lengths with everything mixed; interleaved.
-    pub(crate) fn mixed() -> Rollouts {
+    pub fn mixed() -> Rollouts {
         // The last group is large, and most of it wrong: a `k` of 4 has something to tell apart there.
         let groups: [i64; 26] = [
             7, 3, 7, 5, 3, 7, 5, 3, 7, 3, 5, 7, 3, 5, 9, 2, 9, 2, 9, 2, 9, 2, 2, 2, 2, 2,
@@ -119,7 +119,7 @@ impl Rollouts {
     }
 
     /// These responses of a batch, with at most so many tokens of each, in the batch's own precision.
-    pub(crate) fn of(batch: &Batch, taken: &[usize], most: usize) -> Rollouts {
+    pub fn of(batch: &Batch, taken: &[usize], most: usize) -> Rollouts {
         let (layout, all) = (batch.layout(), taken.iter());
         let has_tokens = layout.width() > 0 || batch.token_columns().next().is_some();
         let responses = batch.response_columns().map(|(name, values)| {
@@ -184,7 +184,7 @@ impl Rollouts {
     }
 
     /// The rollouts with `logp` as it was when the tokens were drawn.
-    pub(crate) fn on_policy(mut self) -> Rollouts {
+    pub fn on_policy(mut self) -> Rollouts {
         if let Some(old) = self.tokens.get("old_logp").cloned() {
             self.tokens.insert("logp".into(), old);
         }
@@ -213,7 +213,7 @@ impl Rollouts {
 
     /// Gives other rewards, made from the index of the response and that of its group, in each form that the rewards
     /// have.
-    pub(crate) fn with_rewards(mut self, reward: impl Fn(usize, usize) -> f64) -> Rollouts {
+    pub fn with_rewards(mut self, reward: impl Fn(usize, usize) -> f64) -> Rollouts {
         let mut groups = HashMap::new();
         let ids = self.groups.iter().enumerate();
         let rewards = ids.map(|(i, id)| {
@@ -242,7 +242,8 @@ impl Rollouts {
         self
     }
 
-    pub(crate) fn with_groups(mut self, group: impl Fn(usize) -> usize) -> Rollouts {
+    /// The same rollouts in other groups: each response in the group of that number.
+    pub fn with_groups(mut self, group: impl Fn(usize) -> usize) -> Rollouts {
         self.groups = (0..self.groups.len()).map(|i| group(i).into()).collect();
         self
     }
@@ -264,7 +265,7 @@ impl Rollouts {
     }
 
     /// All responses.
-    pub(crate) fn whole(&self) -> Batch {
+    pub fn whole(&self) -> Batch {
         self.batch(&(0..self.groups.len()).collect::<Vec<_>>())
     }
 

@@ -35,7 +35,7 @@ fn find(section: &str, word: &str) -> Option<&'static str> {
 }
 
 /// The help for a name of another language or library; `None` for any other.
-pub(crate) fn help_for_foreign(name: &str) -> Option<&'static str> {
+pub fn help_for_foreign(name: &str) -> Option<&'static str> {
     let sections = ["functions", "properties", "names", "keywords", "reserved"];
     sections.into_iter().find_map(|section| find(section, name))
 }

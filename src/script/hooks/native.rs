@@ -118,7 +118,7 @@ impl Recipe {
     }
 
     /// What has changed in how hooks are answered, of this recipe's and of all others of the same host.
-    pub(crate) fn kernel_changes(&self) -> Vec<KernelChange> {
+    pub fn kernel_changes(&self) -> Vec<KernelChange> {
         let native = self.host.native.as_ref();
         native.map_or(Vec::new(), Native::changes)
     }

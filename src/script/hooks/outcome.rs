@@ -88,7 +88,7 @@ pub struct Outcome<A = Computed> {
 impl Outcome {
     /// How much a response's advantage counts: its weight; 1 where the advantage is the equivalent of a loss, which has
     /// the weight already.
-    pub(crate) fn counts(&self, response: usize) -> f64 {
+    pub fn counts(&self, response: usize) -> f64 {
         let weight = self.weight.as_ref().filter(|_| self.loss.is_none());
         weight.map_or(1.0, |weight| weight.at(response, 0))
     }

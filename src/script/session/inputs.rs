@@ -26,13 +26,13 @@ const LINES: usize = 50_000;
 
 /// The inputs of a session that ran, in order.
 #[derive(Default)]
-pub(crate) struct Inputs {
+pub struct Inputs {
     pub(super) all: Vec<Input>,
     imports: Vec<String>,
     /// The index of the first input whose lines are counted.
     first_counted: usize,
     /// The last value that can be an advantage, of the batch that is in use.
-    pub(crate) signal: Option<Computed>,
+    pub signal: Option<Computed>,
 }
 
 #[derive(Default)]

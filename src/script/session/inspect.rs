@@ -22,13 +22,15 @@ const LEAST_RUNS: usize = 3;
 
 /// One run of an input, with what the executor did meanwhile.
 #[derive(Debug)]
-pub(crate) struct InputTrial {
+pub struct InputTrial {
     /// In seconds of the session's profile.
-    pub(crate) started: f64,
-    pub(crate) seconds: f64,
-    pub(crate) stages: Vec<Stage>,
+    pub started: f64,
+    /// Wall time in seconds.
+    pub seconds: f64,
+    /// The stages of the computation, with their times.
+    pub stages: Vec<Stage>,
     /// The most bytes that it held at once, beside those held before.
-    pub(crate) peak: usize,
+    pub peak: usize,
 }
 
 /// The values of two inputs that go together, and the level where they meet; none for arrays.
@@ -140,7 +142,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::evaluate`].
-    pub(crate) fn trials(
+    pub fn trials(
         &mut self,
         text: &str,
         runs: usize,
@@ -169,7 +171,7 @@ impl Session {
 
     /// The line that an operation of an input stands in: the name of what it is a line of, unless that is the input, its
     /// number and its text.
-    pub(crate) fn line_of(&self, text: &str, origin: &Origin) -> (Option<String>, usize, String) {
+    pub fn line_of(&self, text: &str, origin: &Origin) -> (Option<String>, usize, String) {
         let (name, number, text) = match self.inputs.line(text, origin) {
             Some(of_input) => of_input,
             None => {

@@ -16,10 +16,10 @@ use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope};
 pub use self::answer::{Answer, Columns};
 use self::errors::place_of_name;
 use self::inputs::Inputs;
-pub(crate) use self::inspect::InputTrial;
+pub use self::inspect::InputTrial;
 pub use self::inspect::Pairs;
 pub use self::names::Name;
-pub(crate) use self::saved::{Defines, is_typed};
+pub use self::saved::{Defines, is_typed};
 use super::batch_type::ScriptBatch;
 use super::call::Call;
 use super::explain::said;
@@ -118,13 +118,13 @@ impl Session {
     }
 
     /// The loss that goes with advantages from here on, where their recipes have none: a run's, or `ppo_clip`.
-    pub(crate) fn set_loss(&mut self, loss: Option<Recipe>) {
+    pub fn set_loss(&mut self, loss: Option<Recipe>) {
         self.host = self.host.clone().with_loss(loss);
         self.recipe = self.recipe.take().map(|recipe| recipe.on(&self.host));
     }
 
     /// Draws `batch.random` from another seed, from the next batch on.
-    pub(crate) fn set_seed(&mut self, seed: u64) {
+    pub fn set_seed(&mut self, seed: u64) {
         self.host = self.host.clone().with_seed(seed);
         self.recipe = self.recipe.take().map(|recipe| recipe.on(&self.host));
     }

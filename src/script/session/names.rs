@@ -56,7 +56,7 @@ impl Session {
     }
 
     /// The names that can follow a dot after the tokens, whose value is not computed for that.
-    pub(crate) fn members(&self, code: &[Token<'_>]) -> Vec<Name> {
+    pub fn members(&self, code: &[Token<'_>]) -> Vec<Name> {
         let variable = |name: &str| match self.scope.get(name) {
             Some(value) => ValueKind::of(value),
             // The parameter of a function over groups.

@@ -13,8 +13,9 @@ use crate::tensor::op;
 /// The name of the recipe that was typed, in messages.
 const NAME: &str = "what you typed";
 
+/// What kind of functions a text defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Defines {
+pub enum Defines {
     /// No function.
     Nothing,
     /// Functions that advlab does not call.
@@ -24,7 +25,8 @@ pub(crate) enum Defines {
 }
 
 impl Defines {
-    pub(crate) fn of(text: &str) -> Defines {
+    /// What `text` defines.
+    pub fn of(text: &str) -> Defines {
         let is_hook = |name: &str| Hook::ALL.iter().any(|hook| hook.name() == name);
         let items = items(text);
         if functions(&items).any(is_hook) {
@@ -55,7 +57,8 @@ struct Sections {
 }
 
 impl Session {
-    pub(crate) fn inputs(&self) -> &Inputs {
+    /// The inputs so far.
+    pub fn inputs(&self) -> &Inputs {
         &self.inputs
     }
 
@@ -64,7 +67,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Host::compile`](crate::script::Host::compile).
-    pub(crate) fn typed_recipe(&self) -> Result<Recipe, Diagnostics> {
+    pub fn typed_recipe(&self) -> Result<Recipe, Diagnostics> {
         let (script, folder) = (self.typed_script(), Path::new("."));
         let compiled = self.host.compile_beside(NAME, &script, folder);
         let mut recipe = compiled.map_err(|mut error| {
@@ -79,24 +82,24 @@ impl Session {
 
     /// The script of what was typed: imports, functions, and, where none of these is a hook, the statements as
     /// `advantage(batch, p)`.
-    pub(crate) fn typed_script(&self) -> String {
+    pub fn typed_script(&self) -> String {
         self.inputs.script(self.recipe.as_ref())
     }
 }
 
 impl Inputs {
     /// Whether there is an advantage in them: a hook, or a value that can be one.
-    pub(crate) fn has_advantage(&self) -> bool {
+    pub fn has_advantage(&self) -> bool {
         self.has_hook() || self.completed().any(|input| input.is_signal)
     }
 
-    pub(crate) fn has_function(&self) -> bool {
+    pub fn has_function(&self) -> bool {
         self.completed()
             .any(|input| Defines::of(&input.text) > Defines::Nothing)
     }
 
     /// Whether an advantage or a loss was typed as a function.
-    pub(crate) fn has_hook(&self) -> bool {
+    pub fn has_hook(&self) -> bool {
         let makes_recipe = [Hook::Advantage, Hook::Loss].map(Hook::name);
         self.completed().any(|input| {
             let items = items(&input.text);
@@ -105,7 +108,7 @@ impl Inputs {
     }
 
     /// The formula that is the advantage, where no function is.
-    pub(crate) fn formula(&self) -> Option<&str> {
+    pub fn formula(&self) -> Option<&str> {
         let last = self.completed().filter(|input| input.is_signal).last();
         last.filter(|_| !self.has_hook())
             .map(|input| input.text.trim())
@@ -264,7 +267,8 @@ fn prefix_of_values(typed: &[Typed<'_>]) -> String {
     prefix
 }
 
-pub(crate) fn is_typed(recipe: &Recipe) -> bool {
+/// Whether a recipe was typed at the prompt.
+pub fn is_typed(recipe: &Recipe) -> bool {
     recipe.name() == NAME
 }
 

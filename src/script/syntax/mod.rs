@@ -9,4 +9,5 @@ mod token;
 
 pub(crate) use items::{Item, ItemKind, Rewriting, is_pure, items, last_values, names};
 pub(crate) use kind::{ValueKind, rows};
-pub(crate) use token::{Token, TokenKind, Unfinished, code, lex, unfinished};
+pub(crate) use token::code;
+pub use token::{Token, TokenKind, Unfinished, lex, unfinished};

@@ -6,12 +6,15 @@ use rhai::{InputStream, Position, Token as EngineToken, TokenizeState, get_next_
 
 use crate::diagnostic::Span;
 
+/// A token of a script, with its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Token<'a> {
-    pub(crate) kind: TokenKind,
-    pub(crate) text: &'a str,
+pub struct Token<'a> {
+    /// What it is.
+    pub kind: TokenKind,
+    /// Its text.
+    pub text: &'a str,
     /// Bytes before it.
-    pub(crate) start: usize,
+    pub start: usize,
     /// From 1.
     pub(crate) line: usize,
     /// In characters, from 1.
@@ -19,16 +22,19 @@ pub(crate) struct Token<'a> {
     pub(crate) ending: Ending,
 }
 
+/// The kinds of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TokenKind {
+pub enum TokenKind {
     /// A word of the language: `let`, `fn`, `if`, `this`.
     Keyword,
+    /// The name of a variable, function or field.
     Name,
     /// A number, with its sign where one stands before it and no operand does.
     Number,
     /// A string or a character. One with `${...}` in it is several: up to the `$`, then the tokens in the braces, then
     /// what follows the `}`.
     String,
+    /// A comment.
     Comment,
     /// A minus before its operand.
     Negation,
@@ -47,7 +53,8 @@ pub(crate) enum Ending {
 }
 
 impl<'a> Token<'a> {
-    pub(crate) fn end(&self) -> usize {
+    /// The byte behind it.
+    pub fn end(&self) -> usize {
         self.start + self.text.len()
     }
 
@@ -80,7 +87,7 @@ impl<'a> Token<'a> {
     }
 
     /// Whether it begins the arguments of what stands before it. The lexer takes `()` for one token.
-    pub(crate) fn opens_call(&self) -> bool {
+    pub fn opens_call(&self) -> bool {
         matches!(self.text, "(" | "()")
     }
 }
@@ -93,7 +100,7 @@ pub(crate) fn code(text: &str) -> Vec<Token<'_>> {
 }
 
 /// The tokens of a text, comments among them. Between them is white space alone.
-pub(crate) fn lex(text: &str) -> Vec<Token<'_>> {
+pub fn lex(text: &str) -> Vec<Token<'_>> {
     let mut stream = Stream { text, at: 0 };
     let mut state = TokenizeState {
         include_comments: true,
@@ -266,18 +273,19 @@ impl InputStream for Stream<'_> {
 
 /// The strings, comments and brackets that are open at the end of a text that is being typed.
 #[derive(Default)]
-pub(crate) struct Unfinished<'a> {
+pub struct Unfinished<'a> {
     /// The code, without what is open last.
-    pub(crate) code: Vec<Token<'a>>,
+    pub code: Vec<Token<'a>>,
     /// A string or a comment without its end.
-    pub(crate) last: Option<Token<'a>>,
+    pub last: Option<Token<'a>>,
     /// The brackets that are open, as indices in `code`.
     pub(crate) brackets: Vec<usize>,
     /// Whether something before it is wrong, which more text does not mend.
     pub(crate) is_wrong: bool,
 }
 
-pub(crate) fn unfinished(text: &str) -> Unfinished<'_> {
+/// What is open at the end of a text.
+pub fn unfinished(text: &str) -> Unfinished<'_> {
     let mut open = Unfinished::default();
     let all = lex(text);
     for (index, token) in all.iter().enumerate() {
@@ -316,7 +324,7 @@ impl<'a> Unfinished<'a> {
     }
 
     /// The sign that closes what is open last.
-    pub(crate) fn closed_by(&self) -> Option<&'static str> {
+    pub fn closed_by(&self) -> Option<&'static str> {
         match self.last.filter(|last| last.ending == Ending::Open) {
             Some(last) if last.kind == TokenKind::Comment => Some("*/"),
             Some(_) => Some("`"),
@@ -325,7 +333,7 @@ impl<'a> Unfinished<'a> {
     }
 
     /// The innermost call whose arguments are being typed: the tokens up to its name, and the byte where they begin.
-    pub(crate) fn call(&self) -> Option<(&[Token<'a>], usize)> {
+    pub fn call(&self) -> Option<(&[Token<'a>], usize)> {
         let &at = self.brackets.last()?;
         let is_call = self.code[at].text == "(" && at > 0;
         is_call.then(|| (&self.code[..at], self.code[at].end()))

@@ -17,7 +17,7 @@ impl Lab {
     /// A folder with the repository's rollouts in it.
     pub fn new() -> Lab {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let rollouts = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/rollouts.jsonl");
+        let rollouts = Path::new(crate::ROOT).join("examples/rollouts.jsonl");
         std::fs::copy(rollouts, folder.path().join("rollouts.jsonl")).expect("a copy");
         Lab { folder }
     }

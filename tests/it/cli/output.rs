@@ -4,9 +4,9 @@ use std::io::Read;
 use std::process::Stdio;
 
 use advlab::batch::Batch;
-use advlab::repl::{Paint, Session};
 use advlab::script::{BUILTINS, Host};
 use advlab::tensor::op::{self, Class};
+use advlab_cli::prompt::{Paint, Session};
 use serde_json::Value;
 
 use super::lab::Lab;

@@ -354,7 +354,7 @@ fn a_step_of_a_run_is_its_batch() {
 #[test]
 fn every_kind_of_file_converts_to_every_other() {
     let lab = Lab::new();
-    let dumps = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/dumps");
+    let dumps = Path::new(crate::ROOT).join("tests/data/dumps");
     for dump in ["verl/9.jsonl", "trl/completions_00001.parquet"] {
         let summary = |file: &str| {
             let ran = lab.run(&format!("apply grpo {file} --json"));

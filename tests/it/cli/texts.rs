@@ -14,7 +14,7 @@ fn lab() -> Lab {
 }
 
 fn tokenizer(name: &str) -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tokenizers");
+    let folder = Path::new(crate::ROOT).join("tests/data/tokenizers");
     folder.join(name).display().to_string()
 }
 

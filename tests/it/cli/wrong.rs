@@ -421,7 +421,7 @@ fn errors_are_told_once() {
     let lab = Lab::new();
     let mut damaged = std::fs::read(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/tests/data/checksums.parquet"
+        "/../tests/data/checksums.parquet"
     ))
     .unwrap();
     for (at, byte) in damaged.iter_mut().enumerate().rev().take(900).skip(8) {

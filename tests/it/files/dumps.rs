@@ -8,7 +8,7 @@ use super::per_response;
 use advlab::batch::{self, ReadOptions, Rollouts, steps};
 
 fn data(name: &str) -> PathBuf {
-    let dumps = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/dumps");
+    let dumps = Path::new(crate::ROOT).join("tests/data/dumps");
     dumps.join(name)
 }
 

@@ -44,7 +44,7 @@ fn told(rollouts: &Rollouts) -> String {
 #[test]
 fn every_odd_line_is_told_what_becomes_of_it() {
     let folder = tempfile::tempdir().unwrap();
-    let lines = cases::cases(Path::new("tests/gallery/files/odd.txt"));
+    let lines = cases::cases(&Path::new(crate::ROOT).join("tests/gallery/files/odd.txt"));
     assert!(lines.len() >= 13);
     let read_case = |case: &Case, map: &[Mapping]| {
         let path = folder.path().join(&case.name);

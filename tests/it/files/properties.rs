@@ -305,7 +305,7 @@ proptest! {
         let path = folder.path().join("valid.npz");
         rows.npz(&path);
         survives(folder.path(), "a.npz", &fs::read(&path).unwrap(), &flips, span, cut);
-        let dumps = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/dumps");
+        let dumps = Path::new(crate::ROOT).join("tests/data/dumps");
         for dump in [
             "verl_9.jsonl.gz", "verl_9.jsonl.zst", "trl_plain.parquet", "trl/completions_00001.parquet",
             "roll/rollout_dump_data.step_3.jsonl", "nemo_rl/train_data_step1.jsonl", "areal/1/3.jsonl",

@@ -10,9 +10,7 @@ use advlab::batch::{
 };
 
 fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data")
-        .join(name)
+    Path::new(crate::ROOT).join("tests/data").join(name)
 }
 
 fn read(path: impl AsRef<Path>) -> Rollouts {
@@ -401,7 +399,7 @@ fn an_advantage_is_written_into_lines_that_stay_as_they_are() {
 
 #[test]
 fn real_solutions_read_at_once() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/gsm8k_solutions.jsonl");
+    let path = Path::new(crate::ROOT).join("../shared/data/gsm8k_solutions.jsonl");
     if !path.exists() {
         eprintln!("skipped: {} is not there", path.display());
         return;

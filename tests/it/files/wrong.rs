@@ -41,7 +41,7 @@ fn messages<'a>(files: impl IntoIterator<Item = (&'a str, Vec<u8>)>) -> Vec<(&'a
 
 #[test]
 fn every_wrong_text_file_is_told_what_is_wrong() {
-    let lines = cases::cases(Path::new("tests/gallery/files/wrong.txt"));
+    let lines = cases::cases(&Path::new(crate::ROOT).join("tests/gallery/files/wrong.txt"));
     assert!(lines.len() >= 30);
     let lines = lines
         .iter()

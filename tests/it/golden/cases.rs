@@ -9,7 +9,7 @@ use serde_json::Value;
 const TOLERANCE: f64 = 1e-9;
 
 fn here(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+    Path::new(crate::ROOT).join(path)
 }
 
 /// The cases of a golden file: the repository's own selection, and the whole set where it is there.

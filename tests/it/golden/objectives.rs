@@ -2,7 +2,7 @@
 
 use advlab::Recipe;
 use advlab::script::{Host, Setting};
-use advlab::study::{Curve, Known, Objective};
+use advlab_cli::report::study::{Curve, Known, Objective};
 use serde_json::Value;
 
 use super::cases::{cases, numbers, recipe};
@@ -95,7 +95,8 @@ fn objectives_are_those_of_the_golden_cases() {
             }
             Some("eta_curve") => {
                 let recipe = design(case["params"]["design"].as_str().expect("a design"));
-                let curve = Curve::of(&recipe, &advlab::repl::builtin(), 32).expect("a curve");
+                let curve =
+                    Curve::of(&recipe, &advlab_cli::prompt::builtin(), 32).expect("a curve");
                 let eta = numbers(&expected["eta"]);
                 assert_eq!(curve.points.len(), eta.len());
                 for (point, eta) in curve.points.iter().zip(eta) {
@@ -130,7 +131,7 @@ fn limits(case: &Value) {
 /// What depends on more than how many are right is drawn from rollouts, or refused with the reason.
 #[test]
 fn what_is_no_function_of_p_is_estimated_or_refused() {
-    let rollouts = advlab::repl::builtin();
+    let rollouts = advlab_cli::prompt::builtin();
     for (name, why) in [
         ("reinforce_pp", "the other groups of the batch"),
         ("grpo_lambda", "the other groups of the batch"),
@@ -186,7 +187,7 @@ fn nothing_is_nearest_to_the_opposite() {
     };
     let against = of("-batch.reward", 8).expect("exact");
     assert!(against.nearest().is_empty() && against.slope(0.5).0 < 0.0);
-    let table = advlab::study::objectives::table(
+    let table = advlab_cli::report::study::objectives::table(
         &[("against".to_string(), against)],
         advlab::paint::Paint::PLAIN,
     );
@@ -224,7 +225,7 @@ fn loss(batch, p) { (-batch.logp * batch.reward * batch.weight).mean(\"batch\") 
 /// Each row of the page on objectives is what the command computes.
 #[test]
 fn the_page_says_what_is_computed() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/objectives.md");
+    let path = std::path::Path::new(crate::ROOT).join("docs/objectives.md");
     let page = std::fs::read_to_string(path).expect("the page");
     let mut ran = 0;
     for line in page.lines().filter(|line| line.starts_with("| ")).skip(1) {

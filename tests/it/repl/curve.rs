@@ -1,8 +1,8 @@
 //! The curve of Pass@k: where the total |A| of a group of 32 peaks.
 
 use advlab::Host;
-use advlab::repl;
-use advlab::study::Curve;
+use advlab_cli::prompt;
+use advlab_cli::report::study::Curve;
 
 use super::session;
 
@@ -72,7 +72,7 @@ fn right_up_wrong_down_and_nothing_in_total() {
     let host = Host::new();
     for name in ["passk", "grpo", "dr_grpo", "rloo"] {
         let recipe = host.load(name).expect("a built-in");
-        let curve = Curve::of(&recipe, &repl::builtin(), 8).expect("a curve");
+        let curve = Curve::of(&recipe, &prompt::builtin(), 8).expect("a curve");
         for point in curve.points {
             let (up, down) = (point.of_right.unwrap_or(0.0), point.of_wrong.unwrap_or(0.0));
             assert!(up >= 0.0 && down <= 0.0, "{name}: {point:?}");
@@ -92,7 +92,7 @@ fn a_design_that_is_normalised_over_the_batch_is_drawn_in_the_proportions_of_the
         (batch.reward - w) * w / w.mean(\"batch\")
     }";
     let weighted = host.compile("weighted", weighted).expect("a recipe");
-    let curve = Curve::of(&weighted, &repl::builtin(), 8).expect("a curve");
+    let curve = Curve::of(&weighted, &prompt::builtin(), 8).expect("a curve");
     assert!(curve.depends_on_batch);
     // The batch has 54 right responses of 128, and no group with 5 of 8.
     let mean = 54.0 / 128.0;
@@ -104,7 +104,7 @@ fn a_design_that_is_normalised_over_the_batch_is_drawn_in_the_proportions_of_the
     }
 
     let whitened = host.load("reinforce_pp").expect("a built-in");
-    let curve = Curve::of(&whitened, &repl::builtin(), 8).expect("a curve");
+    let curve = Curve::of(&whitened, &prompt::builtin(), 8).expect("a curve");
     assert!(curve.depends_on_batch);
     let expected = (1.0 - mean) / (mean * (1.0 - mean)).sqrt();
     for point in &curve.points[1..] {

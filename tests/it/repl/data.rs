@@ -91,7 +91,7 @@ fn a_variable_of_the_batch_before_stays_and_does_not_mix_with_the_new_one() {
 
 /// A run of three steps with a recipe, of which each batch is kept; gives the version of the recipe.
 fn run(folder: &Path, recipe: &Path) -> String {
-    use advlab::train::{Config, Event, Run};
+    use advlab_train::{Config, Event, Run};
     let params = [("scale".to_string(), toml::Value::from(3.0))];
     let config = Config {
         recipe: recipe.display().to_string(),

@@ -14,7 +14,7 @@ mod transcripts;
 mod watch;
 
 use advlab::Host;
-use advlab::repl::{Paint, Session};
+use advlab_cli::prompt::{Paint, Session};
 
 /// A session without colours on the built-in batch.
 fn session() -> Session {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use advlab::Host;
-use advlab::repl::{Paint, Session, piped};
+use advlab_cli::prompt::{Paint, Session, piped};
 use insta::assert_snapshot;
 
 use super::{session, transcript};

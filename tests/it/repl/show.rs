@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use advlab::Host;
-use advlab::repl::{Paint, Session};
+use advlab_cli::prompt::{Paint, Session};
 
 use super::session;
 

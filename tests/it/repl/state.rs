@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use advlab::repl::{Session, piped};
+use advlab_cli::prompt::{Session, piped};
 
 use super::session;
 

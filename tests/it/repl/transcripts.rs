@@ -385,7 +385,7 @@ fn an_endless_loop_ends_at_the_limit_or_when_it_is_cancelled() {
         ..Limits::default()
     };
     let host = Host::new().with_limits(limits);
-    let mut session = advlab::repl::Session::new(&host, advlab::repl::Paint::PLAIN);
+    let mut session = advlab_cli::prompt::Session::new(&host, advlab_cli::prompt::Paint::PLAIN);
     let ended = session.submit(SLOW).text;
     assert!(ended.contains("the time that it was given"), "{ended}");
     assert_eq!(

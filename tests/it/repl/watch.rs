@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use advlab::repl::Session;
+use advlab_cli::prompt::Session;
 
 use super::session;
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use advlab::compare::{self, Comparison, Planned};
-use advlab::train::Config;
+use advlab_cli::report::compare::{self, Comparison, Planned};
+use advlab_train::Config;
 
 use super::lab::Lab;
 
@@ -63,7 +63,7 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
         seed: 1,
         ..designs(&lab)[1].1.clone()
     };
-    let mut run = advlab::train::Run::create(config).expect("a run");
+    let mut run = advlab_train::Run::create(config).expect("a run");
     run.go(&AtomicBool::new(false), &mut |_| {}).expect("steps");
     let alone = compare::read(&[whole]).expect("the run");
     let seed = runs[2]
@@ -144,7 +144,7 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
 /// A name is a parameter or a key for all designs; where one has both, each spelling is told.
 #[test]
 fn a_flag_means_one_thing_for_all_designs() {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/k_annealed.rhai");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/k_annealed.rhai");
     let folder = tempfile::tempdir().expect("a folder");
     let message = |arguments: &[&str]| super::lab::refused(arguments, folder.path());
     for designs in [["grpo", script], [script, "grpo"]] {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use advlab::train::Config;
+use advlab_train::Config;
 
 use super::lab::{advlab, refused};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use advlab::batch::{ReadOptions, read};
 use advlab::live::LiveEvent;
 use advlab::script::Host;
-use advlab::train::{Ending, Event, Kept, Logged, Run};
+use advlab_train::{Ending, Event, Kept, Logged, Run};
 
 use super::lab::{Lab, STATEFUL, advlab, go_to, lines, replayed, rows};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-use advlab::train::{Ending, Event, Run};
+use advlab_train::{Ending, Event, Run};
 
 use super::lab::{Lab, STATEFUL, advlab, go, go_to, lines, refused, replayed, rows};
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use advlab::train::{Config, Difference, Ending, Event, Replay, Run};
+use advlab_train::{Config, Difference, Ending, Event, Replay, Run};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -1,6 +1,6 @@
 //! A run learns its task, whatever the number of threads.
 
-use advlab::train::Config;
+use advlab_train::Config;
 
 use super::lab::{Lab, STATEFUL};
 

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use advlab::native::Mode;
-use advlab::repl::{Paint, Session};
 use advlab::script::Host;
-use advlab::train::{Difference, Ending, Event, Replay, Run};
+use advlab_cli::prompt::{Paint, Session};
+use advlab_train::{Difference, Ending, Event, Replay, Run};
 use serde_json::json;
 
 use super::lab::{Lab, STATEFUL, advlab, go, go_to, lines, replayed};

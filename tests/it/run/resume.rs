@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use advlab::train::{Ending, Event, Run};
+use advlab_train::{Ending, Event, Run};
 
 use super::lab::{Lab, STATEFUL, go, go_to, lines, replayed, rows};
 

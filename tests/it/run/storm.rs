@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use advlab::Host;
-use advlab::train::{Ending, Event, Run};
+use advlab_train::{Ending, Event, Run};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 

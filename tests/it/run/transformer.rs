@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use advlab::batch::{self, ReadOptions};
-use advlab::train::{Ending, Run, TransformerConfig, export};
+use advlab_train::{Ending, Run, TransformerConfig, export};
 use safetensors::SafeTensors;
 
 use super::kill::edited_and_killed;
@@ -198,7 +198,7 @@ fn what_cannot_begin_says_why() {
 #[test]
 fn questions_are_answered_in_text() {
     let mut lab = lab();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(crate::ROOT);
     let data = lab.folder.path().join("questions.jsonl");
     let line = |n: u32| {
         format!(

@@ -1,7 +1,7 @@
 //! Log-probs, sampling and gradients are exact, and the same bits however they are computed.
 
-use advlab::train::policy::{Policy, Responses, Samples};
-use advlab::train::task::{Arithmetic, Task, training_prompts};
+use advlab_train::policy::{Policy, Responses, Samples};
+use advlab_train::task::{Arithmetic, Task, training_prompts};
 
 use super::{GROUP, key, maze, policy, step};
 

@@ -1,7 +1,7 @@
 //! A policy trained with group-normalised rewards gets better at its task.
 
-use advlab::train::policy::{AdamWConfig, Mlp, Policy};
-use advlab::train::task::{Arithmetic, Maze, Task, evaluation_prompts};
+use advlab_train::policy::{AdamWConfig, Mlp, Policy};
+use advlab_train::task::{Arithmetic, Maze, Task, evaluation_prompts};
 
 use super::{key, rewards, step};
 

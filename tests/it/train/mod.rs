@@ -6,9 +6,9 @@ mod learning;
 mod refused;
 mod state;
 
-use advlab::train::policy::{AdamWConfig, Mlp, Policy, Responses, Samples};
-use advlab::train::random::{Purpose, StreamKey};
-use advlab::train::task::{Maze, Prompt, Task, training_prompts};
+use advlab_train::policy::{AdamWConfig, Mlp, Policy, Responses, Samples};
+use advlab_train::random::{Purpose, StreamKey};
+use advlab_train::task::{Maze, Prompt, Task, training_prompts};
 
 const GROUP: usize = 8;
 

@@ -1,7 +1,7 @@
 //! What is not of the task, and a gradient that cannot be followed, is refused and changes nothing.
 
-use advlab::train::policy::{AdamWConfig, Mlp, NonFinite, Policy, Responses};
-use advlab::train::task::{Maze, Task, training_prompts};
+use advlab_train::policy::{AdamWConfig, Mlp, NonFinite, Policy, Responses};
+use advlab_train::task::{Maze, Task, training_prompts};
 
 use super::{GROUP, key, maze, policy};
 

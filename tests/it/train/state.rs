@@ -1,7 +1,7 @@
 //! A policy goes on from its snapshot to the same bits, and a reference stays what it was.
 
-use advlab::train::policy::{Policy, Samples};
-use advlab::train::task::training_prompts;
+use advlab_train::policy::{Policy, Samples};
+use advlab_train::task::training_prompts;
 
 use super::{GROUP, key, maze, policy, step};
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use advlab::view::Site;
+use advlab_cli::report::view::Site;
 
 use super::{Folder, serve, trainers};
 

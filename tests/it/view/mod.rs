@@ -11,9 +11,9 @@ use std::thread;
 
 use advlab::batch::FloatBuffer;
 use advlab::live::{LiveOptions, LiveRecipe};
-use advlab::train::Record;
-use advlab::view::{Server, Site};
 use advlab::{Batch, Host};
+use advlab_cli::report::view::{Server, Site};
+use advlab_train::Record;
 use serde_json::json;
 use tempfile::TempDir;
 

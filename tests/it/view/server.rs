@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use advlab::view::Site;
+use advlab_cli::report::view::Site;
 
 use super::{Address, Folder, serve, trainers, trainers_with};
 

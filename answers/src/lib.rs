@@ -1,0 +1,130 @@
+//! The verifier: finds the answer of a completion and compares it with a reference.
+//!
+//! Answers are compared as what they say: exact numbers, decimals, quantities with units, lists, sets, tuples, intervals,
+//! matrices, equations, inequalities, functions of variables, choices, words. What cannot be decided counts as wrong, and
+//! is said to be undecided.
+//!
+//! ```
+//! use advlab_answers::{Verdict, answer, equal};
+//!
+//! assert_eq!(equal(r"\frac{3}{4}", "So the probability is $0.75$."), Verdict::Equal);
+//! assert_eq!(equal("#### 72", r"It is \boxed{71}"), Verdict::Different);
+//! assert_eq!(answer("The answer is 5 apples."), Some("5 apples".to_string()));
+//! ```
+
+mod answer;
+mod clean;
+mod compare;
+mod expr;
+mod lexeme;
+mod read;
+mod region;
+#[cfg(test)]
+mod tests;
+mod text;
+mod unit;
+mod value;
+mod work;
+
+use answer::Found;
+use clean::cleaned;
+use read::read;
+
+/// What became of a comparison. Only [`Verdict::Equal`] is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The answer is that of the reference.
+    Equal,
+    /// It is another one.
+    Different,
+    /// The completion has none.
+    NoAnswer,
+    /// Nobody can say in the time that a comparison may take, or the answer cannot be read.
+    Undecided,
+}
+
+/// Whether the answer of a completion is that of a reference solution.
+pub fn equal(gold: &str, completion: &str) -> Verdict {
+    compared(gold, completion).0
+}
+
+/// As [`equal`], with the answers of the reference and of the completion.
+pub fn compared(gold: &str, completion: &str) -> (Verdict, Option<String>, Option<String>) {
+    let gold = reference(gold);
+    let read = gold.as_deref().filter(|gold| gold.len() <= read::LONGEST);
+    let clean = cleaned(read.unwrap_or_default());
+    let answer = of_completion(completion, &clean);
+    let verdict = match (&gold, &answer) {
+        (Some(gold), Some(answer)) => of_answers(gold, &clean, answer),
+        _ => Verdict::NoAnswer,
+    };
+    (verdict, gold, answer)
+}
+
+/// The answer of a text: what its last mark points at, such as `\boxed{}`, `####` or `answer is`; the text itself where it
+/// is one line of mathematics; else its last formula or number.
+pub fn answer(text: &str) -> Option<String> {
+    work::begin();
+    of_completion(text, "")
+}
+
+/// The answer of a reference solution: without a mark its whole text. `None` where it is empty.
+pub fn reference(gold: &str) -> Option<String> {
+    work::begin();
+    let answer = match answer::marked(gold) {
+        Found::Marked(answer) => answer,
+        Found::Unmarked(text) if gold.len() <= read::LONGEST => text,
+        Found::Unmarked(_) => gold.trim().to_string(),
+        Found::Nothing => return None,
+    };
+    Some(answer).filter(|answer| !answer.is_empty())
+}
+
+/// With the cleaned reference, which a whole text may be.
+fn of_completion(completion: &str, gold: &str) -> Option<String> {
+    let text = match answer::marked(completion) {
+        Found::Marked(answer) => return Some(answer),
+        Found::Unmarked(text) if !text.is_empty() => text,
+        _ => return None,
+    };
+    let is_whole = text.len() <= read::LONGEST && {
+        let clean = cleaned(&text);
+        let is_gold = !gold.is_empty() && text::folded(&clean) == text::folded(gold);
+        is_gold || answer::is_whole(&text, &clean)
+    };
+    match is_whole {
+        true => Some(text),
+        false => answer::last_of(&text),
+    }
+}
+
+fn of_answers(gold: &str, clean: &str, answer: &str) -> Verdict {
+    let verdict = |is_equal| match is_equal {
+        Some(true) => Verdict::Equal,
+        Some(false) => Verdict::Different,
+        None => Verdict::Undecided,
+    };
+    if gold.len().max(answer.len()) > read::LONGEST {
+        return verdict((gold.trim() == answer.trim()).then_some(true));
+    }
+    let (gold, answer) = (clean, &*cleaned(answer));
+    let folded = text::folded(gold);
+    if folded.is_empty() {
+        return Verdict::NoAnswer;
+    }
+    let is_same = folded == text::folded(answer);
+    // Without their blanks, `1 7` and `17` are one text.
+    let has_numbers = folded.contains(|c: char| c.is_ascii_digit());
+    if is_same && (!has_numbers || gold == answer) {
+        return Verdict::Equal;
+    }
+    if let (Some(letter), Some(found)) = (text::choice(gold), text::choice(answer)) {
+        return verdict(Some(found == letter));
+    }
+    verdict(match (read(gold), read(answer)) {
+        (Some(gold), Some(answer)) => compare::same(&gold, &answer),
+        (None, None) => Some(is_same),
+        (Some(_), None) => None,
+        (None, Some(_)) => Some(false),
+    })
+}

@@ -1,0 +1,9 @@
+//! With the feature `torch`: links the program as `advlab-train`'s build script says, so that it finds libtorch.
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    let arguments = std::env::var("DEP_ADVLAB_TORCH_LINK_ARGUMENTS").unwrap_or_default();
+    for argument in arguments.split_whitespace() {
+        println!("cargo:rustc-link-arg={argument}");
+    }
+}

@@ -1,0 +1,156 @@
+//! `advlab compare A B C`, `advlab compare RUN...`: designs by seeds, run or read, with a report.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+use crate::report::compare::{self, Comparison, Failed, Planned, stats};
+use crate::report::study::recipes_of;
+use advlab::figures::counted;
+use advlab::script::Builtin;
+use advlab_train::Config;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use super::pair;
+use super::streams::{self, on_stdout, out};
+use super::train::stop_at_ctrl_c;
+
+/// Compare designs over several seeds, with intervals, learning curves and a report
+///
+/// Recipes are run, several at a time; what was stopped goes on when the same is called again. Folders of runs, or folders
+/// that have runs in them, are read.
+#[derive(Args)]
+pub struct Compare {
+    /// Recipes, each with its settings behind it, a parameter or a key of the configuration: grpo passk k=4 mine.rhai
+    /// lr=0.01; or folders of runs
+    #[arg(value_name = "RECIPE [K=V]|RUN", required = true)]
+    designs: Vec<String>,
+    /// How many seeds each design is run with: 0, 1, ...
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// How many steps each run has
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    steps: Option<u64>,
+    /// Set a parameter of every recipe, or a key of the configuration
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    set: Vec<(String, String)>,
+    /// What all runs have in common: a configuration as `advlab train` takes it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The folder of the runs and of the report; runs/compare if not given, and no report where runs are read
+    #[arg(short, long = "out", value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl Compare {
+    pub fn run(self) -> Result<ExitCode> {
+        let paths: Vec<PathBuf> = self.designs.iter().map(PathBuf::from).collect();
+        let folders = paths.iter().filter(|path| path.is_dir()).count();
+        let (folder, runs, failed) = match folders {
+            0 => {
+                let folder = self.out.clone().unwrap_or_else(|| "runs/compare".into());
+                let (runs, failed) = self.train(&folder)?;
+                (Some(folder), runs, failed)
+            }
+            all if all == paths.len() => {
+                if self.steps.is_some() || self.config.is_some() || !self.set.is_empty() {
+                    bail!(
+                        "runs that are there are read as they are: --steps, --config and --set are for recipes"
+                    );
+                }
+                (self.out.clone(), paths, Vec::new())
+            }
+            _ => {
+                let is_there = |path: &Path| {
+                    let word = path.to_string_lossy();
+                    path.exists() || word.contains('=') || Builtin::find(&word).is_some()
+                };
+                if let Some(path) = paths.iter().find(|path| !is_there(path)) {
+                    bail!("{} does not exist", path.display());
+                }
+                bail!("recipes are run and folders of runs are read: give the one or the other")
+            }
+        };
+        let comparison = Comparison::of(compare::read(&runs)?, &failed);
+        let paint = on_stdout();
+        let mut figure = comparison.figure();
+        figure.panels.truncate(1);
+        out!("{}\n\n{}", figure.text(paint), comparison.text(paint));
+        if let Some(folder) = folder {
+            let command: Vec<String> = std::env::args().skip(1).collect();
+            comparison.write(&folder, &format!("advlab {}", command.join(" ")))?;
+            let folder = folder.display();
+            out!("\n{folder}/report.html, report.md, curves.svg, curves.csv, runs.csv");
+        }
+        Ok(match failed.is_empty() {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        })
+    }
+
+    /// The designs as they are named, with their configurations.
+    fn configs(&self) -> Result<Vec<(String, Config)>> {
+        let words: Vec<&str> = self.designs.iter().map(String::as_str).collect();
+        let base = match &self.config {
+            Some(path) => Config::read(path)?,
+            None => Config::default(),
+        };
+        let mut configs = Vec::new();
+        for (recipe, own) in recipes_of(&words)? {
+            let mut config = Config {
+                recipe: recipe.to_string(),
+                steps: self.steps.unwrap_or(base.steps),
+                ..base.clone()
+            };
+            let set = own.iter().filter_map(|word| pair(word).ok());
+            for (name, value) in self.set.iter().cloned().chain(set) {
+                config.assign(&name, &value)?;
+            }
+            let stem = Path::new(recipe).file_stem().unwrap_or_default();
+            let mut name = stem.to_string_lossy().into_owned();
+            own.iter().for_each(|word| name += &format!(" {word}"));
+            configs.push((name, config));
+        }
+        Ok(configs)
+    }
+
+    /// Runs what has not been run yet; the folders of all that did not fail.
+    fn train(&self, folder: &Path) -> Result<(Vec<PathBuf>, Vec<Failed>)> {
+        let configs = self.configs()?;
+        let seeds = self.seeds as usize;
+        if configs.len() > 1 && stats::are_too_few(seeds, seeds) {
+            streams::err!(
+                "note: {} of each {} no difference at 95 %, whatever comes out: take four or more",
+                counted(seeds, "seed"),
+                if seeds == 1 { "shows" } else { "show" }
+            );
+        }
+        let planned = Planned::all(&configs, self.seeds, folder)?;
+        let steps = |of: fn(&Planned) -> u64| planned.iter().map(of).sum::<u64>();
+        let all = steps(|run| run.config.steps);
+        let done = steps(|run| run.done.min(run.config.steps));
+        // Not after hours of runs that have no place either.
+        let cannot = || format!("cannot make the folder {}", folder.display());
+        std::fs::create_dir_all(folder).with_context(cannot)?;
+        let stop = stop_at_ctrl_c()?;
+        let bar = streams::steps_bar("comparing", all, done);
+        let failed = compare::run(&planned, &stop, &|finished| match finished {
+            Some(folder) => bar.suspend(|| streams::err!("{} is done", folder.display())),
+            None => bar.inc(1),
+        });
+        bar.finish_and_clear();
+        for (folder, error) in &failed {
+            streams::err!("in the run {}\n{error}", folder.display());
+        }
+        if stop.load(Ordering::Relaxed) {
+            bail!("stopped: the same command goes on with what is left");
+        }
+        let folders = planned.iter().map(|run| PathBuf::from(&run.config.out));
+        let has_failed = |folder: &PathBuf| failed.iter().any(|(other, _)| other == folder);
+        Ok((
+            folders.filter(|folder| !has_failed(folder)).collect(),
+            failed,
+        ))
+    }
+}

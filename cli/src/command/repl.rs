@@ -1,0 +1,66 @@
+//! `advlab repl [INPUT]`: formulas at a prompt, on a real batch.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::prompt::{self, Session};
+use advlab::script::Host;
+use anyhow::Result;
+use clap::Args;
+
+use super::{Tokenizing, pair, streams};
+
+/// Try formulas at a prompt, on a real batch.
+#[derive(Args)]
+pub struct Repl {
+    /// Rollouts (.jsonl, .gz, .zst, .parquet, .safetensors, .npz), a folder of them: the last, a run's folder, or a .rhai
+    /// file: the recipe on its own test batch; a small built-in batch if not given
+    input: Option<PathBuf>,
+    /// Load a recipe: a built-in's name, or the path of a .rhai file
+    #[arg(long, value_name = "RECIPE")]
+    recipe: Option<String>,
+    /// Read a field under another name, as in --map reward=score
+    #[arg(long, value_name = "OURS=THEIRS", value_parser = pair, requires = "input")]
+    map: Vec<(String, String)>,
+    /// Set a parameter of the recipe
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, requires = "recipe")]
+    set: Vec<(String, String)>,
+    /// The step that the batch is of
+    #[arg(long, value_name = "N")]
+    step: Option<u64>,
+    /// The seed of `batch.random`; the run's whose batch it is, or 0, if not given
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Take the inputs from standard input, line by line, and end with it
+    #[arg(long)]
+    stdin: bool,
+    #[command(flatten)]
+    tokenizing: Tokenizing,
+}
+
+impl Repl {
+    pub fn run(self) -> Result<ExitCode> {
+        let host = Host::new();
+        let mut session = Session::new(&host, streams::on_stdout());
+        if let Some(seed) = self.seed {
+            session.set_seed(seed);
+        }
+        session.set_tokenizer(self.tokenizing.load()?);
+        if let Some(path) = &self.input {
+            session.open(path, &super::mappings(&self.map))?;
+        }
+        if let Some(step) = self.step {
+            session.set_step(step)?;
+        }
+        if let Some(name) = &self.recipe {
+            session.use_recipe(super::load(&host, name, &self.set)?);
+        }
+        if self.stdin || !io::stdin().is_terminal() {
+            let wrong = prompt::piped(&mut session, io::stdin().lock(), io::stdout().lock())?;
+            return Ok(ExitCode::from(u8::from(wrong > 0)));
+        }
+        prompt::terminal(session)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,153 @@
+//! `advlab train [CONFIG]`: a training run whose recipe can be edited while it goes.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use crate::report::view::{Server, Site};
+use advlab::script::Builtin;
+use advlab_train::{Config, Run};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use super::streams::{self, out};
+use super::train_view::View;
+use super::{Natively, pair, whole};
+
+/// Train an embedded policy, with a recipe that can be edited while the run goes.
+///
+/// Saving the recipe's file changes the next step; a save that fails its checks changes nothing but what is printed.
+/// Without any argument, the maze is learned with grpo.
+#[derive(Args)]
+pub struct Train {
+    /// The run's configuration, a TOML file; `--print-config` prints one
+    config: Option<PathBuf>,
+    /// The recipe: a built-in's name, or the path of a .rhai file, which the run follows as it is edited
+    #[arg(long)]
+    recipe: Option<String>,
+    /// Set a parameter of the recipe, or a key of the configuration
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    set: Vec<(String, String)>,
+    /// How many steps to do; with --resume, how many in all
+    #[arg(long, value_parser = whole, allow_negative_numbers = true)]
+    steps: Option<u64>,
+    /// The seed of everything that is drawn
+    #[arg(long, value_parser = whole, allow_negative_numbers = true)]
+    seed: Option<u64>,
+    /// The run's folder, which must be empty or not exist yet
+    #[arg(long, value_name = "DIR")]
+    out: Option<String>,
+    /// Go on with a run that was stopped, to the same numbers as if it had not been
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "recipe", "set", "seed", "out", "print_config"])]
+    resume: Option<PathBuf>,
+    /// With --resume: move lines of metrics.jsonl and reloads.jsonl that are damaged to a file beside them, and go on
+    #[arg(long, requires = "resume")]
+    force: bool,
+    /// Print the configuration, with a comment for each key, and do nothing else
+    #[arg(long)]
+    print_config: bool,
+    /// Show the run in a browser while it goes, as `advlab view` does; on a port of 127.0.0.1, 8765 if none is given
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true)]
+    view: Option<Option<u16>>,
+    #[command(flatten)]
+    natively: Natively,
+}
+
+impl Train {
+    /// Runs until all steps are done, or until Ctrl-C.
+    pub fn run(self) -> Result<ExitCode> {
+        let mut moved = None;
+        let mut run = match &self.resume {
+            Some(folder) => {
+                if self.force {
+                    moved = Run::set_damaged_aside(folder)?;
+                }
+                Run::resume_with(folder, self.steps, self.natively.native)?
+            }
+            None => {
+                let config = self.config()?;
+                if self.print_config {
+                    out!("{}", config.to_commented().trim_end());
+                    return Ok(ExitCode::SUCCESS);
+                }
+                Run::create(config)?
+            }
+        };
+        let stop = stop_at_ctrl_c()?;
+        let mut view = View::new(&run);
+        for note in moved.iter().chain(run.notes()) {
+            view.note(note);
+        }
+        if let Some(port) = self.view {
+            let server = Server::bind(Site::of(&[run.folder().to_path_buf()])?, port)?;
+            view.note(&format!("the run's page is {}", server.address()?));
+            thread::spawn(move || server.serve());
+        }
+        streams::tell(&run.warnings());
+        let ending = run.go(&stop, &mut |event| view.tell(event));
+        Ok(view.ended(ending, run.saved(), run.step()))
+    }
+
+    /// The file's configuration, or the default one, with the flags above it.
+    fn config(&self) -> Result<Config> {
+        let mut config = match &self.config {
+            Some(path) if is_recipe(path) => bail!(
+                "{0} is a recipe, not a configuration: `advlab train --recipe {0}`",
+                path.display()
+            ),
+            Some(path) if path.is_dir() => bail!(
+                "{0} is a folder, not a configuration: `advlab train --resume {0}` goes on with a run",
+                path.display()
+            ),
+            Some(path) => Config::read(path)?,
+            None => Config::default(),
+        };
+        config.recipe = self.recipe.clone().unwrap_or(config.recipe);
+        config.out = self.out.clone().unwrap_or(config.out);
+        config.steps = self.steps.unwrap_or(config.steps);
+        config.seed = self.seed.unwrap_or(config.seed);
+        for (name, value) in &self.set {
+            config.assign(name, value)?;
+        }
+        config.native = self.natively.native;
+        config.check()?;
+        Ok(config)
+    }
+}
+
+/// Whether somebody means a recipe: a script, or a built-in whose name no file has.
+fn is_recipe(path: &Path) -> bool {
+    let is_builtin = Builtin::find(&path.to_string_lossy()).is_some();
+    path.extension().is_some_and(|ending| ending == "rhai") || is_builtin && !path.exists()
+}
+
+/// Set by the first Ctrl-C; the second one ends the process at once.
+pub(super) fn stop_at_ctrl_c() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let is_set = stop.clone();
+    let handler = move || {
+        if is_set.swap(true, Ordering::Relaxed) {
+            // As a shell reports a process that Ctrl-C ended.
+            std::process::exit(130);
+        }
+        // Where nobody reads it, the step is finished all the same.
+        let _ = writeln!(
+            std::io::stderr(),
+            "\nfinishing the step; Ctrl-C again ends at once"
+        );
+    };
+    ctrlc::set_handler(handler).context("cannot catch Ctrl-C")?;
+    // A cluster that takes the machine away says so first. A hangup is left to `nohup`.
+    #[cfg(unix)]
+    {
+        use signal_hook::{consts::SIGTERM, flag};
+        // The second one ends the process at once, as Ctrl-C does.
+        flag::register_conditional_shutdown(SIGTERM, 128 + SIGTERM, stop.clone())
+            .and_then(|_| flag::register(SIGTERM, stop.clone()))
+            .context("cannot catch SIGTERM")?;
+    }
+    Ok(stop)
+}

@@ -1,0 +1,153 @@
+//! `advlab verify FILE.jsonl`: compares completions' answers with reference solutions.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use advlab::batch::{Verified, verify_lines};
+use advlab::diagnostic::Diagnostic;
+use advlab::figures::{count, value};
+use advlab::paint::{Paint, cut, visible};
+use advlab_answers::Verdict;
+use anyhow::Result;
+use clap::Args;
+use console::Term;
+
+use super::{Tokenizing, end_cleanly, streams};
+
+/// Compare the answers of completions with reference solutions.
+///
+/// A table says how many are right, are wrong, have no answer, and could not be decided: these last count as wrong. With
+/// `--tokenizer`, lines without a `length` get theirs in tokens, and the table says how long each kind is.
+#[derive(Args)]
+pub struct Verify {
+    /// The responses, one a line (.jsonl)
+    input: PathBuf,
+    /// Write a copy of the input with the field `correct`; `-` is standard output, and the table then goes to standard error
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Let the output replace the input
+    #[arg(long, requires = "output")]
+    force: bool,
+    /// The field of the completion, if it is not `completion` or `output`
+    #[arg(long, value_name = "FIELD")]
+    completion: Option<String>,
+    /// The field of the reference, if it is not `solution`, `answer` or `gts`
+    #[arg(long, value_name = "FIELD")]
+    solution: Option<String>,
+    #[command(flatten)]
+    tokenizing: Tokenizing,
+    /// Show each response that is not right: the answer that was found, and that of the reference
+    #[arg(long)]
+    explain: bool,
+}
+
+/// The rows of the table.
+const ROWS: [(Verdict, &str); 4] = [
+    (Verdict::Equal, "right"),
+    (Verdict::Different, "wrong"),
+    (Verdict::NoAnswer, "no answer found"),
+    (Verdict::Undecided, "not decided"),
+];
+
+/// The responses of a verdict, those whose tokens were counted, and these.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    responses: usize,
+    counted: usize,
+    tokens: usize,
+}
+
+impl Verify {
+    pub fn run(self) -> Result<ExitCode> {
+        if let Some(output) = &self.output {
+            streams::spare_the_input(&self.input, output, self.force)?;
+        }
+        end_cleanly(streams::interrupted)?;
+        let is_stdout = self.output.as_deref().is_some_and(streams::is_stdout);
+        let stream = if is_stdout {
+            Term::stderr()
+        } else {
+            Term::stdout()
+        };
+        let paint = streams::whole(&stream);
+        let tokenizer = self.tokenizing.load()?;
+        let mut counts: BTreeMap<usize, Count> = BTreeMap::new();
+        let mut verify = |output: Option<&Path>| {
+            let told = |line: usize, verified: Verified| {
+                let count = counts.entry(verified.verdict as usize).or_default();
+                count.responses += 1;
+                count.counted += usize::from(verified.length.is_some());
+                count.tokens += verified.length.unwrap_or_default();
+                if self.explain && verified.verdict != Verdict::Equal {
+                    // Nobody reads it any more: the next line of the table will say so.
+                    let _ = stream.write_line(&explained(line, &verified, paint));
+                }
+            };
+            let asked = [self.completion.as_deref(), self.solution.as_deref()];
+            let bar = streams::bytes_bar("reading");
+            let tokenizer = tokenizer.as_deref();
+            Ok(verify_lines(
+                &self.input,
+                asked,
+                tokenizer,
+                &bar,
+                output,
+                told,
+            )?)
+        };
+        match &self.output {
+            Some(output) => streams::written(output, &self.input, |output| verify(Some(output)))?,
+            None => verify(None)?,
+        }
+        self.tell(&counts, &stream)?;
+        if tokenizer.is_some() && counts.values().all(|count| count.counted == 0) {
+            let note = "the tokenizer counts nothing: the lines have a `length`, or no completion";
+            streams::tell(&[Diagnostic::note(note)]);
+        }
+        if let Some(output) = self.output.filter(|_| !is_stdout) {
+            stream.write_line(&format!("  {:<15} {}", "written", output.display()))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Prints how many responses there are of each verdict.
+    fn tell(&self, counts: &BTreeMap<usize, Count>, stream: &Term) -> Result<()> {
+        let all: usize = counts.values().map(|count| count.responses).sum();
+        stream.write_line(&format!(
+            "{}: {} responses\n",
+            self.input.display(),
+            count(all)
+        ))?;
+        for (verdict, name) in ROWS {
+            let of = counts.get(&(verdict as usize)).copied().unwrap_or_default();
+            let share = 100.0 * of.responses as f64 / all.max(1) as f64;
+            let mut line = format!("  {name:<15} {:>9}   {share:5.1} %", count(of.responses));
+            if of.counted > 0 {
+                let mean = of.tokens as f64 / of.counted as f64;
+                line.push_str(&format!("   {} tokens in the mean", value(mean)));
+            }
+            stream.write_line(&line)?;
+        }
+        Ok(())
+    }
+}
+
+/// A line for a response that is not right.
+fn explained(line: usize, verified: &Verified, paint: Paint) -> String {
+    let shown = |answer: &Option<String>| match answer {
+        Some(answer) => cut(&visible(&answer.replace('\n', " ")), 60),
+        None => "none".to_string(),
+    };
+    let name = ROWS
+        .iter()
+        .find(|(verdict, _)| *verdict == verified.verdict);
+    let name = name.map_or("", |(_, name)| name);
+    let (reference, answer) = (shown(&verified.reference), shown(&verified.answer));
+    let line = format!("line {line}");
+    format!(
+        "{:<10} {}: {answer}   (reference: {reference})",
+        line,
+        paint.bold(name)
+    )
+}

@@ -1,0 +1,234 @@
+//! One name explained: a function or member with its example, a recipe with its parameters.
+
+use advlab::Batch;
+use advlab::batch::known;
+use advlab::diagnostic::Diagnostics;
+use advlab::figures::value;
+use advlab::paint::{Paint, beside, folded, wrapped};
+use advlab::script::{Answer, Computed, Host, Member, Recipe, lex};
+use advlab::tensor::Level;
+use advlab::tensor::op::Op;
+
+/// A function or a member, as the tables have it.
+pub(super) struct Entry {
+    pub(super) name: &'static str,
+    /// How it is written.
+    pub(super) call: String,
+    pub(super) doc: &'static str,
+    /// Its effect on levels; empty for a member.
+    levels: String,
+    /// Where its formula is from; empty where that needs no source.
+    pub(super) source: &'static str,
+    pub(super) example: &'static str,
+    /// The value of the example, for docs/reference.md.
+    #[cfg_attr(not(test), expect(dead_code))]
+    pub(super) shows: String,
+}
+
+impl From<&'static Op> for Entry {
+    fn from(op: &'static Op) -> Entry {
+        let shows: Vec<String> = op.shows.iter().map(f64::to_string).collect();
+        Entry {
+            name: op.name,
+            call: op.signature(),
+            doc: op.doc,
+            levels: format!("{}: {}", op.class, op.class.levels()),
+            source: op.source,
+            example: op.example,
+            shows: shows.join(", "),
+        }
+    }
+}
+
+impl From<&'static Member> for Entry {
+    fn from(member: &'static Member) -> Entry {
+        Entry {
+            name: member.name,
+            call: member.call.to_string(),
+            doc: member.doc,
+            levels: String::new(),
+            source: "",
+            example: member.example,
+            shows: member.shows.to_string(),
+        }
+    }
+}
+
+impl Entry {
+    pub(super) fn shown(&self, host: &Host, paint: Paint) -> Result<String, Diagnostics> {
+        let indented = |text: &str| wrapped("  ", text, paint.width);
+        let mut lines = vec![paint.bold(&self.call), indented(self.doc)];
+        if !self.levels.is_empty() {
+            lines.push(paint.dim(&indented(&self.levels)));
+        }
+        if !self.source.is_empty() {
+            lines.push(paint.dim(&indented(&format!("source: {}", self.source))));
+        }
+        let example = example(host, self.example)?;
+        lines.extend(example.iter().map(|line| folded(line, paint.width)));
+        Ok(lines.join("\n"))
+    }
+}
+
+/// An example, run on the batch of the examples: the columns that it reads and its result, group by group.
+fn example(host: &Host, script: &str) -> Result<Vec<String>, Diagnostics> {
+    let batch = Batch::example();
+    let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+    for column in columns(script, &batch) {
+        if let Answer::Tensor(computed) = host.evaluate(&column, &batch)? {
+            rows.push((column, by_group(&computed)));
+        }
+    }
+    rows.push(match host.evaluate(script, &batch)? {
+        Answer::Tensor(computed) => (format!("= {}", computed.level()), by_group(&computed)),
+        other => ("=".to_string(), vec![shown(&other)]),
+    });
+    let names = rows.iter().map(|(name, _)| name.len());
+    let of_name = names.max().unwrap_or(0);
+    let grouped = rows.iter().filter(|(_, groups)| groups.len() > 1);
+    let of_first = grouped
+        .map(|(_, groups)| groups[0].len())
+        .max()
+        .unwrap_or(0);
+    let mut lines = vec![String::new(), format!("  > {script}")];
+    for (name, mut groups) in rows {
+        if groups.len() > 1 {
+            groups[0] = format!("{:<of_first$}", groups[0]);
+        }
+        lines.push(format!("  {name:<of_name$}  {}", groups.join("  ")));
+    }
+    Ok(lines)
+}
+
+/// The columns of the example batch that a script reads, as it writes them, but for its own result.
+fn columns(script: &str, batch: &Batch) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let tokens: Vec<&str> = lex(script).iter().map(|token| token.text).collect();
+    for part in tokens.windows(3) {
+        // A batch, or one of its groups.
+        let ["batch" | "g", ".", name] = *part else {
+            continue;
+        };
+        let is_column = batch.has(name) || known::column(name).is_some();
+        let column = format!("batch.{name}");
+        if is_column && column != script && !found.contains(&column) {
+            found.push(column);
+        }
+    }
+    found
+}
+
+/// The values of a tensor, a string for each group.
+fn by_group(computed: &Computed) -> Vec<String> {
+    let (layout, level) = (computed.layout(), computed.level());
+    let values: Vec<f64> = computed.buffer().iter().collect();
+    let texts = |values: &[f64]| -> Vec<String> { values.iter().map(|x| value(*x)).collect() };
+    let of_group = |group: usize| {
+        let members = layout.members(group).iter().map(|&member| member as usize);
+        let numbers: Vec<String> = match level {
+            Level::Group => texts(&values[group..=group]),
+            Level::Position => texts(&values[layout.positions_of(group)]),
+            Level::Trajectory => {
+                let own = layout.trajectories_of(group).into_iter().flatten();
+                own.map(|one| value(values[one])).collect()
+            }
+            Level::Token => members
+                .map(|member| format!("[{}]", texts(&values[layout.tokens_of(member)]).join(" ")))
+                .collect(),
+            _ => members.map(|member| value(values[member])).collect(),
+        };
+        let name = layout.group_id(group).name();
+        format!("{name}: {}", numbers.join(" "))
+    };
+    match level {
+        Level::Batch => texts(&values),
+        _ => (0..layout.groups()).map(of_group).collect(),
+    }
+}
+
+/// The result of an example, in full.
+pub(super) fn shown(answer: &Answer) -> String {
+    match answer {
+        Answer::Tensor(computed) => {
+            let values: Vec<String> = computed.buffer().iter().map(|x| x.to_string()).collect();
+            format!("{} [{}]", computed.level(), values.join(", "))
+        }
+        Answer::String(text) => text.clone(),
+        Answer::Array(items, _) => {
+            let items = items.iter().flat_map(|item| match item {
+                Answer::String(text) => vec![format!("{text:?}")],
+                item => item.numbers().iter().map(|x| format!("{x:?}")).collect(),
+            });
+            format!("[{}]", items.collect::<Vec<_>>().join(", "))
+        }
+        answer => {
+            let numbers = answer.numbers();
+            numbers.first().map_or(String::new(), f64::to_string)
+        }
+    }
+}
+
+/// A recipe: its doc and its parameters.
+pub fn recipe(recipe: &Recipe, paint: Paint) -> String {
+    let (name, version) = (paint.bold(recipe.name()), recipe.version().short());
+    let doc = filled(recipe.doc(), paint.width);
+    let mut text = format!("{name} {}\n\n{doc}", paint.dim(version));
+    if recipe.params().iter().len() > 0 {
+        let parameters = parameters(recipe, paint);
+        text.push_str(&format!("\n\n{}\n{parameters}", paint.bold("parameters")));
+    }
+    text
+}
+
+/// A recipe's parameters: values, what they are for, what they take.
+pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
+    let heads = recipe.params().iter();
+    let heads = heads.map(|(parameter, value)| format!("  {} = {value}", parameter.name));
+    let heads: Vec<String> = heads.collect();
+    let longest = heads.iter().map(String::len).max().unwrap_or(0);
+    let indent = longest.min(32) + 2;
+    let mut lines = Vec::new();
+    for ((parameter, _), head) in recipe.params().iter().zip(&heads) {
+        lines.push(beside(head, indent, &parameter.doc, paint.width));
+        let takes = wrapped(&" ".repeat(indent), &parameter.takes(), paint.width);
+        lines.push(paint.dim(&takes));
+    }
+    lines.join("\n")
+}
+
+/// A doc comment with its paragraphs filled anew for lines of so many columns; what is indented, formulas, stays.
+pub(super) fn filled(doc: &str, columns: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut paragraph = String::new();
+    for line in doc.lines().chain([""]) {
+        let is_text = !line.is_empty() && !line.starts_with(' ');
+        if is_text {
+            paragraph.push_str(line);
+            paragraph.push(' ');
+            continue;
+        }
+        if !paragraph.is_empty() {
+            lines.push(wrapped("", &std::mem::take(&mut paragraph), columns));
+        }
+        lines.push(folded(line, columns));
+    }
+    lines.join("\n").trim_end().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use advlab::script::MEMBERS;
+
+    #[test]
+    fn every_example_of_a_member_gives_what_it_shows() {
+        let (host, batch) = (Host::new(), Batch::example());
+        for member in MEMBERS.iter() {
+            let got = match host.evaluate(member.example, &batch) {
+                Ok(answer) => shown(&answer),
+                Err(error) => panic!("{}: {}", member.call, error.render(false)),
+            };
+            assert_eq!(got, member.shows, "{}", member.call);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The documentation: what every function, member and recipe is, from the op table and the scripts themselves.
+//!
+//! `advlab doc`, `?name` at the prompt, `docs/reference.md`, and `docs/recipes.md` all come from here.
+
+mod entry;
+#[cfg(test)]
+mod pages;
+mod search;
+mod topics;
+mod trainers;
+
+use std::path::Path;
+
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::paint::{Paint, beside, wrapped};
+use advlab::script::{BUILTINS, Builtin, Hook, Host, Kind, MEMBERS, Member, Owner};
+use advlab::suggest;
+use advlab::tensor::op::{self, Class};
+
+use self::entry::Entry;
+pub use self::entry::{parameters, recipe};
+use self::search::search;
+use self::topics::{TOPICS, Topic};
+pub use self::trainers::{Alias, Trainer, trainer, trainers};
+
+/// Whether a name has an explanation: a topic, a function, a member, or a built-in recipe.
+pub fn is_known(name: &str) -> bool {
+    names().any(|known| known == name)
+}
+
+/// All names that have an explanation.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let topics = TOPICS.iter().map(|topic| topic.name);
+    let builtins = BUILTINS.iter().map(|builtin| builtin.name);
+    topics
+        .chain(entries().map(|entry| entry.name))
+        .chain(builtins)
+}
+
+/// The functions and the members.
+fn entries() -> impl Iterator<Item = Entry> {
+    let functions = op::table().map(Entry::from);
+    functions.chain(MEMBERS.iter().map(Entry::from))
+}
+
+/// A name explained: a function or member with its example, which is run; a recipe with its parameters.
+///
+/// Where nothing has that name, a line for each function, topic and recipe that a search for it finds.
+///
+/// # Errors
+/// Where there is nothing to be found either, the nearest name; where a script by its path does not compile, why.
+pub fn explain(host: &Host, name: &str, paint: Paint) -> Result<String, Diagnostics> {
+    let asked = name;
+    let name = name_of(asked);
+    let found = entries().filter(|entry| entry.name == name);
+    let found: Vec<String> = found
+        .map(|entry| entry.shown(host, paint))
+        .collect::<Result<_, _>>()?;
+    if !found.is_empty() {
+        return Ok(found.join("\n\n"));
+    }
+    if Builtin::find(name).is_some() || name.ends_with(".rhai") || Path::new(asked).is_file() {
+        let loaded = host.load(if name.ends_with(".rhai") { name } else { asked })?;
+        let text = recipe(&loaded, paint);
+        let mut sources = loaded.sources();
+        let needs_advantage = !loaded.has(Hook::Advantage)
+            && sources.any(|(_, text)| text.contains("batch.advantage"));
+        let example = if needs_advantage {
+            format!(
+                "  advlab apply grpo rollouts.jsonl -o with_advantages.jsonl\n  advlab apply {name} with_advantages.jsonl"
+            )
+        } else {
+            format!("  advlab apply {name} rollouts.jsonl -o with_advantages.jsonl")
+        };
+        return Ok(format!("{text}\n\n{}\n{example}", paint.bold("example")));
+    }
+    if let Some(topic) = Topic::find(name) {
+        return Ok(topic.shown(paint));
+    }
+    let section = sections().find(|section| section.title == asked.trim());
+    if let Some(section) = section {
+        let entries = section.entries.iter();
+        let lines = entries.map(|entry| line(&entry.call, 37, entry.doc, paint));
+        let head = heading(&section.title, section.about, paint);
+        let lines: Vec<String> = std::iter::once(head).chain(lines).collect();
+        return Ok(lines.join("\n"));
+    }
+    if let Some(found) = search(asked, false, paint) {
+        return Ok(found);
+    }
+    let message = format!("there is neither a function nor a recipe `{name}`");
+    let help = match suggest::nearest(name, names()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "`advlab doc` lists all".to_string(),
+    };
+    Err(Diagnostic::error(message).with_help(help).into())
+}
+
+/// The name that is meant: of a function as it is called, `x.mean(level)` or `a / b`, or alone.
+fn name_of(text: &str) -> &str {
+    let text = text.trim();
+    if let Some(entry) = entries().find(|entry| entry.call == text) {
+        return entry.name;
+    }
+    let head = text.split_once('(').map_or(text, |(head, _)| head);
+    match head.rsplit_once('.') {
+        Some((_, name)) if !name.is_empty() && !text.ends_with(".rhai") => name,
+        _ if head.is_empty() => text,
+        _ => head,
+    }
+}
+
+/// Recipes for somebody who has not met the others yet.
+const FIRST: &str = "grpo, dr_grpo, passk, reinforce_pp, ppo_clip";
+
+/// The topics, one line each, and the names of all functions, members and recipes, by section and kind.
+pub fn overview(paint: Paint) -> String {
+    let mut lines = vec![heading("topics", "what scripts are made of", paint)];
+    lines.extend(
+        TOPICS
+            .iter()
+            .map(|topic| line(topic.name, 16, topic.doc, paint)),
+    );
+    lines.extend([
+        String::new(),
+        heading(
+            "functions",
+            "the name of one, or of a section, explains it",
+            paint,
+        ),
+    ]);
+    for section in sections() {
+        let names: Vec<&str> = section.entries.iter().map(|entry| entry.name).collect();
+        lines.push(line(&section.title, 24, &names.join(", "), paint));
+    }
+    let start = format!("start with {FIRST}");
+    lines.extend([String::new(), heading("recipes", &start, paint)]);
+    for kind in Kind::OF_RECIPES {
+        let own = BUILTINS.iter().filter(|builtin| builtin.kind == kind);
+        let names: Vec<&str> = own.map(|builtin| builtin.name).collect();
+        lines.push(line(kind.title(), 6, &names.join(", "), paint));
+    }
+    lines.join("\n")
+}
+
+fn heading(name: &str, about: &str, paint: Paint) -> String {
+    let text = format!("{}  {}", paint.bold(name), paint.dim(about));
+    wrapped("", &text, paint.width)
+}
+
+/// A name with what it is, from a column on.
+fn line(name: &str, column: usize, doc: &str, paint: Paint) -> String {
+    beside(&format!("  {name}"), column, doc, paint.width)
+}
+
+/// A title with a capital.
+#[cfg(test)]
+fn capital(title: &str) -> String {
+    let mut letters = title.chars();
+    let first = letters.next().map(char::to_uppercase);
+    first.into_iter().flatten().chain(letters).collect()
+}
+
+/// A part of the reference: the members of one owner, or the functions of one class.
+struct Section {
+    title: String,
+    about: &'static str,
+    entries: Vec<Entry>,
+}
+
+fn sections() -> impl Iterator<Item = Section> {
+    let members = OWNERS.map(|(title, about, of)| Section {
+        title: title.to_string(),
+        about,
+        entries: members(of).map(Entry::from).collect(),
+    });
+    let functions = Class::ALL.map(|class| Section {
+        title: class.to_string(),
+        about: class.levels(),
+        entries: op::table()
+            .filter(|op| op.class == class)
+            .map(Entry::from)
+            .collect(),
+    });
+    members.into_iter().chain(functions)
+}
+
+/// The owners of members: title, what it is about, whose they are.
+const OWNERS: [(&str, &str, Owner); 3] = [
+    (
+        "the batch",
+        "what a step produced: columns over tokens, responses and groups",
+        Owner::Batch,
+    ),
+    (
+        "tensors",
+        "beside the functions below, each of which can be called as a method: `x.exp()`",
+        Owner::Tensor,
+    ),
+    (
+        "reports",
+        "what a step says beside its result",
+        Owner::Nobody,
+    ),
+];
+
+fn members(of: Owner) -> impl Iterator<Item = &'static Member> {
+    MEMBERS.iter().filter(move |member| member.of == of)
+}

@@ -1,0 +1,215 @@
+//! The pages of `docs/` that are made from the tables: `reference.md`, every function on one page, and `recipes.md`, every
+//! built-in recipe and what other trainers call it. `UPDATE_REFERENCE=1 cargo test --lib doc::pages` writes them.
+
+use std::path::Path;
+
+use super::entry::{Entry, filled};
+use super::trainers::{Alias, trainers};
+use super::{TOPICS, capital, sections};
+use crate::report::study::Objective;
+use crate::report::study::objectives::multiples;
+use advlab::diagnostic::Diagnostics;
+use advlab::paint::WIDTH;
+use advlab::script::{BUILTINS, Host, Kind, Recipe, needed};
+
+/// The group's size in the pictures.
+const SIZE: usize = 16;
+
+#[test]
+fn pages_are_what_the_tables_make() {
+    let mut files = recipes().expect("the built-ins load");
+    files.push(("reference.md".to_string(), reference()));
+    for (name, made) in files {
+        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+            .join("docs")
+            .join(&name);
+        if std::env::var_os("UPDATE_REFERENCE").is_some() {
+            std::fs::write(&path, &made).expect("the page");
+        }
+        let page = std::fs::read_to_string(&path).expect("the page");
+        assert!(
+            page == made,
+            "docs/{name} is not what the tables make: UPDATE_REFERENCE=1 cargo test --lib doc::pages"
+        );
+    }
+}
+
+/// `recipes.md`, and the pictures of objectives that it shows: paths below `docs/`, and what is in the files.
+fn recipes() -> Result<Vec<(String, String)>, Diagnostics> {
+    let host = Host::new();
+    let (mut page, mut entries, mut pictures) = (String::from(RECIPES), String::new(), Vec::new());
+    for kind in Kind::OF_RECIPES {
+        let title = capital(kind.title());
+        let own = || BUILTINS.iter().filter(|builtin| builtin.kind == kind);
+        let names: Vec<String> = own().map(|one| format!("[{0}](#{0})", one.name)).collect();
+        page.push_str(&format!("\n- {title}: {}", names.join(", ")));
+        let (mut texts, mut objectives) = (String::new(), Vec::new());
+        for builtin in own() {
+            let recipe = host.load(builtin.name)?;
+            let objective = Objective::of(&recipe, None, SIZE);
+            texts.push_str(&recipe_entry(&recipe, objective.as_ref()));
+            objectives.extend(objective.ok().map(|one| (builtin.name.to_string(), one)));
+        }
+        entries.push_str(&format!("\n## {title}\n"));
+        if !objectives.is_empty() {
+            let file = format!("objectives/{kind:?}.svg").to_lowercase();
+            entries.push_str(&format!("\n![objectives: {}]({file})\n", kind.title()));
+            let figure = multiples(format!("{title}: F'(p)"), &objectives);
+            pictures.push((file, figure.svg()));
+        }
+        entries.push_str(&texts);
+    }
+    page.push_str("\n- [Names elsewhere](#names-elsewhere)\n");
+    page.push_str(&entries);
+    page.push_str(NAMES);
+    for (name, trainer) in trainers() {
+        let version = &trainer.version;
+        let is_measured = trainer.names.iter().any(|alias| alias.measured.is_some());
+        let (head, line) = match is_measured {
+            true => (" measured |", "---|"),
+            false => ("", ""),
+        };
+        page.push_str(&format!(
+            "\n### {name} {version}\n\n| there | here | differs |{head}\n|---|---|---|{line}\n"
+        ));
+        page.extend(trainer.names.iter().map(|alias| row(alias, is_measured)));
+    }
+    pictures.push(("recipes.md".to_string(), page));
+    Ok(pictures)
+}
+
+/// The objective in a line: the nearest one that has a name, or why there is none.
+fn climbs(objective: Result<&Objective, &Diagnostics>) -> String {
+    let objective = match objective {
+        Ok(objective) => objective,
+        Err(error) => return format!("{}.", capital(&error[0].message)),
+    };
+    match objective.nearest().first() {
+        Some((known, off)) => {
+            let (name, off) = (known.name(), 100.0 * off);
+            format!("Objective: nearest to {name}, {off:.1} % of the weight lies elsewhere.")
+        }
+        None => "Objective: F'(p) is 0 for all p, or below 0 for some.".to_string(),
+    }
+}
+
+const RECIPES: &str = "# Recipes
+
+The built-in recipes: this page is made from the scripts in `stdlib/`, and a test compares it with them. `advlab doc NAME` shows
+one at the prompt of a shell, `advlab new FILE --from NAME` copies one to edit, and `import \"NAME\" as it;` uses one. Each is
+pinned to golden values of its formula at 1e-9.
+
+A column that a recipe needs is one that it does not run without, as its parameters are by default; `reward` follows from
+`correct` or `token_reward`, and `logp` from `old_logp`.
+
+The pictures show which prompts a recipe weighs: F'(p), the derivative of the objective that it climbs by p, the chance of a
+right response, in groups of 16, scaled to a mean of 1; dashed is the reward itself. [objectives.md](objectives.md) says how
+it is computed, and `advlab objective NAME` shows one.
+";
+
+const NAMES: &str = "
+## Names elsewhere
+
+What other trainers call these, read in their code at the version given, though not all of it was run; `advlab recipes verl`
+shows one trainer's. With the parameters in the second column the formulas are the same but for what stands in the third. The
+fourth, of verl, is measured: the largest difference of advantages, or of a loss and its gradient times the number of tokens,
+between verl's function and ours in f64 on four batches of ragged responses in ragged groups, two of them with holes in the mask.
+";
+
+fn recipe_entry(recipe: &Recipe, objective: Result<&Objective, &Diagnostics>) -> String {
+    let code = |name: &str| format!("`{name}`");
+    let needs: Vec<String> = needed(recipe).iter().map(|name| code(name)).collect();
+    let names = trainers().filter_map(|(name, trainer)| {
+        let is_this = |alias: &&Alias| alias.ours == recipe.name();
+        let theirs = trainer.names.iter().filter(is_this);
+        let theirs: Vec<String> = theirs.map(|alias| code(&alias.theirs)).collect();
+        (!theirs.is_empty()).then(|| format!("{name} {}", theirs.join(", ")))
+    });
+    let names: Vec<String> = names.collect();
+    let mut text = format!(
+        "\n### {}\n\n```text\n{}\n```\n",
+        recipe.name(),
+        recipe.doc()
+    );
+    let needs = match needs.is_empty() {
+        true => String::new(),
+        false => format!("Needs {}. ", needs.join(", ")),
+    };
+    text.push_str(&format!("\n{needs}{}\n", climbs(objective)));
+    if !names.is_empty() {
+        text.push_str(&format!("\nElsewhere: {}.\n", names.join("; ")));
+    }
+    if recipe.params().iter().len() > 0 {
+        text.push_str("\n| parameter | default | takes | |\n|---|---|---|---|\n");
+    }
+    for (parameter, value) in recipe.params().iter() {
+        let name = code(&parameter.name);
+        let (takes, doc) = (cell(&parameter.takes()), cell(&parameter.doc));
+        text.push_str(&format!("| {name} | {value} | {takes} | {doc} |\n"));
+    }
+    text
+}
+
+fn row(alias: &Alias, is_measured: bool) -> String {
+    let ours = format!("{} {}", alias.ours, alias.set);
+    let [theirs, ours] = [&*alias.theirs, ours.trim()].map(cell);
+    let measured = alias.measured.map_or(String::new(), |most| match most {
+        0.0 => "0".to_string(),
+        most => format!("{most:.0e}"),
+    });
+    let measured = is_measured.then(|| format!(" {measured} |"));
+    let (differs, measured) = (cell(&alias.differs), measured.unwrap_or_default());
+    format!("| `{theirs}` | `{ours}` | {differs} |{measured}\n")
+}
+
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+/// The reference page, in Markdown. The examples' results are those of the tables, which tests compare with what comes
+/// out.
+fn reference() -> String {
+    let mut page = String::from(REFERENCE);
+    page.push_str(&section(
+        "topics",
+        "what scripts are made of; `?levels` at the prompt shows one",
+    ));
+    for topic in TOPICS.iter() {
+        page.push_str(&format!(
+            "### {}\n\n{}.\n\n```text\n{}\n```\n\n```rhai\n{}\n```\n\n",
+            topic.name,
+            topic.doc,
+            filled(topic.text, WIDTH),
+            topic.example
+        ));
+    }
+    for of in sections() {
+        page.push_str(&section(&of.title, of.about));
+        page.extend(of.entries.iter().map(entry));
+    }
+    page.push_str("\n## Recipes\n\n[docs/recipes.md](recipes.md) has them all.\n");
+    page
+}
+
+const REFERENCE: &str = "# Reference
+
+What scripts have. This page is made from the tables that the script host itself is made from (`advlab doc NAME` and
+`?NAME` at the prompt show the same), and a test runs every example.
+
+The examples run on five responses to two prompts: `a`, with three responses of which the first and the third are right,
+and `b`, with two that are both wrong; their tokens number 2, 3, 1 and 2, 1. What an example gives stands after the arrow,
+all values in order.
+";
+
+fn section(title: &str, about: &str) -> String {
+    format!("\n## {}\n\n*{about}*\n\n", capital(title))
+}
+
+fn entry(entry: &Entry) -> String {
+    let source = match entry.source {
+        "" => String::new(),
+        source => format!(" Source: {source}."),
+    };
+    let (call, doc, example, shows) = (&entry.call, entry.doc, entry.example, &entry.shows);
+    format!("- **`{call}`**: {doc}.{source}  \n  `{example}` → `{shows}`\n")
+}

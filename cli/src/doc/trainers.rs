@@ -1,0 +1,114 @@
+//! What other trainers call the built-ins, from `stdlib/trainers.toml`.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use super::search::search;
+use advlab::diagnostic::Diagnostic;
+use advlab::paint::{Paint, beside};
+use advlab::script::Builtin;
+use advlab::suggest;
+
+/// A trainer at a version.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trainer {
+    /// The version whose code was read.
+    pub version: String,
+    /// Its names of the built-ins.
+    pub names: Vec<Alias>,
+}
+
+/// A trainer's name of a built-in.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Alias {
+    /// A name or a setting there.
+    pub theirs: String,
+    /// The built-in.
+    pub ours: String,
+    /// The parameters with which it gives the same numbers, as `--set` takes them.
+    #[serde(default)]
+    pub set: String,
+    /// Where the numbers differ all the same; empty for nowhere.
+    #[serde(default)]
+    pub differs: String,
+    /// The largest difference between their function's numbers and ours on random batches, where it was run.
+    pub measured: Option<f64>,
+}
+
+static TRAINERS: LazyLock<BTreeMap<String, Trainer>> = LazyLock::new(|| {
+    let trainers = toml::from_str(include_str!("../../../stdlib/trainers.toml"));
+    trainers.unwrap_or_else(|error| unreachable!("stdlib/trainers.toml: {error}"))
+});
+
+/// The trainers by their names, in alphabetical order.
+pub fn trainers() -> impl Iterator<Item = (&'static str, &'static Trainer)> {
+    TRAINERS.iter().map(|(name, of)| (name.as_str(), of))
+}
+
+/// The column at which our names stand.
+const THEIRS: usize = 36;
+
+/// What a trainer's names mean here, two lines each: theirs, and the recipe with its settings; where no trainer has that
+/// name, the recipes that a search for it finds.
+///
+/// # Errors
+/// Where there are none, the nearest trainer.
+pub fn trainer(name: &str, paint: Paint) -> Result<String, Diagnostic> {
+    let Some(trainer) = TRAINERS.get(&name.to_lowercase()) else {
+        let names = || trainers().map(|(name, _)| name);
+        let near = suggest::nearest(name, names());
+        let is_recipe = Builtin::find(name).is_some();
+        if let Some(found) = search(name, true, paint).filter(|_| near.is_none() && !is_recipe) {
+            return Ok(found);
+        }
+        let help = match near {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if is_recipe => format!("{name} is a recipe: `advlab doc {name}` explains it"),
+            None => format!("there are {}", suggest::list(names())),
+        };
+        let message = format!("`{name}` is no trainer whose names are known, and no recipe has it");
+        return Err(Diagnostic::error(message).with_help(help));
+    };
+    let mut lines = vec![
+        paint.bold(&format!("{name} {}", trainer.version)),
+        paint.dim("its name, the recipe here with the parameters that give its numbers,\nand where the numbers differ all the same"),
+    ];
+    for alias in &trainer.names {
+        let ours = format!("{} {}", paint.bold(&alias.ours), alias.set);
+        let theirs = format!("  {}", alias.theirs);
+        if theirs.chars().count() < THEIRS {
+            lines.push(beside(&theirs, THEIRS, ours.trim(), paint.width));
+        } else {
+            lines.extend([theirs, beside("", THEIRS, ours.trim(), paint.width)]);
+        }
+        if !alias.differs.is_empty() {
+            lines.push(paint.dim(&beside("", 4, &alias.differs, paint.width)));
+        }
+    }
+    Ok(lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use advlab::script::Host;
+
+    #[test]
+    fn every_name_is_of_a_built_in_that_takes_the_settings() {
+        for (name, trainer) in trainers() {
+            for alias in &trainer.names {
+                let recipe = Host::new().load(&alias.ours);
+                let mut recipe = recipe.unwrap_or_else(|error| panic!("{name}: {error}"));
+                for setting in alias.set.split_whitespace() {
+                    let (parameter, value) = setting.split_once('=').unwrap();
+                    let set = recipe.set_text(parameter, value);
+                    set.unwrap_or_else(|error| panic!("{name} {}: {error}", alias.theirs));
+                }
+            }
+        }
+    }
+}

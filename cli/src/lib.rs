@@ -1,0 +1,15 @@
+//! The program `advlab`: its commands, its prompt, the reports of what a design does, and the page of a run.
+//!
+//! - `command`: a file per command of the command line;
+//! - [`prompt`]: the session behind `advlab repl`, and its terminal;
+//! - [`report`]: what commands and prompt show alike: objectives, masses, comparisons, profiles, figures, a run's page;
+//! - [`doc`]: what `advlab doc` explains.
+
+#![warn(missing_docs)]
+
+mod command;
+pub mod doc;
+pub mod prompt;
+pub mod report;
+
+pub use command::command_line;

@@ -1,0 +1,251 @@
+//! `:diff`: two recipes, or two versions of one, on the session's batch.
+
+use super::super::session::{Session, join};
+use super::recipe::{assign, named, title};
+use super::{Answered, wrong};
+use crate::report::study::{accuracies, with_advantage};
+use advlab::Batch;
+use advlab::diagnostic::Diagnostics;
+use advlab::figures::{counted, share, value};
+use advlab::paint::{Paint, beside, wrapped};
+use advlab::script::{Computed, Hook, Outcome, Recipe, is_typed};
+use advlab::tensor::Level;
+
+/// Advantages that differ by less, beside the largest, differ by rounding.
+const ROUNDING: f64 = 1e-12;
+
+/// Groups whose size differs are put into so many bins of accuracy.
+const BINS: usize = 8;
+
+pub(super) fn diff(session: &mut Session, arguments: &str) -> Answered {
+    let words: Vec<&str> = arguments.split_whitespace().collect();
+    let (a, b) = recipes(session, &words)?;
+    session.script.guard().rearm();
+    let text = difference(&a, &b, &session.data.batch, session.paint)?;
+    let inputs = session.script.inputs();
+    let typed = [&a, &b].into_iter().find(|one| is_typed(one));
+    let note = typed.map(|recipe| match inputs.formula() {
+        Some(formula) => format!("what you typed is the formula `{formula}`"),
+        None => {
+            let hook = [Hook::Advantage, Hook::Loss].into_iter();
+            let hook = hook.filter(|&hook| recipe.has(hook)).map(Hook::name);
+            let hook = hook.collect::<Vec<_>>().join("` and `fn ");
+            format!("what you typed is your `fn {hook}`: formulas do not count beside it")
+        }
+    });
+    Ok(join(text, note.map(|note| session.note(&note))))
+}
+
+/// The two recipes that the words name, or the one in use and the one that they name.
+fn recipes(session: &Session, words: &[&str]) -> Result<(Recipe, Recipe), Diagnostics> {
+    let is_name = |index: &usize| !words[*index].contains('=');
+    let starts: Vec<usize> = (0..words.len()).filter(is_name).collect();
+    let named = |words: &[&str]| named(session, words[0], &words[1..]);
+    match starts[..] {
+        // The recipe in use, with other settings.
+        [] => {
+            let a = session.recipe()?;
+            let mut b = a.clone();
+            for setting in words {
+                assign(&mut b, setting)?;
+            }
+            Ok((a, b))
+        }
+        [0] if session.script.recipe().is_none() && !session.script.inputs().has_advantage() => {
+            let first = words[0];
+            let other = if first == "grpo" { "dr_grpo" } else { "grpo" };
+            Err(wrong(
+                format!("there is nothing to compare `{first}` with: no recipe is in use"),
+                format!("`:diff {other} {first}` compares two, `:recipe {other}` puts one in use"),
+            ))
+        }
+        [0] => Ok((session.recipe()?, named(words)?)),
+        [0, second] => Ok((named(&words[..second])?, named(&words[second..])?)),
+        [0, _, third, ..] => Err(wrong(
+            format!(
+                "`:diff` compares two recipes, and `{}` is a third",
+                words[third]
+            ),
+            "it is `:diff [A] B [k=8]`; a setting is written without spaces, `k=8`",
+        )),
+        [..] => Err(wrong(
+            format!("`{}` stands before any recipe", words[0]),
+            "a setting stands behind its recipe: `:diff grpo passk k=8`",
+        )),
+    }
+}
+
+/// Where and how much two recipes differ on a batch.
+pub(super) fn difference(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) -> Answered {
+    let (of_a, note) = with_advantage(a, batch)?;
+    let (of_b, other) = with_advantage(b, batch)?;
+    let one = a.advantage(&of_a, &mut a.init()?)?;
+    let two = b.advantage(&of_b, &mut b.init()?)?;
+    let both = Both::of(&one, &two);
+    let head = |letter: &str, recipe| {
+        let title = paint.bold(&title(recipe));
+        beside(&format!("  {letter}"), 5, &title, paint.width)
+    };
+    let mut lines = vec![head("a", a), head("b", b)];
+    let note = note.or(other);
+    lines.extend(note.map(|note| paint.dim(&wrapped("", &format!("note: {note}"), paint.width))));
+    lines.extend(both.overall(&one));
+    if let Some(correct) = one.correct.as_ref().or(two.correct.as_ref()) {
+        lines.push(String::new());
+        lines.extend(both.by_accuracy([&one, &two], correct, paint));
+    }
+    Ok(lines.join("\n"))
+}
+
+/// Both advantages where each of them has its values: token by token, if either is by token.
+struct Both {
+    level: Level,
+    a: Vec<f64>,
+    b: Vec<f64>,
+    /// How far the two are apart, value by value. Two ways to compute the same differ in their last bits; what is no number
+    /// differs from what is one.
+    gaps: Vec<f64>,
+    /// Differences up to this are rounding.
+    rounding: f64,
+}
+
+impl Both {
+    fn of(one: &Outcome, two: &Outcome) -> Both {
+        let outcomes = [one, two];
+        let is_token = |outcome: &&Outcome| outcome.advantage.level() == Level::Token;
+        let (level, [a, b]) = if outcomes.iter().any(is_token) {
+            let values = |outcome: &Outcome| outcome.advantage.per_token().collect();
+            (Level::Token, outcomes.map(values))
+        } else {
+            (
+                Level::Response,
+                outcomes.map(|outcome| outcome.advantage.by_response()),
+            )
+        };
+        let all = a.iter().chain(&b);
+        let largest = all.fold(0.0, |most: f64, x| most.max(x.abs()));
+        let rounding = ROUNDING * largest;
+        let gap = |(a, b): (&f64, &f64)| match (a - b).abs() {
+            gap if gap.is_nan() => f64::from(u8::from(a.is_nan() != b.is_nan())),
+            gap if gap <= rounding => 0.0,
+            gap => gap,
+        };
+        Both {
+            level,
+            gaps: a.iter().zip(&b).map(gap).collect(),
+            a,
+            b,
+            rounding,
+        }
+    }
+
+    fn overall(&self, one: &Outcome) -> Vec<String> {
+        let (level, gaps, all) = (self.level, &self.gaps, self.gaps.len());
+        let farther = |far, index| if gaps[index] > gaps[far] { index } else { far };
+        let farthest = (0..all).reduce(farther);
+        let Some(farthest) = farthest.filter(|&index| gaps[index] > 0.0) else {
+            let is_equal = self.a == self.b;
+            let beyond = if is_equal { "" } else { " beyond rounding" };
+            let values = counted(all, level.name());
+            return vec![format!("no difference{beyond} on any of the {values}")];
+        };
+        // The sign of what is 0 but for rounding is 0.
+        let sign = |x: &f64| (x.abs() > self.rounding).then(|| x.signum());
+        let pairs = self.a.iter().zip(&self.b);
+        let same_sign = pairs.filter(|(a, b)| sign(a) == sign(b)).count();
+        let same_sign = share(same_sign, all);
+        let moved = share(gaps.iter().filter(|gap| **gap > 0.0).count(), all);
+        let mean = value(gaps.iter().sum::<f64>() / all as f64);
+        let layout = one.advantage.layout();
+        let response = match level {
+            Level::Token => layout.response_of_token(farthest),
+            _ => farthest,
+        };
+        let mut members = layout.members(layout.group_of(response)).iter();
+        let among = members.position(|&member| member as usize == response);
+        // As the table of a tensor numbers them.
+        let among = among.map_or(String::new(), |index| format!(" (its #{index})"));
+        let correlation = correlation(&self.a, &self.b);
+        let correlation = correlation.map_or(String::new(), |r| format!(", correlation {r:.3}"));
+        let (a, b) = (value(self.a[farthest]), value(self.b[farthest]));
+        let place = layout.describe(level, farthest);
+        vec![
+            format!("{moved} of the {level}s differ, by {mean} in the mean"),
+            format!("the sign is the same for {same_sign}{correlation}"),
+            format!("most at {place}{among}: {a} and {b}"),
+        ]
+    }
+
+    fn by_accuracy(
+        &self,
+        outcomes: [&Outcome; 2],
+        correct: &Computed,
+        paint: Paint,
+    ) -> Vec<String> {
+        let layout = outcomes[0].advantage.layout();
+        let members = |group: usize| layout.members(group).iter().map(|&one| one as usize);
+        let sizes: Vec<usize> = (0..layout.groups()).map(|one| members(one).len()).collect();
+        let is_uniform = sizes.windows(2).all(|pair| pair[0] == pair[1]);
+        let exact = sizes.first().filter(|size| is_uniform && **size <= 16);
+        let parts = *exact.unwrap_or(&BINS);
+        let titles = ["mean A of right", "mean A of wrong", "sum of |A|, a group"];
+        let titles: String = titles.map(|title| format!("  {title:^18}")).concat();
+        let letters = format!("  {:>8}  {:>8}", "a", "b").repeat(3);
+        let mut lines = vec![
+            paint.dim(&format!("  {:<8}  {:>6}{titles}", "", "")),
+            paint.dim(&format!("  {:<8}  {:>6}{letters}", "accuracy", "groups")),
+        ];
+        let mean = |sum: f64, number: usize| match number {
+            0 => "-".to_string(),
+            _ if sum.abs() <= self.rounding * number as f64 => "0".to_string(),
+            number => value(sum / number as f64),
+        };
+        // All right has a bin of its own, and so has all wrong where groups are of one size.
+        let right = |response: usize| correct.at(response, 0) == 1.0;
+        // A share of 3/10 is 0.3, but 10 of it are a little less than 3.
+        let bin = |accuracy: f64| (accuracy * parts as f64 + 1e-9) as usize;
+        let bins: Vec<usize> = accuracies(correct).into_iter().map(bin).collect();
+        let advantages = outcomes.map(|outcome| outcome.advantage.by_response());
+        for index in 0..=parts {
+            let groups = (0..layout.groups()).filter(|&group| bins[group] == index);
+            let all: Vec<usize> = groups.clone().flat_map(members).collect();
+            let groups = groups.count();
+            if groups == 0 {
+                continue;
+            }
+            let (rights, wrongs): (Vec<usize>, Vec<usize>) =
+                all.iter().partition(|&&response| right(response));
+            let accuracy = match index {
+                index if exact.is_some() => format!("{index}/{parts}"),
+                index if index == parts => "1".to_string(),
+                index => format!("{:.2} up", index as f64 / parts as f64),
+            };
+            let mut line = format!("  {accuracy:<8}  {groups:>6}");
+            for own in [&rights, &wrongs] {
+                for advantage in &advantages {
+                    let sum = own.iter().map(|&response| advantage[response]).sum();
+                    line.push_str(&format!("  {:>8}", mean(sum, own.len())));
+                }
+            }
+            for advantage in &advantages {
+                let sum = all.iter().map(|&response| advantage[response].abs()).sum();
+                line.push_str(&format!("  {:>8}", mean(sum, groups)));
+            }
+            lines.push(line);
+        }
+        if self.level == Level::Token {
+            lines.push(paint.dim("  (of a response that has values by token, their mean)"));
+        }
+        lines
+    }
+}
+
+fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
+    let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len() as f64;
+    let (of_a, of_b) = (mean(a), mean(b));
+    let sum = |x: &[f64], of_x: f64, y: &[f64], of_y: f64| -> f64 {
+        x.iter().zip(y).map(|(x, y)| (x - of_x) * (y - of_y)).sum()
+    };
+    let (aa, bb) = (sum(a, of_a, a, of_a), sum(b, of_b, b, of_b));
+    (aa > 0.0 && bb > 0.0).then(|| sum(a, of_a, b, of_b) / (aa * bb).sqrt())
+}

@@ -1,0 +1,174 @@
+//! A tensor: where it has its values, how they are spread, and the first of them, group by group.
+
+use super::{dtype, finite, histogram};
+use advlab::batch::Layout;
+use advlab::figures::{column, counted, exact, share, value};
+use advlab::paint::{Paint, cut, filled, visible, width};
+use advlab::script::Computed;
+use advlab::tensor::Level;
+
+/// Groups, or responses of a token tensor, that are shown.
+const ROWS: usize = 4;
+/// Responses of one group that a token tensor shows.
+const OF_A_GROUP: usize = 2;
+/// Values of a group tensor that are shown.
+const VALUES: usize = 24;
+/// The columns of a group's name before it is cut.
+const LABEL: usize = 14;
+
+pub(in crate::prompt) fn tensor(computed: &Computed, paint: Paint) -> String {
+    let buffer = computed.buffer();
+    let dtype = dtype(buffer.is_f64());
+    if computed.level() == Level::Batch {
+        let note = paint.dim(&format!("batch tensor, {dtype}"));
+        return format!("{}   {note}", exact(buffer.get(0)));
+    }
+    let values: Vec<f64> = buffer.iter().collect();
+    let title = format!("{} tensor", computed.level());
+    let about = format!("{}, {dtype}", counted(values.len(), "value"));
+    let mut lines = vec![format!("{}   {}", paint.bold(&title), paint.dim(&about))];
+    if values.is_empty() {
+        return lines.remove(0);
+    }
+    lines.push(spread_line(&values));
+    let picture = histogram(&values, paint.width * 3 / 5);
+    if !picture.trim().is_empty() {
+        let spread = finite(&values);
+        let (least, most) = (value(spread.min), value(spread.max));
+        lines.push(format!("  {least} {} {most}", paint.blue(&picture)));
+    }
+    lines.extend(first_values(computed, &values, paint));
+    lines.join("\n")
+}
+
+/// Mean, std and the like in one line.
+pub(in crate::prompt) fn spread_line(values: &[f64]) -> String {
+    let spread = finite(values);
+    let number = |test: fn(&f64) -> bool| values.iter().copied().filter(test).count();
+    let (zeros, nans) = (number(|x| *x == 0.0), number(|x| x.is_nan()));
+    let infinite = number(|x| x.is_infinite());
+    let mut line = if nans + infinite == values.len() {
+        "  no finite value".to_string()
+    } else {
+        // A mean that is 0 but for rounding is 0.
+        let largest = spread.min.abs().max(spread.max.abs());
+        let is_zero = spread.mean.abs() < 1e-12 * largest;
+        let mean = value(if is_zero { 0.0 } else { spread.mean });
+        let [std, min, max] = [spread.std, spread.min, spread.max].map(value);
+        format!("  mean {mean}   std {std}   min {min}   max {max}")
+    };
+    for (what, number) in [("zero", zeros), ("NaN", nans), ("infinite", infinite)] {
+        if number > 0 {
+            line.push_str(&format!("   {what} {}", share(number, values.len())));
+        }
+    }
+    line
+}
+
+/// The first values: of groups several a line, else a line a group or a response.
+fn first_values(computed: &Computed, values: &[f64], paint: Paint) -> Vec<String> {
+    let (level, layout) = (computed.level(), computed.layout());
+    if level == Level::Group {
+        return in_groups(layout, values, paint);
+    }
+    // Responses of more than one group, where there is more than one.
+    let is_single = layout.groups() == 1;
+    let each = if is_single { ROWS } else { OF_A_GROUP };
+    let at = |index: usize| values[index];
+    let of_group = |group| -> Vec<(String, Vec<f64>)> {
+        let label = label(layout, group);
+        let members = layout.members(group).iter().map(|&one| one as usize);
+        match level {
+            Level::Token => members
+                .take(each)
+                .enumerate()
+                .map(|(index, one)| {
+                    let own = layout.tokens_of(one).map(at);
+                    (format!("{label} #{index}"), own.collect())
+                })
+                .collect(),
+            Level::Position => vec![(label, layout.positions_of(group).map(at).collect())],
+            Level::Trajectory => {
+                let own = layout.trajectories_of(group).into_iter().flatten();
+                vec![(label, own.map(at).collect())]
+            }
+            _ => vec![(label, members.map(at).collect())],
+        }
+    };
+    let rows = (0..layout.groups()).flat_map(of_group).take(ROWS);
+    let rows: Vec<(String, Vec<f64>)> = rows.collect();
+    let (whole, noun) = match level {
+        Level::Token => (layout.responses(), "response"),
+        _ => (layout.groups(), "group"),
+    };
+    let mut lines = table(&rows, paint);
+    lines.extend(more(whole - rows.len(), noun, paint));
+    lines
+}
+
+/// Names and values of groups, several a line.
+fn in_groups(layout: &Layout, values: &[f64], paint: Paint) -> Vec<String> {
+    let shown = values.len().min(VALUES);
+    let numbers = column(&values[..shown]);
+    let labels: Vec<String> = (0..shown).map(|group| label(layout, group)).collect();
+    let widest = |texts: &[String]| texts.iter().map(|text| width(text)).max().unwrap_or(0);
+    let (of_label, of_number) = (widest(&labels), widest(&numbers));
+    let across = ((paint.width + 2) / (of_label + 2 + of_number + 4)).max(1);
+    let cell = |(label, number): (&String, &String)| {
+        let label = paint.dim(&filled(label, of_label));
+        format!("{label}  {number:>of_number$}")
+    };
+    let cells: Vec<String> = labels.iter().zip(&numbers).map(cell).collect();
+    let rows = cells.chunks(across);
+    let mut lines: Vec<String> = rows.map(|row| format!("  {}", row.join("    "))).collect();
+    lines.extend(more(values.len() - shown, "group", paint));
+    lines
+}
+
+fn more(number: usize, what: &str, paint: Paint) -> Option<String> {
+    let text = counted(number, &format!("more {what}"));
+    (number > 0).then(|| paint.dim(&format!("  ... {text}")))
+}
+
+/// Rows of numbers that line up, as many of each as fit.
+fn table(rows: &[(String, Vec<f64>)], paint: Paint) -> Vec<String> {
+    let labels = rows.iter().map(|(label, _)| width(label));
+    let of_label = labels.max().unwrap_or(0);
+    // Not more than fit at two letters a number.
+    let fitting = |values: &[f64]| values.len().min(paint.width / 3);
+    let shown = rows.iter().flat_map(|(_, own)| &own[..fitting(own)]);
+    let numbers = column(&shown.copied().collect::<Vec<f64>>());
+    let of_number = numbers.iter().map(|text| text.len()).max().unwrap_or(0);
+    let longest = rows.iter().map(|(_, own)| own.len()).max().unwrap_or(0);
+    let room = |reserved: usize| {
+        let room = paint.width.saturating_sub(2 + of_label + reserved);
+        room / (of_number + 2)
+    };
+    // The number of those that are left out takes its room.
+    let all_fit = room(0) >= longest;
+    let rest = format!("  ... {longest} more");
+    let across = if all_fit { room(0) } else { room(rest.len()) };
+    let mut numbers = numbers.iter();
+    let line = |(label, own): &(String, Vec<f64>)| {
+        let cells = numbers.by_ref().take(fitting(own)).enumerate();
+        let cells = cells.filter(|(index, _)| *index < across);
+        let cells: String = cells
+            .map(|(_, number)| format!("  {number:>of_number$}"))
+            .collect();
+        let rest = match own.len().saturating_sub(across.min(fitting(own))) {
+            0 => String::new(),
+            left => paint.dim(&format!("  ... {left} more")),
+        };
+        format!("  {}{cells}{rest}", paint.dim(&filled(label, of_label)))
+    };
+    rows.iter().map(line).collect()
+}
+
+/// A group's name, cut where it is long: whole prompts are names too, and they may hold anything.
+fn label(layout: &Layout, group: usize) -> String {
+    let name = layout.group_id(group).name();
+    let text = name.split_whitespace().collect::<Vec<_>>().join(" ");
+    // Of a long one no more is looked at than can be shown.
+    let start: String = text.chars().take(4 * LABEL).collect();
+    cut(&visible(&start), LABEL + 1)
+}

@@ -1,0 +1,111 @@
+//! Scores of several seeds: means, interquartile means with bootstrap intervals, and the probability of improvement, as
+//! rliable has them (Agarwal et al., arXiv 2108.13264).
+
+use advlab_train::random::{Purpose, RandomStream, StreamKey};
+
+/// Resamples of an interval.
+const RESAMPLES: usize = 2000;
+/// What lies outside of an interval on each side.
+const OUTSIDE: f64 = 0.025;
+
+/// An estimate with its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The estimate.
+    pub value: f64,
+    /// The ends of the interval.
+    pub interval: (f64, f64),
+}
+
+/// The mean.
+pub fn mean(scores: &[f64]) -> f64 {
+    scores.iter().sum::<f64>() / scores.len().max(1) as f64
+}
+
+/// The mean without the lowest and the highest quarter, each rounded down to whole scores.
+pub fn interquartile_mean(scores: &[f64]) -> f64 {
+    let mut sorted = scores.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let cut = sorted.len() / 4;
+    mean(&sorted[cut..sorted.len() - cut])
+}
+
+/// The interquartile mean with a percentile bootstrap over the seeds.
+pub fn interquartile(scores: &[f64]) -> Estimate {
+    estimate(&[scores], |all| interquartile_mean(&all[0]))
+}
+
+/// The chance that a run of the one design scores higher than one of the other, equal scores counting half, with a
+/// bootstrap over the seeds of each (stratified: each design is resampled within itself).
+pub fn improvement(over: &[f64], scores: &[f64]) -> Estimate {
+    estimate(&[over, scores], |all| {
+        let pairs = all[1]
+            .iter()
+            .flat_map(|own| all[0].iter().map(move |other| (own, other)));
+        let wins = pairs.map(|(own, other)| match own.total_cmp(other) {
+            std::cmp::Ordering::Greater => 1.0,
+            std::cmp::Ordering::Equal => 0.5,
+            std::cmp::Ordering::Less => 0.0,
+        });
+        wins.sum::<f64>() / (all[0].len() * all[1].len()).max(1) as f64
+    })
+}
+
+fn estimate(samples: &[&[f64]], of: impl Fn(&[Vec<f64>]) -> f64) -> Estimate {
+    let mut stream = StreamKey::new(0, Purpose::Estimates, 1).stream(0);
+    let again = |stream: &mut RandomStream| -> Vec<Vec<f64>> {
+        let draw = |sample: &&[f64]| {
+            let mut any = |_: &f64| sample[stream.below(sample.len() as u64) as usize];
+            sample.iter().map(&mut any).collect()
+        };
+        samples.iter().map(draw).collect()
+    };
+    let mut drawn: Vec<f64> = (0..RESAMPLES).map(|_| of(&again(&mut stream))).collect();
+    drawn.sort_by(f64::total_cmp);
+    let end = |share: f64| drawn[((RESAMPLES - 1) as f64 * share).round() as usize];
+    let whole: Vec<Vec<f64>> = samples.iter().map(|sample| sample.to_vec()).collect();
+    Estimate {
+        value: of(&whole),
+        interval: (end(OUTSIDE), end(1.0 - OUTSIDE)),
+    }
+}
+
+/// Whether no result of so many scores of each design is beyond chance at 95 %.
+pub fn are_too_few(one: usize, other: usize) -> bool {
+    separations(one, other) < 20.0
+}
+
+/// In one of how many orders of so many scores all of the one design are on one side of all of the other's.
+pub fn separations(one: usize, other: usize) -> f64 {
+    let ways = (1..=one).map(|i| (other + i) as f64 / i as f64);
+    ways.product::<f64>() / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_estimates_are_those_of_rliable() {
+        // scipy.stats.trim_mean(scores, 0.25) cuts whole scores.
+        assert_eq!(interquartile_mean(&[5.0, 1.0, 2.0, 9.0]), 3.5);
+        assert_eq!(interquartile_mean(&[3.0, 1.0, 100.0, 2.0, -50.0]), 2.0);
+        assert_eq!(interquartile_mean(&[1.0, 2.0, 6.0]), 3.0);
+        let better = improvement(&[1.0, 2.0], &[2.0, 3.0]);
+        assert_eq!(better.value, 3.5 / 4.0);
+        assert!(
+            better.interval.0 >= 0.25 && better.interval.1 == 1.0,
+            "{better:?}"
+        );
+        let apart = improvement(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]);
+        assert_eq!(apart.interval, (1.0, 1.0));
+        let spread = interquartile(&[1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert!(spread.interval.0 < 3.0 && spread.interval.1 > 3.0 && spread.value == 3.0);
+        assert_eq!(interquartile(&[2.0; 5]).interval, (2.0, 2.0));
+    }
+
+    #[test]
+    fn three_seeds_are_too_few_and_four_are_not() {
+        assert_eq!([separations(3, 3), separations(4, 4)], [10.0, 35.0]);
+    }
+}

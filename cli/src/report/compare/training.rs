@@ -1,0 +1,159 @@
+//! The runs of a comparison: each in its folder, several at a time, and those that were stopped go on.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use super::alike;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab_train::{Config, Ending, Event, Logged, Run};
+
+/// A run that is to be done, or has been.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Its configuration, with its seed, its steps and its folder.
+    pub config: Config,
+    /// The steps that are done already.
+    pub done: u64,
+}
+
+/// A run that ended by an error: its folder, and what was wrong.
+pub type Failed = (PathBuf, Diagnostics);
+
+/// A step of one of the runs is done, or all of a run.
+pub type Progress<'a> = dyn Fn(Option<&Path>) + Sync + 'a;
+
+impl Planned {
+    /// The runs of some designs with the seeds 0, 1, ..., each in a folder below `folder` that has its design's name.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where a configuration is wrong, or a folder has the run of another one.
+    pub fn all(
+        designs: &[(String, Config)],
+        seeds: u64,
+        folder: &Path,
+    ) -> Result<Vec<Planned>, Diagnostics> {
+        let mut all: Vec<Planned> = Vec::new();
+        // Seed by seed: what is stopped early has all designs.
+        for seed in 0..seeds {
+            for (name, design) in designs {
+                let is_other = |c: char| !c.is_alphanumeric() && !"._=-".contains(c);
+                let out = folder.join(name.replace(is_other, "-"));
+                let out = out.join(format!("seed-{seed}")).display().to_string();
+                if all.iter().any(|other| other.config.out == out) {
+                    let message = format!("two designs are called {name}");
+                    let help = "give their scripts other names, or their recipes other settings";
+                    return Err(Diagnostic::error(message).with_help(help).into());
+                }
+                all.push(Planned::of(Config {
+                    seed,
+                    out,
+                    ..design.clone()
+                })?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Refuses what cannot be loaded or set, and the folder of another run.
+    fn of(config: Config) -> Result<Planned, Diagnostics> {
+        config.check()?;
+        config.check_recipes()?;
+        let folder = Path::new(&config.out);
+        if !folder.join("config.toml").is_file() {
+            return Ok(Planned { config, done: 0 });
+        }
+        let logged = Logged::open(folder)?;
+        let other = logged.config.as_ref();
+        if other.is_some_and(|other| alike(other) != alike(&config)) {
+            let message = format!("{} has a run with another configuration", config.out);
+            let help = "choose another folder with -o, or remove that one";
+            return Err(Diagnostic::error(message).with_help(help).into());
+        }
+        check_versions(&logged, &config)?;
+        let last = logged.rows.last().and_then(|row| row["step"].as_u64());
+        let done = last.map_or(0, |last| last + 1);
+        Ok(Planned { config, done })
+    }
+
+    fn is_done(&self) -> bool {
+        self.done >= self.config.steps
+    }
+
+    fn go(&self, stop: &AtomicBool, progress: &Progress<'_>) -> Result<(), Diagnostics> {
+        let folder = PathBuf::from(&self.config.out);
+        let mut run = match folder.join("config.toml").is_file() {
+            true => Run::resume(&folder, Some(self.config.steps))?,
+            false => Run::create(self.config.clone())?,
+        };
+        let ending = run.go(stop, &mut |event| {
+            if let Event::Step { row, .. } = event
+                && row.step >= self.done
+            {
+                progress(None);
+            }
+        })?;
+        if ending == Ending::Finished {
+            progress(Some(&folder));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a run whose last version, or whose loss, is not what the file holds now: its numbers are those of another formula.
+fn check_versions(logged: &Logged, config: &Config) -> Result<(), Diagnostics> {
+    let host = config.host();
+    for (path, used) in [&config.recipe, &config.loss_recipe]
+        .into_iter()
+        .zip(&logged.last)
+    {
+        let Some(used) = used else { continue };
+        let now = host.load(path)?;
+        if now.version().as_str() != used {
+            let used: String = used.chars().take(6).collect();
+            let (folder, now) = (logged.folder.display(), now.version().short());
+            let message =
+                format!("{folder} was run with version {used} of {path}, the file is {now} now");
+            let help = "choose another folder with -o, or remove that one";
+            return Err(Diagnostic::error(message).with_help(help).into());
+        }
+    }
+    Ok(())
+}
+
+/// Does what is left of the runs, as many at a time as there are cores, which they divide among them, until all is done or
+/// `stop` is set; the runs that failed, while the others went on.
+pub fn run(runs: &[Planned], stop: &AtomicBool, progress: &Progress<'_>) -> Vec<Failed> {
+    let left: Vec<&Planned> = runs.iter().filter(|run| !run.is_done()).collect();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    // libtorch has threads of its own, and a model is large.
+    let is_large = left.iter().any(|run| run.config.policy != "mlp");
+    let jobs = if is_large { 1 } else { cores.min(left.len()) };
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let worker = || {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads((cores / jobs.max(1)).max(1))
+            .build();
+        while !stop.load(Ordering::Relaxed) {
+            let Some(run) = left.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                break;
+            };
+            let done = match &pool {
+                Ok(pool) => pool.install(|| run.go(stop, progress)),
+                // Without threads of its own it takes those of all.
+                Err(_) => run.go(stop, progress),
+            };
+            if let Err(error) = done {
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                failed.push((PathBuf::from(&run.config.out), error));
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(worker);
+        }
+    });
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,207 @@
+//! Figures: lines, bands, points, bars and heat maps in panels, described once, and shown in a terminal, as SVG or as
+//! data.
+
+mod scale;
+mod svg;
+mod text;
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use self::scale::Range;
+use advlab::batch::Replacement;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+
+/// How points are drawn.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mark {
+    /// A line through the points.
+    Line,
+    /// A line that others are compared with: thin, dashed and grey.
+    Reference,
+    /// A dot for each point.
+    Points,
+    /// Bars that stand on 0, one a point; as wide as the points are apart.
+    Bars,
+    /// The area from each point to the y that stands here, in the ink of the line of that name.
+    Band(Vec<f64>),
+    /// Cells of a grid, coloured by the values here; the points are their middles.
+    Heat(Vec<f64>),
+    /// Upright lines at the x of the points, whose y is NaN.
+    Moments,
+}
+
+/// Points that belong together.
+#[derive(Clone, Debug, Serialize)]
+pub struct Series {
+    /// Its name in the legend; empty where there is only one. Series of one name have one ink, in all panels.
+    pub name: String,
+    /// How the points are drawn.
+    pub mark: Mark,
+    /// x and y; what is not finite is left out.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Axes with series.
+#[derive(Clone, Debug, Serialize)]
+pub struct Panel {
+    /// What the x axis is, with its unit.
+    pub x: String,
+    /// What the y axis is, with its unit.
+    pub y: String,
+    /// What is drawn, the first at the bottom.
+    pub series: Vec<Series>,
+}
+
+/// Panels, one below the other in a terminal, side by side in SVG.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    /// One line above the panels.
+    pub title: String,
+    /// How many panels are side by side in SVG.
+    pub columns: usize,
+    /// The panels, row by row.
+    pub panels: Vec<Panel>,
+}
+
+impl Series {
+    /// A series of a name.
+    pub fn new(
+        name: impl Into<String>,
+        mark: Mark,
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Series {
+        Series {
+            name: name.into(),
+            mark,
+            points: points.into_iter().collect(),
+        }
+    }
+
+    /// The points that can be drawn.
+    fn finite(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
+        let points = self.points.iter().copied();
+        points.filter(|(x, y)| x.is_finite() && y.is_finite())
+    }
+
+    /// The points with the third numbers of a band or a heat map, where all are finite.
+    fn with_third(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
+        let third: &[f64] = match &self.mark {
+            Mark::Band(third) | Mark::Heat(third) => third,
+            _ => &[],
+        };
+        let points = self.points.iter().zip(third);
+        let points = points.map(|(&(x, y), &z)| (x, y, z));
+        points.filter(|(x, y, z)| x.is_finite() && y.is_finite() && z.is_finite())
+    }
+
+    /// Whether the legend has its ink.
+    fn has_ink(&self) -> bool {
+        !self.name.is_empty() && !matches!(self.mark, Mark::Heat(_))
+    }
+}
+
+impl Panel {
+    /// Axes of these names with some series.
+    pub fn new(x: impl Into<String>, y: impl Into<String>, series: Vec<Series>) -> Panel {
+        let (x, y) = (x.into(), y.into());
+        Panel { x, y, series }
+    }
+
+    /// `None` where there is no finite point.
+    fn range(&self) -> Option<Range> {
+        Range::of(self)
+    }
+
+    /// The largest |value| of its heat maps, and their name.
+    fn heat(&self) -> Option<(&str, f64)> {
+        let is_heat = |series: &&Series| matches!(series.mark, Mark::Heat(_));
+        let heat = self.series.iter().find(is_heat)?;
+        let sizes = heat.with_third().map(|(_, _, z)| z.abs());
+        Some((&heat.name, sizes.fold(0.0, f64::max)))
+    }
+}
+
+impl Figure {
+    /// A figure of one panel.
+    pub fn one(title: impl Into<String>, panel: Panel) -> Figure {
+        Figure {
+            title: title.into(),
+            columns: 1,
+            panels: vec![panel],
+        }
+    }
+
+    /// The names of the legend, each once, with the mark that it shows: their numbers are their inks. What is grey comes
+    /// last.
+    fn legend(&self) -> Vec<&Series> {
+        let mut legend: Vec<&Series> = Vec::new();
+        let all = self.panels.iter().flat_map(|panel| &panel.series);
+        let is_grey = |series: &Series| matches!(series.mark, Mark::Reference | Mark::Moments);
+        for grey in [false, true] {
+            let all = all.clone().filter(|series| series.has_ink());
+            for series in all.filter(|series| is_grey(series) == grey) {
+                match legend.iter_mut().find(|one| one.name == series.name) {
+                    // A line says more of its ink than the band around it.
+                    Some(one) if matches!(one.mark, Mark::Band(_)) => *one = series,
+                    Some(_) => {}
+                    None => legend.push(series),
+                }
+            }
+        }
+        legend
+    }
+
+    /// Writes the figure: as SVG, or its numbers as CSV or JSON, as the name ends.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the name has another ending, or the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), Diagnostics> {
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        let text = match ending {
+            Some("svg") => self.svg(),
+            Some("csv") => self.csv(),
+            Some("json") => format!("{}\n", serde_json::json!(self)),
+            _ => {
+                let message = format!("{}: this is no kind of figure", path.display());
+                let help = "figures are written as .svg, their numbers as .csv or .json";
+                return Err(Diagnostic::error(message).with_help(help).into());
+            }
+        };
+        Replacement::write(path, text.as_bytes())
+    }
+
+    /// A line a point: the panel by its y axis, the series, x, y, and the third number of bands and heat maps.
+    pub fn csv(&self) -> String {
+        let mut lines = vec!["panel,series,x,y,z".to_string()];
+        for panel in &self.panels {
+            for series in &panel.series {
+                let third = match &series.mark {
+                    Mark::Band(third) | Mark::Heat(third) => third.as_slice(),
+                    _ => &[],
+                };
+                let names = format!("{},{}", quoted(&panel.y), quoted(&series.name));
+                let number = |x: &f64| match x.is_finite() {
+                    true => x.to_string(),
+                    false => String::new(),
+                };
+                for (index, (x, y)) in series.points.iter().enumerate() {
+                    let z = third.get(index).map_or(String::new(), number);
+                    lines.push(format!("{names},{},{},{z}", number(x), number(y)));
+                }
+            }
+        }
+        lines.join("\n") + "\n"
+    }
+}
+
+/// A cell of a CSV file.
+pub(crate) fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_string()
+    }
+}

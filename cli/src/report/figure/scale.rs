@@ -1,0 +1,141 @@
+//! The ranges of a panel's axes, and the round numbers at them.
+
+use super::{Mark, Panel, Series};
+
+/// The smallest and largest x and y of a panel's points.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Range {
+    pub(super) x: (f64, f64),
+    pub(super) y: (f64, f64),
+    /// The width and the height of a cell or a bar, where there are any.
+    pub(super) cell: (f64, f64),
+}
+
+impl Range {
+    pub(super) fn of(panel: &Panel) -> Option<Range> {
+        let points = panel.series.iter().flat_map(Series::finite);
+        let bands = panel.series.iter().flat_map(|series| match series.mark {
+            Mark::Band(_) => series.with_third().map(|(x, _, z)| (x, z)).collect(),
+            _ => Vec::new(),
+        });
+        let spans = points.chain(bands).map(|(x, y)| [(x, x), (y, y)]);
+        let hull = |a: (f64, f64), b: (f64, f64)| (a.0.min(b.0), a.1.max(b.1));
+        let [mut x, mut y] = spans.reduce(|a, b| [hull(a[0], b[0]), hull(a[1], b[1])])?;
+        let mut cell = (0.0, 0.0);
+        let is_wide = |series: &&Series| matches!(series.mark, Mark::Bars | Mark::Heat(_));
+        if let Some(wide) = panel.series.iter().find(is_wide) {
+            // Points are the middles of bars and cells.
+            cell.0 = apart(x, wide.finite().map(|point| point.0));
+            x = (x.0 - cell.0 / 2.0, x.1 + cell.0 / 2.0);
+            if wide.mark == Mark::Bars {
+                y = (y.0.min(0.0), y.1.max(0.0));
+            } else {
+                cell.1 = apart(y, wide.finite().map(|point| point.1));
+                y = (y.0 - cell.1 / 2.0, y.1 + cell.1 / 2.0);
+            }
+        }
+        for axis in [&mut x, &mut y] {
+            // What differs by rounding alone is one value.
+            let size = axis.0.abs().max(axis.1.abs());
+            if axis.1 - axis.0 <= 1e-9 * size {
+                let room = (1e-6 * size).max(1.0);
+                *axis = (axis.0 - room, axis.1 + room);
+            }
+        }
+        Some(Range { x, y, cell })
+    }
+
+    /// The numbers at the y axis of a terminal: the least, the most, and 0 where it is between them.
+    pub(super) fn ends(self) -> impl Iterator<Item = f64> {
+        let (least, most) = self.y;
+        let zero = (least < 0.0 && most > 0.0).then_some(0.0);
+        [least, most].into_iter().chain(zero)
+    }
+
+    /// With room above and below the points, but where they end at 0.
+    pub(super) fn with_room(self) -> Range {
+        let (least, most) = self.y;
+        let room = |end: f64| {
+            if end == 0.0 {
+                0.0
+            } else {
+                0.04 * (most - least)
+            }
+        };
+        let y = (least - room(least), most + room(most));
+        let is_finite = y.0.is_finite() && y.1.is_finite();
+        Range {
+            y: if is_finite { y } else { self.y },
+            ..self
+        }
+    }
+}
+
+/// How far the places along an axis are from each other, which lie evenly from its one end to the other.
+fn apart((least, most): (f64, f64), places: impl Iterator<Item = f64>) -> f64 {
+    let mut places: Vec<f64> = places.collect();
+    places.sort_by(f64::total_cmp);
+    places.dedup();
+    (most / 2.0 - least / 2.0) / places.len().saturating_sub(1).max(1) as f64 * 2.0
+}
+
+/// Round numbers within a range, about as many as are wanted, as they are written.
+pub(super) fn ticks((least, most): (f64, f64), wanted: usize) -> Vec<(f64, String)> {
+    let rough = (most - least) / wanted.max(1) as f64;
+    if !rough.is_finite() || rough <= 0.0 {
+        return [least, most]
+            .map(|end| (end, advlab::figures::value(end)))
+            .into();
+    }
+    let power = 10f64.powf(rough.log10().floor());
+    let rounds = [1.0, 2.0, 5.0, 10.0].map(|round| round * power);
+    let step = rounds.into_iter().find(|step| *step >= 0.999 * rough);
+    let step = step.unwrap_or(rough);
+    // A range is at most some ten steps wide, and its ends some 2^53 steps from 0 at most.
+    let (first, last) = ((least / step - 1e-9).ceil(), (most / step + 1e-9).floor());
+    let count = (last - first).clamp(0.0, 20.0) as usize;
+    let decimals = (-step.log10() - 1e-9).ceil().clamp(0.0, 9.0) as usize;
+    let written = |tick: f64| match tick.abs() {
+        0.0 => "0".to_string(),
+        size if (1e-5..1e6).contains(&size) => format!("{tick:.decimals$}"),
+        _ => advlab::figures::value(tick),
+    };
+    let at = |index: usize| (first + index as f64) * step;
+    (0..=count)
+        .map(|index| (at(index), written(at(index))))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Mark, Panel, Range, Series, ticks};
+
+    #[test]
+    fn ticks_are_round_numbers_within_the_range() {
+        let shown = |range, wanted| -> Vec<String> {
+            ticks(range, wanted)
+                .into_iter()
+                .map(|tick| tick.1)
+                .collect()
+        };
+        assert_eq!(
+            shown((0.0, 1.0), 5),
+            ["0", "0.2", "0.4", "0.6", "0.8", "1.0"]
+        );
+        assert_eq!(shown((-1.2, 2.6), 4), ["-1", "0", "1", "2"]);
+        assert_eq!(shown((0.0, 640.0), 4), ["0", "200", "400", "600"]);
+        assert_eq!(shown((1e-7, 5e-7), 2), ["2e-7", "4e-7"]);
+        assert_eq!(shown((-f64::MAX, f64::MAX), 4).len(), 2);
+    }
+
+    #[test]
+    fn what_differs_by_rounding_alone_is_one_value() {
+        let of = |a: f64, b: f64| {
+            let series = vec![Series::new("f", Mark::Line, [(0.0, a), (1.0, b)])];
+            Range::of(&Panel::new("x", "y", series)).map(|range| range.y)
+        };
+        assert_eq!(of(1.0, 1.0 + 1e-15), Some((0.0, 2.0 + 1e-15)));
+        assert_eq!(of(1e12, 1e12), Some((1e12 - 1e6, 1e12 + 1e6)));
+        assert_eq!(of(0.0, 1e-15), Some((0.0, 1e-15)));
+    }
+}

@@ -1,0 +1,351 @@
+//! A figure as SVG: plain shapes on white, text as text, inks that those who see red and green alike tell apart, lines
+//! that differ in grey too.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use super::scale::{Range, ticks};
+use super::{Figure, Mark, Panel, Series};
+use advlab::figures::{along, value};
+use advlab::paint::{cut, visible};
+
+/// Units are CSS pixels: a paper's column is about half as wide.
+const WIDTH: f64 = 640.0;
+const MARGIN: f64 = 10.0;
+/// Room above and under the drawing of a panel: its name, the numbers and the name of the x axis.
+const ABOVE: f64 = 24.0;
+const UNDER: f64 = 38.0;
+/// About what a letter takes across, and a line of text down.
+const LETTER: f64 = 6.2;
+const LINE: f64 = 17.0;
+/// How far numbers of the x axis are apart at least.
+const APART: f64 = 40.0;
+/// The colour bar beside a heat map, with its numbers.
+const BESIDE: f64 = 58.0;
+/// The inks of Okabe and Ito, but for yellow, which white swallows.
+const INKS: [&str; 7] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
+];
+/// Lines of one grey are told apart by these.
+const DASHES: [&str; 4] = ["", "7 3", "2 2.5", "9 3 2 3"];
+/// The ends of a heat map's colours: below 0, and above.
+const COLD: [f64; 3] = [5.0, 90.0, 150.0];
+const WARM: [f64; 3] = [190.0, 70.0, 0.0];
+const BLACK: &str = "#1a1a1a";
+const GRAY: &str = "#666666";
+const PALE: &str = "#e4e4e4";
+
+/// The shapes so far.
+struct Drawing {
+    out: String,
+}
+
+impl Figure {
+    /// The figure as SVG.
+    pub fn svg(&self) -> String {
+        let mut drawing = Drawing { out: String::new() };
+        let columns = self.columns.clamp(1, self.panels.len().max(1));
+        let height = [260.0, 230.0, 190.0, 130.0][columns.min(4) - 1];
+        let width = (WIDTH - MARGIN) / columns as f64;
+        drawing.text((MARGIN, 20.0), "start", &self.title, "font-weight=\"bold\"");
+        let inks = self.legend();
+        let top = drawing.legend(&inks, 20.0) + 8.0;
+        for (index, panel) in self.panels.iter().enumerate() {
+            let (row, column) = (index / columns, index % columns);
+            let left = MARGIN / 2.0 + width * column as f64;
+            drawing.panel(
+                panel,
+                &inks,
+                [left, top + height * row as f64, width, height],
+            );
+        }
+        let bottom = top + height * self.panels.len().div_ceil(columns) as f64;
+        format!(
+            r#"<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{bottom}" viewBox="0 0 {WIDTH} {bottom}" font-family="Helvetica, Arial, sans-serif" font-size="11">
+<rect width="{WIDTH}" height="{bottom}" fill="white"/>
+{}</svg>
+"#,
+            drawing.out
+        )
+    }
+}
+
+impl Drawing {
+    fn line(&mut self, from: (f64, f64), to: (f64, f64), ink: &str, more: &str) {
+        let ((x1, y1), (x2, y2)) = (from, to);
+        self.add(format_args!("<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{ink}\" {more}/>"));
+    }
+
+    fn bar(&mut self, [x, y, width, height]: [f64; 4], ink: &str) {
+        self.add(format_args!("<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" fill=\"{ink}\" shape-rendering=\"crispEdges\"/>"));
+    }
+
+    fn text(&mut self, (x, y): (f64, f64), anchor: &str, content: &str, more: &str) {
+        let letters = ((WIDTH - MARGIN) / LETTER) as usize;
+        let content = cut(&visible(content), letters)
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;");
+        self.add(format_args!(
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{BLACK}\" {more}>{content}</text>"
+        ));
+    }
+
+    fn add(&mut self, shape: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.out, "{shape}");
+    }
+
+    /// Draws the legend below a place, and returns where it ends.
+    fn legend(&mut self, inks: &[&Series], above: f64) -> f64 {
+        let (mut x, mut y) = (MARGIN, above + LINE);
+        if inks.is_empty() {
+            return above;
+        }
+        for (index, series) in inks.iter().enumerate() {
+            let room = 44.0 + LETTER * series.name.chars().count() as f64;
+            if x > MARGIN && x + room > WIDTH - MARGIN {
+                (x, y) = (MARGIN, y + LINE);
+            }
+            match series.mark {
+                Mark::Points | Mark::Bars => {
+                    self.bar([x + 6.0, y - 8.0, 9.0, 9.0], INKS[index % INKS.len()])
+                }
+                _ => {
+                    let (ink, style) = stroke(&series.mark, index);
+                    self.line((x, y - 3.5), (x + 22.0, y - 3.5), ink, &style);
+                }
+            }
+            self.text((x + 27.0, y), "start", &series.name, "");
+            x += room;
+        }
+        y
+    }
+
+    fn panel(&mut self, panel: &Panel, inks: &[&Series], [x0, y0, width, height]: [f64; 4]) {
+        self.text((x0 + 5.0, y0 + 13.0), "start", &panel.y, "");
+        let Some(range) = panel.range().map(|range| match panel.heat() {
+            Some(_) => range,
+            None => range.with_room(),
+        }) else {
+            return self.text(
+                (x0 + 5.0, y0 + 40.0),
+                "start",
+                "no finite value to draw",
+                "",
+            );
+        };
+        let heat = panel.heat();
+        let beside = if heat.is_some() { BESIDE } else { 14.0 };
+        let upright = ticks(range.y, ((height - ABOVE - UNDER) / 32.0) as usize);
+        let letters = upright.iter().map(|(_, text)| text.chars().count()).max();
+        let (top, bottom) = (y0 + ABOVE, y0 + height - UNDER);
+        let left = x0 + 14.0 + LETTER * letters.unwrap_or(0) as f64;
+        let right = x0 + width - beside;
+        let to = |(a, b): (f64, f64)| {
+            let x = left + along(a, range.x) * (right - left);
+            (x, bottom - along(b, range.y) * (bottom - top))
+        };
+        for (tick, written) in &upright {
+            let (_, y) = to((range.x.0, *tick));
+            self.line((left, y), (right, y), PALE, "stroke-width=\"0.8\"");
+            self.text((left - 5.0, y + 4.0), "end", &minus(written), "");
+        }
+        for series in &panel.series {
+            let ink = inks.iter().position(|one| one.name == series.name);
+            self.series(series, ink.unwrap_or(0), range, &to);
+        }
+        let has_zero = range.y.0 < 0.0 && range.y.1 > 0.0 && heat.is_none();
+        if has_zero {
+            let (_, y) = to((range.x.0, 0.0));
+            self.line((left, y), (right, y), GRAY, "stroke-width=\"0.7\"");
+        }
+        self.line((left, bottom), (right, bottom), GRAY, "stroke-width=\"1\"");
+        let across = |room: f64| ticks(range.x, ((right - left) / room) as usize);
+        let letters = across(APART).into_iter().map(|(_, text)| text.len()).max();
+        let room = 14.0 + LETTER * letters.unwrap_or(0) as f64;
+        for (tick, written) in across(room.max(APART)) {
+            let (x, _) = to((tick, range.y.0));
+            self.line((x, bottom), (x, bottom + 4.0), GRAY, "stroke-width=\"1\"");
+            self.text((x, bottom + 15.0), "middle", &minus(&written), "");
+        }
+        self.text(
+            ((left + right) / 2.0, bottom + 30.0),
+            "middle",
+            &panel.x,
+            "",
+        );
+        if let Some((name, most)) = heat {
+            self.text((right + BESIDE - 14.0, y0 + 13.0), "end", name, "");
+            self.colours([right + 10.0, top, 10.0, bottom - top], most);
+        }
+    }
+
+    /// A heat map's bar of colours, from `-most` at its bottom to `most`.
+    fn colours(&mut self, [x, y, width, height]: [f64; 4], most: f64) {
+        const STEPS: usize = 40;
+        for step in 0..STEPS {
+            let share = 1.0 - 2.0 * (step as f64 + 0.5) / STEPS as f64;
+            let part = height / STEPS as f64;
+            self.bar(
+                [x, y + part * step as f64, width, part + 0.5],
+                &colour(share),
+            );
+        }
+        for (place, number) in [(0.0, most), (0.5, 0.0), (1.0, -most)] {
+            let at = (x + width + 4.0, y + place * height + 4.0);
+            self.text(at, "start", &minus(&value(number)), "");
+        }
+    }
+
+    fn series(
+        &mut self,
+        series: &Series,
+        index: usize,
+        range: Range,
+        to: &dyn Fn((f64, f64)) -> (f64, f64),
+    ) {
+        let points = series.finite().map(to);
+        let (low, high) = (to((range.x.0, range.y.0)), to((range.x.1, range.y.1)));
+        let (ink, style) = stroke(&series.mark, index);
+        match &series.mark {
+            Mark::Line | Mark::Reference => {
+                let path = path(points);
+                self.add(format_args!("<polyline fill=\"none\" stroke=\"{ink}\" stroke-linejoin=\"round\" {style} points=\"{path}\"/>"));
+            }
+            Mark::Band(_) => {
+                let back: Vec<_> = series.with_third().map(|(x, _, z)| to((x, z))).collect();
+                let path = path(points.chain(back.into_iter().rev()));
+                self.add(format_args!(
+                    "<polygon fill=\"{ink}\" fill-opacity=\"0.16\" points=\"{path}\"/>"
+                ));
+            }
+            Mark::Points => {
+                for (x, y, number) in apart(points) {
+                    // As dark as that many on top of each other; ten are as dark as any more.
+                    let opacity = value(1.0 - 0.5f64.powi(number.min(10) as i32));
+                    self.add(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.4\" fill=\"{ink}\" fill-opacity=\"{opacity}\"/>"));
+                }
+            }
+            Mark::Bars | Mark::Heat(_) => {
+                let part = |of: f64, all: (f64, f64), room: f64| room * of / (all.1 - all.0);
+                let wide = part(range.cell.0, range.x, high.0 - low.0);
+                let tall = part(range.cell.1, range.y, low.1 - high.1);
+                self.cells(series, ink, (wide, tall), range, to);
+            }
+            Mark::Moments => {
+                let xs = series.points.iter().map(|point| point.0);
+                for x in xs.filter(|x| (range.x.0..=range.x.1).contains(x)) {
+                    let x = to((x, range.y.0)).0;
+                    self.line((x, low.1), (x, high.1), ink, &style);
+                }
+            }
+        }
+    }
+
+    /// Bars or the cells of a heat map, so wide and so tall.
+    fn cells(
+        &mut self,
+        series: &Series,
+        ink: &str,
+        (wide, tall): (f64, f64),
+        range: Range,
+        to: &dyn Fn((f64, f64)) -> (f64, f64),
+    ) {
+        if series.mark == Mark::Bars {
+            let floor = to((range.x.0, 0.0)).1;
+            for (middle, end) in series.finite().map(to) {
+                let (top, bottom) = (end.min(floor), end.max(floor));
+                let wide = 0.85 * wide;
+                self.bar([middle - wide / 2.0, top, wide, bottom - top], ink);
+            }
+        }
+        let most = series.with_third().map(|cell| cell.2.abs());
+        let most = most.fold(f64::MIN_POSITIVE, f64::max);
+        for (x, y, z) in series.with_third() {
+            let (x, y) = to((x, y));
+            // A little larger, so that no seam shows.
+            let place = [x - wide / 2.0, y - tall / 2.0, wide + 0.3, tall + 0.3];
+            self.bar(place, &colour(z / most));
+        }
+    }
+}
+
+/// The ink of a line, and how it is drawn.
+fn stroke(mark: &Mark, index: usize) -> (&'static str, String) {
+    let (ink, width, dash) = match mark {
+        Mark::Reference => (GRAY, 1.0, DASHES[1 + index % 3]),
+        Mark::Moments => (GRAY, 0.8, "1.5 2"),
+        _ => (INKS[index % INKS.len()], 1.8, DASHES[index % DASHES.len()]),
+    };
+    let dash = match dash {
+        "" => String::new(),
+        dash => format!(" stroke-dasharray=\"{dash}\""),
+    };
+    (ink, format!("stroke-width=\"{width}\"{dash}"))
+}
+
+fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
+    let mut path: Vec<String> = points.map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    path.dedup();
+    path.join(" ")
+}
+
+/// The colour of a share from -1 to 1: white at 0.
+fn colour(share: f64) -> String {
+    let end = if share < 0.0 { COLD } else { WARM };
+    // The square root shows what is small beside the largest.
+    let share = share.abs().min(1.0).sqrt();
+    let [red, green, blue] = end.map(|end| (255.0 + share * (end - 255.0)).round() as u8);
+    format!("#{red:02x}{green:02x}{blue:02x}")
+}
+
+/// A number with the sign that print has for a negative one.
+fn minus(text: &str) -> String {
+    text.replace('-', "\u{2212}")
+}
+
+/// The side of a square whose dots, each wider than two such squares, nobody tells apart.
+const SQUARE: f64 = 2.0;
+
+/// A dot for each square that has any, at the location of the first of them, with their number: a million points are a
+/// figure that can still be opened.
+fn apart(places: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64, usize)> {
+    let mut dots: Vec<(f64, f64, usize)> = Vec::new();
+    let mut squares: HashMap<(i64, i64), usize> = HashMap::new();
+    for (x, y) in places {
+        // Coordinates are some hundreds at most.
+        let square = ((x / SQUARE) as i64, (y / SQUARE) as i64);
+        let dot = *squares.entry(square).or_insert(dots.len());
+        match dots.get_mut(dot) {
+            Some(dot) => dot.2 += 1,
+            None => dots.push((x, y, 1)),
+        }
+    }
+    dots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scatter(points: Vec<(f64, f64)>) -> String {
+        let series = Series::new("", Mark::Points, points);
+        Figure::one("", Panel::new("x", "y", vec![series])).svg()
+    }
+
+    #[test]
+    fn a_million_points_are_a_figure_that_can_be_opened() {
+        let place = |number: u32| f64::from(number.wrapping_mul(2_654_435_761) >> 12);
+        let points = (0..1_000_000).map(|number| (place(number), place(number ^ 0x5bd1_e995)));
+        let bytes = scatter(points.collect()).len();
+        assert!(bytes < 3_000_000, "{bytes}");
+    }
+
+    #[test]
+    fn dots_in_one_place_are_one_dot_that_is_darker() {
+        let svg = scatter(vec![(0.0, 0.0), (1.0, 1.0), (1.0, 1.0)]);
+        assert_eq!(svg.matches("<circle").count(), 2);
+        assert!(svg.contains("fill-opacity=\"0.5\"") && svg.contains("fill-opacity=\"0.75\""));
+    }
+}

@@ -1,0 +1,307 @@
+//! What right and wrong responses get, by how many of their group are right.
+
+use super::Design;
+use advlab::Batch;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::script::{Host, Recipe, Rollouts, groups_are_independent};
+use advlab_train::random::{Purpose, RandomStream, StreamKey};
+
+/// The share of the groups that are there only for the curve is at most one in so many.
+const DILUTED: usize = 20;
+/// Responses that stand for a batch, at most.
+const RESPONSES: usize = 1 << 16;
+/// Cells of a padded column of responses that are drawn, and tokens of each at least.
+const CELLS: usize = 1 << 21;
+const LEAST: usize = 8;
+/// How often what depends on more than the group's composition is drawn.
+const DRAWS: u64 = 64;
+/// Advantages that differ by less, beside the largest, differ by rounding.
+const ROUNDING: f64 = 1e-9;
+
+/// The advantages in a group with so many right responses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// How many are right.
+    pub right: usize,
+    /// The mean advantage of a right response, where there is one.
+    pub of_right: Option<f64>,
+    /// The mean advantage of a wrong response, where there is one.
+    pub of_wrong: Option<f64>,
+    /// The sum of |A| over the group.
+    pub total: f64,
+}
+
+/// A recipe's advantages for groups of one size with 0, 1, ... all responses right; of a response that has one a token,
+/// the mean over its tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    /// One point for each number of right responses: the mean over the draws.
+    pub points: Vec<Point>,
+    /// Whether the other groups of the batch matter: a group alone has other advantages, or none.
+    pub depends_on_batch: bool,
+    /// Whether equal responses of a group differ, by their order or by chance.
+    pub depends_on_order: bool,
+    /// The points of each draw; one where nothing is drawn.
+    pub draws: Vec<Vec<Point>>,
+}
+
+impl Curve {
+    /// The curve for groups of `size`, in one batch that has as large a share of groups of each accuracy as `like`, and
+    /// its token columns. Accuracies that `like` lacks have one group each, together a small share. Its responses are
+    /// one token long, and differ in nothing but whether they are right; where their order matters, it is drawn.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the recipe fails on that batch.
+    pub fn of(recipe: &Recipe, like: &Batch, size: usize) -> Result<Curve, Diagnostics> {
+        let groups = in_proportion(&accuracies(like), size);
+        let design = Design::of(recipe)?;
+        let first = alike(like, size, &groups, None)?;
+        let (points, off) = points(&design, &first, size)?;
+        let depends_on_batch = !groups_are_independent(recipe, &first)?;
+        let shuffled = |draw| -> Result<Vec<Point>, Diagnostics> {
+            let batch = alike(like, size, &groups, Some(&mut stream(draw)))?;
+            Ok(self::points(&design, &batch, size)?.0)
+        };
+        let largest = points.iter().fold(0.0f64, |most, one| most.max(one.total));
+        let differs = |a: &Point, b: &Point| (a.total - b.total).abs() > ROUNDING * largest;
+        let again = shuffled(0)?;
+        let depends_on_order =
+            off > ROUNDING * largest || points.iter().zip(&again).any(|(a, b)| differs(a, b));
+        let draws = match depends_on_order {
+            true => (0..DRAWS).map(shuffled).collect::<Result<_, _>>()?,
+            false => vec![points],
+        };
+        Ok(Curve::over(draws, depends_on_batch, depends_on_order))
+    }
+
+    /// The curve of responses drawn from `input`, with their tokens, in batches whose groups are drawn from its groups
+    /// where the other groups of the batch matter.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the recipe fails on such a batch, or no response is right or none is wrong.
+    pub fn drawn(recipe: &Recipe, input: &Batch, size: usize) -> Result<Curve, Diagnostics> {
+        let own = accuracies(input);
+        let depends_on_batch = !groups_are_independent(recipe, input)?;
+        let pools = pools(input)?;
+        let design = Design::of(recipe)?;
+        let draw = |draw| {
+            let mut stream = stream(draw);
+            let groups = match depends_on_batch {
+                true => {
+                    let mut any = || own[stream.below(own.len() as u64) as usize];
+                    let drawn: Vec<f64> = own.iter().map(|_| any()).collect();
+                    in_proportion(&drawn, size)
+                }
+                false => (0..=size).collect(),
+            };
+            let batch = from_pools(input, &pools, size, &groups, &mut stream);
+            Ok(points(&design, &batch, size)?.0)
+        };
+        let draws = (0..DRAWS).map(draw).collect::<Result<_, Diagnostics>>()?;
+        Ok(Curve::over(draws, depends_on_batch, false))
+    }
+
+    fn over(draws: Vec<Vec<Point>>, depends_on_batch: bool, depends_on_order: bool) -> Curve {
+        let points = (0..draws[0].len()).map(|index| {
+            let of = |own: fn(&Point) -> Option<f64>| {
+                let values = draws.iter().map(|draw| own(&draw[index]));
+                values.collect::<Option<Vec<f64>>>().map(|all| mean(&all))
+            };
+            Point {
+                right: index,
+                of_right: of(|point| point.of_right),
+                of_wrong: of(|point| point.of_wrong),
+                total: of(|point| Some(point.total)).unwrap_or_default(),
+            }
+        });
+        Curve {
+            points: points.collect(),
+            depends_on_batch,
+            depends_on_order,
+            draws,
+        }
+    }
+}
+
+/// The mean; of equal numbers, each of them to the last bit.
+fn mean(values: &[f64]) -> f64 {
+    let [first, ..] = values else { return 0.0 };
+    first + values.iter().map(|x| x - first).sum::<f64>() / values.len() as f64
+}
+
+fn stream(draw: u64) -> RandomStream {
+    StreamKey::new(0, Purpose::Estimates, 0).stream(draw)
+}
+
+/// The points of the groups that lead, which have 0, 1, ... right responses, and how far equal responses of one group are
+/// apart at most.
+fn points(
+    design: &Design<'_>,
+    batch: &Batch,
+    size: usize,
+) -> Result<(Vec<Point>, f64), Diagnostics> {
+    let outcome = design.outcome(batch)?;
+    let mut advantage = outcome.advantage.by_response();
+    for (response, x) in advantage.iter_mut().enumerate() {
+        *x *= outcome.counts(response);
+    }
+    let labels: Vec<f64> = outcome
+        .correct
+        .iter()
+        .flat_map(|own| own.buffer().iter())
+        .collect();
+    let mut most = 0.0f64;
+    let mut point = |right: usize| {
+        let members = right * size..(right + 1) * size;
+        let mut of = |label: f64| {
+            let own = members.clone().filter(|&one| labels[one] == label);
+            let own: Vec<f64> = own.map(|one| advantage[one]).collect();
+            let off = own.iter().map(|x| (x - own[0]).abs());
+            most = off.fold(most, f64::max);
+            (!own.is_empty()).then(|| mean(&own))
+        };
+        Point {
+            right,
+            of_right: of(1.0),
+            of_wrong: of(0.0),
+            total: members.map(|one| advantage[one].abs()).sum(),
+        }
+    };
+    let points = (0..=size).map(&mut point).collect();
+    Ok((points, most))
+}
+
+/// The share of right responses in each group; none where nothing says which are right.
+fn accuracies(batch: &Batch) -> Vec<f64> {
+    let accuracy = Host::new().evaluate("batch.correct.mean(\"group\")", batch);
+    accuracy.map_or(Vec::new(), |accuracy| accuracy.numbers())
+}
+
+/// How many responses are right in each group of the batch: all numbers from 0 to `size` first, then as many groups of
+/// each as make the shares those of the accuracies.
+fn in_proportion(accuracies: &[f64], size: usize) -> Vec<usize> {
+    let room = RESPONSES / size;
+    let mut own: Vec<usize> = accuracies
+        .iter()
+        .map(|accuracy| (accuracy * size as f64).round() as usize)
+        .collect();
+    // Of more than can be computed at once, an even sample.
+    own.sort_unstable();
+    let own: Vec<usize> = own
+        .into_iter()
+        .step_by(accuracies.len().div_ceil(room).max(1))
+        .collect();
+    let lacking = (0..=size).filter(|right| !own.contains(right)).count();
+    // As few copies as dilute the groups that the batch lacks.
+    let wanted = (DILUTED * lacking).div_ceil(own.len().max(1));
+    let mut copied = own.repeat(wanted.min(room / own.len().max(1)).max(1));
+    // The groups that lead stand for one of their copies.
+    for right in 0..=size {
+        if let Some(index) = copied.iter().position(|copy| *copy == right) {
+            copied.swap_remove(index);
+        }
+    }
+    (0..=size).chain(copied).collect()
+}
+
+/// Which responses of groups with so many right ones each are right: the first ones, or those that a stream draws.
+fn labels(size: usize, groups: &[usize], mut stream: Option<&mut RandomStream>) -> Vec<f64> {
+    let mut labels = Vec::with_capacity(size * groups.len());
+    for &right in groups {
+        let start = labels.len();
+        labels.extend((0..size).map(|response| f64::from(u8::from(response < right))));
+        let Some(stream) = &mut stream else { continue };
+        for last in (1..size).rev() {
+            labels.swap(start + last, start + stream.below(last as u64 + 1) as usize);
+        }
+    }
+    labels
+}
+
+/// A batch of groups with so many right responses each, as long as each other and alike.
+fn alike(
+    like: &Batch,
+    size: usize,
+    groups: &[usize],
+    stream: Option<&mut RandomStream>,
+) -> Result<Batch, Diagnostics> {
+    let labels = labels(size, groups, stream);
+    let responses = labels.len();
+    let mut builder = Batch::builder()
+        .groups((0..responses).map(|response| (response / size) as i64))
+        .lengths(vec![1; responses])
+        .step(like.step())
+        .response("reward", labels.clone())
+        .response("correct", labels);
+    // Log-probs and the like are there, and are the same everywhere: the curve is about right and wrong.
+    let names = like.token_columns().map(|(name, _)| name);
+    for name in names.filter(|name| *name != "token_reward") {
+        let number = if name.ends_with("logp") { -0.5 } else { 0.5 };
+        builder = builder.ragged(name, vec![[number]; responses]);
+    }
+    builder.build()
+}
+
+/// The wrong responses of a batch, and the right ones.
+fn pools(input: &Batch) -> Result<[Vec<usize>; 2], Diagnostics> {
+    let correct = Host::new().evaluate("batch.correct", input)?.numbers();
+    let of = |label: f64| {
+        (0..correct.len())
+            .filter(|&one| correct[one] == label)
+            .collect()
+    };
+    let pools: [Vec<usize>; 2] = [of(0.0), of(1.0)];
+    for (pool, kind) in pools.iter().zip(["wrong", "right"]) {
+        if pool.is_empty() {
+            let message =
+                format!("none of the rollouts is {kind}: no group can be drawn from them");
+            return Err(Diagnostic::error(message).into());
+        }
+    }
+    Ok(pools)
+}
+
+/// A batch of groups whose responses are drawn from a batch, with their tokens and `logp` as it was at sampling.
+fn from_pools(
+    input: &Batch,
+    pools: &[Vec<usize>; 2],
+    size: usize,
+    groups: &[usize],
+    stream: &mut RandomStream,
+) -> Batch {
+    let labels = labels(size, groups, Some(stream));
+    let mut any = |label: &f64| {
+        let pool = &pools[usize::from(*label == 1.0)];
+        pool[stream.below(pool.len() as u64) as usize]
+    };
+    let taken: Vec<usize> = labels.iter().map(&mut any).collect();
+    let most = (CELLS / taken.len().max(1)).max(LEAST);
+    Rollouts::of(input, &taken, most)
+        .with_groups(|response| response / size)
+        .with_rewards(|response, _| labels[response])
+        .on_policy()
+        .whole()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_very_many_groups_a_sample_in_their_proportions_is_drawn() {
+        let many: Vec<f64> = (0..1_000_000)
+            .map(|group| f64::from(group % 4) / 4.0)
+            .collect();
+        for size in [8, 1024] {
+            let groups = in_proportion(&many, size);
+            assert!(groups.len() * size <= RESPONSES + size * (size + 1));
+            let share = |right: usize| groups.iter().filter(|own| **own == right).count();
+            let quarter = groups.len().saturating_sub(size) / 4;
+            assert!(
+                [0, size / 4, size / 2]
+                    .iter()
+                    .all(|&right| share(right).abs_diff(quarter) <= 3)
+            );
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The objective that a design optimises, as a function of the chance p that a response is right.
+//!
+//! For groups of N responses with rewards 0 and 1, the expected update is F'(p) times the gradient of p, with
+//! F'(p) = E over S ~ Bin(N - 1, p) of A+(S + 1) - A-(S) (Davis and Recht, arXiv 2510.13651; arXiv 2510.23049).
+
+use super::{Curve, Design, NEUTRAL, Point};
+use advlab::Batch;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::script::{Hook, Outcome, Recipe, Rollouts};
+use advlab::tensor::{Level, ln_binomial};
+
+/// Equal responses of a group whose advantages differ by less, beside the largest, differ by rounding.
+const ROUNDING: f64 = 1e-9;
+/// Places at which densities over p are compared.
+const PLACES: usize = 512;
+
+/// What a design optimises.
+#[derive(Clone, Debug)]
+pub struct Objective {
+    /// The group's size N.
+    pub size: usize,
+    /// A+(s + 1) - A-(s) for s = 0 ... N - 1, of each draw; one draw where it is exact.
+    draws: Vec<Vec<f64>>,
+    /// What is worth knowing of how it was computed.
+    pub notes: Vec<String>,
+}
+
+impl Objective {
+    /// The objective of a recipe in groups of `size`: exact where the advantage is a function of how many of a group are
+    /// right; else drawn from the responses and the groups of `input`.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where it is no such function and there is no `input`, or where the recipe fails.
+    pub fn of(
+        recipe: &Recipe,
+        input: Option<&Batch>,
+        size: usize,
+    ) -> Result<Objective, Diagnostics> {
+        let usual = Rollouts::mixed().on_policy().whole();
+        let curve = Curve::of(recipe, &usual, size);
+        let tried = Design::of(recipe)?.outcome(&usual);
+        let why = beyond_p(&curve, &tried);
+        let mut notes = Vec::new();
+        if tried.is_ok_and(|one| one.advantage.level() == Level::Token) {
+            let note = "its advantage is one a token: A+ and A- are means over a response's tokens";
+            notes.push(note.to_string());
+        }
+        let curve = match (why, input) {
+            (None, _) => curve?,
+            (Some(why), Some(input)) => {
+                let curve = Curve::drawn(recipe, input, size)?;
+                notes.push(format!("its advantage depends on {why}: these are means over {} batches drawn from the rollouts, with their standard errors", curve.draws.len()));
+                curve
+            }
+            (Some(why), None) => {
+                let name = recipe.name();
+                let error = Diagnostic::error(format!(
+                    "the advantage of {name} depends on {why}: its objective is no function of p alone"
+                ));
+                let error = match &curve {
+                    Err(problem) => error.with_note(problem[0].message.clone()),
+                    Ok(_) => error,
+                };
+                let help = "with rollouts it is estimated on their groups: `--input FILE`";
+                return Err(error.with_help(help).into());
+            }
+        };
+        if curve.depends_on_order {
+            notes.push(format!("its advantage depends on the order of a group's responses, or on chance: these are means over {} orders, with their standard errors", curve.draws.len()));
+        }
+        if Design::of(recipe)?.advantage.is_some() {
+            let note = "a loss on `batch.advantage`: with that of";
+            notes.push(format!("{note} {NEUTRAL}, at logp = old_logp"));
+        } else if !recipe.has(Hook::Advantage) {
+            notes.push("a loss: its equivalent advantage at logp = old_logp".to_string());
+        }
+        if recipe.has(Hook::Init) {
+            notes.push("it has a state: this is its first step".to_string());
+        }
+        let pair =
+            |pair: &[Point]| pair[1].of_right.unwrap_or(0.0) - pair[0].of_wrong.unwrap_or(0.0);
+        let of_draw = |draw: &Vec<Point>| draw.windows(2).map(pair).collect();
+        Ok(Objective {
+            size,
+            draws: curve.draws.iter().map(of_draw).collect(),
+            notes,
+        })
+    }
+
+    /// F'(p), and its standard error; 0 where it is exact.
+    pub fn slope(&self, p: f64) -> (f64, f64) {
+        let chances = binomial(self.size - 1, p);
+        self.mean(&chances)
+    }
+
+    /// F(p) with F(0) = 0, and its standard error: the sum over s of the difference at s times I_p(s + 1, N - s), over N;
+    /// that incomplete beta function is the chance of more than s right ones of N.
+    pub fn value(&self, p: f64) -> (f64, f64) {
+        let mut more: Vec<f64> = binomial(self.size, p);
+        for right in (1..self.size).rev() {
+            more[right] += more[right + 1];
+        }
+        let weights: Vec<f64> = more[1..]
+            .iter()
+            .map(|chance| chance / self.size as f64)
+            .collect();
+        self.mean(&weights)
+    }
+
+    /// The weighted sum of the differences: its mean over the draws, and the error of that.
+    fn mean(&self, weights: &[f64]) -> (f64, f64) {
+        let of = |draw: &Vec<f64>| draw.iter().zip(weights).map(|(a, b)| a * b).sum::<f64>();
+        let sums: Vec<f64> = self.draws.iter().map(of).collect();
+        let number = sums.len() as f64;
+        let mean = sums.iter().sum::<f64>() / number;
+        let squares: f64 = sums.iter().map(|sum| (sum - mean) * (sum - mean)).sum();
+        (mean, (squares / (number * (number - 1.0).max(1.0))).sqrt())
+    }
+
+    /// Whether it is exact, and no estimate.
+    pub fn is_exact(&self) -> bool {
+        self.draws.len() == 1
+    }
+
+    /// The named objectives by their distances from this one, the nearest first: which share of F' lies elsewhere, between
+    /// p = 1/N and 1 - 1/N. Empty where F' is 0, or somewhere below it, and for N < 3, which has no such p but 1/2.
+    pub fn nearest(&self) -> Vec<(Known, f64)> {
+        let (places, scale) = (self.places(), self.scale(None));
+        let is_below = |&p: &f64| self.is_below(p, scale);
+        if self.size < 3 || scale < 1e-12 || places.iter().any(is_below) {
+            return Vec::new();
+        }
+        let density = |slope: &dyn Fn(f64) -> f64| -> Vec<f64> {
+            let slopes: Vec<f64> = places.iter().map(|&p| slope(p)).collect();
+            let sum: f64 = slopes.iter().sum();
+            slopes.iter().map(|slope| slope / sum).collect()
+        };
+        let own = density(&|p| self.slope(p).0);
+        let far = |known: Known| {
+            let other = density(&|p| known.slope(p));
+            let apart: f64 = own.iter().zip(&other).map(|(a, b)| (a - b).abs()).sum();
+            (known, apart / 2.0)
+        };
+        let mut all: Vec<(Known, f64)> = Known::all(self.size).into_iter().map(far).collect();
+        all.sort_by(|a, b| a.1.total_cmp(&b.1));
+        all
+    }
+
+    /// Whether F'(p) is below 0 by more than rounding, beside the mean of F', and two standard errors.
+    pub(super) fn is_below(&self, p: f64, scale: f64) -> bool {
+        let (slope, error) = self.slope(p);
+        slope + 2.0 * error < -(ROUNDING * scale.abs()).max(1e-12)
+    }
+
+    /// The mean of F' between p = 1/N and 1 - 1/N; of one that is known, by its own F'.
+    pub fn scale(&self, known: Option<Known>) -> f64 {
+        let places = self.places();
+        let slope = |&p: &f64| known.map_or_else(|| self.slope(p).0, |known| known.slope(p));
+        places.iter().map(slope).sum::<f64>() / places.len() as f64
+    }
+
+    fn places(&self) -> Vec<f64> {
+        let least = 1.0 / self.size as f64;
+        let place = |index| least + (1.0 - 2.0 * least) * (index as f64 + 0.5) / PLACES as f64;
+        (0..PLACES).map(place).collect()
+    }
+}
+
+/// An objective with a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// p, the reward itself.
+    Reward,
+    /// log p, the likelihood of a right response.
+    Log,
+    /// log p - log(1 - p), up to its scale.
+    Logit,
+    /// 1 - (1 - p)^k.
+    PassAt(usize),
+    /// arcsin of the square root of pass@k, that of p for k = 1; up to its scale.
+    Arcsine(usize),
+}
+
+impl Known {
+    /// Those with which groups of `size` are compared.
+    pub fn all(size: usize) -> Vec<Known> {
+        let powers = std::iter::successors(Some(2), |k| Some(2 * k));
+        let powers: Vec<usize> = powers.take_while(|k| *k <= size).collect();
+        let some = [Known::Reward, Known::Log, Known::Logit, Known::Arcsine(1)];
+        let pass_at = powers.iter().map(|&k| Known::PassAt(k));
+        let arcsines = powers.iter().map(|&k| Known::Arcsine(k));
+        some.into_iter().chain(pass_at).chain(arcsines).collect()
+    }
+
+    /// Its name.
+    pub fn name(self) -> String {
+        match self {
+            Known::Reward => "reward".to_string(),
+            Known::Log => "log p".to_string(),
+            Known::Logit => "logit p".to_string(),
+            Known::PassAt(k) => format!("pass@{k}"),
+            Known::Arcsine(1) => "arcsin sqrt p".to_string(),
+            Known::Arcsine(k) => format!("arcsin sqrt pass@{k}"),
+        }
+    }
+
+    /// Its derivative by p: that to which N to infinity leads, where designs are known by it.
+    pub fn slope(self, p: f64) -> f64 {
+        let fails = |k: usize| (1.0 - p).powi(k as i32);
+        match self {
+            Known::Reward => 1.0,
+            Known::Log => 1.0 / p,
+            Known::Logit => 1.0 / (4.0 * p * (1.0 - p)),
+            Known::PassAt(k) => k as f64 * fails(k - 1),
+            Known::Arcsine(k) => fails(k - 1) / (fails(k) * (1.0 - fails(k))).sqrt(),
+        }
+    }
+}
+
+/// The chances of 0 ... n right responses of n.
+fn binomial(n: usize, p: f64) -> Vec<f64> {
+    let chance = |right: usize| {
+        // 0 to the power of 0 is 1; the coefficient is of a number of responses.
+        let power = |base: f64, of: usize| if of == 0 { 0.0 } else { of as f64 * base.ln() };
+        let ways = ln_binomial(n as i64, right as i64).unwrap_or(f64::NEG_INFINITY);
+        (ways + power(p, right) + power(1.0 - p, n - right)).exp()
+    };
+    (0..=n).map(chance).collect()
+}
+
+/// What an advantage depends on beyond how many of a group are right.
+fn beyond_p(
+    curve: &Result<Curve, Diagnostics>,
+    tried: &Result<Outcome, Diagnostics>,
+) -> Option<&'static str> {
+    match curve {
+        Ok(curve) if curve.depends_on_batch => Some("the other groups of the batch"),
+        // Of one that depends on the order, equal responses differ already.
+        Ok(curve) if !curve.depends_on_order && tried.as_ref().is_ok_and(looks_at_tokens) => {
+            Some("more of a response than whether it is right, such as its tokens")
+        }
+        Err(error) if error[0].missing_column().is_some() => {
+            Some("columns that only rollouts have")
+        }
+        _ => None,
+    }
+}
+
+/// Whether equally right responses of a group that differ in their tokens have other advantages.
+fn looks_at_tokens(outcome: &Outcome) -> bool {
+    let (advantage, layout) = (outcome.advantage.by_response(), outcome.advantage.layout());
+    let Some(correct) = &outcome.correct else {
+        return false;
+    };
+    let largest = advantage.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+    let differs = |group: usize| {
+        let members = layout.members(group).iter().map(|&one| one as usize);
+        [0.0, 1.0].into_iter().any(|label| {
+            let own = members.clone().filter(|&one| correct.at(one, 0) == label);
+            let own: Vec<f64> = own.map(|one| advantage[one]).collect();
+            own.iter().any(|x| (x - own[0]).abs() > ROUNDING * largest)
+        })
+    };
+    (0..layout.groups()).any(differs)
+}

@@ -1,0 +1,125 @@
+//! A loss over ratio and advantage: the picture of clipping that papers have.
+
+use crate::report::figure::{Figure, Mark, Panel, Series};
+use advlab::Batch;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::script::{Hook, Loss, Recipe, Rollouts};
+
+/// Cells for each unit of the ratio, which goes to 2, and half the cells up: advantages from -2 to 2. Clips at multiples of
+/// 1 / RATIOS lie between cells.
+const RATIOS: usize = 20;
+const ADVANTAGES: i32 = 10;
+/// Advantages at which it is drawn as lines.
+const LINES: [f64; 2] = [1.0, -1.0];
+/// A line has points so close together that it is straight between them: within this share of its height, or as close as this.
+const STRAIGHT: f64 = 1e-3;
+const CLOSE: f64 = 1e-6;
+/// The most points of a line.
+const MOST: usize = 2000;
+
+/// What is drawn of a loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drawn {
+    /// -dloss/dlogp: how far the update raises the token's log-prob.
+    Push,
+    /// The loss itself.
+    Loss,
+}
+
+/// A heat map of a loss over ratio and advantage, and lines at the advantages 1 and -1. Each place is a batch of one
+/// response of one token, whose `logp` is `old_logp` plus the ratio's logarithm.
+///
+/// # Errors
+/// [`Diagnostics`] where the recipe has no loss, or fails on such a batch.
+pub fn surface(recipe: &Recipe, drawn: Drawn) -> Result<Figure, Diagnostics> {
+    if !recipe.has(Hook::Loss) {
+        let message = format!("{} has no loss to draw", recipe.name());
+        let help =
+            "a loss is a recipe such as ppo_clip, gspo or cispo, or your own `loss(batch, p)`";
+        return Err(Diagnostic::error(message).with_help(help).into());
+    }
+    let usual = Rollouts::mixed().whole();
+    let columns: Vec<&str> = usual.token_columns().map(|(name, _)| name).collect();
+    let value = |place| {
+        let loss = at(recipe, &columns, place)?;
+        Ok(match drawn {
+            Drawn::Push => -loss.gradient.at(0, 0),
+            Drawn::Loss => loss.value,
+        })
+    };
+    let (mut points, mut values) = (Vec::new(), Vec::new());
+    for step in -ADVANTAGES..=ADVANTAGES {
+        let advantage = 2.0 * f64::from(step) / f64::from(ADVANTAGES);
+        for index in 0..2 * RATIOS {
+            let ratio = (index as f64 + 0.5) / RATIOS as f64;
+            points.push((ratio, advantage));
+            values.push(value((ratio, advantage))?);
+        }
+    }
+    let name = match drawn {
+        Drawn::Push => "-dloss/dlogp",
+        Drawn::Loss => "loss",
+    };
+    let lines = LINES.into_iter().map(|advantage| {
+        let points = line(&|ratio| value((ratio, advantage)))?;
+        Ok(Series::new(format!("A = {advantage}"), Mark::Line, points))
+    });
+    let lines = lines.collect::<Result<Vec<Series>, Diagnostics>>()?;
+    let map = Series::new(name, Mark::Heat(values), points);
+    let ratio = "ratio, exp(logp - old_logp)";
+    Ok(Figure {
+        title: super::label(recipe),
+        columns: 2,
+        panels: vec![
+            Panel::new(ratio, "advantage A", vec![map]),
+            Panel::new(ratio, name, lines),
+        ],
+    })
+}
+
+/// A function of the ratio as a line, whose points lie on both sides of each jump and close together at corners.
+fn line(value: &dyn Fn(f64) -> Result<f64, Diagnostics>) -> Result<Vec<(f64, f64)>, Diagnostics> {
+    let ratios = (1..=2 * RATIOS).map(|index| index as f64 / RATIOS as f64);
+    let mut line = ratios
+        .map(|ratio| Ok((ratio, value(ratio)?)))
+        .collect::<Result<Vec<(f64, f64)>, Diagnostics>>()?;
+    let largest = line.iter().fold(0.0f64, |most, (_, y)| most.max(y.abs()));
+    let mut index = 0;
+    while index + 1 < line.len() && line.len() < MOST {
+        let ((from, start), (to, end)) = (line[index], line[index + 1]);
+        let middle = (from + to) / 2.0;
+        if to - from > CLOSE {
+            let y = value(middle)?;
+            if (y - (start + end) / 2.0).abs() > STRAIGHT * largest {
+                line.insert(index + 1, (middle, y));
+                continue;
+            }
+        }
+        index += 1;
+    }
+    Ok(line)
+}
+
+/// The loss of a response of one token.
+fn at(
+    recipe: &Recipe,
+    columns: &[&str],
+    (ratio, advantage): (f64, f64),
+) -> Result<Loss, Diagnostics> {
+    const OLD: f64 = -0.5;
+    let right = f64::from(u8::from(advantage > 0.0));
+    let mut batch = Batch::builder()
+        .groups([0])
+        .response("reward", vec![right])
+        .response("correct", vec![right])
+        .response("advantage", vec![advantage]);
+    for &name in columns {
+        let value = match name {
+            "logp" => OLD + ratio.ln(),
+            name if name.ends_with("logp") => OLD,
+            _ => 0.5,
+        };
+        batch = batch.ragged(name, [[value]]);
+    }
+    recipe.loss(&batch.build()?, None, &mut recipe.init()?)
+}

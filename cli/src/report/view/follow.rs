@@ -1,0 +1,343 @@
+//! A run as its files tell it while they grow: numbers by name, and what happened to its script.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use advlab_train::{Config, Kept, flatten, is_stopped};
+
+/// The end of what was read of a file is kept so long: where it is another one, the file was cut and went on.
+const MEMORY: usize = 128;
+/// Bookkeeping of a row that no curve is wanted of.
+const UNSHOWN: [&str; 7] = [
+    "step",
+    "batch_step",
+    "crc32c",
+    "responses",
+    "groups",
+    "device_memory",
+    "ms/native",
+];
+
+/// Numbers after so many steps.
+pub(super) type Points = Vec<(u32, f32)>;
+
+/// A run that is followed.
+pub(super) struct Followed {
+    name: String,
+    pub(super) folder: PathBuf,
+    metrics: Tail,
+    reloads: Tail,
+    /// By name; an evaluation's number stands after the steps that were done before it.
+    pub(super) curves: BTreeMap<String, Points>,
+    /// The lines of `reloads.jsonl`.
+    pub(super) events: Vec<Value>,
+    /// The newest step that has a row.
+    pub(super) step: Option<u64>,
+    /// How often its files were cut and it was read anew.
+    pub(super) readings: usize,
+    pub(super) config: Option<Config>,
+    configured: Option<Stamp>,
+    /// What is said of the run at each update.
+    pub(super) heading: Value,
+}
+
+impl Followed {
+    /// A run in a folder, which has its name below `above`.
+    pub(super) fn new(folder: PathBuf, above: &Path) -> Followed {
+        let below = folder.strip_prefix(above).unwrap_or(above);
+        let name = if below.as_os_str().is_empty() {
+            folder.as_path()
+        } else {
+            below
+        };
+        Followed {
+            name: name.display().to_string(),
+            metrics: Tail::new(folder.join("metrics.jsonl")),
+            reloads: Tail::new(folder.join("reloads.jsonl")),
+            curves: BTreeMap::new(),
+            events: Vec::new(),
+            step: None,
+            readings: 0,
+            config: None,
+            configured: None,
+            heading: Value::Null,
+            folder,
+        }
+    }
+
+    /// Reads what the files have beyond what was read.
+    pub(super) fn refresh(&mut self) {
+        if self.metrics.is_cut() || self.reloads.is_cut() {
+            *self = Followed {
+                name: self.name.clone(),
+                readings: self.readings + 1,
+                ..Followed::new(self.folder.clone(), &self.folder)
+            };
+        }
+        let path = self.folder.join("config.toml");
+        let configured = stamp(&path);
+        if configured != self.configured {
+            // One that is resumed may do more steps.
+            (self.config, self.configured) = (Config::read(&path).ok(), configured);
+        }
+        let (curves, last) = (&mut self.curves, &mut self.step);
+        self.metrics.lines(|row| {
+            let step = step_of(&row).or(last.map(|last| last + 1));
+            let step = *last.insert(step.unwrap_or(0));
+            for (path, value) in flatten(&row) {
+                add(curves, step, path, &value);
+            }
+        });
+        self.reloads.lines(|event| self.events.push(event));
+        self.heading = self.said();
+    }
+
+    fn said(&self) -> Value {
+        let written = stamp(&self.metrics.path);
+        let batches = Kept::open(&self.folder).map(|kept| {
+            let steps = kept.batches().iter().map(|(step, _)| *step);
+            steps.collect::<Vec<_>>()
+        });
+        let config = self.config.as_ref();
+        let recipe = config.map(|config| Path::new(&config.recipe));
+        let recipe = recipe.and_then(Path::file_name);
+        // How many steps a trainer will do is not known here.
+        let steps = config.filter(|config| config.task != "trainer");
+        let (at, is_over) = self.place(steps.map(|config| config.steps));
+        json!({
+            "at": at,
+            "is_over": is_over,
+            "name": self.name,
+            "folder": self.folder,
+            "recipe": recipe.map(|name| name.to_string_lossy()),
+            "steps": steps.map(|config| config.steps),
+            "seed": steps.map(|config| config.seed),
+            "step": self.step,
+            "written": written.map(|(time, _)| time.as_secs()),
+            "batches": batches.unwrap_or_default(),
+        })
+    }
+
+    /// How far it is, or why that is not known; and whether nothing more is to come.
+    fn place(&self, steps: Option<u64>) -> (String, bool) {
+        if !self.folder.is_dir() {
+            return ("the folder is gone".to_string(), true);
+        }
+        let problems = [&self.metrics, &self.reloads].map(|tail| tail.problem.clone());
+        if let Some(problem) = problems.into_iter().flatten().next() {
+            return (problem, true);
+        }
+        let done = self.step.map_or(0, |step| step + 1);
+        let at = match steps {
+            _ if done == 0 => "the first step".to_string(),
+            Some(steps) => format!("step {done} of {steps}"),
+            None => format!("step {done}"),
+        };
+        if done > 0 && steps.is_some_and(|steps| done >= steps) {
+            (format!("{at}, finished"), true)
+        } else if is_stopped(&self.folder, done) {
+            let before = if done == 0 { "before" } else { "at" };
+            (format!("stopped {before} {at}"), true)
+        } else if done == 0 {
+            (format!("waiting for {at}"), false)
+        } else {
+            (at, false)
+        }
+    }
+}
+
+/// When a file was written, since 1970, and its length: of two saves within a tick of the clock, the time alone may be one.
+type Stamp = (Duration, u64);
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let file = std::fs::metadata(path).ok()?;
+    let written = file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some((written, file.len()))
+}
+
+/// The first digits of a version, as messages show it.
+fn short(version: &str) -> &str {
+    version.get(..6).unwrap_or(version)
+}
+
+/// An event as the page shows it: its step, its kind, which is how its mark looks, and its line. None of what nobody looks for.
+pub(super) fn line_of(event: &Value) -> Value {
+    let text = |key: &str| event[key].as_str().unwrap_or_default();
+    let version = short(text("version"));
+    let (kind, line) = match text("event") {
+        "start" => ("", format!("{version} begins")),
+        "use" => {
+            let (from, [added, removed]) = (
+                short(text("from")),
+                ["lines_added", "lines_removed"].map(|key| &event[key]),
+            );
+            ("use", format!("{from} → {version}  +{added} −{removed}"))
+        }
+        name @ ("rejected" | "failed") => ("bad", format!("{name} {version}: {}", text("error"))),
+        "warned" => {
+            let warnings = event["warnings"].as_array().into_iter().flatten();
+            let warnings: Vec<&str> = warnings.filter_map(Value::as_str).collect();
+            ("note", format!("{version}: {}", warnings.join("; ")))
+        }
+        "warning" => ("note", text("message").to_string()),
+        "missing" => ("bad", format!("the script is gone: {}", text("why"))),
+        "reverted" => ("", format!("{version} is in the file again")),
+        _ => return json!({ "step": event["step"] }),
+    };
+    json!({ "step": event["step"], "kind": kind, "line": line })
+}
+
+/// Seconds since 1970, which the page's clock is compared with.
+pub(super) fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs())
+}
+
+/// The step of a line; none that is beyond four billion.
+pub(super) fn step_of(line: &Value) -> Option<u64> {
+    line["step"]
+        .as_u64()
+        .filter(|step| *step < u64::from(u32::MAX))
+}
+
+/// A file of lines, and how much of it was read.
+struct Tail {
+    path: PathBuf,
+    end: u64,
+    /// The last bytes before `end`.
+    last: Vec<u8>,
+    /// How many lines that was.
+    read: u64,
+    /// Why it cannot be read, or not beyond a line.
+    problem: Option<String>,
+}
+
+impl Tail {
+    fn new(path: PathBuf) -> Tail {
+        Tail {
+            path,
+            end: 0,
+            last: Vec::new(),
+            read: 0,
+            problem: None,
+        }
+    }
+
+    /// Whether the file has no longer what was read of it.
+    fn is_cut(&self) -> bool {
+        let Ok(mut file) = advlab::regular_file::open(&self.path) else {
+            return self.end > 0;
+        };
+        let mut found = vec![0; self.last.len()];
+        let from = SeekFrom::Start(self.end - self.last.len() as u64);
+        let read = file.seek(from).and_then(|_| file.read_exact(&mut found));
+        read.is_err() || found != self.last
+    }
+
+    /// Takes the whole lines that are new, up to the first that is no JSON.
+    fn lines(&mut self, take: impl FnMut(Value)) {
+        self.problem = match self.read_on(take) {
+            // It is still to come.
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => {
+                let name = self.path.file_name().unwrap_or_default();
+                Some(format!("cannot read {}: {error}", name.display()))
+            }
+            Ok(()) => None,
+        };
+    }
+
+    fn read_on(&mut self, mut take: impl FnMut(Value)) -> io::Result<()> {
+        let mut file = advlab::regular_file::open(&self.path)?;
+        file.seek(SeekFrom::Start(self.end))?;
+        let mut file = BufReader::with_capacity(1 << 20, file);
+        let mut line = Vec::new();
+        while file.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+            let value = serde_json::from_slice(&line).map_err(|error| {
+                io::Error::other(format!("its line {} is no JSON: {error}", self.read + 1))
+            })?;
+            take(value);
+            self.read += 1;
+            self.end += line.len() as u64;
+            self.last = line.split_off(line.len().saturating_sub(MEMORY));
+            line.clear();
+        }
+        Ok(())
+    }
+}
+
+/// Adds a number of a row to its curve.
+fn add(curves: &mut BTreeMap<String, Points>, step: u64, path: String, value: &Value) {
+    // Seven digits of a number are enough.
+    let number = value.as_f64().map(|number| number as f32);
+    let is_shown = |number: &f32| number.is_finite() && !UNSHOWN.contains(&&*path);
+    let Some(number) = number.filter(is_shown) else {
+        return;
+    };
+    let (path, after) = match path.split_once('/') {
+        Some(("initial_evaluation", rest)) => (format!("evaluation/{rest}"), 0),
+        Some(("evaluation", _)) => (path, 1),
+        _ => (path, 0),
+    };
+    let point = ((step + after) as u32, number);
+    curves.entry(path).or_default().push(point);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_run_says_how_far_it_is_or_why_that_is_not_known() {
+        let place = tempfile::tempdir().unwrap();
+        let run = place.path().join("run");
+        fs::create_dir_all(run.join("checkpoints")).unwrap();
+        let mut followed = Followed::new(run.clone(), place.path());
+        let mut expect = |at: &str, is_over: bool| {
+            followed.refresh();
+            let heading = &followed.heading;
+            assert_eq!(heading["at"], at);
+            assert_eq!(heading["is_over"], is_over, "{at}");
+        };
+        let metrics = |text: &str| fs::write(run.join("metrics.jsonl"), text).unwrap();
+        let checkpoint = |name: &str| fs::create_dir(run.join("checkpoints").join(name)).unwrap();
+        let lock = std::fs::File::create(run.join("lock")).unwrap();
+        lock.lock().unwrap();
+        expect("waiting for the first step", false);
+        checkpoint("000000");
+        expect("waiting for the first step", false);
+        lock.unlock().unwrap();
+        expect("stopped before the first step", true);
+        // A run that was killed, or is of another machine: nothing is known.
+        metrics("{\"step\":0}\n{\"step\":1}\n");
+        expect("step 2", false);
+        checkpoint("000002");
+        expect("stopped at step 2", true);
+        lock.lock().unwrap();
+        expect("step 2", false);
+        fs::write(run.join("config.toml"), "steps = 2\n").unwrap();
+        expect("step 2 of 2, finished", true);
+        // It goes on to more steps.
+        fs::write(run.join("config.toml"), "steps = 400\n").unwrap();
+        expect("step 2 of 400", false);
+        fs::remove_file(run.join("config.toml")).unwrap();
+        metrics("{\"step\":0}\n{\"step\":1}\nnothing\n");
+        let broken = "its line 3 is no JSON: expected ident at line 1 column 2";
+        expect(&format!("cannot read metrics.jsonl: {broken}"), true);
+        metrics("{\"step\":0}\n{\"step\":1}\n{\"st");
+        expect("step 2", false);
+        fs::remove_file(run.join("metrics.jsonl")).unwrap();
+        fs::create_dir(run.join("metrics.jsonl")).unwrap();
+        if cfg!(unix) {
+            let folder = "cannot read metrics.jsonl: it is a folder";
+            expect(folder, true);
+        }
+        fs::remove_dir_all(&run).unwrap();
+        expect("the folder is gone", true);
+    }
+}

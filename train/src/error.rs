@@ -1,0 +1,44 @@
+//! Why a run cannot begin, go on or be repeated.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+
+/// For `map_err`: a file of a run that cannot be read or written.
+pub(super) fn io(
+    doing: &str,
+    path: impl AsRef<Path>,
+) -> impl FnOnce(std::io::Error) -> Diagnostics {
+    let message = format!("cannot {doing} {}", path.as_ref().display());
+    move |error| {
+        let mut problem = Diagnostic::error(format!("{message}: {error}"));
+        // These help because all that was written before is unharmed.
+        problem.help = match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                Some("make room, then go on with `advlab train --resume` and the run's folder")
+            }
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                Some("`--out` takes a folder that can be written")
+            }
+            ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
+                Some("`--out` takes a folder that is empty or does not exist yet")
+            }
+            _ => None,
+        }
+        .map(str::to_string);
+        problem.into()
+    }
+}
+
+/// A file of the run's folder that is not what a run writes.
+pub(super) fn damaged(path: &Path, what: impl Into<String>) -> Diagnostics {
+    Diagnostic::error(what).in_file(path).into()
+}
+
+/// A folder that is not a run's: it has no `missing`.
+pub(super) fn no_run(folder: &Path, missing: &str) -> Diagnostics {
+    let message = format!("{} is not a run: it has no {missing}", folder.display());
+    let help = "`advlab train` begins a run, and prints its folder";
+    Diagnostic::error(message).with_help(help).into()
+}

@@ -1,0 +1,226 @@
+//! A checkpoint: a folder with the policy's own files, and `run.json` with what else a run needs to go on to the same
+//! numbers.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::numbered::{CHECKPOINTS, UNUSED, remove};
+use super::{KeptVersion, PART, first_free, make_folder, sync_folder};
+use crate::error::{damaged, io};
+use crate::policy::Policy;
+use advlab::batch::Replacement;
+use advlab::diagnostic::Diagnostics;
+use advlab::script::{Host, Recipe, State};
+
+const FORMAT: &str = "advlab checkpoint 3";
+const RUN: &str = "run.json";
+
+/// All that a run needs to go on to the same numbers, but the policy.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Checkpoint {
+    /// The step that comes next.
+    pub(crate) step: u64,
+    pub(crate) recipe: LeftState,
+    pub(crate) loss_state: Value,
+    /// The version to fall back to.
+    pub(crate) fallback: Option<LeftState>,
+    /// Whether the run ended here because every version failed at this step.
+    pub(crate) is_failed: bool,
+    /// Where the policy's files are; of a checkpoint that was read.
+    #[serde(skip)]
+    pub(crate) folder: PathBuf,
+}
+
+/// The file [`RUN`].
+#[derive(Serialize, Deserialize)]
+struct Sealed {
+    format: String,
+    /// CRC-32C of each file of the policy.
+    files: BTreeMap<String, u32>,
+    /// CRC-32C of `run` as this text has it.
+    crc: u32,
+    run: Value,
+}
+
+/// A version with the state that it left.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct LeftState {
+    #[serde(flatten)]
+    pub(crate) kept: KeptVersion,
+    state: Value,
+}
+
+impl LeftState {
+    pub(crate) fn keep(
+        run: &Path,
+        recipe: &Recipe,
+        state: &State,
+    ) -> Result<LeftState, Diagnostics> {
+        Ok(LeftState {
+            kept: KeptVersion::keep(run, recipe)?,
+            state: state.to_json(),
+        })
+    }
+
+    pub(crate) fn load(&self, run: &Path, host: &Host) -> Result<(Recipe, State), Diagnostics> {
+        let state = State::from_json(&self.state)?;
+        Ok((self.kept.load(run, host)?, state))
+    }
+}
+
+impl Checkpoint {
+    /// Writes the checkpoint to the run's folder, and removes all but the last `keep`.
+    pub(crate) fn write(
+        &self,
+        run: &Path,
+        policy: &mut dyn Policy,
+        keep: usize,
+    ) -> Result<(), Diagnostics> {
+        let all = run.join(CHECKPOINTS.folder);
+        let place = CHECKPOINTS.path(run, self.step);
+        let part = all.join(format!("{}{:06}{}", PART.0, self.step, PART.1));
+        make_folder(&all)?;
+        let mut write = || {
+            make_folder(&part)?;
+            policy.save(&part)?;
+            self.seal(&part)?;
+            // One that is there is of what was done before a version failed.
+            if place.exists() {
+                fs::remove_dir_all(&place).map_err(io("remove", &place))?;
+            }
+            fs::rename(&part, &place).map_err(io("write", &place))?;
+            sync_folder(&all)
+        };
+        write().inspect_err(|_| {
+            // What cannot be removed is passed over by whoever goes on.
+            let _ = fs::remove_dir_all(&part);
+        })?;
+        CHECKPOINTS.remove_old(run, keep)
+    }
+
+    /// Writes this beside the policy of the same step, which is there.
+    pub(crate) fn rewrite(&self, run: &Path) -> Result<(), Diagnostics> {
+        self.seal(&CHECKPOINTS.path(run, self.step))
+    }
+
+    /// Writes [`RUN`] beside the policy's files; after this they survive a crash of the machine.
+    fn seal(&self, folder: &Path) -> Result<(), Diagnostics> {
+        let mut files = BTreeMap::new();
+        let entries = fs::read_dir(folder).map_err(io("read", folder))?;
+        for entry in entries {
+            let entry = entry.map_err(io("read", folder))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name != RUN {
+                let path = entry.path();
+                let file = File::options().read(true).write(true).open(&path);
+                let file = file.map_err(io("read", &path))?;
+                file.sync_all().map_err(io("write", &path))?;
+                files.insert(name, crc(file).map_err(io("read", &path))?);
+            }
+        }
+        let run = json!(self);
+        let sealed = Sealed {
+            format: FORMAT.to_string(),
+            files,
+            crc: crc32c::crc32c(run.to_string().as_bytes()),
+            run,
+        };
+        let text = format!("{:#}\n", json!(sealed));
+        Replacement::write(&folder.join(RUN), text.as_bytes())?;
+        sync_folder(folder)
+    }
+
+    fn read(folder: &Path) -> Result<Checkpoint, Diagnostics> {
+        let path = folder.join(RUN);
+        let text = advlab::regular_file::read(&path).map_err(io("read", &path))?;
+        let not_one = |error: serde_json::Error| damaged(&path, error.to_string());
+        let sealed: Value = serde_json::from_slice(&text).map_err(not_one)?;
+        match sealed["format"].as_str() {
+            Some(FORMAT) => {}
+            // Other versions may have other fields.
+            Some(format) if format.starts_with("advlab checkpoint ") => {
+                let is_earlier = (format.len(), format) < (FORMAT.len(), FORMAT);
+                let age = if is_earlier { "an earlier" } else { "a later" };
+                let what = format!("it is of {age} version of advlab: {format}, not {FORMAT}");
+                return Err(damaged(&path, what));
+            }
+            _ => return Err(damaged(&path, format!("it is not an {FORMAT}"))),
+        }
+        let sealed: Sealed = serde_json::from_value(sealed).map_err(not_one)?;
+        let what = "its contents do not have the checksum that run.json states";
+        if crc32c::crc32c(sealed.run.to_string().as_bytes()) != sealed.crc {
+            return Err(damaged(&path, what));
+        }
+        for (name, expected) in &sealed.files {
+            let path = folder.join(name);
+            let found = advlab::regular_file::open(&path)
+                .and_then(crc)
+                .map_err(io("read", &path))?;
+            if found != *expected {
+                return Err(damaged(&path, what));
+            }
+        }
+        let checkpoint: Checkpoint = serde_json::from_value(sealed.run).map_err(not_one)?;
+        Ok(Checkpoint {
+            folder: folder.to_path_buf(),
+            ..checkpoint
+        })
+    }
+
+    /// The newest checkpoint that can be read and is not after `step`, and the errors of newer ones.
+    pub(crate) fn newest(
+        run: &Path,
+        step: u64,
+    ) -> Result<(Option<Checkpoint>, Vec<String>), Diagnostics> {
+        let mut wrong = Vec::new();
+        for (own, path) in CHECKPOINTS.all(run)?.into_iter().rev() {
+            if own > step {
+                let path = path.display();
+                wrong.push(format!("{path}: the metrics end at step {step}, before it"));
+                continue;
+            }
+            match Checkpoint::read(&path) {
+                Ok(checkpoint) => return Ok((Some(checkpoint), wrong)),
+                Err(error) => wrong.push(error.to_string()),
+            }
+        }
+        Ok((None, wrong))
+    }
+
+    /// Renames the checkpoints after this one, which cannot be used, to `unused-...`, of which the two that were written last
+    /// are kept: as the newest ones they would be kept in place of good ones.
+    pub(crate) fn set_later_aside(&self, run: &Path) -> Result<(), Diagnostics> {
+        let later = CHECKPOINTS.all(run)?.into_iter();
+        for (step, path) in later.filter(|(step, _)| *step > self.step) {
+            let aside = |number| path.with_file_name(format!("unused-{step:06}-{number}"));
+            first_free(aside, |aside| match aside.exists() {
+                true => Err(ErrorKind::AlreadyExists.into()),
+                false => fs::rename(&path, aside),
+            })?;
+        }
+        let mut unused = UNUSED.all(run)?;
+        unused.sort_by_key(|(_, path)| path.metadata().and_then(|entry| entry.modified()).ok());
+        for (_, old) in unused.iter().rev().skip(2) {
+            // One too many does no harm.
+            let _ = remove(old);
+        }
+        Ok(())
+    }
+}
+
+/// CRC-32C of a file, a piece at a time.
+fn crc(mut file: File) -> std::io::Result<u32> {
+    let mut piece = vec![0; 1 << 20];
+    let mut crc = 0;
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(crc),
+            count => crc = crc32c::crc32c_append(crc, &piece[..count]),
+        }
+    }
+}

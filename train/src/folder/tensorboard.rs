@@ -1,0 +1,158 @@
+//! TensorBoard event files: records of hand-encoded protocol buffers, each with its checksums.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::first_free;
+use crate::error::io;
+use advlab::diagnostic::Diagnostics;
+
+/// A `SessionLog` whose status = 1 is START = 1.
+const SESSION_START: [u8; 2] = [0x08, 0x01];
+
+#[derive(Debug)]
+pub(super) struct EventFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl EventFile {
+    /// Starts a file in `folder` whose first step is `step`: TensorBoard forgets what older files have from there on.
+    pub(super) fn create(folder: &Path, step: u64) -> Result<EventFile, Diagnostics> {
+        let now = seconds();
+        // Files of one run are read in the order of their names.
+        let name = |number| format!("events.out.tfevents.{:010}.advlab.{number:04}", now as u64);
+        let (path, file) = first_free(
+            |number| folder.join(name(number)),
+            |path| File::create_new(path),
+        )?;
+        let mut events = EventFile { path, file };
+        events.record(&event(now, 0, 3, b"brain.Event:2"))?;
+        events.record(&event(now, step, 7, &SESSION_START))?;
+        Ok(events)
+    }
+
+    pub(super) fn scalars<'a>(
+        &mut self,
+        step: u64,
+        scalars: impl Iterator<Item = (&'a str, f64)>,
+    ) -> Result<(), Diagnostics> {
+        let mut summary = Vec::new();
+        for (tag, value) in scalars {
+            let mut scalar = Vec::new();
+            bytes(&mut scalar, 1, tag.as_bytes());
+            key(&mut scalar, 2, 5);
+            // TensorBoard's scalars are f32.
+            scalar.extend((value as f32).to_le_bytes());
+            bytes(&mut summary, 1, &scalar);
+        }
+        self.record(&event(seconds(), step, 5, &summary))
+    }
+
+    fn record(&mut self, data: &[u8]) -> Result<(), Diagnostics> {
+        let length = (data.len() as u64).to_le_bytes();
+        let mut record = Vec::with_capacity(data.len() + 16);
+        record.extend(length);
+        record.extend(masked_crc(&length).to_le_bytes());
+        record.extend(data);
+        record.extend(masked_crc(data).to_le_bytes());
+        self.file
+            .write_all(&record)
+            .map_err(io("write", &self.path))
+    }
+}
+
+fn seconds() -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0.0, |now| now.as_secs_f64())
+}
+
+/// TFRecord's checksum: CRC-32C, rotated and shifted so that a checksum of checksums is a good one.
+fn masked_crc(data: &[u8]) -> u32 {
+    crc32c::crc32c(data)
+        .rotate_right(15)
+        .wrapping_add(0xa282_ead8)
+}
+
+/// An `Event`: wall_time = 1, step = 2, and one field of bytes (file_version = 3, summary = 5 or session_log = 7).
+fn event(wall_time: f64, step: u64, field: u64, content: &[u8]) -> Vec<u8> {
+    let mut event = Vec::new();
+    key(&mut event, 1, 1);
+    event.extend(wall_time.to_le_bytes());
+    key(&mut event, 2, 0);
+    varint(&mut event, step);
+    bytes(&mut event, field, content);
+    event
+}
+
+fn bytes(out: &mut Vec<u8>, field: u64, content: &[u8]) {
+    key(out, field, 2);
+    varint(out, content.len() as u64);
+    out.extend(content);
+}
+
+/// The key of a field: its number and wire type (0 varint, 1 eight bytes, 2 length and bytes, 5 four bytes).
+fn key(out: &mut Vec<u8>, field: u64, wire_type: u64) {
+    varint(out, field << 3 | wire_type);
+}
+
+fn varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        // The low seven bits, and a mark that more follow.
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_that_of_tfrecord() {
+        // CRC-32C of "123456789" is the standard's check value.
+        assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
+        assert_eq!(masked_crc(b"123456789"), 0xc78a_b0e5u32);
+    }
+
+    #[test]
+    fn an_event_is_the_protocol_buffer_by_hand() {
+        let expected: &[u8] = &[
+            0x09, 0, 0, 0, 0, 0, 0, 0xf8, 0x3f, 0x10, 0xac, 0x02, 0x1a, 0x02, b'h', b'i',
+        ];
+        assert_eq!(event(1.5, 300, 3, b"hi"), expected);
+    }
+
+    #[test]
+    fn a_file_has_whole_records() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut events = EventFile::create(folder.path(), 4).unwrap();
+        let scalars = [("pass@1", 0.5), ("length", 7.0)];
+        events.scalars(4, scalars.into_iter()).unwrap();
+        EventFile::create(folder.path(), 5).unwrap();
+        let bytes = std::fs::read(&events.path).unwrap();
+        let mut rest = &bytes[..];
+        let mut records = Vec::new();
+        while !rest.is_empty() {
+            let length = u64::from_le_bytes(rest[..8].try_into().unwrap()) as usize;
+            let data = &rest[12..12 + length];
+            assert_eq!(rest[8..12], masked_crc(&rest[..8]).to_le_bytes());
+            assert_eq!(
+                rest[12 + length..16 + length],
+                masked_crc(data).to_le_bytes()
+            );
+            records.push(data);
+            rest = &rest[16 + length..];
+        }
+        assert_eq!(records.len(), 3);
+        assert!(records[2].windows(6).any(|part| part == b"pass@1"));
+        assert!(
+            records[2]
+                .windows(4)
+                .any(|part| part == 0.5f32.to_le_bytes())
+        );
+    }
+}

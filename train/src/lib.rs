@@ -1,0 +1,60 @@
+//! An embedded RLVR run: tasks that give prompts and verify responses, policies that learn, and the loop between them.
+//!
+//! - A [`task`] draws prompts and verifies responses; a [`policy`] samples and scores responses and follows a gradient.
+//! - [`Run`] is the loop over both, with a folder: sample groups, verify, make the batch, ask the newest version of the
+//!   recipe, update in epochs of minibatches, evaluate. It can be stopped at any moment, and resumed to the same
+//!   numbers. [`Replay`] repeats one.
+//! - [`Config`] is what a run is set to, and [`Event`] what it tells whoever looks on.
+//!
+//! ```
+//! use std::sync::atomic::AtomicBool;
+//! use advlab_train::{Config, Event, Run};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let config = Config {
+//!     recipe: "rloo".to_string(),
+//!     steps: 2,
+//!     out: folder.path().join("run").display().to_string(),
+//!     ..Config::default()
+//! };
+//! let mut run = Run::create(config)?;
+//! run.go(&AtomicBool::new(false), &mut |event: &Event<'_>| {
+//!     if let Event::Step { row, .. } = event {
+//!         println!("{} {:?}", row.step, row.sampled.pass_at.at(1));
+//!     }
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod config;
+mod error;
+mod event;
+mod export;
+mod fine_tuning;
+mod folder;
+mod learner;
+pub mod policy;
+pub mod random;
+mod record;
+mod replay;
+mod rollout;
+mod row;
+mod run;
+pub mod task;
+pub mod tokenizer;
+#[cfg(feature = "torch")]
+pub mod torch;
+mod trainer;
+mod warnings;
+
+pub use config::{Config, MathConfig, TransformerConfig};
+pub use event::Event;
+pub use export::export;
+pub use folder::is_stopped;
+pub use folder::{Kept, Logged};
+pub use record::Record;
+pub use replay::{Difference, Replay};
+pub use row::flatten;
+pub use row::{Evaluation, Milliseconds, PassAt, Row};
+pub use run::{Ending, Run};
+pub use warnings::WarningConfig;

@@ -1,0 +1,274 @@
+//! The embedded policy: an MLP over the raw features of the prompt and the tokens so far, on the CPU.
+
+mod backward;
+mod forward;
+mod network;
+mod state;
+mod trie;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::{AdamW, AdamWConfig, Arrays, NonFinite, Policy, Responses, Samples, Scores};
+use crate::random::{Purpose, StreamKey};
+use crate::task::{Prompt, TaskShape};
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use backward::Backward;
+use forward::{CHUNK, ForwardPass, check, parts};
+use network::{Network, Sizes};
+use trie::{TokenSource, Trie};
+
+/// The forward pass of a batch is remembered up to this many tokens (2 KiB each at a width of 256).
+const REMEMBERED: usize = 1 << 17;
+
+/// Its files of a checkpoint: the policy with its optimizer, and the reference.
+const POLICY: &str = "policy.safetensors";
+const REFERENCE: &str = "reference.safetensors";
+
+/// Gradients of a batch that are in memory before they are added up, whatever the threads.
+const GRADIENTS: usize = 8;
+
+/// Two hidden layers with ReLU; the inputs are the prompt's features, the tokens so far one-hot by position, and the
+/// present position one-hot. Trained with AdamW.
+///
+/// Weights are [inputs, outputs] in its snapshots. All methods give the same bits for any number of threads.
+pub struct Mlp {
+    network: Arc<Network<f32>>,
+    optimizer: AdamW,
+    gradient: Vec<f32>,
+    /// The last forward pass: an update on the batch that was just sampled or scored finds its activations here.
+    /// Recomputing them would give the same bits.
+    last: ForwardPass,
+    /// Whether that was with the present parameters.
+    is_last_valid: bool,
+    backward: Vec<Backward<f32>>,
+    reference: Arc<Network<f32>>,
+    /// The memory of the reference's forward pass.
+    reference_pass: ForwardPass,
+    savepoint: Option<(Arc<Network<f32>>, AdamW)>,
+}
+
+impl Mlp {
+    /// A policy for a task, `hidden` (at least 1) wide, with PyTorch's default initialization drawn from `seed`.
+    pub fn new(task: &TaskShape, hidden: usize, adamw: AdamWConfig, seed: u64) -> Self {
+        let sizes = Sizes {
+            task: *task,
+            hidden: hidden.max(1),
+        };
+        let key = StreamKey::new(seed, Purpose::Initialization, 0);
+        let network = Arc::new(Network::initial(sizes, &mut key.stream(0)));
+        Self {
+            reference: Arc::clone(&network),
+            reference_pass: ForwardPass::default(),
+            savepoint: None,
+            network,
+            optimizer: AdamW::new(adamw, sizes.count()),
+            gradient: vec![0.0; sizes.count()],
+            last: ForwardPass::default(),
+            is_last_valid: false,
+            backward: Vec::new(),
+        }
+    }
+
+    /// All that training needs to go on to the same numbers: parameters and the optimizer's state, but no gradient that
+    /// is still being accumulated.
+    pub fn snapshot(&self) -> Arrays {
+        network::snapshot(&self.network, &self.optimizer)
+    }
+
+    /// Goes back to a snapshot of a policy of the same sizes; a gradient that is being accumulated is dropped.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where it has other arrays than this policy's; the policy is then as it was.
+    pub fn restore(&mut self, state: &Arrays) -> Result<(), Diagnostics> {
+        let network = Arc::make_mut(&mut self.network);
+        network::restore(network, &mut self.optimizer, state)?;
+        self.gradient.fill(0.0);
+        self.is_last_valid = false;
+        Ok(())
+    }
+}
+
+impl Policy for Mlp {
+    /// Tokens are drawn at temperature 1, those of response i of the batch with stream i of the key.
+    fn sample(
+        &mut self,
+        prompts: &[Prompt],
+        group_size: usize,
+        key: StreamKey,
+    ) -> Result<Samples, Diagnostics> {
+        check(&self.network.sizes, prompts, &Responses::new())?;
+        let owners = (0..prompts.len()).flat_map(|p| std::iter::repeat_n(p, group_size));
+        let owners: Vec<usize> = owners.collect();
+        let source = |response| TokenSource::Sample(Box::new(key.stream(response as u64)));
+        let last = &mut self.last;
+        last.run(&self.network, prompts, &owners, source, REMEMBERED);
+        self.is_last_valid = true;
+        Ok(last.samples.clone())
+    }
+
+    /// The same bits whatever else is in the batch, and whether the tokens were just sampled or are scored again.
+    fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
+        let last = &mut self.last;
+        last.score(&self.network, prompts, responses, REMEMBERED)?;
+        self.is_last_valid = true;
+        Ok(last.samples.scores.clone())
+    }
+
+    fn accumulate(
+        &mut self,
+        prompts: &[Prompt],
+        responses: &Responses,
+        dloss_dlogp: &[f64],
+    ) -> Result<(), Diagnostics> {
+        let network = &*self.network;
+        check(&network.sizes, prompts, responses)?;
+        let (found, expected) = (dloss_dlogp.len(), responses.tokens().len());
+        if found != expected {
+            let message =
+                format!("dloss/dlogp has {found} values; the responses have {expected} tokens");
+            return Err(Diagnostic::error(message).into());
+        }
+        let last = &self.last;
+        let is_last = self.is_last_valid
+            && last.is_whole
+            && last.samples.responses == *responses
+            && last.prompts == prompts;
+        let owners = responses.prompts();
+        let parts = parts(prompts.len(), owners, CHUNK);
+        let count = GRADIENTS.min(parts.len());
+        self.backward
+            .resize_with(count, || Backward::new(network.sizes));
+        let sums = self.backward.par_iter_mut().with_max_len(1).enumerate();
+        sums.for_each(|(index, sum)| {
+            sum.gradient.values.fill(0.0);
+            let mut grown = Trie::default();
+            let (first, end) = (
+                index * parts.len() / count,
+                (index + 1) * parts.len() / count,
+            );
+            for (chunk, own) in parts.iter().enumerate().take(end).skip(first) {
+                let first = chunk * CHUNK;
+                let trie = if is_last {
+                    &last.tries[first / last.size]
+                } else {
+                    let source = |response| TokenSource::Given(responses.response(response));
+                    grown.grow(network, prompts, owners, own, source, true);
+                    &grown
+                };
+                let own = first..first + CHUNK;
+                sum.add(trie, network, prompts, own, responses, dloss_dlogp);
+            }
+        });
+        add_in_order(&mut self.gradient, &self.backward);
+        Ok(())
+    }
+
+    fn update(
+        &mut self,
+        max_grad_norm: Option<f64>,
+    ) -> Result<Result<f64, NonFinite>, Diagnostics> {
+        let (squares, is_squarable) = sum_of_squares(&self.gradient);
+        let norm = squares.sqrt();
+        if !norm.is_finite() || !is_squarable {
+            self.gradient.fill(0.0);
+            return Ok(Err(NonFinite::Gradient(norm)));
+        }
+        if let Some(max) = max_grad_norm.filter(|&max| norm > max) {
+            let scale = (max / norm) as f32;
+            self.gradient.iter_mut().for_each(|g| *g *= scale);
+        }
+        let network = Arc::make_mut(&mut self.network);
+        let updated = self.optimizer.update(&mut network.values, &self.gradient);
+        self.gradient.fill(0.0);
+        if !updated {
+            return Ok(Err(NonFinite::Parameters));
+        }
+        self.is_last_valid = false;
+        Ok(Ok(norm))
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.optimizer.config.lr = lr;
+    }
+
+    /// Nothing is copied until the policy changes.
+    fn freeze(&mut self) -> Result<(), Diagnostics> {
+        self.reference = Arc::clone(&self.network);
+        Ok(())
+    }
+
+    fn reference_logp(
+        &mut self,
+        prompts: &[Prompt],
+        responses: &Responses,
+    ) -> Result<Vec<f32>, Diagnostics> {
+        let pass = &mut self.reference_pass;
+        pass.score(&self.reference, prompts, responses, 0)?;
+        Ok(pass.samples.scores.logp.clone())
+    }
+
+    fn savepoint(&mut self) -> Result<(), Diagnostics> {
+        self.savepoint = Some((Arc::clone(&self.network), self.optimizer.clone()));
+        Ok(())
+    }
+
+    fn rollback(&mut self) -> Result<(), Diagnostics> {
+        if let Some((network, optimizer)) = self.savepoint.take() {
+            (self.network, self.optimizer) = (network, optimizer);
+            self.gradient.fill(0.0);
+            self.is_last_valid = false;
+        }
+        Ok(())
+    }
+
+    fn save(&mut self, folder: &Path) -> Result<(), Diagnostics> {
+        state::write(&folder.join(POLICY), &self.snapshot())?;
+        state::write(
+            &folder.join(REFERENCE),
+            &network::parameters(&self.reference),
+        )
+    }
+
+    fn load(&mut self, folder: &Path) -> Result<(), Diagnostics> {
+        let reference = state::read(&folder.join(REFERENCE))?;
+        let reference = network::with_parameters(&self.reference, &reference)?;
+        self.restore(&state::read(&folder.join(POLICY))?)?;
+        self.reference = Arc::new(reference);
+        Ok(())
+    }
+}
+
+/// Parameters that a thread works on at a time.
+const BLOCK: usize = 1 << 13;
+
+/// The sum of the squares, and whether the optimizer, which squares in f32, can square each of them too: what overflows
+/// there would stay infinite in its moments for ever.
+fn sum_of_squares(gradient: &[f32]) -> (f64, bool) {
+    let blocks = gradient.par_chunks(BLOCK).map(|block| {
+        let is_squarable = block.iter().fold(true, |all, &g| all & (g * g).is_finite());
+        // Lanes, so that sums are not one long chain.
+        let mut lanes = [0.0; 8];
+        for eight in block.chunks(lanes.len()) {
+            for (lane, &g) in lanes.iter_mut().zip(eight) {
+                *lane += f64::from(g) * f64::from(g);
+            }
+        }
+        (lanes.iter().sum::<f64>(), is_squarable)
+    });
+    let blocks: Vec<(f64, bool)> = blocks.collect();
+    let sum = blocks.iter().map(|(sum, _)| sum).sum();
+    (sum, blocks.iter().all(|(_, is_squarable)| *is_squarable))
+}
+
+/// Adds gradients to `sum`, for each parameter in their order.
+fn add_in_order(sum: &mut [f32], gradients: &[Backward<f32>]) {
+    let blocks = sum.par_chunks_mut(BLOCK).enumerate();
+    blocks.for_each(|(index, sum)| {
+        for Backward { gradient, .. } in gradients {
+            network::add(sum, &gradient.values[index * BLOCK..]);
+        }
+    });
+}

@@ -1,0 +1,228 @@
+//! The parameters of the MLP and where each tensor lies among them; its state as named arrays, for checkpoints.
+
+use ndarray::{ArrayD, ArrayView2, ArrayViewMut2, NdFloat};
+
+use crate::policy::{AdamW, Arrays};
+use crate::random::RandomStream;
+use crate::task::TaskShape;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+
+const PARAMETERS: &str = "policy";
+const FIRST: &str = "adamw.first";
+const SECOND: &str = "adamw.second";
+const UPDATES: &str = "adamw.updates";
+
+/// The number of updates is stored as two digits of this base, each exact in f32.
+const BASE: u64 = 1 << 24;
+
+/// The precision of a network: f32 in training, f64 where its gradient is checked.
+pub(super) trait Real: NdFloat + Into<f64> + Default {
+    fn rounded(value: f64) -> Self;
+}
+
+impl Real for f32 {
+    fn rounded(value: f64) -> Self {
+        value as f32
+    }
+}
+
+impl Real for f64 {
+    fn rounded(value: f64) -> Self {
+        value
+    }
+}
+
+/// The sizes of a network. Its inputs are the prompt's features, then for each position of the response the move made
+/// there, one-hot, then the present position, one-hot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub task: TaskShape,
+    pub hidden: usize,
+}
+
+impl Sizes {
+    fn inputs(&self) -> usize {
+        self.position_row(self.task.max_response_tokens)
+    }
+
+    /// The input that says: `token` is at `position`.
+    pub fn token_row(&self, position: usize, token: u32) -> usize {
+        self.task.prompt_features + position * self.task.vocabulary + token as usize
+    }
+
+    /// The input that says: the next token is that at `position`.
+    pub fn position_row(&self, position: usize) -> usize {
+        self.token_row(self.task.max_response_tokens, 0) + position
+    }
+
+    /// Name and shape of each tensor in the order in which they are stored. Weights are [inputs, outputs], so that an
+    /// input that is 1 adds one contiguous row.
+    pub fn tensors(&self) -> [(&'static str, Vec<usize>); 6] {
+        let (hidden, vocabulary) = (self.hidden, self.task.vocabulary);
+        [
+            ("layer1.weight", vec![self.inputs(), hidden]),
+            ("layer1.bias", vec![hidden]),
+            ("layer2.weight", vec![hidden, hidden]),
+            ("layer2.bias", vec![hidden]),
+            ("layer3.weight", vec![hidden, vocabulary]),
+            ("layer3.bias", vec![vocabulary]),
+        ]
+    }
+
+    fn counts(&self) -> [usize; 6] {
+        self.tensors().map(|(_, shape)| shape.iter().product())
+    }
+
+    pub fn count(&self) -> usize {
+        self.counts().iter().sum()
+    }
+}
+
+/// Parameters, or the gradient by them: all tensors one after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Network<F> {
+    pub sizes: Sizes,
+    pub values: Vec<F>,
+}
+
+impl<F: Real> Network<F> {
+    pub fn zeros(sizes: Sizes) -> Self {
+        Self {
+            sizes,
+            values: vec![F::zero(); sizes.count()],
+        }
+    }
+
+    /// PyTorch's default for linear layers: weights and biases uniform in +-1/sqrt(inputs of the layer).
+    pub fn initial(sizes: Sizes, stream: &mut RandomStream) -> Self {
+        let inputs = [sizes.inputs(), sizes.hidden, sizes.hidden];
+        let counts = sizes.counts().into_iter().enumerate();
+        let bounds = counts.flat_map(|(index, count)| {
+            let bound = 1.0 / (inputs[index / 2] as f64).sqrt();
+            std::iter::repeat_n(bound, count)
+        });
+        let values = bounds
+            .map(|bound| F::rounded(bound * (2.0 * stream.uniform() - 1.0)))
+            .collect();
+        Self { sizes, values }
+    }
+
+    /// The tensors in the order of [`Sizes::tensors`].
+    pub fn tensors(&self) -> [&[F]; 6] {
+        let mut rest = &self.values[..];
+        let counts = self.sizes.counts();
+        counts.map(|count| rest.split_off(..count).unwrap_or_default())
+    }
+
+    pub fn tensors_mut(&mut self) -> [&mut [F]; 6] {
+        let mut rest = &mut self.values[..];
+        let counts = self.sizes.counts();
+        counts.map(|count| rest.split_off_mut(..count).unwrap_or_default())
+    }
+}
+
+/// Values as a matrix, row by row.
+pub(super) fn rows<F>(values: &[F], columns: usize) -> ArrayView2<'_, F> {
+    ArrayView2::from_shape((values.len() / columns, columns), values)
+        .expect("the number of values is a multiple of the number of columns")
+}
+
+pub(super) fn rows_mut<F>(values: &mut [F], columns: usize) -> ArrayViewMut2<'_, F> {
+    ArrayViewMut2::from_shape((values.len() / columns, columns), values)
+        .expect("the number of values is a multiple of the number of columns")
+}
+
+#[inline]
+pub(super) fn add_scaled<F: Real>(sum: &mut [F], scale: F, row: &[F]) {
+    for (sum, &x) in sum.iter_mut().zip(row) {
+        *sum += scale * x;
+    }
+}
+
+#[inline]
+pub(super) fn add<F: Real>(sum: &mut [F], row: &[F]) {
+    for (sum, &x) in sum.iter_mut().zip(row) {
+        *sum += x;
+    }
+}
+
+pub(super) fn parameters(network: &Network<f32>) -> Arrays {
+    tensors(network.sizes, PARAMETERS, &network.values).collect()
+}
+
+pub(super) fn snapshot(network: &Network<f32>, optimizer: &AdamW) -> Arrays {
+    let digits = [optimizer.updates % BASE, optimizer.updates / BASE];
+    let digits = digits.map(|digit| digit as f32);
+    let mut arrays = parameters(network);
+    arrays.extend(tensors(network.sizes, FIRST, &optimizer.first));
+    arrays.extend(tensors(network.sizes, SECOND, &optimizer.second));
+    arrays.insert(UPDATES.into(), ndarray::arr1(&digits).into_dyn());
+    arrays
+}
+
+/// Goes back to a snapshot of a network and an optimizer of the same sizes and settings.
+pub(super) fn restore(
+    network: &mut Network<f32>,
+    optimizer: &mut AdamW,
+    arrays: &Arrays,
+) -> Result<(), Diagnostics> {
+    check(&snapshot(network, optimizer), arrays)?;
+    network.values = values(arrays, PARAMETERS, network.sizes);
+    optimizer.first = values(arrays, FIRST, network.sizes);
+    optimizer.second = values(arrays, SECOND, network.sizes);
+    let updates = &arrays[UPDATES];
+    optimizer.updates = updates[[0]] as u64 + updates[[1]] as u64 * BASE;
+    Ok(())
+}
+
+/// A network of the same sizes with the parameters of a state that has nothing else.
+pub(super) fn with_parameters(
+    network: &Network<f32>,
+    arrays: &Arrays,
+) -> Result<Network<f32>, Diagnostics> {
+    check(&parameters(network), arrays)?;
+    Ok(Network {
+        sizes: network.sizes,
+        values: values(arrays, PARAMETERS, network.sizes),
+    })
+}
+
+/// Cuts values into the tensors of a network.
+fn tensors(
+    sizes: Sizes,
+    group: &str,
+    values: &[f32],
+) -> impl Iterator<Item = (String, ArrayD<f32>)> {
+    let mut rest = values.iter().copied();
+    sizes.tensors().into_iter().map(move |(tensor, shape)| {
+        let array = ArrayD::from_shape_simple_fn(shape, || rest.next().unwrap_or_default());
+        (format!("{group}.{tensor}"), array)
+    })
+}
+
+fn values(arrays: &Arrays, group: &str, sizes: Sizes) -> Vec<f32> {
+    let tensors = sizes.tensors().into_iter();
+    let tensors = tensors.flat_map(|(tensor, _)| &arrays[&format!("{group}.{tensor}")]);
+    tensors.copied().collect()
+}
+
+/// Whether arrays have the names and shapes of this policy's own.
+fn check(own: &Arrays, arrays: &Arrays) -> Result<(), Diagnostics> {
+    const OTHER: &str = "is it of another policy?";
+    for (name, own) in own {
+        let Some(array) = arrays.get(name) else {
+            let message = format!("the state has no array {name:?}");
+            return Err(Diagnostic::error(message).with_help(OTHER).into());
+        };
+        let (shape, own) = (array.shape(), own.shape());
+        if shape != own {
+            let message = format!("{name:?} has the shape {shape:?}; this policy's is {own:?}");
+            return Err(Diagnostic::error(message).into());
+        }
+    }
+    if let Some(name) = arrays.keys().find(|name| !own.contains_key(*name)) {
+        let message = format!("the state has an array {name:?} which this policy does not have");
+        return Err(Diagnostic::error(message).with_help(OTHER).into());
+    }
+    Ok(())
+}

@@ -1,0 +1,268 @@
+//! The policy: it samples responses, gives their log-probs and follows the gradient of a loss in them.
+
+mod adamw;
+mod mlp;
+#[cfg(feature = "torch")]
+mod transformer;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use ndarray::ArrayD;
+use thiserror::Error;
+
+pub use adamw::{AdamW, AdamWConfig};
+pub use mlp::Mlp;
+#[cfg(feature = "torch")]
+pub use transformer::{
+    Architecture, Compute, Decoding, Generation, LanguageModel, Llama3Scaling, Message,
+    ModelConfig, Rope, Snapshot, Text, Transformer,
+};
+
+use super::random::StreamKey;
+use super::task::Prompt;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+
+/// What a run needs of the model that it trains: responses, their log-probs, and steps along a gradient; and a reference, a
+/// copy of the policy that stays as it was.
+///
+/// The same calls give the same bits.
+pub trait Policy: Send {
+    /// `group_size` responses to each prompt, each until a stop token or as long as it may be. Their scores are those of
+    /// [`Policy::score`].
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where a prompt does not fit the policy, and where the device or its memory fails.
+    fn sample(
+        &mut self,
+        prompts: &[Prompt],
+        group_size: usize,
+        key: StreamKey,
+    ) -> Result<Samples, Diagnostics>;
+
+    /// Log-prob (nats) of each response token given its prompt and the tokens before it, and the entropy (nats) of the
+    /// distribution that it is from.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where prompts or responses do not fit the policy, and where the device or its memory fails.
+    fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics>;
+
+    /// Adds the gradient of a loss to what [`Policy::update`] will follow: `dloss_dlogp` is the derivative of the loss by
+    /// the log-prob of each token, `[responses.tokens().len()]`, at the present parameters.
+    ///
+    /// # Errors
+    /// As [`Policy::score`], and where the sizes do not fit.
+    fn accumulate(
+        &mut self,
+        prompts: &[Prompt],
+        responses: &Responses,
+        dloss_dlogp: &[f64],
+    ) -> Result<(), Diagnostics>;
+
+    /// One step of the optimizer along the accumulated gradient, which is scaled down to `max_grad_norm` (L2, all
+    /// parameters together) where it is longer; then nothing is accumulated. Gives the norm before scaling, or why the step
+    /// was left out: parameters and optimizer are then as they were.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the device or its memory fails.
+    fn update(&mut self, max_grad_norm: Option<f64>)
+    -> Result<Result<f64, NonFinite>, Diagnostics>;
+
+    /// The learning rate of the updates that follow.
+    fn set_lr(&mut self, lr: f64);
+
+    /// The reference becomes the policy as it is now.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where memory does not suffice.
+    fn freeze(&mut self) -> Result<(), Diagnostics>;
+
+    /// The log-probs that the reference gives, as [`Policy::score`]. Before the first [`Policy::freeze`] it is the policy
+    /// as it was made.
+    ///
+    /// # Errors
+    /// As [`Policy::score`].
+    fn reference_logp(
+        &mut self,
+        prompts: &[Prompt],
+        responses: &Responses,
+    ) -> Result<Vec<f32>, Diagnostics>;
+
+    /// Remembers the parameters and the optimizer, for one [`Policy::rollback`]; the one before is forgotten.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where memory does not suffice.
+    fn savepoint(&mut self) -> Result<(), Diagnostics>;
+
+    /// Goes back to the last [`Policy::savepoint`], and forgets it; what is being accumulated is dropped.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the device fails.
+    fn rollback(&mut self) -> Result<(), Diagnostics>;
+
+    /// Writes all that training needs to go on to the same numbers (parameters, optimizer, reference) as files into an empty
+    /// folder. The caller makes the folder appear as a whole.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where a file cannot be written.
+    fn save(&mut self, folder: &Path) -> Result<(), Diagnostics>;
+
+    /// Goes to what [`Policy::save`] has written for a policy of the same sizes.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where a file is missing or of another policy.
+    fn load(&mut self, folder: &Path) -> Result<(), Diagnostics>;
+
+    /// Writes the model to an empty folder that transformers (Python) opens.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the policy is no model of its kinds, and where a file cannot be written.
+    fn export(&mut self, _folder: &Path) -> Result<(), Diagnostics> {
+        let problem = Diagnostic::error(
+            "the run's policy is not a language model, and transformers opens only those",
+        );
+        let help = "runs with `policy = \"transformer\"` can be exported";
+        Err(problem.with_help(help).into())
+    }
+
+    /// What its numbers depend on beside the configuration, such as the number of threads, by name; nothing where they are
+    /// the same everywhere.
+    fn platform(&self) -> Platform {
+        Platform::new()
+    }
+
+    /// The most bytes that were taken at once on its device so far; `None` on the CPU.
+    fn device_memory(&mut self) -> Option<u64> {
+        None
+    }
+}
+
+/// Properties of where a policy computes, by name.
+pub type Platform = BTreeMap<String, String>;
+
+/// Responses one after the other, each with the prompt that it belongs to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Responses {
+    prompts: Vec<usize>,
+    /// The index behind the last token of each.
+    ends: Vec<usize>,
+    tokens: Vec<u32>,
+}
+
+impl Responses {
+    /// No responses.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a response to the prompt at index `prompt` of the batch.
+    pub fn push(&mut self, prompt: usize, tokens: &[u32]) {
+        self.prompts.push(prompt);
+        self.tokens.extend_from_slice(tokens);
+        self.ends.push(self.tokens.len());
+    }
+
+    /// Becomes responses of these prompts and lengths, whose tokens are still to be written.
+    fn reset(&mut self, prompts: &[usize], lengths: &[usize]) {
+        self.prompts.clear();
+        self.prompts.extend_from_slice(prompts);
+        self.ends.clear();
+        self.ends.extend(lengths.iter().scan(0, |end, length| {
+            *end += length;
+            Some(*end)
+        }));
+        let count = self.ends.last().copied().unwrap_or(0);
+        self.tokens.resize(count, 0);
+    }
+
+    /// Number of responses.
+    pub fn len(&self) -> usize {
+        self.prompts.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.prompts.is_empty()
+    }
+
+    /// The index of each response's prompt.
+    pub fn prompts(&self) -> &[usize] {
+        &self.prompts
+    }
+
+    /// The tokens of all responses, one response after the other.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// The range of response `index` in [`Responses::tokens`] and in every array with one value a token.
+    pub fn range(&self, index: usize) -> Range<usize> {
+        let before = index.checked_sub(1);
+        before.map_or(0, |before| self.ends[before])..self.ends[index]
+    }
+
+    /// The tokens of response `index`, the stop token included where it has one.
+    pub fn response(&self, index: usize) -> &[u32] {
+        &self.tokens[self.range(index)]
+    }
+
+    /// The responses at these indices, in this order, with the prompts that they have; a minibatch.
+    pub fn select(&self, indices: &[usize]) -> Self {
+        let mut selected = Self::new();
+        for &index in indices {
+            selected.push(self.prompts[index], self.response(index));
+        }
+        selected
+    }
+}
+
+/// A policy's values of the tokens of some responses, one a token, in the order of [`Responses::tokens`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scores {
+    /// The token's log-prob, in nats; computed in f64 and rounded once.
+    pub logp: Vec<f32>,
+    /// The entropy of the distribution that the token was drawn from, in nats.
+    pub entropy: Vec<f32>,
+}
+
+/// Responses together with what the policy that sampled them says of their tokens.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Samples {
+    /// The responses; those of prompt p are p * group_size .. (p + 1) * group_size.
+    pub responses: Responses,
+    /// Log-prob and entropy of each token.
+    pub scores: Scores,
+}
+
+/// Arrays by their names; what a checkpoint stores.
+pub type Arrays = BTreeMap<String, ArrayD<f32>>;
+
+/// Why an update was left out.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+pub enum NonFinite {
+    /// The gradient has a NaN or an infinity, or a value that f32 cannot square.
+    #[error("the gradient's norm is {0}")]
+    Gradient(f64),
+    /// It would have made parameters that are NaN or infinite.
+    #[error("an update would make parameters of the policy infinite or NaN, and was left out")]
+    Parameters,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selection_has_the_responses_with_their_prompts_in_its_order() {
+        let mut all = Responses::new();
+        all.push(0, &[1, 2]);
+        all.push(0, &[]);
+        all.push(1, &[3]);
+        let selected = all.select(&[2, 0]);
+        assert_eq!((selected.len(), selected.prompts()), (2, &[1, 0][..]));
+        assert_eq!(selected.tokens(), [3, 1, 2]);
+        assert_eq!((selected.response(0), selected.range(1)), (&[3][..], 1..3));
+        assert!(all.response(1).is_empty());
+    }
+}

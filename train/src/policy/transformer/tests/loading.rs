@@ -1,0 +1,224 @@
+//! Folders: both versions, one file or several, and all that can be wrong with them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::*;
+use crate::policy::transformer::ModelConfig;
+
+/// A copy of a model's folder.
+fn copied(model: &str) -> TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(folder(model).join(file), copy.path().join(file)).unwrap();
+    }
+    copy
+}
+
+/// Writes a model's tensors as they come out of `change`.
+fn rewrite(folder: &Path, change: impl Fn(&str, &mut Dtype, &mut Vec<u8>)) {
+    let path = folder.join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let tensors = file.iter().map(|(name, tensor)| {
+        let (mut dtype, mut data) = (tensor.dtype(), tensor.data().to_vec());
+        change(name, &mut dtype, &mut data);
+        (name.to_string(), (tensor.shape().to_vec(), dtype, data))
+    });
+    let tensors: BTreeMap<_, _> = tensors.collect();
+    let views = tensors.iter().map(|(name, (shape, dtype, data))| {
+        (name, TensorView::new(*dtype, shape.clone(), data).unwrap())
+    });
+    serialize_to_file(views.collect::<Vec<_>>(), None, &path).unwrap();
+}
+
+/// Changes a key of a folder's config.
+fn configure(folder: &Path, key: &str, value: Value) {
+    let path = folder.join("config.json");
+    let text = fs::read_to_string(&path).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    config[key] = value;
+    fs::write(&path, config.to_string()).unwrap();
+}
+
+#[test]
+fn configs_of_both_versions_say_the_same() {
+    for model in MODELS {
+        let read = |file| ModelConfig::read(&folder(model).join(file)).unwrap();
+        assert_eq!(read("config.json"), read("config_v4.json"), "{model}");
+    }
+    let llama = ModelConfig::read(&folder("llama").join("config_v4.json")).unwrap();
+    assert_eq!(llama.rope.scaling.unwrap().original_context, 64.0);
+    assert_eq!(llama.rope.theta, 10_000.0);
+}
+
+#[test]
+fn weights_in_several_files_are_those_of_one() {
+    let copy = copied("qwen3");
+    let path = copy.path().join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let shard = |name: &str| format!("model-{}-of-2.safetensors", 1 + name.len() % 2);
+    let mut shards: HashMap<String, Vec<(String, TensorView<'_>)>> = HashMap::new();
+    let mut map = BTreeMap::new();
+    for (name, tensor) in file.iter() {
+        shards
+            .entry(shard(name))
+            .or_default()
+            .push((name.to_string(), tensor));
+        map.insert(name.to_string(), shard(name));
+    }
+    assert_eq!(shards.len(), 2);
+    for (file, tensors) in shards {
+        serialize_to_file(tensors, None, &copy.path().join(file)).unwrap();
+    }
+    fs::remove_file(&path).unwrap();
+    let index = json!({ "metadata": {}, "weight_map": map });
+    let index_path = copy.path().join("model.safetensors.index.json");
+    fs::write(index_path, index.to_string()).unwrap();
+
+    let expected = Expected::of("qwen3");
+    let (prompts, responses) = (expected.prompts(), expected.responses());
+    let whole = load(&folder("qwen3"), 64).unwrap();
+    let whole = whole.score(&prompts, &responses).unwrap();
+    let sharded = load(copy.path(), 64).unwrap();
+    assert_eq!(sharded.score(&prompts, &responses).unwrap(), whole);
+
+    fs::remove_file(copy.path().join(shard("a"))).unwrap();
+    let missing = error_of(load(copy.path(), 64));
+    assert!(
+        missing.starts_with("the weights are missing: there is no "),
+        "{missing}"
+    );
+    assert!(missing.contains("model-2-of-2.safetensors"), "{missing}");
+}
+
+#[test]
+fn weights_in_bfloat16_are_read_as_float32() {
+    let copy = copied("qwen2");
+    rewrite(copy.path(), |_, dtype, data| {
+        // The upper half of a float32 is a bfloat16, cut off.
+        *dtype = Dtype::BF16;
+        *data = data
+            .chunks(4)
+            .flat_map(|number| [number[2], number[3]])
+            .collect();
+    });
+    let expected = Expected::of("qwen2");
+    let cut = load(copy.path(), 64).unwrap();
+    let scores = cut
+        .score(&expected.prompts(), &expected.responses())
+        .unwrap();
+    // Eight bits of the weights are left: like the model's numbers, and not the same.
+    let (found, expected) = (scores.logp, expected.by_token("logp"));
+    assert_close(&found, &expected, 0.5, "bfloat16");
+    assert_ne!(found, expected);
+}
+
+#[test]
+fn a_folder_that_does_not_fit_says_what_is_wrong() {
+    type Change = fn(&Path);
+    let cases: [(Change, &str); 12] = [
+        (
+            |f| fs::remove_file(f.join("config.json")).unwrap(),
+            "it has no config.json",
+        ),
+        (
+            |f| fs::remove_file(f.join("model.safetensors")).unwrap(),
+            "the weights are missing",
+        ),
+        (
+            |f| configure(f, "architectures", json!(["Qwen3MoeForCausalLM"])),
+            "config.json: `Qwen3MoeForCausalLM` is an unknown architecture (did you mean `Qwen3ForCausalLM`?)",
+        ),
+        (
+            |f| configure(f, "dtype", json!("float8_e4m3fn")),
+            "the weights' dtype is `float8_e4m3fn`",
+        ),
+        (
+            |f| configure(f, "hidden_act", json!("gelu")),
+            "`hidden_act`: `hidden_act` is \"gelu\"",
+        ),
+        (|f| configure(f, "hidden_size", json!("48")), "expected u32"),
+        (
+            |f| configure(f, "num_key_value_heads", json!(4)),
+            "6 query heads cannot share 4",
+        ),
+        (
+            |f| configure(f, "rope_parameters", json!({ "rope_type": "yarn" })),
+            "RoPE's type is `yarn`",
+        ),
+        (
+            |f| configure(f, "intermediate_size", json!(80)),
+            "found [96, 48]; expected [80, 48]",
+        ),
+        (
+            |f| configure(f, "num_hidden_layers", json!(3)),
+            "there is no tensor `model.layers.2.input_layernorm.weight` in ",
+        ),
+        (
+            |f| {
+                rewrite(f, |name, dtype, data| {
+                    if name == "model.norm.weight" {
+                        *dtype = Dtype::I32;
+                        data[0] = 1;
+                    }
+                });
+            },
+            "`model.norm.weight`: the weights' dtype is I32: expected float32, bfloat16, float16",
+        ),
+        (
+            |f| {
+                rewrite(f, |name, _, data| {
+                    if name == "model.layers.1.mlp.up_proj.weight" {
+                        data[4..8].copy_from_slice(&f32::NAN.to_le_bytes());
+                    }
+                });
+            },
+            "`model.layers.1.mlp.up_proj.weight`: the weights have a NaN or an infinity",
+        ),
+    ];
+    for (change, expected) in cases {
+        let copy = copied("qwen2");
+        change(copy.path());
+        let found = error_of(load(copy.path(), 64));
+        assert!(found.contains(expected), "{found}");
+    }
+}
+
+#[test]
+fn damaged_weights_say_how() {
+    let cut: fn(&[u8]) -> Vec<u8> = |bytes| bytes[..bytes.len() - 1].to_vec();
+    let header: fn(&[u8]) -> Vec<u8> = |bytes| bytes[..100].to_vec();
+    let empty: fn(&[u8]) -> Vec<u8> = |_| vec![];
+    let unknown: fn(&[u8]) -> Vec<u8> = |bytes| {
+        let mut bytes = bytes.to_vec();
+        let place = bytes
+            .windows(5)
+            .position(|window| window == b"\"F32\"")
+            .unwrap();
+        bytes[place..place + 5].copy_from_slice(b"\"X32\"");
+        bytes
+    };
+    let cases = [
+        (cut, "it is cut off"),
+        (header, "it is cut off"),
+        (empty, "it has 0 bytes"),
+        (unknown, "the weights' dtype is \"X32\""),
+    ];
+    for (damage, expected) in cases {
+        let copy = copied("llama");
+        let path = copy.path().join("model.safetensors");
+        let bytes = fs::read(&path).unwrap();
+        fs::write(&path, damage(&bytes)).unwrap();
+        let found = error_of(load(copy.path(), 64));
+        assert!(
+            found.contains("model.safetensors") && found.contains(expected),
+            "{found}"
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! Tiny models with random weights, against what transformers computes with them (`tests/golden/transformers`).
+
+mod loading;
+mod sampling;
+mod scores;
+mod state;
+mod updates;
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use safetensors::SafeTensors;
+use tch::Kind;
+
+use super::{Compute, Transformer};
+use crate::policy::Responses;
+use crate::task::Prompt;
+use crate::torch;
+use advlab::diagnostic::Diagnostics;
+
+pub(super) const MODELS: [&str; 3] = ["qwen2", "qwen3", "llama"];
+
+pub(super) fn folder(model: &str) -> PathBuf {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    root.join("tests/golden/transformers").join(model)
+}
+
+fn compute(tokens_per_forward: usize) -> Compute {
+    Compute {
+        device: torch::start("cpu", NonZeroUsize::MIN).unwrap(),
+        dtype: Kind::Float,
+        tokens_per_forward,
+        gradient_checkpointing: false,
+    }
+}
+
+fn load(folder: &Path, tokens_per_forward: usize) -> Result<Transformer, Diagnostics> {
+    Transformer::load(folder, compute(tokens_per_forward))
+}
+
+/// What transformers computed.
+struct Expected(Vec<u8>);
+
+impl Expected {
+    fn of(model: &str) -> Self {
+        Expected::read(&folder(model).join("expected.safetensors"))
+    }
+
+    fn read(file: &Path) -> Self {
+        Expected(fs::read(file).unwrap())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        SafeTensors::deserialize(&self.0)
+            .unwrap()
+            .tensor(name)
+            .is_ok()
+    }
+
+    fn view<R>(&self, name: &str, read: impl Fn(&[usize], &[u8]) -> R) -> R {
+        let file = SafeTensors::deserialize(&self.0).unwrap();
+        let tensor = file.tensor(name).unwrap();
+        read(tensor.shape(), tensor.data())
+    }
+
+    fn floats(&self, name: &str) -> Vec<f32> {
+        let number = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap());
+        self.view(name, |_, data| data.chunks(4).map(number).collect())
+    }
+
+    /// Row by row.
+    fn integers(&self, name: &str) -> Vec<Vec<i64>> {
+        let number = |bytes: &[u8]| i64::from_le_bytes(bytes.try_into().unwrap());
+        self.view(name, |shape, data| {
+            let rows = data.chunks(8 * shape[1]);
+            rows.map(|row| row.chunks(8).map(number).collect())
+                .collect()
+        })
+    }
+
+    /// The tokens of rows that a mask keeps.
+    fn kept(&self, tokens: &[Vec<i64>], mask: &str) -> Vec<Vec<u32>> {
+        let masks = self.integers(mask);
+        let rows = tokens.iter().zip(&masks);
+        let keep = |(row, mask): (&Vec<i64>, &Vec<i64>)| {
+            let tokens = row.iter().zip(mask).filter(|(_, mask)| **mask == 1);
+            tokens.map(|(token, _)| *token as u32).collect()
+        };
+        rows.map(keep).collect()
+    }
+
+    fn prompts(&self) -> Vec<Prompt> {
+        let prompts = self.kept(&self.integers("prompt_ids"), "prompt_mask");
+        let prompt = |tokens| Prompt {
+            tokens,
+            features: vec![],
+        };
+        prompts.into_iter().map(prompt).collect()
+    }
+
+    fn responses(&self) -> Responses {
+        let width = self.integers("prompt_ids")[0].len();
+        let rows = self.integers("input_ids").into_iter();
+        let behind: Vec<Vec<i64>> = rows.map(|row| row[width..].to_vec()).collect();
+        let mut responses = Responses::new();
+        for (index, tokens) in self.kept(&behind, "completion_mask").iter().enumerate() {
+            responses.push(index, tokens);
+        }
+        responses
+    }
+
+    /// The values of response tokens, one response after the other.
+    fn by_token(&self, name: &str) -> Vec<f32> {
+        let values = self.floats(name).into_iter();
+        let mask = self.integers("completion_mask").concat();
+        values
+            .zip(mask)
+            .filter(|(_, mask)| *mask == 1)
+            .map(|(value, _)| value)
+            .collect()
+    }
+}
+
+fn assert_close(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let worst = found.iter().zip(expected).map(|(a, b)| (a - b).abs());
+    // A NaN on either side is more than any tolerance.
+    let worst = worst.fold(0.0, |worst: f32, d| if d <= worst { worst } else { d });
+    assert!(worst <= tolerance, "{what}: {worst} apart");
+}
+
+pub(super) fn error_of<T>(result: Result<T, Diagnostics>) -> String {
+    match result {
+        Ok(_) => panic!("there is an error"),
+        Err(error) => error[0].to_string(),
+    }
+}

@@ -1,0 +1,253 @@
+//! Greedy tokens, warped distributions and draws.
+
+use std::sync::Arc;
+
+use tch::{Device, Kind, no_grad_guard};
+
+use super::*;
+use crate::policy::transformer::{Decoding, Text};
+use crate::random::{Purpose, StreamKey};
+use crate::torch::to_vec;
+
+/// Greedy, and each response as long as it may be.
+fn greedy(max_tokens: usize) -> Decoding {
+    Decoding {
+        temperature: 0.0,
+        top_k: 0,
+        top_p: 1.0,
+        stops: vec![],
+        text: None,
+        max_tokens,
+        rows_per_batch: 64,
+    }
+}
+
+const KEY: StreamKey = StreamKey::new(1, Purpose::Responses, 2);
+
+#[test]
+fn greedy_tokens_are_those_of_generate() {
+    for model in MODELS {
+        let expected = Expected::of(model);
+        let prompts = expected.prompts();
+        let transformer = load(&folder(model), 1 << 20).unwrap();
+        let tokens = |name| -> Vec<Vec<u32>> {
+            let rows = expected.integers(name).into_iter();
+            rows.map(|row| row.into_iter().map(|token| token as u32).collect())
+                .collect()
+        };
+        let whole = tokens("greedy");
+        // The prompts together, one after the other, and as groups; the sizes of the batch must not matter.
+        for (group_size, rows_per_batch) in [(1, 3), (1, 1), (5, 64)] {
+            let decoding = Decoding {
+                rows_per_batch,
+                ..greedy(48)
+            };
+            let samples = transformer
+                .sample(&prompts, group_size, &decoding, KEY)
+                .unwrap();
+            assert_eq!(samples.responses.len(), 3 * group_size);
+            for index in 0..samples.responses.len() {
+                let own = &whole[index / group_size];
+                assert_eq!(
+                    samples.responses.response(index),
+                    own,
+                    "{model} {group_size}"
+                );
+            }
+            let scores = transformer.score(&prompts, &samples.responses).unwrap();
+            assert_eq!(samples.scores, scores);
+        }
+        // Rows end at different times, and those that go on must not notice.
+        let stop = whole[0][5];
+        let decoding = Decoding {
+            stops: vec![stop],
+            ..greedy(48)
+        };
+        let samples = transformer.sample(&prompts, 1, &decoding, KEY).unwrap();
+        assert_eq!(samples.responses.response(0).last(), Some(&stop), "{model}");
+        for (index, padded) in tokens("greedy_stopped").iter().enumerate() {
+            let end = padded.iter().position(|token| *token == stop);
+            let own = &padded[..end.map_or(padded.len(), |end| end + 1)];
+            let found = samples.responses.response(index);
+            // As wide as the longest there.
+            assert_eq!(found, own, "{model}, response {index}");
+        }
+    }
+}
+
+/// What a row says before its string is what it says without; other rows do not notice that it is gone.
+#[test]
+fn a_response_ends_once_its_text_has_a_stop_string() {
+    for model in MODELS {
+        let prompts = Expected::of(model).prompts();
+        let transformer = load(&folder(model), 1 << 20).unwrap();
+        let vocabulary = transformer.config.vocabulary as u32;
+        let text = Text::load(&folder(model), vocabulary).unwrap();
+        let sample = |decoding: &Decoding| {
+            let samples = transformer.sample(&prompts, 1, decoding, KEY).unwrap();
+            assert_eq!(
+                samples.scores,
+                transformer.score(&prompts, &samples.responses).unwrap()
+            );
+            samples.responses
+        };
+        let whole = sample(&greedy(48));
+        // Over several tokens of the first response.
+        let before = text
+            .decode(&whole.response(0)[..9])
+            .unwrap()
+            .chars()
+            .count();
+        let after = text.decode(&whole.response(0)[..13]).unwrap();
+        let stop: String = after.chars().skip(before).collect();
+        assert!(stop.chars().count() > 1, "{stop:?}");
+        let text = Arc::new(text.with_stops(std::slice::from_ref(&stop)));
+        let stopped = sample(&Decoding {
+            text: Some(text.clone()),
+            ..greedy(48)
+        });
+        assert!(stopped.response(0).len() <= 13, "{model}");
+        for index in 0..whole.len() {
+            let (own, all) = (stopped.response(index), whole.response(index));
+            assert_eq!(own, &all[..own.len()], "{model}");
+            let has_stop = |tokens: &[u32]| text.decode(tokens).unwrap().contains(&stop);
+            assert_eq!(has_stop(own), own.len() < 48 || has_stop(all), "{model}");
+            assert!(!has_stop(&own[..own.len() - 1]), "{model}");
+        }
+    }
+}
+
+#[test]
+fn distributions_are_warped_as_by_transformers() {
+    let decoding = Decoding {
+        temperature: 0.7,
+        top_k: 20,
+        top_p: 0.8,
+        ..greedy(1)
+    };
+    for model in MODELS {
+        let expected = Expected::of(model);
+        let vocabulary = load(&folder(model), 64).unwrap().config.vocabulary as usize;
+        let logits = expected.floats("logits");
+        let width = expected.integers("input_ids")[0].len();
+        let (prompts, responses) = (expected.prompts(), expected.responses());
+        let length = responses.response(0).len();
+        // Of row 0: behind the last token of the prompt, and behind each of the response.
+        let first = expected.integers("prompt_ids")[0].len() - 1;
+        assert!(first + length < width && !prompts.is_empty());
+        let own = &logits[first * vocabulary..][..(length + 1) * vocabulary];
+        let own = torch::floats(own, Device::Cpu)
+            .unwrap()
+            .view([-1, vocabulary as i64]);
+        let warped = decoding.warped(&own).unwrap().log_softmax(-1, Kind::Float);
+        let found = to_vec::<f32>(&warped).unwrap();
+        let expected = &expected.floats("warped_logp")[..found.len()];
+        let is_in = |logp: &f32| *logp > f32::NEG_INFINITY;
+        let kept = |all: &[f32]| all.iter().map(is_in).collect::<Vec<bool>>();
+        assert_eq!(kept(&found), kept(expected), "{model}");
+        assert!(kept(&found).contains(&true) && kept(&found).contains(&false));
+        let finite = |all: &[f32]| all.iter().copied().filter(is_in).collect::<Vec<f32>>();
+        assert_close(&finite(&found), &finite(expected), 1e-5, model);
+    }
+}
+
+#[test]
+fn tokens_are_drawn_as_often_as_they_are_likely() {
+    let expected = Expected::of("qwen3");
+    let prompts = &expected.prompts()[..1];
+    let transformer = load(&folder("qwen3"), 1 << 16).unwrap();
+    let decoding = Decoding {
+        temperature: 0.7,
+        top_k: 20,
+        top_p: 0.8,
+        rows_per_batch: 1 << 12,
+        ..greedy(1)
+    };
+    const DRAWS: usize = 1 << 12;
+    let samples = transformer.sample(prompts, DRAWS, &decoding, KEY).unwrap();
+    let vocabulary = transformer.config.vocabulary as usize;
+    let mut counts = vec![0.0; vocabulary];
+    for &token in samples.responses.tokens() {
+        counts[token as usize] += 1.0;
+    }
+    let warped = &expected.floats("warped_logp")[..vocabulary];
+    let mut likely = 0;
+    for (count, logp) in counts.iter().zip(warped) {
+        let mean = f64::from(logp.exp()) * DRAWS as f64;
+        // Five standard deviations; none of what is left out.
+        assert!(
+            (count - mean).abs() <= 5.0 * mean.sqrt(),
+            "{count} for {mean}"
+        );
+        likely += usize::from(mean > 0.0);
+    }
+    assert!(likely > 1);
+    assert_eq!(
+        samples,
+        transformer.sample(prompts, DRAWS, &decoding, KEY).unwrap()
+    );
+    let other = StreamKey { step: 3, ..KEY };
+    assert_ne!(
+        samples,
+        transformer
+            .sample(prompts, DRAWS, &decoding, other)
+            .unwrap()
+    );
+}
+
+#[test]
+fn logits_that_are_not_finite_are_errors_however_tokens_are_chosen() {
+    for temperature in [0.0, 1.0] {
+        let transformer = load(&folder("qwen2"), 64).unwrap();
+        let decoding = Decoding {
+            temperature,
+            ..greedy(2)
+        };
+        let prompts = Expected::of("qwen2").prompts();
+        let _guard = no_grad_guard();
+        let _ = transformer
+            .weights
+            .norm
+            .tensor
+            .shallow_clone()
+            .fill_(f64::NAN);
+        assert_eq!(
+            error_of(transformer.sample(&prompts, 1, &decoding, KEY)),
+            "the policy's logits are NaN or infinite (is `lr` too large?)"
+        );
+    }
+}
+
+#[test]
+fn settings_out_of_their_bounds_are_errors() {
+    let transformer = load(&folder("qwen2"), 64).unwrap();
+    let prompts = Expected::of("qwen2").prompts();
+    let cases = [
+        (
+            Decoding {
+                temperature: -1.0,
+                ..greedy(1)
+            },
+            "the temperature is -1: expected 0 or more",
+        ),
+        (
+            Decoding {
+                top_p: 0.0,
+                ..greedy(1)
+            },
+            "top-p is 0: expected above 0, and at most 1",
+        ),
+        (
+            greedy(0),
+            "a response may have no tokens: expected 1 or more",
+        ),
+    ];
+    for (decoding, expected) in cases {
+        assert_eq!(
+            error_of(transformer.sample(&prompts, 1, &decoding, KEY)),
+            expected
+        );
+    }
+    let none = transformer.sample(&prompts, 0, &greedy(1), KEY).unwrap();
+    assert!(none.responses.is_empty());
+}

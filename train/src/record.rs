@@ -1,0 +1,317 @@
+//! The folder of a run whose steps another program does: what a live recipe did in a trainer, in a run's own layout, so that the
+//! prompt opens it and a replay computes it again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use zerocopy::IntoBytes;
+
+use super::config::{Config, TRAINER};
+use super::error::damaged;
+use super::event::Event;
+use super::folder::journal::Journal;
+use super::folder::{BATCHES, CONFIG, Folder, History, Kept, METRICS, Recorder, journal};
+use super::policy::Platform;
+use super::replay::{Difference, difference};
+use super::trainer::rounded;
+use advlab::batch::{Batch, FloatBuffer, ReadOptions, read};
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::figures::in_json;
+use advlab::live::{LiveRecipe, Loaded};
+use advlab::script::{Host, Outcome, Recipe, Spread, State, Summary};
+
+/// The rows of steps that were done again, as they were at first.
+const CUT: &str = "cut.jsonl";
+
+/// A folder that is being written.
+#[derive(Debug)]
+pub struct Record {
+    recorder: Recorder,
+    before: Arc<Loaded>,
+    /// The version that the folder has as the one in use.
+    used: String,
+    /// The first step that has no row yet, and whether one was made since the folder was opened.
+    next: u64,
+    is_begun: bool,
+    /// The first step that the folder had when it was opened.
+    first: Option<u64>,
+    is_resumed: bool,
+}
+
+impl Record {
+    /// Opens the folder of a live recipe with these settings, or makes it. The last `keep_batches` batches are kept.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the folder is another run's, is being written, or cannot be written.
+    pub fn open(
+        path: &Path,
+        live: &LiveRecipe,
+        settings: &[(String, String)],
+        keep_batches: usize,
+    ) -> Result<Record, Diagnostics> {
+        let before = live.in_use().clone();
+        let mut config = Config {
+            task: TRAINER.to_string(),
+            recipe: before.recipe().name().to_string(),
+            batch_every: u64::from(keep_batches > 0),
+            keep_batches: keep_batches.max(1),
+            tensorboard: false,
+            out: path.display().to_string(),
+            ..Config::default()
+        };
+        for (name, text) in settings {
+            config.set(name, text);
+        }
+        let folder = if path.join(CONFIG).is_file() {
+            let (folder, old) = Folder::open(path)?;
+            if old.task != TRAINER {
+                let message = format!("{} is a run of `advlab train`", path.display());
+                let help = "name a folder that is empty or does not exist yet";
+                return Err(Diagnostic::error(message).with_help(help).into());
+            }
+            folder.write_config(&config)?;
+            folder
+        } else {
+            Folder::create(&mut config)?
+        };
+        let rows = journal::read(&path.join(METRICS))?;
+        let last = rows.last().and_then(|row| row["step"].as_u64());
+        let mut record = Record {
+            recorder: Recorder::open(folder, &config, u64::MAX)?,
+            used: String::new(),
+            next: last.map_or(0, |last| last + 1),
+            is_begun: false,
+            first: rows.first().and_then(|row| row["step"].as_u64()),
+            is_resumed: false,
+            before,
+        };
+        record.recorder.tell(&Event::Started {
+            step: record.next,
+            recipe: record.before.recipe(),
+            loss_recipe: None,
+            platform: &Platform::default(),
+        })?;
+        record.cut(u64::MAX)?;
+        Ok(record)
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.recorder.folder.path
+    }
+
+    /// The step that is being done, or comes next.
+    pub fn step_now(&self) -> u64 {
+        self.next
+    }
+
+    /// Cuts off what the folder has of a step and later ones.
+    fn cut(&mut self, step: u64) -> Result<(), Diagnostics> {
+        self.recorder.cut(step)?;
+        let history = History::read(&self.recorder.folder.path)?;
+        let used = history.in_use().into_iter().next_back();
+        self.used = used.map_or(String::new(), |(_, version)| version.to_string());
+        Ok(())
+    }
+
+    /// The trainer goes on from a state that it has kept: its next step may be the folder's first one.
+    pub fn resume(&mut self) {
+        self.is_resumed = true;
+    }
+
+    /// Whether a call may begin: without a state, it may not cut off all rows that an earlier run left.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where it would.
+    pub fn check(&self, theirs: Option<u64>) -> Result<(), Diagnostics> {
+        let is_over = theirs
+            .zip(self.first)
+            .is_some_and(|(own, first)| own <= first);
+        if self.is_begun || self.is_resumed || !is_over {
+            return Ok(());
+        }
+        let message = format!("{} has the rows of an earlier run", self.path().display());
+        let help = "choose another folder, or remove this one; `load_state_dict` before the first step goes on with it";
+        Err(Diagnostic::error(message).with_help(help).into())
+    }
+
+    /// The step of a call: the trainer's own number, but that no two calls have the same one. Where the trainer has gone back
+    /// to an earlier step, the rows that the folder had from there on are set aside, and that is told.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the folder cannot be written, and as [`Record::check`].
+    pub fn begin(&mut self, theirs: Option<u64>) -> Result<Option<String>, Diagnostics> {
+        self.check(theirs)?;
+        let mut told = None;
+        if let Some(step) = theirs.filter(|step| !self.is_begun && *step < self.next) {
+            let (path, last) = (self.path().display(), self.next - 1);
+            told = Some(format!(
+                "{path}: the trainer has gone back to step {step}; the rows of steps {step} to {last} are in {CUT} now"
+            ));
+            self.set_aside(step)?;
+            self.cut(step)?;
+            self.next = step;
+        }
+        self.is_begun = true;
+        self.next = self.next.max(theirs.unwrap_or(0));
+        Ok(told)
+    }
+
+    /// Adds the rows of a step and later ones to those that were cut off before.
+    fn set_aside(&self, step: u64) -> Result<(), Diagnostics> {
+        let mut aside = Journal::open(&self.path().join(CUT), |_| true)?;
+        let rows = journal::read(&self.path().join(METRICS))?;
+        let is_cut = |row: &&Value| row["step"].as_u64().is_some_and(|own| own >= step);
+        rows.iter()
+            .filter(is_cut)
+            .try_for_each(|row| aside.append(row))
+    }
+
+    /// An event of this step, as of a run: what has become of the recipe's file, or a version that failed.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where it cannot be written.
+    pub fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
+        self.recorder.tell(event)
+    }
+
+    /// The step is done: by the version in use, which began it with the state `before`.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where it cannot be written; there is no row of the step then.
+    pub fn step(
+        &mut self,
+        live: &LiveRecipe,
+        batch: &Batch,
+        before: &State,
+        outcome: &Outcome,
+    ) -> Result<(), Diagnostics> {
+        let (step, loaded) = (self.next, live.in_use().clone());
+        // A call without a row has its number all the same.
+        self.next += 1;
+        if loaded.version().as_str() != self.used {
+            self.recorder.tell(&Event::Switched {
+                step,
+                recipe: loaded.recipe(),
+                change: &live.change(&self.before, &loaded),
+            })?;
+            self.used = loaded.version().as_str().to_string();
+        }
+        let mut line = row(step, loaded.recipe(), batch, outcome);
+        line["ms"] = json!({ "recipe": rounded(outcome.time) });
+        self.before = loaded;
+        self.recorder.step(step, &line, batch, Some(before))
+    }
+}
+
+/// The row of a step, as that of a run with what a recipe knows.
+fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Value {
+    let reward = batch.response_column("reward");
+    let reward = reward.map(|values| Spread::of(values.iter().copied()));
+    let summary = Summary::of(outcome);
+    let advantage = summary.advantage;
+    let without_signal = summary.groups_without_signal as f64 / summary.groups.max(1) as f64;
+    let metrics = outcome.metrics.iter();
+    let metrics: BTreeMap<_, _> = metrics
+        .map(|(name, value)| (name, in_json(*value)))
+        .collect();
+    let bytes = match outcome.advantage.buffer() {
+        FloatBuffer::F32(values) => crc32c::crc32c(values.as_bytes()),
+        FloatBuffer::F64(values) => crc32c::crc32c(values.as_bytes()),
+    };
+    json!({
+        "step": step,
+        "version": recipe.version().as_str(),
+        // What `batch.step` was.
+        "batch_step": batch.step(),
+        "responses": summary.responses,
+        "groups": summary.groups,
+        "reward_mean": reward.map(|reward| reward.mean),
+        "reward_std": reward.map(|reward| reward.std),
+        "groups_without_signal": without_signal,
+        "advantage_mean": advantage.mean,
+        "advantage_std": advantage.std,
+        "advantage_min": advantage.min,
+        "advantage_max": advantage.max,
+        "loss": outcome.loss,
+        "metrics": metrics,
+        // Last, as a difference that one of these shows is told by it.
+        "crc32c": bytes,
+    })
+}
+
+/// Computes the steps again whose rows these are and whose batches are kept, each by its version from the state that it began
+/// with; gives the first number that is not the same.
+pub(super) fn recompute(
+    kept: &Kept,
+    host: &Host,
+    rows: &[Value],
+) -> Result<Option<Difference>, Diagnostics> {
+    for recorded in rows {
+        let (step, version) = (recorded["step"].as_u64(), recorded["version"].as_str());
+        let step = step.unwrap_or_default();
+        let lost = || {
+            damaged(
+                kept.folder(),
+                format!("it has not kept the version of step {step}"),
+            )
+        };
+        let recipe = kept.recipe_named(host, version.unwrap_or_default())?;
+        let recipe = recipe.ok_or_else(lost)?;
+        let mut state = kept.state_at(step)?.ok_or_else(|| {
+            damaged(
+                kept.folder(),
+                format!("it has not kept the state of step {step}"),
+            )
+        })?;
+        let batch = read(BATCHES.path(kept.folder(), step), &ReadOptions::default())?.batch;
+        let outcome = recipe.advantage(&batch, &mut state)?;
+        let repeated = row(step, &recipe, &batch, &outcome);
+        if let Some(difference) = difference(step, recorded, &repeated) {
+            return Ok(Some(difference));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use advlab::live::LiveOptions;
+
+    #[test]
+    fn a_damaged_line_of_a_trainers_folder_is_told_without_a_command_of_another_run() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("run");
+        let recipe = Host::new().load("grpo").unwrap();
+        let live = LiveRecipe::without_file(&Host::new(), recipe, LiveOptions::default()).unwrap();
+        drop(Record::open(&folder, &live, &[], 2).unwrap());
+        for name in [METRICS, super::super::folder::RELOADS] {
+            let well = std::fs::read(folder.join(name)).unwrap();
+            std::fs::write(folder.join(name), "{\"st?\n").unwrap();
+            let error = Record::open(&folder, &live, &[], 2)
+                .unwrap_err()
+                .render(false);
+            assert!(error.contains(&format!("{name}, line 1: ")), "{error}");
+            assert!(
+                error.contains("repair it") && !error.contains("advlab train"),
+                "{error}"
+            );
+            std::fs::write(folder.join(name), well).unwrap();
+        }
+        Record::open(&folder, &live, &[], 2).unwrap();
+    }
+
+    #[test]
+    fn metrics_that_are_no_numbers_are_seen_in_a_row() {
+        let text = "fn advantage(batch, p) { metric(\"a\", 1.0 / 0.0); batch.reward }";
+        let recipe = Host::new().compile("a.rhai", text).unwrap();
+        let batch = Batch::builder().groups([0, 0]);
+        let batch = batch.response("reward", vec![1.0, 0.0]).build().unwrap();
+        let outcome = recipe.advantage(&batch, &mut recipe.init().unwrap());
+        let row = row(0, &recipe, &batch, &outcome.unwrap());
+        assert_eq!(row["metrics"]["a"], "inf");
+    }
+}

@@ -1,0 +1,210 @@
+//! Repeats a run: the same versions at the same steps, to the same numbers.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use serde_json::Value;
+
+use super::config::TRAINER;
+use super::event::{Event, Tell};
+use super::folder::{History, Kept, KeptVersion, METRICS, STATES, journal};
+use super::learner::StepFailure;
+use super::record::recompute;
+use super::row::flatten;
+use super::trainer::Trainer;
+use advlab::diagnostic::Diagnostics;
+use advlab::live::LiveRecipe;
+use advlab::native::Mode;
+use advlab::script::{Host, Recipe};
+
+/// The step after the last of these rows, `step` where there is none: fewer rows than steps where damaged ones are missing.
+pub(super) fn end(step: u64, rows: &[Value]) -> u64 {
+    let last = rows.last().and_then(|row| row["step"].as_u64());
+    last.map_or(step, |last| last + 1)
+}
+
+/// A run that is being repeated. Its folder is only read.
+pub struct Replay {
+    steps: Steps,
+    note: Option<String>,
+}
+
+enum Steps {
+    /// All that a run did.
+    Run(Box<Trainer>, Again),
+    /// The recipe's part of another trainer's steps, on the batches that were kept.
+    Kept(Kept, Host, Vec<Value>),
+}
+
+/// Steps that a run has done, to be done again from the first of them on.
+pub(super) struct Again {
+    rows: VecDeque<Value>,
+    /// The version that a step began with, or tried to, where that was not the one of the step before.
+    switches: HashMap<u64, Recipe>,
+    has_differed: bool,
+}
+
+impl Again {
+    /// The steps that have these rows, the first of which is `step`.
+    pub(super) fn of(
+        history: &History,
+        host: &Host,
+        step: u64,
+        rows: Vec<Value>,
+    ) -> Result<Again, Diagnostics> {
+        let steps = step..end(step, &rows);
+        let switches = history.switches();
+        let switches = switches.filter(|(step, _)| steps.contains(step));
+        let load = |(step, kept): (u64, KeptVersion)| Ok((step, kept.load(&history.folder, host)?));
+        Ok(Again {
+            switches: switches.map(load).collect::<Result<_, Diagnostics>>()?,
+            rows: rows.into(),
+            has_differed: false,
+        })
+    }
+
+    /// How many steps are left.
+    pub(super) fn left(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    /// Does the next step again, where one is left; gives the first number that is not the same, in the first step
+    /// that has one.
+    pub(super) fn step(
+        &mut self,
+        trainer: &mut Trainer,
+        tell: &mut Tell<'_>,
+    ) -> Result<Option<Difference>, StepFailure> {
+        let step = trainer.step;
+        // A row that was damaged is missing: its step is done again and compared with nothing.
+        let is_it = self.rows.front().is_some_and(|row| row["step"] == step);
+        let recorded = is_it.then(|| self.rows.pop_front()).flatten();
+        if let Some(recipe) = self.switches.remove(&step) {
+            trainer.live.publish(recipe)?;
+        }
+        let has = |field| recorded.as_ref().is_some_and(|row| !row[field].is_null());
+        if has("initial_evaluation") {
+            trainer.initial = Some(trainer.evaluate(tell)?);
+        }
+        let repeated = trainer.train(has("evaluation"), tell)?.to_json();
+        let difference = recorded.and_then(|row| difference(step, &row, &repeated));
+        let difference = difference.filter(|_| !self.has_differed);
+        self.has_differed |= difference.is_some();
+        Ok(difference)
+    }
+}
+
+/// The first number of a repetition that is not the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// The first step with such a number, from 0.
+    pub step: u64,
+    /// The field, such as `evaluation/pass@1`.
+    pub field: String,
+    /// The run's own value; `None` where it has no such field.
+    pub recorded: Option<Value>,
+    /// The value that came out now.
+    pub repeated: Option<Value>,
+}
+
+impl Replay {
+    /// Opens a run to repeat it.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the folder is no run, or a script that it kept is missing or has been edited.
+    pub fn open(folder: &Path) -> Result<Replay, Diagnostics> {
+        Replay::open_with(folder, Mode::Off)
+    }
+
+    /// As [`Replay::open`], with kernels; the run's numbers are the same.
+    ///
+    /// # Errors
+    /// As [`Replay::open`].
+    pub fn open_with(folder: &Path, native: Mode) -> Result<Replay, Diagnostics> {
+        let mut history = History::read(folder)?;
+        history.config.native = native;
+        let mut rows = journal::read(&folder.join(METRICS))?;
+        let host = history.config.host();
+        if history.config.task == TRAINER {
+            let kept = Kept::open(folder)?;
+            // A process that was killed may have left one without the other.
+            let is_kept = |row: &Value| {
+                let mut steps = kept.batches().iter().map(|(step, _)| *step);
+                let step = steps.find(|step| row["step"] == *step);
+                step.is_some_and(|step| STATES.path(folder, step).is_file())
+            };
+            rows.retain(is_kept);
+            return Ok(Replay {
+                steps: Steps::Kept(kept, host, rows),
+                note: None,
+            });
+        }
+        let loss = history.loss(&host)?;
+        let recipe = history.recipe.load(folder, &host)?;
+        let options = history.config.live_options();
+        let live = LiveRecipe::without_file(&host, recipe, options)?;
+        let again = Again::of(&history, &host, 0, rows)?;
+        let trainer = Trainer::new(history.config.clone(), live, loss)?;
+        Ok(Replay {
+            note: history.other_platform(&trainer.platform()),
+            steps: Steps::Run(Box::new(trainer), again),
+        })
+    }
+
+    /// What is known beforehand of why numbers may differ: it is not the machine that the run was recorded on.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
+    /// How many steps are repeated: those that the run has done, or of a trainer's run those whose batches it has kept.
+    pub fn steps(&self) -> u64 {
+        match &self.steps {
+            Steps::Run(_, again) => again.left(),
+            Steps::Kept(.., rows) => rows.len() as u64,
+        }
+    }
+
+    /// Does all steps again, up to the first number that differs; `None` where all of them are the same, bit for bit.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where a step cannot be repeated: a script fails where it had worked.
+    pub fn go(
+        self,
+        observer: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<Option<Difference>, Diagnostics> {
+        let (mut trainer, mut again) = match self.steps {
+            Steps::Run(trainer, again) => (trainer, again),
+            Steps::Kept(kept, host, rows) => return recompute(&kept, &host, &rows),
+        };
+        let tell = &mut |event: &Event<'_>| {
+            observer(event);
+            Ok(())
+        };
+        trainer.fine_tune(&AtomicBool::new(false), tell)?;
+        while again.left() > 0 {
+            if let Some(difference) = again.step(&mut trainer, tell)? {
+                return Ok(Some(difference));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The first field that is not the same in both rows, but for the times.
+pub(super) fn difference(step: u64, recorded: &Value, repeated: &Value) -> Option<Difference> {
+    let (recorded, repeated) = (flatten(recorded), flatten(repeated));
+    let names = recorded.keys().chain(repeated.keys());
+    // Bit for bit, as only strings tell: 0 is not -0.
+    let shown = |value: Option<&Value>| value.map(Value::to_string);
+    let mut differing =
+        names.filter(|name| shown(recorded.get(*name)) != shown(repeated.get(*name)));
+    let is_of_machine = |name: &String| name.starts_with("ms/") || name == "device_memory";
+    let field = differing.find(|name| !is_of_machine(name))?;
+    Some(Difference {
+        step,
+        field: field.clone(),
+        recorded: recorded.get(field).cloned(),
+        repeated: repeated.get(field).cloned(),
+    })
+}

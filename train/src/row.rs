@@ -1,0 +1,231 @@
+//! The report of a step: one row of a run's `metrics.jsonl`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use advlab::figures::in_json;
+use advlab::tensor::binomial_ratio;
+
+/// One row of `metrics.jsonl`. All but `ms` and `device_memory` is the same, bit for bit, when the run is resumed or replayed.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Row {
+    /// The step, from 0.
+    pub step: u64,
+    /// The recipe's version that made the step's update; all 64 digits.
+    pub version: String,
+    /// Versions that failed at this step before that one was used instead.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<String>,
+    /// Mean reward of the verifier.
+    pub reward_mean: f64,
+    /// Standard deviation of that reward, ddof 1.
+    pub reward_std: f64,
+    /// Mean reward after the recipe's `reward` hook, summed over tokens where it has one for each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recipe_reward_mean: Option<f64>,
+    /// The policy on the step's own prompts.
+    #[serde(flatten)]
+    pub sampled: Evaluation,
+    /// Share of the groups in which every advantage is exactly 0.
+    pub groups_without_signal: f64,
+    /// Groups that were drawn again, since none of their responses had weight; not where the run does not do that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resampled: Option<usize>,
+    /// Over how many responses the sum of |A| is spread, as a share of the step's.
+    pub effective_responses: f64,
+    /// Mean advantage, over its own level.
+    pub advantage_mean: f64,
+    /// Standard deviation of the advantage, ddof 1.
+    pub advantage_std: f64,
+    /// Smallest advantage.
+    pub advantage_min: f64,
+    /// Largest advantage.
+    pub advantage_max: f64,
+    /// Mean k3 estimate, over tokens, of the KL from the sampling policy to the reference, nats.
+    /// Not where the run has no reference.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kl: Option<f64>,
+    /// Mean loss of the step's updates.
+    pub loss: f64,
+    /// Share of tokens whose ratio was clipped, where the loss recipe reports it as `clip_share`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip_share: Option<f64>,
+    /// Mean norm of the step's gradients, before they are scaled down.
+    pub grad_norm: f64,
+    /// The values that scripts report with `metric`; those of a loss are averaged over the step's updates, which weigh
+    /// alike. Where advantage and loss report one name, they are `advantage/name` and `loss/name`.
+    #[serde(
+        skip_serializing_if = "BTreeMap::is_empty",
+        serialize_with = "all_numbers"
+    )]
+    pub metrics: BTreeMap<String, f64>,
+    /// The evaluation before the first step, in that step's row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial_evaluation: Option<Evaluation>,
+    /// The evaluation after this step, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evaluation: Option<Evaluation>,
+    /// The most bytes that were taken at once on the policy's GPU so far; depends on the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<u64>,
+    /// Milliseconds of each stage.
+    pub ms: Milliseconds,
+}
+
+/// The policy on some prompts: those that training never draws, or those of a step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// Estimates of pass@k.
+    #[serde(flatten)]
+    pub pass_at: PassAt,
+    /// Mean entropy of a token, nats.
+    pub entropy: f64,
+    /// Mean tokens of a response.
+    pub length: f64,
+}
+
+/// Milliseconds that the stages of a step took: the only numbers of a row that depend on the machine.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Milliseconds {
+    /// Drawing prompts, sampling and verifying responses.
+    pub sample: f64,
+    /// The responses' log-probs under the reference policy, and the batch of it all.
+    pub reference: f64,
+    /// The recipe's reward and advantage.
+    pub recipe: f64,
+    /// Losses, gradients and updates.
+    pub update: f64,
+    /// Of these two, the hooks that kernels answered.
+    pub native: f64,
+    /// The evaluation.
+    pub evaluate: f64,
+    /// Writing to the run's folder, as of the step before.
+    pub write: f64,
+}
+
+/// Estimates of pass@k, the chance that one of k responses is right, for k = 1, 2, 4, ... up to the group's size.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PassAt(BTreeMap<usize, f64>);
+
+impl PassAt {
+    /// Estimates from the responses that were right in each group, all groups having `group_size` responses.
+    ///
+    /// The estimate of a group is 1 - C(wrong, k) / C(n, k) (arXiv 2107.03374, eq. 1); groups weigh alike.
+    pub fn of(right: &[usize], group_size: usize) -> PassAt {
+        let estimate = |k: usize| {
+            let fails = right.iter().map(|&right| {
+                let wrong = (group_size - right) as i64;
+                // k is at most the size of the group.
+                binomial_ratio(wrong, group_size as i64, k as i64).unwrap_or(0.0)
+            });
+            let passed: f64 = fails.map(|fail| 1.0 - fail).sum();
+            passed / right.len().max(1) as f64
+        };
+        let powers = std::iter::successors(Some(1), |k| Some(k * 2));
+        let ks = powers.take_while(|k| *k < group_size).chain([group_size]);
+        PassAt(ks.map(|k| (k, estimate(k))).collect())
+    }
+
+    /// The estimate for `k`, where there is one.
+    pub fn at(&self, k: usize) -> Option<f64> {
+        self.0.get(&k).copied()
+    }
+
+    /// The largest k and its estimate.
+    pub fn last(&self) -> Option<(usize, f64)> {
+        self.0.last_key_value().map(|(k, estimate)| (*k, *estimate))
+    }
+}
+
+impl Serialize for PassAt {
+    /// `{"pass@1": 0.5, "pass@2": 0.7}`.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let all = self.0.iter();
+        serializer.collect_map(all.map(|(k, estimate)| (format!("pass@{k}"), estimate)))
+    }
+}
+
+impl<'de> Deserialize<'de> for PassAt {
+    /// The keys `pass@k` of a map, which may have others.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PassAt, D::Error> {
+        let map = BTreeMap::<String, f64>::deserialize(deserializer)?;
+        let named = |(name, estimate): (String, f64)| {
+            let k = name.strip_prefix("pass@")?.parse().ok()?;
+            Some((k, estimate))
+        };
+        Ok(PassAt(map.into_iter().filter_map(named).collect()))
+    }
+}
+
+fn all_numbers<S: Serializer>(
+    metrics: &BTreeMap<String, f64>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let numbers = metrics.iter().map(|(name, value)| (name, in_json(*value)));
+    serializer.collect_map(numbers)
+}
+
+impl Row {
+    /// The row as JSON, as `metrics.jsonl` has it.
+    pub fn to_json(&self) -> Value {
+        match serde_json::to_value(self) {
+            Ok(value) => value,
+            Err(error) => unreachable!("a row is made of numbers and strings: {error}"),
+        }
+    }
+}
+
+/// The values of a row by their paths, such as `evaluation/pass@1`, in the row's order.
+pub fn flatten(row: &Value) -> Map<String, Value> {
+    let mut all = Map::new();
+    for (name, value) in row.as_object().into_iter().flatten() {
+        if value.is_object() {
+            let inner = flatten(value).into_iter();
+            all.extend(inner.map(|(path, value)| (format!("{name}/{path}"), value)));
+        } else {
+            all.insert(name.clone(), value.clone());
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_that_are_no_numbers_are_told_apart() {
+        let metrics = [("a", f64::NAN), ("b", f64::INFINITY), ("c", 0.5)];
+        let metrics = metrics
+            .map(|(name, value)| (name.to_string(), value))
+            .into();
+        let json = all_numbers(&metrics, serde_json::value::Serializer).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({ "a": "NaN", "b": "inf", "c": 0.5 })
+        );
+    }
+
+    #[test]
+    fn pass_at_k_is_the_share_of_draws_with_a_right_response() {
+        // Two of four right: of the six pairs, one has none.
+        let pass = PassAt::of(&[2, 0], 4);
+        assert_eq!(pass.at(1), Some(0.25));
+        assert!((pass.at(2).unwrap() - 5.0 / 12.0).abs() < 1e-15);
+        assert_eq!(pass.at(4), Some(0.5));
+        assert_eq!(pass.at(3), None);
+    }
+
+    #[test]
+    fn the_largest_k_is_the_group_even_where_it_is_no_power_of_two() {
+        let pass = PassAt::of(&[1], 6);
+        let json = serde_json::to_value(&pass).unwrap();
+        let keys: Vec<&str> = json.as_object().unwrap().keys().map(|key| &**key).collect();
+        assert_eq!(keys, ["pass@1", "pass@2", "pass@4", "pass@6"]);
+        assert_eq!(serde_json::from_value::<PassAt>(json).unwrap(), pass);
+        assert_eq!(pass.last(), Some((6, 1.0)));
+        assert_eq!(PassAt::of(&[1], 1).last(), Some((1, 1.0)));
+    }
+}

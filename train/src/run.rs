@@ -1,0 +1,394 @@
+//! A run with its folder: begun, stopped, and gone on with to the very same numbers.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::config::Config;
+use super::event::Event;
+use super::folder::{Checkpoint, Folder, History, LeftState, METRICS, RELOADS, Recorder, journal};
+use super::learner::StepFailure;
+use super::replay::{Again, end};
+use super::row::Evaluation;
+use super::trainer::Trainer;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::figures::counted;
+use advlab::live::{LiveOptions, LiveRecipe};
+use advlab::native::Mode;
+use advlab::script::{Version, flipped_loss};
+
+/// A run and its folder.
+pub struct Run {
+    trainer: Trainer,
+    recorder: Recorder,
+    /// Steps that were done after the checkpoint that the run goes on from: they are recorded already.
+    again: Option<Again>,
+    /// The step of the newest checkpoint.
+    saved: Option<u64>,
+    notes: Vec<String>,
+    evaluations: Vec<(u64, Evaluation)>,
+}
+
+/// How a run came to an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It did all its steps.
+    Finished,
+    /// It was stopped before this step, and can be resumed.
+    Stopped(u64),
+}
+
+impl Run {
+    /// Begins a run in a folder of its own.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the configuration, a recipe or the folder is not one to begin with. A recipe is
+    /// tried on the first batch before the folder is made, so that one which fails leaves none.
+    pub fn create(config: Config) -> Result<Run, Diagnostics> {
+        config.check()?;
+        let mut trainer = first(config)?;
+        // What can fail without a folder fails before there is one.
+        trainer.dry_run()?;
+        let folder = Folder::create(&mut trainer.config)?;
+        Run::begin(folder, trainer, 0)
+    }
+
+    /// With the rows that the folder has.
+    fn begin(folder: Folder, trainer: Trainer, rows: u64) -> Result<Run, Diagnostics> {
+        Ok(Run {
+            recorder: Recorder::open(folder, &trainer.config, rows)?,
+            trainer,
+            again: None,
+            saved: None,
+            notes: Vec::new(),
+            evaluations: Vec::new(),
+        })
+    }
+
+    /// Goes on with a run from its newest checkpoint: to the same numbers, bit for bit, as if it had never stopped. Steps that
+    /// were done after it are done again, by the versions that they had; then the recipe's file is followed. `steps` is how
+    /// many it has in all, where that is to change.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the folder is no run, is being written, has no usable checkpoint, or has done all its
+    /// steps.
+    pub fn resume(path: &Path, steps: Option<u64>) -> Result<Run, Diagnostics> {
+        Run::resume_with(path, steps, Mode::Off)
+    }
+
+    /// As [`Run::resume`], with kernels; the run's numbers are the same.
+    ///
+    /// # Errors
+    /// As [`Run::resume`].
+    pub fn resume_with(path: &Path, steps: Option<u64>, native: Mode) -> Result<Run, Diagnostics> {
+        let (folder, mut config) = Folder::open(path)?;
+        config.native = native;
+        let is_extended = steps.is_some_and(|steps| steps != config.steps);
+        if is_extended && config.ends_with_its_steps() {
+            let message = format!(
+                "the run's learning rate falls to 0 at step {}",
+                config.steps
+            );
+            let help = "with `lr_schedule = \"cosine\"` a run has the steps that it began with";
+            return Err(Diagnostic::error(message).with_help(help).into());
+        }
+        config.steps = steps.unwrap_or(config.steps);
+        config.check()?;
+        let metrics = journal::read(&path.join(METRICS))?;
+        let rows = end(0, &metrics);
+        let (checkpoint, mut notes) = Checkpoint::newest(path, rows)?;
+        let Some(checkpoint) = checkpoint else {
+            // It was stopped before it did anything, and begins anew with what the recipe's file has now.
+            if rows == 0 && notes.is_empty() {
+                folder.forget_history()?;
+                return Run::begin(folder, first(config)?, 0);
+            }
+            let message = format!("{} has no checkpoint that can be used", path.display());
+            let mut problem = Diagnostic::error(message);
+            problem.notes = notes;
+            return Err(problem.into());
+        };
+        let step = checkpoint.step;
+        if step >= config.steps || rows > config.steps {
+            let path = path.display();
+            let problem = Diagnostic::error(format!("{path} has done {rows} steps already"));
+            let more = rows * 2;
+            let help = format!("`advlab train --resume {path} --steps {more}` goes on");
+            return Err(problem.with_help(help).into());
+        }
+        let history = History::read(path)?;
+        let mut evaluated = metrics;
+        let done_since = evaluated.split_off(evaluated.partition_point(|row| step_of(row) < step));
+        let (trainer, again, note) = restored(&history, &config, &checkpoint, done_since)?;
+        notes.extend(note);
+        if again.is_some() {
+            let last = rows - 1;
+            notes.push(format!(
+                "steps {step} to {last} came after the checkpoint: they are done again, as they were"
+            ));
+        }
+        notes.extend(history.other_platform(&trainer.platform()));
+        checkpoint.set_later_aside(path)?;
+        if is_extended {
+            folder.write_config(&config)?;
+        }
+        Ok(Run {
+            saved: Some(step),
+            notes,
+            evaluations: evaluations(&evaluated),
+            again,
+            ..Run::begin(folder, trainer, rows)?
+        })
+    }
+
+    /// Moves the damaged lines of a run's `metrics.jsonl` to a file beside it, `metrics.damaged`, so that it can be resumed; says
+    /// what was moved.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the folder is no run, or is being written, or cannot be written; where a line of `reloads.jsonl` is
+    /// damaged, without which nobody knows the versions of the steps.
+    pub fn set_damaged_aside(path: &Path) -> Result<Option<String>, Diagnostics> {
+        let (_held, _) = Folder::open(path)?;
+        journal::read(&path.join(RELOADS))?;
+        let moved = journal::set_damaged_aside(&path.join(METRICS))?;
+        Ok(moved.map(|(aside, lines)| {
+            let (lines, aside) = (counted(lines, "damaged line"), aside.display());
+            format!("{lines} of {METRICS} moved to {aside}")
+        }))
+    }
+
+    /// The run's folder.
+    pub fn folder(&self) -> &Path {
+        &self.recorder.folder.path
+    }
+
+    /// The run's configuration.
+    pub fn config(&self) -> &Config {
+        &self.trainer.config
+    }
+
+    /// The step that comes next, from 0.
+    pub fn step(&self) -> u64 {
+        self.trainer.step
+    }
+
+    /// The step of the newest checkpoint, from which a resumed run goes on.
+    pub fn saved(&self) -> Option<u64> {
+        self.saved
+    }
+
+    /// How the run was resumed, where that is worth knowing: which checkpoints could not be used.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The findings of the lint in the recipe that the run goes on with, and a loss that leads away from the advantage.
+    pub fn warnings(&self) -> Vec<Diagnostic> {
+        let recipe = self.trainer.live.in_use().recipe();
+        let flipped = flipped_loss(self.trainer.learner.loss_of(recipe));
+        recipe.warnings().iter().cloned().chain(flipped).collect()
+    }
+
+    /// The evaluations before the run was resumed, each with the number of steps that were done.
+    pub fn evaluations(&self) -> &[(u64, Evaluation)] {
+        &self.evaluations
+    }
+
+    /// Does the steps that are left, or those until `stop` is set: the step that is under way is finished then, and the
+    /// policy evaluated.
+    ///
+    /// # Errors
+    /// [`Diagnostics`]; where a recipe failed with no version to fall back to, a checkpoint of that step is written
+    /// first.
+    pub fn go(
+        &mut self,
+        stop: &AtomicBool,
+        observer: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<Ending, Diagnostics> {
+        let (first, every) = (self.step(), self.config().checkpoint_every);
+        both(&mut self.recorder, observer)(&Event::Started {
+            step: first,
+            recipe: self.trainer.live.in_use().recipe(),
+            loss_recipe: Some(&self.trainer.learner.loss),
+            platform: &self.trainer.platform(),
+        })?;
+        if self.saved.is_none() {
+            let is_tuned = self
+                .trainer
+                .fine_tune(stop, &mut both(&mut self.recorder, observer));
+            if !is_tuned? {
+                return Ok(Ending::Stopped(first));
+            }
+            self.checkpoint(false)?;
+        }
+        if first == 0 && self.again.is_none() && !stop.load(Ordering::Relaxed) {
+            let mut tell = both(&mut self.recorder, observer);
+            self.trainer.initial = Some(self.trainer.evaluate(&mut tell)?);
+        }
+        let mut is_evaluated = true;
+        while self.step() < self.config().steps {
+            if stop.load(Ordering::Relaxed) {
+                self.checkpoint(false)?;
+                if !is_evaluated {
+                    self.trainer
+                        .evaluate(&mut both(&mut self.recorder, observer))?;
+                }
+                return Ok(Ending::Stopped(self.step()));
+            }
+            is_evaluated = self.config().is_evaluated(self.step());
+            match self.train(is_evaluated, observer) {
+                Ok(()) => {}
+                Err(StepFailure::Version(error)) => {
+                    self.checkpoint(true)?;
+                    return Err(error);
+                }
+                Err(StepFailure::Run(error)) => return Err(error),
+            }
+            if self.step().is_multiple_of(every) {
+                self.checkpoint(false)?;
+            }
+        }
+        self.checkpoint(false)?;
+        Ok(Ending::Finished)
+    }
+
+    /// The next step. One that is done again is in the folder already, and only the observer is told of it.
+    fn train(
+        &mut self,
+        is_evaluated: bool,
+        observer: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<(), StepFailure> {
+        let Some(again) = &mut self.again else {
+            let mut tell = both(&mut self.recorder, observer);
+            self.trainer.train(is_evaluated, &mut tell)?;
+            return Ok(());
+        };
+        let difference = again.step(&mut self.trainer, &mut |event| {
+            observer(event);
+            Ok(())
+        })?;
+        if let Some(difference) = difference {
+            both(&mut self.recorder, observer)(&Event::Warned {
+                step: difference.step,
+                message: &format!(
+                    "the step was done again to another `{}`: its row stays as it was",
+                    difference.field
+                ),
+            })?;
+        }
+        if again.left() == 0 {
+            self.again = None;
+            let recipe = &self.trainer.config.recipe;
+            self.trainer.live.follow(recipe)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint, unless the newest one is of this step; that one is told where the step failed.
+    fn checkpoint(&mut self, is_failed: bool) -> Result<(), Diagnostics> {
+        let step = self.step();
+        let is_there = self.saved == Some(step);
+        if is_there && !is_failed {
+            return Ok(());
+        }
+        self.recorder.sync()?;
+        let checkpoint = self.trainer.checkpoint(self.folder(), is_failed)?;
+        if is_there {
+            return checkpoint.rewrite(self.folder());
+        }
+        let keep = self.config().keep_checkpoints;
+        let policy = &mut *self.trainer.learner.policy;
+        checkpoint.write(&self.recorder.folder.path, policy, keep)?;
+        self.saved = Some(step);
+        Ok(())
+    }
+}
+
+fn step_of(row: &Value) -> u64 {
+    row["step"].as_u64().unwrap_or(0)
+}
+
+/// The evaluations that rows report, each with the number of steps that were done.
+fn evaluations(rows: &[Value]) -> Vec<(u64, Evaluation)> {
+    let of_row = |row: &Value| {
+        let step = step_of(row);
+        let fields = [(step, "initial_evaluation"), (step + 1, "evaluation")];
+        fields.map(|(done, field)| Some((done, Evaluation::deserialize(row.get(field)?).ok()?)))
+    };
+    rows.iter().flat_map(of_row).flatten().collect()
+}
+
+/// The trainer as it was at a checkpoint, the steps that were done after it, which have these rows, and what is worth knowing
+/// of the recipe's file.
+fn restored(
+    history: &History,
+    config: &Config,
+    checkpoint: &Checkpoint,
+    rows: Vec<Value>,
+) -> Result<(Trainer, Option<Again>, Option<String>), Diagnostics> {
+    let host = config.host();
+    history.refuse_kernels(&host);
+    let load = |left: &LeftState| left.load(&history.folder, &host);
+    let left = checkpoint.fallback.iter().chain([&checkpoint.recipe]);
+    let rejected = history.rejected_before(end(checkpoint.step, &rows));
+    let (_, reading) = host.load_reading(&config.recipe);
+    let in_file = reading.version.as_ref().map(Version::as_str);
+    let is_rejected = in_file.is_some_and(|version| rejected.iter().any(|old| old == version));
+    let is_in_use = in_file == Some(&checkpoint.recipe.kept.version);
+    let note = (is_rejected && !is_in_use).then(|| {
+        format!(
+            "{} holds a version that was rejected before: save it again to have it tried",
+            config.recipe
+        )
+    });
+    let options = LiveOptions {
+        left: left.map(load).collect::<Result<_, _>>()?,
+        rejected,
+        ..config.live_options()
+    };
+    let recipe = checkpoint.recipe.kept.load(&history.folder, &host)?;
+    let mut live = LiveRecipe::without_file(&host, recipe, options)?;
+    let again = match rows.is_empty() {
+        true => {
+            live.follow(&config.recipe)?;
+            None
+        }
+        false => Some(Again::of(history, &host, checkpoint.step, rows)?),
+    };
+    let mut trainer = Trainer::new(config.clone(), live, history.loss(&host)?)?;
+    trainer.restore(checkpoint)?;
+    if checkpoint.is_failed && again.is_none() {
+        // The version in use fails at this very step: what the file holds now has to do it.
+        let edited = host.load(&config.recipe)?;
+        if edited.version() != trainer.live.newest().version() {
+            trainer.live.publish(edited)?;
+        }
+    }
+    Ok((trainer, again, note))
+}
+
+/// The trainer of a run before its first step.
+fn first(config: Config) -> Result<Trainer, Diagnostics> {
+    let host = config.host();
+    let loss = config.set_loss(host.load(&config.loss_recipe)?)?;
+    let live = LiveRecipe::watch(&host, &config.recipe, config.live_options())?;
+    Trainer::new(config, live, loss)
+}
+
+/// The recorder is told first: what the observer hears of is in the folder already.
+fn both<'a>(
+    recorder: &'a mut Recorder,
+    observer: &'a mut dyn FnMut(&Event<'_>),
+) -> impl FnMut(&Event<'_>) -> Result<(), Diagnostics> + 'a {
+    move |event| {
+        recorder.tell(event)?;
+        observer(event);
+        if let (Event::Step { row, .. }, Some(message)) = (event, recorder.take_warning()) {
+            let (step, message) = (row.step, &*message);
+            observer(&Event::Warned { step, message });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,283 @@
+//! The arithmetic task: the sum of two numbers of n digits, answered digit by digit.
+
+use std::ops::RangeInclusive;
+
+use super::{Prompt, Task, TaskShape, within};
+use crate::random::RandomStream;
+use advlab::diagnostic::Diagnostics;
+
+const STOP: u32 = 10;
+const EQUALS: u32 = 11;
+const PLUS: u32 = 12;
+
+/// The signs of the tokens 0 to 12.
+const SIGNS: [char; 13] = [
+    '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', '■', '=', '+',
+];
+
+/// `+` as prompts are told apart by it.
+const PLUS_IN_IDENTITY: u32 = 10;
+
+/// From one digit to the longest numbers whose sum fits the arithmetic of the verifier.
+pub(crate) const DIGITS: RangeInclusive<u64> = 1..=18;
+
+/// Sums of two numbers of n digits.
+///
+/// - A prompt is `a + b =`, both with exactly n digits, the most significant first: 2n + 2 tokens, 0 to 9 for the
+///   digits, 12 for `+`, 11 for `=`. Its features are the 2n digits one-hot, `[2n * 10]`.
+/// - A response gives the sum's digits, the least significant first, so that every digit depends on two digits of the
+///   prompt and on a carry which the digits before it have settled. Then comes the stop token, 10. Right is the exact
+///   sum without leading zeros, stopped within n + 2 tokens.
+/// - `a + b` and `b + a` are held out together: the one gives away the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Arithmetic {
+    digits: usize,
+}
+
+impl Arithmetic {
+    /// Sums of two numbers of `digits` digits.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] unless `digits` is from 1 to 18.
+    pub fn new(digits: usize) -> Result<Self, Diagnostics> {
+        within("arithmetic: digits", digits, DIGITS)?;
+        Ok(Self { digits })
+    }
+
+    /// The two numbers of a prompt, or nothing where it is not a sum of this many digits.
+    fn terms(&self, prompt: &Prompt) -> Option<(u64, u64)> {
+        let (a, rest) = prompt.tokens.split_at_checked(self.digits)?;
+        let (&plus, rest) = rest.split_first()?;
+        let (b, equals) = rest.split_at_checked(self.digits)?;
+        if plus != PLUS || equals != [EQUALS] {
+            return None;
+        }
+        Some((number(a.iter())?, number(b.iter())?))
+    }
+}
+
+/// The number with these digits, the most significant first; nothing where one of them is no digit or the number is
+/// too large.
+fn number<'a>(digits: impl Iterator<Item = &'a u32>) -> Option<u64> {
+    digits
+        .map(|&digit| (digit < 10).then_some(u64::from(digit)))
+        .try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add(digit?))
+}
+
+/// The digits before the stop token, and whether there is one.
+fn answer(response: &[u32]) -> (&[u32], bool) {
+    match response.iter().position(|&token| token == STOP) {
+        Some(end) => (&response[..end], true),
+        None => (response, false),
+    }
+}
+
+impl Task for Arithmetic {
+    fn shape(&self) -> TaskShape {
+        TaskShape {
+            prompt_features: 2 * self.digits * 10,
+            vocabulary: 11,
+            alphabet: SIGNS.len(),
+            max_response_tokens: self.digits + 2,
+            stop: STOP,
+        }
+    }
+
+    fn draw(&self, stream: &mut RandomStream) -> Prompt {
+        let mut term = || -> Vec<u32> {
+            (0..self.digits)
+                .map(|index| match index {
+                    0 if self.digits > 1 => 1 + stream.below(9) as u32,
+                    _ => stream.below(10) as u32,
+                })
+                .collect()
+        };
+        let (a, b) = (term(), term());
+        let mut features = vec![0.0; self.shape().prompt_features];
+        for (index, &digit) in a.iter().chain(&b).enumerate() {
+            features[index * 10 + digit as usize] = 1.0;
+        }
+        let tokens = [&a[..], &[PLUS], &b, &[EQUALS]].concat();
+        Prompt { tokens, features }
+    }
+
+    fn identity(&self, prompt: &Prompt) -> Vec<u32> {
+        let mut tokens = prompt.tokens.clone();
+        if self.terms(prompt).is_some_and(|(a, b)| a > b) {
+            let (first, second) = tokens.split_at_mut(self.digits + 1);
+            first[..self.digits].swap_with_slice(&mut second[..self.digits]);
+        }
+        for token in &mut tokens {
+            if *token == PLUS {
+                *token = PLUS_IN_IDENTITY;
+            }
+        }
+        tokens
+    }
+
+    fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool {
+        let Some((a, b)) = self.terms(prompt) else {
+            return false;
+        };
+        let (digits, stopped) = answer(response);
+        let in_time = response.len() <= self.shape().max_response_tokens;
+        let leading_zero = digits.len() > 1 && digits.last() == Some(&0);
+        let exact = !digits.is_empty() && number(digits.iter().rev()) == Some(a + b);
+        stopped && in_time && exact && !leading_zero
+    }
+
+    fn solution(&self, prompt: &Prompt) -> Option<Vec<u32>> {
+        let (a, b) = self.terms(prompt)?;
+        let digits = std::iter::successors(Some(a + b), |rest| Some(rest / 10).filter(|&r| r > 0));
+        let digits = digits.map(|rest| (rest % 10) as u32);
+        Some(digits.chain([STOP]).collect())
+    }
+
+    /// The sum, and the digits as they are written, the last first: as words, so that each is a token.
+    fn texts(
+        &self,
+        prompt: &Prompt,
+        response: &[u32],
+    ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
+        let sum = match self.terms(prompt) {
+            Some((a, b)) => format!("{a} + {b} ="),
+            None => String::new(),
+        };
+        let sign = |&digit: &u32| SIGNS.get(digit as usize).unwrap_or(&'?');
+        let digits: Vec<String> = response
+            .iter()
+            .map(|digit| sign(digit).to_string())
+            .collect();
+        Ok(vec![("prompt", sum), ("completion", digits.join(" "))])
+    }
+
+    /// `27 + 85 = 112 ✓`, or `27 + 85 = 12 ✗ (112)`; `…` at the front where the response never stopped.
+    fn show(&self, prompt: &Prompt, response: &[u32]) -> String {
+        let Some((a, b)) = self.terms(prompt) else {
+            return format!("not a sum of two numbers of {} digits", self.digits);
+        };
+        let (digits, stopped) = answer(response);
+        let front = if stopped { "" } else { "…" };
+        let sign = |&digit: &u32| SIGNS.get(digit as usize).unwrap_or(&'?');
+        let shown: String = digits.iter().rev().map(sign).collect();
+        let mark = if self.verify(prompt, response) {
+            "✓".to_string()
+        } else {
+            format!("✗ ({})", a + b)
+        };
+        format!("{a} + {b} = {front}{shown} {mark}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::{Purpose, StreamKey};
+
+    fn prompt(a: &[u32], b: &[u32]) -> Prompt {
+        Prompt {
+            tokens: [a, &[PLUS], b, &[EQUALS]].concat(),
+            features: vec![],
+        }
+    }
+
+    #[test]
+    fn of_all_responses_exactly_the_sum_is_right() {
+        let task = Arithmetic::new(1).unwrap();
+        for (a, b) in [(0, 0), (2, 3), (4, 6), (9, 9)] {
+            let mut right = Vec::new();
+            for code in 0..12u32.pow(3) {
+                // Base 12 with 11 as "no token" walks over every response of up to three tokens.
+                let response: Vec<u32> = [code / 144, code / 12 % 12, code % 12]
+                    .into_iter()
+                    .take_while(|&token| token < 11)
+                    .collect();
+                let correct = task.verify(&prompt(&[a], &[b]), &response);
+                let before_stop = response.split(|&token| token == STOP).next().unwrap();
+                if correct && !right.contains(&before_stop.to_vec()) {
+                    right.push(before_stop.to_vec());
+                }
+            }
+            let sum = (a + b).to_string();
+            let digits: Vec<u32> = sum.chars().rev().map(|c| c.to_digit(10).unwrap()).collect();
+            assert_eq!(right, [digits]);
+        }
+    }
+
+    #[test]
+    fn the_response_must_stop_in_time_and_hold_digits_alone() {
+        let task = Arithmetic::new(2).unwrap();
+        let sum = prompt(&[2, 7], &[8, 5]);
+        let correct = |response: &[u32]| task.verify(&sum, response);
+        assert!(correct(&[2, 1, 1, STOP]));
+        assert!(!correct(&[2, 1, 1]));
+        assert!(!correct(&[2, 1, 1, 0, STOP]));
+        assert!(!correct(&[2, 1, 11, STOP]));
+        assert!(!correct(&[STOP]));
+        assert!(!correct(&[]));
+        assert!(!task.verify(&prompt(&[2], &[8, 5]), &[7, 8, STOP]));
+    }
+
+    #[test]
+    fn a_solution_is_right() {
+        let task = Arithmetic::new(2).unwrap();
+        let solution = |a: &[u32], b: &[u32]| task.solution(&prompt(a, b));
+        assert_eq!(solution(&[2, 7], &[8, 5]), Some(vec![2, 1, 1, STOP]));
+        assert_eq!(solution(&[1, 0], &[1, 0]), Some(vec![0, 2, STOP]));
+        assert_eq!(solution(&[2], &[8, 5]), None);
+        let zero = Arithmetic::new(1).unwrap().solution(&prompt(&[0], &[0]));
+        assert_eq!(zero, Some(vec![0, STOP]));
+    }
+
+    #[test]
+    fn prompts_have_n_digits_and_features_that_say_them() {
+        let task = Arithmetic::new(3).unwrap();
+        let key = StreamKey::new(0, Purpose::TrainingPrompts, 0);
+        for index in 0..200 {
+            let prompt = task.draw(&mut key.stream(index));
+            let (a, b) = task.terms(&prompt).unwrap();
+            assert!((100..1000).contains(&a) && (100..1000).contains(&b));
+            let digits: Vec<u32> = (0..6)
+                .map(|index| {
+                    let hot = &prompt.features[index * 10..][..10];
+                    assert_eq!(hot.iter().sum::<f32>(), 1.0);
+                    hot.iter().position(|&x| x == 1.0).unwrap() as u32
+                })
+                .collect();
+            assert_eq!(
+                [&digits[..3], &[PLUS], &digits[3..], &[EQUALS]].concat(),
+                prompt.tokens
+            );
+        }
+    }
+
+    #[test]
+    fn the_order_of_the_terms_does_not_change_the_identity() {
+        let task = Arithmetic::new(2).unwrap();
+        let (one, other) = (prompt(&[2, 7], &[8, 5]), prompt(&[8, 5], &[2, 7]));
+        assert_eq!(task.identity(&one), task.identity(&other));
+        assert_ne!(
+            task.identity(&one),
+            task.identity(&prompt(&[2, 5], &[8, 7]))
+        );
+    }
+
+    #[test]
+    fn a_sum_is_shown_with_its_answer_and_mark() {
+        let task = Arithmetic::new(2).unwrap();
+        let sum = prompt(&[2, 7], &[8, 5]);
+        assert_eq!(task.show(&sum, &[2, 1, 1, STOP]), "27 + 85 = 112 ✓");
+        assert_eq!(task.show(&sum, &[2, 1, STOP]), "27 + 85 = 12 ✗ (112)");
+        assert_eq!(task.show(&sum, &[2, 1, 1, 0]), "27 + 85 = …0112 ✗ (112)");
+        assert_eq!(task.show(&sum, &[2, PLUS, STOP]), "27 + 85 = +2 ✗ (112)");
+    }
+
+    #[test]
+    fn numbers_of_no_digits_or_too_many_are_refused() {
+        assert_eq!(
+            Arithmetic::new(19).unwrap_err().to_string(),
+            "arithmetic: digits is 19: expected from 1 to 18"
+        );
+        assert!(Arithmetic::new(0).is_err());
+    }
+}

@@ -1,0 +1,369 @@
+//! The math task: questions of a file, answered in text and compared with the file's answers.
+
+mod data;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::{Prompt, Task, TaskShape, is_held_out};
+use crate::config::MathConfig;
+use crate::policy::{Message, Text};
+use crate::random::RandomStream;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab_answers::Verdict;
+
+/// Where the question stands in a template.
+const QUESTION: &str = "{question}";
+
+/// Questions with answers that can be compared, such as GSM8K's: a response is right where [`verify`] says so.
+///
+/// A prompt is the text of a template in the tokens of a model. A question that stands in the file several times is one
+/// prompt, with the first answer. Which questions are held out depends on their words alone, not on template or model.
+#[derive(Debug)]
+pub struct Math {
+    rows: Vec<Row>,
+    by_prompt: HashMap<Vec<u32>, usize>,
+    text: Arc<Text>,
+    max_response_tokens: usize,
+}
+
+#[derive(Debug)]
+struct Row {
+    question: String,
+    answer: String,
+    prompt: Vec<u32>,
+}
+
+impl Math {
+    /// The questions of a JSONL file, in the tokens of a model, for responses of up to so many tokens.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] with the file and its line, where one has no question or no answer; and where the
+    /// template is none.
+    pub fn load(
+        config: &MathConfig,
+        text: Arc<Text>,
+        max_response_tokens: usize,
+    ) -> Result<Self, Diagnostics> {
+        let (path, template) = (Path::new(&config.data), &config.prompt_template);
+        if !template.contains(QUESTION) {
+            let problem = Diagnostic::error(format!("prompt_template is {template:?}"));
+            return Err(problem
+                .expected(format!("a text with {QUESTION} in it"))
+                .into());
+        }
+        let pairs = data::read(path, &config.question_field, &config.answer_field)?;
+        let row = |(question, answer): (String, String)| {
+            let content = template.replace(QUESTION, &question);
+            let prompt = if config.chat_template && text.has_template() {
+                let role = "user";
+                let content = &content;
+                text.encode_chat(&[Message { role, content }])?
+            } else {
+                text.encode(&content)?
+            };
+            Ok(Row {
+                question,
+                answer,
+                prompt,
+            })
+        };
+        let rows: Vec<Row> = pairs
+            .into_par_iter()
+            .map(row)
+            .collect::<Result<_, Diagnostics>>()?;
+        let by_prompt = rows.iter().enumerate();
+        let by_prompt = by_prompt.map(|(index, row)| (row.prompt.clone(), index));
+        let task = Math {
+            by_prompt: by_prompt.collect(),
+            rows,
+            text,
+            max_response_tokens,
+        };
+        let mut indices = 0..task.rows.len();
+        if indices.all(|index| is_held_out(&task, &task.prompt(index))) {
+            let message = "the file has no question for training";
+            let help = "one in 16 is held out for evaluation: a file with more of them has others";
+            return Err(Diagnostic::error(message)
+                .in_file(path)
+                .with_help(help)
+                .into());
+        }
+        Ok(task)
+    }
+
+    fn row(&self, prompt: &Prompt) -> Option<&Row> {
+        Some(&self.rows[*self.by_prompt.get(&prompt.tokens)?])
+    }
+
+    fn prompt(&self, index: usize) -> Prompt {
+        Prompt {
+            tokens: self.rows[index].prompt.clone(),
+            features: Vec::new(),
+        }
+    }
+}
+
+impl Task for Math {
+    fn shape(&self) -> TaskShape {
+        TaskShape {
+            prompt_features: 0,
+            vocabulary: self.text.vocabulary() as usize,
+            alphabet: self.text.vocabulary() as usize,
+            max_response_tokens: self.max_response_tokens,
+            stop: self.text.generation().ends.first().copied().unwrap_or(0),
+        }
+    }
+
+    fn text(&self) -> Option<Arc<Text>> {
+        Some(self.text.clone())
+    }
+
+    fn draw(&self, stream: &mut RandomStream) -> Prompt {
+        self.prompt(stream.below(self.rows.len() as u64) as usize)
+    }
+
+    /// The question's own bytes: templates and models come and go.
+    fn identity(&self, prompt: &Prompt) -> Vec<u32> {
+        let question = self.row(prompt).map(|row| row.question.bytes());
+        question.into_iter().flatten().map(u32::from).collect()
+    }
+
+    fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool {
+        // Where it cannot be decoded, the texts of the step say so.
+        let completion = self.text.decode(response).ok();
+        let pair = self.row(prompt).zip(completion);
+        let verdict = pair.map(|(row, completion)| advlab_answers::equal(&row.answer, &completion));
+        verdict == Some(Verdict::Equal)
+    }
+
+    fn texts(
+        &self,
+        prompt: &Prompt,
+        response: &[u32],
+    ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
+        let Some(row) = self.row(prompt) else {
+            return Ok(Vec::new());
+        };
+        Ok(vec![
+            ("prompt", row.question.clone()),
+            ("completion", self.text.decode(response)?),
+            ("solution", row.answer.clone()),
+        ])
+    }
+
+    /// The question, the response, and below it what would have been right.
+    fn show(&self, prompt: &Prompt, response: &[u32]) -> String {
+        let Some(row) = self.row(prompt) else {
+            return "not a question of this file".to_string();
+        };
+        let mark = if self.verify(prompt, response) {
+            "✓".to_string()
+        } else {
+            let answer = verify::reference(&row.answer).unwrap_or_default();
+            format!("✗ ({answer})")
+        };
+        let completion = self.text.decode(response);
+        let completion = completion.unwrap_or_else(|error| error.to_string());
+        format!("{}\n{}\n{mark}", row.question, completion.trim())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::Config;
+    use crate::random::{Purpose, StreamKey};
+    use crate::task::{evaluation_prompts, training_prompts};
+
+    fn without_chat() -> MathConfig {
+        MathConfig {
+            prompt_template: "Q: {question}\nA:".to_string(),
+            chat_template: false,
+            ..Config::default().math
+        }
+    }
+
+    fn text(model: &str) -> Arc<Text> {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        let folder = root.join("tests/golden/transformers").join(model);
+        Arc::new(Text::load(&folder, 400).unwrap())
+    }
+
+    fn file(content: &str) -> (TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("questions.jsonl");
+        fs::write(&path, content).unwrap();
+        (folder, path)
+    }
+
+    /// Sums, each a question with its answer as GSM8K has it.
+    fn sums(count: usize) -> String {
+        let line = |a: usize| {
+            let (b, sum) = (a + 3, 2 * a + 3);
+            format!(
+                "{{\"question\": \"What is {a} + {b}?\", \"answer\": \"{a}+{b}={sum}\\n#### {sum}\"}}\n"
+            )
+        };
+        (0..count).map(line).collect()
+    }
+
+    fn load(content: &str, config: &MathConfig) -> Result<Math, Diagnostics> {
+        let (_folder, path) = file(content);
+        let data = path.display().to_string();
+        let config = MathConfig {
+            data,
+            ..config.clone()
+        };
+        Math::load(&config, text("qwen2"), 64)
+    }
+
+    #[test]
+    fn a_prompt_is_its_template_or_a_chat() {
+        let plain = load(&sums(40), &without_chat()).unwrap();
+        let decoded = plain.text.decode(&plain.rows[2].prompt).unwrap();
+        assert_eq!(decoded, "Q: What is 2 + 5?\nA:");
+        let chat = MathConfig {
+            chat_template: true,
+            prompt_template: "{question} Think.".to_string(),
+            ..without_chat()
+        };
+        let chat = load(&sums(40), &chat).unwrap();
+        let decoded = chat.text.decode(&chat.rows[2].prompt).unwrap();
+        assert_eq!(decoded, "user\nWhat is 2 + 5? Think.\nassistant\n");
+        // Their tokens are others, and what is held out is the same.
+        let held_out = |task: &Math| -> Vec<bool> {
+            let indices = 0..task.rows.len();
+            indices
+                .map(|i| is_held_out(task, &task.prompt(i)))
+                .collect()
+        };
+        assert_eq!(held_out(&plain), held_out(&chat));
+    }
+
+    #[test]
+    fn questions_are_for_training_or_for_evaluation_and_one_is_one_prompt() {
+        let twice = sums(200).repeat(2);
+        let task = load(&twice, &without_chat()).unwrap();
+        assert_eq!(task.rows.len(), 200);
+        let evaluation = evaluation_prompts(&task, 100);
+        assert!((5..25).contains(&evaluation.len()), "{}", evaluation.len());
+        for prompt in training_prompts(&task, 3, 0, 300).unwrap() {
+            assert!(!evaluation.contains(&prompt));
+        }
+    }
+
+    #[test]
+    fn the_verifier_decides() {
+        let task = load(&sums(40), &without_chat()).unwrap();
+        let prompt = task.prompt(6);
+        let verdict = |completion: &str| {
+            let mut response = task.text.encode(completion).unwrap();
+            response.push(299);
+            task.verify(&prompt, &response)
+        };
+        assert!(verdict("6+9=15"));
+        assert!(verdict("Twice 7.5 is \\boxed{30/2}, not 16"));
+        assert!(verdict("It is 15."));
+        assert!(!verdict("15 or 16"));
+        assert!(!verdict("fifteen"));
+        assert!(!verdict(""));
+        let other = Prompt {
+            tokens: vec![1, 2],
+            features: vec![],
+        };
+        assert!(!task.verify(&other, &task.text.encode("15").unwrap()));
+        let shown = task.show(&prompt, &task.text.encode(" 14").unwrap());
+        assert_eq!(shown, "What is 6 + 9?\n14\n✗ (15)");
+    }
+
+    #[test]
+    fn draws_are_of_the_whole_file() {
+        let task = load(&sums(20), &without_chat()).unwrap();
+        let key = StreamKey::new(1, Purpose::TrainingPrompts, 0);
+        let drawn = (0..400).map(|index| task.by_prompt[&task.draw(&mut key.stream(index)).tokens]);
+        let drawn: std::collections::HashSet<usize> = drawn.collect();
+        assert_eq!(drawn.len(), 20);
+    }
+
+    #[test]
+    fn fields_are_found_by_their_names_or_named() {
+        let line =
+            r#"{"id": 1, "problem": "2+3?", "solution": "It is 5", "answer": 5, "hint": "4"}"#;
+        let row = |options: &MathConfig| {
+            let task = load(line, options).unwrap();
+            (task.rows[0].question.clone(), task.rows[0].answer.clone())
+        };
+        assert_eq!(row(&without_chat()), ("2+3?".to_string(), "5".to_string()));
+        let named = MathConfig {
+            question_field: "hint".to_string(),
+            answer_field: "solution".to_string(),
+            ..without_chat()
+        };
+        assert_eq!(row(&named), ("4".to_string(), "It is 5".to_string()));
+    }
+
+    #[test]
+    fn a_file_that_is_no_data_says_where() {
+        let good = sums(2);
+        let named = MathConfig {
+            answer_field: "anwser".to_string(),
+            ..without_chat()
+        };
+        let no_place = MathConfig {
+            prompt_template: "Q:".to_string(),
+            ..without_chat()
+        };
+        let cases = [
+            (
+                good.clone() + "{\"question\": \"?\"}",
+                without_chat(),
+                "questions.jsonl, line 3: there is no `answer`",
+            ),
+            (
+                good.clone() + "\n{\"question\": \"?\", \"answer\": \" \"}",
+                without_chat(),
+                "line 4, `answer`: the answer is empty",
+            ),
+            (
+                good.clone() + "{\"question\": \"?\", \"answer\": \"\\\\boxed{}\"}",
+                without_chat(),
+                "line 3, `answer`: the solution has no answer",
+            ),
+            (
+                good.clone() + "{\"question\": 3, \"answer\": 4}",
+                without_chat(),
+                "line 3, `question`: this is no question: found 3; expected a string",
+            ),
+            (good.clone() + "{\"question\"", without_chat(), "line 3: "),
+            (good.clone() + "[1]", without_chat(), "line 3: "),
+            (
+                good.clone(),
+                named,
+                "line 1: there is no `anwser` (did you mean `answer`?)",
+            ),
+            (
+                "{\"q\": 1}".to_string(),
+                without_chat(),
+                "line 1: no field has a name of questions",
+            ),
+            (
+                String::new(),
+                without_chat(),
+                "questions.jsonl: the file has no questions",
+            ),
+            (good, no_place, "prompt_template is \"Q:\""),
+        ];
+        for (content, options, expected) in cases {
+            let error = load(&content, &options).unwrap_err()[0].to_string();
+            assert!(error.contains(expected), "{expected}: {error}");
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! The maze task: walk from the start to the goal of a small grid and stop there.
+
+use std::ops::RangeInclusive;
+
+use super::{Prompt, Task, TaskShape, within};
+use crate::random::RandomStream;
+use advlab::diagnostic::Diagnostics;
+
+const STOP: u32 = 4;
+
+const OPEN: u32 = 5;
+const WALL: u32 = 6;
+const START: u32 = 7;
+const GOAL: u32 = 8;
+
+/// Row and column steps of the moves 0 to 3: up, down, left, right.
+const MOVES: [(isize, isize); 4] = [(-1, 0), (1, 0), (0, -1), (0, 1)];
+
+/// The most turns of a walk.
+pub(crate) const MOST_TURNS: u64 = 64;
+
+/// The sides of mazes, up to a response of 4 * 32 moves.
+pub(crate) const SIZES: RangeInclusive<u64> = 2..=32;
+
+/// Square mazes: each cell is a wall with probability 1/4, start and goal are open, different, and connected.
+///
+/// - A prompt is the cells row by row: 5 open, 6 wall, 7 start, 8 goal; its features are three a cell (wall, start,
+///   goal), `[3 * size^2]`.
+/// - A response is a sequence of moves: 0 up, 1 down, 2 left, 3 right, 4 stop. A move into a wall or over the edge does
+///   nothing. Right is to stop on the goal within 4 * size moves, the stop included.
+/// - Walked in several turns, the moves are divided among these: a turn that does not end the walk is followed by one from the
+///   cell that it has reached. Right is a turn that ends on the goal.
+#[derive(Clone, Copy, Debug)]
+pub struct Maze {
+    size: usize,
+    turns: u8,
+}
+
+#[derive(Debug)]
+struct Board<'a> {
+    size: usize,
+    cells: &'a [u32],
+    start: usize,
+    goal: usize,
+}
+
+impl Board<'_> {
+    /// The cell that a move leads to; the same cell where a wall or the edge is in the way. `None` for a token that is
+    /// not a move.
+    fn step(&self, cell: usize, token: u32) -> Option<usize> {
+        let &(down, right) = MOVES.get(token as usize)?;
+        let row = (cell / self.size).checked_add_signed(down);
+        let column = (cell % self.size).checked_add_signed(right);
+        let reached = match (row, column) {
+            (Some(row), Some(column)) if row < self.size && column < self.size => {
+                row * self.size + column
+            }
+            _ => cell,
+        };
+        let is_wall = self.cells[reached] == WALL;
+        Some(if is_wall { cell } else { reached })
+    }
+
+    /// The cells that a response visits, from the start on, and whether it calls stop at their end. A token that is not
+    /// a move ends the walk.
+    fn walk(&self, response: &[u32]) -> (Vec<usize>, bool) {
+        let mut cell = self.start;
+        let mut path = vec![cell];
+        for &token in response {
+            match self.step(cell, token) {
+                Some(reached) => cell = reached,
+                None => return (path, token == STOP),
+            }
+            path.push(cell);
+        }
+        (path, false)
+    }
+
+    fn connected(&self) -> bool {
+        let mut seen = vec![false; self.cells.len()];
+        let mut queue = vec![self.start];
+        while let Some(cell) = queue.pop() {
+            if !std::mem::replace(&mut seen[cell], true) {
+                queue.extend((0..STOP).filter_map(|token| self.step(cell, token)));
+            }
+        }
+        seen[self.goal]
+    }
+}
+
+impl Maze {
+    /// Mazes of `size` by `size` cells.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] unless `size` is from 2 to 32.
+    pub fn new(size: usize) -> Result<Self, Diagnostics> {
+        within("maze: size", size, SIZES)?;
+        Ok(Self { size, turns: 1 })
+    }
+
+    /// The same mazes, walked in so many turns at the most.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] unless there are from 1 to 64 turns, and moves for each.
+    pub fn in_turns(self, turns: usize) -> Result<Self, Diagnostics> {
+        within(
+            "maze: turns",
+            turns,
+            1..=MOST_TURNS.min(4 * self.size as u64),
+        )?;
+        let turns = turns as u8;
+        Ok(Self { turns, ..self })
+    }
+
+    /// The maze of a prompt's tokens, or nothing where they are not one of this size.
+    fn board<'a>(&self, cells: &'a [u32]) -> Option<Board<'a>> {
+        let find = |token| cells.iter().position(|&cell| cell == token);
+        let (start, goal) = (find(START)?, find(GOAL)?);
+        (cells.len() == self.size * self.size).then_some(Board {
+            size: self.size,
+            cells,
+            start,
+            goal,
+        })
+    }
+}
+
+impl Task for Maze {
+    fn shape(&self) -> TaskShape {
+        TaskShape {
+            prompt_features: 3 * self.size * self.size,
+            vocabulary: 5,
+            alphabet: 9,
+            max_response_tokens: (4 * self.size).div_ceil(usize::from(self.turns)),
+            stop: STOP,
+        }
+    }
+
+    fn draw(&self, stream: &mut RandomStream) -> Prompt {
+        let count = self.size * self.size;
+        loop {
+            let mut cells: Vec<u32> = (0..count)
+                .map(|_| if stream.uniform() < 0.25 { WALL } else { OPEN })
+                .collect();
+            for end in [START, GOAL] {
+                cells[stream.below(count as u64) as usize] = end;
+            }
+            // None where the goal has taken the start's cell.
+            if self.board(&cells).is_some_and(|board| board.connected()) {
+                return prompt_of(cells);
+            }
+        }
+    }
+
+    /// The cells, counted from 0.
+    fn identity(&self, prompt: &Prompt) -> Vec<u32> {
+        let cells = prompt.tokens.iter();
+        cells.map(|cell| cell.saturating_sub(OPEN)).collect()
+    }
+
+    fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool {
+        let in_time = &response[..response.len().min(self.shape().max_response_tokens)];
+        self.board(&prompt.tokens).is_some_and(|board| {
+            let (path, stopped) = board.walk(in_time);
+            (stopped || self.turns > 1) && path.last() == Some(&board.goal)
+        })
+    }
+
+    fn turns(&self) -> u8 {
+        self.turns
+    }
+
+    /// The maze from the cell that the response has reached.
+    fn next(&self, prompt: &Prompt, response: &[u32]) -> Option<Prompt> {
+        let board = self.board(&prompt.tokens)?;
+        let (path, stopped) = board.walk(response);
+        let reached = *path.last()?;
+        if stopped || reached == board.goal {
+            return None;
+        }
+        let mut cells = prompt.tokens.clone();
+        cells[board.start] = OPEN;
+        cells[reached] = START;
+        Some(prompt_of(cells))
+    }
+
+    /// The maze, row by row, and the moves as words, so that each is a token.
+    fn texts(
+        &self,
+        prompt: &Prompt,
+        response: &[u32],
+    ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
+        let signs = prompt.tokens.chunks(self.size).map(|row| {
+            let sign = |&cell: &u32| match cell {
+                WALL => '█',
+                START => 'S',
+                GOAL => 'G',
+                _ => '·',
+            };
+            spaced(row.iter().map(sign))
+        });
+        let maze = signs.collect::<Vec<_>>().join("\n");
+        let moves = spaced(response.iter().copied().map(arrow));
+        Ok(vec![("prompt", maze), ("completion", moves)])
+    }
+
+    /// The maze with the path in it (`S` start, `G` goal, `×` where the path ends elsewhere), and the moves below.
+    fn show(&self, prompt: &Prompt, response: &[u32]) -> String {
+        match self.board(&prompt.tokens) {
+            Some(board) => draw(&board, response, self.verify(prompt, response)),
+            None => format!("not a maze of {0} by {0} cells", self.size),
+        }
+    }
+}
+
+/// The cells of a maze with their features.
+fn prompt_of(cells: Vec<u32>) -> Prompt {
+    let kinds = [WALL, START, GOAL];
+    let features = cells
+        .iter()
+        .flat_map(|&cell| kinds.map(|kind| f32::from(cell == kind)));
+    Prompt {
+        features: features.collect(),
+        tokens: cells,
+    }
+}
+
+/// The signs of the tokens 0 to 4.
+const ARROWS: [char; 5] = ['↑', '↓', '←', '→', '■'];
+
+fn arrow(token: u32) -> char {
+    *ARROWS.get(token as usize).unwrap_or(&'?')
+}
+
+fn spaced(signs: impl Iterator<Item = char>) -> String {
+    signs.map(String::from).collect::<Vec<_>>().join(" ")
+}
+
+/// The maze, with the last move from each cell that the walk leaves, and the moves up to the stop with what came of
+/// them.
+fn draw(board: &Board<'_>, response: &[u32], correct: bool) -> String {
+    let (path, stopped) = board.walk(response);
+    let mut signs = vec!['·'; board.cells.len()];
+    for (&cell, &token) in path.iter().zip(response) {
+        signs[cell] = arrow(token);
+    }
+    if let Some(&end) = path.last() {
+        signs[end] = '×';
+    }
+    for (sign, &cell) in signs.iter_mut().zip(board.cells) {
+        match cell {
+            WALL => *sign = '█',
+            START => *sign = 'S',
+            GOAL => *sign = 'G',
+            _ => {}
+        }
+    }
+    let edge = "─".repeat(2 * board.size + 1);
+    let mut lines = vec![format!("╭{edge}╮")];
+    for row in signs.chunks(board.size) {
+        lines.push(format!("│ {} │", spaced(row.iter().copied())));
+    }
+    lines.push(format!("╰{edge}╯"));
+    let mut moves = response.split_inclusive(|&token| token == STOP);
+    let moves: String = moves
+        .next()
+        .unwrap_or_default()
+        .iter()
+        .copied()
+        .map(arrow)
+        .collect();
+    let verdict = match (correct, stopped) {
+        (true, _) => "✓",
+        (false, true) => "✗ stopped off the goal or too late",
+        (false, false) => "✗ never stopped",
+    };
+    lines.push(format!("{moves} {verdict}"));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::{Purpose, StreamKey};
+
+    fn prompt(rows: &[&str]) -> Prompt {
+        let tokens = rows
+            .concat()
+            .chars()
+            .map(|cell| match cell {
+                '#' => WALL,
+                'S' => START,
+                'G' => GOAL,
+                _ => OPEN,
+            })
+            .collect();
+        Prompt {
+            tokens,
+            features: vec![],
+        }
+    }
+
+    fn drawn(size: usize, count: u64) -> Vec<Prompt> {
+        let key = StreamKey::new(11, Purpose::TrainingPrompts, 0);
+        let maze = Maze::new(size).unwrap();
+        (0..count).map(|i| maze.draw(&mut key.stream(i))).collect()
+    }
+
+    /// All (cell, moves) of right walks by dynamic programming over sets of walks, written without the board: cells are
+    /// names and a wall is the absence of an edge.
+    fn right_walks(prompt: &Prompt, size: usize, longest: usize) -> Vec<Vec<u32>> {
+        let at = |r: isize, c: isize| {
+            let inside = (0..size as isize).contains(&r) && (0..size as isize).contains(&c);
+            inside.then(|| prompt.tokens[r as usize * size + c as usize])
+        };
+        let mut start = (0, 0);
+        for r in 0..size as isize {
+            for c in 0..size as isize {
+                if at(r, c) == Some(START) {
+                    start = (r, c);
+                }
+            }
+        }
+        let mut walks = vec![(start, Vec::new())];
+        let mut right = Vec::new();
+        for _ in 0..longest {
+            let mut longer = Vec::new();
+            for ((r, c), moves) in walks {
+                if at(r, c) == Some(GOAL) {
+                    right.push([&moves[..], &[4]].concat());
+                }
+                for (token, next) in [(r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)]
+                    .into_iter()
+                    .enumerate()
+                {
+                    let free = at(next.0, next.1).is_some_and(|cell| cell != WALL);
+                    let reached = if free { next } else { (r, c) };
+                    longer.push((reached, [&moves[..], &[token as u32]].concat()));
+                }
+            }
+            walks = longer;
+        }
+        right.sort();
+        right
+    }
+
+    #[test]
+    fn of_all_responses_exactly_the_walks_that_stop_on_the_goal_are_right() {
+        for (size, length) in [(2, 6), (3, 5)] {
+            let maze = Maze::new(size).unwrap();
+            for prompt in drawn(size, 12) {
+                let mut right = Vec::new();
+                let mut responses = vec![vec![]];
+                for _ in 0..length {
+                    responses = responses
+                        .iter()
+                        .flat_map(|r: &Vec<u32>| (0..5).map(|token| [&r[..], &[token]].concat()))
+                        .collect();
+                    right.extend(responses.iter().filter_map(|response| {
+                        let ends = response.iter().position(|&token| token == STOP);
+                        let whole = ends == Some(response.len() - 1);
+                        let correct = maze.verify(&prompt, response);
+                        (whole && correct).then(|| response.clone())
+                    }));
+                }
+                right.sort();
+                assert_eq!(right, right_walks(&prompt, size, length));
+            }
+        }
+    }
+
+    #[test]
+    fn the_stop_must_come_within_four_moves_a_side() {
+        let maze = Maze::new(4).unwrap();
+        let prompt = prompt(&["SG..", "....", "....", "...."]);
+        let walk = |wait: usize| [&vec![0; wait][..], &[3, STOP]].concat();
+        assert!(maze.verify(&prompt, &walk(14)));
+        assert!(!maze.verify(&prompt, &walk(15)));
+        assert!(maze.verify(&prompt, &[3, STOP, 3, 3]));
+        assert!(!maze.verify(&prompt, &[3]));
+        assert!(!maze.verify(&prompt, &[9, 3, STOP]));
+        assert!(!Maze::new(3).unwrap().verify(&prompt, &[3, STOP]));
+    }
+
+    #[test]
+    fn a_walk_in_turns_goes_on_from_where_it_is() {
+        let maze = Maze::new(4).unwrap().in_turns(4).unwrap();
+        assert_eq!((maze.turns(), maze.shape().max_response_tokens), (4, 4));
+        let start = prompt(&["S.##", "#...", "..#.", "..#G"]);
+        let first = [3, 1, 3, 3];
+        assert!(!maze.verify(&start, &first));
+        let next = maze.next(&start, &first).unwrap();
+        assert_eq!(
+            next.tokens,
+            prompt(&["..##", "#..S", "..#.", "..#G"]).tokens
+        );
+        assert_eq!(next.features[3 * 7..][..3], [0.0, 1.0, 0.0]);
+        assert!(maze.verify(&next, &[1, 1]), "it ends on the goal");
+        assert_eq!(maze.next(&next, &[1, 1]), None);
+        assert_eq!(maze.next(&next, &[STOP]), None);
+        assert!(Maze::new(2).unwrap().in_turns(9).is_err());
+    }
+
+    #[test]
+    fn a_quarter_of_the_cells_are_walls_and_the_goal_can_be_reached() {
+        let prompts = drawn(4, 4000);
+        let walls = prompts
+            .iter()
+            .flat_map(|prompt| &prompt.tokens)
+            .filter(|&&cell| cell == WALL)
+            .count();
+        // Start and goal are never walls and connected mazes have fewer: a direct simulation of the definition gives 3.31
+        // walls a maze, 0.207 of the cells.
+        let share = walls as f64 / (16 * 4000) as f64;
+        assert!((share - 0.207).abs() < 0.006, "{share}");
+        let maze = Maze::new(4).unwrap();
+        assert!(
+            prompts
+                .iter()
+                .all(|p| maze.board(&p.tokens).unwrap().connected())
+        );
+    }
+
+    #[test]
+    fn features_say_wall_start_and_goal_of_each_cell() {
+        for prompt in drawn(3, 50) {
+            for (cell, &token) in prompt.tokens.iter().enumerate() {
+                let expected = [WALL, START, GOAL].map(|kind| f32::from(token == kind));
+                assert_eq!(prompt.features[3 * cell..][..3], expected);
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_outside_the_bounds_are_refused() {
+        assert_eq!(
+            Maze::new(1).unwrap_err().to_string(),
+            "maze: size is 1: expected from 2 to 32"
+        );
+        assert!(Maze::new(33).is_err());
+    }
+
+    #[test]
+    fn a_right_path_is_drawn_from_start_to_goal() {
+        let maze = Maze::new(4).unwrap();
+        let prompt = prompt(&["S.##", "#...", "..#.", "..#G"]);
+        let shown = maze.show(&prompt, &[3, 0, 1, 3, 3, 1, 1, 4, 0]);
+        let expected = "\
+╭─────────╮
+│ S ↓ █ █ │
+│ █ → → ↓ │
+│ · · █ ↓ │
+│ · · █ G │
+╰─────────╯
+→↑↓→→↓↓■ ✓";
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_wrong_path_is_marked_where_it_ends() {
+        let maze = Maze::new(4).unwrap();
+        let prompt = prompt(&["S.##", "#...", "..#.", "..#G"]);
+        let expected = "\
+╭─────────╮
+│ S ↓ █ █ │
+│ █ ↓ ← · │
+│ · × █ · │
+│ · · █ G │
+╰─────────╯
+→↓→←↓■ ✗ stopped off the goal or too late";
+        assert_eq!(maze.show(&prompt, &[3, 1, 3, 2, 1, 4]), expected);
+        let endless = maze.show(&prompt, &[3, 1, 7, 1]);
+        assert!(endless.ends_with("→↓?↓ ✗ never stopped"), "{endless}");
+    }
+}

@@ -1,0 +1,356 @@
+//! Tasks with verifiable rewards: a task draws prompts, verifies responses and shows them to a person.
+
+mod arithmetic;
+#[cfg(feature = "torch")]
+mod math;
+mod maze;
+
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
+#[cfg(feature = "torch")]
+use std::sync::Arc;
+
+use hmac_sha256::Hash as Sha256;
+use rayon::prelude::*;
+
+pub use arithmetic::Arithmetic;
+pub(super) use arithmetic::DIGITS;
+#[cfg(feature = "torch")]
+pub use math::Math;
+pub use maze::Maze;
+pub(super) use maze::{MOST_TURNS, SIZES};
+
+#[cfg(feature = "torch")]
+use super::policy::Text;
+use super::random::{Purpose, RandomStream, StreamKey};
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+
+/// One prompt in this many is held out of training.
+pub const EVALUATION_SHARE: u8 = 16;
+
+/// How often one prompt is drawn again before the task counts as one without training prompts: never by bad luck, where
+/// a sixteenth of what it draws is held out.
+const DRAWS: usize = 1000;
+
+/// The sizes that a policy needs to know of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskShape {
+    /// Number of raw features of a prompt.
+    pub prompt_features: usize,
+    /// Number of different response tokens; they are the first of the alphabet.
+    pub vocabulary: usize,
+    /// Number of different tokens, those that only prompts have too.
+    pub alphabet: usize,
+    /// The longest response, its stop token included.
+    pub max_response_tokens: usize,
+    /// The response token that ends a response.
+    pub stop: u32,
+}
+
+/// A prompt in the two forms in which policies read it. Both say the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prompt {
+    /// Prompt tokens, each below the task's `alphabet`; a token means the same in prompts and responses.
+    pub tokens: Vec<u32>,
+    /// Raw features, `[prompt_features]`; for policies that read a vector. Sparse inputs are cheap.
+    pub features: Vec<f32>,
+}
+
+/// A task with verifiable rewards.
+pub trait Task: Send + Sync {
+    /// The sizes of prompts and responses; constant.
+    fn shape(&self) -> TaskShape;
+
+    /// What makes text of its tokens, and says where responses end, where tokens are text.
+    #[cfg(feature = "torch")]
+    fn text(&self) -> Option<Arc<Text>> {
+        None
+    }
+
+    /// Draws a prompt from the whole distribution; [`training_prompts`] and [`evaluation_prompts`] divide it.
+    fn draw(&self, stream: &mut RandomStream) -> Prompt;
+
+    /// Prompts of equal identity are either all for training or all for evaluation. It is the prompt's own tokens,
+    /// unless the task knows of prompts that give each other's answers away. The same in every version of the task: what is
+    /// held out must stay so.
+    fn identity(&self, prompt: &Prompt) -> Vec<u32> {
+        prompt.tokens.clone()
+    }
+
+    /// Whether a response solves its prompt: its reward is 1 then, and 0 otherwise. Tokens behind the stop token do not
+    /// count; a prompt or a token that is not of this task makes the response wrong.
+    fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool;
+
+    /// How many turns a trajectory has at the most, up to 64: each is a response to a prompt of its own.
+    fn turns(&self) -> u8 {
+        1
+    }
+
+    /// The prompt of the turn after a response; `None` where the trajectory ends with it.
+    fn next(&self, _prompt: &Prompt, _response: &[u32]) -> Option<Prompt> {
+        None
+    }
+
+    /// A response that solves the prompt, with its stop token, where the task knows one.
+    fn solution(&self, _prompt: &Prompt) -> Option<Vec<u32>> {
+        None
+    }
+
+    /// What a response says, for people who look at the batch: its `prompt`, `completion` and `solution`, where they are
+    /// text.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the tokens of a response are no text.
+    fn texts(
+        &self,
+        _prompt: &Prompt,
+        _response: &[u32],
+    ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
+        Ok(Vec::new())
+    }
+
+    /// The prompt with the response in it, as lines for a person to read, without a newline at the end.
+    fn show(&self, prompt: &Prompt, response: &[u32]) -> String;
+}
+
+/// Whether a prompt is held out for evaluation: decided by a hash of its content alone, so it is the same in every run,
+/// and as good as independent of how hard the prompt is, so training sees the same distribution.
+pub fn is_held_out(task: &dyn Task, prompt: &Prompt) -> bool {
+    let mut hash = Sha256::new();
+    for token in task.identity(prompt) {
+        hash.update(token.to_le_bytes());
+    }
+    hash.finalize()[0].is_multiple_of(EVALUATION_SHARE)
+}
+
+/// The prompts of one training step: prompt `i` is a function of (`seed`, `step`, `i`) and never one of the evaluation
+/// set.
+///
+/// # Errors
+/// [`Diagnostics`] where the task draws none that is not held out.
+pub fn training_prompts(
+    task: &dyn Task,
+    seed: u64,
+    step: u64,
+    count: usize,
+) -> Result<Vec<Prompt>, Diagnostics> {
+    drawn_prompts(
+        task,
+        StreamKey::new(seed, Purpose::TrainingPrompts, step),
+        count,
+    )
+}
+
+/// The prompts with these streams that are not held out.
+///
+/// # Errors
+/// As [`training_prompts`].
+pub(super) fn drawn_prompts(
+    task: &dyn Task,
+    key: StreamKey,
+    count: usize,
+) -> Result<Vec<Prompt>, Diagnostics> {
+    let indices = (0..count as u64).into_par_iter();
+    indices
+        .map(|index| drawn_prompt(task, key, index))
+        .collect()
+}
+
+fn drawn_prompt(task: &dyn Task, key: StreamKey, index: u64) -> Result<Prompt, Diagnostics> {
+    let mut stream = key.stream(index);
+    (0..DRAWS)
+        .map(|_| task.draw(&mut stream))
+        .find(|prompt| !is_held_out(task, prompt))
+        .ok_or_else(|| {
+            let message = format!("no prompt for training among {DRAWS} draws");
+            let help = "all of them are held out for evaluation: a larger task has others";
+            Diagnostic::error(message).with_help(help).into()
+        })
+}
+
+/// Prompts of a pool of `pool` that recur, those of step 0, each with its index in the pool: different ones, and none of
+/// those that are `taken`; fewer where the pool has no more.
+///
+/// # Errors
+/// As [`training_prompts`].
+pub(super) fn pooled_prompts(
+    task: &dyn Task,
+    key: StreamKey,
+    pool: usize,
+    taken: &[usize],
+    count: usize,
+) -> Result<Vec<(usize, Prompt)>, Diagnostics> {
+    let taken: HashSet<&usize> = taken.iter().collect();
+    let mut order: Vec<usize> = (0..pool).filter(|index| !taken.contains(index)).collect();
+    // No prompt is drawn with this stream.
+    let mut stream = key.stream(u64::MAX);
+    for next in 0..count.min(order.len()) {
+        let left = (order.len() - next) as u64;
+        order.swap(next, next + stream.below(left) as usize);
+    }
+    order.truncate(count);
+    let key = StreamKey::new(key.seed, key.purpose, 0);
+    let prompt = |index: usize| Ok((index, drawn_prompt(task, key, index as u64)?));
+    order.into_par_iter().map(prompt).collect()
+}
+
+/// An error where a size of a task is out of its bounds.
+fn within(size: &str, found: usize, bounds: RangeInclusive<u64>) -> Result<(), Diagnostics> {
+    if bounds.contains(&(found as u64)) {
+        return Ok(());
+    }
+    let expected = format!("from {} to {}", bounds.start(), bounds.end());
+    let problem = Diagnostic::error(format!("{size} is {found}"));
+    Err(problem.expected(expected).into())
+}
+
+/// The first `count` different prompts of the evaluation set; fewer where a small task has no more. They do not depend
+/// on a seed, so that runs with different seeds are compared on the same prompts.
+pub fn evaluation_prompts(task: &dyn Task, count: usize) -> Vec<Prompt> {
+    let key = StreamKey::new(0, Purpose::EvaluationPrompts, 0);
+    let mut stream = key.stream(0);
+    let mut seen = HashSet::new();
+    // Eight times what is needed where prompts hardly repeat; a task that has not given enough by then is small.
+    let draws = (8 * count * usize::from(EVALUATION_SHARE)).max(DRAWS);
+    (0..draws)
+        .map(|_| task.draw(&mut stream))
+        .filter(|prompt| is_held_out(task, prompt))
+        .filter(|prompt| seen.insert(prompt.tokens.clone()))
+        .take(count)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tasks() -> Vec<Box<dyn Task>> {
+        let mut tasks: Vec<Box<dyn Task>> = Vec::new();
+        for size in 2..=5 {
+            tasks.push(Box::new(Maze::new(size).unwrap()));
+        }
+        for digits in 1..=4 {
+            tasks.push(Box::new(Arithmetic::new(digits).unwrap()));
+        }
+        tasks
+    }
+
+    #[test]
+    fn training_never_draws_from_the_evaluation_set() {
+        for task in tasks() {
+            let evaluation: HashSet<Vec<u32>> = evaluation_prompts(&*task, 2000)
+                .iter()
+                .map(|prompt| task.identity(prompt))
+                .collect();
+            assert!(!evaluation.is_empty());
+            for step in 0..40 {
+                for prompt in training_prompts(&*task, 7, step, 64).unwrap() {
+                    assert!(!evaluation.contains(&task.identity(&prompt)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_sixteenth_of_a_large_task_is_held_out() {
+        let maze = Maze::new(4).unwrap();
+        let key = StreamKey::new(3, Purpose::TrainingPrompts, 0);
+        let held_out = (0..8000)
+            .filter(|&index| is_held_out(&maze, &maze.draw(&mut key.stream(index))))
+            .count();
+        assert!((400..600).contains(&held_out), "{held_out} of 8000");
+    }
+
+    #[test]
+    fn a_prompt_is_a_function_of_seed_step_and_index() {
+        let maze = Maze::new(4).unwrap();
+        let eight = training_prompts(&maze, 1, 5, 8).unwrap();
+        let sixteen = training_prompts(&maze, 1, 5, 16).unwrap();
+        assert_eq!(eight, sixteen[..8]);
+        assert_ne!(eight, training_prompts(&maze, 1, 6, 8).unwrap());
+        assert_ne!(eight, training_prompts(&maze, 2, 5, 8).unwrap());
+    }
+
+    #[test]
+    fn prompts_of_a_pool_recur_with_their_indices() {
+        let maze = Maze::new(4).unwrap();
+        let all = training_prompts(&maze, 1, 0, 8).unwrap();
+        let of_step = |step| {
+            let key = StreamKey::new(1, Purpose::TrainingPrompts, step);
+            pooled_prompts(&maze, key, 8, &[], 5).unwrap()
+        };
+        let mut seen = HashSet::new();
+        for step in 0..20 {
+            let drawn = of_step(step);
+            assert!(drawn.iter().all(|(index, prompt)| *prompt == all[*index]));
+            let different: HashSet<usize> = drawn.iter().map(|(index, _)| *index).collect();
+            assert_eq!(different.len(), 5);
+            seen.extend(different);
+        }
+        assert_eq!(seen.len(), 8);
+        // None that the batch has, and no more than there are.
+        for (taken, count) in [(0..3, 5), (0..6, 2), (0..8, 0)] {
+            let taken: Vec<usize> = taken.collect();
+            let key = StreamKey::new(1, Purpose::TrainingPrompts, 0).again(0, 1);
+            let drawn = pooled_prompts(&maze, key, 8, &taken, 5).unwrap();
+            let other: HashSet<usize> = drawn.iter().map(|(index, _)| *index).collect();
+            assert_eq!((drawn.len(), other.len()), (count, count));
+            assert!(taken.iter().all(|index| !other.contains(index)));
+        }
+    }
+
+    #[test]
+    fn evaluation_prompts_differ_from_each_other_and_start_alike() {
+        let maze = Maze::new(4).unwrap();
+        let prompts = evaluation_prompts(&maze, 256);
+        let different: HashSet<_> = prompts.iter().map(|prompt| &prompt.tokens).collect();
+        assert_eq!((prompts.len(), different.len()), (256, 256));
+        assert_eq!(prompts[..100], evaluation_prompts(&maze, 100));
+    }
+
+    #[test]
+    fn prompts_have_the_sizes_that_their_task_states() {
+        for task in tasks() {
+            let shape = task.shape();
+            let prompts = training_prompts(&*task, 0, 0, 20).unwrap();
+            for prompt in &prompts {
+                assert_eq!(prompt.tokens.len(), prompts[0].tokens.len());
+                assert_eq!(prompt.features.len(), shape.prompt_features);
+            }
+        }
+    }
+
+    #[test]
+    fn a_task_without_training_prompts_says_so() {
+        struct Fixed(u32);
+        impl Task for Fixed {
+            fn shape(&self) -> TaskShape {
+                Maze::new(4).unwrap().shape()
+            }
+            fn draw(&self, _: &mut RandomStream) -> Prompt {
+                Prompt {
+                    tokens: vec![self.0],
+                    features: vec![],
+                }
+            }
+            fn verify(&self, _: &Prompt, _: &[u32]) -> bool {
+                false
+            }
+            fn show(&self, _: &Prompt, _: &[u32]) -> String {
+                String::new()
+            }
+        }
+        let prompt = |token| Prompt {
+            tokens: vec![token],
+            features: vec![],
+        };
+        let task = (0..)
+            .map(Fixed)
+            .find(|task| is_held_out(task, &prompt(task.0)))
+            .unwrap();
+        assert_eq!(
+            training_prompts(&task, 0, 0, 1).unwrap_err()[0].message,
+            "no prompt for training among 1000 draws"
+        );
+    }
+}

@@ -1,0 +1,154 @@
+//! Tokens of completions that stand in a file as text, by a model's `tokenizer.json`.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::de::IgnoredAny;
+
+use advlab::batch::Tokenize;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::panics::caught;
+use advlab::regular_file;
+
+/// A model's tokenizer, byte pairs as GPT's or pieces as SentencePiece's: whatever its file says.
+#[derive(Debug)]
+pub struct Tokenizer {
+    path: PathBuf,
+    inner: tokenizers::Tokenizer,
+    with_special: bool,
+}
+
+impl Tokenizer {
+    /// Of a `tokenizer.json`; `with_special` counts those tokens too that it puts around a text by itself.
+    ///
+    /// # Errors
+    /// Why the file cannot be read as a tokenizer.
+    pub fn load(path: &Path, with_special: bool) -> Result<Self, Diagnostics> {
+        let wrong = |what: String, help| {
+            Diagnostics::from(Diagnostic::error(what).in_file(path).with_help(help))
+        };
+        let help = "`AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)` of transformers writes tokenizer.json";
+        let text = regular_file::read_to_string(path)
+            .map_err(|error| wrong(format!("the tokenizer cannot be read: {error}"), help))?;
+        let damaged =
+            |error: tokenizers::Error| wrong(format!("it is no tokenizer: {error}"), help);
+        serde_json::from_str::<IgnoredAny>(&text).map_err(|error| damaged(error.into()))?;
+        // The crate panics at some that are JSON and no tokenizer.
+        let parsed = caught(|| text.parse::<tokenizers::Tokenizer>());
+        let parsed = parsed.unwrap_or_else(|| Err("it is damaged".into()));
+        let mut inner = parsed.map_err(damaged)?;
+        // All of a text counts, and nothing else.
+        inner.with_truncation(None).map_err(damaged)?;
+        inner.with_padding(None);
+        Ok(Tokenizer {
+            path: path.to_path_buf(),
+            inner,
+            with_special,
+        })
+    }
+}
+
+impl Tokenize for Tokenizer {
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn count(&self, text: &str) -> Result<usize, String> {
+        let encoding = self.inner.encode_fast(text, self.with_special);
+        let wrong = |error| format!("a text that the tokenizer refuses ({error})");
+        Ok(encoding.map_err(wrong)?.len())
+    }
+
+    fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, String> {
+        let encoding = self.inner.encode(text, self.with_special);
+        let wrong = |error| format!("a text that the tokenizer refuses ({error})");
+        let offsets = encoding.map_err(wrong)?;
+        Ok(offsets
+            .get_offsets()
+            .iter()
+            .map(|&(start, end)| start..end)
+            .collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn tokenizer(name: &str) -> Tokenizer {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/tokenizers/");
+        Tokenizer::load(&Path::new(folder).join(name), false).unwrap()
+    }
+
+    const BOTH: [&str; 2] = ["gpt.json", "sentencepiece.json"];
+
+    #[test]
+    fn tokens_are_counted_and_found_in_the_text() {
+        for name in BOTH {
+            let text = "the lower lowest é";
+            let tokenizer = tokenizer(name);
+            let spans = tokenizer.spans(text).unwrap();
+            assert_eq!(spans.len(), tokenizer.count(text).unwrap(), "{name}");
+            assert!(spans.len() > 3, "{name}: {spans:?}");
+            assert_eq!(tokenizer.count("").unwrap(), 0, "{name}");
+        }
+    }
+
+    #[test]
+    fn special_tokens_count_where_they_are_asked_for() {
+        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+            .join("tests/data/tokenizers/sentencepiece.json");
+        let count = |with_special| {
+            let tokenizer = Tokenizer::load(&path, with_special).unwrap();
+            tokenizer.count("the low").unwrap()
+        };
+        assert_eq!(count(true), count(false) + 1);
+    }
+
+    #[test]
+    fn a_file_that_is_no_tokenizer_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokenizer.json");
+        let told = || Tokenizer::load(&path, false).unwrap_err().to_string();
+        assert!(told().contains("cannot be read"), "{}", told());
+        for (text, part) in [
+            ("{\"model\": 3}", "is no tokenizer"),
+            ("{", "is no tokenizer"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert!(told().contains(part), "{}", told());
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_damaged_file_never_panics(at in 0.0..1.0f64, byte in any::<u8>(), cut in any::<bool>(), text in "\\PC{0,9}") {
+            for name in BOTH {
+                let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/tokenizers/");
+                let mut bytes = std::fs::read(Path::new(folder).join(name)).unwrap();
+                let at = (at * bytes.len() as f64) as usize;
+                match cut {
+                    true => bytes.truncate(at),
+                    false => bytes[at] = byte,
+                }
+                let file = tempfile::NamedTempFile::new().unwrap();
+                std::fs::write(file.path(), bytes).unwrap();
+                // It is refused, or counts something.
+                let loaded = Tokenizer::load(file.path(), true);
+                let _ = loaded.map(|tokenizer| (tokenizer.count(&text), tokenizer.spans(&text)));
+            }
+        }
+
+        #[test]
+        fn any_text_has_tokens_within_it(text in "(\\PC|[a-z ]{1,9}|\u{0}|<s>|\u{fffd}|\u{2581}){0,40}") {
+            for name in BOTH {
+                let spans = tokenizer(name).spans(&text).unwrap();
+                prop_assert!(spans.iter().all(|span| text.get(span.clone()).is_some()), "{}", name);
+            }
+        }
+    }
+}

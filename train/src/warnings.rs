@@ -1,0 +1,138 @@
+//! What a run warns of, once each: numbers that say that it learns little, or not what is meant.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use super::row::Row;
+use advlab::figures::value;
+
+/// The table `[warnings]`: the bounds beyond which a run warns; 0 for never.
+#[allow(missing_docs)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarningConfig {
+    pub groups_without_signal: f64,
+    pub entropy: f64,
+    pub clip_share: f64,
+    pub effective_responses: f64,
+    pub length_growth: f64,
+}
+
+/// Steps whose mean counts: one odd step is none to warn of.
+const STEPS: usize = 10;
+/// The numbers of a step, in the order of the configuration's keys.
+type Numbers = [Option<f64>; 5];
+
+/// What has been seen, and what has been told.
+#[derive(Default)]
+pub(super) struct Lookout {
+    recent: VecDeque<Numbers>,
+    /// The mean length of the first steps.
+    length: Option<f64>,
+    told: [bool; 5],
+}
+
+impl Lookout {
+    /// Takes a step, and gives what is to be said of it.
+    pub(super) fn look(&mut self, row: &Row, bounds: &WarningConfig) -> Vec<String> {
+        let sampled = &row.sampled;
+        self.recent.push_back([
+            Some(row.groups_without_signal),
+            Some(sampled.entropy),
+            row.clip_share,
+            // Where nothing has a signal, the first warning says so.
+            Some(row.effective_responses).filter(|share| *share > 0.0),
+            Some(sampled.length),
+        ]);
+        if self.recent.len() < STEPS {
+            return Vec::new();
+        }
+        let mean = |index: usize| -> Option<f64> {
+            let numbers = self.recent.iter().map(|numbers| numbers[index]);
+            Some(numbers.sum::<Option<f64>>()? / STEPS as f64)
+        };
+        let means: Numbers = std::array::from_fn(mean);
+        self.recent.pop_front();
+        let first = *self.length.get_or_insert(means[4].unwrap_or_default());
+        let above = |found: f64, bound: f64| bound > 0.0 && found > bound;
+        let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+        let tell = |index: usize, found: f64| match index {
+            0 if above(found, bounds.groups_without_signal) => Some(format!(
+                "{} of the groups have no signal: prompts that are too easy or too hard, or a group_size that is too small",
+                percent(found)
+            )),
+            1 if found < bounds.entropy => Some(format!(
+                "the entropy has fallen to {}: what is sampled hardly differs any more; an entropy bonus, a smaller lr or Pass@k training keep it up",
+                value(found)
+            )),
+            2 if above(found, bounds.clip_share) => Some(format!(
+                "{} of the tokens are clipped: fewer epochs, a smaller lr or wider bounds let them teach",
+                percent(found)
+            )),
+            3 if found < bounds.effective_responses => Some(format!(
+                "{} of the responses carry nearly all of the advantage: `advlab mass` shows which",
+                percent(found)
+            )),
+            4 if above(found, bounds.length_growth * first) => Some(format!(
+                "responses are {} times as long as at first: `advlab mass` shows whether long ones get more",
+                value(found / first)
+            )),
+            _ => None,
+        };
+        let mut all = Vec::new();
+        for (index, found) in means.into_iter().enumerate() {
+            let message = found
+                .filter(|_| !self.told[index])
+                .and_then(|found| tell(index, found));
+            self.told[index] |= message.is_some();
+            all.extend(message);
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Evaluation};
+
+    #[test]
+    fn each_is_told_once_and_by_the_mean_of_ten_steps() {
+        let row = |entropy: f64, length: f64| Row {
+            sampled: Evaluation {
+                entropy,
+                length,
+                ..Evaluation::default()
+            },
+            effective_responses: 0.5,
+            ..Row::default()
+        };
+        let bounds = Config::default().warnings;
+        let mut lookout = Lookout::default();
+        let mut told = Vec::new();
+        for step in 0..60 {
+            let row = if step < 20 {
+                row(1.0, 10.0)
+            } else {
+                row(0.0, 100.0)
+            };
+            let new = lookout.look(&row, &bounds);
+            told.extend(new.into_iter().map(|text| (step, text)));
+        }
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(
+            told[0].0 > 21 && told[0].1.contains("times as long"),
+            "{told:?}"
+        );
+        assert!(told[1].0 == 29 && told[1].1.contains("entropy"), "{told:?}");
+        // 0 is never.
+        let never = WarningConfig {
+            entropy: 0.0,
+            length_growth: 0.0,
+            ..bounds
+        };
+        let mut lookout = Lookout::default();
+        assert!((0..20).all(|_| lookout.look(&row(0.0, 1.0), &never).is_empty()));
+    }
+}
