@@ -52,6 +52,7 @@ fn recipes(bencher: Bencher<'_, '_>, case: &Case) {
     run(bencher, &recipe, &batch(case.1));
 }
 
+/// Each operation by itself, in place of several in one pass.
 #[divan::bench(args = ["reinforce_pp", "ppo_clip"])]
 fn naive(bencher: Bencher<'_, '_>, recipe: &str) {
     let recipe = Host::new().with_executor(Executor::Naive).load(recipe);

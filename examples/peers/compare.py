@@ -102,13 +102,20 @@ def ppo_clip(batch):
     return logp.grad
 
 
+def bandwidth(threads, values=1 << 26):
+    """Bytes per second of adding one large array to another, two reads and a write: the best of five."""
+    torch.set_num_threads(threads)
+    a, b = torch.ones(values), torch.ones(values)
+    return 3 * 4 * values / min(timed(lambda: a.add_(b)) for _ in range(5))
+
+
 def timed(function):
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
 
 
-def row(recipe, settings, peer, batch, path, options, threads):
+def row(recipe, settings, peer, batch, path, options, threads, rate):
     """The medians of advlab and of the peer, and how far their numbers are apart."""
     sets = [word for setting in settings for word in ("--set", setting)]
     environment = dict(os.environ, RAYON_NUM_THREADS=str(threads))
@@ -125,7 +132,7 @@ def row(recipe, settings, peer, batch, path, options, threads):
     fastest = min(seconds for seconds in (kinds["script"], kinds["native"]) if seconds)
     # The bandwidth is the best of many runs: so is the time beside it.
     best = min(min(ours[kind]["seconds"]) for kind in ("script", "native") if ours.get(kind))
-    result = {"recipe": recipe, "threads": threads, **kinds, "of_floor": least / ours["bandwidth"] / best}
+    result = {"recipe": recipe, "threads": threads, **kinds, "of_floor": least / rate / best}
     if peer is None:
         return result
     torch.set_num_threads(threads)
@@ -183,7 +190,7 @@ def main():
     parser.add_argument("--write", type=Path, help="replace the table in this document")
     options = parser.parse_args()
     batch = make_batch(options.groups, options.size, options.tokens, options.seed)
-    rows, bandwidths = [], {}
+    rows, bandwidths = [], {threads: bandwidth(threads) for threads in options.threads}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "batch.safetensors"
         save_file({name: values.contiguous() for name, values in batch.items()}, path)
@@ -191,12 +198,9 @@ def main():
             if options.recipes and recipe not in options.recipes:
                 continue
             for threads in options.threads:
-                rows.append(row(recipe, settings, peer, batch, path, options, threads))
+                rate = bandwidths[threads]
+                rows.append(row(recipe, settings, peer, batch, path, options, threads, rate))
                 print(json.dumps(rows[-1]), flush=True)
-        for threads in options.threads:
-            environment = dict(os.environ, RAYON_NUM_THREADS=str(threads))
-            profile = [options.advlab, "profile", "grpo", path, "--runs", "1", "--json"]
-            bandwidths[threads] = json.loads(subprocess.check_output(profile, env=environment))["bandwidth"]
     table = markdown(rows, options, bandwidths)
     print(table)
     if options.json:

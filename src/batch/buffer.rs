@@ -81,11 +81,6 @@ impl FloatBuffer {
         }
     }
 
-    /// The bytes of all numbers.
-    pub(crate) fn bytes(&self) -> usize {
-        self.len() * if self.is_f64() { 8 } else { 4 }
-    }
-
     /// Whether there is no number.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

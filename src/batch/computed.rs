@@ -191,6 +191,11 @@ impl<'a> Rows<'a> {
         &mut self.values[row * self.width..(row + 1) * self.width]
     }
 
+    /// The first row, for as long as the array lives.
+    pub(crate) fn into_row(self) -> &'a mut [f32] {
+        &mut self.values[..self.width]
+    }
+
     pub(crate) fn par_iter_mut(&mut self) -> impl IndexedParallelIterator<Item = &mut [f32]> {
         // Without columns there is nothing to write.
         self.values.par_chunks_mut(self.width.max(1))

@@ -1,4 +1,4 @@
-//! The plan: which nodes to compute in which order for some outputs, equal ones once, and when each can be freed.
+//! The plan: which nodes to compute in which order for some outputs, equal ones once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,8 +19,6 @@ pub struct Step {
     pub(crate) tensor: Tensor,
     /// The steps whose values are its arguments.
     pub(crate) args: Vec<usize>,
-    /// The steps whose values nobody needs after this one.
-    pub(crate) frees: Vec<usize>,
 }
 
 /// Two nodes with equal keys have equal values.
@@ -68,33 +66,13 @@ impl Plan {
                 steps.push(Step {
                     tensor: tensor.clone(),
                     args,
-                    frees: Vec::new(),
                 });
                 steps.len() - 1
             });
             index.insert(tensor.id(), step);
         }
         let outputs = outputs.iter().map(|tensor| index[&tensor.id()]).collect();
-        let mut plan = Plan { steps, outputs };
-        plan.free();
-        plan
-    }
-
-    /// Marks the last use of every token or position value; coarser ones are small, and kept for later plans.
-    fn free(&mut self) {
-        let mut done: Vec<bool> = self
-            .steps
-            .iter()
-            .map(|step| !matches!(step.tensor.level(), Level::Token | Level::Position))
-            .collect();
-        self.outputs.iter().for_each(|&output| done[output] = true);
-        for index in (0..self.steps.len()).rev() {
-            for arg in self.steps[index].args.clone() {
-                if !std::mem::replace(&mut done[arg], true) {
-                    self.steps[index].frees.push(arg);
-                }
-            }
-        }
+        Plan { steps, outputs }
     }
 
     /// The steps of the outputs, in the order in which these were asked for.

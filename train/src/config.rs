@@ -287,7 +287,7 @@ impl Config {
     }
 
     /// A loss recipe with the run's `loss_params`.
-    pub(super) fn set_loss(&self, mut recipe: Recipe) -> Result<Recipe, Diagnostics> {
+    pub fn set_loss(&self, mut recipe: Recipe) -> Result<Recipe, Diagnostics> {
         if !recipe.has(Hook::Loss) {
             let name = recipe.name();
             let error = Diagnostic::error(format!("the loss recipe {name} has no `loss`"));

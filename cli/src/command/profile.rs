@@ -1,4 +1,4 @@
-//! `advlab profile RECIPE [INPUT]`: where the time of a recipe goes, by stage and by line.
+//! `advlab profile RECIPE [INPUT]`: where the time of a recipe goes, by hook and by line.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use clap::Args;
 use super::streams::{on_stdout, out};
 use super::{AtStep, load, pair, rollouts, set};
 
-/// See where the time of a recipe goes, by stage and by line of the script.
+/// See where the time of a recipe goes, by hook and by line of the script.
 #[derive(Args)]
 pub struct Profile {
     /// A built-in's name, or the path of a .rhai file; or a run's folder: the version that its last batch saw, with the run's loss
@@ -32,9 +32,6 @@ pub struct Profile {
     /// How often the recipe is run
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Write a trace of a run, for chrome://tracing or ui.perfetto.dev
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
     /// Print all figures as one JSON object
     #[arg(long)]
     json: bool,
@@ -48,9 +45,6 @@ impl Profile {
         let (recipe, loss, batch) = self.recipe_on_batch(&host)?;
         let runs = self.runs as usize;
         let measured = Measured::new(&host, &recipe, loss.as_ref(), &batch, runs)?;
-        if let Some(path) = &self.trace {
-            measured.write_trace(path)?;
-        }
         if self.json {
             out!("{}", measured.json());
         } else {

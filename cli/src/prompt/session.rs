@@ -33,7 +33,7 @@ type Editor = Box<dyn FnMut(&Path) -> io::Result<()>>;
 /// It knows no terminal: text goes in, text comes out.
 ///
 /// ```
-/// use crate::prompt::{Paint, Session};
+/// use advlab_cli::prompt::{Paint, Session};
 /// use advlab::Host;
 ///
 /// let mut session = Session::new(&Host::new(), Paint::PLAIN);

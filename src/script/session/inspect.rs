@@ -10,7 +10,7 @@ use super::super::syntax::items;
 use super::{Answer, EVALUATING, Session};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::Recipe;
-use crate::tensor::profile::{Detail, Stage};
+use crate::tensor::profile::Timing;
 use crate::tensor::{Level, Origin, Tensor, grad};
 
 /// The time that measuring an input takes at most, once it has run a few times.
@@ -19,17 +19,19 @@ const MEASURING: Duration = Duration::from_millis(400);
 const RUNS: usize = 5000;
 /// Runs that are made however long they take.
 const LEAST_RUNS: usize = 3;
+/// Runs whose operations are timed.
+const TIMED_RUNS: usize = 5;
 
-/// One run of an input, with what the executor did meanwhile.
+/// The times of an input's runs, and one of the runs taken apart.
 #[derive(Debug)]
-pub struct InputTrial {
-    /// In seconds of the session's profile.
-    pub started: f64,
-    /// Wall time in seconds.
+pub struct InputTimes {
+    /// Seconds, run by run.
+    pub runs: Vec<f64>,
+    /// The fastest of some runs whose operations were timed, in seconds.
     pub seconds: f64,
-    /// The stages of the computation, with their times.
-    pub stages: Vec<Stage>,
-    /// The most bytes that it held at once, beside those held before.
+    /// The times of that run's operations.
+    pub timings: Vec<Timing>,
+    /// The most bytes that the run held at once, beside those held before.
     pub peak: usize,
 }
 
@@ -119,54 +121,40 @@ impl Session {
         self.answer(&Dynamic::from(gradient))
     }
 
-    /// Runs an input again and again: the times of the runs, each of which builds its graph and computes it, the shortest
-    /// first. There is one at least.
+    /// Runs an input again and again. Each run builds its graph and computes it.
     ///
     /// # Errors
     /// As [`Session::evaluate`].
-    pub fn time(&mut self, text: &str) -> Result<Vec<Duration>, Diagnostics> {
-        let (mut times, began) = (Vec::new(), Instant::now());
-        self.again(text, |run| {
-            while times.len() < LEAST_RUNS || (times.len() < RUNS && began.elapsed() < MEASURING) {
+    pub fn measure(&mut self, text: &str) -> Result<InputTimes, Diagnostics> {
+        let (guard, profile) = (self.guard.clone(), self.profile.clone());
+        let mut measured = InputTimes {
+            runs: Vec::new(),
+            seconds: f64::INFINITY,
+            timings: Vec::new(),
+            peak: 0,
+        };
+        let (began, runs) = (Instant::now(), &mut measured.runs);
+        let repeated = self.again(text, |run| {
+            while runs.len() < LEAST_RUNS || (runs.len() < RUNS && began.elapsed() < MEASURING) {
                 let started = Instant::now();
                 run()?;
-                times.push(started.elapsed());
+                runs.push(started.elapsed().as_secs_f64());
             }
-            Ok(())
-        })?;
-        times.sort();
-        Ok(times)
-    }
-
-    /// Runs an input again and again, with its stages noted down.
-    ///
-    /// # Errors
-    /// As [`Session::evaluate`].
-    pub fn trials(
-        &mut self,
-        text: &str,
-        runs: usize,
-        detail: Detail,
-    ) -> Result<Vec<InputTrial>, Diagnostics> {
-        let (guard, profile) = (self.guard.clone(), self.profile.clone());
-        let mut trials = Vec::new();
-        let ran = self.again(text, |run| {
-            profile.set_detail(detail);
-            for _ in 0..runs {
-                let (before, started) = (guard.begin_run(), profile.clock());
+            profile.switch(true);
+            for _ in 0..TIMED_RUNS {
+                let (before, started) = (guard.begin_run(), Instant::now());
                 run()?;
-                trials.push(InputTrial {
-                    started,
-                    seconds: profile.clock() - started,
-                    stages: profile.take(),
-                    peak: guard.peak() - before,
-                });
+                let (seconds, timings) = (started.elapsed().as_secs_f64(), profile.take());
+                if seconds < measured.seconds {
+                    (measured.seconds, measured.timings) = (seconds, timings);
+                    measured.peak = guard.peak() - before;
+                }
             }
             Ok(())
         });
-        self.profile.set_detail(Detail::Nothing);
+        self.profile.switch(false);
         self.profile.take();
-        ran.map(|()| trials)
+        repeated.map(|()| measured)
     }
 
     /// The line that an operation of an input stands in: the name of what it is a line of, unless that is the input, its

@@ -16,8 +16,7 @@ use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope};
 pub use self::answer::{Answer, Columns};
 use self::errors::place_of_name;
 use self::inputs::Inputs;
-pub use self::inspect::InputTrial;
-pub use self::inspect::Pairs;
+pub use self::inspect::{InputTimes, Pairs};
 pub use self::names::Name;
 pub use self::saved::{Defines, is_typed};
 use super::batch_type::ScriptBatch;
@@ -31,7 +30,7 @@ use super::sandbox::{guarded, on_deep_stack};
 use super::syntax::unfinished;
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
-use crate::tensor::profile::{Detail, Profile};
+use crate::tensor::profile::Profile;
 use crate::tensor::{Guard, Tensor};
 
 /// The variables of the last values, the last first. The engine takes none of them for a name, so that nobody else can name
@@ -86,7 +85,7 @@ impl Session {
     pub fn new(host: &Host, batch: &Batch) -> Session {
         let limits = host.limits();
         let guard = Guard::new(Some(limits.time), limits.memory);
-        let profile = Arc::new(Profile::new(Detail::Nothing));
+        let profile = Arc::new(Profile::default());
         let host = host
             .clone()
             .with_guard(guard.clone())

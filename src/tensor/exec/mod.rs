@@ -1,13 +1,14 @@
 //! Executors: what computes a plan.
 
 mod cells;
-mod elementwise;
-mod fused;
-mod kind;
+mod coarse;
+mod kernels;
 pub(crate) mod moments;
-mod naive;
+mod pass;
 mod reduce;
+mod run;
 pub(crate) mod scan;
+mod tile;
 pub(crate) mod tokens;
 
 use std::ops::Range;
@@ -17,7 +18,7 @@ pub(crate) use reduce::finish;
 
 use super::error::{TensorError, TensorErrorKind};
 use super::exp::{exp, exp_f32};
-use super::{Context, Plan, Value};
+use super::{Context, Plan, Stopped, Value};
 use crate::batch::{FloatBuffer, Rows};
 
 /// What computes the tensors of scripts. Both give the same bits.
@@ -26,8 +27,25 @@ pub enum Executor {
     /// Token values tile by tile, through all operations between two reductions at once.
     #[default]
     Fused,
-    /// Each operation in full, one after the other: the oracle that the fused executor is tested against.
+    /// Each operation by itself, one after the other: finds the first error of several.
     Naive,
+}
+
+/// Why values could not be computed.
+enum Failure {
+    Stopped(Stopped),
+    /// A step of the plan allows no result at an index of its level.
+    Value {
+        step: usize,
+        index: usize,
+        why: String,
+    },
+}
+
+impl From<Stopped> for Failure {
+    fn from(stopped: Stopped) -> Self {
+        Failure::Stopped(stopped)
+    }
 }
 
 /// A padded array of the caller's for the values of a plan's first output.
@@ -48,16 +66,16 @@ impl Context {
         plan: &Plan,
         sink: Option<&mut Sink<'_>>,
     ) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
-        if self.executor == Executor::Naive {
-            return naive::run(plan, self);
-        }
-        fused::run(plan, self, sink).or_else(|error| match error.kind {
-            // If several operations fail, the error is the first one's, as with the naive executor. That one holds all
-            // values at once: if it runs out of memory or time for them, the error stays what it was.
-            TensorErrorKind::Value(_) => naive::run(plan, self).map_err(|first| match first.kind {
-                TensorErrorKind::Value(_) => first,
-                _ => error,
-            }),
+        let is_fused = self.executor == Executor::Fused;
+        run::run(plan, self, is_fused, sink).or_else(|error| match error.kind {
+            // If several operations fail, the error is the first one's, found by computing one operation at a time. That
+            // takes more memory: if there is not enough, the error stays what it was.
+            TensorErrorKind::Value(_) if is_fused => {
+                run::run(plan, self, false, None).map_err(|first| match first.kind {
+                    TensorErrorKind::Value(_) => first,
+                    _ => error,
+                })
+            }
             _ => Err(error),
         })
     }

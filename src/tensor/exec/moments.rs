@@ -64,23 +64,48 @@ impl Moments {
         moments
     }
 
-    /// Of a tile of equal values. All sums of so few f32s are exact in f64, in any order.
-    pub(crate) fn of_equal<T: Precision>(value: T, count: usize, depth: Depth) -> Moments {
-        let is_exact = size_of::<T>() == size_of::<f32>() && value.widen().is_finite();
-        if count == 0 || !is_exact {
-            return Moments::of_tile(&vec![value; count], depth);
-        }
-        let value = value.widen();
-        let mut moments = Moments {
-            count,
-            // The sum of negative zeros is 0.
-            sum: 0.0 + value * count as f64,
-            ..Moments::EMPTY
+    /// Of any number of equal f32s. In f64, all sums of a tile's are exact in any order.
+    pub(crate) fn of_equal(value: f32, count: usize, depth: Depth) -> Moments {
+        let tile = |count: usize| {
+            if count == 0 || !value.is_finite() {
+                return Moments::of_tile(&vec![value; count], depth);
+            }
+            let (value, has_extremes) = (f64::from(value), depth >= Depth::Extremes);
+            Moments {
+                count,
+                // The sum of negative zeros is 0.
+                sum: 0.0 + value * count as f64,
+                min: if has_extremes { value } else { f64::INFINITY },
+                max: if has_extremes {
+                    value
+                } else {
+                    f64::NEG_INFINITY
+                },
+                squares: 0.0,
+            }
         };
-        if depth >= Depth::Extremes {
-            (moments.min, moments.max) = (value, value);
+        let tiles = std::iter::repeat_n(tile(TILE), count / TILE);
+        tiles
+            .chain([tile(count % TILE)])
+            .fold(Moments::EMPTY, Moments::and)
+    }
+
+    /// Of the selected ones of some values. Tiles are those of all values, selected or not.
+    pub(crate) fn of_selected<T: Precision>(
+        values: impl Iterator<Item = (T, bool)>,
+        depth: Depth,
+    ) -> Moments {
+        let (mut all, mut tile) = (Moments::EMPTY, Vec::with_capacity(TILE));
+        for (index, (value, is_selected)) in values.enumerate() {
+            if index % TILE == 0 {
+                all = all.and(Moments::of_tile(&tile, depth));
+                tile.clear();
+            }
+            if is_selected {
+                tile.push(value);
+            }
         }
-        moments
+        all.and(Moments::of_tile(&tile, depth))
     }
 
     /// Of any number of values, tile by tile.
@@ -211,10 +236,10 @@ mod tests {
     fn equal_values_are_summed_up_as_one_by_one() {
         let values = [0.0, -0.0, 1e-40, 0.1, -3.3e38, f32::NAN, f32::INFINITY];
         for value in values {
-            for count in [0, 1, 2, 15, 16, 17, 333, 1023, 1024] {
+            for count in [0, 1, 2, 15, 16, 17, 333, 1023, 1024, 1025, 3000] {
                 for depth in [Depth::Sum, Depth::Extremes, Depth::Squares] {
                     let at_once = Moments::of_equal(value, count, depth);
-                    let one_by_one = Moments::of_tile(&vec![value; count], depth);
+                    let one_by_one = Moments::of(&vec![value; count], depth);
                     assert_eq!(format!("{at_once:?}"), format!("{one_by_one:?}"));
                 }
             }

@@ -28,91 +28,63 @@ impl Location<'_> {
         self.layout.stretches(response).filter_map(cut)
     }
 
-    /// The response and the columns, where the tokens are those of one stretch.
-    pub(crate) fn stretch(&self) -> Option<(usize, Range<usize>)> {
+    /// The columns, if the tokens are one stretch of one response.
+    pub(crate) fn stretch(&self) -> Option<Range<usize>> {
         if self.responses.len() != 1 {
             return None;
         }
-        let response = self.responses.start;
-        let mut stretches = self.stretches(response);
-        match (stretches.next(), stretches.next()) {
-            (Some(columns), None) => Some((response, columns)),
-            _ => None,
+        let mut stretches = self.stretches(self.responses.start);
+        stretches.next().filter(|_| stretches.next().is_none())
+    }
+
+    /// Calls a function with each stretch of a response's tokens in rows of a padded array, the first of which is the first
+    /// response's, and where these tokens are among all.
+    pub(crate) fn copy(&self, rows: &mut Rows<'_>, mut f: impl FnMut(&mut [f32], Range<usize>)) {
+        let mut next = 0;
+        for (row, response) in self.responses.clone().enumerate() {
+            for columns in self.stretches(response) {
+                let own = next..next + columns.len();
+                next = own.end;
+                f(&mut rows.row(row)[columns], own);
+            }
         }
     }
 
-    /// A padded array's values where they lie, or gathered if they do not lie one after another.
-    fn read<'t, T: batch::Element<Wide = T>>(
-        &self,
-        array: &'t Padded<T>,
-        gathered: &'t mut Vec<T>,
-    ) -> &'t [T] {
-        let stretch = self.stretch();
-        let row = stretch.and_then(|(response, columns)| array.row(response, columns));
-        row.unwrap_or_else(|| self.gather(array, gathered))
-    }
-
-    /// Copies the tokens' values between rows of a padded array, the first of which is that of a response, and a tile.
-    pub(crate) fn copy(
-        &self,
-        rows: &mut Rows<'_>,
-        first: usize,
-        mut f: impl FnMut(&mut [f32], Range<usize>),
-    ) {
+    fn gather<T: batch::Element>(&self, array: &Padded<T>, out: &mut [T::Wide]) {
         let mut next = 0;
         for response in self.responses.clone() {
             for columns in self.stretches(response) {
-                let tile = next..next + columns.len();
-                next = tile.end;
-                f(&mut rows.row(response - first)[columns], tile);
-            }
-        }
-    }
-
-    fn gather<'t, T: batch::Element>(
-        &self,
-        array: &Padded<T>,
-        into: &'t mut Vec<T::Wide>,
-    ) -> &'t [T::Wide] {
-        into.clear();
-        for response in self.responses.clone() {
-            for columns in self.stretches(response) {
+                let own = out[next..next + columns.len()].iter_mut();
+                next += columns.len();
                 match array.row(response, columns.clone()) {
-                    Some(row) => into.extend(row.iter().map(|value| value.widen())),
-                    None => into.extend(array.values(response, columns).map(batch::Element::widen)),
+                    Some(row) => own.zip(row).for_each(|(out, x)| *out = x.widen()),
+                    None => {
+                        let values = array.values(response, columns);
+                        own.zip(values).for_each(|(out, x)| *out = x.widen());
+                    }
                 }
             }
         }
-        into
     }
 }
 
 /// A precision that token columns are read in.
 pub(crate) trait Token: Precision {
-    /// The values of a column of this precision, gathered where they do not lie in one stretch.
-    fn read<'t>(
-        column: &'t TokenValues,
-        location: &Location<'_>,
-        gathered: &'t mut Vec<Self>,
-    ) -> &'t [Self] {
-        let TokenValues::Compact(values) = column else {
-            return Self::of_padded(column, location, gathered);
-        };
-        match Self::slice(values) {
-            Some(values) => &values[location.tokens.clone()],
-            None => unreachable!("a column is read in its own precision"),
+    /// A response's values of a padded column of this very type, if they lie one after another.
+    fn padded_row(column: &TokenValues, response: usize, columns: Range<usize>) -> Option<&[Self]>;
+
+    /// A column's values where they lie, if they lie one after another.
+    fn in_place<'t>(column: &'t TokenValues, location: &Location<'_>) -> Option<&'t [Self]> {
+        match column {
+            TokenValues::Compact(values) => {
+                Self::slice(values).map(|all| &all[location.tokens.clone()])
+            }
+            _ => Self::padded_row(column, location.responses.start, location.stretch()?),
         }
     }
 
-    /// A response's values of a padded column of this very type, where they lie one after another.
-    fn padded_row(column: &TokenValues, response: usize, columns: Range<usize>) -> Option<&[Self]>;
-
-    /// [`Token::read`] of a padded column.
-    fn of_padded<'t>(
-        column: &'t TokenValues,
-        location: &Location<'_>,
-        gathered: &'t mut Vec<Self>,
-    ) -> &'t [Self];
+    /// A padded column's values, one after another.
+    fn gather(column: &TokenValues, location: &Location<'_>, out: &mut [Self]);
 }
 
 impl Token for f32 {
@@ -123,15 +95,11 @@ impl Token for f32 {
         }
     }
 
-    fn of_padded<'t>(
-        column: &'t TokenValues,
-        location: &Location<'_>,
-        gathered: &'t mut Vec<f32>,
-    ) -> &'t [f32] {
+    fn gather(column: &TokenValues, location: &Location<'_>, out: &mut [f32]) {
         match column {
-            TokenValues::F16(array) => location.gather(array, gathered),
-            TokenValues::Bf16(array) => location.gather(array, gathered),
-            TokenValues::F32(array) => location.read(array, gathered),
+            TokenValues::F16(array) => location.gather(array, out),
+            TokenValues::Bf16(array) => location.gather(array, out),
+            TokenValues::F32(array) => location.gather(array, out),
             _ => unreachable!("an f64 column has f64 tokens, a compact one is no padded one"),
         }
     }
@@ -145,13 +113,9 @@ impl Token for f64 {
         }
     }
 
-    fn of_padded<'t>(
-        column: &'t TokenValues,
-        location: &Location<'_>,
-        gathered: &'t mut Vec<f64>,
-    ) -> &'t [f64] {
+    fn gather(column: &TokenValues, location: &Location<'_>, out: &mut [f64]) {
         match column {
-            TokenValues::F64(array) => location.read(array, gathered),
+            TokenValues::F64(array) => location.gather(array, out),
             _ => unreachable!("only an f64 column has f64 tokens"),
         }
     }
@@ -201,25 +165,6 @@ pub(crate) fn by_blocks<W: Share, S, R: Send, E: Send + From<Stopped>>(
     });
     let done: Vec<Result<R, E>> = done.collect();
     done.into_iter().collect()
-}
-
-/// Computes the values of a level row by row.
-pub(super) fn fill<T: Precision, E: Send + From<Stopped>>(
-    layout: &Layout,
-    level: Level,
-    guard: &Guard,
-    row: impl Fn(usize, &mut [T]) -> Result<(), E> + Sync,
-) -> Result<Vec<T>, E> {
-    let mut values = vec![T::default(); layout.size(level)];
-    let each = |(): &mut (), rows: Range<usize>, mut block: &mut [T]| {
-        for index in rows {
-            let length = row_range(layout, level, index).len();
-            row(index, block.split(1, length))?;
-        }
-        Ok::<(), E>(())
-    };
-    by_blocks((layout, level), guard, &mut values[..], || (), each)?;
-    Ok(values)
 }
 
 /// The rows of a level: stretches of values that broadcasting sees as one. They are responses at the token level and

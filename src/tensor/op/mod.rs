@@ -158,6 +158,20 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
+    pub(crate) fn scan(self) -> Scan {
+        match self {
+            Kernel::Scan(scan) => scan,
+            _ => unreachable!("a scan's node has a scan's row"),
+        }
+    }
+
+    pub(crate) fn reduction(self) -> Reduction {
+        match self {
+            Kernel::Reduce(reduction) => reduction,
+            _ => unreachable!("a reduction's node has a reduction's row"),
+        }
+    }
+
     /// An elementwise kernel on numbers alone; `None` for any other kernel or number of arguments.
     pub(crate) fn on_numbers(self, x: &[f64]) -> Option<Result<f64, String>> {
         match (self, x) {

@@ -128,6 +128,12 @@ fn scan(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
 /// A scan with a number, or with one for each response.
 fn along(op: &'static Op, x: &Tensor, by: &Tensor) -> Result<Tensor, TensorError> {
     if let Some(number) = by.as_number() {
+        // The sum from the end of a value on the last token is that value, everywhere; it makes a 0 of -0.
+        if let (Kernel::Scan(Scan::SuffixSum), 1.0, Prim::AtLastToken, Some(frame)) =
+            (op.kernel, number, &x.inner().prim, x.frame())
+        {
+            return add(&x.inner().args[0], &Tensor::number(0.0))?.expanded(Level::Token, frame);
+        }
         return like(Prim::Scan(op, number), x);
     }
     if x.level() != Level::Token {

@@ -198,7 +198,7 @@ fn data_and_wrong_commands() {
     assert_snapshot!(text);
 }
 
-/// Of a recipe, in use or named, and of an expression: the lines and the bytes are those of what ran.
+/// Of a recipe, in use or named, and of an expression: the lines are those of what ran.
 #[test]
 fn a_profile_is_of_the_recipe_or_of_an_expression() {
     let mut session = session();
@@ -207,15 +207,15 @@ fn a_profile_is_of_the_recipe_or_of_an_expression() {
             ":profile passk k=2",
             [
                 "passk 13a556  k=2",
-                "naive",
+                "script, new array",
                 "let n = right.count(\"group\");",
             ],
         ),
         (
             ":profile (batch.old_logp - batch.ref_logp).sum(\"response\")",
             [
-                "pass 1 over tokens",
-                "script and plans",
+                "input",
+                "the script itself, and plans",
                 "1  (batch.old_logp",
             ],
         ),

@@ -16,8 +16,9 @@ mod watch;
 use advlab::Host;
 use advlab_cli::prompt::{Paint, Session};
 
-/// A session without colours on the built-in batch.
+/// A session without colours on the built-in batch, in the root of the repository, as one who types there.
 fn session() -> Session {
+    std::env::set_current_dir(crate::ROOT).expect("the root is there");
     Session::new(&Host::new(), Paint::PLAIN)
 }
 

@@ -1,36 +1,21 @@
-//! Where the time of a recipe goes: measured on a batch, told as a table, as JSON and as a trace.
+//! Where the time of a recipe goes: by hook, by line of the script, and beside its native kernel.
 
-mod example;
-mod in_full;
-mod json;
-mod lines;
-mod machine;
 mod table;
-mod trace;
-mod trial;
 
-use std::path::Path;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ndarray::Array2;
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
 
-pub use self::example::example;
-use self::in_full::InFull;
-use self::lines::Line;
-use self::machine::bandwidth;
-use self::trial::Trial;
-use advlab::batch::{Batch, Layout, Replacement};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::batch::{Batch, Layout};
+use advlab::diagnostic::Diagnostics;
 use advlab::native::{Mode, Native};
-use advlab::script::{Host, Recipe, Session, Version};
-use advlab::tensor::profile::{Detail, Profile};
-use advlab::tensor::{Executor, Origin};
-
-/// How often the naive executor runs at most: it is there to compare with, and slow.
-const NAIVE_RUNS: usize = 3;
-/// How often an input runs with its stages noted down.
-const INPUT_RUNS: usize = 5;
+use advlab::script::{Hook, Host, MapGroups, Recipe, Session, Version};
+use advlab::tensor::Origin;
+use advlab::tensor::profile::{Profile, Timing};
 
 /// The times of a recipe, or of an input at the prompt, on a batch, run by run, and one of its runs taken apart.
 #[derive(Debug)]
@@ -40,72 +25,158 @@ pub struct Measured {
     version: Option<Version>,
     settings: String,
     layout: Arc<Layout>,
-    /// Seconds, run by run, with each executor, into one array.
-    fused: Vec<f64>,
-    naive: Vec<f64>,
+    /// Seconds, run by run, into one array.
+    script: Vec<f64>,
     /// Seconds, run by run, with a new array each time.
-    fused_anew: Vec<f64>,
-    /// Seconds, run by run, with the native kernel in the script's place; empty where there is none.
+    new_array: Vec<f64>,
+    /// Seconds, run by run, with the native kernel in the script's place; empty if there is none.
     native: Vec<f64>,
-    /// The fastest of the runs that noted down their stages.
-    trial: Trial,
+    /// The fastest of the runs whose operations were timed.
+    run: Run,
+    /// The longest first.
     lines: Vec<Line>,
-    in_full: Vec<InFull>,
-    /// Bytes a second.
-    bandwidth: f64,
 }
 
-/// A recipe, with a loss behind it or none, that is run again and again into one padded array.
+/// One run of all hooks of a recipe, or of an input.
+#[derive(Debug)]
+struct Run {
+    /// Seconds by hook.
+    hooks: Vec<(&'static str, f64)>,
+    /// Of the executor's operations, if they were timed.
+    timings: Vec<Timing>,
+    /// The most bytes that tensors held at once, beside the batch and the padded array.
+    peak: usize,
+    /// Whether kernels computed hooks.
+    is_native: bool,
+    map_groups: Vec<MapGroups>,
+}
+
+impl Run {
+    fn seconds(&self) -> f64 {
+        self.hooks.iter().map(|(_, seconds)| seconds).sum()
+    }
+
+    /// The time in the script and in making plans: what no operation took.
+    fn in_script(&self) -> f64 {
+        let timings = self.timings.iter().map(|timing| timing.seconds);
+        (self.seconds() - timings.sum::<f64>()).max(0.0)
+    }
+}
+
+/// A line of a script that asked for operations on tensors.
+#[derive(Debug)]
+struct Line {
+    /// The script, unless it is the recipe itself.
+    script: Option<String>,
+    /// From 1.
+    number: usize,
+    text: String,
+    seconds: f64,
+}
+
+/// The lines of a run. `place` gives the script of an operation, unless it is the measured one, the line's number and its
+/// text.
+fn lines(
+    timings: &[Timing],
+    place: impl Fn(&Origin) -> (Option<String>, usize, String),
+) -> Vec<Line> {
+    let mut lines: BTreeMap<(Option<&str>, usize), Line> = BTreeMap::new();
+    for timing in timings {
+        let Some(origin) = &timing.origin else {
+            continue;
+        };
+        let line = lines.entry((origin.source.as_deref(), origin.line));
+        let line = line.or_insert_with(|| {
+            let (script, number, text) = place(origin);
+            Line {
+                script,
+                number,
+                text,
+                seconds: 0.0,
+            }
+        });
+        line.seconds += timing.seconds;
+    }
+    let mut lines: Vec<Line> = lines.into_values().collect();
+    lines.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    lines
+}
+
+/// A recipe, maybe with another recipe's loss behind it, that is run again and again.
 struct Runs<'a> {
     recipe: &'a Recipe,
     loss: Option<&'a Recipe>,
     batch: &'a Batch,
-    padded: Array2<f32>,
 }
 
-impl<'a> Runs<'a> {
-    fn new(recipe: &'a Recipe, loss: Option<&'a Recipe>, batch: &'a Batch) -> Runs<'a> {
-        let layout = batch.layout();
-        Runs {
-            recipe,
-            loss,
-            batch,
-            padded: Array2::zeros((layout.responses(), layout.width())),
+impl Runs<'_> {
+    fn new_array(&self) -> Array2<f32> {
+        let layout = self.batch.layout();
+        Array2::zeros((layout.responses(), layout.width()))
+    }
+
+    /// Runs all hooks once. The advantage goes into a padded array [B, T], or, if there is a loss, the loss's gradient.
+    fn run(&self, host: &Host, padded: &mut Array2<f32>) -> Result<Run, Diagnostics> {
+        let (recipe, behind) = (self.recipe.on(host), self.loss.map(|loss| loss.on(host)));
+        let (guard, padded) = (recipe.host().guard(), &mut padded.view_mut());
+        let before = guard.begin_run();
+        let mut run = Run {
+            hooks: Vec::new(),
+            timings: Vec::new(),
+            peak: 0,
+            is_native: false,
+            map_groups: Vec::new(),
+        };
+        let mut state = recipe.init()?;
+        let (mut advantage, mut weighted) = (None, self.batch.clone());
+        let loss = Some(&recipe)
+            .filter(|own| own.has(Hook::Loss))
+            .or(behind.as_ref());
+        if recipe.has(Hook::Advantage) {
+            let started = Instant::now();
+            let (native, map_groups) = if loss.is_some() {
+                let outcome = recipe.advantage(self.batch, &mut state)?;
+                weighted = outcome.weighted(self.batch);
+                advantage = Some(outcome.advantage);
+                (outcome.native, outcome.map_groups)
+            } else {
+                let outcome = recipe.advantage_into(self.batch, &mut state, padded)?;
+                (outcome.native, outcome.map_groups)
+            };
+            run.hooks
+                .push(("advantage", started.elapsed().as_secs_f64()));
+            (run.is_native, run.map_groups) = (native.is_some(), map_groups);
         }
+        if let Some(loss) = loss {
+            if !recipe.has(Hook::Loss) {
+                state = loss.init()?;
+            }
+            let started = Instant::now();
+            let outcome = loss.loss_into(&weighted, advantage.as_ref(), &mut state, padded)?;
+            run.hooks
+                .push(("loss and gradient", started.elapsed().as_secs_f64()));
+            run.is_native |= outcome.native.is_some();
+            run.map_groups.extend(outcome.map_groups);
+        }
+        run.peak = guard.peak() - before;
+        Ok(run)
     }
 
-    fn once(&mut self, host: &Host, profile: Option<&Profile>) -> Result<Trial, Diagnostics> {
-        let (recipe, loss) = (self.recipe.on(host), self.loss.map(|loss| loss.on(host)));
-        Trial::of(
-            &recipe,
-            loss.as_ref(),
-            self.batch,
-            &mut self.padded,
-            profile,
-        )
-    }
-
-    /// Seconds, run by run; none where kernels do not answer as `native` says.
-    fn times(&mut self, host: &Host, runs: usize, native: bool) -> Result<Vec<f64>, Diagnostics> {
+    /// Seconds, run by run, into one array; none where kernels do not compute as `native` says.
+    fn times(&self, host: &Host, runs: usize, native: bool) -> Result<Vec<f64>, Diagnostics> {
+        let mut padded = self.new_array();
         // The first run finds memory and caches as no later one does.
-        let first = self.once(host, None)?;
+        let first = self.run(host, &mut padded)?;
         let runs = if first.is_native == native { runs } else { 0 };
-        let seconds = (0..runs).map(|_| Ok(self.once(host, None)?.seconds()));
+        let seconds = (0..runs).map(|_| Ok(self.run(host, &mut padded)?.seconds()));
         seconds.collect()
-    }
-
-    /// A run with its stages noted down.
-    fn noted(&mut self, host: &Host, detail: Detail) -> Result<Trial, Diagnostics> {
-        let profile = Arc::new(Profile::new(detail));
-        let host = host.clone().with_profile(profile.clone());
-        self.once(&host, Some(&profile))
     }
 }
 
 impl Measured {
-    /// Runs all hooks of a recipe, a number of times with each executor, from the
-    /// state that `init` makes. The advantage is written into a padded array, or where there is a loss, its gradient. A loss
-    /// without an advantage hook beside it has the advantage of the batch. A recipe without a loss may have another recipe's behind it, as in a run.
+    /// Runs all hooks of a recipe, a number of times, from the state that `init` makes. The advantage is written into a
+    /// padded array, or, if there is a loss, its gradient. A loss without an advantage hook takes the advantage of the
+    /// batch. A recipe without a loss may have another recipe's behind it, as in a run.
     ///
     /// # Errors
     /// [`Diagnostics`] of a hook that fails.
@@ -117,87 +188,128 @@ impl Measured {
         runs: usize,
     ) -> Result<Measured, Diagnostics> {
         let host = host.clone().with_guard(host.guard());
-        let by = |executor: Executor| host.clone().with_executor(executor);
-        let mut all = Runs::new(recipe, loss, batch);
-        let fused = all.times(&by(Executor::Fused), runs, false)?;
-        let naive = all.times(&by(Executor::Naive), runs.min(NAIVE_RUNS), false)?;
+        let all = Runs {
+            recipe,
+            loss,
+            batch,
+        };
+        let script = all.times(&host, runs, false)?;
         let kernels = Native::new(Mode::On);
         let native = all.times(&host.clone().with_native(&kernels), runs, true)?;
-        let fused_anew = |_| {
+        let new_array = |_| {
             let started = Instant::now();
-            Runs::new(recipe, loss, batch).once(&by(Executor::Fused), None)?;
+            all.run(&host, &mut all.new_array())?;
             Ok(started.elapsed().as_secs_f64())
         };
-        let fused_anew: Result<_, Diagnostics> = (0..runs).map(fused_anew).collect();
-        let mut trial = all.noted(&host, Detail::Stages)?;
+        let new_array: Result<_, Diagnostics> = (0..runs).map(new_array).collect();
+        let profile = Arc::new(Profile::default());
+        profile.switch(true);
+        let (timed, mut padded) = (host.with_profile(profile.clone()), all.new_array());
+        let mut timed_run = || {
+            let mut run = all.run(&timed, &mut padded)?;
+            run.timings = profile.take();
+            Ok::<Run, Diagnostics>(run)
+        };
+        let mut run = timed_run()?;
         for _ in 1..runs {
-            let other = all.noted(&host, Detail::Stages)?;
-            if other.seconds() < trial.seconds() {
-                trial = other;
+            let other = timed_run()?;
+            if other.seconds() < run.seconds() {
+                run = other;
             }
         }
-        trial.share_out(&all.noted(&host, Detail::Operations)?);
-        let place = |origin: &Origin| lines::of_recipes(recipe, loss, origin);
         Ok(Measured {
             name: recipe.name().to_string(),
             version: Some(recipe.version().clone()),
             settings: recipe.params().to_string(),
-            lines: Line::of(&trial, place),
-            in_full: InFull::of(&trial, place),
             layout: batch.layout().clone(),
-            fused,
-            fused_anew: fused_anew?,
-            naive,
+            script,
+            new_array: new_array?,
             native,
-            trial,
-            bandwidth: bandwidth(batch.layout().tokens()),
+            lines: lines(&run.timings, |origin| line_of(recipe, loss, origin)),
+            run,
         })
     }
 
     /// Runs an input of a session, a number of times.
     ///
     /// # Errors
-    /// [`Diagnostics`] of the input, where it is wrong.
+    /// [`Diagnostics`] of the input, if it is wrong.
     pub fn input(
         session: &mut Session,
         batch: &Batch,
         text: &str,
     ) -> Result<Measured, Diagnostics> {
-        let times = session.time(text)?;
-        let trials = session.trials(text, INPUT_RUNS, Detail::Stages)?;
-        let trials = trials.into_iter().map(Trial::of_input);
-        let fastest = trials.min_by(|a, b| a.seconds().total_cmp(&b.seconds()));
-        let mut trial = fastest.unwrap_or_else(|| unreachable!("there is a run at least"));
-        for timed in session.trials(text, 1, Detail::Operations)? {
-            trial.share_out(&Trial::of_input(timed));
-        }
-        let place = |origin: &Origin| session.line_of(text, origin);
+        let times = session.measure(text)?;
         Ok(Measured {
             name: text.to_string(),
             version: None,
             settings: String::new(),
-            lines: Line::of(&trial, place),
-            in_full: InFull::of(&trial, place),
             layout: batch.layout().clone(),
-            fused: times.iter().map(Duration::as_secs_f64).collect(),
-            fused_anew: Vec::new(),
-            naive: Vec::new(),
+            script: times.runs,
+            new_array: Vec::new(),
             native: Vec::new(),
-            trial,
-            bandwidth: bandwidth(batch.layout().tokens()),
+            lines: lines(&times.timings, |origin| session.line_of(text, origin)),
+            run: Run {
+                hooks: vec![("input", times.seconds)],
+                timings: times.timings,
+                peak: times.peak,
+                is_native: false,
+                map_groups: Vec::new(),
+            },
         })
     }
+}
 
-    /// Writes [`Measured::trace`] to a file.
-    ///
-    /// # Errors
-    /// The file and why it cannot be written; nothing half-written is left.
-    pub fn write_trace(&self, path: &Path) -> Result<(), Diagnostics> {
-        if !trace::may_replace(path) {
-            let what = format!("`{}` is there, and is no trace", path.display());
-            let help = "name another file: `--trace profile.json`";
-            return Err(Diagnostic::error(what).with_help(help).into());
-        }
-        Replacement::write(path, self.trace().to_string().as_bytes())
-    }
+/// The line of a recipe's own source, of one that it imports, or of the loss behind it.
+fn line_of(
+    recipe: &Recipe,
+    loss: Option<&Recipe>,
+    origin: &Origin,
+) -> (Option<String>, usize, String) {
+    let name = origin.source.as_deref().unwrap_or(recipe.name());
+    let behind = loss.into_iter().flat_map(Recipe::sources);
+    let text = recipe
+        .sources()
+        .chain(behind)
+        .find(|(other, _)| *other == name);
+    let line = text.and_then(|(_, text)| text.lines().nth(origin.line.checked_sub(1)?));
+    let script = Some(name.to_string()).filter(|name| name != recipe.name());
+    (
+        script,
+        origin.line,
+        line.unwrap_or_default().trim().to_string(),
+    )
+}
+
+/// A batch of random numbers in all columns that built-in recipes read: responses of an eighth of `tokens` to all of
+/// them, with a reward of 0 or 1. The same numbers each time.
+pub fn example(groups: usize, size: usize, tokens: usize) -> Batch {
+    let mut random = ChaCha8Rng::seed_from_u64(0);
+    let shape = (groups * size, tokens);
+    let lengths: Vec<usize> = (0..shape.0)
+        .map(|_| random.random_range(tokens / 8..=tokens))
+        .collect();
+    let rewards: Vec<f64> = (0..shape.0)
+        .map(|_| f64::from(random.random_range(0..2u8)))
+        .collect();
+    let mask = Array2::from_shape_fn(shape, |(response, token)| {
+        u8::from(token < lengths[response])
+    });
+    let mut column =
+        |least: f32, most: f32| Array2::from_shape_fn(shape, |_| random.random_range(least..most));
+    let old_logp = column(-1.0, 0.0);
+    let logp = &old_logp + &column(-0.05, 0.05);
+    let ref_logp = &old_logp + &column(-0.1, 0.1);
+    let batch = Batch::builder()
+        .groups((0..shape.0).map(|response| response / size.max(1)))
+        .mask(mask.view())
+        .response("reward", rewards)
+        .token("old_logp", old_logp)
+        .token("logp", logp)
+        .token("ref_logp", ref_logp)
+        .token("value", column(0.0, 1.0))
+        .token("entropy", column(0.0, 2.0))
+        .token("advantage", column(-1.0, 1.0))
+        .build();
+    batch.unwrap_or_else(|error| unreachable!("columns of one shape make a batch: {error}"))
 }

@@ -1,24 +1,58 @@
-//! A profile as a table, in as many columns as a terminal has.
+//! A profile as a table, in as many columns as a terminal has, and as JSON.
 
+use std::path::Path;
 use std::time::Duration;
 
-use super::Measured;
-use super::in_full::InFull;
-use super::lines::Line;
-use super::machine::length;
+use serde_json::{Value, json};
+
+use super::{Line, Measured};
 use advlab::figures::{self, counted, shape};
 use advlab::paint::{Paint, beside, cut, width, wrapped};
 use advlab::script::Version;
-use advlab::tensor::profile::StageKind;
 
 impl Measured {
+    /// All figures, in seconds and bytes.
+    pub fn json(&self) -> Value {
+        let seconds = |runs: &[f64]| (!runs.is_empty()).then(|| json!({ "seconds": runs }));
+        let hooks = self.run.hooks.iter();
+        let hooks = hooks.map(|(hook, seconds)| json!({ "hook": hook, "seconds": seconds }));
+        let lines = self.lines.iter().map(|line| {
+            json!({
+                "script": line.script, "line": line.number, "text": line.text,
+                "seconds": line.seconds,
+            })
+        });
+        let map_groups = self.run.map_groups.iter().map(|call| {
+            json!({
+                "script": call.origin.source.as_deref(), "line": call.origin.line,
+                "by_one_call": call.by_group.is_none(), "told": call.to_string(),
+            })
+        });
+        json!({
+            "recipe": self.name,
+            "version": self.version.as_ref().map(Version::as_str),
+            "responses": self.layout.responses(),
+            "groups": self.layout.groups(),
+            "tokens": self.layout.tokens(),
+            "threads": rayon::current_num_threads(),
+            "script": seconds(&self.script),
+            "script_new_array": seconds(&self.new_array),
+            "native": seconds(&self.native),
+            "hooks": hooks.collect::<Vec<_>>(),
+            "lines": lines.collect::<Vec<_>>(),
+            "in_script": self.run.in_script(),
+            "map_groups": map_groups.collect::<Vec<_>>(),
+            "peak_bytes": self.run.peak,
+        })
+    }
+
     /// The table, without a line break at its end.
     pub fn table(&self, paint: Paint) -> String {
         let blocks = [
             self.head(paint),
-            self.executors(paint),
-            self.stages(paint),
-            self.by_line(paint),
+            self.runs(paint),
+            self.hooks(paint),
+            self.lines(paint),
             self.remarks(paint),
         ];
         let blocks: Vec<String> = blocks.into_iter().map(|lines| lines.join("\n")).collect();
@@ -37,135 +71,81 @@ impl Measured {
         ]
     }
 
-    /// The best and the worst run with each executor.
-    fn executors(&self, paint: Paint) -> Vec<String> {
+    /// The best and the median run of the script, and of the kernel.
+    fn runs(&self, paint: Paint) -> Vec<String> {
+        let best = |runs: &[f64]| runs.iter().copied().fold(f64::INFINITY, f64::min);
         let mut lines = vec![paint.dim(&format!("{:<18}{:>11}{:>11}", "", "best", "median"))];
-        let fused = best(&self.fused);
         let all = [
-            ("fused", &self.fused),
-            ("fused, new array", &self.fused_anew),
-            ("naive", &self.naive),
+            ("script", &self.script),
+            ("script, new array", &self.new_array),
             ("native", &self.native),
         ];
-        for (name, seconds) in all {
-            if seconds.is_empty() {
-                continue;
-            }
-            let own = best(seconds);
-            let ratio = match own / fused {
-                _ if name == "fused" || self.fused.is_empty() => counted(seconds.len(), "run"),
-                ratio => format!("{ratio:.2} times fused"),
+        for (name, runs) in all.into_iter().filter(|(_, runs)| !runs.is_empty()) {
+            let mut sorted = runs.clone();
+            sorted.sort_by(f64::total_cmp);
+            let ratio = match name {
+                "script" => counted(runs.len(), "run"),
+                _ => format!("{:.2} times script", sorted[0] / best(&self.script)),
             };
-            let (own, middle) = (time(own), time(median(seconds)));
-            lines.push(format!("{name:<18}{own:>11}{middle:>11}   {ratio}"));
+            let (best, median) = (time(sorted[0]), time(sorted[sorted.len() / 2]));
+            lines.push(format!("{name:<18}{best:>11}{median:>11}   {ratio}"));
         }
         lines
     }
 
-    /// The fastest noted run, part by part.
-    fn stages(&self, paint: Paint) -> Vec<String> {
-        let head = format!(
-            "{:<32}{:>9}{:>8}{:>9}{:>9}{:>11}",
-            "the run by stage", "time", "share", "read", "written", "bandwidth"
-        );
-        let mut lines = vec![paint.dim(&head)];
-        let total = self.trial.seconds();
-        let mut row = |name: &str, seconds: f64, moved: Option<(usize, usize)>| {
-            let share = format!("{:.0} %", 100.0 * seconds / total);
-            let moved = moved.map(|(read, written)| {
-                let rate = (read + written) as f64 / seconds / self.bandwidth;
-                let (read, written) = (bytes(read), bytes(written));
-                format!("{read:>9}{written:>9}{:>9.0} %", 100.0 * rate)
-            });
-            let moved = moved.unwrap_or_default();
-            lines.push(format!("{name:<32}{:>9}{share:>8}{moved}", time(seconds)));
-        };
-        let (mut passes, mut others) = (0, (0, 0.0));
-        for stage in &self.trial.stages {
-            let name = match stage.kind {
-                StageKind::Pass => {
-                    passes += 1;
-                    let operations = counted(stage.operations.len(), "operation");
-                    format!("pass {passes} over tokens: {operations}")
-                }
-                StageKind::InFull(_) => {
-                    others = (others.0 + 1, others.1 + stage.seconds);
-                    continue;
-                }
-                StageKind::Padding => "into the padded array".to_string(),
-            };
-            row(&name, stage.seconds, Some((stage.read, stage.written)));
-        }
-        if others.0 > 0 {
-            let operations = counted(others.0, "operation");
-            row(&format!("in full: {operations}"), others.1, None);
-        }
-        row("script and plans", self.trial.in_script(), None);
+    fn row(&self, seconds: f64) -> String {
+        let share = format!("{:.0} %", 100.0 * seconds / self.run.seconds());
+        format!("{:>9}{share:>8}", time(seconds))
+    }
+
+    fn hooks(&self, paint: Paint) -> Vec<String> {
+        let mut lines = vec![paint.dim(&format!("{:>9}{:>8}  hook", "time", "share"))];
+        let hooks = self.run.hooks.iter();
+        lines.extend(hooks.map(|(hook, seconds)| format!("{}  {hook}", self.row(*seconds))));
         lines
     }
 
-    fn by_line(&self, paint: Paint) -> Vec<String> {
-        let total = self.trial.seconds();
-        let head = format!("{:>9}{:>8}{:>9}  line", "time", "share", "moved");
-        let mut lines = vec![paint.dim(&head)];
-        let places: Vec<String> = self.lines.iter().map(Line::place).collect();
+    fn lines(&self, paint: Paint) -> Vec<String> {
+        let mut lines = vec![paint.dim(&format!("{:>9}{:>8}  line", "time", "share"))];
+        let places: Vec<String> = self.lines.iter().map(place).collect();
         let columns = places.iter().map(|place| width(place)).max().unwrap_or(0);
         for (line, place) in self.lines.iter().zip(places) {
-            let share = format!("{:.0} %", 100.0 * line.seconds / total);
-            let (time, moved) = (time(line.seconds), bytes(line.read + line.written));
-            let text = &line.text;
-            let text = format!("{time:>9}{share:>8}{moved:>9}  {place:>columns$}  {text}");
+            let row = self.row(line.seconds);
+            let text = format!("{row}  {place:>columns$}  {}", line.text);
             lines.push(cut(&text, paint.width));
         }
+        let rest = self.row(self.run.in_script());
+        lines.push(format!("{rest}  the script itself, and plans"));
         lines
     }
 
     fn remarks(&self, paint: Paint) -> Vec<String> {
-        let fallbacks = self.in_full.iter().filter_map(InFull::fallback);
-        let fallbacks: Vec<String> = fallbacks.collect();
-        let mut stages = self.trial.stages.iter();
-        let has_pass = stages.any(|stage| stage.kind == StageKind::Pass);
-        let fallbacks = match &fallbacks[..] {
-            [] if has_pass => "nothing: all token operations went tile by tile".to_string(),
-            [] => "nothing: there is no operation on tokens".to_string(),
-            all => all.join("; "),
-        };
-        let shares = "a pass does all of its operations tile by tile: what a line took of it was \
-                      timed in a run of its own";
         let peak = format!(
             "{} at most, beside the batch and the array that the result goes into",
-            bytes(self.trial.peak)
+            bytes(self.run.peak)
         );
-        let bandwidth = format!(
-            "{:.1} GB/s is what this machine moves in arrays of {}",
-            self.bandwidth / 1e9,
-            bytes(length(self.layout.tokens()) * size_of::<f32>())
-        );
-        let shares = has_pass.then(|| ("lines", shares.to_string()));
-        let remarks = [
-            ("memory", peak),
-            ("bandwidth", bandwidth),
-            ("fell back", fallbacks),
-        ];
-        let calls = self.trial.map_groups.iter();
-        let map_groups =
-            calls.map(|call| ("map_groups", format!("line {}: {call}", call.origin.line)));
-        let told = (shares.into_iter())
-            .chain(remarks)
-            .chain(map_groups)
-            .map(|(name, text)| beside(name, 11, &text, paint.width));
-        told.collect()
+        let calls = self.run.map_groups.iter();
+        let calls = calls.map(|call| ("map_groups", format!("line {}: {call}", call.origin.line)));
+        let remarks = std::iter::once(("memory", peak)).chain(calls);
+        remarks
+            .map(|(name, text)| beside(name, 11, &text, paint.width))
+            .collect()
     }
 }
 
-fn best(seconds: &[f64]) -> f64 {
-    seconds.iter().copied().fold(f64::INFINITY, f64::min)
-}
-
-fn median(seconds: &[f64]) -> f64 {
-    let mut sorted = seconds.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
+/// A line's number, after the name of its script unless that is the measured one.
+fn place(line: &Line) -> String {
+    let name = line
+        .script
+        .as_ref()
+        .map(|script| Path::new(script).file_name());
+    match name {
+        Some(name) => {
+            let name = name.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+            format!("{name}:{}", line.number)
+        }
+        None => line.number.to_string(),
+    }
 }
 
 fn time(seconds: f64) -> String {

@@ -1,0 +1,223 @@
+//! Steps that are computed in full: values of levels coarser than the token, with their arguments brought to their level, and
+//! whatever needs all values of a cell at once.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use chacha20::ChaCha8Rng;
+use chacha20::rand_core::{Rng, SeedableRng};
+use rayon::prelude::*;
+
+use super::kernels::{Source, binary, ternary, unary};
+use super::pass::Arg;
+use super::reduce::{Reduced, within};
+use super::run::Execution;
+use super::scan::{Running, along_rows};
+use super::{BLOCK, Failure, Precision, cells};
+use crate::batch::{FloatBuffer, Layout};
+use crate::tensor::graph::{Node, Prim};
+use crate::tensor::op::{Kernel, Unary};
+use crate::tensor::{Guard, Level, Value};
+
+/// The value of a step whose arguments are there.
+pub(super) fn value(execution: &Execution<'_>, step: usize) -> Result<Arc<Value>, Failure> {
+    let (tensor, guard) = (execution.tensor(step), &execution.context.guard);
+    let node = tensor.inner();
+    let Some(frame) = &node.frame else {
+        return Ok(Value::number(tensor.alone()));
+    };
+    guard.check()?;
+    let reserved = guard.reserve(frame.size(node.level) * if node.is_f64 { 8 } else { 4 })?;
+    let args = execution.args(step).iter();
+    let args: Vec<&Value> = args
+        .filter_map(|&arg| execution.values[arg].as_deref())
+        .collect();
+    let values = match &node.prim {
+        Prim::Map(op) => map(op.kernel, node, &args, step, guard)?,
+        _ => compute(node, &frame.layout, &args, guard)?,
+    };
+    let buffer = match node.is_f64 {
+        true => FloatBuffer::from(values),
+        false => FloatBuffer::F32(values.iter().map(|&value| f32::narrow(value)).collect()),
+    };
+    Ok(Value::new(node.level, buffer, Some(reserved)))
+}
+
+/// The values of a uniform token step by response, rounded like its tokens.
+pub(super) fn uniform(execution: &Execution<'_>, step: usize) -> Vec<f64> {
+    match execution.tensor(step).is_f64() {
+        true => uniform_as::<f64>(execution, step),
+        false => uniform_as::<f32>(execution, step),
+    }
+}
+
+fn uniform_as<T: Precision>(execution: &Execution<'_>, step: usize) -> Vec<f64> {
+    let args = execution.args(step).iter();
+    let args: Vec<Arg<'_>> = args.map(|&arg| execution.coarser(arg)).collect();
+    let tensor = execution.tensor(step);
+    let kernel = match &tensor.inner().prim {
+        Prim::Map(op) => op.kernel,
+        _ => Kernel::One(Unary::Detach),
+    };
+    let of_response = |response: usize| {
+        let x = |arg: usize| args[arg].of_response(response);
+        let value = match kernel {
+            Kernel::One(op) => op.to::<T>(x(0)),
+            Kernel::Two(op) => op.to::<T>(x(0), x(1)),
+            Kernel::Three(op) => op.to::<T>(x(0), x(1), x(2)),
+            _ => unreachable!("is elementwise"),
+        };
+        T::narrow(value).widen()
+    };
+    let responses = tensor.frame().map_or(0, |frame| frame.layout.responses());
+    (0..responses).map(of_response).collect()
+}
+
+fn compute(
+    node: &Node,
+    layout: &Layout,
+    args: &[&Value],
+    guard: &Arc<Guard>,
+) -> Result<Vec<f64>, Failure> {
+    Ok(match &node.prim {
+        Prim::Expand => match &*spread(node, 0, args[0]) {
+            [number] => vec![*number; layout.size(node.level)],
+            values => values.to_vec(),
+        },
+        Prim::Reduce(op) => {
+            let reduced = Reduced {
+                values: args[0].buffer(),
+                selection: args.get(1).map(|value| value.buffer()),
+                layout,
+                from: args[0].level(),
+                to: node.level,
+            };
+            reduced.run(op.kernel.reduction(), guard)?
+        }
+        Prim::Count(of) => {
+            let count = |cell| cells::count(layout, *of, node.level, cell) as f64;
+            (0..layout.size(node.level)).map(count).collect()
+        }
+        Prim::Within(op, to) => {
+            let Kernel::Within(kind) = op.kernel else {
+                unreachable!("{op:?} is computed within cells");
+            };
+            let buffers: Vec<&FloatBuffer> = args.iter().map(|value| value.buffer()).collect();
+            within(kind, &buffers, layout, node.level, *to, guard)?
+        }
+        Prim::Scan(op, number) => {
+            let running = |response| Running {
+                scan: op.kernel.scan(),
+                number: args.get(1).map_or(*number, |by| by.get(response)),
+            };
+            let values: Vec<f64> = args[0].iter().collect();
+            along_rows(running, &values, layout)
+        }
+        Prim::Random(key) => random(*key, node, layout),
+        Prim::Select(group) => {
+            let whole = node.args[0].frame().map_or(layout, |frame| &frame.layout);
+            let own = cells::indices(whole, args[0].level(), Level::Group, *group);
+            let values = args[0].buffer().view();
+            own.into_iter().map(|index| values.get(index)).collect()
+        }
+        // 0 where no argument has the group.
+        Prim::Assemble(groups) => {
+            let mut out = vec![0.0; layout.size(node.level)];
+            for (&group, part) in groups.iter().zip(args) {
+                let own = cells::indices(layout, node.level, Level::Group, group);
+                for (index, value) in own.into_iter().zip(part.iter()) {
+                    out[index] = value;
+                }
+            }
+            out
+        }
+        other => unreachable!("{} goes by tiles, or is there", other.name()),
+    })
+}
+
+/// An argument's value for each cell of the node's level, which is finer or the same; a single one for all of them.
+fn spread<'a>(node: &Node, arg: usize, value: &'a Value) -> Cow<'a, [f64]> {
+    let level = node.level;
+    let cell: fn(&Layout, usize) -> usize = match (level, value.level()) {
+        (Level::Response, Level::Group) => Layout::group_of,
+        (Level::Response, Level::Trajectory) => Layout::trajectory_of,
+        (Level::Trajectory, Level::Group) => Layout::group_of_trajectory,
+        (Level::Position, Level::Group) => |layout, index| layout.group_of_position(index).0,
+        _ => |_, index| index,
+    };
+    let frame = node.args[arg].frame().or(node.frame.as_ref());
+    match (value.buffer(), frame) {
+        (FloatBuffer::F64(values), Some(frame))
+            if value.level() != level && value.level() != Level::Batch =>
+        {
+            let layout = &frame.layout;
+            (0..layout.size(level))
+                .map(|index| values[cell(layout, index)])
+                .collect()
+        }
+        (FloatBuffer::F64(values), _) => Cow::Borrowed(values),
+        (FloatBuffer::F32(values), _) => values.iter().map(|&value| f64::from(value)).collect(),
+    }
+}
+
+/// An elementwise kernel, block by block.
+fn map(
+    kernel: Kernel,
+    node: &Node,
+    args: &[&Value],
+    step: usize,
+    guard: &Guard,
+) -> Result<Vec<f64>, Failure> {
+    let args = args.iter().enumerate();
+    let args: Vec<Cow<'_, [f64]>> = args.map(|(arg, value)| spread(node, arg, value)).collect();
+    let size = node
+        .frame
+        .as_ref()
+        .map_or(1, |frame| frame.size(node.level));
+    let mut all = vec![0.0; size];
+    let block = |(start, out): (usize, &mut [f64])| -> Result<(), Failure> {
+        guard.check()?;
+        let source = |arg: usize| match &*args[arg] {
+            [number] => Source::Number(*number),
+            values => Source::Values(&values[start..start + out.len()]),
+        };
+        match (kernel, source(0)) {
+            (Kernel::One(op), Source::Values(values)) => unary(op, values, out),
+            (Kernel::One(op), Source::Number(number)) => out.fill(op.of(number)),
+            (Kernel::Two(op), first) => binary(op, first, source(1), out),
+            (Kernel::Three(op), first) => ternary(op, [first, source(1), source(2)], out),
+            (Kernel::Checked(f), _) => {
+                for (out, index) in out.iter_mut().zip(start..) {
+                    // One value of these may take milliseconds.
+                    guard.check()?;
+                    let x = args.iter().map(|values| values[index % values.len()]);
+                    let failure = |why| Failure::Value { step, index, why };
+                    *out = f(&x.collect::<Vec<f64>>()).map_err(failure)?;
+                }
+            }
+            _ => unreachable!("is elementwise"),
+        }
+        Ok(())
+    };
+    let blocks = all.par_chunks_mut(BLOCK).enumerate();
+    let blocks = blocks.map(|(index, out)| block((index * BLOCK, out)));
+    // If several blocks fail, the error is the first one's, whatever the number of threads.
+    let done: Vec<Result<(), Failure>> = blocks.collect();
+    done.into_iter().collect::<Result<(), Failure>>()?;
+    Ok(all)
+}
+
+/// The largest f32 below 1: what is above would become 1 as an f32, which uniform numbers in [0, 1) are not.
+const BELOW_ONE: f64 = 1.0 - f32::EPSILON as f64 / 2.0;
+
+/// Uniform numbers in [0, 1), drawn in order by one stream: the same for any number of threads.
+fn random(key: u64, node: &Node, layout: &Layout) -> Vec<f64> {
+    let mut rng = ChaCha8Rng::seed_from_u64(key);
+    rng.set_stream(node.frame.as_ref().map_or(0, |frame| frame.stream));
+    // The 53 bits that an f64 has, from 0 to below 1.
+    let draw = |_| {
+        let value = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        value.min(BELOW_ONE)
+    };
+    (0..layout.size(node.level)).map(draw).collect()
+}

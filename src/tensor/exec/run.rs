@@ -1,0 +1,480 @@
+//! Computes a plan: what can be computed in full is; then one pass goes over the tokens, tile by tile, through all that is
+//! ready; and so on until the outputs are there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::moments::Moments;
+use super::pass::{Arg, Pass, Written};
+use super::reduce::{finish, of_responses};
+use super::tile::Floats;
+use super::{Failure, Sink, coarse};
+use crate::batch::FloatBuffer;
+use crate::tensor::error::{TensorError, TensorErrorKind};
+use crate::tensor::graph::Prim;
+use crate::tensor::op::{Kernel, Reduction};
+use crate::tensor::{Context, Frame, Level, Plan, Tensor, Value};
+
+/// How many token values one pass stores for steps that are computed in full: bounds the memory.
+const STORED_FOR_FULL: usize = 2;
+
+/// How a step's values are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Method {
+    /// All at once, from all values of its arguments.
+    InFull,
+    /// Tile by tile, in a pass over the tokens.
+    ByTile,
+    /// Tokens that all have their response's value: computed and held by response, rounded like tokens.
+    Uniform,
+    /// As a reduction of tokens, at the end of a pass.
+    Reduced(Reduction),
+}
+
+/// What one pass computes.
+#[derive(Default)]
+struct Targets {
+    stored: Vec<usize>,
+    reduced: Vec<usize>,
+    /// The step that goes into the caller's rows.
+    in_rows: Option<usize>,
+    /// Whether that step stays there as the plan's first output. Otherwise it waits there for a later pass.
+    is_final: bool,
+}
+
+impl Targets {
+    fn all(&self) -> impl Iterator<Item = usize> {
+        (self.stored.iter().chain(&self.reduced).chain(&self.in_rows)).copied()
+    }
+}
+
+/// A plan while it is computed.
+pub(super) struct Execution<'a> {
+    plan: &'a Plan,
+    pub(super) context: &'a Context,
+    methods: Vec<Method>,
+    /// By step: the steps that read it.
+    readers: Vec<Vec<usize>>,
+    is_output: Vec<bool>,
+    pub(super) values: Vec<Option<Arc<Value>>>,
+    /// By uniform step: its values by response.
+    uniform: Vec<Option<Vec<f64>>>,
+    /// The step whose values are in the caller's rows until a later pass has read them.
+    pub(super) waiting: Option<usize>,
+    /// Whether the first output is in the caller's rows.
+    is_sink_written: bool,
+}
+
+/// Computes a plan. Fused, one pass computes as many steps as it can; otherwise each step is computed by itself, in order.
+pub(super) fn run(
+    plan: &Plan,
+    context: &Context,
+    is_fused: bool,
+    mut sink: Option<&mut Sink<'_>>,
+) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
+    let frame = main_frame(plan).filter(|_| is_fused);
+    let mut execution = Execution::new(plan, context, frame);
+    loop {
+        let needed = execution.needed();
+        execution.free(&needed);
+        execution.compute_in_full(&needed)?;
+        let targets = execution.targets(&needed, sink.is_some());
+        match frame {
+            Some(frame) if targets.all().next().is_some() => {
+                execution.pass(&targets, frame, sink.as_deref_mut())?;
+            }
+            _ => return Ok(execution.values),
+        }
+    }
+}
+
+/// The frame with the most token values to compute. Token steps of other frames are computed one at a time.
+fn main_frame(plan: &Plan) -> Option<&Arc<Frame>> {
+    let mut sizes: BTreeMap<usize, (usize, &Arc<Frame>)> = BTreeMap::new();
+    for step in plan.steps() {
+        let tensor = &step.tensor;
+        if let (Level::Token, Some(frame)) = (tensor.level(), tensor.frame()) {
+            let entry = sizes.entry(frame.responses.address());
+            let size = tensor.known().map_or(frame.size(Level::Token), |_| 0);
+            entry.or_insert((0, frame)).0 += size;
+        }
+    }
+    let largest = sizes.into_values().max_by_key(|(size, _)| *size);
+    largest.map(|(_, frame)| frame)
+}
+
+impl<'a> Execution<'a> {
+    fn new(plan: &'a Plan, context: &'a Context, frame: Option<&Arc<Frame>>) -> Execution<'a> {
+        let steps = plan.steps();
+        let known = |step: usize| steps[step].tensor.known().cloned();
+        let mut execution = Execution {
+            plan,
+            context,
+            methods: Vec::with_capacity(steps.len()),
+            readers: vec![Vec::new(); steps.len()],
+            is_output: vec![false; steps.len()],
+            values: (0..steps.len()).map(known).collect(),
+            uniform: vec![None; steps.len()],
+            waiting: None,
+            is_sink_written: false,
+        };
+        for &output in plan.outputs() {
+            execution.is_output[output] = true;
+        }
+        for index in 0..steps.len() {
+            execution.methods.push(execution.method_of(index, frame));
+            for &arg in execution.args(index) {
+                execution.readers[arg].push(index);
+            }
+        }
+        execution
+    }
+
+    fn method_of(&self, index: usize, main: Option<&Arc<Frame>>) -> Method {
+        let tensor = self.tensor(index);
+        let (Some(main), Some(frame), None) = (main, tensor.frame(), tensor.known()) else {
+            return Method::InFull;
+        };
+        let is_of_main = |frame: &Arc<Frame>| frame.responses == main.responses;
+        let is_within_main = |&arg: &usize| {
+            let arg = self.tensor(arg);
+            arg.level() == Level::Batch || arg.frame().is_none_or(is_of_main)
+        };
+        let args = self.args(index);
+        if !is_of_main(frame) || !args.iter().all(is_within_main) {
+            return Method::InFull;
+        }
+        let is_uniform = |&arg: &usize| match self.tensor(arg).level() {
+            Level::Token => self.methods[arg] == Method::Uniform,
+            level => level != Level::Position,
+        };
+        match (&tensor.inner().prim, tensor.level()) {
+            (Prim::Map(op), Level::Token) if matches!(op.kernel, Kernel::Checked(_)) => {
+                Method::ByTile
+            }
+            (Prim::Map(_) | Prim::Expand, Level::Token) if args.iter().all(is_uniform) => {
+                Method::Uniform
+            }
+            (prim, Level::Token) if goes_by_tile(prim) => Method::ByTile,
+            (Prim::Reduce(op), Level::Response | Level::Group | Level::Batch)
+                if self.tensor(args[0]).level() == Level::Token =>
+            {
+                Method::Reduced(op.kernel.reduction())
+            }
+            _ => Method::InFull,
+        }
+    }
+
+    pub(super) fn tensor(&self, step: usize) -> &'a Tensor {
+        &self.plan.steps()[step].tensor
+    }
+
+    pub(super) fn args(&self, step: usize) -> &'a [usize] {
+        &self.plan.steps()[step].args
+    }
+
+    pub(super) fn method(&self, step: usize) -> Method {
+        self.methods[step]
+    }
+
+    /// Whether a step's values are in memory or in the caller's rows.
+    fn is_done(&self, step: usize) -> bool {
+        self.values[step].is_some() || self.waiting == Some(step)
+    }
+
+    /// Whether the next pass can read a step without computing it.
+    pub(super) fn is_readable(&self, step: usize) -> bool {
+        self.is_done(step) || self.uniform[step].is_some()
+    }
+
+    fn is_in_sink(&self, step: usize) -> bool {
+        self.is_sink_written && self.plan.outputs().first() == Some(&step)
+    }
+
+    /// A step with one value per response or coarser cell, or per position.
+    pub(super) fn coarser(&self, step: usize) -> Arg<'_> {
+        let tensor = self.tensor(step);
+        let Some(frame) = tensor.frame() else {
+            return Arg::Number(tensor.alone());
+        };
+        if let Some(values) = &self.uniform[step] {
+            return Arg::Cell(values, Level::Response, &frame.layout);
+        }
+        match self.values[step].as_ref().map(|value| value.buffer()) {
+            Some(values) if tensor.level() == Level::Batch => Arg::Number(values.get(0)),
+            Some(FloatBuffer::F64(values)) => Arg::Cell(values, tensor.level(), &frame.layout),
+            _ => {
+                unreachable!("coarser values are f64, and computed before the pass that reads them")
+            }
+        }
+    }
+
+    /// The steps that an output is or still waits for.
+    fn needed(&self) -> Vec<bool> {
+        let mut needed = self.is_output.clone();
+        for step in (0..needed.len()).rev() {
+            if needed[step] && !self.is_done(step) && !self.is_in_sink(step) {
+                self.args(step).iter().for_each(|&arg| needed[arg] = true);
+            }
+        }
+        needed
+    }
+
+    /// Gives memory back. Coarser values are small, and kept for later plans.
+    fn free(&mut self, needed: &[bool]) {
+        for (step, value) in self.values.iter_mut().enumerate() {
+            if !needed[step] && is_large(&self.plan.steps()[step].tensor) {
+                *value = None;
+            }
+        }
+        self.waiting = self.waiting.filter(|&step| needed[step]);
+    }
+
+    /// Computes the steps that are computed in full, and the uniform ones, as far as their arguments are there.
+    fn compute_in_full(&mut self, needed: &[bool]) -> Result<(), TensorError> {
+        for step in (0..needed.len()).filter(|&step| needed[step]) {
+            let (tensor, args) = (self.tensor(step), self.args(step));
+            match self.methods[step] {
+                Method::Uniform if self.uniform[step].is_none() => {
+                    if args.iter().all(|&arg| self.is_readable(arg)) {
+                        self.uniform[step] = Some(coarse::uniform(self, step));
+                    }
+                    continue;
+                }
+                Method::InFull if self.values[step].is_none() => {}
+                _ => continue,
+            }
+            if args.iter().any(|&arg| self.values[arg].is_none()) {
+                continue;
+            }
+            let by_tile = tensor.level() == Level::Token && goes_by_tile(&tensor.inner().prim);
+            if let Some(frame) = tensor.frame().filter(|_| by_tile) {
+                let alone = Targets {
+                    stored: vec![step],
+                    ..Targets::default()
+                };
+                self.pass(&alone, frame, None)?;
+            } else {
+                let started = Instant::now();
+                let value = coarse::value(self, step);
+                self.values[step] = Some(value.map_err(|failure| self.error(step, failure))?);
+                if let Some(profile) = self.context.profile() {
+                    profile.note(tensor.origin(), started.elapsed().as_secs_f64());
+                }
+            }
+            for &arg in args {
+                let is_read = |&reader: &usize| {
+                    self.methods[reader] == Method::InFull && self.values[reader].is_some()
+                };
+                let is_free = is_large(self.tensor(arg)) && !self.is_output[arg];
+                // The last reader is most often the one that is still to come.
+                if is_free && self.readers[arg].iter().rev().all(is_read) {
+                    self.values[arg] = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a pass can compute now: reductions, outputs, and token values that a step in full or a later pass reads.
+    fn targets(&self, needed: &[bool], has_rows: bool) -> Targets {
+        let count = self.methods.len();
+        // Steps that the pass can compute, and steps that others in the pass can read.
+        let (mut now, mut ready) = (vec![false; count], vec![false; count]);
+        for step in 0..count {
+            now[step] = match self.methods[step] {
+                Method::InFull => false,
+                Method::Uniform => self.uniform[step].is_some(),
+                _ => self.args(step).iter().all(|&arg| ready[arg]),
+            };
+            let has_tokens = matches!(self.methods[step], Method::ByTile | Method::Uniform);
+            ready[step] = self.is_done(step) || now[step] && has_tokens;
+        }
+        let is_due = |step: usize| needed[step] && !self.is_done(step) && !self.is_in_sink(step);
+        let mut targets = Targets::default();
+        let mut for_full = 0;
+        for step in (0..count).filter(|&step| now[step] && is_due(step)) {
+            if let Method::Reduced(_) = self.methods[step] {
+                targets.reduced.push(step);
+                continue;
+            }
+            let readers = self.readers[step].iter().filter(|&&reader| is_due(reader));
+            let (in_full, others): (Vec<usize>, Vec<usize>) =
+                readers.partition(|&&reader| self.methods[reader] == Method::InFull);
+            let is_for_full = !in_full.is_empty();
+            let is_for_later = others.iter().any(|&reader| !now[reader]);
+            for_full += usize::from(is_for_full && !self.is_output[step]);
+            let prim = &self.tensor(step).inner().prim;
+            let is_stored = self.is_output[step]
+                || is_for_full && for_full <= STORED_FOR_FULL
+                // Uniform values are held by response, and columns read again where they lie.
+                || is_for_later
+                    && self.methods[step] == Method::ByTile
+                    && !matches!(prim, Prim::Column(_) | Prim::AtLastToken);
+            if !is_stored {
+                continue;
+            }
+            // The caller's rows take the first output, and before it one value for a later pass.
+            let fits_rows = has_rows && !self.tensor(step).is_f64() && !is_for_full;
+            let is_final = self.plan.outputs().first() == Some(&step) && !is_for_later;
+            let are_rows_free =
+                !self.is_sink_written && self.waiting.is_none() && targets.in_rows.is_none();
+            if fits_rows && is_final {
+                targets.stored.extend(targets.in_rows.replace(step));
+                targets.is_final = true;
+            } else if fits_rows && !self.is_output[step] && are_rows_free {
+                targets.in_rows = Some(step);
+            } else {
+                targets.stored.push(step);
+            }
+        }
+        // What waits in the rows is stored elsewhere before they are overwritten.
+        let is_for_later = |&step: &usize| {
+            let mut readers = self.readers[step].iter();
+            readers.any(|&reader| is_due(reader) && !now[reader])
+        };
+        if targets.is_final {
+            targets.stored.extend(self.waiting.filter(is_for_later));
+        }
+        targets
+    }
+
+    /// The steps of a pass in the plan's order, but what waits in the caller's rows first: it is read before anything is
+    /// written there.
+    fn steps(&self, targets: &Targets) -> Vec<usize> {
+        let mut stack: Vec<usize> = targets.all().collect();
+        let (mut steps, mut seen) = (Vec::new(), BTreeSet::new());
+        while let Some(step) = stack.pop() {
+            let is_coarser = self.tensor(step).level() != Level::Token;
+            let is_reduced = matches!(self.methods[step], Method::Reduced(_));
+            if is_coarser && (!is_reduced || self.is_done(step)) || !seen.insert(step) {
+                continue;
+            }
+            let is_uniform = self.methods[step] == Method::Uniform;
+            if !is_uniform || targets.all().any(|target| target == step) {
+                steps.push(step);
+            }
+            if !is_uniform && !self.is_done(step) {
+                stack.extend(self.args(step));
+            }
+        }
+        steps.sort_unstable_by_key(|&step| (Some(step) != self.waiting, step));
+        steps
+    }
+
+    /// One pass over the tokens.
+    fn pass(
+        &mut self,
+        targets: &Targets,
+        frame: &Frame,
+        mut sink: Option<&mut Sink<'_>>,
+    ) -> Result<(), TensorError> {
+        let (layout, guard) = (&*frame.layout, &self.context.guard);
+        let started = Instant::now();
+        let mut pass = Pass::new(self, &self.steps(targets));
+        let mut memory: Vec<Floats<'static>> = Vec::new();
+        let mut reserved = Vec::new();
+        for (index, &step) in targets.stored.iter().enumerate() {
+            pass.store(step, Some(index), self.is_output[step]);
+            let is_f64 = self.tensor(step).is_f64();
+            let bytes = layout.tokens() * if is_f64 { 8 } else { 4 };
+            let share = guard.reserve(bytes);
+            reserved.push(share.map_err(|stopped| self.error(step, stopped.into()))?);
+            let zeros = Floats::zeros(is_f64, layout.tokens());
+            memory.push(zeros.map_err(|_| self.no_memory(step, bytes))?);
+        }
+        if let Some(step) = targets.in_rows {
+            pass.store(step, None, targets.is_final);
+            pass.clears_padding = targets.is_final;
+        }
+        let any = targets.all().next().unwrap_or_default();
+        let scratch = pass.free(layout) * rayon::current_num_threads();
+        let bytes = scratch + pass.reductions * layout.responses() * size_of::<Moments>();
+        let _scratch = (guard.reserve(bytes)).map_err(|stopped| self.error(any, stopped.into()))?;
+        let mut moments = vec![vec![Moments::EMPTY; layout.responses()]; pass.reductions];
+        let written = Written {
+            memory: memory.iter_mut().map(Floats::reborrow).collect(),
+            rows: sink.as_mut().map(|sink| sink.rows.reborrow()),
+            moments: moments.iter_mut().map(|of| &mut of[..]).collect(),
+        };
+        (pass.run(layout, written)).map_err(|failure| self.error(any, failure))?;
+        if let Some(profile) = self.context.profile() {
+            let seconds = started.elapsed().as_secs_f64();
+            for (step, share) in pass.shares() {
+                profile.note(self.tensor(step).origin(), seconds * share);
+            }
+        }
+        let finite: Vec<bool> = (targets.stored.iter().chain(&targets.in_rows))
+            .map(|&step| pass.is_finite(step))
+            .collect();
+        let reductions: Vec<usize> = (targets.reduced.iter())
+            .map(|&step| pass.reduction_of(step))
+            .collect();
+        let stored = targets.stored.iter().zip(memory).zip(reserved);
+        for (((&step, memory), reserved), &finite) in stored.zip(&finite) {
+            let value = Value::checked(Level::Token, memory.into(), reserved, finite);
+            self.values[step] = Some(value);
+        }
+        if let (Some(step), Some(sink)) = (targets.in_rows, sink) {
+            self.waiting = (!targets.is_final).then_some(step);
+            if targets.is_final {
+                sink.is_finite = finite.last().copied();
+                self.is_sink_written = true;
+            }
+        }
+        for (&step, reduction) in targets.reduced.iter().zip(reductions) {
+            self.values[step] = Some(self.reduced(step, &moments[reduction])?);
+        }
+        Ok(())
+    }
+
+    /// The value of a reduction, from the moments of the responses' tokens.
+    fn reduced(&self, step: usize, moments: &[Moments]) -> Result<Arc<Value>, TensorError> {
+        let tensor = self.tensor(step);
+        let (Method::Reduced(reduction), Some(frame)) = (self.methods[step], tensor.frame()) else {
+            unreachable!("a reduction of tokens has a frame");
+        };
+        let cells = of_responses(&frame.layout, moments, tensor.level());
+        let values: Vec<f64> = cells.iter().map(|cell| finish(reduction, cell)).collect();
+        let reserved = self.context.guard.reserve(values.len() * size_of::<f64>());
+        let reserved = reserved.map_err(|stopped| self.error(step, stopped.into()))?;
+        Ok(Value::new(tensor.level(), values.into(), Some(reserved)))
+    }
+
+    /// The error of a step, or of the step that a failure names.
+    fn error(&self, step: usize, failure: Failure) -> TensorError {
+        let (step, kind) = match failure {
+            Failure::Stopped(stopped) => (step, stopped.into()),
+            Failure::Value { step, index, why } => {
+                let tensor = self.tensor(step);
+                let place = |frame: &Arc<Frame>| frame.layout.describe(tensor.level(), index);
+                let place = tensor
+                    .frame()
+                    .map_or(String::new(), |frame| place(frame).to_string());
+                (step, TensorErrorKind::Value(format!("{why}, at {place}")))
+            }
+        };
+        let tensor = self.tensor(step);
+        TensorError::new(tensor.inner().prim.name(), kind).or_at(tensor.origin())
+    }
+
+    fn no_memory(&self, step: usize, bytes: usize) -> TensorError {
+        let why = format!("the system has no {} MiB left for its values", bytes >> 20);
+        let tensor = self.tensor(step);
+        TensorError::new(tensor.inner().prim.name(), TensorErrorKind::Machine(why))
+            .or_at(tensor.origin())
+    }
+}
+
+/// Whether a step on tokens is computed in a pass, by itself where it cannot be fused with others.
+fn goes_by_tile(prim: &Prim) -> bool {
+    matches!(
+        prim,
+        Prim::Column(_) | Prim::AtLastToken | Prim::Map(_) | Prim::Expand | Prim::Scan(..)
+    )
+}
+
+fn is_large(tensor: &Tensor) -> bool {
+    matches!(tensor.level(), Level::Token | Level::Position)
+}

@@ -1,0 +1,458 @@
+//! One tile: a few short responses, or one long one, taken through a pass's jobs in order. Each job is one loop over a slice
+//! into a buffer from a free list, or straight into the memory that keeps its values.
+
+use std::collections::TryReserveError;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::kernels::{Loop, Source, binary, is_finite, ternary, unary};
+use super::moments::{Depth, Moments};
+use super::pass::{Arg, Code, Job, Pass, Store, Written};
+use super::scan::Running;
+use super::tokens::{Location, Share, Token};
+use super::{Failure, Precision};
+use crate::batch::{FloatBuffer, Rows};
+use crate::tensor::Level;
+use crate::tensor::op::Kernel;
+
+/// A long plan is stopped within a tile, too. Looking at the clock takes as long as a job on some hundred tokens.
+const JOBS_PER_CHECK: usize = 64;
+
+/// A thread's buffers that are not in use.
+#[derive(Default)]
+pub(super) struct Scratch {
+    f32s: Vec<Vec<f32>>,
+    f64s: Vec<Vec<f64>>,
+}
+
+/// Numbers in a buffer of which so many are used, in memory that keeps them, or in memory that is only read.
+pub(super) enum Slice<'t, T> {
+    Buffer(Vec<T>, usize),
+    Out(&'t mut [T]),
+    Shared(&'t [T]),
+}
+
+impl<T> Deref for Slice<'_, T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        match self {
+            Slice::Buffer(values, length) => &values[..*length],
+            Slice::Out(values) => values,
+            Slice::Shared(values) => values,
+        }
+    }
+}
+
+impl<T> DerefMut for Slice<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match self {
+            Slice::Buffer(values, length) => &mut values[..*length],
+            Slice::Out(values) => values,
+            Slice::Shared(_) => unreachable!("shared values are not written"),
+        }
+    }
+}
+
+/// Numbers in one of the two precisions.
+pub(super) enum Floats<'t> {
+    F32(Slice<'t, f32>),
+    F64(Slice<'t, f64>),
+}
+
+impl Floats<'static> {
+    /// New memory, all 0.
+    pub(super) fn zeros(is_f64: bool, length: usize) -> Result<Self, TryReserveError> {
+        fn zeros<T: Precision>(length: usize) -> Result<Slice<'static, T>, TryReserveError> {
+            // `vec!` gets pages that the threads touch first, but ends the process where there are none.
+            Vec::<T>::new().try_reserve_exact(length)?;
+            Ok(Slice::Buffer(vec![T::default(); length], length))
+        }
+        match is_f64 {
+            true => zeros(length).map(Floats::F64),
+            false => zeros(length).map(Floats::F32),
+        }
+    }
+}
+
+impl Floats<'_> {
+    pub(super) fn reborrow(&mut self) -> Floats<'_> {
+        match self {
+            Floats::F32(values) => Floats::F32(Slice::Out(values)),
+            Floats::F64(values) => Floats::F64(Slice::Out(values)),
+        }
+    }
+
+    fn is_finite(&self) -> bool {
+        match self {
+            Floats::F32(values) => is_finite(values),
+            Floats::F64(values) => is_finite(values),
+        }
+    }
+
+    fn free(self, scratch: &mut Scratch) {
+        match self {
+            Floats::F32(Slice::Buffer(buffer, _)) => scratch.f32s.push(buffer),
+            Floats::F64(Slice::Buffer(buffer, _)) => scratch.f64s.push(buffer),
+            _ => {}
+        }
+    }
+}
+
+impl<'a, T: Send + Sync> Share for Slice<'a, T> {
+    fn split(&mut self, rows: usize, values: usize) -> Slice<'a, T> {
+        match self {
+            Slice::Out(all) => Slice::Out(all.split(rows, values)),
+            _ => unreachable!("what is written is shared out"),
+        }
+    }
+}
+
+impl Share for Floats<'_> {
+    fn split(&mut self, rows: usize, values: usize) -> Self {
+        match self {
+            Floats::F32(all) => Floats::F32(all.split(rows, values)),
+            Floats::F64(all) => Floats::F64(all.split(rows, values)),
+        }
+    }
+}
+
+impl From<Floats<'static>> for FloatBuffer {
+    fn from(values: Floats<'static>) -> Self {
+        match values {
+            Floats::F32(Slice::Buffer(values, _)) => values.into(),
+            Floats::F64(Slice::Buffer(values, _)) => values.into(),
+            _ => unreachable!("is memory of its own"),
+        }
+    }
+}
+
+/// A precision that jobs compute in.
+trait Lane: Token {
+    fn buffers(scratch: &mut Scratch) -> &mut Vec<Vec<Self>>;
+    fn floats(values: Slice<'_, Self>) -> Floats<'_>;
+    /// The values, which are of this precision.
+    fn slice_of<'a, 't>(floats: &'a Floats<'t>) -> &'a Slice<'t, Self>;
+    fn into_slice(floats: Floats<'_>) -> Slice<'_, Self>;
+}
+
+macro_rules! lane {
+    ($type:ty, $variant:ident, $buffers:ident) => {
+        impl Lane for $type {
+            fn buffers(scratch: &mut Scratch) -> &mut Vec<Vec<Self>> {
+                &mut scratch.$buffers
+            }
+            fn floats(values: Slice<'_, Self>) -> Floats<'_> {
+                Floats::$variant(values)
+            }
+            fn slice_of<'a, 't>(floats: &'a Floats<'t>) -> &'a Slice<'t, Self> {
+                match floats {
+                    Floats::$variant(values) => values,
+                    _ => unreachable!("an argument has the precision of its job"),
+                }
+            }
+            fn into_slice(floats: Floats<'_>) -> Slice<'_, Self> {
+                match floats {
+                    Floats::$variant(values) => values,
+                    _ => unreachable!("memory has the precision of its job"),
+                }
+            }
+        }
+    };
+}
+lane!(f32, F32, f32s);
+lane!(f64, F64, f64s);
+
+fn buffer<'t, T: Lane>(scratch: &mut Scratch, length: usize) -> Slice<'t, T> {
+    let mut buffer = T::buffers(scratch).pop().unwrap_or_default();
+    if buffer.len() < length {
+        buffer.resize(length, T::default());
+    }
+    Slice::Buffer(buffer, length)
+}
+
+pub(super) struct Tile<'t> {
+    pass: &'t Pass<'t>,
+    location: Location<'t>,
+    /// By job, as long as another one reads them.
+    values: Vec<Option<Floats<'t>>>,
+}
+
+impl<'t> Tile<'t> {
+    /// Computes the tile of some responses into their share of what is written.
+    pub(super) fn run(
+        pass: &'t Pass<'t>,
+        location: Location<'t>,
+        scratch: &mut Scratch,
+        written: Written<'t>,
+    ) -> Result<(), Failure> {
+        let mut memory: Vec<Option<Floats<'t>>> = written.memory.into_iter().map(Some).collect();
+        let (mut rows, mut moments) = (written.rows, written.moments);
+        if let (true, Some(rows)) = (pass.clears_padding, &mut rows) {
+            for (row, response) in location.responses.clone().enumerate() {
+                location.layout.clear_padding(response, rows.row(row));
+            }
+        }
+        let mut values = Vec::with_capacity(pass.jobs.len());
+        values.resize_with(pass.jobs.len(), || None);
+        let mut tile = Tile {
+            pass,
+            location,
+            values,
+        };
+        let is_timed = pass.execution.context.profile().is_some();
+        for (index, job) in pass.jobs.iter().enumerate() {
+            if index % JOBS_PER_CHECK == JOBS_PER_CHECK - 1 {
+                pass.execution.context.guard.check()?;
+            }
+            let started = is_timed.then(Instant::now);
+            let out = match (job.store, tile.location.stretch()) {
+                (Store::Memory(at), _) => memory[at].take(),
+                (Store::Rows, Some(columns)) => {
+                    let row = |rows: Rows<'t>| Slice::Out(&mut rows.into_row()[columns]);
+                    rows.take().map(row).map(Floats::F32)
+                }
+                _ => None,
+            };
+            match &job.code {
+                Code::Reduce(at, depth) => tile.reduce(job, *depth, moments[*at]),
+                _ if job.is_f64 => tile.job::<f64>(index, out, &mut rows, scratch)?,
+                _ => tile.job::<f32>(index, out, &mut rows, scratch)?,
+            }
+            let values = tile.values[index].as_ref();
+            if job.is_checked && !values.is_none_or(Floats::is_finite) {
+                job.not_finite.store(true, Ordering::Relaxed);
+            }
+            if let (Store::Rows, Some(rows), Some(Floats::F32(values))) =
+                (job.store, &mut rows, values)
+            {
+                let write = |row: &mut [f32], own: Range<usize>| row.copy_from_slice(&values[own]);
+                tile.location.copy(rows, write);
+            }
+            for &done in &job.frees {
+                if let Some(values) = tile.values[done].take() {
+                    values.free(scratch);
+                }
+            }
+            if let Some(started) = started {
+                // Nanoseconds of a tile are far below 2^64.
+                let time = started.elapsed().as_nanos() as u64;
+                job.time.fetch_add(time, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// The responses, each with where its tokens are in the tile.
+    fn segments(&self) -> impl Iterator<Item = (usize, Range<usize>)> + use<'t> {
+        let (layout, start) = (self.location.layout, self.location.tokens.start);
+        self.location.responses.clone().map(move |response| {
+            let own = layout.tokens_of(response);
+            (response, own.start - start..own.end - start)
+        })
+    }
+
+    fn job<T: Lane>(
+        &mut self,
+        index: usize,
+        out: Option<Floats<'t>>,
+        rows: &mut Option<Rows<'t>>,
+        scratch: &mut Scratch,
+    ) -> Result<(), Failure> {
+        let job = &self.pass.jobs[index];
+        let in_place = match &job.code {
+            Code::Column(column) => T::in_place(column, &self.location),
+            Code::Values(values) => T::slice(values).map(|all| &all[self.location.tokens.clone()]),
+            _ => None,
+        };
+        let values = match (in_place, out) {
+            (Some(values), None) => Slice::Shared(values),
+            (Some(values), Some(out)) => {
+                let mut out = T::into_slice(out);
+                out.copy_from_slice(values);
+                out
+            }
+            (None, out) => {
+                let length = self.location.tokens.len();
+                let mut out = out.map_or_else(|| buffer(scratch, length), T::into_slice);
+                self.compute(job, &mut out, rows)?;
+                out
+            }
+        };
+        self.values[index] = Some(T::floats(values));
+        Ok(())
+    }
+
+    fn compute<T: Lane>(
+        &self,
+        job: &Job<'t>,
+        out: &mut [T],
+        rows: &mut Option<Rows<'t>>,
+    ) -> Result<(), Failure> {
+        match &job.code {
+            Code::Column(column) => T::gather(column, &self.location, out),
+            Code::Rows => {
+                let read = |row: &mut [f32], own: Range<usize>| {
+                    if let Some(row) = T::of_rows(row) {
+                        out[own].copy_from_slice(row);
+                    }
+                };
+                if let Some(rows) = rows {
+                    self.location.copy(rows, read);
+                }
+            }
+            Code::Map(kernel) => {
+                let is_by_response = job.args.iter().any(|arg| matches!(arg, Arg::Cell(..)));
+                if is_by_response && self.location.responses.len() > 1 {
+                    for (response, own) in self.segments() {
+                        self.map(*kernel, &job.args, response, own.clone(), &mut out[own]);
+                    }
+                } else {
+                    let response = self.location.responses.start;
+                    self.map(*kernel, &job.args, response, 0..out.len(), out);
+                }
+            }
+            Code::MapF64(kernel) => return self.map_f64(job, *kernel, out),
+            Code::Widen => {
+                let narrow: &[f32] = self.tile(&job.args[0]);
+                let pairs = out.iter_mut().zip(narrow);
+                pairs.for_each(|(out, &value)| *out = T::narrow(value.into()));
+            }
+            Code::Fill => {
+                for (response, own) in self.segments() {
+                    match &job.args[0] {
+                        Arg::Cell(values, Level::Position, layout) => {
+                            let start = layout.positions_of(layout.group_of(response)).start;
+                            let pairs = out[own].iter_mut().zip(&values[start..]);
+                            pairs.for_each(|(out, &value)| *out = T::narrow(value));
+                        }
+                        arg => out[own].fill(T::narrow(arg.of_response(response))),
+                    }
+                }
+            }
+            Code::AtLastToken => {
+                out.fill(T::default());
+                for (response, own) in self.segments() {
+                    if let Some(last) = out[own].last_mut() {
+                        *last = T::narrow(job.args[0].of_response(response));
+                    }
+                }
+            }
+            Code::Scan(scan, number) => {
+                let x: &[T] = self.tile(&job.args[0]);
+                for (response, own) in self.segments() {
+                    let discount = job.args.get(1).map(|by| by.of_response(response));
+                    let running = Running {
+                        scan: *scan,
+                        number: discount.unwrap_or(*number),
+                    };
+                    running.all(&x[own.clone()], &mut out[own]);
+                }
+            }
+            Code::Values(_) | Code::Reduce(..) => {
+                unreachable!("values are read in place, reductions have none")
+            }
+        }
+        Ok(())
+    }
+
+    /// The values of an argument that is a tile.
+    fn floats(&self, arg: &Arg<'_>) -> &Floats<'t> {
+        let values = match arg {
+            Arg::Tile(job) => self.values[*job].as_ref(),
+            _ => None,
+        };
+        values.unwrap_or_else(|| unreachable!("a job's tiles are computed before it"))
+    }
+
+    fn tile<T: Lane>(&self, arg: &Arg<'_>) -> &[T] {
+        T::slice_of(self.floats(arg))
+    }
+
+    fn map<T: Lane>(
+        &self,
+        kernel: Kernel,
+        args: &[Arg<'_>],
+        response: usize,
+        own: Range<usize>,
+        out: &mut [T],
+    ) {
+        let source = |index: usize| match &args[index] {
+            arg @ Arg::Tile(_) => Source::Values(&self.tile::<T>(arg)[own.clone()]),
+            arg => Source::Number(arg.of_response(response)),
+        };
+        match kernel {
+            Kernel::One(op) => match source(0) {
+                Source::Values(values) => unary(op, values, out),
+                Source::Number(number) => out.fill(T::narrow(op.to::<T>(number))),
+            },
+            Kernel::Two(op) => binary(op, source(0), source(1), out),
+            Kernel::Three(op) => ternary(op, [source(0), source(1), source(2)], out),
+            _ => unreachable!("is elementwise"),
+        }
+    }
+
+    fn map_f64<T: Lane>(
+        &self,
+        job: &Job<'_>,
+        kernel: Kernel,
+        out: &mut [T],
+    ) -> Result<(), Failure> {
+        let args: Vec<&[f64]> = job.args.iter().map(|arg| self.tile(arg)).collect();
+        match kernel {
+            Kernel::One(f) => f.visit(Loop(out, (args[0],))),
+            Kernel::Two(f) => f.visit(Loop(out, (args[0], args[1]))),
+            Kernel::Three(f) => f.visit(Loop(out, (args[0], args[1], args[2]))),
+            Kernel::Checked(f) => {
+                for (i, out) in out.iter_mut().enumerate() {
+                    // One value of these may take milliseconds.
+                    self.pass.execution.context.guard.check()?;
+                    let x: Vec<f64> = args.iter().map(|arg| arg[i]).collect();
+                    let failure = |why| Failure::Value {
+                        step: job.step,
+                        index: self.location.tokens.start + i,
+                        why,
+                    };
+                    *out = T::narrow(f(&x).map_err(failure)?);
+                }
+            }
+            _ => unreachable!("is elementwise"),
+        }
+        Ok(())
+    }
+
+    fn reduce(&self, job: &Job<'_>, depth: Depth, moments: &mut [Moments]) {
+        let selection = job.args.get(1).map(|by| self.floats(by));
+        for ((response, own), moments) in self.segments().zip(moments) {
+            *moments = match &job.args[0] {
+                arg @ Arg::Tile(_) => match self.floats(arg) {
+                    Floats::F32(x) => moments_of(&x[own.clone()], selection, own, depth),
+                    Floats::F64(x) => moments_of(&x[own.clone()], selection, own, depth),
+                },
+                // Rounded already, as f32 tokens are.
+                arg => Moments::of_equal(arg.of_response(response) as f32, own.len(), depth),
+            };
+        }
+    }
+}
+
+/// The moments of a response's values, or of those whose place in a selection is not 0.
+fn moments_of<T: Precision>(
+    values: &[T],
+    selection: Option<&Floats<'_>>,
+    own: Range<usize>,
+    depth: Depth,
+) -> Moments {
+    let values_of = values.iter().copied();
+    match selection {
+        None => Moments::of(values, depth),
+        Some(Floats::F32(by)) => {
+            let is_selected = by[own].iter().map(|&by| by != 0.0);
+            Moments::of_selected(values_of.zip(is_selected), depth)
+        }
+        Some(Floats::F64(by)) => {
+            let is_selected = by[own].iter().map(|&by| by != 0.0);
+            Moments::of_selected(values_of.zip(is_selected), depth)
+        }
+    }
+}
