@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use multiversion::multiversion;
 use rayon::prelude::*;
 
 use crate::batch::{Batch, Buffer, Computed, FloatBuffer, Layout, Level, Rows, TokenValues};
 use crate::script::{OLD_FOR_LOGP, Parameters, ScriptBatch, Setting};
-use crate::tensor::{Guard, Token};
+use crate::tensor::{Guard, Precision, Token};
 
 /// A batch, the parameters of a recipe, and the advantage that a loss is given.
 pub(crate) struct Inputs<'a> {
@@ -17,7 +18,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) guard: &'a Arc<Guard>,
     pub(crate) params: &'a Parameters,
     pub(crate) advantage: Option<&'a Computed>,
-    /// A loss multiplies its gradient by this, if there is any.
+    /// What the gradient of a loss is multiplied by.
     pub(crate) factor: Option<f64>,
 }
 
@@ -99,7 +100,7 @@ impl<'a> Inputs<'a> {
         is_finite.then(|| Computed::new(self.layout().clone(), Level::Response, values))
     }
 
-    /// Computes the gradient response by response, into the caller's rows if they have its precision, else into new memory,
+    /// Computes a finite gradient response by response, into the caller's rows if they have its precision, else into new memory,
     /// which is returned. `compute` also gives a summary of each response, in batch order.
     pub(super) fn gradient<T: Token, S, R: Send>(
         &self,
@@ -110,7 +111,8 @@ impl<'a> Inputs<'a> {
         let layout = &**self.layout();
         let compute = |scratch: &mut S, response: usize, out: &mut [T]| {
             self.guard.check().ok()?;
-            compute(scratch, response, out)
+            let summary = compute(scratch, response, out)?;
+            scale(out, self.factor).then_some(summary)
         };
         if let Some(mut rows) = rows.filter(|_| T::of_rows(&mut []).is_some()) {
             let rows = rows.par_iter_mut().enumerate();
@@ -137,6 +139,21 @@ impl<'a> Inputs<'a> {
         let gradient = Computed::new(self.layout().clone(), Level::Token, T::wrap(values));
         Some((Some(gradient), summaries))
     }
+}
+
+/// Multiplies a gradient by a factor, if there is one, and says whether all of it is finite.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
+fn scale<T: Precision>(values: &mut [T], factor: Option<f64>) -> bool {
+    if let Some(factor) = factor {
+        for value in values.iter_mut() {
+            *value = T::narrow(value.widen() * factor);
+        }
+    }
+    let mut is_finite = true;
+    for value in values {
+        is_finite &= value.widen().is_finite();
+    }
+    is_finite
 }
 
 /// A column's values of a response; `None` if they have another precision or are not contiguous.

@@ -54,13 +54,10 @@ const LONG: Duration = Duration::from_millis(50);
 
 /// When kernels are used, and what is known of them in this process. A clone shares that.
 #[derive(Clone, Debug)]
-pub struct Native(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
+pub struct Native {
     mode: Mode,
     threshold: f64,
-    known: Mutex<Known>,
+    known: Arc<Mutex<Known>>,
 }
 
 #[derive(Debug, Default)]
@@ -115,11 +112,11 @@ impl Native {
 
     /// The same with another share of the time between two calls above which, in [`Mode::Auto`], a kernel is tried.
     pub fn with_threshold(mode: Mode, threshold: f64) -> Native {
-        Native(Arc::new(Shared {
+        Native {
             mode,
             threshold,
-            known: Mutex::default(),
-        }))
+            known: Arc::default(),
+        }
     }
 
     /// The hooks that kernels compute from now on, and those whose kernels gave other bits, since the last call of this.
@@ -136,20 +133,20 @@ impl Native {
 
     /// The kernel that may compute a hook of a built-in. A loss's kernel also computes the equivalent advantage.
     pub(crate) fn kernel(&self, builtin: &str, hook: Hook) -> Option<Kernel> {
-        let mut kernels = KERNELS.iter().filter(|_| self.0.mode != Mode::Off);
+        let mut kernels = KERNELS.iter().filter(|_| self.mode != Mode::Off);
         let is_meant = |of: Hook| of == hook || of == Hook::Loss;
         let found = kernels.find(|(name, of, _)| *name == builtin && is_meant(*of))?;
         Some(found.2)
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn state(&self, call: &CallKey<'_>) -> State {
         match self.known().hooks.get(&call.id()) {
             Some((_, State::Refused)) => State::Refused,
-            _ if self.0.mode == Mode::On => State::Switched,
+            _ if self.mode == Mode::On => State::Switched,
             Some((kind, state)) if *kind == call.kind => *state,
             _ => State::Timed(None),
         }
@@ -160,7 +157,7 @@ impl Native {
         let took = started.elapsed();
         let is_large = |last| {
             let since = started.duration_since(last);
-            took.as_secs_f64() > self.0.threshold * since.as_secs_f64()
+            took.as_secs_f64() > self.threshold * since.as_secs_f64()
         };
         let state = match took > LONG || last.is_some_and(is_large) {
             true => State::Due,

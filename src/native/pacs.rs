@@ -1,4 +1,5 @@
-//! PACS's loss with its gradient: two passes over the tokens, and the formulas of the responses between them.
+//! PACS's loss with its gradient for the estimator "rloo": two passes over the tokens, and the formulas of the responses
+//! between them.
 //!
 //! The gradient is that of the script's graph, with its sums in the same order: see the derivatives in the op table.
 
@@ -12,6 +13,9 @@ use crate::tensor::op::{Binary, Reduction, Unary};
 use crate::tensor::{Depth, Moments, Token, finish};
 
 pub(super) fn loss(inputs: &Inputs<'_>, rows: Option<Rows<'_>>) -> Option<Computation> {
+    if inputs.text("adv_estimator")? != "rloo" {
+        return None;
+    }
     let (logp, notes) = inputs.logp()?;
     let old = match inputs.text("reward_method")? {
         "sum" => Some(inputs.tokens("old_logp")?),
@@ -45,15 +49,11 @@ fn loss_of<T: Token>(
     let fill = |_: &mut (), response: usize, out: &mut [T]| {
         let by_sum = by_score[response] * beta;
         // A mean shares it among the tokens.
-        let mut slope = T::narrow(match old {
+        out.fill(T::narrow(match old {
             Some(_) => by_sum,
             None => Binary::SafeDiv.of(by_sum, out.len() as f64),
-        });
-        if let Some(factor) = inputs.factor {
-            slope = T::narrow(slope.widen() * factor);
-        }
-        out.fill(slope);
-        (slope.widen().is_finite() || out.is_empty()).then_some(())
+        }));
+        Some(())
     };
     let (gradient, _) = inputs.gradient(rows, || (), fill)?;
     loss.is_finite().then_some((loss, gradient))
@@ -83,42 +83,28 @@ fn sums<T: Token>(
 
 /// The loss, and its derivative with respect to each score.
 fn of_scores(inputs: &Inputs<'_>, scores: &[f64]) -> Option<(f64, Vec<f64>)> {
-    let estimator = inputs.text("adv_estimator")?;
-    let eps = match inputs.truth("std")? {
-        true => Some(inputs.number("eps")?),
-        false => None,
-    };
     let right = inputs.response("correct")?;
     let weights = weights(inputs, &right)?;
     let share = Binary::SafeDiv.of(1.0, scores.len() as f64);
     let mut losses = vec![0.0; scores.len()];
     let mut by_score = vec![0.0; scores.len()];
-    each_group(inputs, scores, Depth::Squares, |members, group| {
-        let own: Vec<f64> = members.iter().map(|&m| scores[m as usize]).collect();
-        let logit = |score: f64| match (estimator, eps) {
-            ("rloo", _) => score - others_mean(score, &group),
-            ("grpo", None) => score - group.mean(),
-            ("grpo", Some(eps)) => {
-                Binary::SafeDiv.of(score - group.mean(), finish(Reduction::Std, &group) + eps)
-            }
-            _ => score,
-        };
-        let mut by_logit = Vec::with_capacity(own.len());
-        for (&member, &score) in members.iter().zip(&own) {
-            let member = member as usize;
-            let (loss, slope) = cross_entropy(logit(score), right[member], weights[member], share);
+    each_group(inputs, scores, Depth::Extremes, |members, group| {
+        let mut by_logit = Vec::with_capacity(members.len());
+        for member in members.iter().map(|&member| member as usize) {
+            let logit = scores[member] - others_mean(scores[member], &group);
+            let (loss, slope) = cross_entropy(logit, right[member], weights[member], share);
             losses[member] = loss;
             by_logit.push(slope);
         }
-        let slopes = match (estimator, eps) {
-            ("rloo", _) => less_others(&by_logit),
-            ("grpo", None) => less_mean(&by_logit),
-            ("grpo", Some(eps)) => normalised(&own, &group, eps, &by_logit),
-            ("naive", _) => by_logit,
-            _ => return None,
-        };
-        for (&member, slope) in members.iter().zip(slopes) {
-            by_score[member as usize] = slope;
+        let n = members.len() as f64;
+        let to_others: Vec<f64> = (by_logit.iter())
+            .map(|slope| Binary::SafeDiv.of(-slope, n - 1.0))
+            .collect();
+        let negated: Vec<f64> = by_logit.iter().map(|slope| -slope).collect();
+        let sum = |values: &[f64]| Moments::of(values, Depth::Sum).sum;
+        let by_mean = Binary::SafeDiv.of(sum(&negated) + sum(&to_others), n);
+        for ((&member, slope), share) in members.iter().zip(by_logit).zip(to_others) {
+            by_score[member as usize] = (slope + -share) + by_mean;
         }
         Some(())
     })?;
@@ -159,45 +145,4 @@ fn cross_entropy(logit: f64, label: f64, weight: f64, share: f64) -> (f64, f64) 
     let by_right = (grad * label) * sigmoid(-logit);
     let by_wrong = -((grad * (1.0 - label)) * sigmoid(logit));
     (weight * entropy, by_right + by_wrong)
-}
-
-fn sum(values: impl Iterator<Item = f64>) -> f64 {
-    Moments::of(&values.collect::<Vec<f64>>(), Depth::Sum).sum
-}
-
-/// Through score - mean of the others.
-fn less_others(by_logit: &[f64]) -> Vec<f64> {
-    let n = by_logit.len() as f64;
-    let share = |slope: &f64| Binary::SafeDiv.of(-slope, n - 1.0);
-    let by_mean = sum(by_logit.iter().map(|slope| -slope)) + sum(by_logit.iter().map(share));
-    let of_mean = Binary::SafeDiv.of(by_mean, n);
-    let slopes = by_logit.iter();
-    slopes
-        .map(|slope| (slope + -share(slope)) + of_mean)
-        .collect()
-}
-
-/// Through score - mean.
-fn less_mean(by_logit: &[f64]) -> Vec<f64> {
-    let by_mean = sum(by_logit.iter().map(|slope| -slope));
-    let of_mean = Binary::SafeDiv.of(by_mean, by_logit.len() as f64);
-    by_logit.iter().map(|slope| slope + of_mean).collect()
-}
-
-/// Through (score - mean) / (std + eps).
-fn normalised(scores: &[f64], group: &Moments, eps: f64, by_logit: &[f64]) -> Vec<f64> {
-    let (n, std) = (scores.len() as f64, finish(Reduction::Std, group));
-    let scale = std + eps;
-    let by_top = |slope: f64| Binary::SafeDiv.of(slope, scale);
-    let centred = |score: f64| score - group.mean();
-    let pairs = || scores.iter().copied().zip(by_logit.iter().copied());
-    let by_std =
-        sum(pairs()
-            .map(|(score, slope)| -Binary::SafeDiv.of(by_top(slope) * centred(score), scale)));
-    let of_mean = Binary::SafeDiv.of(sum(by_logit.iter().map(|&slope| -by_top(slope))), n);
-    let slopes = pairs().map(|(score, slope)| {
-        let of_std = Binary::SafeDiv.of(centred(score), (n - 1.0) * std);
-        (by_std * of_std + by_top(slope)) + of_mean
-    });
-    slopes.collect()
 }

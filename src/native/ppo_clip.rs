@@ -20,9 +20,12 @@ pub(super) fn loss(inputs: &Inputs<'_>, rows: Option<Rows<'_>>) -> Option<Comput
     let (logp, notes) = inputs.logp()?;
     let beta = inputs.number("kl_beta")?;
     let kl = match beta > 0.0 {
-        true => Some((kl_kind(inputs.text("kl")?)?, inputs.tokens("ref_logp")?)),
+        true => Some((inputs.text("kl")?, inputs.tokens("ref_logp")?)),
         false => None,
     };
+    if kl.is_some_and(|(kind, _)| !["k1", "k2", "k3", "abs"].contains(&kind)) {
+        return None;
+    }
     let clip = Clip {
         logp,
         old: inputs.tokens("old_logp")?,
@@ -51,29 +54,11 @@ pub(super) fn loss(inputs: &Inputs<'_>, rows: Option<Rows<'_>>) -> Option<Comput
     })
 }
 
-#[derive(Clone, Copy)]
-enum Kl {
-    K1,
-    K2,
-    K3,
-    Abs,
-}
-
-fn kl_kind(name: &str) -> Option<Kl> {
-    match name {
-        "k1" => Some(Kl::K1),
-        "k2" => Some(Kl::K2),
-        "k3" => Some(Kl::K3),
-        "abs" => Some(Kl::Abs),
-        _ => None,
-    }
-}
-
 struct Clip<'a> {
     logp: &'a TokenValues,
     old: &'a TokenValues,
     advantage: Advantage,
-    kl: Option<(Kl, &'a TokenValues)>,
+    kl: Option<(&'a str, &'a TokenValues)>,
     beta: f64,
     low: f64,
     high: f64,
@@ -81,20 +66,24 @@ struct Clip<'a> {
     by_token: bool,
 }
 
-/// The values of a response.
-struct Response<'a, T> {
+/// The values of some tokens of a response.
+struct Tokens<'a, T> {
     logp: &'a [T],
     old: &'a [T],
-    kl: Option<(Kl, &'a [T])>,
-    /// One per token, or one for the response.
+    kl: Option<(&'a str, &'a [T])>,
+    /// One per token, or one for all.
     advantage: Result<&'a [T], f64>,
 }
 
-/// Summary of a response.
-struct Summary {
-    loss: Moments,
-    clipped: usize,
-    is_finite: bool,
+impl<'a, T> Tokens<'a, T> {
+    fn slice(&self, range: Range<usize>) -> Tokens<'a, T> {
+        Tokens {
+            logp: &self.logp[range.clone()],
+            old: &self.old[range.clone()],
+            kl: (self.kl).map(|(kind, reference)| (kind, &reference[range.clone()])),
+            advantage: self.advantage.map(|values| &values[range]),
+        }
+    }
 }
 
 impl Clip<'_> {
@@ -120,44 +109,38 @@ impl Clip<'_> {
                 true => share,
                 false => share / out.len() as f64,
             });
-            let mut summary = Summary {
-                loss: Moments::EMPTY,
-                clipped: 0,
-                is_finite: true,
-            };
+            let (mut moments, mut clipped) = (Moments::EMPTY, 0);
             for start in (0..out.len()).step_by(TILE) {
                 let tile = start..out.len().min(start + TILE);
                 let (out, loss) = (&mut out[tile.clone()], &mut loss[..tile.len()]);
-                summary.clipped += self.tile(&values, tile, grad, ratio, (&mut *loss, &mut *out));
-                summary.is_finite &= scale(out, inputs.factor);
-                summary.loss = summary.loss.and(Moments::of_tile(loss, Depth::Extremes));
+                clipped += self.tile(&values.slice(tile), grad, ratio, (&mut *loss, out));
+                moments = moments.and(Moments::of_tile(loss, Depth::Extremes));
             }
-            Some(summary)
+            Some((moments, clipped))
         };
         let (gradient, summaries) = inputs.gradient(rows, scratch, compute)?;
         let loss = finish(Reduction::Mean, &self.moments(&summaries));
-        let clipped: usize = summaries.iter().map(|one| one.clipped).sum();
-        let is_finite = loss.is_finite() && summaries.iter().all(|one| one.is_finite);
-        is_finite.then(|| (loss, gradient, clipped as f64 / tokens))
+        let clipped: usize = summaries.iter().map(|(_, clipped)| clipped).sum();
+        (loss.is_finite()).then(|| (loss, gradient, clipped as f64 / tokens))
     }
 
     /// The moments of the losses of all tokens, or of the mean losses of all responses that have tokens.
-    fn moments(&self, summaries: &[Summary]) -> Moments {
-        let losses = summaries.iter().map(|one| one.loss);
+    fn moments(&self, summaries: &[(Moments, usize)]) -> Moments {
+        let losses = summaries.iter().map(|(loss, _)| *loss);
         if self.by_token {
             return losses.fold(Moments::EMPTY, Moments::and);
         }
         let tiles = summaries.chunks(TILE).map(|tile| {
-            let losses = tile.iter().map(|one| one.loss);
+            let losses = tile.iter().map(|(loss, _)| *loss);
             let means = losses.filter(|loss| loss.count > 0).map(|loss| loss.mean());
             Moments::of_tile(&means.collect::<Vec<f64>>(), Depth::Extremes)
         });
         tiles.fold(Moments::EMPTY, Moments::and)
     }
 
-    fn response<T: Token>(&self, layout: &Layout, response: usize) -> Option<Response<'_, T>> {
+    fn response<T: Token>(&self, layout: &Layout, response: usize) -> Option<Tokens<'_, T>> {
         let of = |column| row::<T>(column, layout, response);
-        Some(Response {
+        Some(Tokens {
             logp: of(self.logp)?,
             old: of(self.old)?,
             kl: match self.kl {
@@ -174,36 +157,28 @@ impl Clip<'_> {
     /// Computes a tile's losses and their gradient; gives the number of clipped tokens.
     fn tile<T: Token>(
         &self,
-        response: &Response<'_, T>,
-        tile: Range<usize>,
+        tokens: &Tokens<'_, T>,
         grad: T,
         ratio: &mut [T],
         (loss, out): (&mut [T], &mut [T]),
     ) -> usize {
-        let (logp, old) = (&response.logp[tile.clone()], &response.old[tile.clone()]);
-        let kl = response
-            .kl
-            .map(|(kind, values)| (kind, &values[tile.clone()]));
-        let advantage = response.advantage.map(|values| &values[tile.clone()]);
-        let bounds = Bounds::new(self.low, self.high);
-        let mut count = 0;
-        in_strides(tile.len(), |own, before| {
-            let (logp, ratio) = (&logp[own.clone()], &mut ratio[own.clone()]);
-            ratios(logp, &old[own.clone()], ratio);
-            let (loss, out) = (&mut loss[own.clone()], &mut out[own.clone()]);
-            let into = (&mut *loss, &mut *out);
-            count += match advantage {
-                Ok(values) => {
-                    let values = &values[own.clone()];
-                    surrogate(ratio, |i| values[i].widen(), bounds, grad, into, before)
-                }
+        let mut clipped = 0;
+        in_strides(out.len(), |stride, before| {
+            let tokens = tokens.slice(stride.clone());
+            let ratio = &mut ratio[stride.clone()];
+            let (loss, out) = (&mut loss[stride.clone()], &mut out[stride]);
+            ratios(tokens.logp, tokens.old, ratio);
+            let (bounds, into) = ((self.low, self.high), (&mut *loss, &mut *out));
+            clipped += match tokens.advantage {
+                Ok(values) => surrogate(ratio, |i| values[i].widen(), bounds, grad, into, before),
                 Err(value) => surrogate(ratio, |_| value, bounds, grad, into, before),
             };
-            if let Some((kind, reference)) = kl {
-                add_kl(kind, self.beta, grad, (logp, &reference[own]), (loss, out));
+            if let Some((kind, reference)) = tokens.kl {
+                let columns = (tokens.logp, reference);
+                add_kl(kind, self.beta, grad, columns, (loss, out));
             }
         });
-        count
+        clipped
     }
 }
 
@@ -215,40 +190,22 @@ fn ratios<T: Precision>(logp: &[T], old: &[T], out: &mut [T]) {
     }
 }
 
-/// The bounds of a ratio in the precision of tokens: a ratio is below `low` if it is less than `from`, and above `high`
-/// if it is more than `to`.
-#[derive(Clone, Copy)]
-struct Bounds<T> {
-    low: T,
-    high: T,
-    from: T,
-    to: T,
-}
-
-impl<T: Token> Bounds<T> {
-    fn new(low: f64, high: f64) -> Bounds<T> {
-        Bounds {
-            low: T::narrow(low),
-            high: T::narrow(high),
-            from: T::at_least(low),
-            to: T::narrow(-T::at_least(-high).widen()),
-        }
-    }
-}
-
 /// The losses of tokens and their gradient, from the ratios. Gives the number of clipped tokens, without the first `before`,
 /// which another stride has counted.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn surrogate<T: Precision>(
     ratio: &[T],
     advantage: impl Fn(usize) -> f64 + Copy,
-    bounds: Bounds<T>,
+    (low, high): (f64, f64),
     grad: T,
     (loss, out): (&mut [T], &mut [T]),
     before: usize,
 ) -> usize {
     let length = ratio.len();
     let (loss, out) = (&mut loss[..length], &mut out[..length]);
+    // In the precision of tokens, a ratio is outside if it is less than `from` or more than `to`.
+    let (from, to) = (T::at_least(low), T::narrow(-T::at_least(-high).widen()));
+    let (low, high) = (T::narrow(low), T::narrow(high));
     let times = |a: T, b: f64| T::narrow(a.widen() * b);
     let less = T::narrow(-grad.widen());
     let half = times(less, 0.5);
@@ -256,17 +213,9 @@ fn surrogate<T: Precision>(
     let mut clipped = 0u32;
     for i in 0..length {
         let (ratio, advantage) = (ratio[i], advantage(i));
-        let is_outside = (ratio < bounds.from) | (ratio > bounds.to);
-        let inside = if ratio < bounds.from {
-            bounds.low
-        } else {
-            ratio
-        };
-        let inside = if ratio > bounds.to {
-            bounds.high
-        } else {
-            inside
-        };
+        let is_outside = (ratio < from) | (ratio > to);
+        let inside = if ratio < from { low } else { ratio };
+        let inside = if ratio > to { high } else { inside };
         let (free, held) = (times(ratio, advantage), times(inside, advantage));
         loss[i] = T::narrow(-Binary::Min.of(free.widen(), held.widen()));
         clipped += u32::from((held < free) & (before <= i));
@@ -285,7 +234,7 @@ fn surrogate<T: Precision>(
 /// Adds beta KL to the losses, and its derivative with respect to logp to their gradient.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn add_kl<T: Precision>(
-    kind: Kl,
+    kind: &str,
     beta: f64,
     grad: T,
     (logp, reference): (&[T], &[T]),
@@ -311,8 +260,8 @@ fn add_kl<T: Precision>(
         };
     }
     match kind {
-        Kl::K1 => each!(d => (T::narrow(d), grad)),
-        Kl::K2 => {
+        "k1" => each!(d => (T::narrow(d), grad)),
+        "k2" => {
             let half = T::narrow(grad.widen() / 2.0).widen();
             each!(d => {
                 let square = T::narrow(d * d).widen();
@@ -320,29 +269,14 @@ fn add_kl<T: Precision>(
                 (T::narrow(square / 2.0), T::narrow(half * slope))
             });
         }
-        Kl::K3 => each!(d => {
+        "k3" => each!(d => {
             let k3 = T::narrow(k3(d));
             let near = T::narrow(d - k3.widen());
             let slope = if FAR < d { T::narrow(1.0) } else { near };
             (k3, T::narrow(grad.widen() * slope.widen()))
         }),
-        Kl::Abs => {
+        _ => {
             each!(d => (T::narrow(d.abs()), T::narrow(grad.widen() * Unary::Sign.of(d))))
         }
     }
-}
-
-/// Multiplies a gradient by a factor, if there is one, and says whether all of it is finite.
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
-fn scale<T: Precision>(values: &mut [T], factor: Option<f64>) -> bool {
-    if let Some(factor) = factor {
-        for value in values.iter_mut() {
-            *value = T::narrow(value.widen() * factor);
-        }
-    }
-    let mut is_finite = true;
-    for value in values {
-        is_finite &= value.widen().is_finite();
-    }
-    is_finite
 }
