@@ -71,7 +71,7 @@ fn reloads(runs: usize, rounds: u32) -> (Vec<Duration>, Vec<Duration>) {
             }
             ready.push(saved.elapsed());
             let before = Instant::now();
-            run.live.begin_step();
+            run.live.begin_step().unwrap();
             begun.push(before.elapsed());
             assert_eq!(run.live.state().to_json()["map"]["n"], round);
         }

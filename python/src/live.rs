@@ -65,9 +65,9 @@ impl Held {
         if let Some(record) = &self.record {
             record.check(batch.step)?;
         }
-        self.live.begin_step();
+        // If it fails, the failure is among the events.
+        let _ = self.live.begin_step();
         let numbered = &self.live.numbered(&batch.batch);
-        self.live.observe(&kept(numbered, keep));
         let mut told = None;
         self.record(|record, _| {
             told = record.begin(batch.step)?;
@@ -76,35 +76,29 @@ impl Held {
         self.heard
             .extend(told.map(|line| Heard::Folder(line, None)));
         self.hear();
-        loop {
-            let used = self.live.in_use().clone();
-            let before = self.live.state().clone();
-            let mut state = before.clone();
-            match compute(used.recipe(), numbered, &mut state) {
-                Ok(computed) => {
-                    self.live.set_state(state);
-                    self.record(|record, live| {
-                        let done = record.step(live, numbered, &before, &computed.0);
-                        done.map(|()| true)
-                    });
-                    return Ok((Advantage::of(computed, shape), self.used(&used)));
-                }
-                Err(error) => {
-                    let back_to = self.live.reject(error.clone());
-                    self.record(|record, _| {
-                        let told = record.tell(&Event::Failed {
-                            step: record.step_now(),
-                            recipe: used.recipe(),
-                            error: &error,
-                            batch: Some(numbered),
-                            back_to: back_to.as_ref().ok().map(|loaded| loaded.recipe()),
-                        });
-                        told.map(|()| false)
-                    });
-                    back_to?;
-                }
-            }
+        let attempt = self.live.attempt(&kept(numbered, keep), |recipe, state| {
+            let before = state.clone();
+            Ok((before, compute(recipe, numbered, state)?))
+        });
+        for failed in &attempt.failed {
+            self.record(|record, _| {
+                let told = record.tell(&Event::Failed {
+                    step: record.step_now(),
+                    recipe: failed.loaded.recipe(),
+                    error: &failed.error,
+                    batch: Some(numbered),
+                    back_to: failed.back_to.as_ref().map(|loaded| loaded.recipe()),
+                });
+                told.map(|()| false)
+            });
         }
+        let (before, computed) = attempt.result?;
+        self.record(|record, live| {
+            let done = record.step(live, numbered, &before, &computed.0);
+            done.map(|()| true)
+        });
+        let used = self.used(self.live.in_use());
+        Ok((Advantage::of(computed, shape), used))
     }
 
     /// Writes to the folder, where there is one; `write` says whether it has the step now. The run goes on without what cannot

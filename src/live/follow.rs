@@ -13,6 +13,7 @@ use super::shared::lock;
 use super::watch::{SETTLE_AT_MOST, Watch, ring};
 use super::{Loaded, Shared};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::native::Native;
 use crate::script::{Host, Reading, Recipe, Version, guarded};
 use crate::tensor::Guard;
 
@@ -278,7 +279,7 @@ impl Follower {
         guard: &Guard,
     ) -> Result<(Recipe, Vec<Diagnostic>), Diagnostics> {
         // What is checked is the script.
-        let host = &host.clone().with_kernels(None);
+        let host = &host.clone().with_native(&Native::default());
         let recipe = self.shared.options.fit(recipe, true)?.on(host);
         let ledger = self.shared.ledger();
         let dry_runs = DryRuns {

@@ -99,23 +99,17 @@ pub struct LiveStep {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A trainer that runs more than the advantage in a step, as the recipe's loss on minibatches, does it by its parts:
-/// [`LiveRecipe::begin_step`] takes the newest version, [`LiveRecipe::numbered`] gives the batch its step if it has none,
-/// [`LiveRecipe::observe`] shows it, and the hooks run in a
-/// copy of [`LiveRecipe::state`], which [`LiveRecipe::set_state`] takes back; where they fail, [`LiveRecipe::reject`]
-/// goes back to the version before, and the step begins anew.
+/// A trainer that runs more than the advantage in a step, as the recipe's loss on minibatches, calls the two parts of a
+/// step: [`LiveRecipe::begin_step`] takes the newest version, and [`LiveRecipe::attempt`] runs what the trainer does with
+/// a version. [`LiveRecipe::numbered`] gives the batch its step if it has none.
 #[derive(Debug)]
 pub struct LiveRecipe {
     shared: Arc<Shared>,
     in_use: InUse,
-    /// The version before, with the state that it left.
+    /// The version to fall back to.
     fallback: Option<InUse>,
-    /// Both as they were before the step under way.
+    /// Both as they were before the current step.
     before: (InUse, Option<InUse>),
-    /// The version that failed at the step under way, with its error.
-    failed: Option<(Arc<Loaded>, Diagnostics)>,
-    /// The version whose `migrate` failed at the step under way.
-    unmigrated: Option<Arc<Loaded>>,
     next_step: u64,
     thread: Option<Thread>,
 }
@@ -125,6 +119,28 @@ pub struct LiveRecipe {
 struct InUse {
     loaded: Arc<Loaded>,
     state: State,
+}
+
+/// A version that failed at a step.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Failed {
+    /// The version.
+    pub loaded: Arc<Loaded>,
+    /// Why it failed.
+    pub error: Diagnostics,
+    /// The version that the step falls back to; `None` if there is no other.
+    pub back_to: Option<Arc<Loaded>>,
+}
+
+/// The result of [`LiveRecipe::attempt`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Attempt<R> {
+    /// The result with the first version that succeeded, or the error of the first one if all failed.
+    pub result: Result<R, Diagnostics>,
+    /// The versions that failed, in order.
+    pub failed: Vec<Failed>,
 }
 
 impl LiveRecipe {
@@ -175,93 +191,137 @@ impl LiveRecipe {
         loaded: Result<Recipe, Diagnostics>,
         mut options: LiveOptions,
     ) -> Result<LiveRecipe, Diagnostics> {
-        let with_state = |recipe: Recipe, state| InUse {
-            loaded: Arc::new(Loaded {
-                recipe: recipe.on(host),
+        let mut left = std::mem::take(&mut options.left);
+        let is_resumed = !left.is_empty();
+        if !is_resumed {
+            let recipe = options.fit(loaded?, false)?.on(host);
+            let state = recipe.init()?;
+            left.push((recipe, state));
+        }
+        let mut versions = Vec::new();
+        for (recipe, state) in left {
+            // A parameter that the run sets may be missing from it, as from any version that an edit made.
+            let recipe = options.fit(recipe, true)?.on(host);
+            let loaded = Arc::new(Loaded {
+                recipe,
                 serial: 0,
                 times: Default::default(),
-            }),
-            state,
-        };
-        let mut left = Vec::new();
-        for (recipe, state) in std::mem::take(&mut options.left) {
-            // A parameter that the run sets may be missing from it, as from any version that an edit made.
-            left.push(with_state(options.fit(recipe, true)?, state));
+            });
+            versions.push(InUse { loaded, state });
         }
-        let in_use = match left.pop() {
-            Some(in_use) => in_use,
-            None => {
-                let recipe = options.fit(loaded?, false)?.on(host);
-                let state = recipe.init()?;
-                with_state(recipe, state)
-            }
+        let Some(in_use) = versions.pop() else {
+            unreachable!("a run begins with a version");
         };
+        let fallback = versions.pop();
         Ok(LiveRecipe {
             next_step: options.next_step,
             shared: Arc::new(Shared::new(host, options, in_use.loaded.clone())),
-            before: (in_use.clone(), left.last().cloned()),
-            fallback: left.pop(),
+            before: (in_use.clone(), fallback.clone()),
             in_use,
-            failed: None,
-            unmigrated: None,
+            fallback,
             thread: None,
         })
     }
 
-    /// One step of a run: the advantage of a batch, by the newest version that passed its checks. Where it fails, the
+    /// One step of a run: the advantage of a batch, by the newest version that passed its checks. If it fails, the
     /// version before does the step, and the failure is among the events. The batch is kept to try new versions on.
     ///
     /// # Errors
-    /// [`Diagnostics`] of the newest version where none can do the step; all is as it was before, and the next step
+    /// [`Diagnostics`] of the newest version if none can do the step; all is as it was before, and the next step
     /// uses the newest version again.
     pub fn step(&mut self, batch: &Batch) -> Result<LiveStep, Diagnostics> {
         let batch = &self.numbered(batch);
-        self.begin_step();
-        self.observe(batch);
-        let outcome = loop {
-            let mut state = self.in_use.state.clone();
-            match self.in_use.loaded.recipe.advantage(batch, &mut state) {
-                Ok(outcome) => {
-                    self.in_use.state = state;
-                    break outcome;
-                }
-                Err(error) => self.reject(error)?,
-            };
-        };
+        // If it fails, the failure is among the events.
+        let _ = self.begin_step();
+        let attempt = self.attempt(batch, |recipe, state| recipe.advantage(batch, state));
         Ok(LiveStep {
-            outcome,
+            outcome: attempt.result?,
             loaded: self.in_use.loaded.clone(),
             events: self.events(),
         })
     }
 
-    /// Takes the newest version for the step that begins now. Where it is not that of the step before, the state is
-    /// migrated; where `migrate` fails on it, the version before stays in use, and the failure is reported.
-    pub fn begin_step(&mut self) -> Arc<Loaded> {
+    /// Takes the newest version for the step that begins now, and migrates the state if another version did the last step.
+    ///
+    /// # Errors
+    /// [`Failed`] if `migrate` fails on the state; the version before stays in use, and the failure is reported.
+    pub fn begin_step(&mut self) -> Result<Arc<Loaded>, Failed> {
         self.before = (self.in_use.clone(), self.fallback.clone());
-        self.unmigrated = None;
-        if self.failed.take().is_some() {
-            let mut ledger = self.shared.ledger();
-            ledger.failed_on = ledger.last.clone();
-        }
         let loaded = self.newest();
         if loaded.version() == self.in_use.loaded.version() {
-            self.in_use.loaded = loaded;
-            return self.in_use.loaded.clone();
+            self.in_use.loaded = loaded.clone();
+            return Ok(loaded);
         }
         // Bounded as the check was: the run does not wait for a `migrate` without an end.
         let guard = self.shared.options.guard(&self.shared.host);
         let host = self.shared.host.clone().with_guard(guard);
         match loaded.recipe.on(&host).migrate(&self.in_use.state) {
             Ok(state) => {
-                self.fallback = Some(std::mem::replace(&mut self.in_use, InUse { loaded, state }));
+                let in_use = InUse {
+                    loaded: loaded.clone(),
+                    state,
+                };
+                self.fallback = Some(std::mem::replace(&mut self.in_use, in_use));
+                Ok(loaded)
             }
             Err(error) => {
-                self.shared.withdraw(&loaded, &self.in_use.loaded, error);
-                self.unmigrated = Some(loaded);
+                self.shared
+                    .withdraw(&loaded, &self.in_use.loaded, error.clone());
+                Err(Failed {
+                    loaded,
+                    error,
+                    back_to: Some(self.in_use.loaded.clone()),
+                })
             }
         }
-        self.in_use.loaded.clone()
+    }
+
+    /// Does what a step does with a version and a copy of its state, which is kept if that succeeds. If it fails, does it
+    /// with the version to fall back to, which stays in use until another version is published. If that fails too, the batch
+    /// is at fault: all is as it was before the step, and the next one uses the newest version again.
+    ///
+    /// New versions are tried on the batch, which has the columns that the hooks see. Nothing is copied. The next step has
+    /// the number after the batch's, unless all versions fail.
+    pub fn attempt<R>(
+        &mut self,
+        batch: &Batch,
+        mut run: impl FnMut(&Recipe, &mut State) -> Result<R, Diagnostics>,
+    ) -> Attempt<R> {
+        let mut failed: Vec<Failed> = Vec::new();
+        loop {
+            self.observe(batch);
+            let InUse { loaded, mut state } = self.in_use.clone();
+            let error = match run(&loaded.recipe, &mut state) {
+                Ok(done) => {
+                    self.in_use.state = state;
+                    self.next_step = batch.step().saturating_add(1);
+                    if let [first] = &failed[..] {
+                        let error = first.error.clone();
+                        self.shared.withdraw(&first.loaded, &loaded, error);
+                        let mut ledger = self.shared.ledger();
+                        ledger.failed_on = ledger.last.clone();
+                    }
+                    let result = Ok(done);
+                    return Attempt { result, failed };
+                }
+                Err(error) => error,
+            };
+            let fallback = self.fallback.take();
+            failed.push(Failed {
+                loaded,
+                error,
+                back_to: fallback.as_ref().map(|fallback| fallback.loaded.clone()),
+            });
+            let Some(fallback) = fallback else {
+                // A switch is undone too: a checkpoint of this moment does not know of it, and the next step makes it again.
+                (self.in_use, self.fallback) = self.before.clone();
+                self.observe(batch);
+                self.next_step = batch.step();
+                let result = Err(failed[0].error.clone());
+                return Attempt { result, failed };
+            };
+            self.in_use = fallback;
+        }
     }
 
     /// The batch, with the number of the next step if it has none.
@@ -276,58 +336,12 @@ impl LiveRecipe {
         self.next_step
     }
 
-    /// Shows the batch of the step, before the hooks run on it, with the columns that they see: new versions are tried
-    /// on it. Nothing is copied. The step counts from its number on, as [`LiveRecipe::numbered`] gives it, unless all
-    /// versions fail.
-    pub fn observe(&mut self, batch: &Batch) {
-        self.next_step = batch.step().saturating_add(1);
-        self.show(batch.clone());
-    }
-
-    fn show(&self, batch: Batch) {
+    /// Shows a batch to try new versions on; [`LiveRecipe::attempt`] shows that of the step. Nothing is copied.
+    pub fn observe(&self, batch: &Batch) {
         self.shared.ledger().last = Some(Arc::new(Observed {
-            batch,
+            batch: batch.clone(),
             in_use: self.in_use.clone(),
         }));
-    }
-
-    /// Tells that the version in use failed at a step, although it had passed its checks. Goes back to the last version
-    /// that worked, to redo the step with, and to the state that it left, until another version is published.
-    ///
-    /// # Errors
-    /// That of the first version that failed at this step, if no other is left: the batch is at fault then. All is
-    /// as it was before the step, and the next one uses the newest version again.
-    pub fn reject(&mut self, error: Diagnostics) -> Result<Arc<Loaded>, Diagnostics> {
-        let Some(fallback) = self.fallback.take() else {
-            return Err(self.put_back(error));
-        };
-        let failed = std::mem::replace(&mut self.in_use, fallback).loaded;
-        self.observe_again();
-        self.shared
-            .withdraw(&failed, &self.in_use.loaded, error.clone());
-        self.failed = Some((failed, error));
-        Ok(self.in_use.loaded.clone())
-    }
-
-    /// Goes back to before the step; gives the error of the first version that failed at it, where the last one failed
-    /// with `error`.
-    fn put_back(&mut self, mut error: Diagnostics) -> Diagnostics {
-        if let Some((failed, first)) = self.failed.take() {
-            self.shared.reinstate(&failed, &self.in_use.loaded);
-            error = first;
-        }
-        // A switch is undone too: a checkpoint of this moment does not know of it, and the next step makes it again.
-        (self.in_use, self.fallback) = self.before.clone();
-        if let Some(last) = self.observe_again() {
-            self.next_step = last.batch.step();
-        }
-        error
-    }
-
-    /// Shows the last batch with the version and the state that are in use now.
-    fn observe_again(&self) -> Option<Arc<Observed>> {
-        let last = self.shared.ledger().last.clone();
-        last.inspect(|last| self.show(last.batch.clone()))
     }
 
     /// The recipe's state after the last step: what a checkpoint keeps, with the version of [`LiveRecipe::in_use`] and
@@ -341,7 +355,7 @@ impl LiveRecipe {
         self.in_use.state = state;
     }
 
-    /// The version that [`LiveRecipe::reject`] can go back to, with the state that it left.
+    /// The version that [`LiveRecipe::attempt`] can fall back to, with the state that it left.
     pub fn fallback(&self) -> Option<(&Arc<Loaded>, &State)> {
         let fallback = self.fallback.as_ref();
         fallback.map(|one| (&one.loaded, &one.state))
@@ -361,17 +375,6 @@ impl LiveRecipe {
     /// among the events with the reason. `false` where that takes longer than the time given.
     pub fn refresh(&self, time: Duration) -> bool {
         self.thread.as_ref().is_none_or(|thread| thread.look(time))
-    }
-
-    /// The version of that name, if it is the newest one, the one in use, the one to fall back to, or one that failed at
-    /// the last step.
-    pub fn version(&self, version: &Version) -> Option<Arc<Loaded>> {
-        let fallback = self.fallback.as_ref().map(|fallback| &fallback.loaded);
-        let failed = self.failed.as_ref().map(|(failed, _)| failed);
-        let in_use = Some(&self.in_use.loaded);
-        let known = [in_use, fallback, failed, self.unmigrated.as_ref()];
-        let mut known = known.into_iter().flatten().cloned().chain([self.newest()]);
-        known.find(|one| one.version() == version)
     }
 
     /// How two versions differ, as from one step to the next: others may have been published in between.

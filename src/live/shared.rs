@@ -141,18 +141,4 @@ impl Shared {
             at_step: true,
         });
     }
-
-    /// Takes the last withdrawal back, that of `failed`, with its event; a version that was published meanwhile stays.
-    pub(super) fn reinstate(&self, failed: &Arc<Loaded>, back_to: &Arc<Loaded>) {
-        let mut ledger = self.ledger();
-        if Arc::ptr_eq(&ledger.current, back_to) {
-            ledger.current = failed.clone();
-        }
-        let is_withdrawal =
-            |event: &LiveEvent| matches!(event, LiveEvent::Rejected { at_step: true, .. });
-        // None if the run has asked for the events since.
-        if let Some(last) = ledger.events.iter().rposition(is_withdrawal) {
-            ledger.events.remove(last);
-        }
-    }
 }

@@ -1,19 +1,21 @@
-//! Kernels of advantages that are one number a response: they compare the responses of a group.
+//! Kernels of advantages with one number per response, which is compared with those of its group.
 
-use super::{Columns, Signals};
+use super::inputs::Inputs;
+use crate::batch::{Computed, Rows};
+use crate::script::{Computation, Setting};
 use crate::tensor::op::{Binary, Reduction, Unary};
 use crate::tensor::{Depth, Moments, binomial_ratio, finish};
 
-/// The values of each group's responses in turn, with all that a reduction needs to know of them.
+/// The members of each group in turn, with the moments of their values.
 pub(super) fn each_group(
-    columns: &Columns<'_>,
+    inputs: &Inputs<'_>,
     values: &[f64],
     depth: Depth,
     mut of: impl FnMut(&[u32], Moments) -> Option<()>,
 ) -> Option<()> {
     let mut gathered = Vec::new();
-    for group in 0..columns.layout.groups() {
-        let members = columns.layout.members(group);
+    for group in 0..inputs.layout().groups() {
+        let members = inputs.layout().members(group);
         gathered.clear();
         gathered.extend(members.iter().map(|&member| values[member as usize]));
         of(members, Moments::of(&gathered, depth))?;
@@ -21,66 +23,77 @@ pub(super) fn each_group(
     Some(())
 }
 
-/// A value for each response, from its own reward and what is known of its group's.
-fn by_group(
-    columns: &Columns<'_>,
+/// An advantage computed from each response's reward and the moments of its group's rewards.
+fn advantage(
+    inputs: &Inputs<'_>,
     rewards: &[f64],
     depth: Depth,
     of: impl Fn(f64, &Moments) -> f64,
-) -> Option<Signals> {
+) -> Option<Computation> {
     let mut out = vec![0.0; rewards.len()];
-    each_group(columns, rewards, depth, |members, moments| {
+    each_group(inputs, rewards, depth, |members, moments| {
         for &member in members {
             out[member as usize] = of(rewards[member as usize], &moments);
         }
         Some(())
     })?;
-    Some((None, columns.finite(out)?))
+    Some(answer(None, inputs.finite(out)?))
 }
 
-pub(super) fn grpo(columns: &Columns<'_>) -> Option<Signals> {
-    grpo_of(columns, &columns.response("reward")?)
+fn answer(reward: Option<Computed>, advantage: Computed) -> Computation {
+    Computation {
+        reward,
+        advantage: Some(advantage),
+        ..Computation::default()
+    }
 }
 
-fn grpo_of(columns: &Columns<'_>, rewards: &[f64]) -> Option<Signals> {
-    let kinds = [
-        ("sample", Reduction::Std),
-        ("population", Reduction::PopulationStd),
-    ];
-    let (std, eps) = (columns.choice("std", &kinds)?, columns.number("eps")?);
-    by_group(columns, rewards, Depth::Squares, |reward, group| {
+pub(super) fn grpo(inputs: &Inputs<'_>, _: Option<Rows<'_>>) -> Option<Computation> {
+    grpo_of(inputs, &inputs.response("reward")?)
+}
+
+fn grpo_of(inputs: &Inputs<'_>, rewards: &[f64]) -> Option<Computation> {
+    let std = match inputs.text("std")? {
+        "sample" => Reduction::Std,
+        "population" => Reduction::PopulationStd,
+        _ => return None,
+    };
+    let eps = inputs.number("eps")?;
+    advantage(inputs, rewards, Depth::Squares, |reward, group| {
         Binary::SafeDiv.of(reward - group.mean(), finish(std, group) + eps)
     })
 }
 
-pub(super) fn dr_grpo(columns: &Columns<'_>) -> Option<Signals> {
-    let rewards = columns.response("reward")?;
-    by_group(columns, &rewards, Depth::Extremes, |reward, group| {
+pub(super) fn dr_grpo(inputs: &Inputs<'_>, _: Option<Rows<'_>>) -> Option<Computation> {
+    let rewards = inputs.response("reward")?;
+    advantage(inputs, &rewards, Depth::Extremes, |reward, group| {
         reward - group.mean()
     })
 }
 
-pub(super) fn rloo(columns: &Columns<'_>) -> Option<Signals> {
-    let rewards = columns.response("reward")?;
-    by_group(columns, &rewards, Depth::Extremes, |reward, group| {
+pub(super) fn rloo(inputs: &Inputs<'_>, _: Option<Rows<'_>>) -> Option<Computation> {
+    let rewards = inputs.response("reward")?;
+    advantage(inputs, &rewards, Depth::Extremes, |reward, group| {
         reward - others_mean(reward, group)
     })
 }
 
-/// The mean of the others, written as the op table has it.
+/// The mean of the others, as the op table computes it.
 pub(super) fn others_mean(own: f64, group: &Moments) -> f64 {
     let mean = group.mean();
     mean + Binary::SafeDiv.of(mean - own, group.count as f64 - 1.0)
 }
 
-pub(super) fn passk(columns: &Columns<'_>) -> Option<Signals> {
-    let k = columns.whole("k")?;
-    let right = columns.response("correct")?;
+pub(super) fn passk(inputs: &Inputs<'_>, _: Option<Rows<'_>>) -> Option<Computation> {
+    let Setting::Whole(k) = *inputs.params.get("k")? else {
+        return None;
+    };
+    let right = inputs.response("correct")?;
     let mut out = vec![0.0; right.len()];
-    each_group(columns, &right, Depth::Sum, |members, moments| {
+    each_group(inputs, &right, Depth::Sum, |members, moments| {
         let n = members.len() as i64;
         let rights = moments.sum;
-        // The script says what is wrong with a k beyond the group, or a response that is half right.
+        // The script explains a k that is larger than the group, or a response that is half right.
         if k < 1 || n < k || rights.fract() != 0.0 {
             return None;
         }
@@ -96,16 +109,16 @@ pub(super) fn passk(columns: &Columns<'_>) -> Option<Signals> {
         }
         Some(())
     })?;
-    Some((None, columns.finite(out)?))
+    Some(answer(None, inputs.finite(out)?))
 }
 
-pub(super) fn grpo_lambda(columns: &Columns<'_>) -> Option<Signals> {
-    let (right, length) = (columns.response("correct")?, columns.response("length")?);
-    let share = columns.number("acc_top_lambda")?;
-    let alpha = columns.number("length_penalty_alpha")?;
-    let eps = columns.number("length_eps")?;
-    let mut accuracy = Vec::with_capacity(columns.layout.groups());
-    each_group(columns, &right, Depth::Extremes, |_, moments| {
+pub(super) fn grpo_lambda(inputs: &Inputs<'_>, _: Option<Rows<'_>>) -> Option<Computation> {
+    let (right, length) = (inputs.response("correct")?, inputs.response("length")?);
+    let share = inputs.number("acc_top_lambda")?;
+    let alpha = inputs.number("length_penalty_alpha")?;
+    let eps = inputs.number("length_eps")?;
+    let mut accuracy = Vec::with_capacity(inputs.layout().groups());
+    each_group(inputs, &right, Depth::Extremes, |_, moments| {
         accuracy.push(moments.mean());
         Some(())
     })?;
@@ -123,7 +136,7 @@ pub(super) fn grpo_lambda(columns: &Columns<'_>) -> Option<Signals> {
     let mut out = vec![0.0; right.len()];
     let mut selected = Vec::new();
     for (group, &is_top) in is_top.iter().enumerate() {
-        let members = columns.layout.members(group).iter();
+        let members = inputs.layout().members(group).iter();
         let members = members.map(|&member| member as usize);
         selected.clear();
         let rights = members.clone().filter(|&r| right[r] != 0.0);
@@ -137,6 +150,9 @@ pub(super) fn grpo_lambda(columns: &Columns<'_>) -> Option<Signals> {
             out[member] = right[member] * if is_top { penalised } else { 1.0 };
         }
     }
-    let (_, advantage) = grpo_of(columns, &out)?;
-    Some((Some(columns.finite(out)?), advantage))
+    let answer = grpo_of(inputs, &out)?;
+    Some(Computation {
+        reward: Some(inputs.finite(out)?),
+        ..answer
+    })
 }

@@ -1,61 +1,44 @@
-//! Kernels: Rust in place of the hooks of some built-ins, with the very bits of their scripts.
+//! Kernels: Rust in place of the hooks of some built-ins, with the same bits as their scripts.
 //!
-//! A kernel belongs to the shipped script's exact text, imports included: an edited copy is another version, and runs as a
-//! script. It declines what it was not written for (rows with holes, strides, half precision, columns of an unusual kind,
-//! values that are not finite): then the script runs, so that results, errors and notes are always those of the script.
+//! A kernel belongs to the exact text of the shipped script, imports included: an edited copy is another version, and runs
+//! as a script. It declines what it was not written for (rows with holes, strides, half precision, columns of an unusual
+//! kind, values that are not finite): then the script runs, so that results, errors and notes are always those of the script.
 
-mod columns;
 mod groups;
-mod kl;
+mod inputs;
 mod pacs;
 mod ppo_clip;
-mod tokens;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub(crate) use columns::Columns;
+pub(crate) use inputs::Inputs;
 
-use crate::batch::{Batch, Computed, Rows};
+use crate::batch::{Batch, Rows};
 use crate::figures::time;
-use crate::script::{Hook, Host, Placed, Version};
+use crate::script::{Computation, Hook, Version};
 
-/// A reward, if the recipe has a hook for it, and an advantage: all of them finite, at response level.
-pub(crate) type Signals = (Option<Computed>, Computed);
+/// Computes a hook of a built-in; `None` if it declines. A loss writes its gradient into the rows, if there are any that it
+/// can write into.
+pub(crate) type Kernel = fn(&Inputs<'_>, Option<Rows<'_>>) -> Option<Computation>;
 
-/// A loss with dloss/dlogp at token level, metrics and notes: all numbers finite.
-pub(crate) type LossAnswer = (f64, Placed, Vec<(String, f64)>, Vec<String>);
-
-/// What computes the hooks of a built-in; `None` where it declines.
-#[derive(Clone, Copy)]
-pub(crate) enum Kernel {
-    Advantage(fn(&Columns<'_>) -> Option<Signals>),
-    /// The gradient comes times a factor, and is written into the rows, if there are any.
-    Loss(fn(&Columns<'_>, Option<f64>, Option<Rows<'_>>) -> Option<LossAnswer>),
-}
-
-/// By the name of the built-in.
-const KERNELS: [(&str, Kernel); 7] = [
-    ("grpo", Kernel::Advantage(groups::grpo)),
-    ("dr_grpo", Kernel::Advantage(groups::dr_grpo)),
-    ("rloo", Kernel::Advantage(groups::rloo)),
-    ("passk", Kernel::Advantage(groups::passk)),
-    ("grpo_lambda", Kernel::Advantage(groups::grpo_lambda)),
-    ("ppo_clip", Kernel::Loss(ppo_clip::loss)),
-    ("pacs", Kernel::Loss(pacs::loss)),
+/// The built-ins with a kernel, and the hook that it computes.
+const KERNELS: [(&str, Hook, Kernel); 7] = [
+    ("grpo", Hook::Advantage, groups::grpo),
+    ("dr_grpo", Hook::Advantage, groups::dr_grpo),
+    ("rloo", Hook::Advantage, groups::rloo),
+    ("passk", Hook::Advantage, groups::passk),
+    ("grpo_lambda", Hook::Advantage, groups::grpo_lambda),
+    ("ppo_clip", Hook::Loss, ppo_clip::loss),
+    ("pacs", Hook::Loss, pacs::loss),
 ];
 
-pub(crate) fn kernel(builtin: &str) -> Option<Kernel> {
-    let mut kernels = KERNELS.into_iter();
-    kernels.find_map(|(name, kernel)| (name == builtin).then_some(kernel))
-}
-
-/// When kernels answer.
+/// When kernels are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Where a hook takes long, once its kernel has given the script's bits and was faster: the default of commands.
+    /// For hooks that take long, once the kernel has given the script's bits and was faster: the default of commands.
     Auto,
     /// Wherever there is a kernel.
     On,
@@ -64,155 +47,144 @@ pub enum Mode {
     Off,
 }
 
-/// The share of the time between two calls of a hook from which on it is worth a kernel, unless set.
+/// The share of the time between two calls of a hook above which its kernel is tried, unless set.
 const THRESHOLD: f64 = 0.02;
-/// A hook that takes so long is worth a kernel, whatever its share of a step.
+/// The kernel of a hook that takes so long is tried whatever its share of a step.
 const LONG: Duration = Duration::from_millis(50);
 
-/// When kernels answer, and what is known of them in this process. A clone shares that.
+/// When kernels are used, and what is known of them in this process. A clone shares that.
 #[derive(Clone, Debug)]
-pub struct Native(Arc<Kernels>);
-
-#[derive(Debug)]
-struct Kernels {
+pub struct Native {
     mode: Mode,
     threshold: f64,
-    known: Mutex<Known>,
+    known: Arc<Mutex<Known>>,
 }
 
-/// Built-ins have few versions, so this stays small.
 #[derive(Debug, Default)]
 struct Known {
-    hooks: HashMap<(String, &'static str), (String, State)>,
+    /// By version and hook: the kind of the last call, and its state.
+    hooks: HashMap<(String, String), (String, State)>,
     changes: Vec<KernelChange>,
 }
 
-/// What is known of a hook, called in the same way as the last time.
-#[derive(Clone, Copy, Debug)]
-enum State {
-    /// The script runs, and is timed: its share is that of the time since its last call.
-    Watched(Option<Instant>),
-    /// It takes long: the next batch is computed both ways.
+/// What is known of a hook for calls of one kind.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum State {
+    /// The script runs and is timed; with the start of its last call.
+    Timed(Option<Instant>),
+    /// The script took long: script and kernel compute the next batch.
     Due,
-    /// The kernel has given the script's bits and was faster: it answers.
+    /// The kernel has given the script's bits and was faster: it runs.
     Switched,
-    /// The kernel was slower.
+    /// The kernel was slower: the script runs.
     Slower,
-    /// The kernel gave other bits: it is not asked again, however the hook is called.
+    /// The kernel gave other bits: the script runs, for calls of any kind.
     Refused,
 }
 
-/// How to answer a call of a hook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    Kernel,
-    Script,
-    /// By the script; [`Native::timed`] is to be told when it began.
-    Timed,
-    /// By both; [`Native::compared`] is to be told how that went.
-    Both,
-}
-
-/// A call of a hook: of which version, and all that decides which code of a kernel runs.
+/// A call of a hook.
 pub(crate) struct CallKey<'a> {
     pub(crate) recipe: &'a str,
     pub(crate) version: &'a Version,
     pub(crate) hook: Hook,
+    /// Everything that decides which code of a kernel runs.
     pub(crate) kind: String,
 }
 
+impl CallKey<'_> {
+    fn id(&self) -> (String, String) {
+        let (version, hook) = (self.version.as_str(), self.hook.name());
+        (version.to_string(), hook.to_string())
+    }
+}
+
+impl Default for Native {
+    fn default() -> Self {
+        Native::new(Mode::default())
+    }
+}
+
 impl Native {
-    /// Kernels that answer in a mode.
+    /// Kernels that are used as a mode says.
     pub fn new(mode: Mode) -> Native {
         Native::with_threshold(mode, THRESHOLD)
     }
 
-    /// The same with another share of the time between two calls from which on, in [`Mode::Auto`], a hook is worth a kernel.
+    /// The same with another share of the time between two calls above which, in [`Mode::Auto`], a kernel is tried.
     pub fn with_threshold(mode: Mode, threshold: f64) -> Native {
-        Native(Arc::new(Kernels {
+        Native {
             mode,
             threshold,
-            known: Mutex::default(),
-        }))
+            known: Arc::default(),
+        }
     }
 
-    /// The hooks that kernels answer from now on, and those whose kernels gave other bits, since this was last asked for.
+    /// The hooks that kernels compute from now on, and those whose kernels gave other bits, since the last call of this.
     pub fn changes(&self) -> Vec<KernelChange> {
         std::mem::take(&mut self.known().changes)
     }
 
-    /// Leaves a hook of a version to its script for good: its kernel has given other bits before.
+    /// Leaves a hook of a version to its script for good: its kernel gave other bits in an earlier process.
     pub(crate) fn refuse(&self, version: &str, hook: &str) {
-        if let Some(hook) = Hook::OF_BATCH.into_iter().find(|own| own.name() == hook) {
-            let refused = (String::new(), State::Refused);
-            let key = (version.to_string(), hook.name());
-            self.known().hooks.insert(key, refused);
-        }
+        let id = (version.to_string(), hook.to_string());
+        let refused = (String::new(), State::Refused);
+        self.known().hooks.insert(id, refused);
+    }
+
+    /// The kernel that may compute a hook of a built-in. A loss's kernel also computes the equivalent advantage.
+    pub(crate) fn kernel(&self, builtin: &str, hook: Hook) -> Option<Kernel> {
+        let mut kernels = KERNELS.iter().filter(|_| self.mode != Mode::Off);
+        let is_meant = |of: Hook| of == hook || of == Hook::Loss;
+        let found = kernels.find(|(name, of, _)| *name == builtin && is_meant(*of))?;
+        Some(found.2)
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn state(&self, call: &CallKey<'_>) -> State {
-        let known = self.known();
-        match known.hooks.get(&call.id()) {
+    pub(crate) fn state(&self, call: &CallKey<'_>) -> State {
+        match self.known().hooks.get(&call.id()) {
             Some((_, State::Refused)) => State::Refused,
+            _ if self.mode == Mode::On => State::Switched,
             Some((kind, state)) if *kind == call.kind => *state,
-            _ => State::Watched(None),
+            _ => State::Timed(None),
         }
     }
 
-    pub(crate) fn way(&self, call: &CallKey<'_>) -> Way {
-        match self.state(call) {
-            State::Refused => Way::Script,
-            _ if self.0.mode == Mode::On => Way::Kernel,
-            State::Watched(_) => Way::Timed,
-            State::Due => Way::Both,
-            State::Switched => Way::Kernel,
-            State::Slower => Way::Script,
-        }
-    }
-
-    /// Notes that the script ran from `started` until now, and decides whether that is long.
-    pub(crate) fn timed(&self, call: &CallKey<'_>, started: Instant) {
+    /// Notes that the script ran from `started` until now, and the call before it began at `last`.
+    pub(crate) fn timed(&self, call: &CallKey<'_>, last: Option<Instant>, started: Instant) {
         let took = started.elapsed();
-        let share = self.0.threshold;
-        let is_hot = match self.state(call) {
-            _ if took > LONG => true,
-            State::Watched(Some(last)) => {
-                took.as_secs_f64() > share * started.duration_since(last).as_secs_f64()
-            }
-            _ => false,
+        let is_large = |last| {
+            let since = started.duration_since(last);
+            took.as_secs_f64() > self.threshold * since.as_secs_f64()
         };
-        let state = if is_hot {
-            State::Due
-        } else {
-            State::Watched(Some(started))
+        let state = match took > LONG || last.is_some_and(is_large) {
+            true => State::Due,
+            false => State::Timed(Some(started)),
         };
         self.note(call, state);
     }
 
-    /// Notes how long the script and its kernel took on the same batch, and whether they gave the same bits; nothing if
-    /// the kernel declined.
+    /// Notes the times of the script and of its kernel on the same batch, and whether they gave the same bits; or that the
+    /// kernel declined.
     pub(crate) fn compared(
         &self,
         call: &CallKey<'_>,
         script: Duration,
-        found: Option<(Duration, bool)>,
+        kernel: Option<(Duration, bool)>,
         batch: &Batch,
     ) {
-        let state = match found {
-            None => State::Watched(Some(Instant::now())),
-            Some((_, false)) => State::Refused,
-            Some((kernel, true)) if kernel >= script => State::Slower,
-            Some(_) => State::Switched,
-        };
-        let is_new = self.note(call, state);
-        let (Some((kernel, agrees)), true) = (found, is_new) else {
+        let Some((kernel, agrees)) = kernel else {
+            self.note(call, State::Timed(Some(Instant::now())));
             return;
         };
-        if !matches!(state, State::Slower) {
+        let state = match agrees {
+            false => State::Refused,
+            true if kernel >= script => State::Slower,
+            true => State::Switched,
+        };
+        if self.note(call, state) && state != State::Slower {
             self.known().changes.push(KernelChange {
                 recipe: call.recipe.to_string(),
                 version: call.version.clone(),
@@ -224,36 +196,22 @@ impl Native {
         }
     }
 
-    /// Notes what is known now, unless another thread has found out more in the meantime. Returns whether it has not.
+    /// Notes a state, unless another thread has decided in the meantime. Returns whether it was noted.
     fn note(&self, call: &CallKey<'_>, state: State) -> bool {
-        let decided = self.state(call);
-        let is_new = match decided {
+        let is_noted = match self.state(call) {
             State::Refused => false,
-            State::Switched | State::Slower => matches!(state, State::Refused),
-            State::Watched(_) | State::Due => true,
+            State::Switched | State::Slower => state == State::Refused,
+            State::Timed(_) | State::Due => true,
         };
-        if is_new {
+        if is_noted {
             let noted = (call.kind.clone(), state);
             self.known().hooks.insert(call.id(), noted);
         }
-        is_new
+        is_noted
     }
 }
 
-impl CallKey<'_> {
-    fn id(&self) -> (String, &'static str) {
-        (self.version.as_str().to_string(), self.hook.name())
-    }
-}
-
-impl Host {
-    /// The same host with kernels for the built-ins' hooks; the bits of results are the same.
-    pub fn with_native(self, native: &Native) -> Host {
-        self.with_kernels((native.0.mode != Mode::Off).then(|| native.clone()))
-    }
-}
-
-/// A change of what answers a hook: see [`Native::changes`].
+/// A hook that its kernel computes from now on, or never: see [`Native::changes`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KernelChange {
@@ -263,16 +221,16 @@ pub struct KernelChange {
     pub version: Version,
     /// The hook, such as `advantage`.
     pub hook: &'static str,
-    /// How long the script took on the batch that both computed.
+    /// The time of the script on the batch that both computed.
     pub script: Duration,
-    /// How long the kernel took.
+    /// The time of the kernel.
     pub kernel: Duration,
     /// The batch on which the kernel gave other bits than the script: a defect of advlab. The script's are used.
     pub disagrees_on: Option<Batch>,
 }
 
 impl fmt::Display for KernelChange {
-    /// One line: which hook, and what answers it.
+    /// One line: which hook, and what computes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (version, hook) = (&self.version, &self.hook);
         if self.disagrees_on.is_some() {
@@ -292,50 +250,52 @@ impl fmt::Display for KernelChange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::script::Host;
 
-    /// The ways of six calls of a hook whose script takes `script` ms and whose kernel `kernel`.
-    fn six_calls(native: &Native, script: u64, kernel: u64, agrees: bool) -> Vec<Way> {
+    /// The states of six calls of a hook whose script takes `script` ms and whose kernel `kernel`.
+    fn six_calls(native: &Native, script: u64, kernel: u64, agrees: bool) -> [State; 6] {
         let grpo = Host::new().load("grpo").unwrap();
-        let (version, batch) = (grpo.version().clone(), Batch::example());
         let call = CallKey {
             recipe: "grpo",
-            version: &version,
+            version: grpo.version(),
             hook: Hook::Advantage,
             kind: String::new(),
         };
         let of = Duration::from_millis;
-        let ways = (0..6).map(|_| {
-            let way = native.way(&call);
-            match way {
-                Way::Timed => native.timed(&call, Instant::now()),
-                Way::Both => native.compared(&call, of(script), Some((of(kernel), agrees)), &batch),
-                _ => {}
+        let kernel = Some((of(kernel), agrees));
+        [(); 6].map(|()| match native.state(&call) {
+            State::Timed(last) => {
+                native.timed(&call, last, Instant::now());
+                State::Timed(None)
             }
-            way
-        });
-        ways.collect()
+            State::Due => {
+                native.compared(&call, of(script), kernel, &Batch::example());
+                State::Due
+            }
+            decided => decided,
+        })
     }
 
     #[test]
     fn auto_switches_only_to_a_faster_kernel_with_the_same_bits() {
-        use Way::{Both, Kernel, Script, Timed};
+        let timed = State::Timed(None);
         // The first call ends no step yet, the second is long, the third is computed both ways.
         for (times, agrees, then, changes) in [
-            ((3, 2), true, Kernel, 1),
-            ((3, 3), true, Script, 0),
-            ((1, 10), true, Script, 0),
-            ((3, 2), false, Script, 1),
+            ((3, 2), true, State::Switched, 1),
+            ((3, 3), true, State::Slower, 0),
+            ((1, 10), true, State::Slower, 0),
+            ((3, 2), false, State::Refused, 1),
         ] {
             let native = Native::with_threshold(Mode::Auto, 0.0);
-            let ways = six_calls(&native, times.0, times.1, agrees);
-            assert_eq!(ways, [Timed, Timed, Both, then, then, then]);
+            let states = six_calls(&native, times.0, times.1, agrees);
+            assert_eq!(states, [timed, timed, State::Due, then, then, then]);
             let told = native.changes();
             assert_eq!(told.len(), changes);
             assert!(told.iter().all(|one| one.disagrees_on.is_none() == agrees));
             assert!(native.changes().is_empty());
         }
         let cold = Native::with_threshold(Mode::Auto, 2.0);
-        assert_eq!(six_calls(&cold, 3, 2, true), [Timed; 6]);
+        assert_eq!(six_calls(&cold, 3, 2, true), [timed; 6]);
     }
 
     #[test]
@@ -344,7 +304,7 @@ mod tests {
         for mode in [Mode::Auto, Mode::On] {
             let native = Native::with_threshold(mode, 0.0);
             native.refuse(version.as_str(), "advantage");
-            assert_eq!(six_calls(&native, 3, 2, true), [Way::Script; 6]);
+            assert_eq!(six_calls(&native, 3, 2, true), [State::Refused; 6]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! PPO's clipped loss, with its gradient and the share of clipped tokens, in one pass over the tokens.
+//! PPO's clipped loss with its gradient and the share of clipped tokens, in one pass over the tokens.
 //!
 //! The gradient is that of the script's graph, step by step with the same roundings: see the derivatives of `min`, `clamp`,
 //! `exp` and `kl` in the op table.
@@ -7,216 +7,178 @@ use std::ops::Range;
 
 use multiversion::multiversion;
 
-use super::columns::Advantage;
-use super::kl::{KINDS, Kl};
-use super::tokens::{by_response, row, tiles};
-use super::{Columns, LossAnswer};
-use crate::batch::{Layout, Rows, TokenValues};
-use crate::script::Placed;
-use crate::tensor::op::{Binary, Reduction};
-use crate::tensor::{Depth, Moments, Precision, TILE, Token, finish, in_strides};
+use super::inputs::{Advantage, Inputs, row};
+use crate::batch::{Computed, Layout, Rows, TokenValues};
+use crate::script::{Computation, Setting};
+use crate::tensor::op::{Binary, FAR, Reduction, Unary};
+use crate::tensor::{Depth, Moments, Precision, TILE, Token, finish, in_strides, k3};
 
-pub(super) fn loss(
-    columns: &Columns<'_>,
-    factor: Option<f64>,
-    rows: Option<Rows<'_>>,
-) -> Option<LossAnswer> {
-    let (logp, note) = columns.logp()?;
-    let advantage = columns.advantage()?;
-    if !columns.is_unset("dual_clip") || columns.truth("kl_is")? {
+pub(super) fn loss(inputs: &Inputs<'_>, rows: Option<Rows<'_>>) -> Option<Computation> {
+    if *inputs.params.get("dual_clip")? != Setting::Nothing || inputs.truth("kl_is")? {
         return None;
     }
-    let beta = columns.number("kl_beta")?;
+    let (logp, notes) = inputs.logp()?;
+    let beta = inputs.number("kl_beta")?;
     let kl = match beta > 0.0 {
-        true => Some((columns.choice("kl", &KINDS)?, columns.tokens("ref_logp")?)),
+        true => Some((inputs.text("kl")?, inputs.tokens("ref_logp")?)),
         false => None,
     };
-    let by_token = columns.choice("aggregate", &[("token", true), ("response", false)])?;
+    if kl.is_some_and(|(kind, _)| !["k1", "k2", "k3", "abs"].contains(&kind)) {
+        return None;
+    }
     let clip = Clip {
         logp,
-        old: columns.tokens("old_logp")?,
-        advantage: &advantage,
+        old: inputs.tokens("old_logp")?,
+        advantage: inputs.advantage()?,
         kl,
         beta,
-        low: 1.0 - columns.number("clip_low")?,
-        high: 1.0 + columns.number("clip_high")?,
-        by_token,
-        factor,
+        low: 1.0 - inputs.number("clip_low")?,
+        high: 1.0 + inputs.number("clip_high")?,
+        by_token: match inputs.text("aggregate")? {
+            "token" => true,
+            "response" => false,
+            _ => return None,
+        },
     };
-    let (value, gradient, share) = if columns.batch.is_f64() {
-        clip.loss::<f64>(columns, rows)
+    let (loss, values, clip_share) = if inputs.batch.is_f64() {
+        clip.loss::<f64>(inputs, rows)
     } else {
-        clip.loss::<f32>(columns, rows)
+        clip.loss::<f32>(inputs, rows)
     }?;
-    let metrics = vec![("clip_share".to_string(), share)];
-    let notes = note.into_iter().map(str::to_string).collect();
-    Some((value, gradient, metrics, notes))
+    Some(Computation {
+        advantage: values,
+        loss: Some(loss),
+        metrics: vec![("clip_share".to_string(), clip_share)],
+        notes,
+        ..Computation::default()
+    })
 }
 
 struct Clip<'a> {
     logp: &'a TokenValues,
     old: &'a TokenValues,
-    advantage: &'a Advantage,
-    kl: Option<(Kl, &'a TokenValues)>,
+    advantage: Advantage,
+    kl: Option<(&'a str, &'a TokenValues)>,
     beta: f64,
     low: f64,
     high: f64,
+    /// Whether the loss is a mean over tokens, else over the responses' means.
     by_token: bool,
-    /// What the gradient is multiplied with.
-    factor: Option<f64>,
 }
 
-/// A thread's own memory, of a tile.
-struct Scratch<T> {
-    ratio: Vec<T>,
-    loss: Vec<T>,
-    kl: Vec<T>,
-    slope: Vec<T>,
-}
-
-/// A response's values.
-struct Read<'a, T> {
+/// The values of some tokens of a response.
+struct Tokens<'a, T> {
     logp: &'a [T],
     old: &'a [T],
-    kl: Option<(Kl, &'a [T])>,
-    /// By token, or one for the response.
+    kl: Option<(&'a str, &'a [T])>,
+    /// One per token, or one for all.
     advantage: Result<&'a [T], f64>,
 }
 
-/// What is known of a response.
-struct Seen {
-    loss: Moments,
-    clipped: usize,
-    is_finite: bool,
+impl<'a, T> Tokens<'a, T> {
+    fn slice(&self, range: Range<usize>) -> Tokens<'a, T> {
+        Tokens {
+            logp: &self.logp[range.clone()],
+            old: &self.old[range.clone()],
+            kl: (self.kl).map(|(kind, reference)| (kind, &reference[range.clone()])),
+            advantage: self.advantage.map(|values| &values[range]),
+        }
+    }
 }
 
 impl Clip<'_> {
+    /// The loss, its gradient, and the share of clipped tokens.
     fn loss<T: Token>(
         &self,
-        columns: &Columns<'_>,
+        inputs: &Inputs<'_>,
         rows: Option<Rows<'_>>,
-    ) -> Option<(f64, Placed, f64)> {
-        let layout = &**columns.layout;
+    ) -> Option<(f64, Option<Computed>, f64)> {
+        let layout = &**inputs.layout();
         let with_tokens = (0..layout.responses()).filter(|&r| !layout.tokens_of(r).is_empty());
-        let weight = 1.0 / with_tokens.count().max(1) as f64;
-        let one = if self.by_token {
-            1.0 / layout.tokens().max(1) as f64
-        } else {
-            weight
+        let tokens = layout.tokens().max(1) as f64;
+        let share = match self.by_token {
+            true => 1.0 / tokens,
+            false => 1.0 / with_tokens.count().max(1) as f64,
         };
-        let tile = || vec![T::default(); TILE];
-        let scratch = || Scratch {
-            ratio: tile(),
-            loss: tile(),
-            kl: tile(),
-            slope: tile(),
-        };
-        let (gradient, seen) = by_response(columns, rows, scratch, |scratch, response, out| {
-            let read = self.read::<T>(layout, response)?;
-            // dloss/dloss_t, the same for all tokens of a response.
-            let grad = if self.by_token {
-                one
-            } else {
-                one / out.len() as f64
-            };
-            let grad = T::narrow(grad);
-            let mut seen = Seen {
-                loss: Moments::EMPTY,
-                clipped: 0,
-                is_finite: true,
-            };
-            for tile in tiles(out.len()) {
-                let out = &mut out[tile.clone()];
-                let tokens = tile.len();
-                seen.clipped += self.tile(&read, tile, grad, scratch, out);
-                seen.is_finite &= finished(out, self.factor);
-                let loss = Moments::of_tile(&scratch.loss[..tokens], Depth::Extremes);
-                seen.loss = seen.loss.and(loss);
+        // The ratios and losses of a tile.
+        let scratch = || [(); 2].map(|()| vec![T::default(); TILE]);
+        let compute = |[ratio, loss]: &mut [Vec<T>; 2], response: usize, out: &mut [T]| {
+            let values = self.response::<T>(layout, response)?;
+            // dloss/dloss_t, equal for all tokens of a response.
+            let grad = T::narrow(match self.by_token {
+                true => share,
+                false => share / out.len() as f64,
+            });
+            let (mut moments, mut clipped) = (Moments::EMPTY, 0);
+            for start in (0..out.len()).step_by(TILE) {
+                let tile = start..out.len().min(start + TILE);
+                let (out, loss) = (&mut out[tile.clone()], &mut loss[..tile.len()]);
+                clipped += self.tile(&values.slice(tile), grad, ratio, (&mut *loss, out));
+                moments = moments.and(Moments::of_tile(loss, Depth::Extremes));
             }
-            Some(seen)
-        })?;
-        let loss = finish(Reduction::Mean, &self.merged(&seen));
-        let clipped: usize = seen.iter().map(|seen| seen.clipped).sum();
-        let share = clipped as f64 / layout.tokens().max(1) as f64;
-        let is_finite = loss.is_finite() && seen.iter().all(|seen| seen.is_finite);
-        is_finite.then_some((loss, gradient, share))
+            Some((moments, clipped))
+        };
+        let (gradient, summaries) = inputs.gradient(rows, scratch, compute)?;
+        let loss = finish(Reduction::Mean, &self.moments(&summaries));
+        let clipped: usize = summaries.iter().map(|(_, clipped)| clipped).sum();
+        (loss.is_finite()).then(|| (loss, gradient, clipped as f64 / tokens))
     }
 
-    /// The losses of all tokens, or the mean losses of all responses that have any.
-    fn merged(&self, seen: &[Seen]) -> Moments {
-        let losses = seen.iter().map(|seen| seen.loss);
+    /// The moments of the losses of all tokens, or of the mean losses of all responses that have tokens.
+    fn moments(&self, summaries: &[(Moments, usize)]) -> Moments {
+        let losses = summaries.iter().map(|(loss, _)| *loss);
         if self.by_token {
             return losses.fold(Moments::EMPTY, Moments::and);
         }
-        let of_tile = |seen: &[Seen]| {
-            let some = seen.iter().filter(|seen| seen.loss.count > 0);
-            let means: Vec<f64> = some.map(|seen| seen.loss.mean()).collect();
-            Moments::of_tile(&means, Depth::Extremes)
-        };
-        let tiles = seen.chunks(TILE).map(of_tile);
+        let tiles = summaries.chunks(TILE).map(|tile| {
+            let losses = tile.iter().map(|(loss, _)| *loss);
+            let means = losses.filter(|loss| loss.count > 0).map(|loss| loss.mean());
+            Moments::of_tile(&means.collect::<Vec<f64>>(), Depth::Extremes)
+        });
         tiles.fold(Moments::EMPTY, Moments::and)
     }
 
-    fn read<T: Token>(&self, layout: &Layout, response: usize) -> Option<Read<'_, T>> {
+    fn response<T: Token>(&self, layout: &Layout, response: usize) -> Option<Tokens<'_, T>> {
         let of = |column| row::<T>(column, layout, response);
-        Some(Read {
+        Some(Tokens {
             logp: of(self.logp)?,
             old: of(self.old)?,
             kl: match self.kl {
                 Some((kind, reference)) => Some((kind, of(reference)?)),
                 None => None,
             },
-            advantage: match self.advantage {
+            advantage: match &self.advantage {
                 Advantage::Tokens(values) => Ok(of(values)?),
                 Advantage::Responses(values) => Err(values[response]),
             },
         })
     }
 
-    /// The losses of a tile's tokens into the scratch, their gradient into `out`; how many are clipped.
+    /// Computes a tile's losses and their gradient; gives the number of clipped tokens.
     fn tile<T: Token>(
         &self,
-        read: &Read<'_, T>,
-        tile: Range<usize>,
+        tokens: &Tokens<'_, T>,
         grad: T,
-        scratch: &mut Scratch<T>,
-        out: &mut [T],
+        ratio: &mut [T],
+        (loss, out): (&mut [T], &mut [T]),
     ) -> usize {
-        let Scratch {
-            ratio,
-            loss,
-            kl,
-            slope,
-        } = scratch;
-        let (logp, old) = (&read.logp[tile.clone()], &read.old[tile.clone()]);
-        let penalty = read
-            .kl
-            .map(|(kind, reference)| (kind, &reference[tile.clone()]));
-        let advantages = read.advantage.map(|values| &values[tile.clone()]);
-        let bounds = Bounds::of(self.low, self.high);
-        let mut count = 0;
-        in_strides(tile.len(), |own, before| {
-            let (logp, ratio) = (&logp[own.clone()], &mut ratio[own.clone()]);
-            ratios(logp, &old[own.clone()], ratio);
-            let kl = penalty.map(|(kind, reference)| {
-                let (kl, slope) = (&mut kl[own.clone()], &mut slope[own.clone()]);
-                // d(beta KL)/dlogp, but for the loss's own gradient.
-                let grad = T::narrow(grad.widen() * self.beta);
-                let columns = (logp, &reference[own.clone()]);
-                penalties(kind, self.beta, grad, columns, (&mut *kl, &mut *slope));
-                (&*kl, &*slope)
-            });
-            let (loss, out) = (&mut loss[own.clone()], &mut out[own.clone()]);
-            count += match advantages {
-                Ok(values) => {
-                    let values = &values[own];
-                    let value = |i: usize| values[i].widen();
-                    clipped(ratio, value, bounds, grad, kl, (loss, out), before)
-                }
-                Err(value) => clipped(ratio, |_| value, bounds, grad, kl, (loss, out), before),
+        let mut clipped = 0;
+        in_strides(out.len(), |stride, before| {
+            let tokens = tokens.slice(stride.clone());
+            let ratio = &mut ratio[stride.clone()];
+            let (loss, out) = (&mut loss[stride.clone()], &mut out[stride]);
+            ratios(tokens.logp, tokens.old, ratio);
+            let (bounds, into) = ((self.low, self.high), (&mut *loss, &mut *out));
+            clipped += match tokens.advantage {
+                Ok(values) => surrogate(ratio, |i| values[i].widen(), bounds, grad, into, before),
+                Err(value) => surrogate(ratio, |_| value, bounds, grad, into, before),
             };
+            if let Some((kind, reference)) = tokens.kl {
+                let columns = (tokens.logp, reference);
+                add_kl(kind, self.beta, grad, columns, (loss, out));
+            }
         });
-        count
+        clipped
     }
 }
 
@@ -228,101 +190,22 @@ fn ratios<T: Precision>(logp: &[T], old: &[T], out: &mut [T]) {
     }
 }
 
-/// beta KL, and its derivative by logp times `grad`, which has beta in it.
+/// The losses of tokens and their gradient, from the ratios. Gives the number of clipped tokens, without the first `before`,
+/// which another stride has counted.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
-fn penalties<T: Precision>(
-    kind: Kl,
-    beta: f64,
-    grad: T,
-    columns: (&[T], &[T]),
-    (kl, slope): (&mut [T], &mut [T]),
-) {
-    let length = columns.0.len();
-    let (kl, slope) = (&mut kl[..length], &mut slope[..length]);
-    kind.each(
-        grad,
-        columns,
-        #[inline(always)]
-        |index, value, derivative| {
-            kl[index] = T::narrow(beta * value.widen());
-            slope[index] = derivative;
-        },
-    );
-}
-
-/// The bounds of a ratio in the precision of tokens: a token is below `low` where it is less than `from`, and above `high`
-/// where it is more than `to`.
-#[derive(Clone, Copy)]
-struct Bounds<T> {
-    low: T,
-    high: T,
-    from: T,
-    to: T,
-}
-
-impl<T: Token> Bounds<T> {
-    fn of(low: f64, high: f64) -> Bounds<T> {
-        Bounds {
-            low: T::narrow(low),
-            high: T::narrow(high),
-            from: T::at_least(low),
-            to: T::narrow(-T::at_least(-high).widen()),
-        }
-    }
-}
-
-/// The losses of tokens and their gradient, from the ratios; how many are clipped, but for those before.
-#[inline(always)]
-fn clipped<T: Token>(
+fn surrogate<T: Precision>(
     ratio: &[T],
     advantage: impl Fn(usize) -> f64 + Copy,
-    bounds: Bounds<T>,
+    (low, high): (f64, f64),
     grad: T,
-    kl: Option<(&[T], &[T])>,
-    into: (&mut [T], &mut [T]),
-    before: usize,
-) -> usize {
-    match kl {
-        Some((kl, slope)) => surrogate(ratio, advantage, bounds, grad, (kl, slope), into, before),
-        None => surrogate(ratio, advantage, bounds, grad, (), into, before),
-    }
-}
-
-/// What a KL adds to a token's loss and gradient.
-trait Added<T>: Copy {
-    fn add(self, index: usize, loss: T, gradient: T) -> (T, T);
-}
-
-impl<T> Added<T> for () {
-    #[inline(always)]
-    fn add(self, _: usize, loss: T, gradient: T) -> (T, T) {
-        (loss, gradient)
-    }
-}
-
-impl<T: Precision> Added<T> for (&[T], &[T]) {
-    #[inline(always)]
-    fn add(self, index: usize, loss: T, gradient: T) -> (T, T) {
-        let (kl, slope) = self;
-        (
-            T::narrow(loss.widen() + kl[index].widen()),
-            T::narrow(gradient.widen() + slope[index].widen()),
-        )
-    }
-}
-
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
-fn surrogate<T: Precision, A: Added<T>>(
-    ratio: &[T],
-    advantage: impl Fn(usize) -> f64 + Copy,
-    bounds: Bounds<T>,
-    grad: T,
-    added: A,
     (loss, out): (&mut [T], &mut [T]),
     before: usize,
 ) -> usize {
     let length = ratio.len();
     let (loss, out) = (&mut loss[..length], &mut out[..length]);
+    // In the precision of tokens, a ratio is outside if it is less than `from` or more than `to`.
+    let (from, to) = (T::at_least(low), T::narrow(-T::at_least(-high).widen()));
+    let (low, high) = (T::narrow(low), T::narrow(high));
     let times = |a: T, b: f64| T::narrow(a.widen() * b);
     let less = T::narrow(-grad.widen());
     let half = times(less, 0.5);
@@ -330,19 +213,11 @@ fn surrogate<T: Precision, A: Added<T>>(
     let mut clipped = 0u32;
     for i in 0..length {
         let (ratio, advantage) = (ratio[i], advantage(i));
-        let is_outside = (ratio < bounds.from) | (ratio > bounds.to);
-        let inside = if ratio < bounds.from {
-            bounds.low
-        } else {
-            ratio
-        };
-        let inside = if ratio > bounds.to {
-            bounds.high
-        } else {
-            inside
-        };
+        let is_outside = (ratio < from) | (ratio > to);
+        let inside = if ratio < from { low } else { ratio };
+        let inside = if ratio > to { high } else { inside };
         let (free, held) = (times(ratio, advantage), times(inside, advantage));
-        let least = Binary::Min.of(free.widen(), held.widen());
+        loss[i] = T::narrow(-Binary::Min.of(free.widen(), held.widen()));
         clipped += u32::from((held < free) & (before <= i));
         // The gradient goes to the smaller of the two, and half to each at a tie.
         let to_free = if free < held { less } else { zero };
@@ -351,23 +226,57 @@ fn surrogate<T: Precision, A: Added<T>>(
         let to_held = times(to_held, advantage);
         let to_held = if is_outside { T::default() } else { to_held };
         let by_ratio = T::narrow(times(to_free, advantage).widen() + to_held.widen());
-        let gradient = times(by_ratio, ratio.widen());
-        (loss[i], out[i]) = added.add(i, T::narrow(-least), gradient);
+        out[i] = times(by_ratio, ratio.widen());
     }
     clipped as usize
 }
 
-/// Multiplies the gradient with a factor, if there is one, and says whether all of it is finite.
+/// Adds beta KL to the losses, and its derivative with respect to logp to their gradient.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
-fn finished<T: Precision>(values: &mut [T], factor: Option<f64>) -> bool {
-    if let Some(factor) = factor {
-        for value in values.iter_mut() {
-            *value = T::narrow(value.widen() * factor);
+fn add_kl<T: Precision>(
+    kind: &str,
+    beta: f64,
+    grad: T,
+    (logp, reference): (&[T], &[T]),
+    (loss, out): (&mut [T], &mut [T]),
+) {
+    let length = logp.len();
+    let (reference, loss, out) = (
+        &reference[..length],
+        &mut loss[..length],
+        &mut out[..length],
+    );
+    let grad = T::narrow(grad.widen() * beta);
+    // Each estimator has a loop of its own, which the compiler vectorises.
+    macro_rules! each {
+        ($d:ident => $kl:expr) => {
+            for i in 0..length {
+                let $d = T::narrow(logp[i].widen() - reference[i].widen()).widen();
+                let (kl, slope): (T, T) = $kl;
+                let kl = T::narrow(beta * kl.widen());
+                loss[i] = T::narrow(loss[i].widen() + kl.widen());
+                out[i] = T::narrow(out[i].widen() + slope.widen());
+            }
+        };
+    }
+    match kind {
+        "k1" => each!(d => (T::narrow(d), grad)),
+        "k2" => {
+            let half = T::narrow(grad.widen() / 2.0).widen();
+            each!(d => {
+                let square = T::narrow(d * d).widen();
+                let slope = T::narrow(2.0 * d).widen();
+                (T::narrow(square / 2.0), T::narrow(half * slope))
+            });
+        }
+        "k3" => each!(d => {
+            let k3 = T::narrow(k3(d));
+            let near = T::narrow(d - k3.widen());
+            let slope = if FAR < d { T::narrow(1.0) } else { near };
+            (k3, T::narrow(grad.widen() * slope.widen()))
+        }),
+        _ => {
+            each!(d => (T::narrow(d.abs()), T::narrow(grad.widen() * Unary::Sign.of(d))))
         }
     }
-    let mut is_finite = true;
-    for value in values {
-        is_finite &= value.widen().is_finite();
-    }
-    is_finite
 }

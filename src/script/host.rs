@@ -47,8 +47,8 @@ pub struct Host {
     pub(super) seed: u64,
     executor: Executor,
     profile: Option<Arc<Profile>>,
-    /// What may answer hooks of built-ins in place of their scripts.
-    pub(super) native: Option<Native>,
+    /// The kernels of built-ins.
+    pub(super) native: Native,
     /// One guard for all calls, where they have not one each.
     guard: Option<Arc<Guard>>,
     /// A run's loss recipe, where recipes are those of a run.
@@ -73,7 +73,7 @@ impl Host {
             seed: 0,
             executor: Executor::default(),
             profile: None,
-            native: None,
+            native: Native::default(),
             guard: None,
             loss: None,
         }
@@ -115,16 +115,15 @@ impl Host {
         Host { profile, ..self }
     }
 
-    /// The same host with what may answer hooks of built-ins, or with nothing that does.
-    pub(crate) fn with_kernels(self, native: Option<Native>) -> Host {
+    /// The same host with kernels for the built-ins' hooks; the bits of results are the same.
+    pub fn with_native(self, native: &Native) -> Host {
+        let native = native.clone();
         Host { native, ..self }
     }
 
-    /// Leaves a hook of a version to its script for good: its kernel has given other bits before.
-    pub fn refuse_kernel(&self, version: &str, hook: &str) {
-        if let Some(native) = &self.native {
-            native.refuse(version, hook);
-        }
+    /// Leaves a hook of a version to its script for good: its kernel gave other bits in an earlier process.
+    pub(crate) fn refuse_kernel(&self, version: &str, hook: &str) {
+        self.native.refuse(version, hook);
     }
 
     /// The same host with the loss of recipes that have none: a run's, or `ppo_clip`.

@@ -32,13 +32,12 @@ mod syntax;
 mod test_batch;
 
 pub use crate::batch::Computed;
-pub(crate) use batch_type::OLD_FOR_LOGP;
 pub use batch_type::{ByGroup, MapGroups};
-pub(crate) use check::DEGENERATE;
+pub(crate) use batch_type::{OLD_FOR_LOGP, ScriptBatch};
 pub use check::{CheckResult, Finding, check, groups_are_independent, needed, needs};
-pub use check::{Rollouts, flipped_loss};
-pub use explain::help_for_foreign;
-pub(crate) use hooks::Placed;
+pub(crate) use check::{DEGENERATE, Rollouts, flipped_loss};
+pub(crate) use explain::help_for_foreign;
+pub(crate) use hooks::Computation;
 pub use hooks::{Loss, Outcome};
 pub use host::{Host, Limits};
 pub use library::{BUILTINS, Builtin, Kind};

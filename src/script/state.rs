@@ -53,16 +53,14 @@ impl State {
         State { tables, ..self }
     }
 
-    /// How many losses of a step were computed with it: each draws random numbers of its own.
+    /// The number of losses of a step that were computed with it: each draws other random numbers.
     pub(super) fn updates(&self, step: u64) -> u64 {
         let (of, updates) = self.updates;
         if of == step { updates } else { 0 }
     }
 
-    /// The same after so many losses of a step.
-    pub(super) fn updated(self, step: u64, updates: u64) -> State {
-        let updates = (step, updates);
-        State { updates, ..self }
+    pub(super) fn set_updates(&mut self, step: u64, updates: u64) {
+        self.updates = (step, updates);
     }
 
     /// What is remembered in a table under a key.

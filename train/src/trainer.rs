@@ -13,10 +13,10 @@ use super::rollout::Rollout;
 use super::row::{Evaluation, Milliseconds, Row};
 use super::task::{Prompt, Task, drawn_prompts, evaluation_prompts, pooled_prompts};
 use super::warnings::Lookout;
-use advlab::batch::Batch;
-use advlab::diagnostic::Diagnostics;
-use advlab::live::{LiveEvent, LiveRecipe};
-use advlab::script::{Recipe, Spread, State};
+use crate::batch::Batch;
+use crate::diagnostic::Diagnostics;
+use crate::live::{Failed, LiveEvent, LiveRecipe, Loaded};
+use crate::script::{Recipe, Spread, State};
 
 /// How often a step draws groups without weight again.
 const ATTEMPTS: u8 = 8;
@@ -140,7 +140,6 @@ impl Trainer {
         };
         self.learner.policy.set_lr(self.config.lr_at(step));
         self.begin_step(tell)?;
-        self.live.observe(&sampled.batch);
         let mut row = self.learn(&sampled, tell)?;
         self.step += 1;
         row.initial_evaluation = self.initial.take();
@@ -265,26 +264,14 @@ impl Trainer {
     fn begin_step(&mut self, tell: &mut Tell<'_>) -> Result<(), Diagnostics> {
         let step = self.step;
         let before = self.live.in_use().clone();
-        let loaded = self.live.begin_step();
+        let begun = self.live.begin_step();
         for event in &self.live.events() {
             tell(&Event::Live { step, event })?;
-            if let LiveEvent::Rejected {
-                version,
-                error,
-                at_step: true,
-                ..
-            } = event
-                && let Some(failed) = self.live.version(version)
-            {
-                tell(&Event::Failed {
-                    step,
-                    recipe: failed.recipe(),
-                    error,
-                    batch: None,
-                    back_to: Some(loaded.recipe()),
-                })?;
-            }
         }
+        if let Err(failed) = &begun {
+            tell_failed(step, failed, None, tell)?;
+        }
+        let loaded = self.live.in_use().clone();
         if loaded.version() != before.version() {
             tell(&Event::Switched {
                 step,
@@ -298,50 +285,44 @@ impl Trainer {
     /// Updates the policy with the last version that can, and tells of those that could not.
     fn learn(&mut self, sampled: &Sampled, tell: &mut Tell<'_>) -> Result<Row, StepFailure> {
         let step = self.step;
-        let mut failed = Vec::new();
-        loop {
-            let loaded = self.live.in_use().clone();
-            let version = loaded.version().as_str().to_string();
-            let mut state = self.live.state().clone();
-            let recipe = loaded.recipe();
-            let learned = self
-                .learner
-                .learn(&self.config, recipe, &mut state, sampled);
-            let error = match learned {
-                Ok((row, prints)) => {
-                    for change in &self.learner.loss.kernel_changes() {
-                        tell(&Event::Native { step, change })?;
-                    }
-                    self.live.set_state(state);
-                    for line in &prints {
-                        tell(&Event::Printed { step, line })?;
-                    }
-                    return Ok(Row {
-                        version,
-                        failed,
-                        ..row
-                    });
+        let (learner, config) = (&mut self.learner, &self.config);
+        let attempt = self.live.attempt(&sampled.batch, |recipe, state| {
+            let before = state.clone();
+            match learner.learn(config, recipe, state, sampled) {
+                Err(StepFailure::Version(error)) => Err(error),
+                Err(failure) => {
+                    *state = before;
+                    Ok(Err(failure))
                 }
-                Err(StepFailure::Version(error)) => error,
-                Err(failure) => return Err(failure),
-            };
-            let worked = self.live.reject(error.clone());
-            tell(&Event::Failed {
-                step,
-                recipe,
-                error: &error,
-                batch: Some(&sampled.batch),
-                back_to: worked.as_ref().ok().map(|loaded| loaded.recipe()),
-            })?;
-            worked.map_err(StepFailure::Version)?;
+                learned => Ok(learned),
+            }
+        });
+        for failed in &attempt.failed {
+            tell_failed(step, failed, Some(&sampled.batch), tell)?;
+        }
+        let (row, prints) = attempt.result.map_err(StepFailure::Version)??;
+        if !attempt.failed.is_empty() {
             // The failure has been told; what else may have happened to the file meanwhile has not.
             for event in &self.live.events() {
                 if !matches!(event, LiveEvent::Rejected { at_step: true, .. }) {
                     tell(&Event::Live { step, event })?;
                 }
             }
-            failed.push(version);
         }
+        for change in &self.learner.loss.kernel_changes() {
+            tell(&Event::Native { step, change })?;
+        }
+        for line in &prints {
+            tell(&Event::Printed { step, line })?;
+        }
+        let version = |loaded: &Loaded| loaded.version().as_str().to_string();
+        Ok(Row {
+            version: version(self.live.in_use()),
+            failed: (attempt.failed.iter())
+                .map(|failed| version(&failed.loaded))
+                .collect(),
+            ..row
+        })
     }
 
     /// Evaluates the policy, as it is after the steps that are done, on prompts that training never draws.
@@ -363,6 +344,21 @@ impl Trainer {
         })?;
         Ok(evaluation)
     }
+}
+
+fn tell_failed(
+    step: u64,
+    failed: &Failed,
+    batch: Option<&Batch>,
+    tell: &mut Tell<'_>,
+) -> Result<(), Diagnostics> {
+    tell(&Event::Failed {
+        step,
+        recipe: failed.loaded.recipe(),
+        error: &failed.error,
+        batch,
+        back_to: failed.back_to.as_ref().map(|loaded| loaded.recipe()),
+    })
 }
 
 pub(super) fn milliseconds(since: Instant) -> f64 {

@@ -6,8 +6,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use rhai::Map;
 
 use super::{DERIVED, ScriptBatch, Source};
-use crate::batch::Batch;
-use crate::batch::known;
+use crate::batch::{Batch, Buffer, FloatBuffer, known};
 use crate::diagnostic::ProblemKind;
 use crate::script::bind::{describe, number};
 use crate::script::error::Problem;
@@ -71,6 +70,15 @@ impl ScriptBatch {
 
     fn follows_text(&self, batch: &Batch, name: &str) -> bool {
         name == "verified" && self.follows(batch, name)
+    }
+
+    /// The values of a column at response level.
+    pub(crate) fn response_values(&self, name: &str) -> Option<Buffer<f64>> {
+        let value = self.column(name).ok()?.evaluate().ok()?;
+        match (value.level(), value.buffer()) {
+            (Level::Response, FloatBuffer::F64(values)) => Some(values.clone()),
+            _ => None,
+        }
     }
 
     /// A column by its name: one of the batch, or one that follows from others.

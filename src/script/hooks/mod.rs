@@ -1,50 +1,37 @@
-//! Runs a recipe's hooks on a batch: reward, advantage and loss, with what they return checked and computed.
+//! Runs a recipe's hooks on a batch: reward, weight, advantage, loss and returns.
 
-mod at_prompt;
 mod native;
 mod outcome;
-mod returned;
+mod run;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(super) use at_prompt::tensor_of;
 use ndarray::ArrayViewMut2;
-use outcome::Array;
-pub(crate) use outcome::Placed;
+pub(crate) use outcome::Computation;
 pub use outcome::{Loss, Outcome};
-use returned::{NOTHING, Returned};
 use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
+use run::Run;
 
 use super::batch_type::ScriptBatch;
-use super::bind::describe;
-use super::call::{Call, Reports};
+use super::call::Call;
 use super::held;
 use super::recipe::{Hook, Recipe};
 use super::sandbox::{guarded, on_deep_stack};
 use super::state::State;
 use crate::batch::{Batch, Computed, has_shape_of};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::tensor::op;
-use crate::tensor::{Guard, Level, Tensor, depends_on, grad};
+use crate::native::KernelChange;
+use crate::tensor::{Guard, Tensor};
 
-/// One call of a recipe: an engine, the batch, and the state as it changes.
-struct Run<'a> {
-    recipe: &'a Recipe,
-    engine: Engine,
-    /// The batch as it was given.
-    input: ScriptBatch,
-    /// Columns that stand above the batch's own.
-    given: BTreeMap<String, Tensor>,
-    state: Dynamic,
-}
+/// The caller's padded array [B, T] that a result is written into.
+type Array<'a, 'b> = Option<&'a mut ArrayViewMut2<'b, f32>>;
 
 impl Recipe {
     /// The state to start a run with: what `init(p)` returns, or an empty map.
     ///
     /// # Errors
-    /// [`Diagnostics`] where `init` fails, or returns what cannot be a state.
+    /// [`Diagnostics`] if `init` fails, or returns what cannot be a state.
     pub fn init(&self) -> Result<State, Diagnostics> {
         if !self.has(Hook::Init) {
             return Ok(State::default());
@@ -52,7 +39,7 @@ impl Recipe {
         self.state_from(Hook::Init, (self.params.to_map(),))
     }
 
-    /// The state that this version goes on with, after another version's: what `migrate(old, p)` returns. Without a
+    /// The state that this version continues with, after another version's: what `migrate(old, p)` returns. Without a
     /// `migrate`, it is the same, and what `init(p)` has beyond it is added.
     ///
     /// # Errors
@@ -63,15 +50,6 @@ impl Recipe {
         }
         let state = self.state_from(Hook::Migrate, (old.to_dynamic(), self.params.to_map()))?;
         Ok(state.with_tables(old.tables.clone()))
-    }
-
-    /// An engine for one call of the recipe's hooks.
-    fn engine(&self, call: &Arc<Call>) -> Engine {
-        let mut engine = self.host.functions.engine(call);
-        if !self.script.constants.is_empty() {
-            held::watch(&mut engine, &self.script.constants);
-        }
-        engine
     }
 
     fn state_from(&self, hook: Hook, args: impl FuncArgs) -> Result<State, Diagnostics> {
@@ -87,34 +65,76 @@ impl Recipe {
         })
     }
 
-    /// Computes the advantage: `reward` and `weight`, if there are any, then `advantage`; for a recipe that has a loss alone, the
-    /// equivalent -M dloss/dlogp, with M the number of tokens.
+    /// An engine for one call of the recipe's hooks.
+    fn engine(&self, call: &Arc<Call>) -> Engine {
+        let mut engine = self.host.functions.engine(call);
+        if !self.script.constants.is_empty() {
+            held::watch(&mut engine, &self.script.constants);
+        }
+        engine
+    }
+
+    /// Computes the advantage: `reward` and `weight`, if there are any, then `advantage`; for a recipe that only has a loss,
+    /// the equivalent -M dloss/dlogp, with M the number of tokens.
     ///
-    /// `state` changes only where all of it succeeds.
+    /// `state` changes only if all of it succeeds.
     ///
     /// # Errors
-    /// [`Diagnostics`] where a hook fails, runs out of time or memory, or returns what is no reward or advantage: not a
+    /// [`Diagnostics`] if a hook fails, runs out of time or memory, or returns what is no reward or advantage: not a
     /// tensor, of another level than response or token, or with values that are not finite.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
-        self.run_advantage(batch, state, None)
+        let request = Request::new(self, Hook::Advantage, batch, None);
+        Ok(request.run(state, None)?.outcome(outcome::unwritten))
     }
 
     /// As [`Recipe::advantage`], with the advantage written into a padded array [B, T] of the caller's, 0 where the mask
-    /// is 0: no other memory of its size is taken. Where an error is returned, the array may hold anything.
+    /// is 0: no other memory of its size is taken. If an error is returned, the array may hold anything.
     ///
     /// # Errors
-    /// As [`Recipe::advantage`]; also where the array has another shape.
+    /// As [`Recipe::advantage`]; also if the array has another shape.
     pub fn advantage_into(
         &self,
         batch: &Batch,
         state: &mut State,
         array: &mut ArrayViewMut2<'_, f32>,
-    ) -> Result<Outcome<Level>, Diagnostics> {
+    ) -> Result<Outcome<()>, Diagnostics> {
         has_shape_of(array, batch.layout(), "an advantage")?;
-        self.run_advantage(batch, state, Some(array))
+        let request = Request::new(self, Hook::Advantage, batch, None);
+        Ok(request.run(state, Some(array))?.outcome(drop))
     }
 
-    /// The weight of each response, by the `reward` and `weight` hooks or the batch's column; `None` where there are none.
+    /// Computes the recipe's loss and its gradient with respect to `logp`. The hook sees `advantage` as `batch.advantage`.
+    ///
+    /// # Errors
+    /// As [`Recipe::advantage`]; also if the loss is not one value, or does not depend on `batch.logp`.
+    pub fn loss(
+        &self,
+        batch: &Batch,
+        advantage: Option<&Computed>,
+        state: &mut State,
+    ) -> Result<Loss, Diagnostics> {
+        let request = Request::new(self, Hook::Loss, batch, advantage);
+        Ok(request.run(state, None)?.loss(outcome::unwritten))
+    }
+
+    /// As [`Recipe::loss`], with the gradient written into a padded array [B, T] of the caller's, 0 where the mask is 0.
+    /// If an error is returned, the array may hold anything.
+    ///
+    /// # Errors
+    /// As [`Recipe::loss`]; also if the array has another shape.
+    pub fn loss_into(
+        &self,
+        batch: &Batch,
+        advantage: Option<&Computed>,
+        state: &mut State,
+        array: &mut ArrayViewMut2<'_, f32>,
+    ) -> Result<Loss<()>, Diagnostics> {
+        has_shape_of(array, batch.layout(), "a gradient")?;
+        let request = Request::new(self, Hook::Loss, batch, advantage);
+        Ok(request.run(state, Some(array))?.loss(drop))
+    }
+
+    /// The weight of each response, by the `reward` and `weight` hooks or the batch's column; `None` if there are none.
     /// What the hooks change in the state is not kept.
     ///
     /// # Errors
@@ -127,51 +147,7 @@ impl Recipe {
         })?
     }
 
-    /// The advantage by the script, its values or written into an array of the batch's shape.
-    fn advantage_by_script<A: From<Placed>>(
-        &self,
-        batch: &Batch,
-        state: &mut State,
-        guard: &Arc<Guard>,
-        array: Array<'_, '_>,
-    ) -> Result<Outcome<A>, Diagnostics> {
-        guarded("to compute the advantage", || {
-            let started = Instant::now();
-            let mut run = Run::new(self, batch, None, state, guard);
-            let reward = run.reward()?;
-            let weight = run.weight()?;
-            let (advantage, loss) = if self.has(Hook::Advantage) {
-                let tensor = run.signal(Hook::Advantage)?;
-                let returned = Returned::of(Hook::Advantage, &tensor);
-                (run.place(&returned, array)?, None)
-            } else {
-                let (loss, gradient) = run.loss()?;
-                let advantage = run.equivalent(&gradient)?;
-                let advantage = run.place(&Returned::gradient(&loss, &advantage), array)?;
-                (advantage, Some(run.number(&loss)?))
-            };
-            let correct = correct(&run.input);
-            let reports = run.input.call().take_reports();
-            let metrics = run.metrics(&reports)?;
-            *state = run.finished_state()?;
-            Ok(Outcome {
-                reward,
-                weight,
-                advantage: advantage.into(),
-                loss,
-                correct,
-                metrics,
-                notes: reports.notes,
-                map_groups: reports.map_groups,
-                prints: reports.prints,
-                time: started.elapsed(),
-                peak_bytes: run.input.call().guard.peak(),
-                native: None,
-            })
-        })?
-    }
-
-    /// The target of a critic, where the recipe has the hook `returns`: at response or token level. What the hook changes in
+    /// The target of a critic, if the recipe has the hook `returns`: at response or token level. What the hook changes in
     /// the state is not kept.
     ///
     /// # Errors
@@ -184,244 +160,142 @@ impl Recipe {
             let mut run = Run::new(self, batch, None, state, &self.host.guard());
             run.reward()?;
             let tensor = run.signal(Hook::Returns)?;
-            let value = run.value(&Returned::of(Hook::Returns, &tensor))?;
-            Ok(Some(value.over(batch.layout())))
+            Ok(Some(run.value(Hook::Returns, &tensor, None)?))
         })?
     }
 
-    /// Computes the recipe's loss and its gradient by `logp`. `advantage` is what the hook sees as `batch.advantage`.
+    /// A hook's tensor over the batch of a session, with the hooks before it run too.
     ///
-    /// # Errors
-    /// As [`Recipe::advantage`]; also where the loss is not one value, or does not depend on `batch.logp`.
-    pub fn loss(
-        &self,
-        batch: &Batch,
-        advantage: Option<&Computed>,
-        state: &mut State,
-    ) -> Result<Loss, Diagnostics> {
-        self.run_loss(batch, advantage, state, None)
-    }
-
-    /// As [`Recipe::loss`], with the gradient written into a padded array [B, T] of the caller's, 0 where the mask is 0.
-    /// Where an error is returned, the array may hold anything.
-    ///
-    /// # Errors
-    /// As [`Recipe::loss`]; also where the array has another shape.
-    pub fn loss_into(
-        &self,
-        batch: &Batch,
-        advantage: Option<&Computed>,
-        state: &mut State,
-        array: &mut ArrayViewMut2<'_, f32>,
-    ) -> Result<Loss<()>, Diagnostics> {
-        has_shape_of(array, batch.layout(), "a gradient")?;
-        self.run_loss(batch, advantage, state, Some(array))
-    }
-
-    /// The loss by the script; its gradient's values, or written into an array of the batch's shape.
-    fn loss_by_script<G: From<Placed>>(
-        &self,
-        batch: &Batch,
-        advantage: Option<&Computed>,
-        state: &mut State,
-        guard: &Arc<Guard>,
-        array: Array<'_, '_>,
-    ) -> Result<Loss<G>, Diagnostics> {
-        guarded("to compute the loss", || {
-            let started = Instant::now();
-            let update = state.updates(batch.step());
-            let mut run = Run::new(self, batch, Some(update), state, guard);
-            if self.has(Hook::Weight) && !batch.has("weight") {
-                // Never in silence without them.
-                let message = "the batch has no column `weight`, and the recipe has weights";
-                let help = "they come with the advantage: give them as that column, as `outcome.weighted(&batch)` does";
-                return Err(run.error(Hook::Weight, message.to_string(), help));
+    /// The state is the one that `init` makes. A recipe without a loss has that of [`Host::loss`](super::Host::loss); one
+    /// without an advantage the equivalent one.
+    pub(super) fn tensor(&self, hook: Hook, batch: &ScriptBatch) -> Result<Tensor, Diagnostics> {
+        let mut run = Run::on(self, batch.clone(), &self.init()?);
+        // The same leaf as the session's: a gradient with respect to `batch.logp` must find it in the loss.
+        let asked_for = |name: &str| batch.known_columns().iter().any(|(known, _)| known == name);
+        if hook == Hook::Loss || !self.has(Hook::Advantage) || asked_for("logp") {
+            let logp = batch.column("logp").ok();
+            run.given
+                .extend(logp.map(|logp| ("logp".to_string(), logp)));
+        }
+        run.reward()?;
+        if hook != Hook::Reward {
+            run.weight()?;
+        }
+        if let Hook::Reward | Hook::Weight = hook {
+            let column = run.batch().column(hook.name());
+            return column.map_err(|problem| Diagnostic::error(problem.message).into());
+        }
+        if self.has(Hook::Advantage) {
+            let advantage = run.signal(Hook::Advantage)?;
+            run.value(Hook::Advantage, &advantage, None)?;
+            if hook == Hook::Advantage {
+                return Ok(advantage);
             }
-            if let Some(advantage) = advantage {
-                let values = advantage.buffer().clone();
-                let tensor = Tensor::from_buffer(run.input.frame(), advantage.level(), values)
-                    .map_err(|_| Diagnostic::error("the advantage is not one of this batch"))?;
-                run.given.insert("advantage".to_string(), tensor);
-            }
+            run.given.insert("advantage".to_string(), advantage);
+        } else if hook == Hook::Advantage {
             let (loss, gradient) = run.loss()?;
-            let gradient = run.place(&Returned::gradient(&loss, &gradient), array)?;
-            let value = run.number(&loss)?;
+            run.value(Hook::Loss, &gradient, Some(&loss))?;
+            return run.equivalent(&gradient);
+        }
+        let default;
+        if !self.has(Hook::Loss) {
+            default = self.host.loss()?;
+            run.recipe = &default;
+        }
+        run.loss_tensor(run.batch())
+    }
+
+    /// Hooks that kernels compute from now on, or never, of this recipe and of all others of the same host.
+    pub(crate) fn kernel_changes(&self) -> Vec<KernelChange> {
+        self.host.native.changes()
+    }
+}
+
+/// A request for the advantage or the loss of a batch.
+struct Request<'a> {
+    recipe: &'a Recipe,
+    hook: Hook,
+    batch: &'a Batch,
+    /// The advantage that a loss is given.
+    advantage: Option<&'a Computed>,
+    guard: Arc<Guard>,
+}
+
+impl<'a> Request<'a> {
+    fn new(
+        recipe: &'a Recipe,
+        hook: Hook,
+        batch: &'a Batch,
+        advantage: Option<&'a Computed>,
+    ) -> Self {
+        Request {
+            recipe,
+            hook,
+            batch,
+            advantage,
+            guard: recipe.host.guard(),
+        }
+    }
+
+    /// Computes the request by the script; `state` changes only if that succeeds.
+    fn by_script(
+        &self,
+        state: &mut State,
+        array: Array<'_, '_>,
+    ) -> Result<Computation, Diagnostics> {
+        guarded(&format!("to compute the {}", self.hook.name()), || {
+            let started = Instant::now();
+            let step = self.batch.step();
+            let is_loss = self.hook == Hook::Loss;
+            let update = is_loss.then(|| state.updates(step));
+            let mut run = Run::new(self.recipe, self.batch, update, state, &self.guard);
+            let (reward, weight) = match is_loss {
+                true => (None, None),
+                false => (run.reward()?, run.weight()?),
+            };
+            if is_loss {
+                run.give(self.batch, self.advantage)?;
+            }
+            let (advantage, loss) = if !is_loss && self.recipe.has(Hook::Advantage) {
+                let tensor = run.signal(Hook::Advantage)?;
+                (run.place(Hook::Advantage, &tensor, None, array)?, None)
+            } else {
+                let (loss, mut gradient) = run.loss()?;
+                if !is_loss {
+                    gradient = run.equivalent(&gradient)?;
+                }
+                let placed = run.place(Hook::Loss, &gradient, Some(&loss), array)?;
+                (placed, Some(run.number(&loss)?))
+            };
+            let correct = match is_loss {
+                true => None,
+                false => correct(&run.input),
+            };
             let reports = run.input.call().take_reports();
             let metrics = run.metrics(&reports)?;
-            *state = run.finished_state()?.updated(batch.step(), update + 1);
-            Ok(Loss {
-                value,
-                gradient: gradient.into(),
+            *state = run.finished_state()?;
+            if let Some(update) = update {
+                state.set_updates(step, update + 1);
+            }
+            Ok(Computation {
+                reward,
+                weight,
+                advantage,
+                loss,
+                correct,
                 metrics,
                 prints: reports.prints,
                 notes: reports.notes,
                 map_groups: reports.map_groups,
                 time: started.elapsed(),
+                peak_bytes: self.guard.peak(),
                 native: None,
             })
         })?
     }
 }
 
-impl<'a> Run<'a> {
-    /// `update` is which one of the step's losses it is, `None` of what comes before them.
-    fn new(
-        recipe: &'a Recipe,
-        batch: &Batch,
-        update: Option<u64>,
-        state: &State,
-        guard: &Arc<Guard>,
-    ) -> Self {
-        let (step, guard) = (batch.step(), guard.clone());
-        let call = Call::within(&recipe.host, step, update, guard);
-        let input = ScriptBatch::new(&recipe.host, call, batch);
-        Run::on(recipe, input, state)
-    }
-
-    fn on(recipe: &'a Recipe, input: ScriptBatch, state: &State) -> Self {
-        input
-            .call()
-            .tables(|tables| tables.clone_from(&state.tables));
-        Run {
-            recipe,
-            engine: recipe.engine(input.call()),
-            input,
-            given: BTreeMap::new(),
-            state: state.to_dynamic(),
-        }
-    }
-
-    fn batch(&self) -> ScriptBatch {
-        self.input.with(self.given.clone())
-    }
-
-    fn finished_state(&mut self) -> Result<State, Diagnostics> {
-        let tables = self.input.call().tables(std::mem::take);
-        let state = State::from_dynamic(self.state.take());
-        state
-            .map(|state| state.with_tables(tables))
-            .map_err(|unfit| {
-                let script = self.recipe.about();
-                let span = script.part_of_state(unfit.part()).or_else(|| {
-                    let hook = Hook::OF_BATCH.iter().find(|hook| self.recipe.has(**hook))?;
-                    script.definition(hook.name())
-                });
-                Diagnostic::error(unfit.to_string())
-                    .with_help("the state lasts over steps: keep numbers, strings, arrays and maps")
-                    .at(span)
-                    .into()
-            })
-    }
-
-    fn hook(&mut self, hook: Hook, batch: ScriptBatch) -> Result<Dynamic, Diagnostics> {
-        let args = (batch, self.recipe.params.to_map());
-        self.input
-            .call()
-            .report(|reports| reports.hook = Some(hook));
-        invoke(self.recipe, &self.engine, hook, &mut self.state, args)
-    }
-
-    /// Runs the `reward` hook, if there is one. Its result stands above the batch's own reward from here on, at both
-    /// levels.
-    fn reward(&mut self) -> Result<Option<Computed>, Diagnostics> {
-        if !self.recipe.has(Hook::Reward) {
-            return Ok(None);
-        }
-        let tensor = self.signal(Hook::Reward)?;
-        let value = self.value(&Returned::of(Hook::Reward, &tensor))?;
-        let (own, other, at_other_level) = if tensor.level() == Level::Token {
-            ("token_reward", "reward", op::sum(&tensor, Level::Response))
-        } else {
-            ("reward", "token_reward", op::at_last_token(&tensor))
-        };
-        let at_other_level = at_other_level.map_err(|error| self.failed(Hook::Reward, error))?;
-        let both = [(own, tensor), (other, at_other_level)];
-        self.given
-            .extend(both.map(|(name, tensor)| (name.to_string(), tensor)));
-        Ok(Some(value.over(self.input.frame().layout())))
-    }
-
-    /// The weight of each response, by the `weight` hook or the column; hooks from here on see it as `batch.weight`.
-    fn weight(&mut self) -> Result<Option<Computed>, Diagnostics> {
-        let layout = self.input.frame().layout().clone();
-        if !self.recipe.has(Hook::Weight) {
-            let own = self.input.column("weight").ok().map(|own| own.evaluate());
-            let own = own
-                .transpose()
-                .map_err(|error| self.failed(Hook::Weight, error))?;
-            return Ok(own.map(|value| value.over(&layout)));
-        }
-        let tensor = self.signal(Hook::Weight)?;
-        let value = self.value(&Returned::of(Hook::Weight, &tensor))?;
-        if let Some((index, found)) = value.iter().enumerate().find(|(_, weight)| *weight < 0.0) {
-            let at = layout.describe(Level::Response, index);
-            let help = "0 takes a response out of the loss, 2 counts it twice";
-            return Err(self.error(Hook::Weight, format!("the weight is {found} at {at}"), help));
-        }
-        self.given.insert("weight".to_string(), tensor);
-        Ok(Some(value.over(&layout)))
-    }
-
-    fn loss_on(&mut self, batch: ScriptBatch) -> Result<Tensor, Diagnostics> {
-        let result = self.hook(Hook::Loss, batch)?;
-        let tensor = result.read_lock::<Tensor>().map(|tensor| tensor.clone());
-        let help = match tensor {
-            Some(loss) if loss.level() == Level::Batch => return Ok(loss),
-            Some(_) => {
-                "say how to average it: `x.mean(\"batch\")` weighs tokens alike, `x.mean(\"response\").mean(\"batch\")` responses"
-            }
-            None if result.is_unit() => NOTHING,
-            None => {
-                "a loss is made of `batch.logp`, without `value()`: its gradient has to be found"
-            }
-        };
-        let found = describe(&result);
-        let message = format!("`loss` must return a batch tensor, it returned {found}");
-        Err(self.error(Hook::Loss, message, help))
-    }
-
-    fn error(&self, hook: Hook, message: String, help: &str) -> Diagnostics {
-        let diagnostic = Diagnostic::error(message).with_help(help);
-        self.recipe.at_hook(hook, diagnostic)
-    }
-
-    /// The loss and dloss/dlogp, not yet computed.
-    fn loss(&mut self) -> Result<(Tensor, Tensor), Diagnostics> {
-        let batch = self.batch();
-        let loss = self.loss_on(batch.clone())?;
-        let logp = batch.column("logp").map_err(|problem| {
-            let help = "a loss needs the policy's log-probs";
-            self.error(Hook::Loss, problem.message, help)
-        })?;
-        if !depends_on(&loss, &logp) {
-            let message = "the loss does not depend on `batch.logp`".to_string();
-            let help =
-                "its gradient is 0 everywhere: is there a `detach`, or a comparison, on the way?";
-            return Err(self.error(Hook::Loss, message, help));
-        }
-        let gradient = grad(&loss, &logp).map_err(|error| self.failed(Hook::Loss, error))?;
-        Ok((loss, gradient))
-    }
-
-    /// -M dloss/dlogp: the advantage with which the policy gradient, averaged over tokens, is that of the loss.
-    fn equivalent(&self, gradient: &Tensor) -> Result<Tensor, Diagnostics> {
-        let tokens = self.input.frame().layout().tokens() as f64;
-        op::mul(gradient, &Tensor::number(-tokens)).map_err(|error| self.failed(Hook::Loss, error))
-    }
-
-    fn number(&self, loss: &Tensor) -> Result<f64, Diagnostics> {
-        let value = loss.evaluate();
-        let value = value.map_err(|error| self.failed(Hook::Loss, error))?;
-        Ok(value.get(0))
-    }
-
-    fn metrics(&self, reports: &Reports) -> Result<Vec<(String, f64)>, Diagnostics> {
-        let hook = reports.hook.unwrap_or(Hook::Advantage);
-        reports.metrics().map_err(|error| self.failed(hook, error))
-    }
-}
-
-/// Which responses are right, of the batch as it was given: that does not change with a shaped reward.
+/// Which responses are right, of the batch as it was given: a shaped reward does not change that.
 fn correct(input: &ScriptBatch) -> Option<Computed> {
     let value = input.column("correct").ok()?.evaluate().ok()?;
     Some(value.over(input.frame().layout()))
@@ -447,6 +321,7 @@ fn invoke(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::Level;
     use crate::script::Host;
 
     fn advantage(script: &str) -> Vec<f64> {

@@ -1,97 +1,39 @@
-//! What hooks give: an advantage or a loss, with all that came up on the way.
+//! The results of hooks: an advantage or a loss, with what was reported on the way.
 
 use std::time::Duration;
 
-use ndarray::ArrayViewMut2;
-
-use crate::batch::{Batch, Computed, Level};
+use crate::batch::{Batch, Computed};
 use crate::script::batch_type::MapGroups;
 use crate::script::recipe::Hook;
 
-/// The caller's array [B, T] that a result may be written into.
-pub(super) type Array<'a, 'b> = Option<&'a mut ArrayViewMut2<'b, f32>>;
-
-/// A result: its values, or the level of what was written into the caller's array.
-#[derive(Debug)]
-pub(crate) enum Placed {
-    Values(Computed),
-    Written(Level),
-}
-
-impl Placed {
-    pub(super) fn level(&self) -> Level {
-        match self {
-            Placed::Values(values) => values.level(),
-            Placed::Written(level) => *level,
-        }
-    }
-
-    /// Writes values into the array after all, where there is one.
-    pub(super) fn into_array(self, array: Array<'_, '_>) -> Option<Placed> {
-        let (Placed::Values(values), Some(array)) = (&self, array) else {
-            return Some(self);
-        };
-        values.write_into(array).ok()?;
-        Some(Placed::Written(values.level()))
-    }
-}
-
-impl From<Placed> for Computed {
-    fn from(placed: Placed) -> Computed {
-        match placed {
-            Placed::Values(values) => values,
-            Placed::Written(_) => unreachable!("without an array, nothing is written into one"),
-        }
-    }
-}
-
-impl From<Placed> for Level {
-    fn from(placed: Placed) -> Level {
-        placed.level()
-    }
-}
-
-impl From<Placed> for () {
-    fn from(_: Placed) {}
-}
-
-/// The advantage of a batch, with all that came up on the way.
-#[derive(Clone, Debug)]
+/// The advantage of a batch, with what was reported on the way.
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Outcome<A = Computed> {
-    /// The reward, where the recipe replaced it: at response or token level.
+    /// The reward, if the recipe replaced it: at response or token level.
     pub reward: Option<Computed>,
-    /// How much each response counts in a loss, at response level: what the `weight` hook gave, or the column `weight`.
+    /// How much each response counts in a loss, at response level: from the `weight` hook, or the column `weight`.
     pub weight: Option<Computed>,
-    /// The advantage, at response or token level; that level alone where [`Recipe::advantage_into`] wrote it.
+    /// The advantage, at response or token level; `()` if [`Recipe::advantage_into`] wrote it.
     pub advantage: A,
-    /// The loss, where the advantage is the equivalent of one: -M dloss/dlogp, M being the number of tokens.
+    /// The loss, if the advantage is the equivalent of one: -M dloss/dlogp, M being the number of tokens.
     pub loss: Option<f64>,
-    /// Which responses are right, where anything says so: `batch.correct`, as scripts see it.
+    /// Which responses are right, if anything says so: `batch.correct`, as scripts see it.
     pub correct: Option<Computed>,
-    /// The numbers of `metric`; with the hook, as in `reward/clipped`, where two hooks have one of a name.
+    /// The numbers of `metric`; with the hook, as in `reward/clipped`, if two hooks have one of the same name.
     pub metrics: Vec<(String, f64)>,
     /// The printed lines.
     pub prints: Vec<String>,
-    /// Columns that were read otherwise than their names say, in words.
+    /// Columns that were not read as their names say, in words.
     pub notes: Vec<String>,
     /// The calls of `map_groups`, each place once.
     pub map_groups: Vec<MapGroups>,
-    /// How long the hooks took.
+    /// The time of the hooks.
     pub time: Duration,
     /// The most bytes that tensors held at once.
     pub peak_bytes: usize,
-    /// How long the kernel took, if one computed it in place of a built-in's script.
+    /// The time of the kernel, if one computed it in place of a built-in's script.
     pub native: Option<Duration>,
-}
-
-impl Outcome {
-    /// How much a response's advantage counts: its weight; 1 where the advantage is the equivalent of a loss, which has
-    /// the weight already.
-    pub fn counts(&self, response: usize) -> f64 {
-        let weight = self.weight.as_ref().filter(|_| self.loss.is_none());
-        weight.map_or(1.0, |weight| weight.at(response, 0))
-    }
 }
 
 /// A loss with its gradient.
@@ -100,20 +42,69 @@ impl Outcome {
 pub struct Loss<G = Computed> {
     /// The loss.
     pub value: f64,
-    /// dloss/dlogp, at token level; `()` where [`Recipe::loss_into`] wrote it.
+    /// dloss/dlogp, at token level; `()` if [`Recipe::loss_into`] wrote it.
     pub gradient: G,
     /// The numbers of `metric`.
     pub metrics: Vec<(String, f64)>,
     /// The printed lines.
     pub prints: Vec<String>,
-    /// Columns that were read otherwise than their names say, in words.
+    /// Columns that were not read as their names say, in words.
     pub notes: Vec<String>,
     /// The calls of `map_groups`, each place once.
     pub map_groups: Vec<MapGroups>,
-    /// How long it took.
+    /// The time of the hooks.
     pub time: Duration,
-    /// How long the kernel took, if one computed it in place of a built-in's script.
+    /// The time of the kernel, if one computed it in place of a built-in's script.
     pub native: Option<Duration>,
+}
+
+/// An advantage, or in its place the gradient of a loss; `None` if it was written into the caller's array.
+pub(crate) type Computation = Outcome<Option<Computed>>;
+
+/// The values of a computation that had no array to be written into.
+pub(super) fn unwritten(values: Option<Computed>) -> Computed {
+    values.unwrap_or_else(|| unreachable!("without an array, the values are returned"))
+}
+
+impl Computation {
+    pub(super) fn outcome<A>(self, values: impl FnOnce(Option<Computed>) -> A) -> Outcome<A> {
+        Outcome {
+            reward: self.reward,
+            weight: self.weight,
+            advantage: values(self.advantage),
+            loss: self.loss,
+            correct: self.correct,
+            metrics: self.metrics,
+            prints: self.prints,
+            notes: self.notes,
+            map_groups: self.map_groups,
+            time: self.time,
+            peak_bytes: self.peak_bytes,
+            native: self.native,
+        }
+    }
+
+    pub(super) fn loss<G>(self, values: impl FnOnce(Option<Computed>) -> G) -> Loss<G> {
+        Loss {
+            value: self.loss.unwrap_or_default(),
+            gradient: values(self.advantage),
+            metrics: self.metrics,
+            prints: self.prints,
+            notes: self.notes,
+            map_groups: self.map_groups,
+            time: self.time,
+            native: self.native,
+        }
+    }
+}
+
+impl Outcome {
+    /// How much a response's advantage counts: its weight; 1 if the advantage is the equivalent of a loss, which has the
+    /// weight already.
+    pub(crate) fn counts(&self, response: usize) -> f64 {
+        let weight = self.weight.as_ref().filter(|_| self.loss.is_none());
+        weight.map_or(1.0, |weight| weight.at(response, 0))
+    }
 }
 
 impl<A> Outcome<A> {

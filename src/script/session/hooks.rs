@@ -7,7 +7,6 @@ use rhai::{Engine, EvalAltResult, Map, NativeCallContext as Context};
 use super::super::batch_type::ScriptBatch;
 use super::super::error::{Problem, raise};
 use super::super::explain::said;
-use super::super::hooks::tensor_of;
 use super::super::recipe::{Hook, Recipe};
 use super::{Session, lock};
 use crate::tensor::Tensor;
@@ -72,7 +71,7 @@ impl Session {
                     .try_for_each(|(name, value)| recipe.params.set_dynamic(name, value))
                     .map_err(|error| fail("setting", &error.to_string()))?;
             }
-            tensor_of(&recipe, hook, &current).map_err(|error| {
+            recipe.tensor(hook, &current).map_err(|error| {
                 let problem = Problem::new(error.to_string());
                 *lock(&failed) = Some(error);
                 raise(context, problem)

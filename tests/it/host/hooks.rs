@@ -192,7 +192,7 @@ fn an_advantage_is_written_into_an_array() {
         let recipe = recipe(&text);
         let into = |array: &mut ndarray::ArrayViewMut2<'_, f32>| {
             let outcome = recipe.advantage_into(&batch, &mut recipe.init().unwrap(), array);
-            assert_eq!(outcome.unwrap().advantage, advantage.level());
+            outcome.unwrap();
             assert_eq!(array, &advantage.to_padded());
         };
         view.fill(7.0);

@@ -20,7 +20,8 @@ fn a_save_is_published_with_what_changed() {
     let second = lab.step();
     assert_eq!(*second.version(), published.to);
     assert_eq!(second.serial(), 1);
-    assert!(lab.live.version(first.version()).is_some());
+    let (fallback, _) = lab.live.fallback().unwrap();
+    assert_eq!(fallback.version(), first.version());
 }
 
 #[test]

@@ -101,8 +101,8 @@ impl Lab {
     pub fn until_text(&self, text: &str) -> Vec<LiveEvent> {
         self.until(|event| match event {
             LiveEvent::Published(published) => {
-                let loaded = self.live.version(&published.to);
-                loaded.is_some_and(|loaded| loaded.recipe().text() == text)
+                let newest = self.live.newest();
+                *newest.version() == published.to && newest.recipe().text() == text
             }
             _ => false,
         })
@@ -138,16 +138,10 @@ impl Lab {
     ///
     /// Its events are left to be asked for.
     pub fn step_on(&mut self, batch: &Batch) -> Arc<Loaded> {
-        let mut loaded = self.live.begin_step();
-        self.live.observe(batch);
-        loop {
-            let mut state = self.live.state().clone();
-            match loaded.recipe().advantage(batch, &mut state) {
-                Ok(_) => break self.live.set_state(state),
-                Err(error) => loaded = self.live.reject(error).expect("a version that worked"),
-            }
-        }
-        loaded
+        let _ = self.live.begin_step();
+        let attempt = (self.live).attempt(batch, |recipe, state| recipe.advantage(batch, state));
+        attempt.result.expect("a version that works");
+        self.live.in_use().clone()
     }
 
     pub fn step(&mut self) -> Arc<Loaded> {

@@ -64,12 +64,10 @@ fn what_is_odd_and_what_fails_later_are_one_line_each() {
     lab.save("fn advantage(batch, p) {\n    if batch.reward.count(\"group\").min(\"batch\").value() < 2 { throw \"alone\"; }\n    batch.reward\n}\n");
     let events = lab.until(|event| matches!(event, LiveEvent::Warned { .. }));
     let mut said = vec![events[events.len() - 1].to_string()];
-    let loaded = lab.live.begin_step();
-    lab.live.observe(&batch());
+    lab.live.begin_step().unwrap();
     let alone = super::lab::batch_with(&[1.0]);
-    let mut state = lab.live.state().clone();
-    let error = loaded.recipe().advantage(&alone, &mut state).unwrap_err();
-    lab.live.reject(error).unwrap();
+    let attempt = (lab.live).attempt(&batch(), |recipe, state| recipe.advantage(&alone, state));
+    attempt.result.unwrap();
     said.push(next(&lab));
     said.push(
         LiveEvent::PollingOnly {

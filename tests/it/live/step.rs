@@ -144,9 +144,9 @@ fn a_resumed_run_that_no_version_can_go_on_with_keeps_its_fallback() {
         ..LiveOptions::default()
     };
     let mut live = LiveRecipe::without_file(&Host::new(), compiled(2), options).unwrap();
-    let error = || advlab::Diagnostics::from(advlab::Diagnostic::error("no"));
-    live.reject(error()).unwrap();
-    live.reject(error()).unwrap_err();
+    let error = || Err::<(), _>(advlab::Diagnostic::error("no").into());
+    let attempt = live.attempt(&batch(), |_, _| error());
+    assert!(attempt.result.is_err() && attempt.failed.len() == 2);
     let fallback = live.fallback().map(|(loaded, _)| loaded.version());
     assert_eq!(
         (fallback, live.in_use().version()),

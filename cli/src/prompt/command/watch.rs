@@ -40,7 +40,7 @@ pub(super) fn watch(session: &mut Session, file: &str) -> Answered {
         let message = format!("`{file}` is built in, and never changes");
         return Err(wrong(message, help));
     }
-    let mut live = LiveRecipe::watch(&session.host, file, LiveOptions::default())?;
+    let live = LiveRecipe::watch(&session.host, file, LiveOptions::default())?;
     live.observe(&session.data.batch);
     let last = live.newest().recipe().clone();
     let line = format!(
@@ -94,9 +94,7 @@ impl Watched {
 
     fn published(&mut self, published: &VersionChange) -> String {
         // Versions that came and went since the last look are not told of one by one.
-        let loaded = self.live.version(&published.to);
-        let loaded = loaded.unwrap_or_else(|| self.live.newest());
-        let mut next = loaded.recipe().clone();
+        let mut next = self.live.newest().recipe().clone();
         next.keep_settings(&self.last);
         let changed = match difference(&self.last, &next, &self.batch, self.paint) {
             Ok(text) => text,

@@ -1,0 +1,179 @@
+//! The inputs of a kernel, as the script sees them; `None` for what is missing or of a kind that no kernel was written for.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use multiversion::multiversion;
+use rayon::prelude::*;
+
+use crate::batch::{Batch, Buffer, Computed, FloatBuffer, Layout, Level, Rows, TokenValues};
+use crate::script::{OLD_FOR_LOGP, Parameters, ScriptBatch, Setting};
+use crate::tensor::{Guard, Precision, Token};
+
+/// A batch, the parameters of a recipe, and the advantage that a loss is given.
+pub(crate) struct Inputs<'a> {
+    pub(crate) batch: &'a Batch,
+    /// The batch as the script sees it, with derived columns.
+    pub(crate) script: ScriptBatch,
+    pub(crate) guard: &'a Arc<Guard>,
+    pub(crate) params: &'a Parameters,
+    pub(crate) advantage: Option<&'a Computed>,
+    /// What the gradient of a loss is multiplied by.
+    pub(crate) factor: Option<f64>,
+}
+
+/// One value per token or one per response.
+pub(super) enum Advantage {
+    Tokens(TokenValues),
+    Responses(Buffer<f64>),
+}
+
+impl<'a> Inputs<'a> {
+    pub(super) fn layout(&self) -> &'a Arc<Layout> {
+        self.batch.layout()
+    }
+
+    /// A parameter as a number, converted as operations on tensors convert it.
+    pub(super) fn number(&self, name: &str) -> Option<f64> {
+        match self.params.get(name)? {
+            Setting::Number(number) => Some(*number),
+            Setting::Whole(whole) => Some(*whole as f64),
+            _ => None,
+        }
+    }
+
+    pub(super) fn truth(&self, name: &str) -> Option<bool> {
+        match self.params.get(name)? {
+            Setting::Truth(truth) => Some(*truth),
+            _ => None,
+        }
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
+        match self.params.get(name)? {
+            Setting::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// A column at response level.
+    pub(super) fn response(&self, name: &str) -> Option<Buffer<f64>> {
+        self.script.response_values(name)
+    }
+
+    /// The batch's own token column.
+    pub(super) fn tokens(&self, name: &str) -> Option<&'a TokenValues> {
+        self.batch.token_column(name)
+    }
+
+    /// The advantage that a loss is given, else the batch's own.
+    pub(super) fn advantage(&self) -> Option<Advantage> {
+        let Some(given) = self.advantage else {
+            let responses = || Some(self.batch.response_buffer("advantage")?.clone());
+            let tokens = self.tokens("advantage").cloned().map(Advantage::Tokens);
+            return tokens.or_else(|| responses().map(Advantage::Responses));
+        };
+        if given.buffer().len() != self.layout().size(given.level()) {
+            return None;
+        }
+        match (given.level(), given.buffer()) {
+            (Level::Token, values) => Some(Advantage::Tokens(values.clone().into())),
+            (Level::Response, FloatBuffer::F64(values)) => {
+                Some(Advantage::Responses(values.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// The policy's log-probs, and a note if the old ones stand in for them.
+    pub(super) fn logp(&self) -> Option<(&'a TokenValues, Vec<String>)> {
+        match self.tokens("logp") {
+            Some(own) => Some((own, Vec::new())),
+            None if self.batch.has("logp") => None,
+            None => Some((self.tokens("old_logp")?, vec![OLD_FOR_LOGP.to_string()])),
+        }
+    }
+
+    /// A result at response level, if all of it is finite.
+    pub(super) fn finite(&self, values: Vec<f64>) -> Option<Computed> {
+        let is_finite = values.iter().all(|value| value.is_finite());
+        is_finite.then(|| Computed::new(self.layout().clone(), Level::Response, values))
+    }
+
+    /// Computes a finite gradient response by response, into the caller's rows if they have its precision, else into new memory,
+    /// which is returned. `compute` also gives a summary of each response, in batch order.
+    pub(super) fn gradient<T: Token, S, R: Send>(
+        &self,
+        rows: Option<Rows<'_>>,
+        scratch: impl Fn() -> S + Send + Sync,
+        compute: impl Fn(&mut S, usize, &mut [T]) -> Option<R> + Sync,
+    ) -> Option<(Option<Computed>, Vec<R>)> {
+        let layout = &**self.layout();
+        let compute = |scratch: &mut S, response: usize, out: &mut [T]| {
+            self.guard.check().ok()?;
+            let summary = compute(scratch, response, out)?;
+            scale(out, self.factor).then_some(summary)
+        };
+        if let Some(mut rows) = rows.filter(|_| T::of_rows(&mut []).is_some()) {
+            let rows = rows.par_iter_mut().enumerate();
+            let summaries = rows.map_init(&scratch, |scratch, (response, row)| {
+                layout.clear_padding(response, row);
+                let out = T::of_rows(&mut row[columns(layout, response)?])?;
+                compute(scratch, response, out)
+            });
+            return Some((None, summaries.collect::<Option<_>>()?));
+        }
+        let _reservation = self.guard.reserve(layout.tokens() * size_of::<T>()).ok()?;
+        let mut values = vec![T::default(); layout.tokens()];
+        let mut rest = &mut values[..];
+        let outs = (0..layout.responses()).map(|response| {
+            let tokens = layout.tokens_of(response).len();
+            rest.split_off_mut(..tokens).unwrap_or_default()
+        });
+        let outs: Vec<&mut [T]> = outs.collect();
+        let summaries = outs.into_par_iter().enumerate();
+        let summaries = summaries.map_init(&scratch, |scratch, (response, out)| {
+            compute(scratch, response, out)
+        });
+        let summaries = summaries.collect::<Option<_>>()?;
+        let gradient = Computed::new(self.layout().clone(), Level::Token, T::wrap(values));
+        Some((Some(gradient), summaries))
+    }
+}
+
+/// Multiplies a gradient by a factor, if there is one, and says whether all of it is finite.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
+fn scale<T: Precision>(values: &mut [T], factor: Option<f64>) -> bool {
+    if let Some(factor) = factor {
+        for value in values.iter_mut() {
+            *value = T::narrow(value.widen() * factor);
+        }
+    }
+    let mut is_finite = true;
+    for value in values {
+        is_finite &= value.widen().is_finite();
+    }
+    is_finite
+}
+
+/// A column's values of a response; `None` if they have another precision or are not contiguous.
+pub(super) fn row<'a, T: Token>(
+    column: &'a TokenValues,
+    layout: &Layout,
+    response: usize,
+) -> Option<&'a [T]> {
+    let columns = columns(layout, response)?;
+    match column {
+        TokenValues::Compact(values) => Some(&T::slice(values)?[layout.tokens_of(response)]),
+        _ => T::padded_row(column, response, columns),
+    }
+}
+
+/// The columns of a response's tokens, if there are no holes between them.
+fn columns(layout: &Layout, response: usize) -> Option<Range<usize>> {
+    match layout.runs(response) {
+        [] => Some(0..0),
+        [run] => Some(run.columns()),
+        _ => None,
+    }
+}

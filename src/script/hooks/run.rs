@@ -1,0 +1,426 @@
+//! One call of a recipe's hooks, with their results checked and computed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rhai::{Dynamic, Engine};
+
+use super::{Array, invoke};
+use crate::batch::{Batch, Computed, Rows};
+use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
+use crate::script::batch_type::ScriptBatch;
+use crate::script::bind::{self, describe};
+use crate::script::call::{Call, Reports};
+use crate::script::error::Problem;
+use crate::script::explain;
+use crate::script::recipe::{Hook, Recipe};
+use crate::script::state::State;
+use crate::tensor::op;
+use crate::tensor::{Guard, Level, Origin, Tensor, TensorError, Value, depends_on, grad};
+
+/// One call of a recipe's hooks: an engine, the batch, and the state as it changes.
+pub(super) struct Run<'a> {
+    pub(super) recipe: &'a Recipe,
+    engine: Engine,
+    /// The batch as it was given.
+    pub(super) input: ScriptBatch,
+    /// Columns that replace the batch's own.
+    pub(super) given: BTreeMap<String, Tensor>,
+    state: Dynamic,
+}
+
+const NOTHING: &str = "the last line of the hook is its result: without a `;` after it, and with an `else` to an `if`";
+
+const WEIGHT: &str =
+    "a weight is how much a response counts in the loss: 0 takes it out, as in `batch.reward > 0`";
+
+impl<'a> Run<'a> {
+    /// `update` is the index of the step's loss that is computed; `None` before the losses.
+    pub(super) fn new(
+        recipe: &'a Recipe,
+        batch: &Batch,
+        update: Option<u64>,
+        state: &State,
+        guard: &Arc<Guard>,
+    ) -> Self {
+        let call = Call::within(&recipe.host, batch.step(), update, guard.clone());
+        let input = ScriptBatch::new(&recipe.host, call, batch);
+        Run::on(recipe, input, state)
+    }
+
+    pub(super) fn on(recipe: &'a Recipe, input: ScriptBatch, state: &State) -> Self {
+        input
+            .call()
+            .tables(|tables| tables.clone_from(&state.tables));
+        Run {
+            recipe,
+            engine: recipe.engine(input.call()),
+            input,
+            given: BTreeMap::new(),
+            state: state.to_dynamic(),
+        }
+    }
+
+    pub(super) fn batch(&self) -> ScriptBatch {
+        self.input.with(self.given.clone())
+    }
+
+    /// The state as the hooks left it.
+    pub(super) fn finished_state(&mut self) -> Result<State, Diagnostics> {
+        let tables = self.input.call().tables(std::mem::take);
+        let state = State::from_dynamic(self.state.take()).map_err(|unfit| {
+            let script = self.recipe.about();
+            let span = script.part_of_state(unfit.part()).or_else(|| {
+                let hook = Hook::OF_BATCH.iter().find(|hook| self.recipe.has(**hook))?;
+                script.definition(hook.name())
+            });
+            Diagnostic::error(unfit.to_string())
+                .with_help("the state lasts over steps: keep numbers, strings, arrays and maps")
+                .at(span)
+        })?;
+        Ok(state.with_tables(tables))
+    }
+
+    fn call(&mut self, hook: Hook, batch: ScriptBatch) -> Result<Dynamic, Diagnostics> {
+        let args = (batch, self.recipe.params.to_map());
+        self.input
+            .call()
+            .report(|reports| reports.hook = Some(hook));
+        invoke(self.recipe, &self.engine, hook, &mut self.state, args)
+    }
+
+    /// Runs the `reward` hook, if there is one. Its result replaces the batch's own reward from here on, at both levels.
+    pub(super) fn reward(&mut self) -> Result<Option<Computed>, Diagnostics> {
+        if !self.recipe.has(Hook::Reward) {
+            return Ok(None);
+        }
+        let tensor = self.signal(Hook::Reward)?;
+        let value = self.value(Hook::Reward, &tensor, None)?;
+        let (own, other, at_other_level) = if tensor.level() == Level::Token {
+            ("token_reward", "reward", op::sum(&tensor, Level::Response))
+        } else {
+            ("reward", "token_reward", op::at_last_token(&tensor))
+        };
+        let at_other_level = at_other_level.map_err(|error| self.failed(Hook::Reward, error))?;
+        let both = [(own, tensor), (other, at_other_level)];
+        self.given
+            .extend(both.map(|(name, tensor)| (name.to_string(), tensor)));
+        Ok(Some(value))
+    }
+
+    /// The weight of each response, by the `weight` hook or the column; hooks from here on see it as `batch.weight`.
+    pub(super) fn weight(&mut self) -> Result<Option<Computed>, Diagnostics> {
+        let layout = self.input.frame().layout().clone();
+        if !self.recipe.has(Hook::Weight) {
+            let Ok(own) = self.input.column("weight") else {
+                return Ok(None);
+            };
+            let value = own.evaluate();
+            let value = value.map_err(|error| self.failed(Hook::Weight, error))?;
+            return Ok(Some(value.over(&layout)));
+        }
+        let tensor = self.signal(Hook::Weight)?;
+        let value = self.value(Hook::Weight, &tensor, None)?;
+        let negative = value
+            .buffer()
+            .iter()
+            .enumerate()
+            .find(|(_, weight)| *weight < 0.0);
+        if let Some((index, found)) = negative {
+            let at = layout.describe(Level::Response, index);
+            let help = "0 takes a response out of the loss, 2 counts it twice";
+            return Err(self.error(Hook::Weight, format!("the weight is {found} at {at}"), help));
+        }
+        self.given.insert("weight".to_string(), tensor);
+        Ok(Some(value))
+    }
+
+    /// Puts the advantage that a loss is given into the batch.
+    pub(super) fn give(
+        &mut self,
+        batch: &Batch,
+        advantage: Option<&Computed>,
+    ) -> Result<(), Diagnostics> {
+        if self.recipe.has(Hook::Weight) && !batch.has("weight") {
+            // Never silently without them.
+            let message = "the batch has no column `weight`, and the recipe has weights";
+            let help = "they come with the advantage: give them as that column, as `outcome.weighted(&batch)` does";
+            return Err(self.error(Hook::Weight, message.to_string(), help));
+        }
+        if let Some(advantage) = advantage {
+            let (level, values) = (advantage.level(), advantage.buffer().clone());
+            let tensor = Tensor::from_buffer(self.input.frame(), level, values)
+                .map_err(|_| Diagnostic::error("the advantage is not one of this batch"))?;
+            self.given.insert("advantage".to_string(), tensor);
+        }
+        Ok(())
+    }
+
+    pub(super) fn loss_tensor(&mut self, batch: ScriptBatch) -> Result<Tensor, Diagnostics> {
+        let result = self.call(Hook::Loss, batch)?;
+        let tensor = result.read_lock::<Tensor>().map(|tensor| tensor.clone());
+        let help = match tensor {
+            Some(loss) if loss.level() == Level::Batch => return Ok(loss),
+            Some(_) => {
+                "say how to average it: `x.mean(\"batch\")` weighs tokens alike, `x.mean(\"response\").mean(\"batch\")` responses"
+            }
+            None if result.is_unit() => NOTHING,
+            None => {
+                "a loss is made of `batch.logp`, without `value()`: its gradient has to be found"
+            }
+        };
+        let found = describe(&result);
+        let message = format!("`loss` must return a batch tensor, it returned {found}");
+        Err(self.error(Hook::Loss, message, help))
+    }
+
+    /// The loss and dloss/dlogp, not yet computed.
+    pub(super) fn loss(&mut self) -> Result<(Tensor, Tensor), Diagnostics> {
+        let batch = self.batch();
+        let loss = self.loss_tensor(batch.clone())?;
+        let logp = batch.column("logp").map_err(|problem| {
+            let help = "a loss needs the policy's log-probs";
+            self.error(Hook::Loss, problem.message, help)
+        })?;
+        if !depends_on(&loss, &logp) {
+            let message = "the loss does not depend on `batch.logp`".to_string();
+            let help =
+                "its gradient is 0 everywhere: is there a `detach`, or a comparison, on the way?";
+            return Err(self.error(Hook::Loss, message, help));
+        }
+        let gradient = grad(&loss, &logp).map_err(|error| self.failed(Hook::Loss, error))?;
+        Ok((loss, gradient))
+    }
+
+    /// -M dloss/dlogp: the advantage with which the policy gradient, averaged over tokens, is that of the loss.
+    pub(super) fn equivalent(&self, gradient: &Tensor) -> Result<Tensor, Diagnostics> {
+        let tokens = self.input.frame().layout().tokens() as f64;
+        op::mul(gradient, &Tensor::number(-tokens)).map_err(|error| self.failed(Hook::Loss, error))
+    }
+
+    pub(super) fn number(&self, loss: &Tensor) -> Result<f64, Diagnostics> {
+        let value = loss.evaluate();
+        let value = value.map_err(|error| self.failed(Hook::Loss, error))?;
+        Ok(value.get(0))
+    }
+
+    pub(super) fn metrics(&self, reports: &Reports) -> Result<Vec<(String, f64)>, Diagnostics> {
+        let hook = reports.hook.unwrap_or(Hook::Advantage);
+        reports.metrics().map_err(|error| self.failed(hook, error))
+    }
+
+    /// Calls a hook that gives a value to each response or token, not yet computed.
+    pub(super) fn signal(&mut self, hook: Hook) -> Result<Tensor, Diagnostics> {
+        let batch = self.batch();
+        let result = self.call(hook, batch)?;
+        let name = hook.name();
+        let tensor = result.read_lock::<Tensor>().map(|tensor| tensor.clone());
+        let is_weight = hook == Hook::Weight;
+        let frame = tensor.as_ref().and_then(Tensor::frame);
+        if frame.is_some_and(|frame| frame.responses != self.input.frame().responses) {
+            let message =
+                format!("`{name}` returned a tensor of one group, not of the whole batch");
+            let help = "`batch.map_groups(|g| ...)` puts the groups' results together";
+            return Err(self.error(hook, message, help));
+        }
+        match tensor {
+            Some(tensor) if tensor.level() == Level::Response => Ok(tensor),
+            Some(tensor) if tensor.level() == Level::Token && !is_weight => Ok(tensor),
+            // A number is the result of one branch of a function if no group took the other one. What a filter says of
+            // a group, it says of the group's responses.
+            Some(tensor)
+                if tensor.is_number_of_each_group()
+                    || tensor.level() == Level::Trajectory
+                    || is_weight && tensor.level().contains(Level::Response) =>
+            {
+                let spread = tensor.expanded(Level::Response, self.input.frame());
+                spread.map_err(|error| self.failed(hook, error))
+            }
+            other => {
+                let (wanted, help) = match is_weight {
+                    true => ("response", WEIGHT.to_string()),
+                    false => (
+                        "response or token",
+                        instead(&result, other.map(|x| x.level())),
+                    ),
+                };
+                let found = bind::kind(&result);
+                let message =
+                    format!("`{name}` must return a {wanted} tensor, it returned {found}");
+                Err(self.error(hook, message, &help))
+            }
+        }
+    }
+
+    /// Computes a hook's tensor, the loss whose gradient it is, and the reported metrics together: what they share is
+    /// computed once. Checks that the loss is finite.
+    fn compute<R>(
+        &self,
+        hook: Hook,
+        tensor: &Tensor,
+        loss: Option<&Tensor>,
+        run: impl FnOnce(&[Tensor]) -> Result<R, TensorError>,
+    ) -> Result<R, Diagnostics> {
+        let mut all = vec![tensor.clone()];
+        all.extend(loss.cloned());
+        self.input
+            .call()
+            .report(|reports| all.extend(reports.metric_tensors().cloned()));
+        let result = run(&all).map_err(|error| self.failed(hook, error))?;
+        if let Some(loss) = loss {
+            let value = loss.evaluate().map_err(|error| self.failed(hook, error))?;
+            self.finite(hook, loss, &value, "the loss")?;
+        }
+        Ok(result)
+    }
+
+    /// The values of a hook's tensor, or of the gradient of a loss.
+    pub(super) fn value(
+        &self,
+        hook: Hook,
+        tensor: &Tensor,
+        loss: Option<&Tensor>,
+    ) -> Result<Computed, Diagnostics> {
+        self.compute(hook, tensor, loss, Tensor::evaluate_together)?;
+        let value = tensor.evaluate();
+        let value = value.map_err(|error| self.failed(hook, error))?;
+        let what = match loss {
+            Some(_) => GRADIENT.to_string(),
+            None => format!("the {}", hook.name()),
+        };
+        self.finite(hook, tensor, &value, &what)?;
+        Ok(value.over(self.input.frame().layout()))
+    }
+
+    /// As [`Run::value`], but written into the array, if there is one.
+    pub(super) fn place(
+        &self,
+        hook: Hook,
+        tensor: &Tensor,
+        loss: Option<&Tensor>,
+        array: Array<'_, '_>,
+    ) -> Result<Option<Computed>, Diagnostics> {
+        let Some(array) = array else {
+            return self.value(hook, tensor, loss).map(Some);
+        };
+        let is_written = match Rows::of(array) {
+            Some(rows) => {
+                self.compute(hook, tensor, loss, |all| Tensor::evaluate_into(all, rows))?
+            }
+            None => false,
+        };
+        if !is_written {
+            self.value(hook, tensor, loss)?.write_into(array)?;
+        }
+        Ok(None)
+    }
+
+    fn error(&self, hook: Hook, message: String, help: &str) -> Diagnostics {
+        let diagnostic = Diagnostic::error(message).with_help(help);
+        self.recipe.at_hook(hook, diagnostic)
+    }
+
+    /// A failure of a computation that happened after the hook returned.
+    fn failed(&self, hook: Hook, error: TensorError) -> Diagnostics {
+        let raised: Box<rhai::EvalAltResult> = Problem::from(error).into();
+        self.recipe.failed_in(hook, &raised)
+    }
+
+    /// An error if a result is not finite: where it is not, and which line of the script made it so.
+    fn finite(
+        &self,
+        hook: Hook,
+        tensor: &Tensor,
+        value: &Value,
+        what: &str,
+    ) -> Result<(), Diagnostics> {
+        let Some((index, found)) = value.first_not_finite() else {
+            return Ok(());
+        };
+        let layout = self.input.frame().layout();
+        let message = match value.level() {
+            Level::Batch => format!("{what} is {found}"),
+            level => format!("{what} is {found} at {}", layout.describe(level, index)),
+        };
+        let diagnostic = Diagnostic::error(message).of_kind(ProblemKind::NotFinite);
+        let Some((culprit, origin)) = culprit(tensor) else {
+            return Err(self.recipe.at_hook(hook, diagnostic));
+        };
+        let help = match self.column_of(&culprit) {
+            Some(column) => column,
+            None if what == GRADIENT => help_of("gradient"),
+            None => help_of(culprit.inner().prim.name()),
+        };
+        let diagnostic = diagnostic.with_help(help);
+        let span = origin.and_then(|origin| self.recipe.about().place_of(&origin));
+        Err(match span {
+            Some(span) => diagnostic.at(Some(span)).into(),
+            None => self.recipe.at_hook(hook, diagnostic),
+        })
+    }
+
+    /// The help if the tensor is a column of the batch.
+    fn column_of(&self, tensor: &Tensor) -> Option<String> {
+        let value = tensor.evaluate().ok()?;
+        let (index, found) = value.first_not_finite()?;
+        let bits = |value: &Value| value.iter().map(f64::to_bits).collect::<Vec<_>>();
+        let name = self.input.column_names().0.into_iter().find(|name| {
+            let column = self.batch().column(name);
+            let column = column.and_then(|column| Ok(column.evaluate()?));
+            // Each hook has tensors of its own for a column: their values are the same.
+            column.is_ok_and(|column| {
+                column.level() == value.level() && bits(&column) == bits(&value)
+            })
+        })?;
+        let cell = self.input.frame().layout().describe(value.level(), index);
+        Some(format!("the column `{name}` is {found} at {cell}"))
+    }
+}
+
+const GRADIENT: &str = "dloss/dlogp";
+
+/// Steps back from the result; a formula has some dozens.
+const STEPS: usize = 1000;
+
+/// The operation or column in which NaN or an infinity came up first: goes back from a tensor that is not finite, each
+/// time to an argument that is not. With it, the last line of the script on the way to it.
+///
+/// `None` if a value on the way cannot be computed any more: time or memory has run out.
+fn culprit(result: &Tensor) -> Option<(Tensor, Option<Origin>)> {
+    let mut culprit = result.clone();
+    let mut origin = result.origin().cloned();
+    for _ in 0..STEPS {
+        let mut next = None;
+        for arg in culprit.args_by_group().ok()? {
+            if arg.evaluate().ok()?.first_not_finite().is_some() {
+                next = Some(arg.clone());
+                break;
+            }
+        }
+        let Some(arg) = next else {
+            break;
+        };
+        origin = arg.origin().cloned().or(origin);
+        culprit = arg;
+    }
+    Some((culprit, origin))
+}
+
+/// The help for an operation whose result is not finite although its arguments are.
+fn help_of(op: &str) -> String {
+    let known = explain::text("not_finite", op, &[]);
+    known.unwrap_or_else(|| explain::text("not_finite", "other", &[op]).unwrap_or_default())
+}
+
+/// The help for a result that is no response or token tensor.
+fn instead(result: &Dynamic, level: Option<Level>) -> String {
+    let kind = match level {
+        Some(Level::Position) => "position",
+        Some(_) => "coarse",
+        None if result.is_unit() => return NOTHING.to_string(),
+        None if bind::number(result).is_some() => "number",
+        None if result.is_array() => "array",
+        None => "other",
+    };
+    explain::text("returned", kind, &[]).unwrap_or_default()
+}
