@@ -122,7 +122,7 @@ impl Host {
     }
 
     /// Leaves a hook of a version to its script for good: its kernel gave other bits in an earlier process.
-    pub(crate) fn refuse_kernel(&self, version: &str, hook: &str) {
+    pub fn refuse_kernel(&self, version: &str, hook: &str) {
         self.native.refuse(version, hook);
     }
 

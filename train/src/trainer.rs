@@ -13,10 +13,10 @@ use super::rollout::Rollout;
 use super::row::{Evaluation, Milliseconds, Row};
 use super::task::{Prompt, Task, drawn_prompts, evaluation_prompts, pooled_prompts};
 use super::warnings::Lookout;
-use crate::batch::Batch;
-use crate::diagnostic::Diagnostics;
-use crate::live::{Failed, LiveEvent, LiveRecipe, Loaded};
-use crate::script::{Recipe, Spread, State};
+use advlab::batch::Batch;
+use advlab::diagnostic::Diagnostics;
+use advlab::live::{Failed, LiveEvent, LiveRecipe, Loaded};
+use advlab::script::{Recipe, Spread, State};
 
 /// How often a step draws groups without weight again.
 const ATTEMPTS: u8 = 8;

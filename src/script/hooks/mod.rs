@@ -206,7 +206,7 @@ impl Recipe {
     }
 
     /// Hooks that kernels compute from now on, or never, of this recipe and of all others of the same host.
-    pub(crate) fn kernel_changes(&self) -> Vec<KernelChange> {
+    pub fn kernel_changes(&self) -> Vec<KernelChange> {
         self.host.native.changes()
     }
 }

@@ -101,7 +101,7 @@ impl Computation {
 impl Outcome {
     /// How much a response's advantage counts: its weight; 1 if the advantage is the equivalent of a loss, which has the
     /// weight already.
-    pub(crate) fn counts(&self, response: usize) -> f64 {
+    pub fn counts(&self, response: usize) -> f64 {
         let weight = self.weight.as_ref().filter(|_| self.loss.is_none());
         weight.map_or(1.0, |weight| weight.at(response, 0))
     }
