@@ -2,21 +2,22 @@
 //!
 //! This is the only module that knows Rhai.
 
-mod arrays;
 mod batch_type;
 mod bind;
+mod builtin;
 mod call;
 mod check;
 mod compile;
 mod engine;
 mod error;
 mod explain;
-mod held;
+mod hook;
 mod hooks;
 mod host;
 mod key;
 mod library;
 mod lint;
+mod load;
 mod members;
 mod memory;
 mod numbers;
@@ -34,17 +35,18 @@ mod test_batch;
 pub use crate::batch::Computed;
 pub use batch_type::{ByGroup, MapGroups};
 pub(crate) use batch_type::{OLD_FOR_LOGP, ScriptBatch};
+pub use builtin::{BUILTINS, Builtin, Kind};
 pub use check::{CheckResult, Finding, check, groups_are_independent, needed, needs};
 pub(crate) use check::{DEGENERATE, Rollouts, flipped_loss};
 pub(crate) use explain::help_for_foreign;
+pub use hook::{Hook, Reads, Version};
 pub(crate) use hooks::Computation;
 pub use hooks::{Loss, Outcome};
 pub use host::{Host, Limits};
-pub use library::{BUILTINS, Builtin, Kind};
 pub use members::{MEMBERS, Member, Owner};
 pub use params::{Parameter, Parameters, Setting};
 pub(crate) use reading::Reading;
-pub use recipe::{Hook, Reads, Recipe, Version};
+pub use recipe::Recipe;
 pub(crate) use sandbox::guarded;
 pub use session::{Answer, Columns, EvaluatedInput, Name, Pairs, Session};
 pub(crate) use session::{Defines, InputTrial, is_typed};
