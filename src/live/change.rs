@@ -1,4 +1,4 @@
-//! How a version of a recipe differs from the one before: lines and parameters.
+//! The difference between two versions of a recipe: lines and parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ use similar::{Algorithm, DiffTag, capture_diff_slices_deadline};
 use crate::figures;
 use crate::script::{Recipe, Setting, Version};
 
-/// How long counting lines may take: beyond that the count may be larger than that of the smallest edit.
+/// The time for counting lines: after that, the count may be that of an edit that is not the smallest.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// A new version, and how it differs from the one before.
@@ -22,11 +22,11 @@ pub struct VersionChange {
     pub from: Version,
     /// The new version.
     pub to: Version,
-    /// The script and the imports of both versions, as far as their lines differ: the script first.
+    /// The script, then the imports that both versions have, if their lines differ.
     ///
     /// An import that only one version has is left out: writing `import "grpo"` is one line, not grpo's forty.
     pub files: Vec<FileChange>,
-    /// How long compiling and the dry runs took.
+    /// The time of compiling and of the dry runs.
     pub checked_in: Duration,
     /// The time from the first event of the save until the version was ready, settling included.
     pub ready_after: Duration,
@@ -34,32 +34,32 @@ pub struct VersionChange {
     pub parameters: Vec<ParameterChange>,
 }
 
-/// The lines by which a file differs.
+/// The number of changed lines of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileChange {
-    /// The file's name where it is an import, as `balance.rhai`; `None` for the script itself.
+    /// The name of an import, such as `balance.rhai`; `None` for the script itself.
     pub import: Option<String>,
-    /// Lines that are new.
+    /// Lines added.
     pub added: usize,
-    /// Lines that are gone.
+    /// Lines removed.
     pub removed: usize,
 }
 
-/// A parameter that a new version declares otherwise.
+/// A parameter whose declaration changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParameterChange {
     /// The parameter's name.
     pub name: String,
-    /// Its value in the version before; `None` where that had no such parameter.
+    /// Its value in the version before; `None` if that had no such parameter.
     pub was: Option<Setting>,
-    /// Its value now; `None` where the new version has no such parameter.
+    /// Its value now; `None` if the new version has no such parameter.
     pub now: Option<Setting>,
-    /// Whether the run sets the parameter. Where it is gone, what the run sets has no effect until it comes back.
+    /// Whether the run sets the parameter. If the parameter is gone, that has no effect until it comes back.
     pub set_by_run: bool,
 }
 
 impl ParameterChange {
-    /// Whether only the default was edited, to no effect: the run sets the parameter.
+    /// Whether only the default changed, without effect: the run sets the parameter.
     pub fn is_held(&self) -> bool {
         self.was == self.now
     }
@@ -82,12 +82,12 @@ impl VersionChange {
         }
     }
 
-    /// Lines that are new, in all files together.
+    /// Lines added in all files.
     pub fn lines_added(&self) -> usize {
         self.files.iter().map(|file| file.added).sum()
     }
 
-    /// Lines that are gone, in all files together.
+    /// Lines removed in all files.
     pub fn lines_removed(&self) -> usize {
         self.files.iter().map(|file| file.removed).sum()
     }
@@ -110,8 +110,8 @@ fn files(from: &Recipe, to: &Recipe) -> Vec<FileChange> {
         .collect()
 }
 
-/// File names and texts of a script, under `None`, and of its imports, under the name in the `import`: a resumed run has
-/// its first version in another folder.
+/// File names and texts of a script, with the key `None`, and of its imports, with the name in the `import` as key: a
+/// resumed run has its first version in another folder.
 fn texts(recipe: &Recipe) -> BTreeMap<Option<String>, (String, &str)> {
     let named = recipe.sources().map(|(name, text)| {
         let path = Path::new(name);

@@ -8,11 +8,11 @@ use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::script::{DEGENERATE, Hook, Host, Recipe, Rollouts, State};
 use crate::tensor::Guard;
 
-/// Groups that are taken over: two, so that a mean over the batch is not one over the group, and one to spare.
+/// Groups of a small batch: more than one, so that a mean over the batch is not one over the group.
 const GROUPS: usize = 3;
-/// Responses of a group that are taken over. A run's groups have their own size here, as `k` is chosen to go with it.
+/// Responses per group of a small batch. The groups of most runs keep their size, as `k` is chosen for it.
 const GROUP_SIZE: usize = 256;
-/// Tokens of a response that are taken over.
+/// Tokens per response of a small batch.
 const TOKENS: usize = 8;
 
 /// The dry runs of a new version, all under one guard.
@@ -26,11 +26,11 @@ pub(super) struct DryRuns<'a> {
 }
 
 impl DryRuns<'_> {
-    /// The diagnostics are worth a warning, and no more.
+    /// Returns warnings.
     pub(super) fn run(&self) -> Result<Vec<Diagnostic>, Diagnostics> {
         let initial = self.candidate.init()?;
         let Some(last) = &self.last else {
-            // Nothing is known of the run's columns and groups yet, so only a script without an end is sure to be wrong.
+            // The run's columns and groups are not known yet, so only a script without an end is certainly wrong.
             return match dry_run(self.candidate, &Rollouts::mixed().whole(), &initial) {
                 Err(error) if self.guard.check().is_err() => Err(on(error, "a small batch")),
                 _ => Ok(Vec::new()),
@@ -70,7 +70,7 @@ impl DryRuns<'_> {
         Ok(warnings)
     }
 
-    /// The state of the run as the new version takes it over.
+    /// The state of the run, migrated to the new version.
     fn state_after(&self, observed: &Observed) -> Result<State, Diagnostics> {
         if self.candidate.version() == observed.in_use.loaded.version() {
             return Ok(observed.in_use.state.clone());
@@ -80,7 +80,7 @@ impl DryRuns<'_> {
             .map_err(|error| on(error, "the run's state"))
     }
 
-    /// An error is one that the version in use does not make on the same batch.
+    /// An error of the new version, if the version in use has none on the same batch.
     fn compare(
         &self,
         what: &str,
@@ -94,13 +94,13 @@ impl DryRuns<'_> {
         let in_use = observed.in_use.loaded.recipe.on(self.host);
         let is_new = self.guard.check().is_err()
             || dry_run(&in_use, batch, &observed.in_use.state).is_ok()
-            // The version in use took what time was left: that says nothing for the new one.
+            // The version in use used up the remaining time: that does not excuse the new one.
             || self.guard.check().is_err();
         if is_new { Err(on(error, what)) } else { Ok(()) }
     }
 }
 
-/// The first responses of a run's batch, for degenerate ones in its likeness.
+/// The first responses of a run's batch: degenerate batches with its columns and group sizes are made of them.
 fn small(batch: &Batch) -> Rollouts {
     let layout = batch.layout();
     let groups = 0..layout.groups().min(GROUPS);
@@ -114,7 +114,7 @@ fn dry_run(recipe: &Recipe, batch: &Batch, state: &State) -> Result<(), Diagnost
     recipe.returns(batch, state)?;
     let mut state = state.clone();
     let outcome = recipe.advantage(batch, &mut state)?;
-    // A recipe with a loss alone has computed it already: its advantage is made of the loss.
+    // A recipe that only has a loss has computed it already, for its advantage.
     if recipe.has(Hook::Advantage) && recipe.has(Hook::Loss) {
         recipe.loss(
             &outcome.weighted(batch),

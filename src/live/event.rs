@@ -1,4 +1,4 @@
-//! The events of a live recipe: versions published and rejected, and what has become of the file.
+//! The events of a live recipe: versions published and rejected, and changes of the file.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,47 +12,47 @@ use crate::script::Version;
 pub enum LiveEvent {
     /// A new version has passed its checks: the next step uses it.
     Published(VersionChange),
-    /// A version failed its checks, or at a step. Said once for each content that fails, however often it is saved.
+    /// A version failed its checks, or at a step. Reported once for each content that fails, however often it is saved.
     Rejected {
         /// The version that failed.
         version: Version,
         /// Why it failed.
         error: Diagnostics,
-        /// The version that the run goes on with.
+        /// The version that the run continues with.
         still_using: Version,
         /// Whether it had been published, and failed at a step.
         at_step: bool,
     },
-    /// The script is gone, or cannot be read. Said once, until it is there again.
+    /// The script is gone, or cannot be read. Reported once, until it is there again.
     Missing {
         /// The script's path.
         path: PathBuf,
-        /// Why it cannot be read, as the system says it.
+        /// Why it cannot be read: the system's message.
         why: String,
-        /// The version that the run goes on with.
+        /// The version that the run continues with.
         still_using: Version,
     },
-    /// The file is again what the run uses, after it was missing, or held a version that was rejected.
+    /// The file holds the version in use again, after it was missing or held a rejected version.
     Reverted {
         /// The version in use.
         version: Version,
     },
-    /// A published version has warnings that the version before it had not.
+    /// A published version has warnings that the version before did not have.
     Warned {
-        /// The version, which is in use all the same.
+        /// The version, which is used nevertheless.
         version: Version,
-        /// The lint's, and the failures on batches that have not occurred yet.
+        /// Those of the lint, and failures on batches that have not occurred yet.
         warnings: Vec<Diagnostic>,
     },
-    /// The system gives no events for the files: a save is found by the poll alone, up to a second later.
+    /// The system gives no events for the files: only the poll finds a save, up to a second later.
     PollingOnly {
-        /// Why, as the system says it.
+        /// The system's message.
         why: String,
     },
 }
 
 impl fmt::Display for LiveEvent {
-    /// One line: what happened, and what the run goes on with.
+    /// One line: what happened, and what the run continues with.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LiveEvent::Published(change) => write!(f, "{change}"),
@@ -94,7 +94,7 @@ impl fmt::Display for LiveEvent {
     }
 }
 
-/// A message of several lines, as that of several diagnostics, in one.
+/// Joins the lines of a message, such as that of several diagnostics.
 fn one_line(message: impl fmt::Display) -> String {
     message.to_string().replace('\n', "; ")
 }

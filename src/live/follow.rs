@@ -1,15 +1,14 @@
-//! The thread that follows the files: looks at them when there is a reason to, waits until they are quiet, checks what
-//! they hold, and publishes what passed.
+//! The thread that follows the files: looks at them after events, waits until they are quiet, checks their content, and
+//! publishes what passed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::check::DryRuns;
 use super::event::LiveEvent;
-use super::shared::lock;
+use super::shared::Ledger;
 use super::watch::{SETTLE_AT_MOST, Watch, ring};
 use super::{Loaded, Shared};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -17,7 +16,7 @@ use crate::native::Native;
 use crate::script::{Host, Reading, Recipe, Version, guarded};
 use crate::tensor::Guard;
 
-/// How long the end of the thread is waited for.
+/// The longest wait for the end of the thread.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The thread ends when this is dropped.
@@ -26,28 +25,19 @@ pub(super) struct Thread {
     shared: Arc<Shared>,
     handle: JoinHandle<()>,
     bell: SyncSender<Instant>,
-    looks: Arc<Requests>,
-}
-
-/// Looks at the files that were asked for, and how many of them are done.
-#[derive(Debug, Default)]
-struct Requests {
-    asked: AtomicU64,
-    done: Mutex<u64>,
-    is_done: Condvar,
 }
 
 impl Thread {
-    /// Starts to follow the files of a reading; `None` where there are none.
+    /// Starts to follow the files of a reading; `None` if there are none.
     ///
-    /// A resumed run starts with a version of its own: the files are judged before this returns, so that the first step
-    /// uses what they hold, unless it is rejected.
+    /// A resumed run starts with the version that it used: the files are checked before this returns, so that the first
+    /// step uses their content, unless it is rejected.
     pub(super) fn start(
         shared: &Arc<Shared>,
         reading: Reading,
         is_resumed: bool,
     ) -> Result<Option<Thread>, Diagnostics> {
-        // Neither a pipe nor a device can be followed.
+        // Pipes and devices cannot be followed.
         if reading
             .main
             .as_deref()
@@ -62,9 +52,7 @@ impl Thread {
             reading,
             said: Said::Well,
             is_polling_said: false,
-            looks: Arc::default(),
         };
-        let looks = follower.looks.clone();
         follower.watch_files();
         if is_resumed {
             follower.judge_at_start();
@@ -81,22 +69,24 @@ impl Thread {
             shared: shared.clone(),
             handle,
             bell,
-            looks,
         }))
     }
 
-    /// Has the thread look at the files, and waits until it has judged what they hold; not longer than that time.
+    /// Lets the thread check the files, and waits for its decision; `false` if that takes longer than the time.
     pub(super) fn look(&self, time: Duration) -> bool {
-        let asked = self.looks.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut ledger = self.shared.ledger();
+        ledger.looks_asked += 1;
+        let asked = ledger.looks_asked;
         ring(&self.bell);
-        let done = lock(&self.looks.done);
-        let waited = (self.looks.is_done).wait_timeout_while(done, time, |done| *done < asked);
+        let is_due = |ledger: &mut Ledger| ledger.looks_done < asked;
+        let looked = &self.shared.looked;
+        let waited = looked.wait_timeout_while(ledger, time, is_due);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
 
 impl Drop for Thread {
-    /// Stops it, in the middle of a dry run if need be. A thread that does not end, as one that waits for a file system that
+    /// Stops it, also in the middle of a dry run. A thread that does not end, such as one that waits for a file system that
     /// does not answer, is left behind: it ends with the process.
     fn drop(&mut self) {
         self.shared.stop();
@@ -108,8 +98,8 @@ impl Drop for Thread {
     }
 }
 
-/// Gives the memory that checks have freed back to the system: glibc keeps it, in an arena for each thread, and what a
-/// hostile version took in its dry runs would stay with the run.
+/// Gives the freed memory of checks back to the system: glibc keeps it in an arena per thread, and the memory of a hostile
+/// version's dry runs would stay with the run.
 fn give_back_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -124,17 +114,16 @@ fn give_back_memory() {
 struct Follower {
     shared: Arc<Shared>,
     watch: Watch,
-    /// The files, as they were when they were last judged.
+    /// The files when they were last checked.
     reading: Reading,
     said: Said,
     is_polling_said: bool,
-    looks: Arc<Requests>,
 }
 
-/// The last report of the files, so as not to repeat it.
+/// The last report about the files, so that it is not repeated.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
-    /// Nothing that needs mending.
+    /// Nothing is wrong.
     Well,
     Missing,
     Rejected(Version),
@@ -147,10 +136,10 @@ impl Follower {
         self.look(None);
         while !self.shared.is_stopped() {
             let event = self.watch.wait();
-            let asked = self.looks.asked.load(Ordering::SeqCst);
+            let asked = self.shared.ledger().looks_asked;
             self.look(event);
-            *lock(&self.looks.done) = asked;
-            self.looks.is_done.notify_all();
+            self.shared.ledger().looks_done = asked;
+            self.shared.looked.notify_all();
         }
     }
 
@@ -160,29 +149,29 @@ impl Follower {
             Some(version) if rejected.iter().any(|old| old == version.as_str()) => {
                 self.said = Said::Rejected(version.clone());
             }
-            // Not settled first: a save that is under way just now is looked at again.
+            // Without waiting until the file is quiet: a save that is just being written is looked at again.
             _ => self.judge_until_decided(&self.reading.clone(), Instant::now()),
         }
     }
 
-    /// Looks at the files, at an event of this moment or without one, and judges them once they are quiet, where they
-    /// hold something new, or where that is asked for.
+    /// Looks at the files, after an event or without one. If their content is new, or if another try is asked for, waits
+    /// until they are quiet, and checks them.
     fn look(&mut self, event: Option<Instant>) {
         let now = self.reading.again();
         let is_changed = !now.agrees(&self.reading);
-        // Saving a rejected version again asks for another try: the batch or the state may be another by now.
+        // Saving a rejected version again asks for another try: the batch or the state may have changed.
         let is_asked =
             event.is_some() && (matches!(self.said, Said::Rejected(_)) || self.is_withdrawn());
         if !is_changed && !is_asked {
             return;
         }
         if event.is_none() {
-            // The watch may be on a folder that was deleted and made again: all are watched anew below.
+            // The folder may have been deleted and made again: all are watched anew below.
             let _ = self.watch.follow(std::iter::empty());
         }
         let since = event.unwrap_or_else(Instant::now);
         let settled = self.settle(now);
-        // Saved again as it was: the change that was seen was the file being truncated for it.
+        // If the content was saved again unchanged, the change was the truncated file.
         if is_asked || !settled.agrees(&self.reading) {
             self.judge_until_decided(&settled, since);
         }
@@ -210,8 +199,7 @@ impl Follower {
         give_back_memory();
     }
 
-    /// Waits until the files hold the same as [`SETTLE`](super::watch::SETTLE) before, without an event in between; or
-    /// no longer, where they would not become quiet.
+    /// Waits until nothing has changed for [`SETTLE`](super::watch::SETTLE), but at most [`SETTLE_AT_MOST`].
     fn settle(&self, mut reading: Reading) -> Reading {
         let started = Instant::now();
         loop {
@@ -225,8 +213,8 @@ impl Follower {
         }
     }
 
-    /// Decides about what the files hold; `false` where the version that it was compared with has been taken out of use
-    /// meanwhile, and nothing was decided.
+    /// Decides about the content of the files; `false` without a decision if the version that it was compared with has been
+    /// taken out of use in the meantime.
     fn judge(&mut self, settled: &Reading, since: Instant) -> bool {
         let began = Instant::now();
         if let Some(Err(unread)) = settled.main_content() {
@@ -270,7 +258,7 @@ impl Follower {
         true
     }
 
-    /// The recipe as the run sets it, with what is worth a warning.
+    /// The recipe with the run's settings, and warnings.
     fn check(
         &self,
         recipe: Recipe,
@@ -278,7 +266,7 @@ impl Follower {
         host: &Host,
         guard: &Guard,
     ) -> Result<(Recipe, Vec<Diagnostic>), Diagnostics> {
-        // What is checked is the script.
+        // The script is checked, not its kernel.
         let host = &host.clone().with_native(&Native::default());
         let recipe = self.shared.options.fit(recipe, true)?.on(host);
         let ledger = self.shared.ledger();
@@ -328,7 +316,7 @@ impl Follower {
         self.say(Said::Missing, missing);
     }
 
-    /// `before` is what the file held when it was last judged: another version, or nothing.
+    /// `before` is the version in the file at the last check, if there was one.
     fn say_reverted(&mut self, in_use: &Loaded, before: Option<&Version>) {
         self.said = Said::Well;
         if before != Some(in_use.version()) {
@@ -338,7 +326,7 @@ impl Follower {
         }
     }
 
-    /// Watches the files of the last reading. Says that there are no events for them, once.
+    /// Watches the files of the last reading. Reports once if there are no events for them.
     fn watch_files(&mut self) {
         let files = self.reading.files.keys().map(|path| path.as_path());
         if let Err(error) = self.watch.follow(files)
@@ -367,10 +355,9 @@ mod tests {
         let (end, wait) = std::sync::mpsc::channel::<()>();
         let thread = Thread {
             shared,
-            // As one that opens a pipe which nobody writes.
+            // Like one that opens a pipe that nobody writes.
             handle: std::thread::spawn(move || while wait.recv().is_ok() {}),
             bell: std::sync::mpsc::sync_channel(1).0,
-            looks: Arc::default(),
         };
         let started = Instant::now();
         drop(thread);

@@ -49,7 +49,7 @@ use shared::{Observed, Shared};
 pub struct Loaded {
     recipe: Recipe,
     serial: u64,
-    /// How long its checks took, and until it was ready.
+    /// The time of its checks, and the time until it was ready.
     times: (Duration, Duration),
 }
 
@@ -371,13 +371,13 @@ impl LiveRecipe {
         self.shared.current()
     }
 
-    /// Looks at the file now, without waiting for an event, and returns when what it holds has been judged: published, or
-    /// among the events with the reason. `false` where that takes longer than the time given.
+    /// Looks at the file now, without waiting for an event, and returns when its content is published or rejected; `false` if
+    /// that takes longer than the time.
     pub fn refresh(&self, time: Duration) -> bool {
         self.thread.as_ref().is_none_or(|thread| thread.look(time))
     }
 
-    /// How two versions differ, as from one step to the next: others may have been published in between.
+    /// The difference between the versions of two steps: others may have been published in between.
     pub fn change(&self, from: &Loaded, to: &Loaded) -> VersionChange {
         let settings = &self.shared.options.settings;
         VersionChange::between(&from.recipe, &to.recipe, settings, to.times)
@@ -388,10 +388,10 @@ impl LiveRecipe {
         self.shared.ledger().events.drain(..).collect()
     }
 
-    /// Puts a version into use with no check but of its hooks and parameters: from the next step on, it is the newest.
+    /// Publishes a version after checking only its hooks and parameters.
     ///
     /// # Errors
-    /// [`Diagnostics`] where it lacks a required hook, or does not take the settings.
+    /// [`Diagnostics`] if it lacks a required hook, or does not accept the settings.
     pub fn publish(&self, recipe: Recipe) -> Result<(), Diagnostics> {
         let recipe = self.shared.options.fit(recipe, true)?.on(&self.shared.host);
         let at_once = (Duration::ZERO, Duration::ZERO);

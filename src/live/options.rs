@@ -7,7 +7,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Hook, Host, Recipe, State};
 use crate::tensor::Guard;
 
-/// Some hundred times what the checks take.
+/// Some hundred times the usual time of the checks.
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// How a recipe is watched and checked. By default nothing is set or required.
@@ -23,29 +23,29 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct LiveOptions {
-    /// Parameters and their values, as `--set k=8` sets them; each version must take the values.
+    /// Parameters and their values, as `--set k=8` sets them; each version must accept the values.
     pub settings: Vec<(String, String)>,
-    /// Hooks that each version must have, as the run calls them whatever happens.
+    /// Hooks that each version must have, as the run always calls them.
     pub requires: Vec<Hook>,
-    /// Hooks that no version may have, as the run cannot do what they say, each with the reason; `loss` only where it stands for
-    /// the advantage.
+    /// Hooks that no version may have, as the run cannot use them, each with the reason; `loss` only counts if there is no
+    /// `advantage`.
     pub refuses: Vec<(Hook, String)>,
-    /// Parameters that `settings` has the trainer's values of where the first version reads `token_reward` or `value`: with such
-    /// a parameter, each version must be like it in this.
+    /// Parameters that `settings` contains if the first version reads `token_reward` or `value`: each version that declares
+    /// one of them must read these columns if and only if the first one does.
     pub of_returns: Vec<String>,
-    /// The versions of a run that is resumed, each with the state that it left: the last one is in use, the one before it
-    /// is to fall back to ([`LiveRecipe::fallback`](super::LiveRecipe::fallback)). The content of the
-    /// file is then checked before the first step as any new version; the file may even be missing.
+    /// The versions of a resumed run, each with the state that it left: the last one is in use, the one before it is
+    /// [`LiveRecipe::fallback`](super::LiveRecipe::fallback). The content of the file is then checked before the first step
+    /// like any new version; the file may even be missing.
     pub left: Vec<(Recipe, State)>,
-    /// Versions, by all their digits, that were rejected or failed before the run was resumed. Where the file holds one
-    /// of them still, it is not tried until it is saved again.
+    /// Versions, with all their digits, that were rejected or failed before the run was resumed. If the file still holds one
+    /// of them, it is not tried until it is saved again.
     pub rejected: Vec<String>,
     /// The number of the next step, for batches that have none: [`LiveRecipe::next_step`](super::LiveRecipe::next_step)
-    /// of the process that the run was stopped in.
+    /// of the process that was stopped.
     pub next_step: u64,
-    /// The time that a version has for all its checks together: 2 seconds, unless set.
+    /// The time for all checks of a version together: 2 seconds, unless set.
     pub deadline: Option<Duration>,
-    /// Whether to leave the system's file events alone: saves are found by the poll, each second.
+    /// Whether to use no file events of the system: only the poll finds saves, each second.
     pub poll_only: bool,
 }
 
@@ -56,9 +56,9 @@ impl LiveOptions {
         Guard::new(Some(deadline), host.limits().memory)
     }
 
-    /// The recipe with the values that the run sets, where it has the hooks that the run calls.
+    /// The recipe with the values that the run sets, if it has the hooks that the run needs.
     ///
-    /// A reload passes over a parameter that the new version has not: an edit may take it out, and may put it back.
+    /// A reload ignores a parameter that the new version does not have: an edit may remove it and put it back.
     pub(super) fn fit(&self, mut recipe: Recipe, is_reload: bool) -> Result<Recipe, Diagnostics> {
         if let Some(hook) = self.requires.iter().find(|hook| !recipe.has(**hook)) {
             let (name, hook) = (recipe.name(), hook.name());

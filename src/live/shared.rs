@@ -1,7 +1,7 @@
-//! The state that the run and the thread that follows the files share: the version in use, the last batch, and what happened.
+//! The state shared by the run and the thread that follows the files: the newest version, the last batch, the events.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::change::VersionChange;
@@ -20,6 +20,8 @@ pub(super) struct Shared {
     pub(super) host: Host,
     pub(super) options: LiveOptions,
     ledger: Mutex<Ledger>,
+    /// Signals a change of [`Ledger::looks_done`].
+    pub(super) looked: Condvar,
 }
 
 /// The changing part, under one lock, so that events come in the order of the versions. It is never held for longer
@@ -33,7 +35,10 @@ pub(super) struct Ledger {
     pub(super) events: VecDeque<LiveEvent>,
     published: u64,
     is_stopped: bool,
-    /// The check that is under way, for whoever ends it.
+    /// The number of looks at the files that were asked for, and of those that are done.
+    pub(super) looks_asked: u64,
+    pub(super) looks_done: u64,
+    /// The running check, so that it can be cancelled.
     check: Option<Arc<Guard>>,
 }
 
@@ -45,7 +50,7 @@ pub(super) struct Observed {
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No lock of this module is held where a panic could leave something half done.
+    // No panic can leave data half changed while a lock of this module is held.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -67,12 +72,15 @@ impl Shared {
             events: VecDeque::new(),
             published: 1,
             is_stopped: false,
+            looks_asked: 0,
+            looks_done: 0,
             check: None,
         };
         Shared {
             host: host.clone(),
             options,
             ledger: Mutex::new(ledger),
+            looked: Condvar::new(),
         }
     }
 
@@ -80,7 +88,7 @@ impl Shared {
         lock(&self.ledger)
     }
 
-    /// A guard for a check that [`Shared::stop`] can cancel; `None` where it has been called.
+    /// A guard for a check that [`Shared::stop`] can cancel; `None` if it has been called.
     pub(super) fn begin_check(&self) -> Option<Arc<Guard>> {
         let guard = self.options.guard(&self.host);
         let mut ledger = self.ledger();
@@ -104,7 +112,7 @@ impl Shared {
         self.ledger().current.clone()
     }
 
-    /// Puts a version into use, unless the one that it was compared with is so no more.
+    /// Publishes a version, unless the one that it was compared with is not the newest any more.
     pub(super) fn publish(
         &self,
         compared_with: &Arc<Loaded>,
@@ -128,7 +136,7 @@ impl Shared {
         true
     }
 
-    /// Takes a version that failed at a step out of use, unless a newer one has already replaced it.
+    /// Reports a version that failed at a step, and takes it out of use, unless a newer one has replaced it.
     pub(super) fn withdraw(&self, failed: &Arc<Loaded>, back_to: &Arc<Loaded>, error: Diagnostics) {
         let mut ledger = self.ledger();
         if Arc::ptr_eq(&ledger.current, failed) {

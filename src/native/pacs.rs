@@ -12,7 +12,7 @@ use crate::script::Computation;
 use crate::tensor::op::{Binary, Reduction, Unary};
 use crate::tensor::{Depth, Moments, Token, finish};
 
-pub(super) fn loss(inputs: &Inputs<'_>, rows: Option<Rows<'_>>) -> Option<Computation> {
+pub fn loss(inputs: &Inputs<'_>, rows: Option<Rows<'_>>) -> Option<Computation> {
     if inputs.text("adv_estimator")? != "rloo" {
         return None;
     }

@@ -13,7 +13,7 @@ use crate::script::{Computation, Setting};
 use crate::tensor::op::{Binary, FAR, Reduction, Unary};
 use crate::tensor::{Depth, Moments, Precision, TILE, Token, finish, in_strides, k3};
 
-pub(super) fn loss(inputs: &Inputs<'_>, rows: Option<Rows<'_>>) -> Option<Computation> {
+pub fn loss(inputs: &Inputs<'_>, rows: Option<Rows<'_>>) -> Option<Computation> {
     if *inputs.params.get("dual_clip")? != Setting::Nothing || inputs.truth("kl_is")? {
         return None;
     }

@@ -1,10 +1,10 @@
-//! The script functions that the op table gives, with every mix of tensors and numbers, and what tensors can do beside.
+//! Registers the ops of the table as script functions, for every mix of tensors and numbers, and the other methods of tensors.
 
 use std::any::TypeId;
 use std::sync::Arc;
 
 use rhai::{
-    Array, Dynamic, Engine, FLOAT, FuncRegistration, INT, ImmutableString, Module,
+    Array, Dynamic, Engine, FLOAT, FuncRegistration, INT, ImmutableString, Map, Module,
     NativeCallContext, RhaiFunc,
 };
 
@@ -15,7 +15,7 @@ use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
 use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind, Value};
 
-/// All functions of the op table, and those of tensors that compute nothing new.
+/// The functions of the op table.
 pub(super) fn module() -> Module {
     let mut module = Module::new();
     for op in op::table() {
@@ -24,7 +24,7 @@ pub(super) fn module() -> Module {
     module
 }
 
-/// Registers the type and what it can do beside the op table: its value, its length, its level, its string.
+/// Registers the type with its methods that are not in the op table: value, length, level, string.
 pub(super) fn tensor_type(engine: &mut Engine) {
     type Context<'a> = NativeCallContext<'a>;
     engine
@@ -88,7 +88,7 @@ fn shown(context: &NativeCallContext, tensor: &mut Tensor) -> Raised<ImmutableSt
 
 /// Registers a row under its name, once for each number of arguments that it takes.
 fn bind(module: &mut Module, op: &'static Op) {
-    // `min` and `max` are rows of two classes: a level as the second argument says that the reduction is meant.
+    // `min` and `max` have a row in two classes: a level as the second argument means the reduction.
     let twin = op::table()
         .find(|other| other.name == op.name && other.class != op.class && other.params.len() > 1);
     let needed = op.params.iter().filter(|param| !param.optional).count();
@@ -114,10 +114,9 @@ fn bind(module: &mut Module, op: &'static Op) {
 
 /// The argument types under which a row is registered.
 ///
-/// A named function takes anything, so that a wrong argument gets a message of ours; Rhai's own functions of numbers
-/// (`exp(1.0)`) come first where the types are exactly theirs. An operator must be about a tensor: what it does to
-/// numbers, strings and the like stays Rhai's. Every pair with a tensor is there, since of a pair that is not Rhai
-/// would say that it is unequal, without a word.
+/// A named function takes any type, so that a wrong argument gets our message; Rhai prefers its own functions of numbers
+/// (`exp(1.0)`) if the types are exactly theirs. An operator needs a tensor: on numbers, strings and the like, operators
+/// stay Rhai's. Every pair with a tensor is registered, since Rhai silently takes an unregistered pair as unequal.
 fn signatures(op: &Op, count: usize) -> Vec<Vec<TypeId>> {
     let (any, tensor) = (TypeId::of::<Dynamic>(), TypeId::of::<Tensor>());
     let is_operator = !op.name.starts_with(char::is_alphabetic);
@@ -140,7 +139,7 @@ fn call(
         _ => op,
     };
     if args.len() > op.params.len() {
-        // A row of that name with more arguments has brought the call here.
+        // Another row of that name takes more arguments.
         let (takes, gets) = (op.params.len().to_string(), args.len().to_string());
         let names = [op.name, &takes, &gets, &op.signature()];
         return Err(raise(context, said("tensor", "count", &names)));
@@ -160,7 +159,7 @@ fn call(
         .apply(&arguments)
         .map_err(|error| raise(context, error))?;
     if is_map && !tensors {
-        // Of numbers alone, the result is a number again.
+        // If all arguments are numbers, so is the result.
         return Ok(Dynamic::from_float(evaluated(context, &tensor)?.get(0)));
     }
     tensor.mark(&origin(context));
@@ -245,7 +244,7 @@ pub(super) fn number(value: &Dynamic) -> Option<f64> {
     }
 }
 
-/// A value in words, for messages: "a string (\"gruop\")", "a group tensor".
+/// Describes a value for messages: "a string (\"gruop\")", "a group tensor".
 pub(super) fn describe(value: &Dynamic) -> String {
     match value.read_lock::<ImmutableString>() {
         Some(text) => {
@@ -266,5 +265,27 @@ pub(super) fn kind(value: &Dynamic) -> String {
         "bool" => format!("{value}"),
         "char" => format!("a character ('{value}')"),
         _ => ValueKind::of(value).described().to_string(),
+    }
+}
+
+/// A value of the types that a state has, as a script writes it.
+pub(super) fn written(value: &Dynamic) -> String {
+    if let Some(map) = value.read_lock::<Map>() {
+        let entries = map.iter();
+        let entries = entries.map(|(key, value)| format!("{key}: {}", written(value)));
+        return match entries.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "#{}".to_string(),
+            entries => format!("#{{ {entries} }}"),
+        };
+    }
+    if let Some(array) = value.read_lock::<Array>() {
+        let values: Vec<String> = array.iter().map(written).collect();
+        return format!("[{}]", values.join(", "));
+    }
+    match (value.read_lock::<ImmutableString>(), value.as_float()) {
+        (Some(text), _) => format!("{:?}", text.as_str()),
+        (_, Ok(number)) => format!("{number:?}"),
+        _ if value.is_unit() => "()".to_string(),
+        _ => value.to_string(),
     }
 }

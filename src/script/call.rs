@@ -1,4 +1,4 @@
-//! The context of a call: the bounds, the randomness and the reports that the hooks of one step share.
+//! The context of a call: bounds, random numbers and reports that the hooks of one step share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,10 +7,9 @@ use hmac_sha256::Hash as Sha256;
 
 use super::batch_type::MapGroups;
 use super::error::Problem;
-use super::host::Host;
+use super::hook::Hook;
 use super::memory::Tables;
-use super::recipe::Hook;
-use crate::tensor::{Depth, Guard, Moments, Tensor, TensorError};
+use crate::tensor::{Context, Depth, Guard, Moments, Tensor, TensorError};
 
 /// The most metrics of a step.
 const METRICS: usize = 256;
@@ -19,10 +18,10 @@ const PRINTED: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Call {
-    pub(super) guard: Arc<Guard>,
+    pub(super) context: Context,
     pub(super) step: u64,
     seed: u64,
-    /// Which of the step's updates it computes the loss of.
+    /// The index of the step's update whose loss it computes.
     update: Option<u64>,
     draws: AtomicU64,
     reports: Mutex<Reports>,
@@ -31,25 +30,20 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn new(host: &Host, step: u64) -> Arc<Self> {
-        Call::within(host, step, None, host.guard())
-    }
-
-    pub(super) fn within(
-        host: &Host,
-        step: u64,
-        update: Option<u64>,
-        guard: Arc<Guard>,
-    ) -> Arc<Self> {
+    pub(super) fn new(context: Context, seed: u64, step: u64, update: Option<u64>) -> Arc<Self> {
         Arc::new(Call {
-            guard,
+            context,
             step,
-            seed: host.seed,
+            seed,
             update,
             draws: AtomicU64::new(0),
             reports: Mutex::default(),
             tables: Mutex::default(),
         })
+    }
+
+    pub(super) fn guard(&self) -> &Arc<Guard> {
+        &self.context.guard
     }
 
     pub(super) fn report<R>(&self, f: impl FnOnce(&mut Reports) -> R) -> R {
@@ -64,7 +58,7 @@ impl Call {
         std::mem::take(&mut self.reports.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How many random tensors were drawn so far.
+    /// The number of random tensors drawn so far.
     pub(super) fn draws(&self) -> u64 {
         self.draws.load(Ordering::Relaxed)
     }
@@ -87,7 +81,7 @@ impl Call {
 struct Metric {
     hook: Option<Hook>,
     name: String,
-    /// One; in a `map_groups` one a group, with its turn.
+    /// One; in a `map_groups` one per group, with its turn.
     values: Vec<(u64, Tensor)>,
 }
 
@@ -133,13 +127,13 @@ pub(super) struct Reports {
     pub(super) hook: Option<Hook>,
     /// Computed with what the hook returns, not before.
     metrics: Vec<Metric>,
-    /// The groups that functions of `map_groups` were called for so far.
+    /// The number of groups that functions of `map_groups` were called for so far.
     turn: u64,
     /// The first turn of the `map_groups` that is running, the outermost one.
     turns_from: Option<u64>,
     pub(super) prints: Vec<String>,
     printed: usize,
-    /// Columns that were read otherwise than their names say.
+    /// Columns that were not read as their names say.
     pub(super) notes: Vec<String>,
     /// How often a script has reported or printed something.
     pub(super) said: u64,
@@ -175,8 +169,8 @@ impl Reports {
         self.turn += 1;
     }
 
-    /// The metrics in the order of their first reports; with the hook, as in `reward/clipped`, where several have one of that
-    /// name.
+    /// The metrics in the order of their first reports; with the hook, as in `reward/clipped`, if several hooks have one of
+    /// the same name.
     ///
     /// # Errors
     /// [`TensorError`] where one of them cannot be computed.
@@ -193,7 +187,7 @@ impl Reports {
         named.collect()
     }
 
-    /// Keeps how a call of `map_groups` went, the last time at each place.
+    /// Keeps the last call of `map_groups` at each place.
     pub(super) fn map_groups(&mut self, call: MapGroups) {
         let mut known = self.map_groups.iter_mut();
         match known.find(|known| known.origin == call.origin) {
@@ -202,7 +196,7 @@ impl Reports {
         }
     }
 
-    /// The tensors that metrics wait for.
+    /// The tensors of metrics, not yet computed.
     pub(super) fn metric_tensors(&self) -> impl Iterator<Item = &Tensor> {
         let values = self.metrics.iter().flat_map(|metric| &metric.values);
         values.map(|(_, value)| value)
@@ -214,7 +208,7 @@ impl Reports {
         if self.printed > PRINTED {
             return;
         }
-        // A line has its end too: empty ones are not for nothing.
+        // The end of a line counts: empty lines are bounded too.
         self.printed += line.len() + 1;
         self.prints.push(if self.printed > PRINTED {
             "... (this step prints more than is kept)".to_string()

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rhai::{AST, ASTNode, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope, Stmt};
+use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, Scope};
 
-use super::call::Call;
-use super::engine::bare;
+use super::builtin::Builtin;
 use super::explain::{Script, said};
+use super::hook::{Hook, Reads, Version};
 use super::host::Host;
-use super::library::{Builtin, Functions, Library, by_name, functions_of};
+use super::library::{Functions, Library, by_name, constants, functions_of};
 use super::lint::{LintInput, lint};
 use super::params::Parameters;
 use super::reading::LARGEST;
-use super::recipe::{Compiled, Hook, Reads, Recipe, Version};
+use super::recipe::{Compiled, Recipe};
 use super::sandbox::on_deep_stack;
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::suggest;
@@ -36,8 +36,8 @@ fn compile_here(
     text: &str,
     library: &Library,
 ) -> Result<Recipe, Diagnostics> {
-    let call = Call::new(host, 0);
-    let engine = host.functions.compiler(library, &call);
+    let mut engine = host.functions.engine(&host.call(0));
+    engine.set_module_resolver(library.clone());
     let name: Arc<str> = name.into();
     let constants = constants(text);
     let compiled = engine.compile_into_self_contained(&constants, text);
@@ -78,37 +78,6 @@ fn compile_here(
     Ok(recipe)
 }
 
-/// The constants of a script that its functions see: those that are written out, such as `const K = 4;`, but for names that
-/// a function's parameter or a loop's variable has too: the optimiser would put the constant in their place.
-pub(super) fn constants(text: &str) -> Scope<'static> {
-    let mut scope = Scope::new();
-    if !text.contains("const") {
-        return scope;
-    }
-    // A bare engine lets functions name what it does not know, and computes nothing.
-    let mut engine = bare();
-    engine.set_optimization_level(OptimizationLevel::None);
-    // What is wrong with the script is said where it is compiled.
-    let Ok(ast) = engine.compile(text) else {
-        return scope;
-    };
-    let mut looped = Vec::new();
-    ast.walk(&mut |path| {
-        if let Some(ASTNode::Stmt(Stmt::For(parts, _))) = path.last() {
-            looped.push(parts.0.name.clone());
-            looped.extend(parts.1.iter().map(|count| count.name.clone()));
-        }
-        true
-    });
-    for (name, _, value) in ast.iter_literal_variables(true, false) {
-        let is_parameter = |name| ast.iter_functions().any(|f| f.params.contains(&name));
-        if !is_parameter(name) && !looped.iter().any(|variable| variable == name) {
-            scope.push_constant_dynamic(name, value);
-        }
-    }
-    scope
-}
-
 /// The functions of an engine, by their names.
 pub(super) fn natives(engine: &Engine) -> Functions {
     by_name(engine.collect_fn_metadata(
@@ -131,8 +100,8 @@ fn not_compiled(error: &EvalAltResult, script: Script<'_>, library: &Library) ->
     diagnostic.at(import).into()
 }
 
-/// The lint of the script and of all that it imports: an error, or warnings of the script itself, and the columns that all
-/// of them read.
+/// Lints the script and its imports: an error, or the warnings of the script itself, and the columns that all of them
+/// read.
 fn linted(
     recipe: &Recipe,
     natives: &Functions,
@@ -168,7 +137,7 @@ fn linted(
     }
 }
 
-/// The most findings of a version that are told one by one.
+/// The most findings of a version that are listed.
 const LISTED: usize = 20;
 
 /// The first findings, and how many more there are.

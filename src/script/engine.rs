@@ -4,26 +4,27 @@
 //! printed lines are that call's own and nothing is global.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rhai::packages::{
     BasicArrayPackage, BasicMapPackage, BasicMathPackage, CorePackage, LogicPackage,
     MoreStringPackage, Package,
 };
-use rhai::{Dynamic, Engine, Module, NativeCallContext, Shared, Token};
+use rhai::{Dynamic, Engine, Module, NativeCallContext, Scope, Shared, Token};
 
-use super::arrays;
-use super::batch_type;
+use super::batch_type::{self, ScriptBatch};
 use super::bind;
 use super::call::Call;
 use super::error::{Problem, raise};
 use super::key;
-use super::library::Library;
 use super::numbers;
-use super::sandbox;
-use crate::tensor::{Level, Tensor};
+use super::sandbox::{
+    ARRAY_ELEMENTS, CALL_LEVELS, EXPRESSION_DEPTH, MAP_ENTRIES, OPERATIONS, TEXT_BYTES, weigh_all,
+};
+use crate::tensor::{Level, Stopped, Tensor};
 
-/// The functions of the language itself. No clock, no files, no bytes: nothing that a formula needs, and a step's result
-/// depends on its seed alone.
+/// The functions of the language itself. No clock, no files, no bytes: no formula needs them, and a step's result depends
+/// only on its seed.
 pub(super) fn packages() -> [Shared<Module>; 6] {
     [
         CorePackage::new().as_shared_module(),
@@ -35,7 +36,7 @@ pub(super) fn packages() -> [Shared<Module>; 6] {
     ]
 }
 
-/// An engine without functions. `batch.with(...)` is a method here; Rhai keeps the word for later.
+/// An engine without functions. `with`, a reserved word of Rhai, is a method of batches.
 pub(super) fn bare() -> Engine {
     let mut engine = Engine::new_raw();
     #[expect(
@@ -62,13 +63,6 @@ impl Functions {
         }
     }
 
-    /// An engine that compiles scripts whose imports `library` finds.
-    pub(super) fn compiler(&self, library: &Library, call: &Arc<Call>) -> Engine {
-        let mut engine = self.engine(call);
-        engine.set_module_resolver(library.clone());
-        engine
-    }
-
     /// An engine that runs the hooks of one call.
     pub(super) fn engine(&self, call: &Arc<Call>) -> Engine {
         let mut engine = bare();
@@ -76,8 +70,7 @@ impl Functions {
             engine.register_global_module(module.clone());
         }
         numbers::numbers(&mut engine);
-        arrays::arrays(&mut engine);
-        sandbox::bound(&mut engine, call);
+        bound(&mut engine, call);
         bind::tensor_type(&mut engine);
         batch_type::batch_type(&mut engine);
         key::key_type(&mut engine);
@@ -89,6 +82,70 @@ impl Functions {
             .register_fn("to_debug", |problem: &mut Problem| problem.message.clone());
         engine
     }
+}
+
+/// Operations between two looks at the guard: some 10 microseconds.
+const OPERATIONS_PER_CHECK: u64 = 64;
+/// The least number of reads of variables between two weighings. Odd: a loop often has an even number of them, and each
+/// of its variables is to be weighed.
+const READS: u64 = 61;
+/// Values weighed per read of a variable, on average: a read takes longer than these. Counted and not timed, so that a
+/// script ends at the same line each time.
+const PER_READ: u64 = 8;
+/// Bounds what a script takes: operations, depth, values, and the time and memory of the call.
+fn bound(engine: &mut Engine, call: &Arc<Call>) {
+    engine
+        .set_max_operations(OPERATIONS as u64)
+        .set_max_call_levels(CALL_LEVELS)
+        .set_max_expr_depths(EXPRESSION_DEPTH, EXPRESSION_DEPTH)
+        .set_max_string_size(TEXT_BYTES)
+        .set_max_array_size(ARRAY_ELEMENTS)
+        .set_max_map_size(MAP_ENTRIES)
+        .set_strict_variables(true)
+        .set_fail_on_invalid_map_property(true)
+        .disable_symbol("eval");
+    watch(engine, &Arc::default());
+    let guard = call.guard().clone();
+    engine.on_progress(move |operations| {
+        if operations % OPERATIONS_PER_CHECK != 0 {
+            return None;
+        }
+        guard.check().err().map(Dynamic::from::<Stopped>)
+    });
+}
+
+/// Weighs variables when one of them is read: now and then, the more seldom the more there is to weigh, so that it costs a
+/// part of what the script does. Also gives closures the batch and the script's constants. An engine has one such
+/// callback: the last one that it was given.
+pub(super) fn watch(engine: &mut Engine, constants: &Arc<Scope<'static>>) {
+    let constants = constants.clone();
+    let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
+    // Deprecated means volatile here: the callback may change in a later version, and ours is pinned.
+    #[allow(deprecated)]
+    engine.on_var(move |name, index, context| {
+        let read = reads.fetch_add(1, Ordering::Relaxed);
+        if read >= due.load(Ordering::Relaxed) {
+            let values = weigh_all(context.scope(), context.this_ptr())?;
+            due.store(read + READS.max(values / PER_READ), Ordering::Relaxed);
+        }
+        let scope = context.scope();
+        let constant = || constants.get(name).filter(|_| !scope.contains(name));
+        Ok(captured_batch(scope, name, index).or_else(|| constant().cloned()))
+    });
+}
+
+/// A copy of the batch, which is cheap, if the variable is a batch that a closure has captured.
+///
+/// The engine locks a captured variable while a method of it runs, so `batch.map_groups(|g| ... batch ...)` would find it
+/// locked. A batch does not change, and needs no lock.
+fn captured_batch(scope: &Scope<'_>, name: &str, index: usize) -> Option<Dynamic> {
+    // The engine counts from the last variable, from 1; 0 is a variable that it looks up by name.
+    let (found, _, value) = scope.iter_raw().nth(index.checked_sub(1)?)?;
+    if !value.is_shared() || found != name {
+        return None;
+    }
+    let batch = value.read_lock::<ScriptBatch>()?;
+    Some(Dynamic::from(batch.clone()))
 }
 
 /// `metric` and `print`.

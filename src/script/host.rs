@@ -1,26 +1,17 @@
-//! The host: what loads recipes, and what bounds them.
+//! The host: what recipes share, and what bounds them.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::compile::compile;
+use super::call::Call;
 use super::engine::Functions;
-use super::explain::said;
-use super::library::{BUILTINS, Builtin, Library};
-use super::reading::{Content, Reading};
-use super::recipe::{Recipe, Version};
-use super::sandbox::guarded;
-use super::session::{Answer, Session};
-use crate::batch::Batch;
-use crate::diagnostic::Diagnostics;
+use super::recipe::Recipe;
 use crate::native::Native;
-use crate::suggest;
 use crate::tensor::profile::Profile;
 use crate::tensor::{Context, Executor, Guard};
 
-/// The bounds of one call of a recipe: of [`Recipe::advantage`] with the hooks `reward` and `weight`, of each update's
-/// [`Recipe::loss`], of [`Recipe::returns`]. [`Recipe::for_step`] puts several calls under one bound.
+/// The bounds of one call of a recipe: [`Recipe::advantage`] with the hooks `reward` and `weight`, each update's
+/// [`Recipe::loss`], [`Recipe::returns`]. [`Recipe::for_step`] puts several calls under one bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The time that the hooks of the call have together; native code obeys it too.
@@ -30,7 +21,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A minute, and 4 GiB: far beyond what a step takes, and an end for a script that has none.
+    /// A minute, and 4 GiB: far more than a step takes, and an end for a script that has none.
     fn default() -> Self {
         Limits {
             time: Duration::from_secs(60),
@@ -44,19 +35,16 @@ impl Default for Limits {
 pub struct Host {
     pub(super) functions: Functions,
     limits: Limits,
-    pub(super) seed: u64,
+    seed: u64,
     executor: Executor,
     profile: Option<Arc<Profile>>,
     /// The kernels of built-ins.
     pub(super) native: Native,
-    /// One guard for all calls, where they have not one each.
+    /// One guard for all calls; without it each call has its own.
     guard: Option<Arc<Guard>>,
-    /// A run's loss recipe, where recipes are those of a run.
-    loss: Option<Arc<Recipe>>,
+    /// The loss recipe of a run.
+    pub(super) loss: Option<Arc<Recipe>>,
 }
-
-/// The loss of a recipe that has none, where no run says another.
-const DEFAULT_LOSS: &str = "ppo_clip";
 
 impl Default for Host {
     fn default() -> Self {
@@ -109,7 +97,7 @@ impl Host {
         self.executor
     }
 
-    /// The same host, which notes down where the time of computations goes.
+    /// The same host, which records the time of computations in a profile.
     pub fn with_profile(self, profile: Arc<Profile>) -> Host {
         let profile = Some(profile);
         Host { profile, ..self }
@@ -132,24 +120,24 @@ impl Host {
         Host { loss, ..self }
     }
 
-    /// The loss that is followed with an advantage where its recipe has none.
-    ///
-    /// # Errors
-    /// As [`Host::load`].
-    pub fn loss(&self) -> Result<Recipe, Diagnostics> {
-        match &self.loss {
-            Some(loss) => Ok(loss.on(self)),
-            None => self.load(DEFAULT_LOSS),
-        }
+    /// A call at a step, with the bounds of its own.
+    pub(super) fn call(&self, step: u64) -> Arc<Call> {
+        self.call_within(&self.guard(), step, None)
     }
 
-    /// What computes the tensors of a call with a guard.
-    pub(super) fn context(&self, guard: Arc<Guard>) -> Context {
-        Context {
+    /// A call within bounds. `update` is the index of the step's loss that it computes.
+    pub(super) fn call_within(
+        &self,
+        guard: &Arc<Guard>,
+        step: u64,
+        update: Option<u64>,
+    ) -> Arc<Call> {
+        let context = Context {
             executor: self.executor,
-            guard,
+            guard: guard.clone(),
             profile: self.profile.clone(),
-        }
+        };
+        Call::new(context, self.seed, step, update)
     }
 
     /// The same host with one guard for all calls: who holds it can cancel whichever is running.
@@ -162,195 +150,5 @@ impl Host {
     pub fn guard(&self) -> Arc<Guard> {
         let new = || Guard::new(Some(self.limits.time), self.limits.memory);
         self.guard.clone().unwrap_or_else(new)
-    }
-
-    /// Loads a recipe: a built-in by its name, or a script by its path.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] where there is no such recipe, or where it does not compile, fails the lint, or declares its
-    /// parameters wrongly.
-    pub fn load(&self, recipe: &str) -> Result<Recipe, Diagnostics> {
-        self.load_reading(recipe).0
-    }
-
-    /// As [`Host::load`], with what was read of the script also if it does not compile.
-    pub fn load_reading(&self, recipe: &str) -> (Result<Recipe, Diagnostics>, Reading) {
-        let path = Path::new(recipe);
-        let error = if let Some(builtin) = Builtin::find(recipe) {
-            return (self.compile(builtin.name, builtin.text), Reading::default());
-        } else if let Some(kind) = another_kind(path) {
-            said("load", "kind", &[recipe, kind])
-        } else if recipe.contains(['/', '\\']) || recipe.ends_with(".rhai") || path.exists() {
-            return self.load_read(&Reading::of(path));
-        } else {
-            let names = BUILTINS.iter().map(|builtin| builtin.name);
-            let file = format!("{recipe}.rhai");
-            match suggest::nearest(recipe, names) {
-                _ if Path::new(&file).is_file() => said("load", "script", &[recipe, &file]),
-                Some(near) => said("load", "near", &[recipe, near]),
-                None => said("load", "none", &[recipe]),
-            }
-        };
-        (Err(error.into()), Reading::default())
-    }
-
-    /// Compiles from the bytes of a reading, not from the file. The new reading has the imports that were needed too.
-    pub(crate) fn load_read(&self, read: &Reading) -> (Result<Recipe, Diagnostics>, Reading) {
-        let (Some(path), Some(content)) = (read.main.as_deref(), read.main_content()) else {
-            unreachable!("the reading of a built-in is not compiled again")
-        };
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let name = path.display().to_string();
-        let mut library = Library::new(Some(folder));
-        library.read.clone_from(&read.files);
-        let compiled = text_of(path, content).and_then(|text| {
-            guarded("to compile the script", || {
-                compile(self, &name, text, &library)
-            })?
-        });
-        let found = library.found();
-        let mut files = found.files.clone();
-        files.insert(path.to_path_buf(), content.clone());
-        let version = content.as_ref().ok();
-        let version = version.map(|bytes| Version::of(&name, bytes, &found.sources));
-        let reading = Reading {
-            main: Some(path.to_path_buf()),
-            files,
-            version,
-        };
-        (compiled, reading)
-    }
-
-    /// Compiles a recipe from a string. `name` is the one of messages; its imports are built-ins alone.
-    ///
-    /// # Errors
-    /// As [`Host::load`].
-    pub fn compile(&self, name: &str, text: &str) -> Result<Recipe, Diagnostics> {
-        compile(self, name, text, &Library::new(None))
-    }
-
-    /// Compiles a recipe again from what another has as [`Recipe::name`] and [`Recipe::sources`], and from no file: the same
-    /// version in another process or on another machine, whatever lies in the script's folder there.
-    ///
-    /// # Errors
-    /// As [`Host::load`]; also where a built-in that it imports is not the same here.
-    pub fn restore<'a>(
-        &self,
-        name: &str,
-        sources: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Recipe, Diagnostics> {
-        let folder = match Path::new(name).parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let (mut text, mut library) = ("", Library::new(Some(folder)));
-        for (source, its) in sources {
-            let here = Builtin::find(source);
-            if source == name {
-                text = its;
-            } else if here.is_some() {
-                library.hide(source);
-            } else {
-                library
-                    .read
-                    .insert(source.into(), Ok(its.as_bytes().into()));
-            }
-            if here.is_some_and(|here| here.text != its) {
-                return Err(said("load", "other", &[source]).into());
-            }
-        }
-        compile(self, name, text, &library)
-    }
-
-    /// As [`Host::compile`], with imports of scripts in a folder too.
-    pub fn compile_beside(
-        &self,
-        name: &str,
-        text: &str,
-        folder: &Path,
-    ) -> Result<Recipe, Diagnostics> {
-        compile(self, name, text, &Library::new(Some(folder)))
-    }
-
-    /// Evaluates a piece of script that sees the batch as `batch`: a [`Session`] of one input.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] as for a recipe.
-    pub fn evaluate(&self, text: &str, batch: &Batch) -> Result<Answer, Diagnostics> {
-        Ok(Session::new(self, batch).evaluate(text)?.answer)
-    }
-}
-
-/// The kind of a path that can be no script.
-fn another_kind(path: &Path) -> Option<&'static str> {
-    let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
-    match ending.as_deref().and_then(|ending| ending.to_str()) {
-        _ if path.is_dir() => Some("a folder"),
-        Some("jsonl" | "ndjson" | "gz" | "zst" | "json" | "safetensors" | "npz" | "parquet") => {
-            Some("a file of rollouts")
-        }
-        Some("toml") => Some("a configuration"),
-        _ => None,
-    }
-}
-
-/// The script in a path's folder that has nearly its name.
-fn near(path: &Path) -> Option<String> {
-    let folder = path.parent()?;
-    let here = match folder.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => folder,
-    };
-    let names: Vec<String> = std::fs::read_dir(here)
-        .ok()?
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| name.ends_with(".rhai"))
-        .collect();
-    let name = path.file_name()?.to_str()?;
-    let near = suggest::nearest(name, names.iter().map(String::as_str))?;
-    Some(folder.join(near).display().to_string())
-}
-
-fn text_of<'a>(path: &Path, content: &'a Content) -> Result<&'a str, Diagnostics> {
-    let near = near(path);
-    let path = path.display().to_string();
-    let bytes = content.as_ref().map_err(|unread| match unread.kind {
-        std::io::ErrorKind::NotFound => match near {
-            Some(near) => said("load", "missing-near", &[&path, &unread.why, &near]),
-            None => said("load", "missing", &[&path, &unread.why]),
-        },
-        _ => said("load", "unread", &[&path, &unread.why]),
-    })?;
-    std::str::from_utf8(bytes).map_err(|error| {
-        let byte = error.valid_up_to().to_string();
-        said("load", "bytes", &[&path, &byte]).into()
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tensor::op;
-
-    #[test]
-    fn every_example_of_the_op_table_gives_what_it_shows() {
-        let (host, batch) = (Host::new(), Batch::example());
-        for op in op::table() {
-            let got = match host.evaluate(op.example, &batch) {
-                Ok(answer) => answer.numbers(),
-                Err(error) => panic!("{}: {}", op.name, error.render(false)),
-            };
-            assert_eq!(got.len(), op.shows.len(), "{}: {got:?}", op.name);
-            for (got, shown) in got.iter().zip(op.shows) {
-                assert!(
-                    (got - shown).abs() <= 1e-15 * shown.abs().max(1.0),
-                    "{}: {got:?} {shown:?}",
-                    op.name
-                );
-            }
-        }
     }
 }

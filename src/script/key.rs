@@ -1,11 +1,11 @@
 //! Keys: what tells responses apart by name, such as an agent or a prompt; and what is remembered by key.
 
+use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use rhai::{Array, Dynamic, Engine, INT, ImmutableString, NativeCallContext};
 
-use super::batch_type::ScriptBatch;
 use super::bind::{describe, number};
 use super::call::Call;
 use super::error::{Problem, Raised, raise};
@@ -14,18 +14,22 @@ use super::memory::{MAX_KEYS, Table};
 use crate::tensor::op::{self, Argument};
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
-/// A text for each response: that of a column or of its group, or several put together.
+/// A text per response: from a column, the group's name, or several of them joined.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
-    /// Which of the names each response has, at response level.
+    /// The index of each response's name, at response level.
     pub(super) codes: Tensor,
     pub(super) names: Arc<[Arc<str>]>,
     pub(super) call: Arc<Call>,
 }
 
 impl Key {
-    /// The key of the texts of all responses.
-    pub(super) fn of(batch: &ScriptBatch, texts: impl Iterator<Item = Arc<str>>) -> Key {
+    /// The key with these texts of all responses.
+    pub(super) fn of(
+        frame: &Arc<Frame>,
+        call: &Arc<Call>,
+        texts: impl Iterator<Item = Arc<str>>,
+    ) -> Key {
         let mut names: Vec<Arc<str>> = Vec::new();
         let mut seen: HashMap<Arc<str>, usize> = HashMap::new();
         let codes = texts.map(|text| {
@@ -36,9 +40,9 @@ impl Key {
             }) as f64
         });
         Key {
-            codes: Tensor::of_responses(batch.frame(), codes.collect()),
+            codes: Tensor::of_responses(frame, codes.collect()),
             names: names.into(),
-            call: batch.call().clone(),
+            call: call.clone(),
         }
     }
 
@@ -53,20 +57,24 @@ impl Key {
         self.names[code as usize].clone()
     }
 
+    fn frame(&self) -> &Arc<Frame> {
+        let Some(frame) = self.codes.frame() else {
+            unreachable!("a key is one of a batch");
+        };
+        frame
+    }
+
     /// 1 for the responses that have a name, 0 for the others.
     fn is(&self, other: &Dynamic) -> Result<Tensor, Problem> {
         if let Some(other) = other.read_lock::<Key>() {
-            // By the names of this key; where the other one has another name, no code.
+            // As codes of this key; a name that it does not have has no code.
             let own = self.names.iter().enumerate();
             let own: HashMap<&Arc<str>, usize> = own.map(|(code, name)| (name, code)).collect();
             let code = |name: &Arc<str>| own.get(name).map_or(-1.0, |code| *code as f64);
             let codes: Vec<f64> = other.names.iter().map(code).collect();
             let of_other = other.codes.evaluate()?;
             let in_own = of_other.iter().map(|at| codes[at as usize]);
-            let Some(frame) = other.codes.frame() else {
-                unreachable!("a key is one of a batch");
-            };
-            let theirs = Tensor::of_responses(frame, in_own.collect());
+            let theirs = Tensor::of_responses(other.frame(), in_own.collect());
             return Ok(equal(&self.codes, &theirs)?);
         }
         let text = match (other.read_lock::<ImmutableString>(), number(other)) {
@@ -90,24 +98,24 @@ fn equal(a: &Tensor, b: &Tensor) -> Result<Tensor, TensorError> {
 /// The type of keys, and what is remembered by them.
 pub(super) fn key_type(engine: &mut Engine) {
     type Context<'a> = NativeCallContext<'a>;
-    let is = |context: &Context, key: &Key, other: &Dynamic, negated: bool| {
+    let is = |context: &Context, key: &Key, other: &Dynamic, sign: &str| {
         let is = key.is(other);
-        let is = is.and_then(|is| match negated {
-            true => Ok(equal(&is, &Tensor::number(0.0))?),
-            false => Ok(is),
+        let is = is.and_then(|is| match sign {
+            "!=" => Ok(equal(&is, &Tensor::number(0.0))?),
+            _ => Ok(is),
         });
         is.map_err(|problem| raise(context, problem))
     };
     engine.register_type_with_name::<Key>("key");
-    for (sign, negated) in [("==", false), ("!=", true)] {
+    for sign in ["==", "!="] {
         engine
             .register_fn(sign, move |context: Context, key: Key, other: Dynamic| {
-                is(&context, &key, &other, negated)
+                is(&context, &key, &other, sign)
             })
             .register_fn(
                 sign,
                 move |context: Context, other: ImmutableString, key: Key| {
-                    is(&context, &key, &Dynamic::from(other), negated)
+                    is(&context, &key, &Dynamic::from(other), sign)
                 },
             );
     }
@@ -121,8 +129,29 @@ pub(super) fn key_type(engine: &mut Engine) {
             Raised::Ok(texts.collect::<Array>())
         })
         .register_fn("to_string", |key: &mut Key| summary(key))
-        .register_fn("to_debug", |key: &mut Key| summary(key));
-    memory(engine);
+        .register_fn("to_debug", |key: &mut Key| summary(key))
+        .register_fn(
+            "recall",
+            |context: Context, table: &str, key: Key, start: Dynamic| {
+                recall(table, &key, &start).map_err(|problem| raise(&context, problem))
+            },
+        );
+    // `remember(table, key, value)` and `running(table, key, a, b, c)`, each also with a number of keys as the last argument.
+    let (text, key) = (TypeId::of::<ImmutableString>(), TypeId::of::<Key>());
+    for (name, count) in [("remember", 1), ("running", 3)] {
+        for last in [None, Some(TypeId::of::<INT>())] {
+            let values = std::iter::repeat_n(TypeId::of::<Dynamic>(), count);
+            let types = [text, key].into_iter().chain(values).chain(last);
+            let types: Vec<TypeId> = types.collect();
+            engine.register_raw_fn(name, types, move |context, args| {
+                let before = write(args, count).map_err(|problem| raise(&context, problem))?;
+                Ok(match name {
+                    "running" => Dynamic::from(before),
+                    _ => Dynamic::UNIT,
+                })
+            });
+        }
+    }
 }
 
 fn summary(key: &Key) -> String {
@@ -134,78 +163,23 @@ fn summary(key: &Key) -> String {
     format!("key [{}]", shown.join(", "))
 }
 
-/// `recall`, `remember` and `running`.
-fn memory(engine: &mut Engine) {
-    type Context<'a> = NativeCallContext<'a>;
-    let raised = |context: &Context, result: Result<Tensor, Problem>| {
-        result.map_err(|problem| raise(context, problem))
-    };
-    engine.register_fn(
-        "recall",
-        move |context: Context, table: &str, key: Key, start: Dynamic| {
-            raised(&context, recall(table, &key, &start))
-        },
-    );
-    let remember = move |context: &Context, table: &str, key: &Key, value: &Dynamic, most: INT| {
-        let write = Write::of(table, key, most);
-        let done = write.and_then(|write| write.rows(&[value], |_, row| row[0]));
-        raised(context, done).map(|_| ())
-    };
-    engine
-        .register_fn(
-            "remember",
-            move |context: Context, table: &str, key: Key, value: Dynamic| {
-                remember(&context, table, &key, &value, MAX_KEYS as INT)
-            },
-        )
-        .register_fn(
-            "remember",
-            move |context: Context, table: &str, key: Key, value: Dynamic, most: INT| {
-                remember(&context, table, &key, &value, most)
-            },
-        );
-    let running = move |context: &Context, table: &str, key: &Key, of: [&Dynamic; 3], most: INT| {
-        let write = Write::of(table, key, most);
-        let next = |old: Option<f64>, row: &[f64]| row[1] * old.unwrap_or(row[0]) + row[2];
-        raised(context, write.and_then(|write| write.rows(&of, next)))
-    };
-    engine
-        .register_fn(
-            "running",
-            move |context: Context, table: &str, key: Key, a: Dynamic, b: Dynamic, c: Dynamic| {
-                running(&context, table, &key, [&a, &b, &c], MAX_KEYS as INT)
-            },
-        )
-        .register_fn(
-            "running",
-            move |context: Context,
-                  table: &str,
-                  key: Key,
-                  a: Dynamic,
-                  b: Dynamic,
-                  c: Dynamic,
-                  most: INT| { running(&context, table, &key, [&a, &b, &c], most) },
-        );
-}
-
-/// A tensor or a number, one value a response of the key.
+/// A tensor or a number, as one value per response of the key.
 fn of_responses(key: &Key, value: &Dynamic) -> Result<Vec<f64>, Problem> {
     let tensor = match (value.read_lock::<Tensor>(), number(value)) {
-        (Some(tensor), _) => tensor.clone(),
-        (None, Some(number)) => Tensor::number(number),
-        _ => return Err(said("keyed", "value", &[&describe(value)]).into()),
+        (Some(tensor), _) => Some(tensor.clone()),
+        (None, number) => number.map(Tensor::number),
     };
-    if !tensor.level().contains(Level::Response) {
+    let Some(tensor) = tensor.filter(|tensor| tensor.level().contains(Level::Response)) else {
         return Err(said("keyed", "value", &[&describe(value)]).into());
-    }
-    // Through the codes, so that it is one value a response of their batch, or an error.
+    };
+    // Through the codes, so that it is one value per response of their batch, or an error.
     let sum = op::add(&tensor, &op::mul(&key.codes, &Tensor::number(0.0))?)?;
     Ok(sum.evaluate()?.iter().collect())
 }
 
 fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, Problem> {
     let (texts, start) = (key.texts()?, of_responses(key, start)?);
-    // What it gives depends on the group.
+    // The result depends on the group.
     key.call.report(|reports| reports.said += 1);
     let known = key.call.tables(|tables| tables.get(table).cloned());
     let value = |(text, start): (&Arc<str>, f64)| {
@@ -213,75 +187,65 @@ fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, Problem> {
         known.unwrap_or(start)
     };
     let values = texts.iter().zip(start).map(value).collect();
-    Ok(Tensor::of_responses(frame(key), values))
+    Ok(Tensor::of_responses(key.frame(), values))
 }
 
-fn frame(key: &Key) -> &Arc<Frame> {
-    match key.codes.frame() {
-        Some(frame) => frame,
-        None => unreachable!("a key is one of a batch"),
-    }
-}
-
-/// What is about to be written to a table.
-struct Write<'a> {
-    table: &'a str,
-    key: &'a Key,
-    most: usize,
-}
-
-impl<'a> Write<'a> {
-    fn of(table: &'a str, key: &'a Key, most: INT) -> Result<Self, Problem> {
-        let most = usize::try_from(most).ok().filter(|most| *most > 0);
-        let most = most.ok_or_else(|| Problem::from(said("keyed", "most", &[])))?;
-        Ok(Write { table, key, most })
-    }
-
-    /// Writes, response by response in batch order, what `next` makes of the value before and of the response's own values;
-    /// gives the values before. Nothing is written where one of these is not finite.
-    fn rows(
-        &self,
-        values: &[&Dynamic],
-        next: impl Fn(Option<f64>, &[f64]) -> f64,
-    ) -> Result<Tensor, Problem> {
-        let key = self.key;
-        let columns = values.iter().map(|value| of_responses(key, value));
-        let columns = columns.collect::<Result<Vec<_>, _>>()?;
-        let texts = key.texts()?;
-        let known = key.call.tables(|tables| tables.get(self.table).cloned());
-        let mut table: Arc<Table> = known.unwrap_or_default();
-        let writing = Arc::make_mut(&mut table);
-        let mut before = Vec::with_capacity(texts.len());
-        for (response, text) in texts.iter().enumerate() {
-            let row: Vec<f64> = columns.iter().map(|column| column[response]).collect();
-            let old = writing.update(text, |old| match next(old, &row) {
-                new if new.is_finite() => Ok(new),
-                new => {
-                    let cell = frame(key).layout().describe(Level::Response, response);
-                    Err(Problem::from(said(
-                        "keyed",
-                        "finite",
-                        &[&new.to_string(), &cell],
-                    )))
-                }
-            })?;
-            before.push(old.unwrap_or(row[0]));
-        }
-        let is_full = writing.bound(self.most);
-        key.call.report(|reports| {
-            reports.said += 1;
-            if is_full {
-                reports.notes.push(format!(
-                    "\"{}\" has had more than {} keys: those written longest ago are forgotten",
-                    self.table, self.most
-                ));
+/// `remember`, of one value per response, or `running`, of three. Writes response by response in batch order, and gives the
+/// values before, or for a new key the response's first value. Nothing is written if a new value is not finite.
+fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, Problem> {
+    let (Some(name), Some(key)) = (
+        args[0].read_lock::<ImmutableString>(),
+        args[1].read_lock::<Key>(),
+    ) else {
+        unreachable!("the function is registered for a string and a key");
+    };
+    let most = match args.get(2 + count).map(|most| most.as_int()) {
+        None => Some(MAX_KEYS),
+        Some(most) => most.ok().and_then(|most| usize::try_from(most).ok()),
+    };
+    let Some(most) = most.filter(|most| *most > 0) else {
+        return Err(said("keyed", "most", &[]).into());
+    };
+    let columns = args[2..2 + count].iter();
+    let columns = columns.map(|value| of_responses(&key, value));
+    let columns: Vec<Vec<f64>> = columns.collect::<Result<_, _>>()?;
+    let known = key.call.tables(|tables| tables.get(&name).cloned());
+    let mut table: Arc<Table> = known.unwrap_or_default();
+    let writing = Arc::make_mut(&mut table);
+    let mut before = Vec::new();
+    for (response, text) in key.texts()?.iter().enumerate() {
+        let first = columns[0][response];
+        let old = writing.update(text, |old| {
+            let new = match &columns[..] {
+                [_, factor, summand] => factor[response] * old.unwrap_or(first) + summand[response],
+                _ => first,
+            };
+            if new.is_finite() {
+                return Ok(new);
             }
-        });
-        let kept = key.call.tables(|tables| tables.insert(self.table, table));
-        kept.map_err(|most| {
-            let name: String = self.table.chars().take(40).collect();
-            Problem::from(said("keyed", "full", &[&name, &most]))
+            let cell = key.frame().layout().describe(Level::Response, response);
+            Err(Problem::from(said(
+                "keyed",
+                "finite",
+                &[&new.to_string(), &cell],
+            )))
         })?;
-        Ok(Tensor::of_responses(frame(key), before.into()))
+        before.push(old.unwrap_or(first));
     }
+    let is_full = writing.bound(most);
+    key.call.report(|reports| {
+        reports.said += 1;
+        reports.notes.extend(is_full.then(|| {
+            format!(
+                "\"{}\" has had more than {most} keys: those written longest ago are forgotten",
+                name.as_str()
+            )
+        }));
+    });
+    let kept = key.call.tables(|tables| tables.insert(&name, table));
+    kept.map_err(|most| {
+        let name: String = name.chars().take(40).collect();
+        Problem::from(said("keyed", "full", &[&name, &most]))
+    })?;
+    Ok(Tensor::of_responses(key.frame(), before.into()))
 }

@@ -1,134 +1,20 @@
-//! Where recipes and their imports come from: the built-ins, and the script's own folder.
+//! Finds what a script imports: built-ins, and scripts of its own folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rhai::{
-    AST, Engine, EvalAltResult, Expr, Module, ModuleResolver, Position, Scope, Shared, Stmt,
+    AST, ASTNode, Engine, EvalAltResult, Expr, Module, ModuleResolver, OptimizationLevel, Position,
+    Scope, Shared, Stmt,
 };
 
-use super::compile::constants;
+pub(super) use super::builtin::{Builtin, Sources};
+use super::engine::bare;
 use super::error::Problem;
 use super::explain::said;
 use super::reading::{self, Content};
 use crate::suggest;
-
-/// A script that comes with advlab.
-#[derive(Clone, Copy, Debug)]
-pub struct Builtin {
-    /// Its name, as in `advlab apply passk`.
-    pub name: &'static str,
-    /// What it is of.
-    pub kind: Kind,
-    /// Its script, unchanged.
-    pub text: &'static str,
-}
-
-/// The kinds of built-ins, a folder of `stdlib/` each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// An advantage for each response, of the rewards of its group or batch.
-    Outcome,
-    /// An advantage that has k draws of a group in mind.
-    Passk,
-    /// An advantage for each token.
-    Token,
-    /// A reward that is shaped first.
-    Reward,
-    /// An advantage of agents' trajectories, turn by turn.
-    Agent,
-    /// Which responses count.
-    Filter,
-    /// A loss.
-    Loss,
-    /// What the others import, no recipe.
-    Shared,
-}
-
-impl Kind {
-    /// The kinds of recipes, in the order in which they are listed.
-    pub const OF_RECIPES: [Kind; 7] = [
-        Kind::Outcome,
-        Kind::Passk,
-        Kind::Token,
-        Kind::Reward,
-        Kind::Agent,
-        Kind::Filter,
-        Kind::Loss,
-    ];
-
-    /// What recipes of this kind give.
-    pub fn title(self) -> &'static str {
-        match self {
-            Kind::Outcome => "advantages of outcome rewards",
-            Kind::Passk => "Pass@k: advantages of k draws",
-            Kind::Token => "advantages by token",
-            Kind::Reward => "shaped rewards",
-            Kind::Agent => "agents: trajectories of turns",
-            Kind::Filter => "filters: which responses count",
-            Kind::Loss => "losses",
-            Kind::Shared => "shared code",
-        }
-    }
-}
-
-/// Scripts of `stdlib/`, by the folder of their kind.
-macro_rules! scripts {
-    ($($kind:ident $folder:literal: $($name:literal)+;)+) => {
-        &[$($(Builtin {
-            name: $name,
-            kind: Kind::$kind,
-            text: include_str!(concat!("../../stdlib/", $folder, "/", $name, ".rhai")),
-        }),+),+]
-    };
-}
-
-/// The recipes that come with advlab, by kind, in the order in which a newcomer meets them.
-pub const BUILTINS: &[Builtin] = scripts! {
-    Outcome "outcome": "grpo" "dr_grpo" "rloo" "grpo_loo" "maxrl" "opo" "gpg" "lite_ppo" "prpo" "opmd" "asymre" "rec" "w_reinforce" "gdpo" "rae" "spo";
-    Passk "passk": "passk" "passk_full_sampling" "passk_bootstrap" "passk_exceeding" "passk_combination"
-        "passk_by_entropy" "pkpo" "grpo_passk";
-    Token "token": "reinforce" "reinforce_pp" "reinforce_pp_baseline" "remax" "gae" "gae_decoupled" "otb" "prime" "entropy_advantage"
-        "kl_advantage" "opd";
-    Reward "reward": "grpo_lambda" "dapo_overlong" "kimi_length" "linear_length_penalty" "stop_properly";
-    Agent "agent": "step_grpo" "gigpo" "hierarchical_grpo";
-    Filter "filter": "zero_variance_filter" "difficulty_filter" "truncation_filter";
-    Loss "loss": "ppo_clip" "policy_gradient" "pacs" "gspo" "gspo_token" "cispo" "sapo" "gmpo" "dppo_tv" "dppo_kl"
-        "clip_cov" "kl_cov" "high_entropy" "dro" "opmd_loss" "tis" "opsm" "vespo" "topr";
-};
-
-/// What built-ins import that is no recipe.
-const SHARED: &[Builtin] = scripts! { Shared "shared": "aggregate"; };
-
-impl Builtin {
-    /// The built-in recipe of that name.
-    pub fn find(name: &str) -> Option<&'static Builtin> {
-        BUILTINS.iter().find(|builtin| builtin.name == name)
-    }
-
-    /// What a script can import, recipes and what they share.
-    pub fn importable() -> impl Iterator<Item = &'static Builtin> {
-        BUILTINS.iter().chain(SHARED)
-    }
-
-    /// The built-in that a script is, to the last byte with all that it imports: by its version, whatever its name.
-    pub(super) fn of(name: &str, text: &str, sources: &Sources) -> Option<&'static Builtin> {
-        let mut imports = sources.iter().filter(|(import, _)| &***import != name);
-        let builtin = BUILTINS.iter().find(|builtin| builtin.text == text)?;
-        let is_shipped = imports.all(|(import, text)| Builtin::imported(import, text).is_some());
-        is_shipped.then_some(builtin)
-    }
-
-    /// The built-in that an import means, where it is not another script of that name.
-    pub(super) fn imported(import: &str, text: &str) -> Option<&'static Builtin> {
-        let name = Path::new(import).file_stem()?.to_str()?;
-        Builtin::importable().find(|builtin| builtin.name == name && builtin.text == text)
-    }
-}
-
-/// The scripts that a recipe is made of, by their names, with their texts.
-pub(super) type Sources = BTreeMap<Arc<str>, Arc<str>>;
 
 /// Functions by their names, each with the numbers of parameters that it takes.
 pub(super) type Functions = BTreeMap<String, Vec<usize>>;
@@ -159,6 +45,37 @@ pub(super) fn imports_of(ast: &AST) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
+/// The constants of a script that its functions see: literals, such as `const K = 4;`, unless a function's parameter or a
+/// loop's variable has the same name: the optimiser would replace these by the constant.
+pub(super) fn constants(text: &str) -> Scope<'static> {
+    let mut scope = Scope::new();
+    if !text.contains("const") {
+        return scope;
+    }
+    // A bare engine lets functions name what it does not know, and computes nothing.
+    let mut engine = bare();
+    engine.set_optimization_level(OptimizationLevel::None);
+    // The compilation that follows reports what is wrong with the script.
+    let Ok(ast) = engine.compile(text) else {
+        return scope;
+    };
+    let mut looped = Vec::new();
+    ast.walk(&mut |path| {
+        if let Some(ASTNode::Stmt(Stmt::For(parts, _))) = path.last() {
+            looped.push(parts.0.name.clone());
+            looped.extend(parts.1.iter().map(|count| count.name.clone()));
+        }
+        true
+    });
+    for (name, _, value) in ast.iter_literal_variables(true, false) {
+        let is_parameter = |name| ast.iter_functions().any(|f| f.params.contains(&name));
+        if !is_parameter(name) && !looped.iter().any(|variable| variable == name) {
+            scope.push_constant_dynamic(name, value);
+        }
+    }
+    scope
+}
+
 /// Finds imports: beside the script for a file, among the built-ins for all.
 #[derive(Clone)]
 pub(super) struct Library {
@@ -181,7 +98,7 @@ pub(super) struct Found {
     loading: Vec<String>,
     /// The files that imports were looked for in.
     pub(super) files: BTreeMap<PathBuf, Content>,
-    /// The import that could not be found or read, or that closes a circle. The engine does not say where it stands.
+    /// The import that could not be found or read, or that closes a circle. The engine does not give its place.
     pub(super) missing: Option<String>,
 }
 
@@ -195,7 +112,7 @@ impl Library {
         }
     }
 
-    /// An import of that name is the built-in, whatever the folder has.
+    /// Makes an import of that name the built-in, whatever is in the folder.
     pub(super) fn hide(&mut self, builtin: &str) {
         if let Some(folder) = &self.folder {
             let file = folder.join(format!("{builtin}.rhai"));
@@ -207,7 +124,7 @@ impl Library {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The name and text of what an import means.
+    /// The name and text of an imported script.
     fn read(&self, path: &str) -> Result<(String, String), Problem> {
         let name = path.strip_suffix(".rhai").unwrap_or(path);
         let is_plain = |c: char| c.is_alphanumeric() || "_-.".contains(c);

@@ -1,24 +1,22 @@
-//! What a recipe remembers by key: named tables of numbers, one for each text, over the steps of a run.
+//! What a recipe remembers over the steps of a run: named tables of numbers by text.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// The most keys of a table where the script does not say.
+/// The most keys of a table, unless the script sets another bound.
 pub(super) const MAX_KEYS: usize = 200_000;
 
 /// The most keys of all tables, and the most bytes.
 const ALL_KEYS: usize = 1 << 20;
 const ALL_BYTES: usize = 256 << 20;
-/// The bytes of a table, and of a key beside its text, about.
+/// The approximate bytes of a table, and of a key without its text.
 const TABLE_BYTES: usize = 1024;
 const KEY_BYTES: usize = 80;
 
-/// Entries that are copied together. An older state shares the chunks that a step does not write.
-const CHUNK: usize = 32;
-/// Keys of a part of the index, on the average at most.
-const PART: usize = 4;
+/// Entries of a part of a table on average, at most. An older state shares the parts that a step does not write.
+const PART: usize = 16;
 
 /// All tables of a state, by their names.
 #[derive(Clone, Debug, Default)]
@@ -41,10 +39,10 @@ impl Tables {
         self.by_name.is_empty()
     }
 
-    /// Puts a table in the place of the one of that name.
+    /// Sets the table of a name.
     ///
     /// # Errors
-    /// The bound, in words, that all tables together would be beyond; nothing is changed.
+    /// The bound, in words, that all tables together would exceed; nothing is changed.
     pub(super) fn insert(&mut self, name: &str, table: Arc<Table>) -> Result<(), String> {
         let before = self.get(name);
         let bytes = |table: &Arc<Table>| table.bytes() + name.len();
@@ -62,28 +60,21 @@ impl Tables {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Entry {
+    /// The hash of the key.
+    hash: u64,
+    key: Arc<str>,
     value: f64,
     /// The number of writes to the table when it was last written.
     written: u64,
 }
 
-/// Where a key's entry is.
-#[derive(Clone, Debug)]
-struct Place {
-    /// Of the key: texts that are not the key's are seldom looked at.
-    hash: u64,
-    at: usize,
-    key: Arc<str>,
-}
-
-/// Numbers by key. A clone shares what is not written: the index as long as there is no new key, and chunks of entries.
+/// Numbers by key. A clone shares the parts that are not written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    /// Places by the low bits of their hashes: no part, or a power of two of them.
-    index: Arc<Vec<Arc<[Place]>>>,
-    entries: Vec<Arc<[Entry; CHUNK]>>,
+    /// Entries by the low bits of their hashes: no part, or a power of two of them.
+    parts: Vec<Arc<Vec<Entry>>>,
     keys: usize,
     /// The bytes of the keys' texts.
     texts: usize,
@@ -96,31 +87,40 @@ fn hash_of(key: &str) -> u64 {
     hasher.finish()
 }
 
-/// Keeps the low bits: `parts` is a power of two.
-fn part_of(hash: u64, parts: usize) -> usize {
-    hash as usize % parts
-}
-
 impl Table {
     pub(super) fn get(&self, key: &str) -> Option<f64> {
-        let at = self.find(key, hash_of(key))?;
-        Some(self.entry(at).value)
+        let hash = hash_of(key);
+        let mut entries = self.parts.get(self.part_of(hash))?.iter();
+        let entry = entries.find(|entry| entry.hash == hash && *entry.key == *key);
+        entry.map(|entry| entry.value)
     }
 
-    /// Puts what `next` makes of the value before in its place, and returns that value.
+    /// Writes the result of `next`, which gets the value before, if there is one. Returns the value before. An error writes
+    /// nothing.
     pub(super) fn update<E>(
         &mut self,
         key: &Arc<str>,
         next: impl FnOnce(Option<f64>) -> Result<f64, E>,
     ) -> Result<Option<f64>, E> {
-        let hash = hash_of(key);
-        let at = self.find(key, hash);
-        let before = at.map(|at| self.entry(at).value);
+        let before = self.get(key);
         let value = next(before)?;
         self.writes += 1;
-        let written = self.writes;
-        let at = at.unwrap_or_else(|| self.add(key, hash));
-        Arc::make_mut(&mut self.entries[at / CHUNK])[at % CHUNK] = Entry { value, written };
+        let (hash, written) = (hash_of(key), self.writes);
+        let key = key.clone();
+        let new = Entry {
+            hash,
+            key,
+            value,
+            written,
+        };
+        if before.is_none() {
+            self.add(new);
+            return Ok(None);
+        }
+        let entries = self.part_mut(hash).iter_mut();
+        for entry in entries.filter(|entry| entry.hash == hash && entry.key == new.key) {
+            (entry.value, entry.written) = (value, written);
+        }
         Ok(before)
     }
 
@@ -132,42 +132,31 @@ impl Table {
         TABLE_BYTES + KEY_BYTES * self.keys + self.texts
     }
 
-    fn find(&self, key: &str, hash: u64) -> Option<usize> {
-        let part = part_of(hash, self.index.len().max(1));
-        let mut places = self.index.get(part)?.iter();
-        let place = places.find(|place| place.hash == hash && *place.key == *key);
-        place.map(|place| place.at)
+    /// The index of the part of a key: the low bits of its hash.
+    fn part_of(&self, hash: u64) -> usize {
+        hash as usize % self.parts.len().max(1)
     }
 
-    fn entry(&self, at: usize) -> Entry {
-        self.entries[at / CHUNK][at % CHUNK]
-    }
-
-    /// Adds a key that is not there; gives the index of its entry.
-    fn add(&mut self, key: &Arc<str>, hash: u64) -> usize {
-        let (at, parts) = (self.keys, self.index.len());
-        if at % CHUNK == 0 {
-            self.entries.push(Arc::default());
-        }
-        if at == PART * parts {
-            let parts = (2 * parts).max(1);
-            let mut index = vec![Vec::new(); parts];
-            for place in self.index.iter().flat_map(|part| part.iter()) {
-                index[part_of(place.hash, parts)].push(place.clone());
+    /// Adds an entry whose key is not there.
+    fn add(&mut self, entry: Entry) {
+        if self.keys == PART * self.parts.len() {
+            let parts = (2 * self.parts.len()).max(1);
+            let old = std::mem::replace(&mut self.parts, vec![Arc::default(); parts]);
+            for entry in old.iter().flat_map(|part| part.iter()) {
+                self.part_mut(entry.hash).push(entry.clone());
             }
-            self.index = Arc::new(index.into_iter().map(Arc::from).collect());
         }
-        let index = Arc::make_mut(&mut self.index);
-        let part = part_of(hash, index.len());
-        let key = key.clone();
-        self.texts += key.len();
-        let places = index[part].iter().cloned();
-        index[part] = places.chain([Place { hash, at, key }]).collect();
         self.keys += 1;
-        at
+        self.texts += entry.key.len();
+        self.part_mut(entry.hash).push(entry);
     }
 
-    /// Where there are more keys than `most`, drops those that were written longest ago, an eighth of `most` beyond what
+    fn part_mut(&mut self, hash: u64) -> &mut Vec<Entry> {
+        let part = self.part_of(hash);
+        Arc::make_mut(&mut self.parts[part])
+    }
+
+    /// If there are more keys than `most`, drops those that were written longest ago, an eighth of `most` beyond what
     /// is needed, so that this is seldom. Returns whether it did.
     pub(super) fn bound(&mut self, most: usize) -> bool {
         if self.keys <= most {
@@ -178,27 +167,24 @@ impl Table {
             writes: self.writes,
             ..Table::default()
         };
-        for (key, entry) in self.ordered().into_iter().skip(self.keys - kept) {
-            let at = bounded.add(key, hash_of(key));
-            Arc::make_mut(&mut bounded.entries[at / CHUNK])[at % CHUNK] = entry;
+        for entry in self.ordered().into_iter().skip(self.keys - kept) {
+            bounded.add(entry.clone());
         }
         *self = bounded;
         true
     }
 
-    /// All keys with their entries, in the order in which they were last written.
-    fn ordered(&self) -> Vec<(&Arc<str>, Entry)> {
-        let all = self.index.iter().flat_map(|part| part.iter());
-        let all = all.map(|place| (&place.key, self.entry(place.at)));
-        let mut entries: Vec<(&Arc<str>, Entry)> = all.collect();
-        entries.sort_unstable_by_key(|(_, entry)| entry.written);
+    /// All entries, in the order in which they were last written.
+    fn ordered(&self) -> Vec<&Entry> {
+        let mut entries: Vec<&Entry> = self.parts.iter().flat_map(|part| part.iter()).collect();
+        entries.sort_unstable_by_key(|entry| entry.written);
         entries
     }
 
     /// All keys with their values, in the order in which they were last written.
     pub(super) fn in_order(&self) -> impl Iterator<Item = (&Arc<str>, f64)> {
         let entries = self.ordered().into_iter();
-        entries.map(|(key, entry)| (key, entry.value))
+        entries.map(|entry| (&entry.key, entry.value))
     }
 }
 
@@ -225,30 +211,27 @@ mod tests {
 
     /// What a state costs is what is in it, and a step costs what it writes.
     #[test]
-    fn a_step_copies_the_chunks_that_it_writes() {
+    fn a_step_copies_the_parts_that_it_writes() {
         let mut table = Table::default();
         for key in 0..100_000 {
             table.set(&key.to_string().into(), 0.0);
         }
-        let before = table.clone();
-        table.set(&"77".into(), 1.0);
-        assert!(Arc::ptr_eq(&before.index, &table.index), "no new key");
-        let chunks = before.entries.iter().zip(&table.entries);
-        let copied = chunks.filter(|(a, b)| !Arc::ptr_eq(a, b)).count();
-        assert_eq!((copied, before.get("77")), (1, Some(0.0)));
-        table.set(&"new".into(), 1.0);
-        let parts = before.index.iter().zip(table.index.iter());
-        let copied = parts.filter(|(a, b)| !Arc::ptr_eq(a, b)).count();
-        assert_eq!(
-            (copied, before.get("new"), table.get("new")),
-            (1, None, Some(1.0))
-        );
-        let longest = table.index.iter().map(|part| part.len()).max();
-        assert!(longest < Some(40), "{longest:?}");
+        let copied = |old: &Table, new: &Table| {
+            let parts = old.parts.iter().zip(&new.parts);
+            parts.filter(|(a, b)| !Arc::ptr_eq(a, b)).count()
+        };
+        for (key, before) in [("77", Some(0.0)), ("new", None)] {
+            let old = table.clone();
+            table.set(&key.into(), 1.0);
+            assert_eq!((copied(&old, &table), old.get(key)), (1, before));
+            assert_eq!(table.get(key), Some(1.0));
+        }
+        let longest = table.parts.iter().map(|part| part.len()).max();
+        assert!(longest < Some(5 * PART / 2), "{longest:?}");
 
         let mut one = Table::default();
         one.set(&"key".into(), 1.0);
-        assert_eq!((one.index.len(), one.entries.len()), (1, 1));
+        assert_eq!(one.parts.len(), 1);
     }
 
     #[test]

@@ -2,21 +2,22 @@
 //!
 //! This is the only module that knows Rhai.
 
-mod arrays;
 mod batch_type;
 mod bind;
+mod builtin;
 mod call;
 mod check;
 mod compile;
 mod engine;
 mod error;
 mod explain;
-mod held;
+mod hook;
 mod hooks;
 mod host;
 mod key;
 mod library;
 mod lint;
+mod load;
 mod members;
 mod memory;
 mod numbers;
@@ -34,18 +35,19 @@ mod test_batch;
 pub use crate::batch::Computed;
 pub use batch_type::{ByGroup, MapGroups};
 pub(crate) use batch_type::{OLD_FOR_LOGP, ScriptBatch};
+pub use builtin::{BUILTINS, Builtin, Kind};
 pub(crate) use check::DEGENERATE;
 pub use check::{CheckResult, Finding, check, groups_are_independent, needed, needs};
 pub use check::{Rollouts, flipped_loss};
 pub use explain::help_for_foreign;
+pub use hook::{Hook, Reads, Version};
 pub(crate) use hooks::Computation;
 pub use hooks::{Loss, Outcome};
 pub use host::{Host, Limits};
-pub use library::{BUILTINS, Builtin, Kind};
 pub use members::{MEMBERS, Member, Owner};
 pub use params::{Parameter, Parameters, Setting};
 pub use reading::Reading;
-pub use recipe::{Hook, Reads, Recipe, Version};
+pub use recipe::Recipe;
 pub(crate) use sandbox::guarded;
 pub use session::{Answer, Columns, EvaluatedInput, InputTimes, Name, Pairs, Session};
 pub use session::{Defines, is_typed};

@@ -1,21 +1,25 @@
-//! Plain numbers in scripts, as every language of the field has them.
+//! Plain numbers and arrays in scripts, as users of Python expect them.
 //!
 //! Rhai's own division of integers is whole (`1 / 2` is 0), and its comparison of floats has a tolerance
-//! (`1e-17 > 0.0` is false): in a formula, both are wrong without a word.
+//! (`1e-17 > 0.0` is false): in a formula, both are silent errors.
 
 use std::any::TypeId;
 
-use rhai::{Dynamic, Engine, FLOAT, INT};
+use rhai::{Array, Dynamic, Engine, FLOAT, FnPtr, INT, NativeCallContext};
 
-use super::error::raise;
+use super::bind::{describe, number};
+use super::error::{Problem, Raised, origin, raise};
 use super::explain::said;
+use crate::tensor::Tensor;
+use crate::tensor::op::{self, Argument, Class, Op};
 
-/// Registers exact comparisons, quotients of integers that are numbers, and what is refused.
+/// Registers exact comparisons, the division of integers, the functions that are refused, and those of arrays.
 pub(super) fn numbers(engine: &mut Engine) {
-    // The engine looks its own operators up only where they are slow.
+    // Otherwise the engine does not look its own operators up.
     engine.set_fast_operators(false);
     quotients(engine);
     refused(engine);
+    arrays(engine);
     macro_rules! comparisons {
         ($($sign:literal $compare:tt),+) => {$(
             engine.register_fn($sign, |a: FLOAT, b: FLOAT| a $compare b);
@@ -26,8 +30,8 @@ pub(super) fn numbers(engine: &mut Engine) {
     comparisons!("==" ==, "!=" !=, "<" <, "<=" <=, ">" >, ">=" >=);
 }
 
-/// Refuses what Rhai has and no recipe means: its `^` of integers goes bit by bit (`2 ^ 3` is 1), where everybody means
-/// the power, and a `sleep`, which it has for each number type, would make a run wait.
+/// Refuses functions of Rhai that no recipe wants: its `^` of integers is bitwise (`2 ^ 3` is 1), where everybody means the
+/// power, and a `sleep` would make a run wait.
 fn refused(engine: &mut Engine) {
     let (int, float) = (TypeId::of::<INT>(), TypeId::of::<FLOAT>());
     let pair = [int; 2];
@@ -55,4 +59,125 @@ fn quotients(engine: &mut Engine) {
 /// Exact up to 2^53, as wherever integers meet other numbers.
 fn widened(whole: INT) -> FLOAT {
     whole as FLOAT
+}
+
+/// Registers `sum`, `mean`, `min` and `max` of arrays, which are numbers if all elements are, and sorting.
+fn arrays(engine: &mut Engine) {
+    for (name, row) in [("sum", "+"), ("mean", "+"), ("min", "min"), ("max", "max")] {
+        let row = op::table().find(|op| op.name == row && op.class == Class::Elementwise);
+        let Some(row) = row else {
+            unreachable!("`{name}` of an array is made of rows of the op table");
+        };
+        let reduced = move |context: NativeCallContext, array: Array| {
+            reduce(name, row, &array).map_or_else(
+                |problem| Err(raise(&context, problem)),
+                |tensor| {
+                    tensor.mark(&origin(&context));
+                    Raised::Ok(match tensor.as_number() {
+                        Some(number) => Dynamic::from_float(number),
+                        None => Dynamic::from(tensor),
+                    })
+                },
+            )
+        };
+        engine.register_fn(name, reduced);
+    }
+    for name in ["sort", "sort_by"] {
+        let sort = |context: NativeCallContext, array: &mut Array, comparer: FnPtr| -> Raised<()> {
+            *array = sorted(&context, array, &comparer)?;
+            Ok(())
+        };
+        engine.register_fn(name, sort);
+        engine.register_fn(
+            name,
+            move |context: NativeCallContext, array: &mut Array, comparer: &str| {
+                sort(context, array, FnPtr::new(comparer)?)
+            },
+        );
+    }
+    for name in ["order", "order_by"] {
+        let order = |context: NativeCallContext, array: Array, comparer: FnPtr| {
+            sorted(&context, &array, &comparer)
+        };
+        engine.register_fn(name, order);
+        engine.register_fn(
+            name,
+            move |context: NativeCallContext, array: Array, comparer: &str| {
+                order(context, array, FnPtr::new(comparer)?)
+            },
+        );
+    }
+}
+
+/// Stable merge sort. The engine's own continues after an error of the comparer, even if that is the end of its time.
+fn sorted(context: &NativeCallContext, values: &[Dynamic], comparer: &FnPtr) -> Raised<Array> {
+    if values.len() < 2 {
+        return Ok(values.to_vec());
+    }
+    let (left, right) = values.split_at(values.len() / 2);
+    let left = sorted(context, left, comparer)?;
+    let right = sorted(context, right, comparer)?;
+    let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
+    let mut merged = Array::with_capacity(values.len());
+    while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
+        // Equal values keep their order: the right one is first only if it comes before the left one.
+        let next = if is_before(context, comparer, b, a)? {
+            &mut right
+        } else {
+            &mut left
+        };
+        merged.extend(next.next());
+    }
+    merged.extend(left.chain(right));
+    Ok(merged)
+}
+
+/// Whether `a` comes before `b`: the comparer gives a number below 0, or true.
+fn is_before(
+    context: &NativeCallContext,
+    comparer: &FnPtr,
+    a: &Dynamic,
+    b: &Dynamic,
+) -> Raised<bool> {
+    let compared = comparer.call_raw(context, None, [a.clone(), b.clone()])?;
+    match (compared.as_bool(), number(&compared)) {
+        (Ok(is_before), _) => Ok(is_before),
+        (_, Some(number)) => Ok(number < 0.0),
+        _ => {
+            let found = describe(&compared);
+            let message = format!("what a sort compares by is a number or a boolean, not {found}");
+            let problem = Problem::new(message).help("as in `a.sort(|x, y| x - y)`");
+            Err(raise(context, problem))
+        }
+    }
+}
+
+fn reduce(name: &str, row: &'static Op, array: &Array) -> Result<Tensor, Problem> {
+    let mut result: Option<Tensor> = None;
+    for value in array {
+        let value = match (value.read_lock::<Tensor>(), number(value)) {
+            (Some(tensor), _) => tensor.clone(),
+            (None, Some(number)) => Tensor::number(number),
+            _ => {
+                let found = describe(value);
+                let message =
+                    format!("`{name}` of an array takes numbers and tensors, not {found}");
+                return Err(Problem::new(message));
+            }
+        };
+        result = Some(match result {
+            Some(before) => row.apply(&[Argument::Tensor(before), Argument::Tensor(value)])?,
+            None => value,
+        });
+    }
+    match result {
+        None if name == "sum" => Ok(Tensor::number(0.0)),
+        None => Err(Problem::new(format!("an empty array has no `{name}`"))),
+        Some(sum) if name == "mean" => {
+            // Exact: the size of an array is bounded.
+            let count = Tensor::number(1.0 / array.len() as f64);
+            Ok(op::mul(&sum, &count)?)
+        }
+        Some(result) => Ok(result),
+    }
 }

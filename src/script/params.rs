@@ -5,18 +5,19 @@ use std::fmt;
 use rhai::{Array, Dynamic, ImmutableString, Map};
 use serde::{Serialize, Serializer};
 
-use super::bind::{describe, number};
+use super::bind::{describe, number, written};
 use super::explain::said;
-use super::state::written;
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
-/// A parameter's value.
-#[derive(Clone, Debug, PartialEq)]
+/// A parameter's value. In JSON, it has JSON's own type.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Setting {
     /// An integer.
     Whole(i64),
     /// A number.
+    #[serde(serialize_with = "number_or_text")]
     Number(f64),
     /// True or false.
     Truth(bool),
@@ -42,17 +43,11 @@ impl fmt::Display for Setting {
     }
 }
 
-/// As JSON's own types, `null` for one that is not set; what JSON has no number for is a string, such as `"inf"`.
-impl Serialize for Setting {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Setting::Whole(value) => serializer.serialize_i64(*value),
-            Setting::Number(value) if value.is_finite() => serializer.serialize_f64(*value),
-            Setting::Truth(value) => serializer.serialize_bool(*value),
-            Setting::Nothing => serializer.serialize_unit(),
-            Setting::List(values) => serializer.collect_seq(values),
-            Setting::Number(_) | Setting::Text(_) => serializer.collect_str(self),
-        }
+/// A number that JSON does not have is a string, such as `"inf"`.
+fn number_or_text<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    match number.is_finite() {
+        true => serializer.serialize_f64(*number),
+        false => serializer.collect_str(&Setting::Number(*number)),
     }
 }
 
@@ -96,13 +91,13 @@ impl Setting {
 pub struct Parameter {
     /// The name, as in `p.k`.
     pub name: String,
-    /// The value where nobody sets it; its type is that of the parameter.
+    /// The default value; its type is that of the parameter.
     pub default: Setting,
     /// The least value allowed.
     pub min: Option<f64>,
     /// The greatest value allowed.
     pub max: Option<f64>,
-    /// Whether numbers must be whole where the default is none of either kind: its bounds are written so.
+    /// Whether numbers must be integers although the default is not set: its bounds are integers.
     pub is_whole: bool,
     /// The strings allowed; empty for any.
     pub choices: Vec<String>,
@@ -137,7 +132,7 @@ impl Parameter {
             Some(_) => format!("a list as in `a,b`, each {kind}"),
             None => kind.to_string(),
         };
-        // The largest integer bounds nothing that anybody would set.
+        // The largest integer is no bound in practice.
         match (self.min, self.max.filter(|max| *max < i64::MAX as f64)) {
             (Some(min), Some(max)) => format!("{kind} from {min} to {max}"),
             (Some(min), None) => format!("{kind}, at least {min}"),
@@ -146,17 +141,24 @@ impl Parameter {
         }
     }
 
-    fn parse(&self, text: &str) -> Result<Setting, Diagnostic> {
-        self.check(read(Some(&self.default), text))
-    }
-
     /// The value, of the parameter's type and within its bounds.
-    fn check(&self, setting: Setting) -> Result<Setting, Diagnostic> {
-        self.fit(Some(&self.default), &setting)
-            .ok_or_else(|| self.wrong(&setting))
+    fn check(&self, found: Setting) -> Result<Setting, Diagnostic> {
+        if let Some(setting) = self.fit(Some(&self.default), &found) {
+            return Ok(setting);
+        }
+        let choices = self.choices.iter().map(String::as_str);
+        let is_whole = matches!(self.default, Setting::Whole(_));
+        let (shown, near) = match found {
+            Setting::Text(text) if is_whole && text.parse::<f64>().is_ok() => (text, None),
+            Setting::Text(text) => (format!("\"{text}\""), suggest::nearest(&text, choices)),
+            found => (found.to_string(), None),
+        };
+        let row = near.map_or("value", |_| "near-value");
+        let names = [&self.name, &shown, &self.takes(), near.unwrap_or("")];
+        Err(said("params", row, &names))
     }
 
-    /// The value as one of a kind, or of any, where it is one and within the bounds.
+    /// The value as the type of `kind`, or of any, if it has it and is within the bounds.
     fn fit(&self, kind: Option<&Setting>, setting: &Setting) -> Option<Setting> {
         let is_within = |number: f64| {
             self.min.is_none_or(|min| number >= min) && self.max.is_none_or(|max| number <= max)
@@ -187,22 +189,9 @@ impl Parameter {
         };
         fits.then(|| setting.clone())
     }
-
-    fn wrong(&self, found: &Setting) -> Diagnostic {
-        let choices = self.choices.iter().map(String::as_str);
-        let is_whole = matches!(self.default, Setting::Whole(_));
-        let (shown, near) = match found {
-            Setting::Text(text) if is_whole && text.parse::<f64>().is_ok() => (text.clone(), None),
-            Setting::Text(text) => (format!("\"{text}\""), suggest::nearest(text, choices)),
-            found => (found.to_string(), None),
-        };
-        let row = near.map_or("value", |_| "near-value");
-        let names = [&self.name, &shown, &self.takes(), near.unwrap_or("")];
-        said("params", row, &names)
-    }
 }
 
-/// A text as a value of some kind, or of any: what it cannot be is a string.
+/// Reads a text as the type of `kind`, or of any; if it is no such value, it is a string.
 fn read(kind: Option<&Setting>, text: &str) -> Setting {
     // `inf` is one; digits beyond the largest number are a slip.
     let is_meant = |value: &f64| !value.is_nan() && (value.is_finite() || text.contains("inf"));
@@ -239,7 +228,7 @@ fn read(kind: Option<&Setting>, text: &str) -> Setting {
 pub struct Parameters(Vec<(Parameter, Setting)>);
 
 impl Parameters {
-    /// Reads what `params()` returned; an error comes with the parameter that it is about.
+    /// Reads the result of `params()`; an error comes with the name of its parameter.
     pub(super) fn declared(map: &Map) -> Result<Parameters, (String, Diagnostic)> {
         let declared = map.iter().map(|(name, value)| {
             let parameter = declare(name, value).map_err(|error| (name.to_string(), error))?;
@@ -263,11 +252,11 @@ impl Parameters {
     /// Sets a parameter from a string, as in `--set k=8`.
     ///
     /// # Errors
-    /// A [`Diagnostic`] that names the nearest parameter where there is none of that name, and what the parameter takes
-    /// where the value does not fit.
+    /// A [`Diagnostic`] that names the nearest parameter if there is none of that name, and the accepted values if the
+    /// value does not fit.
     pub fn set_text(&mut self, name: &str, text: &str) -> Result<(), Diagnostic> {
         let (parameter, value) = self.find(name)?;
-        *value = parameter.parse(text)?;
+        *value = parameter.check(read(Some(&parameter.default), text))?;
         Ok(())
     }
 
@@ -319,15 +308,13 @@ const KEYS: [&str; 5] = ["value", "min", "max", "choices", "doc"];
 
 fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {
     let fail = |row, what: &str, found: &str| said("params", row, &[name, what, found]);
-    let short =
-        || Setting::from_dynamic(value).map(|_| Map::from([("value".into(), value.clone())]));
-    // `eps: 1e-6` is short for `eps: #{ value: 1e-6 }`.
-    let Some(map) = value
-        .read_lock::<Map>()
-        .map(|map| map.clone())
-        .or_else(short)
-    else {
-        return Err(fail("map", &value.to_string(), &describe(value)));
+    let map = match value.read_lock::<Map>() {
+        Some(map) => map.clone(),
+        // `eps: 1e-6` is short for `eps: #{ value: 1e-6 }`.
+        None if Setting::from_dynamic(value).is_some() => {
+            Map::from([("value".into(), value.clone())])
+        }
+        None => return Err(fail("map", &value.to_string(), &describe(value))),
     };
     if let Some(key) = map.keys().find(|key| !KEYS.contains(&key.as_str())) {
         return Err(fail("key", key, &suggest::did_you_mean(key, KEYS)));
@@ -335,12 +322,17 @@ fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {
     let default = map.get("value").ok_or_else(|| fail("no-value", "", ""))?;
     let default =
         Setting::from_dynamic(default).ok_or_else(|| fail("no-default", &describe(default), ""))?;
-    let bound = |key: &str| match map.get(key) {
-        None => Ok(None),
-        Some(bound) => number(bound)
-            .map(Some)
-            .ok_or_else(|| fail("bound", key, &describe(bound))),
+    let bound = |key: &str| {
+        let wrong = |bound| fail("bound", key, &describe(bound));
+        let bound = map.get(key);
+        bound.map(|bound| number(bound).ok_or_else(|| wrong(bound)))
     };
+    let (min, max) = (bound("min").transpose()?, bound("max").transpose()?);
+    if let (Some(min), Some(max)) = (min, max)
+        && min > max
+    {
+        return Err(fail("between", &min.to_string(), &max.to_string()));
+    }
     let string = |value: &Dynamic| Some(value.read_lock::<ImmutableString>()?.to_string());
     let strings = |value: &Dynamic| {
         let array = value.read_lock::<Array>()?;
@@ -348,19 +340,13 @@ fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {
     };
     let choices = map.get("choices").map_or(Some(Vec::new()), strings);
     let doc = map.get("doc").map_or(Some(String::new()), string);
-    let (min, max) = (bound("min")?, bound("max")?);
-    if let (Some(min), Some(max)) = (min, max)
-        && min > max
-    {
-        return Err(fail("between", &min.to_string(), &max.to_string()));
-    }
-    let mut bounds = ["min", "max"].into_iter().filter_map(|key| map.get(key));
+    let first_bound = map.get("min").or(map.get("max"));
     let parameter = Parameter {
         name: name.to_string(),
         default: default.clone(),
         min,
         max,
-        is_whole: bounds.next().is_some_and(Dynamic::is_int),
+        is_whole: first_bound.is_some_and(Dynamic::is_int),
         choices: choices.ok_or_else(|| fail("choices", "", ""))?,
         doc: doc.ok_or_else(|| fail("doc", "", ""))?,
     };

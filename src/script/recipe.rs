@@ -1,136 +1,16 @@
 //! A recipe: a script that has been compiled and checked, with its hooks, its parameters and its version.
 
-use std::collections::BTreeSet;
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 
-use hmac_sha256::Hash as Sha256;
 use rhai::{AST, EvalAltResult, Scope};
 
+use super::builtin::{Builtin, Sources};
 use super::explain::Script;
+pub(super) use super::hook::{Hook, Reads, Version};
 use super::host::Host;
-use super::library::{Builtin, Sources};
 use super::params::{Parameters, Setting};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-
-/// A function that a script can define for advlab to call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Hook {
-    /// `reward(batch, p)` replaces the reward.
-    Reward,
-    /// `weight(batch, p)` says how much each response counts in the loss.
-    Weight,
-    /// `advantage(batch, p)` gives the advantage.
-    Advantage,
-    /// `loss(batch, p)` gives the loss, differentiable in `batch.logp`.
-    Loss,
-    /// `returns(batch, p)` gives the target of a trainer's critic.
-    Returns,
-    /// `params()` declares the parameters.
-    Params,
-    /// `init(p)` makes the state.
-    Init,
-    /// `migrate(old, p)` carries the state of an older version over.
-    Migrate,
-}
-
-impl Hook {
-    /// All hooks.
-    pub const ALL: [Hook; 8] = [
-        Hook::Reward,
-        Hook::Weight,
-        Hook::Advantage,
-        Hook::Loss,
-        Hook::Returns,
-        Hook::Params,
-        Hook::Init,
-        Hook::Migrate,
-    ];
-
-    /// The hooks that each step of a run computes of a batch: `hook(batch, p)`.
-    pub const OF_BATCH: [Hook; 4] = [Hook::Reward, Hook::Weight, Hook::Advantage, Hook::Loss];
-
-    /// The function's name.
-    pub const fn name(self) -> &'static str {
-        self.signature().0
-    }
-
-    pub(super) const fn parameters(self) -> &'static [&'static str] {
-        self.signature().1
-    }
-
-    const fn signature(self) -> (&'static str, &'static [&'static str]) {
-        match self {
-            Hook::Reward => ("reward", &["batch", "p"]),
-            Hook::Weight => ("weight", &["batch", "p"]),
-            Hook::Advantage => ("advantage", &["batch", "p"]),
-            Hook::Loss => ("loss", &["batch", "p"]),
-            Hook::Returns => ("returns", &["batch", "p"]),
-            Hook::Params => ("params", &[]),
-            Hook::Init => ("init", &["p"]),
-            Hook::Migrate => ("migrate", &["old", "p"]),
-        }
-    }
-}
-
-/// The name of one exact content of a recipe with all that it imports: a SHA-256 in hexadecimal digits.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Version(String);
-
-impl Version {
-    pub(super) fn of(main: &str, text: &[u8], imports: &Sources) -> Version {
-        let mut hash = Sha256::new();
-        // The main script counts by its bytes alone: a copy of a built-in is the same version until it is edited.
-        let mut add = |text: &[u8]| {
-            hash.update((text.len() as u64).to_le_bytes());
-            hash.update(text);
-        };
-        add(text);
-        // In the order of the names that imports write: the folder that they were found in does not count either.
-        let mut imports: Vec<_> = imports
-            .iter()
-            .filter(|(name, _)| &***name != main)
-            .collect();
-        imports.sort_by_key(|(name, _)| Path::new(&***name).file_stem());
-        imports.iter().for_each(|(_, text)| add(text.as_bytes()));
-        let digits = hash.finalize().map(|byte| format!("{byte:02x}"));
-        Version(digits.concat())
-    }
-
-    /// All 64 digits.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// The first six digits, as messages show it.
-    pub fn short(&self) -> &str {
-        &self.0[..6]
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.short())
-    }
-}
-
-/// The columns that a recipe may read, by its code and by that of its imports; comments and texts do not count.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reads {
-    /// The names that the code has: `batch.NAME`, `batch["NAME"]`, and those given to `column`, `has` and `key`. A property
-    /// of a map that no declaration tells from a batch is among them.
-    pub names: BTreeSet<String>,
-    /// Whether the code also computes names, as in `batch.column(p.column)`: then it may read any column.
-    pub is_computed: bool,
-}
-
-impl Reads {
-    /// Whether the recipe may read the column of this name itself, not only one that follows from it.
-    pub fn may_read(&self, name: &str) -> bool {
-        self.is_computed || self.names.contains(name)
-    }
-}
 
 /// A script that has been compiled and checked, with the values of its parameters.
 ///
@@ -148,18 +28,18 @@ pub(crate) struct Compiled {
     pub(super) sources: Sources,
     pub(super) hooks: Vec<Hook>,
     pub(super) version: Version,
-    /// The built-in that the script is, where it is one to the last byte.
+    /// The built-in whose version the script is.
     pub(super) builtin: Option<&'static Builtin>,
     pub(super) doc: String,
     pub(super) warnings: Vec<Diagnostic>,
     pub(super) reads: Reads,
-    /// Those that functions see: written out at the top.
+    /// Constants that functions see.
     pub(super) constants: Arc<Scope<'static>>,
     pub(super) functions: Vec<String>,
 }
 
 impl Recipe {
-    /// A built-in's name, or the script's path: messages call the recipe so.
+    /// A built-in's name, or the script's path, as messages show it.
     pub fn name(&self) -> &str {
         &self.script.name
     }
@@ -223,8 +103,8 @@ impl Recipe {
         self.params.set(name, setting)
     }
 
-    /// Takes over the settings of another recipe, most likely an older version of this one: what it has otherwise than
-    /// it declares, where this one has a parameter of that name that can have that value.
+    /// Takes over the settings of another recipe, usually an older version: the values that are not its defaults, if this
+    /// recipe has a parameter of that name that accepts the value.
     pub fn keep_settings(&mut self, of: &Recipe) {
         for (parameter, value) in of.params.iter() {
             if *value != parameter.default {
@@ -233,8 +113,8 @@ impl Recipe {
         }
     }
 
-    /// The recipe with one guard for all that is called of it, as for one step: all hooks together have the time, from here
-    /// on, and the memory of [`Limits`](super::Limits).
+    /// The recipe with one guard for all its calls, as for one step: all hooks together have the time, from now on, and the
+    /// memory of [`Limits`](super::Limits).
     pub fn for_step(&self) -> Recipe {
         let host = self.host.clone();
         self.on(&host.with_guard(self.host.guard()))
@@ -258,7 +138,7 @@ impl Recipe {
         &self.script.warnings
     }
 
-    /// The failure of a hook; at its definition where nothing says where in it.
+    /// The failure of a hook; at the hook's definition if the error has no place in it.
     pub(super) fn failed_in(&self, hook: Hook, error: &EvalAltResult) -> Diagnostics {
         let diagnostic = self.about().explain(error);
         match diagnostic.span {

@@ -4,23 +4,17 @@
 //! and the like, which it lets nobody catch; tensors' own, which native functions report, are made into such (`raise`).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
-use rhai::{Dynamic, Engine};
+use rhai::{Array, Dynamic, EvalAltResult, FnPtr, ImmutableString, Map, Position, Scope};
 
-use super::call::Call;
-use super::held;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::tensor::Stopped;
 
-/// Operations between two looks at the guard: some 10 microseconds.
-const OPERATIONS_PER_CHECK: u64 = 64;
 /// A formula over 4096 groups, group by group, takes a million; an endless loop gets here in a second.
 pub(super) const OPERATIONS: usize = 20_000_000;
 /// Calls within calls. A hook needs three or four.
-const CALL_LEVELS: usize = 32;
+pub(super) const CALL_LEVELS: usize = 32;
 /// Expressions within expressions, outside and inside functions.
-const EXPRESSION_DEPTH: usize = 64;
+pub(super) const EXPRESSION_DEPTH: usize = 64;
 /// Bytes of a string, with all strings in the same array or map.
 pub(super) const TEXT_BYTES: usize = 1 << 20;
 /// Elements of an array, with those of the arrays in it.
@@ -54,25 +48,106 @@ pub(crate) fn guarded<R>(doing: &str, run: impl FnOnce() -> R) -> Result<R, Diag
     })
 }
 
-pub(super) fn bound(engine: &mut Engine, call: &Arc<Call>) {
-    engine
-        .set_max_operations(OPERATIONS as u64)
-        .set_max_call_levels(CALL_LEVELS)
-        .set_max_expr_depths(EXPRESSION_DEPTH, EXPRESSION_DEPTH)
-        .set_max_string_size(TEXT_BYTES)
-        .set_max_array_size(ARRAY_ELEMENTS)
-        .set_max_map_size(MAP_ENTRIES)
-        .set_strict_variables(true)
-        .set_fail_on_invalid_map_property(true)
-        .disable_symbol("eval");
-    held::watch(engine, &Arc::default());
-    let guard = call.guard.clone();
-    engine.on_progress(move |operations| {
-        if operations % OPERATIONS_PER_CHECK != 0 {
-            return None;
+/// The depth of nested arrays, maps and closures.
+const DEPTH: usize = 64;
+/// The bytes of the variables of a function, without tensors.
+const BYTES: usize = 64 << 20;
+/// The bytes of a value, whatever it is.
+const VALUE_BYTES: usize = size_of::<Dynamic>();
+/// The bytes of a map's entry beside its value.
+const ENTRY_BYTES: usize = 48;
+
+#[derive(Clone, Debug)]
+pub(super) struct Overfull {
+    /// `this` for the state.
+    pub(super) variable: String,
+    pub(super) excess: Excess,
+}
+
+/// The row of its message, and the bound that it exceeds.
+pub(super) type Excess = (&'static str, usize);
+
+/// Weighs the variables of a function and its `this`; gives the number of values in them.
+pub(super) fn weigh_all(
+    scope: &Scope<'_>,
+    this: Option<&Dynamic>,
+) -> Result<u64, Box<EvalAltResult>> {
+    let mut scale = Scale::default();
+    let variables = scope.iter_raw().map(|(name, _, value)| (name, value));
+    for (name, value) in variables.chain(this.map(|this| ("this", this))) {
+        if let Err(excess) = scale.weigh(value, 0) {
+            let variable = name.to_string();
+            let overfull = Dynamic::from(Overfull { variable, excess });
+            return Err(EvalAltResult::ErrorTerminated(overfull, Position::NONE).into());
         }
-        guard.check().err().map(Dynamic::from::<Stopped>)
-    });
+    }
+    Ok(scale.values)
+}
+
+pub(super) fn check(value: &Dynamic) -> Result<(), Excess> {
+    Scale::default().weigh(value, 0)
+}
+
+#[derive(Default)]
+struct Scale {
+    values: u64,
+    bytes: usize,
+    /// The captured variables that are being weighed: a closure may hold itself.
+    stack: Vec<usize>,
+}
+
+impl Scale {
+    fn weigh(&mut self, value: &Dynamic, depth: usize) -> Result<(), Excess> {
+        if depth > DEPTH {
+            return Err(("nested", DEPTH));
+        }
+        if !value.is_shared() {
+            return self.inside(value, depth);
+        }
+        // A call is using it; it is weighed after that.
+        let Some(inner) = value.read_lock::<Dynamic>() else {
+            return Ok(());
+        };
+        let address = std::ptr::from_ref::<Dynamic>(&inner) as usize;
+        if self.stack.contains(&address) {
+            return Ok(());
+        }
+        self.stack.push(address);
+        let weighed = self.inside(&inner, depth);
+        self.stack.pop();
+        weighed
+    }
+
+    fn inside(&mut self, value: &Dynamic, depth: usize) -> Result<(), Excess> {
+        self.add(VALUE_BYTES)?;
+        let below = |value| self.weigh(value, depth + 1);
+        if let Some(array) = value.read_lock::<Array>() {
+            array.iter().try_for_each(below)
+        } else if let Some(closure) = value.read_lock::<FnPtr>() {
+            closure.iter_curry().try_for_each(below)
+        } else if let Some(text) = value.read_lock::<ImmutableString>() {
+            self.add(text.len())
+        } else if let Some(map) = value.read_lock::<Map>() {
+            if map.len() > MAP_ENTRIES {
+                return Err(("entries", MAP_ENTRIES));
+            }
+            map.iter().try_for_each(|(key, value)| {
+                self.add(ENTRY_BYTES + key.len())?;
+                self.weigh(value, depth + 1)
+            })
+        } else {
+            Ok(())
+        }
+    }
+
+    fn add(&mut self, bytes: usize) -> Result<(), Excess> {
+        self.values += 1;
+        self.bytes += bytes;
+        if self.bytes > BYTES {
+            return Err(("mebibytes", BYTES >> 20));
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -80,7 +155,7 @@ mod tests {
     use super::*;
     use crate::Batch;
     use crate::script::{Host, Recipe};
-    use rhai::{Array, Map};
+    use rhai::Engine;
 
     /// As deep as the limits of elements and entries let a value be, and which the engine walks by recursion.
     const DEEPEST: usize = ARRAY_ELEMENTS + MAP_ENTRIES;

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rhai::{Array, Dynamic, ImmutableString, Map};
+use rhai::{Array, Dynamic, Map};
 
 use super::bind::describe;
+pub(super) use super::bind::written;
 use super::explain::text;
-use super::held;
 use super::memory::Tables;
+use super::sandbox;
 use crate::tensor::{Level, Tensor};
 
 /// The memory of a recipe from step to step: numbers, strings, arrays and maps that `init(p)` made and hooks changed.
@@ -40,7 +41,7 @@ impl State {
         if !value.is_map() {
             return Err(Unfit::new("no-map", &describe(&value)));
         }
-        held::check(&value).map_err(|(row, most)| Unfit::new(row, &most.to_string()))?;
+        sandbox::check(&value).map_err(|(row, most)| Unfit::new(row, &most.to_string()))?;
         Ok(State {
             this: Arc::new(plain(value, 0)?),
             tables: Tables::default(),
@@ -89,28 +90,6 @@ impl State {
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&written(&self.this))
-    }
-}
-
-/// A value of the types that a state has, as a script writes it.
-pub(super) fn written(value: &Dynamic) -> String {
-    if let Some(map) = value.read_lock::<Map>() {
-        let entries = map.iter();
-        let entries = entries.map(|(key, value)| format!("{key}: {}", written(value)));
-        return match entries.collect::<Vec<_>>().join(", ") {
-            none if none.is_empty() => "#{}".to_string(),
-            entries => format!("#{{ {entries} }}"),
-        };
-    }
-    if let Some(array) = value.read_lock::<Array>() {
-        let values: Vec<String> = array.iter().map(written).collect();
-        return format!("[{}]", values.join(", "));
-    }
-    match (value.read_lock::<ImmutableString>(), value.as_float()) {
-        (Some(text), _) => format!("{:?}", text.as_str()),
-        (_, Ok(number)) => format!("{number:?}"),
-        _ if value.is_unit() => "()".to_string(),
-        _ => value.to_string(),
     }
 }
 

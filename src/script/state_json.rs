@@ -1,5 +1,6 @@
 //! A state as JSON, for checkpoints: every value comes back as the same type with the same bits.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rhai::{Array, Dynamic, ImmutableString, Map};
@@ -28,12 +29,8 @@ impl State {
     pub fn to_json(&self) -> Value {
         let mut json = to_json(&self.to_dynamic());
         if !self.tables.is_empty() {
-            let entries = |table: &Arc<Table>| {
-                table
-                    .in_order()
-                    .map(|(key, value)| json!([&**key, format!("{value:?}")]))
-                    .collect::<Value>()
-            };
+            let entry = |(key, value): (&Arc<str>, f64)| json!([&**key, format!("{value:?}")]);
+            let entries = |table: &Arc<Table>| table.in_order().map(entry).collect::<Value>();
             let tables = self.tables.iter();
             let tables = tables.map(|(name, table)| (name.to_string(), entries(table)));
             json[TABLES] = Value::Object(tables.collect());
@@ -48,7 +45,7 @@ impl State {
     pub fn from_json(value: &Value) -> Result<State, Diagnostic> {
         let mut this = value.clone();
         let tables = this.as_object_mut().and_then(|map| map.remove(TABLES));
-        let tables = tables.map_or(Some(Tables::default()), |tables| tables_of(&tables));
+        let tables = tables.map_or(Some(Tables::default()), tables_of);
         let tables = tables.ok_or_else(|| "its tables are none".to_string());
         from_json(&this)
             .and_then(|value| State::from_dynamic(value).map_err(|unfit| unfit.to_string()))
@@ -58,29 +55,25 @@ impl State {
 }
 
 /// Tables with finite numbers, which is all that scripts can remember.
-fn tables_of(value: &Value) -> Option<Tables> {
+fn tables_of(value: Value) -> Option<Tables> {
+    let named: BTreeMap<String, Vec<(String, String)>> = serde_json::from_value(value).ok()?;
     let mut tables = Tables::default();
-    for (name, entries) in value.as_object()? {
+    for (name, entries) in named {
         let mut table = Table::default();
-        for entry in entries.as_array()? {
-            let [key, value] = &entry.as_array()?[..] else {
-                return None;
-            };
-            let value: f64 = value.as_str()?.parse().ok()?;
-            table.set(&key.as_str()?.into(), value.is_finite().then_some(value)?);
+        for (key, value) in entries {
+            let value = value.parse().ok().filter(|value: &f64| value.is_finite())?;
+            table.set(&key.into(), value);
         }
-        tables.insert(name, Arc::new(table)).ok()?;
+        tables.insert(&name, Arc::new(table)).ok()?;
     }
     Some(tables)
 }
 
 fn to_json(value: &Dynamic) -> Value {
     if let Some(map) = value.read_lock::<Map>() {
-        let entries: serde_json::Map<String, Value> = map
-            .iter()
-            .map(|(key, value)| (key.to_string(), to_json(value)))
-            .collect();
-        return json!({ MAP: entries });
+        let entries = map.iter();
+        let entries = entries.map(|(key, value)| (key.to_string(), to_json(value)));
+        return json!({ MAP: Value::Object(entries.collect()) });
     }
     if let Some(array) = value.read_lock::<Array>() {
         return array.iter().map(to_json).collect();
@@ -88,18 +81,13 @@ fn to_json(value: &Dynamic) -> Value {
     if let Some(text) = value.read_lock::<ImmutableString>() {
         return text.as_str().into();
     }
-    let float = value
-        .as_float()
-        .map(|float| json!({ FLOAT: float_text(float) }));
-    let character = value
-        .as_char()
-        .map(|letter| json!({ CHARACTER: letter.to_string() }));
-    float
-        .or(character)
-        .or(value.as_int().map(Value::from))
-        .or(value.as_bool().map(Value::from))
-        // A state is made of these types and `()`: it is refused where it is not.
-        .unwrap_or(Value::Null)
+    match (value.as_float(), value.as_char(), value.as_int()) {
+        (Ok(float), ..) => json!({ FLOAT: float_text(float) }),
+        (_, Ok(letter), _) => json!({ CHARACTER: letter.to_string() }),
+        (.., Ok(whole)) => whole.into(),
+        // A state has no other types than these, booleans and `()`.
+        _ => value.as_bool().map_or(Value::Null, Value::from),
+    }
 }
 
 /// The shortest string that reads back as the same number; the bits of a NaN, of which there are many.

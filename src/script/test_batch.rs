@@ -13,7 +13,6 @@
 use rhai::{Array, Dynamic, ImmutableString, Map, Scope};
 
 use super::bind::{describe, number};
-use super::call::Call;
 use super::recipe::Recipe;
 use super::sandbox::{guarded, on_deep_stack};
 use crate::batch::{Batch, GroupId};
@@ -37,7 +36,7 @@ impl Recipe {
         }
         // The value is read and dropped there too: it may be as deep as the limits let it.
         on_deep_stack(|| {
-            let engine = self.host.functions.engine(&Call::new(&self.host, 0));
+            let engine = self.host.functions.engine(&self.host.call(0));
             let value = guarded(&format!("in `{TEST_BATCH}`"), || {
                 engine.call_fn::<Dynamic>(&mut Scope::new(), &self.script.ast, TEST_BATCH, ())
             })?;

@@ -102,7 +102,7 @@ impl ScriptBatch {
     /// The results of `f` for each group's batch, put together over the whole batch.
     pub(super) fn map_groups(&self, context: &NativeCallContext, f: &FnPtr) -> Raised<Tensor> {
         let before = Effects::so_far(self, f);
-        let made = self.call().guard.counted();
+        let made = self.call().guard().counted();
         let mut parts: Vec<(Tensor, Arc<Frame>)> = Vec::new();
         let _turns = Turns::begin(self.call());
         for batch in self.groups() {

@@ -155,7 +155,7 @@ impl ScriptBatch {
 
     /// 1 where the answer of a response's completion is that of its solution, 0 elsewhere.
     fn verified(&self, batch: &Batch) -> Result<Tensor, Problem> {
-        let guard = &self.call().guard;
+        let guard = self.call().guard();
         let right = batch.verified(&|| !guard.is_cancelled());
         // The comparing is not the script's time.
         guard.start_clock();

@@ -6,16 +6,16 @@ mod columns;
 pub use by_group::{ByGroup, MapGroups};
 pub(crate) use columns::OLD_FOR_LOGP;
 
+use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, Map, NativeCallContext};
+use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, Map, NativeCallContext, Variant};
 
 use super::bind::{describe, number};
 use super::call::Call;
 use super::error::{Problem, Raised, raise};
 use super::explain::said;
-use super::host::Host;
 use super::key::Key;
 use crate::batch::Batch;
 use crate::diagnostic::ProblemKind;
@@ -67,10 +67,9 @@ const DERIVED: [(&str, &[&str]); 6] = [
 ];
 
 impl ScriptBatch {
-    /// A whole batch, in one call of a host.
-    pub(super) fn new(host: &Host, call: Arc<Call>, batch: &Batch) -> Self {
-        let context = host.context(call.guard.clone());
-        let frame = Frame::new(batch.layout().clone(), batch.is_f64(), context);
+    /// A whole batch, in one call.
+    pub(super) fn new(call: Arc<Call>, batch: &Batch) -> Self {
+        let frame = Frame::new(batch.layout().clone(), batch.is_f64(), call.context.clone());
         let batch = batch.clone();
         ScriptBatch::over(frame, call, Source::Whole { batch })
     }
@@ -147,6 +146,20 @@ impl ScriptBatch {
         Ok(ScriptBatch::over(frame, self.call().clone(), source))
     }
 
+    /// The key of columns whose names a script gives, at least one.
+    fn key_of<'a>(&self, names: impl Iterator<Item = &'a Dynamic>) -> Result<Key, Problem> {
+        let text = |name: &Dynamic| match name.read_lock::<ImmutableString>() {
+            Some(name) => Ok(name.clone()),
+            None => Err(said("keyed", "names", &[&describe(name)])),
+        };
+        let names: Vec<ImmutableString> = names.map(text).collect::<Result<_, _>>()?;
+        if names.is_empty() {
+            return Err(said("keyed", "names", &["an empty array"]).into());
+        }
+        let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+        self.key(&names)
+    }
+
     /// The key of the columns of these names, of texts or of numbers; `group` is that of the groups.
     fn key(&self, names: &[&str]) -> Result<Key, Problem> {
         let cached = names.join("\u{1f}");
@@ -159,7 +172,8 @@ impl ScriptBatch {
                 let columns = names.iter().map(|name| self.texts(name));
                 let columns = columns.collect::<Result<Vec<_>, _>>()?;
                 Key::of(
-                    self,
+                    self.frame(),
+                    self.call(),
                     (0..self.frame().layout().responses()).map(|row| text_of(&columns, row)),
                 )
             }
@@ -243,9 +257,7 @@ impl ScriptBatch {
         }
         Ok(Tensor::random(self.frame(), level, self.0.call.next_key()))
     }
-}
 
-impl ScriptBatch {
     /// 1 for `k` responses of each cell of a level, drawn at random.
     fn subset(&self, level: &str, k: &Dynamic) -> Result<Tensor, Problem> {
         let level = level_of("subset", level)?;
@@ -263,12 +275,26 @@ impl ScriptBatch {
     }
 }
 
+/// Registers a method of batches with one argument. A problem is raised at the location of the call.
+fn method<A: Variant + Clone, T: Variant + Clone>(
+    engine: &mut Engine,
+    name: &str,
+    method: impl Fn(&ScriptBatch, A) -> Result<T, Problem> + Send + Sync + 'static,
+) {
+    engine.register_fn(
+        name,
+        move |context: NativeCallContext, batch: &mut ScriptBatch, argument: A| {
+            method(batch, argument).map_err(|problem| raise(&context, problem))
+        },
+    );
+}
+
 pub(super) fn batch_type(engine: &mut Engine) {
-    groupings(engine);
     type Context<'a> = NativeCallContext<'a>;
+    type Name = ImmutableString;
     engine
         .register_type_with_name::<ScriptBatch>("batch")
-        .register_indexer_get(|batch: &mut ScriptBatch, name: ImmutableString| {
+        .register_indexer_get(|batch: &mut ScriptBatch, name: Name| {
             Raised::Ok(match name.as_str() {
                 // Steps are far below 2^63.
                 "step" => Dynamic::from_int(batch.call().step as INT),
@@ -280,33 +306,12 @@ pub(super) fn batch_type(engine: &mut Engine) {
         .register_fn("has", |batch: &mut ScriptBatch, name: &str| {
             batch.column(name).is_ok()
         })
-        .register_fn(
-            "column",
-            |context: Context, batch: &mut ScriptBatch, name: &str| {
-                let column = batch.column(name);
-                column.map_err(|problem| raise(&context, problem))
-            },
-        )
         .register_fn("columns", |batch: &mut ScriptBatch, start: &str| -> Array {
             let mut names = batch.column_names().0;
             names.retain(|name| name.starts_with(start));
             names.sort();
             names.into_iter().map(Dynamic::from).collect()
         })
-        .register_fn(
-            "with",
-            |context: Context, batch: &mut ScriptBatch, columns: Map| {
-                let with = batch.with_columns(&columns);
-                with.map_err(|problem| raise(&context, problem))
-            },
-        )
-        .register_fn(
-            "random",
-            |context: Context, batch: &mut ScriptBatch, level: &str| {
-                let random = level_of("random", level).and_then(|level| batch.random(level));
-                random.map_err(|problem| raise(&context, problem))
-            },
-        )
         .register_fn(
             "subset",
             |context: Context, batch: &mut ScriptBatch, level: &str, k: Dynamic| {
@@ -320,62 +325,34 @@ pub(super) fn batch_type(engine: &mut Engine) {
         )
         .register_fn("to_string", |batch: &mut ScriptBatch| summary(batch))
         .register_fn("to_debug", |batch: &mut ScriptBatch| summary(batch));
-}
-
-/// `key`, `regroup` and `group_by`.
-fn groupings(engine: &mut Engine) {
-    type Context<'a> = NativeCallContext<'a>;
-    type Name = ImmutableString;
-    let key = |context: &Context, batch: &ScriptBatch, names: &[&str]| {
-        let key = batch.key(names);
-        key.map_err(|problem| raise(context, problem))
-    };
-    engine
-        .register_fn(
-            "key",
-            move |context: Context, batch: &mut ScriptBatch, a: Name| key(&context, batch, &[&a]),
-        )
-        .register_fn(
-            "key",
-            move |context: Context, batch: &mut ScriptBatch, a: Name, b: Name| {
-                key(&context, batch, &[&a, &b])
-            },
-        )
-        .register_fn(
-            "key",
-            move |context: Context, batch: &mut ScriptBatch, a: Name, b: Name, c: Name| {
-                key(&context, batch, &[&a, &b, &c])
-            },
-        )
-        .register_fn(
-            "key",
-            move |context: Context, batch: &mut ScriptBatch, names: Array| {
-                let names = texts_in(&names).map_err(|problem| raise(&context, problem))?;
-                let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
-                key(&context, batch, &names)
-            },
-        );
+    method(engine, "column", |batch, name: Name| batch.column(&name));
+    method(engine, "with", |batch, columns: Map| {
+        batch.with_columns(&columns)
+    });
+    method(engine, "random", |batch, level: Name| {
+        batch.random(level_of("random", &level)?)
+    });
     for (name, across) in [("regroup", false), ("group_by", true)] {
-        engine.register_fn(
-            name,
-            move |context: Context, batch: &mut ScriptBatch, by: Dynamic| {
-                let regrouped = batch.regroup(name, &by, across);
-                regrouped.map_err(|problem| raise(&context, problem))
-            },
-        );
+        method(engine, name, move |batch, by: Dynamic| {
+            batch.regroup(name, &by, across)
+        });
     }
-}
-
-/// The names of the columns of a key, of which there is one at least.
-fn texts_in(names: &Array) -> Result<Vec<ImmutableString>, Problem> {
-    if names.is_empty() {
-        return Err(said("keyed", "names", &["an empty array"]).into());
+    method(engine, "key", |batch, names: Array| {
+        batch.key_of(names.iter())
+    });
+    // Of one name, two, or three.
+    let name = TypeId::of::<Name>();
+    for types in [&[name; 1][..], &[name; 2], &[name; 3]] {
+        let types = [&[TypeId::of::<ScriptBatch>()], types].concat();
+        engine.register_raw_fn("key", types, |context, args| {
+            let Some((batch, names)) = args.split_first() else {
+                unreachable!("the function is registered for a batch");
+            };
+            let batch = batch.clone_cast::<ScriptBatch>();
+            let key = batch.key_of(names.iter().map(|name| &**name));
+            key.map_err(|problem| raise(&context, problem))
+        });
     }
-    let text = |name: &Dynamic| match name.read_lock::<ImmutableString>() {
-        Some(name) => Ok(name.clone()),
-        None => Err(said("keyed", "names", &[&describe(name)]).into()),
-    };
-    names.iter().map(text).collect()
 }
 
 /// The texts of a row; of several columns, put together so that no two rows of other texts are alike.

@@ -25,7 +25,7 @@ fn detail(row: &str, names: &[&str]) -> String {
 }
 
 impl Checks<'_> {
-    pub(super) fn loss(&mut self, mixed: &Rollouts) {
+    pub fn loss(&mut self, mixed: &Rollouts) {
         let on_policy = mixed.clone().on_policy();
         for (check, told) in [
             ("gradient of the loss", self.slope(mixed)),

@@ -2,8 +2,7 @@
 
 use rhai::{Dynamic, EvalAltResult};
 
-use super::super::held::Overfull;
-use super::super::sandbox::{ARRAY_ELEMENTS, MAP_ENTRIES, OPERATIONS, TEXT_BYTES};
+use super::super::sandbox::{ARRAY_ELEMENTS, MAP_ENTRIES, OPERATIONS, Overfull, TEXT_BYTES};
 use super::{Script, find, helped, problem, said};
 use crate::diagnostic::Diagnostic;
 use crate::tensor::{Stopped, TensorErrorKind};

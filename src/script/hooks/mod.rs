@@ -15,8 +15,9 @@ use run::Run;
 
 use super::batch_type::ScriptBatch;
 use super::call::Call;
-use super::held;
-use super::recipe::{Hook, Recipe};
+use super::engine::watch;
+use super::hook::Hook;
+use super::recipe::Recipe;
 use super::sandbox::{guarded, on_deep_stack};
 use super::state::State;
 use crate::batch::{Batch, Computed, has_shape_of};
@@ -54,7 +55,7 @@ impl Recipe {
 
     fn state_from(&self, hook: Hook, args: impl FuncArgs) -> Result<State, Diagnostics> {
         on_deep_stack(|| {
-            let engine = self.engine(&Call::new(&self.host, 0));
+            let engine = self.engine(&self.host.call(0));
             let value = invoke(self, &engine, hook, &mut Dynamic::default(), args)?;
             State::from_dynamic(value).map_err(|unfit| {
                 let name = hook.name();
@@ -69,7 +70,7 @@ impl Recipe {
     fn engine(&self, call: &Arc<Call>) -> Engine {
         let mut engine = self.host.functions.engine(call);
         if !self.script.constants.is_empty() {
-            held::watch(&mut engine, &self.script.constants);
+            watch(&mut engine, &self.script.constants);
         }
         engine
     }

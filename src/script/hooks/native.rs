@@ -9,8 +9,7 @@ use crate::batch::{Computed, Rows};
 use crate::diagnostic::Diagnostics;
 use crate::native::{CallKey, Inputs, Kernel, State as Known};
 use crate::script::batch_type::ScriptBatch;
-use crate::script::call::Call;
-use crate::script::recipe::Hook;
+use crate::script::hook::Hook;
 use crate::script::sandbox::guarded;
 use crate::script::state::State;
 use crate::tensor::Moments;
@@ -102,11 +101,11 @@ impl Request<'_> {
         let (host, layout) = (&self.recipe.host, self.batch.layout());
         let bytes = layout.responses() * BYTES_PER_RESPONSE;
         let _reservation = self.guard.reserve(bytes).ok()?;
-        let call = Call::within(host, self.batch.step(), None, self.guard.clone());
+        let call = host.call_within(&self.guard, self.batch.step(), None);
         let is_advantage = self.hook == Hook::Advantage;
         let inputs = Inputs {
             batch: self.batch,
-            script: ScriptBatch::new(host, call, self.batch),
+            script: ScriptBatch::new(call, self.batch),
             guard: &self.guard,
             params: &self.recipe.params,
             advantage: self.advantage,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::batch::{Batch, Computed};
 use crate::script::batch_type::MapGroups;
-use crate::script::recipe::Hook;
+use crate::script::hook::Hook;
 
 /// The advantage of a batch, with what was reported on the way.
 #[derive(Clone, Debug, Default)]
@@ -84,7 +84,7 @@ impl Computation {
         }
     }
 
-    pub(super) fn loss<G>(self, values: impl FnOnce(Option<Computed>) -> G) -> Loss<G> {
+    pub fn loss<G>(self, values: impl FnOnce(Option<Computed>) -> G) -> Loss<G> {
         Loss {
             value: self.loss.unwrap_or_default(),
             gradient: values(self.advantage),

@@ -10,10 +10,11 @@ use crate::batch::{Batch, Computed, Rows};
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::batch_type::ScriptBatch;
 use crate::script::bind::{self, describe};
-use crate::script::call::{Call, Reports};
+use crate::script::call::Reports;
 use crate::script::error::Problem;
 use crate::script::explain;
-use crate::script::recipe::{Hook, Recipe};
+use crate::script::hook::Hook;
+use crate::script::recipe::Recipe;
 use crate::script::state::State;
 use crate::tensor::op;
 use crate::tensor::{Guard, Level, Origin, Tensor, TensorError, Value, depends_on, grad};
@@ -43,8 +44,8 @@ impl<'a> Run<'a> {
         state: &State,
         guard: &Arc<Guard>,
     ) -> Self {
-        let call = Call::within(&recipe.host, batch.step(), update, guard.clone());
-        let input = ScriptBatch::new(&recipe.host, call, batch);
+        let call = recipe.host.call_within(guard, batch.step(), update);
+        let input = ScriptBatch::new(call, batch);
         Run::on(recipe, input, state)
     }
 
@@ -175,7 +176,7 @@ impl<'a> Run<'a> {
     }
 
     /// The loss and dloss/dlogp, not yet computed.
-    pub(super) fn loss(&mut self) -> Result<(Tensor, Tensor), Diagnostics> {
+    pub fn loss(&mut self) -> Result<(Tensor, Tensor), Diagnostics> {
         let batch = self.batch();
         let loss = self.loss_tensor(batch.clone())?;
         let logp = batch.column("logp").map_err(|problem| {

@@ -20,7 +20,6 @@ pub use self::inspect::{InputTimes, Pairs};
 pub use self::names::Name;
 pub use self::saved::{Defines, is_typed};
 use super::batch_type::ScriptBatch;
-use super::call::Call;
 use super::explain::said;
 use super::host::Host;
 use super::library::Library;
@@ -313,7 +312,8 @@ impl Session {
 
     fn engine(&self, text: &str) -> Engine {
         let functions = &self.host.functions;
-        let mut engine = functions.compiler(&self.library, self.batch.call());
+        let mut engine = functions.engine(self.batch.call());
+        engine.set_module_resolver(self.library.clone());
         // The optimiser puts constants in place of their names, and panics where something is assigned to one.
         engine.set_optimization_level(OptimizationLevel::None);
         self.inputs.name_values(&mut engine, text);
@@ -330,7 +330,7 @@ impl Session {
 const EVALUATING: &str = "to evaluate this";
 
 fn whole(host: &Host, batch: &Batch) -> ScriptBatch {
-    ScriptBatch::new(host, Call::new(host, batch.step()), batch)
+    ScriptBatch::new(host.call(batch.step()), batch)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -148,7 +148,7 @@ impl History {
     }
 
     /// The run's loss recipe; the default one for a trainer's run.
-    pub(crate) fn loss(&self, host: &Host) -> Result<Recipe, Diagnostics> {
+    pub fn loss(&self, host: &Host) -> Result<Recipe, Diagnostics> {
         let loss = match &self.loss {
             Some(kept) => kept.load(&self.folder, host)?,
             None => host.load(&self.config.loss_recipe)?,

@@ -1,0 +1,121 @@
+//! The scripts that come with advlab.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A script that comes with advlab.
+#[derive(Clone, Copy, Debug)]
+pub struct Builtin {
+    /// Its name, as in `advlab apply passk`.
+    pub name: &'static str,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its script, unchanged.
+    pub text: &'static str,
+}
+
+/// The kinds of built-ins, a folder of `stdlib/` each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An advantage per response, from the rewards of its group or batch.
+    Outcome,
+    /// An advantage for the success of k draws.
+    Passk,
+    /// An advantage per token.
+    Token,
+    /// A reward that is shaped first.
+    Reward,
+    /// An advantage of agents' trajectories, turn by turn.
+    Agent,
+    /// Which responses count.
+    Filter,
+    /// A loss.
+    Loss,
+    /// Code that recipes import; no recipe itself.
+    Shared,
+}
+
+impl Kind {
+    /// The kinds of recipes, in the order in which they are listed.
+    pub const OF_RECIPES: [Kind; 7] = [
+        Kind::Outcome,
+        Kind::Passk,
+        Kind::Token,
+        Kind::Reward,
+        Kind::Agent,
+        Kind::Filter,
+        Kind::Loss,
+    ];
+
+    /// The heading of the recipes of this kind.
+    pub fn title(self) -> &'static str {
+        match self {
+            Kind::Outcome => "advantages of outcome rewards",
+            Kind::Passk => "Pass@k: advantages of k draws",
+            Kind::Token => "advantages by token",
+            Kind::Reward => "shaped rewards",
+            Kind::Agent => "agents: trajectories of turns",
+            Kind::Filter => "filters: which responses count",
+            Kind::Loss => "losses",
+            Kind::Shared => "shared code",
+        }
+    }
+}
+
+/// Scripts of `stdlib/`, by the folder of their kind.
+macro_rules! scripts {
+    ($($kind:ident $folder:literal: $($name:literal)+;)+) => {
+        &[$($(Builtin {
+            name: $name,
+            kind: Kind::$kind,
+            text: include_str!(concat!("../../stdlib/", $folder, "/", $name, ".rhai")),
+        }),+),+]
+    };
+}
+
+/// The recipes that come with advlab, by kind, in the order in which a newcomer meets them.
+pub const BUILTINS: &[Builtin] = scripts! {
+    Outcome "outcome": "grpo" "dr_grpo" "rloo" "grpo_loo" "maxrl" "opo" "gpg" "lite_ppo" "prpo" "opmd" "asymre" "rec" "w_reinforce" "gdpo" "rae" "spo";
+    Passk "passk": "passk" "passk_full_sampling" "passk_bootstrap" "passk_exceeding" "passk_combination"
+        "passk_by_entropy" "pkpo" "grpo_passk";
+    Token "token": "reinforce" "reinforce_pp" "reinforce_pp_baseline" "remax" "gae" "gae_decoupled" "otb" "prime" "entropy_advantage"
+        "kl_advantage" "opd";
+    Reward "reward": "grpo_lambda" "dapo_overlong" "kimi_length" "linear_length_penalty" "stop_properly";
+    Agent "agent": "step_grpo" "gigpo" "hierarchical_grpo";
+    Filter "filter": "zero_variance_filter" "difficulty_filter" "truncation_filter";
+    Loss "loss": "ppo_clip" "policy_gradient" "pacs" "gspo" "gspo_token" "cispo" "sapo" "gmpo" "dppo_tv" "dppo_kl"
+        "clip_cov" "kl_cov" "high_entropy" "dro" "opmd_loss" "tis" "opsm" "vespo" "topr";
+};
+
+/// Code that built-ins import.
+const SHARED: &[Builtin] = scripts! { Shared "shared": "aggregate"; };
+
+impl Builtin {
+    /// The built-in recipe of that name.
+    pub fn find(name: &str) -> Option<&'static Builtin> {
+        BUILTINS.iter().find(|builtin| builtin.name == name)
+    }
+
+    /// All that a script can import: recipes and shared code.
+    pub fn importable() -> impl Iterator<Item = &'static Builtin> {
+        BUILTINS.iter().chain(SHARED)
+    }
+
+    /// The built-in whose version a script is: equal to the last byte with all its imports, under any name.
+    pub(super) fn of(name: &str, text: &str, sources: &Sources) -> Option<&'static Builtin> {
+        let mut imports = sources.iter().filter(|(import, _)| &***import != name);
+        let builtin = BUILTINS.iter().find(|builtin| builtin.text == text)?;
+        let is_shipped = imports.all(|(import, text)| Builtin::imported(import, text).is_some());
+        is_shipped.then_some(builtin)
+    }
+
+    /// The built-in that an import refers to, unless another script has that name.
+    pub(super) fn imported(import: &str, text: &str) -> Option<&'static Builtin> {
+        let name = Path::new(import).file_stem()?.to_str()?;
+        Builtin::importable().find(|builtin| builtin.name == name && builtin.text == text)
+    }
+}
+
+/// The scripts that a recipe is made of, by their names, with their texts.
+pub(super) type Sources = BTreeMap<Arc<str>, Arc<str>>;
