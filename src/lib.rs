@@ -10,7 +10,7 @@
 //! - [`Recipe::advantage`] gives the advantage of a batch, [`Recipe::loss`] a loss and its gradient;
 //! - where a built-in's hook is hot, a kernel answers it with the bits of its script ([`native`]);
 //! - a [`LiveRecipe`] follows its file: each [`LiveRecipe::step`] uses the newest version that works ([`live`]);
-//! - a [`script::Session`] evaluates pieces of script one after the other, and `repl` is the prompt around it;
+//! - a [`session::Session`] evaluates pieces of script one after the other, and `repl` is the prompt around it;
 //! - [`verify`] compares the answer of a completion with a reference;
 //! - underneath are lazy tensors at five levels, from one table of operations, with gradients ([`tensor`]).
 //!
@@ -43,6 +43,7 @@
 extern crate self as advlab;
 
 pub mod batch;
+pub mod check;
 #[cfg(feature = "cli")]
 mod cli;
 #[cfg(feature = "cli")]
@@ -65,6 +66,7 @@ mod regular_file;
 #[cfg(feature = "cli")]
 pub mod repl;
 pub mod script;
+pub mod session;
 #[cfg(feature = "cli")]
 pub mod study;
 mod suggest;

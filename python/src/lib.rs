@@ -14,8 +14,9 @@ mod state;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use advlab::check::{CheckResult, check};
 use advlab::paint::Paint;
-use advlab::script::{BUILTINS, CheckResult, Host, check};
+use advlab::script::{BUILTINS, Host};
 use advlab::verify::Verdict;
 use advlab::{Diagnostics, doc};
 use pyo3::prelude::*;

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use advlab::batch::cannot_be_written;
+use advlab::check::needs;
 use advlab::diagnostic::Diagnostics;
 use advlab::doc;
 use advlab::paint::{Paint, beside};
-use advlab::script::{BUILTINS, Host, Kind, needs};
+use advlab::script::{BUILTINS, Host, Kind};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use console::Term;

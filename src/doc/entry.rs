@@ -5,7 +5,8 @@ use crate::batch::known;
 use crate::diagnostic::Diagnostics;
 use crate::figures::value;
 use crate::paint::{Paint, beside, folded, wrapped};
-use crate::script::{Answer, Computed, Host, Member, Recipe, lex};
+use crate::script::{Computed, Host, Member, Recipe, lex};
+use crate::session::Answer;
 use crate::tensor::Level;
 use crate::tensor::op::Op;
 

@@ -6,9 +6,10 @@ use std::path::Path;
 use super::entry::{Entry, filled};
 use super::trainers::{Alias, trainers};
 use super::{TOPICS, capital, sections};
+use crate::check::needed;
 use crate::diagnostic::Diagnostics;
 use crate::paint::WIDTH;
-use crate::script::{BUILTINS, Host, Kind, Recipe, needed};
+use crate::script::{BUILTINS, Host, Kind, Recipe};
 use crate::study::Objective;
 use crate::study::objectives::multiples;
 

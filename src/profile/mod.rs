@@ -23,7 +23,8 @@ use self::trial::Trial;
 use crate::batch::{Batch, Layout, Replacement};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::native::{Mode, Native};
-use crate::script::{Host, Recipe, Session, Version};
+use crate::script::{Host, Recipe, Version};
+use crate::session::Session;
 use crate::tensor::profile::{Detail, Profile};
 use crate::tensor::{Executor, Origin};
 

@@ -6,7 +6,8 @@ use ndarray::Array2;
 
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
-use crate::script::{Hook, InputTrial, MapGroups, Recipe};
+use crate::script::{Hook, MapGroups, Recipe};
+use crate::session::InputTrial;
 use crate::tensor::profile::{Profile, Stage, StageKind};
 
 /// One run of all hooks of a recipe on a batch.

@@ -3,7 +3,8 @@
 use super::command::{Command, commands};
 use super::session::Session;
 use crate::doc;
-use crate::script::{BUILTINS, Builtin, Name, Recipe, Token, TokenKind, Unfinished, unfinished};
+use crate::script::{BUILTINS, Builtin, Recipe, Token, TokenKind, Unfinished, unfinished};
+use crate::session::Name;
 use crate::tensor::Level;
 use crate::tensor::op::{self, ParamKind};
 use crate::train::Kept;

@@ -12,7 +12,8 @@ use crate::batch::{Mapping, Tokenize};
 use crate::diagnostic::Diagnostics;
 use crate::figures::{shape, value};
 use crate::paint::{Paint, width, wrapped};
-use crate::script::{Defines, Host, Session as Script, Version, is_typed, unfinished};
+use crate::script::{Host, Version, unfinished};
+use crate::session::{Session as Script, is_typed};
 use crate::tensor::Guard;
 use crate::train::Kept;
 
@@ -271,7 +272,7 @@ impl Session {
         let metrics = evaluated.metrics.iter();
         lines.extend(metrics.map(|(name, number)| format!("metric {name} {}", value(*number))));
         lines.extend(show::answer(&evaluated.answer, self.paint));
-        lines.extend(self.take_up_typed(Defines::of(text)));
+        lines.extend(self.take_up_typed(&evaluated.functions));
         Ok(lines.join("\n"))
     }
 

@@ -19,7 +19,8 @@ use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper
 use super::command::{Watched, Watching, lock};
 use super::session::Session;
 use crate::paint::{NARROWEST, Paint};
-use crate::script::{Name, Token, TokenKind, lex};
+use crate::script::{Token, TokenKind, lex};
+use crate::session::Name;
 
 const PROMPT: &str = "> ";
 /// How often a script that is watched is looked at: what it changes is shown before a hand is back at the keys.

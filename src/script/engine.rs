@@ -24,7 +24,7 @@ use crate::tensor::{Level, Tensor};
 
 /// The functions of the language itself. No clock, no files, no bytes: nothing that a formula needs, and a step's result
 /// depends on its seed alone.
-pub(super) fn packages() -> [Shared<Module>; 6] {
+pub(crate) fn packages() -> [Shared<Module>; 6] {
     [
         CorePackage::new().as_shared_module(),
         LogicPackage::new().as_shared_module(),
@@ -50,7 +50,7 @@ pub(super) fn bare() -> Engine {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Functions {
+pub(crate) struct Functions {
     modules: Arc<[Shared<Module>]>,
 }
 
@@ -63,7 +63,7 @@ impl Functions {
     }
 
     /// An engine that compiles scripts whose imports `library` finds.
-    pub(super) fn compiler(&self, library: &Library, call: &Arc<Call>) -> Engine {
+    pub(crate) fn compiler(&self, library: &Library, call: &Arc<Call>) -> Engine {
         let mut engine = self.engine(call);
         engine.set_module_resolver(library.clone());
         engine

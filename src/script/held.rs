@@ -4,13 +4,16 @@
 //! closure captures, or how deep a value is. So variables are weighed when one of them is read: now and then, the more
 //! seldom the more there is to weigh, so that it costs a part of what the script does.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rhai::{Array, Dynamic, Engine, EvalAltResult, FnPtr, ImmutableString, Map, Position, Scope};
 
 use super::batch_type::ScriptBatch;
+use super::mistake::Mistake;
 use super::sandbox::MAP_ENTRIES;
+use crate::diagnostic::Diagnostic;
 
 /// Arrays, maps and closures within one another.
 const DEPTH: usize = 64;
@@ -27,15 +30,55 @@ const VALUE_BYTES: usize = size_of::<Dynamic>();
 /// The bytes of a map's entry beside its value.
 const ENTRY_BYTES: usize = 48;
 
+/// A variable that holds too much; `this` for the state.
 #[derive(Clone, Debug)]
 pub(super) struct Overfull {
-    /// `this` for the state.
-    pub(super) variable: String,
-    pub(super) excess: Excess,
+    variable: String,
+    excess: Excess,
 }
 
-/// The word of the row that tells it, and the bound that it is beyond.
-pub(super) type Excess = (&'static str, usize);
+/// The bound that a value is beyond.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Excess {
+    Depth,
+    Entries,
+    Bytes,
+}
+
+impl Overfull {
+    pub(super) fn diagnostic(&self) -> Diagnostic {
+        let variable = &self.variable;
+        let bound = &self.excess.bound().to_string();
+        match self.excess {
+            Excess::Depth => Mistake::VariableTooDeep { variable, bound },
+            Excess::Entries => Mistake::MapTooLarge { variable, bound },
+            Excess::Bytes => Mistake::VariablesTooLarge { variable, bound },
+        }
+        .into()
+    }
+}
+
+impl Excess {
+    fn bound(self) -> usize {
+        match self {
+            Excess::Depth => DEPTH,
+            Excess::Entries => MAP_ENTRIES,
+            Excess::Bytes => BYTES >> 20,
+        }
+    }
+}
+
+/// What a state is that is beyond the bound.
+impl fmt::Display for Excess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bound = self.bound();
+        match self {
+            Excess::Depth => write!(f, "a map nested more than {bound} deep"),
+            Excess::Entries => write!(f, "a map of more than {bound} entries"),
+            Excess::Bytes => write!(f, "a map of more than {bound} MiB"),
+        }
+    }
+}
 
 /// Weighs variables as they are read, and lends the batch to closures, and the constants of a script, of which these see
 /// no others. An engine has one such callback: the last one that it was given.
@@ -99,7 +142,7 @@ struct Scale {
 impl Scale {
     fn weigh(&mut self, value: &Dynamic, depth: usize) -> Result<(), Excess> {
         if depth > DEPTH {
-            return Err(("nested", DEPTH));
+            return Err(Excess::Depth);
         }
         if !value.is_shared() {
             return self.inside(value, depth);
@@ -129,7 +172,7 @@ impl Scale {
             self.add(text.len())
         } else if let Some(map) = value.read_lock::<Map>() {
             if map.len() > MAP_ENTRIES {
-                return Err(("entries", MAP_ENTRIES));
+                return Err(Excess::Entries);
             }
             map.iter().try_for_each(|(key, value)| {
                 self.add(ENTRY_BYTES + key.len())?;
@@ -144,7 +187,7 @@ impl Scale {
         self.values += 1;
         self.bytes += bytes;
         if self.bytes > BYTES {
-            return Err(("mebibytes", BYTES >> 20));
+            return Err(Excess::Bytes);
         }
         Ok(())
     }

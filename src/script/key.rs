@@ -9,8 +9,8 @@ use super::batch_type::ScriptBatch;
 use super::bind::{describe, number};
 use super::call::Call;
 use super::error::{Problem, Raised, raise};
-use super::explain::said;
 use super::memory::{MAX_KEYS, Table};
+use super::mistake::Mistake;
 use crate::tensor::op::{self, Argument};
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
@@ -72,7 +72,10 @@ impl Key {
         let text = match (other.read_lock::<ImmutableString>(), number(other)) {
             (Some(text), _) => text.to_string(),
             (None, Some(number)) => number.to_string(),
-            _ => return Err(said("keyed", "compare", &[&describe(other)]).into()),
+            _ => {
+                let found = &describe(other);
+                return Err(Mistake::KeyCompared { found }.into());
+            }
         };
         let code = self.names.iter().position(|name| **name == *text);
         let code = code.map_or(-1.0, |code| code as f64);
@@ -190,13 +193,17 @@ fn memory(engine: &mut Engine) {
 
 /// A tensor or a number, one value a response of the key.
 fn of_responses(key: &Key, value: &Dynamic) -> Result<Vec<f64>, Problem> {
+    let wrong = || {
+        let found = &describe(value);
+        Problem::from(Mistake::KeyValue { found })
+    };
     let tensor = match (value.read_lock::<Tensor>(), number(value)) {
         (Some(tensor), _) => tensor.clone(),
         (None, Some(number)) => Tensor::number(number),
-        _ => return Err(said("keyed", "value", &[&describe(value)]).into()),
+        _ => return Err(wrong()),
     };
     if !tensor.level().contains(Level::Response) {
-        return Err(said("keyed", "value", &[&describe(value)]).into());
+        return Err(wrong());
     }
     // Through the codes, so that it is one value a response of their batch, or an error.
     let sum = op::add(&tensor, &op::mul(&key.codes, &Tensor::number(0.0))?)?;
@@ -233,7 +240,7 @@ struct Write<'a> {
 impl<'a> Write<'a> {
     fn of(table: &'a str, key: &'a Key, most: INT) -> Result<Self, Problem> {
         let most = usize::try_from(most).ok().filter(|most| *most > 0);
-        let most = most.ok_or_else(|| Problem::from(said("keyed", "most", &[])))?;
+        let most = most.ok_or(Mistake::TableBound)?;
         Ok(Write { table, key, most })
     }
 
@@ -258,11 +265,8 @@ impl<'a> Write<'a> {
                 new if new.is_finite() => Ok(new),
                 new => {
                     let cell = frame(key).layout().describe(Level::Response, response);
-                    Err(Problem::from(said(
-                        "keyed",
-                        "finite",
-                        &[&new.to_string(), &cell],
-                    )))
+                    let (value, response) = (&new.to_string(), &cell);
+                    Err(Problem::from(Mistake::NotRemembered { value, response }))
                 }
             })?;
             before.push(old.unwrap_or(row[0]));
@@ -278,9 +282,10 @@ impl<'a> Write<'a> {
             }
         });
         let kept = key.call.tables(|tables| tables.insert(self.table, table));
-        kept.map_err(|most| {
-            let name: String = self.table.chars().take(40).collect();
-            Problem::from(said("keyed", "full", &[&name, &most]))
+        kept.map_err(|bound| {
+            let table: String = self.table.chars().take(40).collect();
+            let (table, bound) = (&table, &bound);
+            Problem::from(Mistake::MemoryFull { table, bound })
         })?;
         Ok(Tensor::of_responses(frame(key), before.into()))
     }

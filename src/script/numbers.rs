@@ -8,7 +8,7 @@ use std::any::TypeId;
 use rhai::{Dynamic, Engine, FLOAT, INT};
 
 use super::error::raise;
-use super::explain::said;
+use super::mistake::Mistake;
 
 /// Registers exact comparisons, quotients of integers that are numbers, and what is refused.
 pub(super) fn numbers(engine: &mut Engine) {
@@ -38,7 +38,11 @@ fn refused(engine: &mut Engine) {
         ("sleep", &[float]),
     ] {
         engine.register_raw_fn(name, types, move |context, _| {
-            Err::<INT, _>(raise(&context, said("refused", name, &[])))
+            let mistake = match name {
+                "sleep" => Mistake::Sleep,
+                sign => Mistake::BitwisePower { sign },
+            };
+            Err::<INT, _>(raise(&context, mistake))
         });
     }
 }

@@ -6,7 +6,7 @@ use rhai::{Array, Dynamic, ImmutableString, Map};
 use serde::{Serialize, Serializer};
 
 use super::bind::{describe, number};
-use super::explain::said;
+use super::mistake::Mistake;
 use super::state::written;
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
@@ -57,7 +57,7 @@ impl Serialize for Setting {
 }
 
 impl Setting {
-    pub(super) fn from_dynamic(value: &Dynamic) -> Option<Setting> {
+    pub(crate) fn from_dynamic(value: &Dynamic) -> Option<Setting> {
         if let Some(text) = value.read_lock::<ImmutableString>() {
             return Some(Setting::Text(text.to_string()));
         }
@@ -75,7 +75,7 @@ impl Setting {
         }
     }
 
-    pub(super) fn to_dynamic(&self) -> Dynamic {
+    pub(crate) fn to_dynamic(&self) -> Dynamic {
         match self {
             Setting::Whole(value) => (*value).into(),
             Setting::Number(value) => (*value).into(),
@@ -196,9 +196,17 @@ impl Parameter {
             Setting::Text(text) => (format!("\"{text}\""), suggest::nearest(text, choices)),
             found => (found.to_string(), None),
         };
-        let row = near.map_or("value", |_| "near-value");
-        let names = [&self.name, &shown, &self.takes(), near.unwrap_or("")];
-        said("params", row, &names)
+        let (name, found, takes) = (&self.name, &shown, &self.takes());
+        match near {
+            None => Mistake::WrongValue { name, found, takes },
+            Some(near) => Mistake::NearValue {
+                name,
+                found,
+                near,
+                takes,
+            },
+        }
+        .into()
     }
 }
 
@@ -281,8 +289,11 @@ impl Parameters {
         Ok(())
     }
 
-    pub(super) fn set_dynamic(&mut self, name: &str, value: &Dynamic) -> Result<(), Diagnostic> {
-        let cannot = || said("params", "kind", &[name, &describe(value)]);
+    pub(crate) fn set_dynamic(&mut self, name: &str, value: &Dynamic) -> Result<(), Diagnostic> {
+        let cannot = || {
+            let found = &describe(value);
+            Diagnostic::from(Mistake::NotASetting { name, found })
+        };
         self.set(name, Setting::from_dynamic(value).ok_or_else(cannot)?)
     }
 
@@ -292,13 +303,15 @@ impl Parameters {
             return Ok(&mut self.0[index]);
         }
         let names = self.iter().map(|(parameter, _)| parameter.name.as_str());
-        let row = if self.0.is_empty() { "none" } else { "unknown" };
-        let instead = suggest::did_you_mean(name, names);
-        Err(said("params", row, &[name, &instead]))
+        if self.0.is_empty() {
+            return Err(Mistake::NoSettings { name }.into());
+        }
+        let near = &suggest::did_you_mean(name, names);
+        Err(Mistake::NoSetting { name, near }.into())
     }
 
     /// The map that hooks get as `p`.
-    pub(super) fn to_map(&self) -> Map {
+    pub(crate) fn to_map(&self) -> Map {
         let entries = self.iter();
         let entries =
             entries.map(|(known, value)| (known.name.as_str().into(), value.to_dynamic()));
@@ -318,7 +331,7 @@ impl fmt::Display for Parameters {
 const KEYS: [&str; 5] = ["value", "min", "max", "choices", "doc"];
 
 fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {
-    let fail = |row, what: &str, found: &str| said("params", row, &[name, what, found]);
+    let fail = |why: &str| Diagnostic::from(Mistake::Declaration { name, why });
     let short =
         || Setting::from_dynamic(value).map(|_| Map::from([("value".into(), value.clone())]));
     // `eps: 1e-6` is short for `eps: #{ value: 1e-6 }`.
@@ -327,19 +340,26 @@ fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {
         .map(|map| map.clone())
         .or_else(short)
     else {
-        return Err(fail("map", &value.to_string(), &describe(value)));
+        return Err(fail(&format!(
+            "must be its default, or a map with it, `#{{ value: 4, doc: \"...\" }}`; this is {}",
+            describe(value)
+        )));
     };
     if let Some(key) = map.keys().find(|key| !KEYS.contains(&key.as_str())) {
-        return Err(fail("key", key, &suggest::did_you_mean(key, KEYS)));
+        let near = suggest::did_you_mean(key, KEYS);
+        return Err(fail(&format!("there is no key `{key}`: {near}")));
     }
-    let default = map.get("value").ok_or_else(|| fail("no-value", "", ""))?;
-    let default =
-        Setting::from_dynamic(default).ok_or_else(|| fail("no-default", &describe(default), ""))?;
+    let default = map
+        .get("value")
+        .ok_or_else(|| fail("needs a `value`, which is its default"))?;
+    let default = Setting::from_dynamic(default)
+        .ok_or_else(|| fail(&format!("`value` cannot be {}", describe(default))))?;
     let bound = |key: &str| match map.get(key) {
         None => Ok(None),
-        Some(bound) => number(bound)
-            .map(Some)
-            .ok_or_else(|| fail("bound", key, &describe(bound))),
+        Some(bound) => number(bound).map(Some).ok_or_else(|| {
+            let found = describe(bound);
+            fail(&format!("`{key}` must be a number, this is {found}"))
+        }),
     };
     let string = |value: &Dynamic| Some(value.read_lock::<ImmutableString>()?.to_string());
     let strings = |value: &Dynamic| {
@@ -352,7 +372,8 @@ fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {
     if let (Some(min), Some(max)) = (min, max)
         && min > max
     {
-        return Err(fail("between", &min.to_string(), &max.to_string()));
+        let why = format!("`min` is {min} and `max` is {max}: no value is between");
+        return Err(fail(&why));
     }
     let mut bounds = ["min", "max"].into_iter().filter_map(|key| map.get(key));
     let parameter = Parameter {
@@ -361,11 +382,11 @@ fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {
         min,
         max,
         is_whole: bounds.next().is_some_and(Dynamic::is_int),
-        choices: choices.ok_or_else(|| fail("choices", "", ""))?,
-        doc: doc.ok_or_else(|| fail("doc", "", ""))?,
+        choices: choices.ok_or_else(|| fail("`choices` must be an array of strings"))?,
+        doc: doc.ok_or_else(|| fail("`doc` must be a string"))?,
     };
     parameter
         .check(default)
-        .map_err(|error| fail("default", &error.message, ""))?;
+        .map_err(|error| fail(&format!("its own default does not fit: {}", error.message)))?;
     Ok(parameter)
 }

@@ -138,7 +138,7 @@ impl Reads {
 #[derive(Clone)]
 pub struct Recipe {
     pub(super) script: Arc<Compiled>,
-    pub(super) params: Parameters,
+    pub(crate) params: Parameters,
     pub(super) host: Host,
 }
 
@@ -266,7 +266,7 @@ impl Recipe {
         }
     }
 
-    pub(super) fn about(&self) -> Script<'_> {
+    pub(crate) fn about(&self) -> Script<'_> {
         self.about_source(&self.script.name)
     }
 

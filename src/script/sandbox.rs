@@ -37,7 +37,7 @@ pub(super) const MAP_ENTRIES: usize = 1 << 14;
 const STACK: usize = 256 << 20;
 
 /// Runs whatever touches a script's values, whichever thread this is, with a stack that bears the deepest of them.
-pub(super) fn on_deep_stack<R>(run: impl FnOnce() -> R) -> R {
+pub(crate) fn on_deep_stack<R>(run: impl FnOnce() -> R) -> R {
     // Not again for a hook that is called from a check, or from another hook's call.
     stacker::maybe_grow(STACK / 2, STACK, run)
 }

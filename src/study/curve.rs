@@ -2,8 +2,9 @@
 
 use super::Design;
 use crate::Batch;
+use crate::check::{Variant, groups_are_independent, on_policy, with_rewards};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::{Host, Recipe, Rollouts, groups_are_independent};
+use crate::script::{Host, Recipe};
 use crate::train::random::{Purpose, RandomStream, StreamKey};
 
 /// The share of the groups that are there only for the curve is at most one in so many.
@@ -276,11 +277,9 @@ fn from_pools(
     };
     let taken: Vec<usize> = labels.iter().map(&mut any).collect();
     let most = (CELLS / taken.len().max(1)).max(LEAST);
-    Rollouts::of(input, &taken, most)
-        .with_groups(|response| response / size)
-        .with_rewards(|response, _| labels[response])
-        .on_policy()
-        .whole()
+    let drawn = Variant::of(&input.select(&taken)).lengths(&|_| most);
+    let grouped = Variant::of(&drawn).groups(&|response| response / size);
+    on_policy(&with_rewards(&grouped, |response, _| labels[response]))
 }
 
 #[cfg(test)]

@@ -13,11 +13,12 @@ use super::learner::StepFailure;
 use super::replay::{Again, end};
 use super::row::Evaluation;
 use super::trainer::Trainer;
+use crate::check::flipped_loss;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::counted;
 use crate::live::{LiveOptions, LiveRecipe};
 use crate::native::Mode;
-use crate::script::{Version, flipped_loss};
+use crate::script::Version;
 
 /// A run and its folder.
 pub struct Run {

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use advlab::batch::Batch;
+use advlab::check::{CheckResult, check};
 use advlab::repl;
 use advlab::repl::{Paint, Session};
-use advlab::script::{CheckResult, Host, check};
+use advlab::script::Host;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

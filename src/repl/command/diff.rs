@@ -7,7 +7,8 @@ use crate::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::figures::{counted, share, value};
 use crate::paint::{Paint, beside, wrapped};
-use crate::script::{Computed, Hook, Outcome, Recipe, is_typed};
+use crate::script::{Computed, Hook, Outcome, Recipe};
+use crate::session::is_typed;
 use crate::study::{accuracies, with_advantage};
 use crate::tensor::Level;
 

@@ -4,7 +4,8 @@ use super::super::session::Session;
 use super::super::show;
 use super::Answered;
 use crate::profile::Measured;
-use crate::script::{Answer, Builtin};
+use crate::script::Builtin;
+use crate::session::Answer;
 use crate::study::with_advantage;
 
 /// How often `:profile` runs a recipe.

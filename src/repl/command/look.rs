@@ -9,7 +9,7 @@ use crate::batch::{Level, Tokenize, spans};
 use crate::diagnostic::Diagnostics;
 use crate::figures::{counted, value};
 use crate::paint::{Paint, cut, visible, wrapped};
-use crate::script::Session as Script;
+use crate::session::Session as Script;
 use crate::suggest::{did_you_mean, nearest};
 use crate::verify::{self, Verdict};
 

@@ -6,7 +6,8 @@ pub(super) use self::tensor::{spread_line, tensor};
 pub(super) use crate::doc::{parameters, recipe};
 use crate::figures::{self, BLOCKS, along, column, shape};
 use crate::paint::{self, Paint, filled, visible, width};
-use crate::script::{Answer, Columns, Computed, Spread};
+use crate::script::{Computed, Spread};
+use crate::session::{Answer, BatchColumns};
 
 /// An answer, as lines; `None` where there is nothing to show.
 pub(super) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
@@ -84,7 +85,7 @@ fn cut(items: &[String], length: usize, columns: usize) -> String {
 }
 
 /// A batch: its shape, and a line for each column.
-fn batch(columns: &Columns, paint: Paint) -> String {
+fn batch(columns: &BatchColumns, paint: Paint) -> String {
     let about = format!("{}, step {}", shape(&columns.layout), columns.step);
     let mut lines = vec![format!("{}   {}", paint.bold("batch"), paint.dim(&about))];
     let names = columns.columns.iter();

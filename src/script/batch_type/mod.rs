@@ -14,11 +14,11 @@ use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, Map, NativeCallC
 use super::bind::{describe, number};
 use super::call::Call;
 use super::error::{Problem, Raised, raise};
-use super::explain::said;
 use super::host::Host;
 use super::key::Key;
+use super::mistake::Mistake;
 use crate::batch::Batch;
-use crate::diagnostic::ProblemKind;
+use crate::diagnostic::{Diagnostic, ProblemKind};
 use crate::suggest;
 use crate::tensor::op;
 use crate::tensor::{Frame, Level, Tensor, TensorError};
@@ -68,7 +68,7 @@ const DERIVED: [(&str, &[&str]); 6] = [
 
 impl ScriptBatch {
     /// A whole batch, in one call of a host.
-    pub(super) fn new(host: &Host, call: Arc<Call>, batch: &Batch) -> Self {
+    pub(crate) fn new(host: &Host, call: Arc<Call>, batch: &Batch) -> Self {
         let context = host.context(call.guard.clone());
         let frame = Frame::new(batch.layout().clone(), batch.is_f64(), context);
         let batch = batch.clone();
@@ -95,11 +95,11 @@ impl ScriptBatch {
         }))
     }
 
-    pub(super) fn frame(&self) -> &Arc<Frame> {
+    pub(crate) fn frame(&self) -> &Arc<Frame> {
         &self.0.frame
     }
 
-    pub(super) fn call(&self) -> &Arc<Call> {
+    pub(crate) fn call(&self) -> &Arc<Call> {
         &self.0.call
     }
 
@@ -120,12 +120,15 @@ impl ScriptBatch {
         let codes = match (&key, by.read_lock::<Tensor>()) {
             (Some(key), _) => key.codes.clone(),
             (None, Some(tensor)) => tensor.clone(),
-            _ => return Err(said("keyed", "regroup", &[&describe(by)]).into()),
+            _ => {
+                let found = &describe(by);
+                return Err(Mistake::RegroupedBy { found }.into());
+            }
         };
         let own = self.frame();
         let of = codes.frame().filter(|_| codes.level() != Level::Batch);
         if of.is_some_and(|of| of.responses != own.responses) {
-            return Err(said("keyed", "foreign", &[name]).into());
+            return Err(Mistake::ForeignKey { function: name }.into());
         }
         let codes = match of {
             Some(_) => op::expand(&codes, Level::Response)?,
@@ -202,11 +205,10 @@ impl ScriptBatch {
         }
         let Ok(column) = self.column(name) else {
             let texts = batch.texts().map(|(name, _)| name);
-            let there = suggest::list(texts.chain(batch.column_names()).chain(["group"]));
+            let names = &suggest::list(texts.chain(batch.column_names()).chain(["group"]));
             let kind = ProblemKind::MissingColumn(name.to_string());
-            return Err(said("keyed", "column", &[name, &there])
-                .of_kind(kind)
-                .into());
+            let missing = Diagnostic::from(Mistake::NoKeyColumn { name, names });
+            return Err(missing.of_kind(kind).into());
         };
         self.numbers(name, &column)
     }
@@ -214,7 +216,8 @@ impl ScriptBatch {
     /// The numbers of a response column as texts.
     fn numbers(&self, name: &str, column: &Tensor) -> Result<Vec<Arc<str>>, Problem> {
         if column.level() != Level::Response {
-            return Err(said("keyed", "level", &[name, column.level().name()]).into());
+            let level = column.level().name();
+            return Err(Mistake::KeyLevel { name, level }.into());
         }
         // -0.0 and 0.0 are one.
         let numbers = column.evaluate()?;
@@ -229,7 +232,7 @@ impl ScriptBatch {
         self.frame().look_at();
         match &self.0.source {
             Source::GroupOf { .. } => Ok((&*self.frame().layout().group_id(0).name()).into()),
-            _ => Err(said("keyed", "own", &[]).into()),
+            _ => Err(Mistake::KeyOfNoGroup.into()),
         }
     }
 
@@ -368,12 +371,13 @@ fn groupings(engine: &mut Engine) {
 
 /// The names of the columns of a key, of which there is one at least.
 fn texts_in(names: &Array) -> Result<Vec<ImmutableString>, Problem> {
+    let wrong = |found: &str| Problem::from(Mistake::KeyNames { found });
     if names.is_empty() {
-        return Err(said("keyed", "names", &["an empty array"]).into());
+        return Err(wrong("an empty array"));
     }
     let text = |name: &Dynamic| match name.read_lock::<ImmutableString>() {
         Some(name) => Ok(name.clone()),
-        None => Err(said("keyed", "names", &[&describe(name)]).into()),
+        None => Err(wrong(&describe(name))),
     };
     names.iter().map(text).collect()
 }

@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 ///
 /// The state is the one that `init` makes. A recipe without a loss has that of [`Host::loss`]; one without an
 /// advantage the equivalent one.
-pub(in crate::script) fn tensor_of(
+pub(crate) fn tensor_of(
     recipe: &Recipe,
     hook: Hook,
     batch: &ScriptBatch,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(super) use at_prompt::tensor_of;
+pub(crate) use at_prompt::tensor_of;
 use ndarray::ArrayViewMut2;
 use outcome::Array;
 pub(crate) use outcome::Placed;

@@ -8,9 +8,9 @@ use rhai::Dynamic;
 use super::{Placed, Run};
 use crate::batch::Rows;
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
+use crate::script::bind;
 use crate::script::error::Problem;
 use crate::script::recipe::Hook;
-use crate::script::{bind, explain};
 use crate::tensor::{Level, Origin, Tensor, TensorError, Value};
 
 /// A tensor that a hook is to give, not yet computed.
@@ -238,8 +238,25 @@ fn culprit(result: &Tensor) -> Option<(Tensor, Option<Origin>)> {
 
 /// The help for an operation that makes what is not finite of what is.
 fn help_of(op: &str) -> String {
-    let known = explain::text("not_finite", op, &[]);
-    known.unwrap_or_else(|| explain::text("not_finite", "other", &[op]).unwrap_or_default())
+    match op {
+        "/" => "something is divided by 0 here: `safe_div(a, b)` is 0 where b is 0",
+        "ln" | "log1p" | "ln_binomial" => {
+            "this is the logarithm of 0 or less here: `ln(max(x, 1e-12))`"
+        }
+        "sqrt" | "**" => {
+            "this is a root or a power that is no number here: is its argument below 0?"
+        }
+        "exp" | "expm1" | "square" => {
+            "this grows beyond all numbers here: limit what goes in with `x.clamp(-20, 20)`"
+        }
+        "number" => "a number of the script is not finite",
+        "gradient" => {
+            "the derivative of this is not finite here: that of a root, a power or a std is \
+             infinite at 0; `max(x, 1e-12)` keeps away from it"
+        }
+        op => return format!("every value that `{op}` gets is finite here, and its result is not"),
+    }
+    .to_string()
 }
 
 const WEIGHT: &str =
@@ -251,13 +268,23 @@ pub(super) const NOTHING: &str = "the last line of the hook is its result: witho
 
 /// The help for a result that is no response or token tensor.
 fn instead(result: &Dynamic, level: Option<Level>) -> String {
-    let kind = match level {
-        Some(Level::Position) => "position",
-        Some(_) => "coarse",
-        None if result.is_unit() => return NOTHING.to_string(),
-        None if bind::number(result).is_some() => "number",
-        None if result.is_array() => "array",
-        None => "other",
-    };
-    explain::text("returned", kind, &[]).unwrap_or_default()
+    match level {
+        Some(Level::Position) => {
+            "the same for all responses of a group is `x.expand(\"token\")`, if that is meant"
+        }
+        Some(_) => {
+            "was a `batch.reward - ` forgotten? The same for all responses is \
+             `x.expand(\"response\")`, if that is meant"
+        }
+        None if result.is_unit() => NOTHING,
+        None if bind::number(result).is_some() => {
+            "a number for all responses is `x + 0 * batch.reward`"
+        }
+        None if result.is_array() => {
+            "arrays cannot be made tensors again: compute with the tensors themselves, without \
+             `values()`; `batch.map_groups(|g| ...)` goes group by group"
+        }
+        None => "return a tensor, such as `batch.reward - batch.reward.mean(\"group\")`",
+    }
+    .to_string()
 }

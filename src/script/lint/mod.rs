@@ -5,19 +5,20 @@
 
 mod calls;
 mod columns;
-mod written;
+mod kind;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rhai::{AST, ASTNode, Expr, Module, Position, Stmt};
 
-use self::written::unread_parameters;
-pub(super) use self::written::{floor_divisions, misread_operators, misspelt_hooks};
-use super::explain::{Script, said, tensor_property};
+use self::kind::ValueKind;
+use super::explain::{Script, tensor_property};
 use super::library::{Functions, functions_of, imports_of};
+use super::mistake::Mistake;
 use super::recipe::{Hook, Reads};
-use super::syntax::ValueKind;
+use super::syntax::misread_operators;
 use crate::diagnostic::Diagnostic;
+use crate::suggest;
 
 pub(super) struct LintInput<'a> {
     pub(super) script: Script<'a>,
@@ -100,9 +101,9 @@ struct Lint<'k, 'a> {
 }
 
 impl Lint<'_, '_> {
-    fn found_at(&mut self, position: Position, diagnostic: Diagnostic) {
+    fn found_at(&mut self, position: Position, diagnostic: impl Into<Diagnostic>) {
         let place = self.known.script.place(self.known.script.name, position);
-        self.found.push(diagnostic.at(place));
+        self.found.push(diagnostic.into().at(place));
     }
 
     fn block(&mut self, statements: &[Stmt]) {
@@ -144,8 +145,7 @@ impl Lint<'_, '_> {
             | Stmt::TryCatch(parts, _) => {
                 let condition = self.kind(&parts.expr);
                 if condition == ValueKind::Tensor && !matches!(statement, Stmt::TryCatch(..)) {
-                    let diagnostic = said("value", "tensor-condition", &[]);
-                    self.found_at(parts.expr.start_position(), diagnostic);
+                    self.found_at(parts.expr.start_position(), Mistake::TensorCondition);
                 }
                 self.block(parts.body.statements());
                 self.block(parts.branch.statements());
@@ -216,11 +216,11 @@ impl Lint<'_, '_> {
             Expr::InterpolatedString(parts, _) => self.all(parts.iter()),
             Expr::Array(parts, _) => {
                 self.all(parts.iter());
-                return ValueKind::Array;
+                return ValueKind::Other;
             }
             Expr::Map(parts, _) => {
                 self.all(parts.0.iter().map(|(_, part)| part));
-                return ValueKind::Map;
+                return ValueKind::Other;
             }
             Expr::Coalesce(parts, _) => self.all(parts.iter()),
             _ => {}
@@ -238,7 +238,7 @@ impl Lint<'_, '_> {
     fn truths(&mut self, sign: &str, parts: &[Expr], position: Position) {
         for part in parts {
             if self.kind(part).is_tensor() {
-                self.found_at(position, said("lint", "truths", &[sign]));
+                self.found_at(position, Mistake::LogicOfTensors { sign });
             }
         }
     }
@@ -270,6 +270,46 @@ impl Lint<'_, '_> {
             _ => ValueKind::Unknown,
         }
     }
+}
+
+/// Parameters that nobody reads: to set one with `--set` would do nothing.
+fn unread_parameters(script: &Script<'_>) -> Vec<Diagnostic> {
+    let code = script.code(script.name);
+    // A column of the batch may have the parameter's name.
+    let read = code.windows(3).filter_map(|three| {
+        let is_read = three[0].text != "batch" && three[1].text == ".";
+        is_read.then_some(three[2].text)
+    });
+    let read: HashSet<&str> = read.collect();
+    let keys = script.keys();
+    let unread = script.parameters.iter().map(String::as_str);
+    let unread = unread.filter(|name| !read.contains(name));
+    unread
+        .map(|name| {
+            let warning = Mistake::UnreadParameter { name }.warning();
+            warning.at(keys
+                .get(name)
+                .map(|key| key.span(script.name, &script.text())))
+        })
+        .collect()
+}
+
+/// Functions that nobody calls, and whose names are near that of a hook that the script lacks.
+pub(crate) fn misspelt_hooks(script: &Script<'_>, functions: &Functions) -> Vec<Diagnostic> {
+    let code = script.code(script.name);
+    let warnings = functions.iter().filter_map(|(name, counts)| {
+        let hooks = Hook::ALL.into_iter().filter(|hook| {
+            !functions.contains_key(hook.name()) && counts.contains(&hook.parameters().len())
+        });
+        let hook = suggest::nearest(name, hooks.map(Hook::name))?;
+        let quoted = format!("\"{name}\"");
+        let named = code
+            .iter()
+            .filter(|token| token.is_name(name) || token.text == quoted);
+        let warning = Mistake::UncalledFunction { name, hook }.warning();
+        (named.count() == counts.len()).then(|| warning.at(script.definition(name)))
+    });
+    warnings.collect()
 }
 
 #[cfg(test)]
@@ -350,7 +390,8 @@ mod tests {
             ("x /// 2", ""),
         ] {
             let text = format!("fn f(x, n, r, p) {{\n{line}\n}}");
-            let found = super::floor_divisions(&"f".into(), &text.into(), &|_| false);
+            let found =
+                crate::script::syntax::floor_divisions(&"f".into(), &text.into(), &|_| false);
             let helps = found.iter().filter_map(|found| found.help.as_deref());
             let helps: Vec<&str> = helps.map(|help| help.split('`').nth(1).unwrap()).collect();
             assert_eq!(helps.join(" "), told, "{line}");

@@ -1,49 +1,46 @@
-//! A session: pieces of script evaluated one after the other on a batch, with variables and functions that last.
+//! A session: pieces of script evaluated one after the other on a batch, with variables and functions that persist.
 
 mod answer;
 mod errors;
 mod hooks;
 mod inputs;
 mod inspect;
+mod items;
 mod names;
-mod saved;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope};
 
-pub use self::answer::{Answer, Columns};
+pub use self::answer::{Answer, BatchColumns};
 use self::errors::place_of_name;
-use self::inputs::Inputs;
+pub use self::inputs::Inputs;
+use self::inputs::function_names;
 pub(crate) use self::inspect::InputTrial;
 pub use self::inspect::Pairs;
+pub use self::items::is_typed;
 pub use self::names::Name;
-pub(crate) use self::saved::{Defines, is_typed};
-use super::batch_type::ScriptBatch;
-use super::call::Call;
-use super::explain::said;
-use super::host::Host;
-use super::library::Library;
-use super::lint::{floor_divisions, misread_operators};
-use super::recipe::Recipe;
-use super::sandbox::{guarded, on_deep_stack};
-use super::syntax::unfinished;
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
+use crate::script::batch_type::ScriptBatch;
+use crate::script::bind::number;
+use crate::script::call::Call;
+use crate::script::library::Library;
+use crate::script::mistake::Mistake;
+use crate::script::sandbox::{guarded, on_deep_stack};
+use crate::script::syntax::{floor_divisions, misread_operators, unfinished};
+use crate::script::{Host, Recipe};
 use crate::tensor::profile::{Detail, Profile};
 use crate::tensor::{Guard, Tensor};
 
-/// The variables of the last values, the last first. The engine takes none of them for a name, so that nobody else can name
-/// them; [`Inputs::name_values`] lets inputs do so.
-const VALUES: [&str; 9] = ["_", "_2", "_3", "_4", "_5", "_6", "_7", "_8", "_9"];
-/// The variable of the last value, which is `_1` too.
-const LAST: &str = VALUES[0];
+/// The variable of the last value. The engine does not take it for a name; [`Inputs::name_last_value`] lets inputs use it.
+const LAST: &str = "_";
 
-/// Pieces of script evaluated one after the other on a batch: `let` and `fn` last, `_` is the last value, `_2` that before.
+/// Pieces of script evaluated one after the other on a batch: `_` is the last value; variables and functions persist.
 ///
 /// ```
-/// use advlab::script::{Answer, Session};
+/// use advlab::session::{Answer, Session};
 /// use advlab::{Batch, Host};
 ///
 /// let mut session = Session::new(&Host::new(), &Batch::example());
@@ -77,6 +74,8 @@ pub struct EvaluatedInput {
     pub metrics: Vec<(String, f64)>,
     /// Notes on what was read otherwise than its name says.
     pub notes: Vec<String>,
+    /// The names of the functions that it defines.
+    pub functions: Vec<String>,
 }
 
 impl Session {
@@ -171,7 +170,7 @@ impl Session {
     pub fn evaluate(&mut self, text: &str) -> Result<EvaluatedInput, Diagnostics> {
         self.guard.rearm();
         let known = self.scope.len();
-        let value = self.run(text).inspect_err(|_| {
+        let (value, functions) = self.run(text).inspect_err(|_| {
             self.scope.rewind(known);
             self.batch.call().take_reports();
         })?;
@@ -193,30 +192,15 @@ impl Session {
             self.inputs.complete(&answer, self.recipe.as_ref());
         }
         if !value.is_unit() {
-            self.remember(value);
+            self.scope.set_value(LAST, value);
         }
         Ok(EvaluatedInput {
             answer,
             metrics,
+            functions,
             prints: reports.prints,
             notes: reports.notes,
         })
-    }
-
-    /// Makes a value the last one, and those before it `_2` and on. Where memory gets scarce these go.
-    fn remember(&mut self, value: Dynamic) {
-        for index in (1..VALUES.len()).rev() {
-            let before = self.scope.get(VALUES[index - 1]).cloned();
-            if let Some(before) = before.filter(|before| !before.is_unit()) {
-                self.scope.set_or_push(VALUES[index], before);
-            }
-        }
-        self.scope.set_value(LAST, value);
-        if self.guard.is_half_used() {
-            for name in &VALUES[1..] {
-                let _ = self.scope.remove::<Dynamic>(name);
-            }
-        }
     }
 
     /// The names of the variables that inputs made, with their values.
@@ -232,7 +216,7 @@ impl Session {
 
     fn own_variables(&self) -> impl Iterator<Item = (&str, &Dynamic)> {
         let all = self.scope.iter_raw();
-        let is_own = |name: &str| !["batch", "p"].contains(&name) && !VALUES.contains(&name);
+        let is_own = |name: &str| !["batch", "p", LAST].contains(&name);
         all.filter(move |(name, ..)| is_own(name))
             .map(|(name, _, value)| (name, value))
     }
@@ -251,8 +235,8 @@ impl Session {
         Ok(ast)
     }
 
-    /// Compiles and runs an input, and keeps its functions.
-    fn run(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
+    /// Compiles and runs an input, and keeps its functions: gives its value and their names.
+    fn run(&mut self, text: &str) -> Result<(Dynamic, Vec<String>), Diagnostics> {
         let engine = self.engine(text);
         let ast = self.compile(&engine, text)?;
         let value = self.run_compiled(&engine, &self.functions.merge(&ast), text)?;
@@ -262,7 +246,7 @@ impl Session {
             .call()
             .report(|reports| reports.notes.extend(notes));
         self.inputs.push(text, &ast);
-        Ok(value)
+        Ok((value, function_names(&ast)))
     }
 
     fn run_compiled(
@@ -300,16 +284,14 @@ impl Session {
             .as_ref()
             .map_or(0, |recipe| recipe.params().iter().len());
         let is_own = p.is_some_and(|map| map.len() == known_entries);
-        let name = match self.scope.get("batch") {
-            _ if !is_own => "p",
+        let (name, mistake) = match self.scope.get("batch") {
+            _ if !is_own => ("p", Mistake::FixedParameters),
             Some(batch) if batch.is::<ScriptBatch>() => return Ok(()),
-            _ => "batch",
+            _ => ("batch", Mistake::FixedBatch),
         };
         self.scope.rewind(known);
         self.place_own();
-        Err(said("prompt", name, &[])
-            .at(place_of_name(text, name))
-            .into())
+        Err(mistake.at(place_of_name(text, name)).into())
     }
 
     fn engine(&self, text: &str) -> Engine {
@@ -317,7 +299,7 @@ impl Session {
         let mut engine = functions.compiler(&self.library, self.batch.call());
         // The optimiser puts constants in place of their names, and panics where something is assigned to one.
         engine.set_optimization_level(OptimizationLevel::None);
-        self.inputs.name_values(&mut engine, text);
+        self.inputs.name_last_value(&mut engine, text);
         self.hooks(&mut engine);
         engine
     }
@@ -327,7 +309,17 @@ impl Session {
     }
 }
 
-/// The task that a failure of ours names.
+impl Host {
+    /// Evaluates a piece of script that sees the batch as `batch`: a [`Session`] of one input.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] as for a recipe.
+    pub fn evaluate(&self, text: &str, batch: &Batch) -> Result<Answer, Diagnostics> {
+        Ok(Session::new(self, batch).evaluate(text)?.answer)
+    }
+}
+
+/// What an internal failure says that advlab was doing.
 const EVALUATING: &str = "to evaluate this";
 
 fn whole(host: &Host, batch: &Batch) -> ScriptBatch {
@@ -342,6 +334,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 fn as_tensor(value: &Dynamic) -> Option<Tensor> {
     match value.read_lock::<Tensor>() {
         Some(tensor) => Some(tensor.clone()),
-        None => super::bind::number(value).map(Tensor::number),
+        None => number(value).map(Tensor::number),
     }
 }

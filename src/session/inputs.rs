@@ -1,52 +1,53 @@
-//! The inputs of a session, each recorded once: for the places of errors, and for the script that they make.
+//! The inputs of a session, recorded for the locations of errors and for the script that they make.
 //!
-//! An error may be in a function of many inputs ago. The engine knows a position as line and column alone, and a function
-//! keeps those of the text that it was compiled from. So each input is compiled behind as many empty lines as the inputs
-//! before it have, and a line says which input it belongs to. The first of these lines is not empty: the imports so far
-//! stand in it, as the engine forgets them after each input.
+//! An error may be in a function of a much earlier input. The engine knows a position as a line and a column only, and a
+//! function keeps those of the text that it was compiled from. So each input is compiled behind as many empty lines as the
+//! inputs before it have, and a line tells which input it belongs to. The first of these lines is not empty: it has the
+//! imports so far, which the engine forgets after each input.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use rhai::{AST, Engine, LexError, ParseError, ParseErrorType, Position, Token};
+use rhai::{AST, Engine, ParseError, ParseErrorType, Token};
 
-use super::{Answer, LAST, VALUES};
+use super::items::last_values;
+use super::{Answer, LAST};
 use crate::batch::Computed;
 use crate::diagnostic::Diagnostic;
+use crate::script::Recipe;
 use crate::script::library::imports_of;
-use crate::script::recipe::Recipe;
-use crate::script::syntax::last_values;
 use crate::tensor::{Level, Origin};
 
 /// The name of the inputs in messages.
 pub(super) const SOURCE: &str = "input";
 
-/// Lines that are told apart at most: the engine's have 16 bits.
+/// The most lines that are told apart: the engine counts them in 16 bits.
 const LINES: usize = 50_000;
 
 /// The inputs of a session that ran, in order.
 #[derive(Default)]
-pub(crate) struct Inputs {
+pub struct Inputs {
     pub(super) all: Vec<Input>,
     imports: Vec<String>,
     /// The index of the first input whose lines are counted.
     first_counted: usize,
     /// The last value that can be an advantage, of the batch that is in use.
-    pub(crate) signal: Option<Computed>,
+    pub(super) signal: Option<Computed>,
 }
 
 #[derive(Default)]
 pub(super) struct Input {
-    /// Lines before it, that of the imports among them.
+    /// The number of lines before it, including that of the imports.
     before: usize,
     pub(super) text: String,
-    /// Not for an input that ran and was refused after that.
+    /// The names of its functions.
+    pub(super) functions: Vec<String>,
+    /// False for an input that ran and was refused after that.
     pub(super) is_complete: bool,
-    /// Whether it had a value: the next `_` means that.
+    /// Whether it had a value: the next `_` means it.
     pub(super) has_value: bool,
     /// Whether the value can be an advantage: a response or token tensor.
     pub(super) is_signal: bool,
-    /// The recipe that was in use, with its settings: its hooks are `advantage()` and the like in the text.
+    /// The recipe that was in use, with its settings.
     pub(super) recipe: Option<Recipe>,
 }
 
@@ -58,6 +59,16 @@ impl Inputs {
     fn lines(&self) -> usize {
         let last = self.counted().last();
         last.map_or(1, |input| input.before + line_count(&input.text))
+    }
+
+    /// The inputs that ran to their end.
+    pub(super) fn completed(&self) -> impl Iterator<Item = &Input> {
+        self.all.iter().filter(|input| input.is_complete)
+    }
+
+    /// The last value that can be an advantage, of the batch that is in use.
+    pub fn signal(&self) -> Option<&Computed> {
+        self.signal.as_ref()
     }
 
     /// An input as it is compiled: the imports, then empty lines, then the text.
@@ -78,7 +89,7 @@ impl Inputs {
     }
 
     pub(super) fn push(&mut self, text: &str, ast: &AST) {
-        // Of the input itself: those in functions are the functions' own.
+        // An import inside a function is the function's own.
         for (path, alias) in imports_of(ast) {
             let line = format!("import \"{path}\" as {alias}; ");
             if !alias.is_empty() && !self.imports.contains(&line) {
@@ -92,6 +103,7 @@ impl Inputs {
         self.all.push(Input {
             before: self.lines(),
             text: text.to_string(),
+            functions: function_names(ast),
             ..Input::default()
         });
     }
@@ -178,50 +190,36 @@ impl Inputs {
         }
     }
 
-    /// Lets `_` be the name of the last value, but where it is the last arm of a `switch`, and `_1`, `_2`, ... those of the
-    /// last values.
-    pub(super) fn name_values(&self, engine: &mut Engine, text: &str) {
-        if !text.contains('_') {
+    /// Makes `_` the name of the last value, except as the last arm of a `switch`.
+    pub(super) fn name_last_value(&self, engine: &mut Engine, text: &str) {
+        let places = last_values(text).into_iter();
+        let places = places.map(|token| (token.line + self.lines(), token.column));
+        let places: HashSet<(usize, usize)> = places.collect();
+        if places.is_empty() {
             return;
         }
-        let places = last_values(text).map(|token| (token.line + self.lines(), token.column));
-        let places: HashSet<(usize, usize)> = places.collect();
-        let is_last = move |position: Position| {
-            let place = position.line().zip(position.position());
-            place.is_some_and(|place| places.contains(&place))
-        };
-        // Behind what it takes for no name, the engine takes `+` and `-` for signs of what follows.
-        let was_value = AtomicBool::new(false);
-        // "Deprecated" in the engine's words for what may change; its version is pinned.
+        // The engine calls deprecated what may change in a later version; its version is pinned.
         #[allow(deprecated)]
-        engine.on_parse_token(move |token, position, _| match token {
-            Token::Underscore if is_last(position) => Token::Identifier(Box::new(LAST.into())),
-            Token::LexError(error) => match value_name(&error) {
-                Some(name) => {
-                    was_value.store(true, Ordering::Relaxed);
-                    Token::Identifier(Box::new(name.into()))
+        engine.on_parse_token(move |token, position, _| {
+            let place = position.line().zip(position.position());
+            match token {
+                Token::Underscore if place.is_some_and(|place| places.contains(&place)) => {
+                    Token::Identifier(Box::new(LAST.into()))
                 }
-                None => Token::LexError(error),
-            },
-            token => match (was_value.swap(false, Ordering::Relaxed), token) {
-                (true, Token::UnaryPlus) => Token::Plus,
-                (true, Token::UnaryMinus) => Token::Minus,
-                (_, token) => token,
-            },
+                token => token,
+            }
         });
     }
-}
-
-/// The variable that `_1`, `_2`, ... stand for, which the engine takes for no names.
-fn value_name(error: &LexError) -> Option<&'static str> {
-    let LexError::MalformedIdentifier(name) = error else {
-        return None;
-    };
-    let name = if name == "_1" { LAST } else { name };
-    VALUES.iter().find(|value| **value == name).copied()
 }
 
 /// An empty text has a line too.
 fn line_count(text: &str) -> usize {
     text.matches('\n').count() + 1
+}
+
+pub(super) fn function_names(ast: &AST) -> Vec<String> {
+    let functions = ast.iter_functions();
+    functions
+        .map(|function| function.name.to_string())
+        .collect()
 }
