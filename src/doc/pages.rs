@@ -9,7 +9,7 @@ use super::{TOPICS, capital, sections};
 use crate::check::needed;
 use crate::diagnostic::Diagnostics;
 use crate::paint::WIDTH;
-use crate::script::{BUILTINS, Host, Kind, Recipe};
+use crate::script::{BUILTINS, BuiltinKind, Host, Recipe};
 use crate::study::Objective;
 use crate::study::objectives::multiples;
 
@@ -39,7 +39,7 @@ fn pages_are_what_the_tables_make() {
 fn recipes() -> Result<Vec<(String, String)>, Diagnostics> {
     let host = Host::new();
     let (mut page, mut entries, mut pictures) = (String::from(RECIPES), String::new(), Vec::new());
-    for kind in Kind::OF_RECIPES {
+    for kind in BuiltinKind::OF_RECIPES {
         let title = capital(kind.title());
         let own = || BUILTINS.iter().filter(|builtin| builtin.kind == kind);
         let names: Vec<String> = own().map(|one| format!("[{0}](#{0})", one.name)).collect();

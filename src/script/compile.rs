@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use rhai::{AST, ASTNode, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope, Stmt};
 
+use super::builtin::Builtin;
 use super::call::Call;
 use super::engine::bare;
 use super::explain::Script;
 use super::host::Host;
-use super::library::{Builtin, Functions, Library, by_name, functions_of};
+use super::library::{Functions, Library, by_name, functions_of};
 use super::lint::{LintInput, lint};
 use super::mistake::Mistake;
 use super::params::Parameters;

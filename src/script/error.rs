@@ -68,6 +68,11 @@ impl From<TensorError> for Problem {
     }
 }
 
+/// The problem that a value of the engine's errors carries.
+pub(super) fn problem(value: &Dynamic) -> Option<Problem> {
+    value.read_lock::<Problem>().map(|problem| problem.clone())
+}
+
 /// The result of a native function, for the script that called it.
 pub(crate) type Raised<T> = Result<T, Box<EvalAltResult>>;
 

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::builtin::{BUILTINS, Builtin};
 use super::compile::compile;
 use super::engine::Functions;
-use super::library::{BUILTINS, Builtin, Library};
+use super::library::Library;
 use super::mistake::Mistake;
 use super::reading::{Content, Reading};
 use super::recipe::{Recipe, Version};

@@ -1,4 +1,4 @@
-//! Where recipes and their imports come from: the built-ins, and the script's own folder.
+//! Where the imports of recipes come from: the built-ins, and the script's own folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,127 +8,12 @@ use rhai::{
     AST, Engine, EvalAltResult, Expr, Module, ModuleResolver, Position, Scope, Shared, Stmt,
 };
 
+use super::builtin::{Builtin, Sources};
 use super::compile::constants;
 use super::error::Problem;
 use super::mistake::Mistake;
 use super::reading::{self, Content};
 use crate::suggest;
-
-/// A script that comes with advlab.
-#[derive(Clone, Copy, Debug)]
-pub struct Builtin {
-    /// Its name, as in `advlab apply passk`.
-    pub name: &'static str,
-    /// What it is of.
-    pub kind: Kind,
-    /// Its script, unchanged.
-    pub text: &'static str,
-}
-
-/// The kinds of built-ins, a folder of `stdlib/` each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// An advantage for each response, of the rewards of its group or batch.
-    Outcome,
-    /// An advantage that has k draws of a group in mind.
-    Passk,
-    /// An advantage for each token.
-    Token,
-    /// A reward that is shaped first.
-    Reward,
-    /// An advantage of agents' trajectories, turn by turn.
-    Agent,
-    /// Which responses count.
-    Filter,
-    /// A loss.
-    Loss,
-    /// What the others import, no recipe.
-    Shared,
-}
-
-impl Kind {
-    /// The kinds of recipes, in the order in which they are listed.
-    pub const OF_RECIPES: [Kind; 7] = [
-        Kind::Outcome,
-        Kind::Passk,
-        Kind::Token,
-        Kind::Reward,
-        Kind::Agent,
-        Kind::Filter,
-        Kind::Loss,
-    ];
-
-    /// What recipes of this kind give.
-    pub fn title(self) -> &'static str {
-        match self {
-            Kind::Outcome => "advantages of outcome rewards",
-            Kind::Passk => "Pass@k: advantages of k draws",
-            Kind::Token => "advantages by token",
-            Kind::Reward => "shaped rewards",
-            Kind::Agent => "agents: trajectories of turns",
-            Kind::Filter => "filters: which responses count",
-            Kind::Loss => "losses",
-            Kind::Shared => "shared code",
-        }
-    }
-}
-
-/// Scripts of `stdlib/`, by the folder of their kind.
-macro_rules! scripts {
-    ($($kind:ident $folder:literal: $($name:literal)+;)+) => {
-        &[$($(Builtin {
-            name: $name,
-            kind: Kind::$kind,
-            text: include_str!(concat!("../../stdlib/", $folder, "/", $name, ".rhai")),
-        }),+),+]
-    };
-}
-
-/// The recipes that come with advlab, by kind, in the order in which a newcomer meets them.
-pub const BUILTINS: &[Builtin] = scripts! {
-    Outcome "outcome": "grpo" "dr_grpo" "rloo" "grpo_loo" "maxrl" "opo" "gpg" "lite_ppo" "prpo" "opmd" "asymre" "rec" "w_reinforce" "gdpo" "rae" "spo";
-    Passk "passk": "passk" "passk_full_sampling" "passk_bootstrap" "passk_exceeding" "passk_combination"
-        "passk_by_entropy" "pkpo" "grpo_passk";
-    Token "token": "reinforce" "reinforce_pp" "reinforce_pp_baseline" "remax" "gae" "gae_decoupled" "otb" "prime" "entropy_advantage"
-        "kl_advantage" "opd";
-    Reward "reward": "grpo_lambda" "dapo_overlong" "kimi_length" "linear_length_penalty" "stop_properly";
-    Agent "agent": "step_grpo" "gigpo" "hierarchical_grpo";
-    Filter "filter": "zero_variance_filter" "difficulty_filter" "truncation_filter";
-    Loss "loss": "ppo_clip" "policy_gradient" "pacs" "gspo" "gspo_token" "cispo" "sapo" "gmpo" "dppo_tv" "dppo_kl"
-        "clip_cov" "kl_cov" "high_entropy" "dro" "opmd_loss" "tis" "opsm" "vespo" "topr";
-};
-
-/// What built-ins import that is no recipe.
-const SHARED: &[Builtin] = scripts! { Shared "shared": "aggregate"; };
-
-impl Builtin {
-    /// The built-in recipe of that name.
-    pub fn find(name: &str) -> Option<&'static Builtin> {
-        BUILTINS.iter().find(|builtin| builtin.name == name)
-    }
-
-    /// What a script can import, recipes and what they share.
-    pub(crate) fn importable() -> impl Iterator<Item = &'static Builtin> {
-        BUILTINS.iter().chain(SHARED)
-    }
-
-    /// The built-in that a script is, to the last byte with all that it imports: by its version, whatever its name.
-    pub(super) fn of(name: &str, text: &str, sources: &Sources) -> Option<&'static Builtin> {
-        let mut imports = sources.iter().filter(|(import, _)| &***import != name);
-        let builtin = BUILTINS.iter().find(|builtin| builtin.text == text)?;
-        let is_shipped = imports.all(|(import, text)| Builtin::imported(import, text).is_some());
-        is_shipped.then_some(builtin)
-    }
-
-    /// The built-in that an import means, where it is not another script of that name.
-    pub(super) fn imported(import: &str, text: &str) -> Option<&'static Builtin> {
-        let name = Path::new(import).file_stem()?.to_str()?;
-        Builtin::importable().find(|builtin| builtin.name == name && builtin.text == text)
-    }
-}
-
-/// The scripts that a recipe is made of, by their names, with their texts.
-pub(crate) type Sources = BTreeMap<Arc<str>, Arc<str>>;
 
 /// Functions by their names, each with the numbers of parameters that it takes.
 pub(crate) type Functions = BTreeMap<String, Vec<usize>>;

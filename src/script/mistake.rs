@@ -191,13 +191,11 @@ mistakes! {
         => "there is {choices}";
     LogicOfTensors { sign } "`{sign}{sign}` works on booleans, and one side is a tensor"
         => "elementwise it is `{sign}`, with brackets around comparisons: `(a > b) {sign} (c > d)`";
-    FloorDivision { a, b } "`//` begins a comment here, and floor division in Python"
-        => "write `floor({a} / {b})`; a comment that looks like an operand belongs on a line of \
-            its own";
-    NegatedPower { base, exponent }
-        "`-{base} ** {exponent}` is `(-{base}) ** {exponent}` here, and `-({base} ** {exponent})` \
-         in Python and in algebra"
-        => "write the brackets: `(-{base}) ** {exponent}` or `-({base} ** {exponent})`";
+    FloorDivision "`//` begins a comment here, and floor division in Python"
+        => "write `floor(a / b)`; a comment that looks like an operand belongs on a line of its \
+            own";
+    NegatedPower "`-x ** y` is `(-x) ** y` here, and `-(x ** y)` in Python and in algebra"
+        => "write the brackets: `(-x) ** y` or `-(x ** y)`";
     // Recipes and imports.
     ScriptTooLarge { name, bytes } "{name}: the script has {bytes} bytes"
         => "values by response or token are columns of the batch: a script is a formula";

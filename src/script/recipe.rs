@@ -8,9 +8,9 @@ use std::sync::Arc;
 use hmac_sha256::Hash as Sha256;
 use rhai::{AST, EvalAltResult, Scope};
 
+use super::builtin::{Builtin, Sources};
 use super::explain::Script;
 use super::host::Host;
-use super::library::{Builtin, Sources};
 use super::params::{Parameters, Setting};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 

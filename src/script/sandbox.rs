@@ -5,30 +5,24 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use rhai::{Dynamic, Engine};
+use rhai::{Dynamic, Engine, Scope};
 
+use super::batch_type::ScriptBatch;
+use super::bounds::{
+    ARRAY_ELEMENTS, MAP_ENTRIES, OPERATIONS, PER_READ, READS, TEXT_BYTES, measure_all,
+};
 use super::call::Call;
-use super::held;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::Stopped;
 
 /// Operations between two looks at the guard: some 10 microseconds.
 const OPERATIONS_PER_CHECK: u64 = 64;
-/// A formula over 4096 groups, group by group, takes a million; an endless loop gets here in a second.
-pub(super) const OPERATIONS: usize = 20_000_000;
 /// Calls within calls. A hook needs three or four.
 const CALL_LEVELS: usize = 32;
 /// Expressions within expressions, outside and inside functions.
 const EXPRESSION_DEPTH: usize = 64;
-/// Bytes of a string, with all strings in the same array or map.
-pub(super) const TEXT_BYTES: usize = 1 << 20;
-/// Elements of an array, with those of the arrays in it.
-///
-/// The engine counts them again at each `push`, which is why there are not more: to fill an array takes a second.
-pub(super) const ARRAY_ELEMENTS: usize = 1 << 15;
-/// Entries of a map, with those of the maps in it.
-pub(super) const MAP_ENTRIES: usize = 1 << 14;
 
 /// The stack that scripts run on.
 ///
@@ -65,7 +59,7 @@ pub(super) fn bound(engine: &mut Engine, call: &Arc<Call>) {
         .set_strict_variables(true)
         .set_fail_on_invalid_map_property(true)
         .disable_symbol("eval");
-    held::watch(engine, &Arc::default());
+    watch_variables(engine, &Arc::default());
     let guard = call.guard.clone();
     engine.on_progress(move |operations| {
         if operations % OPERATIONS_PER_CHECK != 0 {
@@ -73,6 +67,39 @@ pub(super) fn bound(engine: &mut Engine, call: &Arc<Call>) {
         }
         guard.check().err().map(Dynamic::from::<Stopped>)
     });
+}
+
+/// Measures variables as they are read, and gives closures the batch and the constants of the script, which they do not
+/// see otherwise. An engine has one such callback: the last one that it was given.
+pub(super) fn watch_variables(engine: &mut Engine, constants: &Arc<Scope<'static>>) {
+    let constants = constants.clone();
+    let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
+    // The engine calls deprecated what may change in a later version; its version is pinned.
+    #[allow(deprecated)]
+    engine.on_var(move |name, index, context| {
+        let read = reads.fetch_add(1, Ordering::Relaxed);
+        if read >= due.load(Ordering::Relaxed) {
+            let values = measure_all(context.scope(), context.this_ptr())?;
+            due.store(read + READS.max(values / PER_READ), Ordering::Relaxed);
+        }
+        let scope = context.scope();
+        let constant = || constants.get(name).filter(|_| !scope.contains(name));
+        Ok(captured_batch(scope, name, index).or_else(|| constant().cloned()))
+    });
+}
+
+/// The batch, where a closure has captured it: a copy, which is cheap.
+///
+/// The engine locks a captured variable while a method of it runs, so `batch.map_groups(|g| ... batch ...)` would find it
+/// locked. A batch does not change, and needs none of that.
+fn captured_batch(scope: &Scope<'_>, name: &str, index: usize) -> Option<Dynamic> {
+    // The engine counts from the last variable, from 1; 0 is a variable that it looks up by name.
+    let (found, _, value) = scope.iter_raw().nth(index.checked_sub(1)?)?;
+    if !value.is_shared() || found != name {
+        return None;
+    }
+    let batch = value.read_lock::<ScriptBatch>()?;
+    Some(Dynamic::from(batch.clone()))
 }
 
 #[cfg(test)]

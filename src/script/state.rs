@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rhai::{Array, Dynamic, ImmutableString, Map};
 
 use super::bind::describe;
-use super::held;
+use super::bounds;
 use super::memory::Tables;
 use crate::tensor::{Level, Tensor};
 
@@ -42,7 +42,7 @@ impl State {
                 "{found}, and the state is a map, as in `#{{ count: 0 }}`"
             )));
         }
-        held::check(&value).map_err(|excess| Unfit::new(excess.to_string()))?;
+        bounds::check(&value).map_err(|excess| Unfit::new(excess.to_string()))?;
         Ok(State {
             this: Arc::new(plain(value, 0)?),
             tables: Tables::default(),

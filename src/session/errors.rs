@@ -5,14 +5,13 @@ use std::sync::Arc;
 use rhai::{AST, Dynamic, EvalAltResult, ParseErrorType};
 
 use super::{Name, Session, inputs};
-use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind, Span};
+use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::compile::natives;
 use crate::script::error::Problem;
 use crate::script::explain::Script;
 use crate::script::library::functions_of;
 use crate::script::lint::misspelt_hooks;
 use crate::script::mistake::Mistake;
-use crate::script::syntax::code;
 use crate::suggest;
 use crate::tensor::TensorError;
 
@@ -127,12 +126,4 @@ fn say(diagnostic: &mut Diagnostic, mistake: Mistake<'_>) {
     let mut said = Diagnostic::from(mistake);
     std::mem::swap(&mut diagnostic.message, &mut said.message);
     diagnostic.help = said.help.take();
-}
-
-/// Where a name is first defined or used in an input.
-pub(super) fn place_of_name(text: &str, name: &str) -> Option<Span> {
-    let all = code(text);
-    let is_member = |index: usize| index > 0 && all[index - 1].text == ".";
-    let index = (0..all.len()).find(|&index| all[index].is_name(name) && !is_member(index))?;
-    Some(all[index].span(&inputs::SOURCE.into(), &text.into()))
 }

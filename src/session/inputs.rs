@@ -9,13 +9,18 @@ use std::collections::HashSet;
 
 use rhai::{AST, Engine, ParseError, ParseErrorType, Token};
 
-use super::items::last_values;
-use super::{Answer, LAST};
+use super::answer::Answer;
+use super::items::{Item, has_name, items, last_values, with_value_named};
 use crate::batch::Computed;
-use crate::diagnostic::Diagnostic;
-use crate::script::Recipe;
+use crate::diagnostic::{Diagnostic, Span};
 use crate::script::library::imports_of;
+use crate::script::state::written;
+use crate::script::syntax::code;
+use crate::script::{Hook, Parameter, Recipe, Setting};
 use crate::tensor::{Level, Origin};
+
+/// The variable of the last value. The engine does not take it for a name; [`Inputs::name_last_value`] lets inputs use it.
+pub(super) const LAST: &str = "_";
 
 /// The name of the inputs in messages.
 pub(super) const SOURCE: &str = "input";
@@ -212,6 +217,181 @@ impl Inputs {
     }
 }
 
+impl Inputs {
+    /// Whether there is an advantage in them: a hook, or a value that can be one.
+    pub fn has_advantage(&self) -> bool {
+        self.has_hook() || self.formula().is_some()
+    }
+
+    /// Whether a function was typed.
+    pub fn has_function(&self) -> bool {
+        self.completed().any(|input| !input.functions.is_empty())
+    }
+
+    /// Whether an advantage or a loss was typed as a function.
+    pub fn has_hook(&self) -> bool {
+        let hooks = [Hook::Advantage, Hook::Loss].map(Hook::name);
+        let mut functions = self.completed().flat_map(|input| &input.functions);
+        functions.any(|name| hooks.contains(&name.as_str()))
+    }
+
+    /// The formula that is the advantage, unless a function is.
+    pub fn formula(&self) -> Option<&str> {
+        let last = self.completed().filter(|input| input.is_signal).last();
+        last.filter(|_| !self.has_hook())
+            .map(|input| input.text.trim())
+    }
+
+    /// The hook of a recipe that the formula calls, and the recipe's name: a script of its own has no such hook.
+    pub fn called_hook(&self) -> Option<(&'static str, &str)> {
+        if self.has_hook() {
+            return None;
+        }
+        let last = self.last_signal();
+        let inputs = self
+            .completed()
+            .take(last.map_or(usize::MAX, |last| last + 1));
+        inputs.into_iter().find_map(|input| {
+            let recipe = input.recipe.as_ref()?;
+            let code = code(&input.text);
+            let is_called = |name: &str| {
+                let mut pairs = code.windows(2);
+                pairs.any(|pair| pair[0].is_name(name) && pair[1].opens_call())
+                    && !code
+                        .windows(2)
+                        .any(|pair| pair[0].text == "::" && pair[1].is_name(name))
+            };
+            let mut hooks = Hook::OF_BATCH.into_iter().map(Hook::name);
+            Some((hooks.find(|name| is_called(name))?, recipe.name()))
+        })
+    }
+
+    /// The index, among the completed inputs, of the last whose value can be the advantage.
+    fn last_signal(&self) -> Option<usize> {
+        let mut signals = self
+            .completed()
+            .enumerate()
+            .filter(|(_, input)| input.is_signal);
+        signals.by_ref().last().map(|(index, _)| index)
+    }
+
+    pub(super) fn script(&self, in_use: Option<&Recipe>) -> String {
+        let has_hook = self.has_hook();
+        let result = self.last_signal();
+        let value = self.value_name();
+        let (mut imports, mut functions, mut body) = (Vec::new(), Vec::new(), Vec::new());
+        let mut declares = false;
+        let mut last_value = None;
+        for (index, input) in self.completed().enumerate() {
+            let is_read = result.is_none_or(|result| index <= result);
+            for item in items(&input.text) {
+                match item {
+                    Item::Import(line) if !imports.contains(&line) => imports.push(line),
+                    Item::Import(_) => {}
+                    Item::Function(name, parameters, text) => {
+                        declares |= name == Hook::Params.name();
+                        // A function that is typed again replaces the one before.
+                        functions
+                            .retain(|(known, count, _)| (known, *count) != (&name, parameters));
+                        functions.push((name, parameters, with_value_named(&text, &value)));
+                    }
+                    // A `_` before there was a value.
+                    Item::Statement(text) if text == "_" && last_value.is_none() => {}
+                    Item::Statement(text) if is_read => {
+                        if !last_values(&text).is_empty()
+                            && let Some(index) = last_value
+                        {
+                            let before: &mut String = &mut body[index];
+                            if !before.starts_with(&format!("let {value} = ")) {
+                                before.insert_str(0, &format!("let {value} = "));
+                            }
+                        }
+                        body.push(with_value_named(&text, &value));
+                    }
+                    Item::Statement(_) => {}
+                }
+            }
+            if input.has_value && is_read {
+                last_value = body.len().checked_sub(1);
+            }
+        }
+        let body = match has_hook {
+            true => String::new(),
+            false => {
+                body.join(";\n")
+                    + if result.is_none() && !body.is_empty() {
+                        ";"
+                    } else {
+                        ""
+                    }
+            }
+        };
+        let mut script = vec!["//! What was typed at the prompt.".to_string()];
+        if !imports.is_empty() {
+            script.push(imports.join("\n"));
+        }
+        // A hook takes the settings of now; a formula was computed with those of then.
+        let in_use = in_use.filter(|_| has_hook);
+        script.extend(self.declared_params(in_use).filter(|_| !declares));
+        script.extend(functions.into_iter().map(|(.., text)| text));
+        if !body.is_empty() {
+            let lines = body
+                .lines()
+                .map(|line| format!("    {line}").trim_end().to_string());
+            let body = lines.collect::<Vec<_>>().join("\n");
+            script.push(format!("fn advantage(batch, p) {{\n{body}\n}}"));
+        }
+        script.join("\n\n") + "\n"
+    }
+
+    /// A name for the last value that nothing else has.
+    fn value_name(&self) -> String {
+        let texts: Vec<_> = self.completed().map(|input| code(&input.text)).collect();
+        let taken: HashSet<&str> = texts.iter().flatten().map(|token| token.text).collect();
+        let mut name = "last_value".to_string();
+        while taken.contains(name.as_str()) {
+            name.push('_');
+        }
+        name
+    }
+
+    /// `params()` of the recipe whose parameters were read last, with the settings of the recipe in use where it has them.
+    fn declared_params(&self, in_use: Option<&Recipe>) -> Option<String> {
+        let inputs: Vec<_> = self.completed().collect();
+        let mut recipes = inputs.into_iter().rev().filter_map(|input| {
+            // The parameter of a function is named `p` in its head too.
+            let texts = items(&input.text).into_iter().map(|item| match item {
+                Item::Function(.., text) => text.split_once('{').unwrap_or_default().1.to_string(),
+                Item::Import(text) | Item::Statement(text) => text,
+            });
+            let reads = texts.into_iter().any(|text| has_name(&text, "p"));
+            input.recipe.as_ref().filter(|_| reads)
+        });
+        let recipe = recipes.find(|recipe| recipe.params().iter().len() > 0)?;
+        let lines = recipe.params().iter().map(|(parameter, value)| {
+            let now = in_use.and_then(|recipe| recipe.params().get(&parameter.name));
+            declared(parameter, now.unwrap_or(value))
+        });
+        let lines = lines.collect::<Vec<_>>().join("\n");
+        Some(format!("fn params() {{\n    #{{\n{lines}\n    }}\n}}"))
+    }
+}
+
+/// A line of `params()`.
+fn declared(parameter: &Parameter, value: &Setting) -> String {
+    let mut entry = format!("value: {}", written(&value.to_dynamic()));
+    for (name, bound) in [("min", parameter.min), ("max", parameter.max)] {
+        if let Some(bound) = bound {
+            entry.push_str(&format!(", {name}: {bound}"));
+        }
+    }
+    if !parameter.choices.is_empty() {
+        entry.push_str(&format!(", choices: {:?}", parameter.choices));
+    }
+    let (name, doc) = (&parameter.name, &parameter.doc);
+    format!("        {name}: #{{ {entry}, doc: {doc:?} }},")
+}
+
 /// An empty text has a line too.
 fn line_count(text: &str) -> usize {
     text.matches('\n').count() + 1
@@ -222,4 +402,12 @@ pub(super) fn function_names(ast: &AST) -> Vec<String> {
     functions
         .map(|function| function.name.to_string())
         .collect()
+}
+
+/// Where a name is first defined or used in an input.
+pub(super) fn place_of_name(text: &str, name: &str) -> Option<Span> {
+    let all = code(text);
+    let is_member = |index: usize| index > 0 && all[index - 1].text == ".";
+    let index = (0..all.len()).find(|&index| all[index].is_name(name) && !is_member(index))?;
+    Some(all[index].span(&SOURCE.into(), &text.into()))
 }

@@ -14,12 +14,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope};
 
 pub use self::answer::{Answer, BatchColumns};
-use self::errors::place_of_name;
 pub use self::inputs::Inputs;
-use self::inputs::function_names;
+use self::inputs::{LAST, function_names, place_of_name};
 pub(crate) use self::inspect::InputTrial;
 pub use self::inspect::Pairs;
-pub use self::items::is_typed;
+use self::items::{Item, items};
 pub use self::names::Name;
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
@@ -34,8 +33,8 @@ use crate::script::{Host, Recipe};
 use crate::tensor::profile::{Detail, Profile};
 use crate::tensor::{Guard, Tensor};
 
-/// The variable of the last value. The engine does not take it for a name; [`Inputs::name_last_value`] lets inputs use it.
-const LAST: &str = "_";
+/// The name of the recipe that was typed, in messages.
+const TYPED: &str = "what you typed";
 
 /// Pieces of script evaluated one after the other on a batch: `_` is the last value; variables and functions persist.
 ///
@@ -144,6 +143,58 @@ impl Session {
         // It belongs to the batch before.
         self.inputs.signal = None;
         self.place_own();
+    }
+
+    /// The inputs that ran.
+    pub fn inputs(&self) -> &Inputs {
+        &self.inputs
+    }
+
+    /// The recipe of what was typed: the hooks, or if there are none the statements, whose last value per response or
+    /// token is the advantage. It has the settings of the recipe in use, where it has parameters of these names.
+    ///
+    /// # Errors
+    /// As [`Host::compile`](crate::script::Host::compile).
+    pub fn typed_recipe(&self) -> Result<Recipe, Diagnostics> {
+        let (script, folder) = (self.typed_script(), Path::new("."));
+        let compiled = self.host.compile_beside(TYPED, &script, folder);
+        let mut recipe = compiled.map_err(|mut error| {
+            self.explain_scope(error.first_mut());
+            error
+        })?;
+        if let Some(in_use) = self.recipe.as_ref().filter(|_| self.inputs.has_hook()) {
+            recipe.keep_settings(in_use);
+        }
+        Ok(recipe)
+    }
+
+    /// The script of what was typed, in order: imports, functions, and, if none of these is a hook, the statements as
+    /// `advantage(batch, p)`.
+    pub fn typed_script(&self) -> String {
+        self.inputs.script(self.recipe.as_ref())
+    }
+
+    /// The source of the functions of that name: those of the last input that has any, or else of the recipe.
+    pub fn source_of(&self, name: &str) -> Option<String> {
+        let typed = self.inputs.all.iter().rev().map(|input| &*input.text);
+        let texts = typed.chain(self.recipe.iter().map(|recipe| recipe.text()));
+        let mut found = texts.map(|text| {
+            let functions = items(text).into_iter().filter_map(|item| match item {
+                Item::Function(own, _, text) if own == name => Some(text),
+                _ => None,
+            });
+            functions.collect::<Vec<_>>().join("\n\n")
+        });
+        let found = found.find(|functions| !functions.is_empty())?;
+        // The doc comment of the script does not belong to its first function.
+        let lines = found.lines().skip_while(|line| line.starts_with("//!"));
+        Some(
+            lines
+                .collect::<Vec<_>>()
+                .join("\n")
+                .trim_start()
+                .to_string(),
+        )
     }
 
     /// Whether the text is the beginning of an input that goes on in the next line.
@@ -317,6 +368,11 @@ impl Host {
     pub fn evaluate(&self, text: &str, batch: &Batch) -> Result<Answer, Diagnostics> {
         Ok(Session::new(self, batch).evaluate(text)?.answer)
     }
+}
+
+/// Whether a recipe is one that was typed.
+pub fn is_typed(recipe: &Recipe) -> bool {
+    recipe.name() == TYPED
 }
 
 /// What an internal failure says that advlab was doing.

@@ -1,9 +1,10 @@
 //! Messages for a function that does not exist, or not with these arguments.
 
-use super::{CLOSURE, Script, habit, runtime, type_in_words};
+use super::habits::{CLOSURE, habit, is_column, type_in_words};
+use super::script::Script;
 use crate::diagnostic::Diagnostic;
 use crate::figures::counted;
-use crate::script::library::Builtin;
+use crate::script::builtin::Builtin;
 use crate::script::members::{self, ops};
 use crate::script::mistake::Mistake;
 use crate::suggest;
@@ -36,36 +37,6 @@ pub(super) fn recipe(name: &str) -> Option<String> {
     ))
 }
 
-/// The message for a wrong number of arguments of a function of advlab, the receiver included; `None` if that number is
-/// right.
-fn wrong_count(name: &str, given: usize) -> Option<String> {
-    let mut forms: Vec<(Vec<&str>, usize)> = ops(name)
-        .map(|op| {
-            let required = op.params.iter().filter(|param| !param.optional);
-            (required.map(|param| param.name).collect(), op.params.len())
-        })
-        .collect();
-    if let Some(member) = members::function(name).filter(|_| forms.is_empty()) {
-        let (receiver, parameters) = member.call.split_once('(')?;
-        let receiver = receiver.split_once('.').map(|(receiver, _)| receiver);
-        let parameters = parameters.strip_suffix(')')?.split(", ");
-        let parameters = parameters.filter(|name| !["", "..."].contains(name));
-        let names: Vec<&str> = receiver.into_iter().chain(parameters).collect();
-        forms.push((names.clone(), names.len()));
-    }
-    let most = forms.iter().map(|(_, most)| *most).max()?;
-    if given > most {
-        let excess = counted(given - most, "argument");
-        return Some(format!("`{name}` is called with {excess} too many"));
-    }
-    let lacking: Option<Vec<String>> = forms
-        .iter()
-        .map(|(required, _)| Some(suggest::list(required.get(given..)?.iter().copied())))
-        .collect();
-    let lacking = lacking?.join(" or ");
-    (!lacking.is_empty()).then(|| format!("`{name}` is called without {lacking}"))
-}
-
 /// The diagnostic of a call that the engine found no function for; `signature` is the engine's, as `mean (tensor, ?)`.
 pub(in super::super) fn unknown_function(script: &Script<'_>, signature: &str) -> Diagnostic {
     let (name, arguments) = signature.split_once(" (").unwrap_or((signature, ")"));
@@ -83,14 +54,17 @@ pub(in super::super) fn unknown_function(script: &Script<'_>, signature: &str) -
         false => format!("for {}", in_words(&arguments)),
     };
     if let Some(help) = self::signature(short) {
-        let message = wrong_count(short, arguments.len());
-        let message = message.unwrap_or_else(|| format!("`{short}` exists, but not {with}"));
-        return Diagnostic::error(message).with_help(help);
+        // The lint knows how many arguments there are, and not their types.
+        let given = match arguments.iter().all(|argument| *argument == "something") {
+            true => format!("with {}", counted(arguments.len(), "argument")),
+            false => with,
+        };
+        return Diagnostic::error(format!("`{short}` exists, but not {given}")).with_help(help);
     }
     let is_known = script.functions.iter().any(|known| known == short);
     let help = if let Some(foreign) = habit("functions", short) {
         Some(foreign.to_string())
-    } else if runtime::is_column(short) {
+    } else if is_column(short) {
         Some(format!(
             "the column is `batch.{short}`, without parentheses"
         ))

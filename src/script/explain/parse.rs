@@ -2,7 +2,9 @@
 
 use rhai::{LexError, ParseErrorType};
 
-use super::{Script, habit, habit_diagnostic, lower_first, runtime, type_in_words, type_named};
+use super::habits::{habit, habit_diagnostic, lower_first, type_in_words, type_named};
+use super::runtime;
+use super::script::Script;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::script::mistake::Mistake;
 use crate::script::syntax::{TokenKind, floor_divisions};

@@ -2,13 +2,14 @@
 
 use rhai::{Dynamic, EvalAltResult};
 
-use super::{Script, functions, habit, lower_first, problem, type_in_words, type_named};
-use crate::batch::known;
+use super::functions;
+use super::habits::{habit, is_column, lower_first, type_in_words, type_named};
+use super::script::Script;
 use crate::diagnostic::{Diagnostic, ProblemKind, Span};
 use crate::figures::counted;
-use crate::script::held::Overfull;
+use crate::script::bounds::{ARRAY_ELEMENTS, MAP_ENTRIES, OPERATIONS, Overfull, TEXT_BYTES};
+use crate::script::error::problem;
 use crate::script::mistake::Mistake;
-use crate::script::sandbox::{ARRAY_ELEMENTS, MAP_ENTRIES, OPERATIONS, TEXT_BYTES};
 use crate::script::syntax::{TokenKind, declared_names, declared_parameters, map_keys};
 use crate::suggest;
 use crate::tensor::{Level, Stopped, TensorError, TensorErrorKind};
@@ -186,11 +187,6 @@ fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String
         let known = known.filter(|known| *known != name && name.len() > 1);
         format!("did you mean `{}`?", suggest::nearest(name, known)?)
     })
-}
-
-/// Whether it is a column that scripts often use, for whoever forgets the `batch.`.
-pub(super) fn is_column(name: &str) -> bool {
-    known::column(name).is_some() || ["advantage", "groups", "step"].contains(&name)
 }
 
 /// A map without the key that is asked of it: the parameters, the state, or another.

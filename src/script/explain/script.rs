@@ -4,12 +4,11 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use rhai::{EvalAltResult, Position};
+use rhai::Position;
 
-use super::{CLOSURE, parse, problem, runtime};
-use crate::diagnostic::{Diagnostic, Span};
+use crate::diagnostic::Span;
+use crate::script::builtin::Sources;
 use crate::script::error::line_column;
-use crate::script::library::Sources;
 use crate::script::syntax::{Token, code};
 use crate::tensor::Origin;
 
@@ -41,48 +40,6 @@ impl<'a> Script<'a> {
             functions: Vec::new(),
             code: OnceCell::new(),
         }
-    }
-
-    pub(crate) fn explain(&self, error: &EvalAltResult) -> Diagnostic {
-        let mut source: Arc<str> = self.name.clone();
-        let mut trace = Vec::new();
-        let mut innermost = error;
-        // Each layer says in which function, or which module, the next one happened.
-        loop {
-            match innermost {
-                EvalAltResult::ErrorInFunctionCall(function, of, inner, position) => {
-                    if let Some((line, _)) = line_column(*position) {
-                        let function = if function.starts_with(CLOSURE) {
-                            "a closure".to_string()
-                        } else {
-                            format!("`{function}`")
-                        };
-                        trace.insert(0, format!("in {function}, called at {source}:{line}"));
-                    }
-                    if !of.is_empty() {
-                        source = of.as_str().into();
-                    }
-                    innermost = inner;
-                }
-                EvalAltResult::ErrorInModule(module, inner, _) => {
-                    source = module.as_str().into();
-                    innermost = inner;
-                }
-                _ => break,
-            }
-        }
-        let place = match origin(innermost) {
-            // The tensor at fault was made elsewhere than where its value was asked for: that is the line to look at.
-            Some(origin) => self.place_of(&origin),
-            None => self.place(&source, innermost.position()),
-        };
-        if let EvalAltResult::ErrorParsing(kind, _) = innermost {
-            return parse::not_parsed(self, kind, place);
-        }
-        let diagnostic = runtime::failed(self, innermost, place.as_ref());
-        trace
-            .into_iter()
-            .fold(diagnostic.at(place), Diagnostic::with_note)
     }
 
     /// `None` where the origin is in no source of the script.
@@ -238,13 +195,4 @@ impl<'s, 'a> Site<'s, 'a> {
     pub(super) fn before(&self) -> &'s [Token<'a>] {
         &self.code[..self.index]
     }
-}
-
-/// Where the tensor at fault was made, if an error has one.
-fn origin(error: &EvalAltResult) -> Option<Origin> {
-    let (EvalAltResult::ErrorRuntime(value, _) | EvalAltResult::ErrorTerminated(value, _)) = error
-    else {
-        return None;
-    };
-    problem(value)?.tensor?.origin
 }

@@ -20,9 +20,8 @@ use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 use super::batch_type::ScriptBatch;
 use super::bind::describe;
 use super::call::{Call, Reports};
-use super::held;
 use super::recipe::{Hook, Recipe};
-use super::sandbox::{guarded, on_deep_stack};
+use super::sandbox::{guarded, on_deep_stack, watch_variables};
 use super::state::State;
 use crate::batch::{Batch, Computed, has_shape_of};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -69,7 +68,7 @@ impl Recipe {
     fn engine(&self, call: &Arc<Call>) -> Engine {
         let mut engine = self.host.functions.engine(call);
         if !self.script.constants.is_empty() {
-            held::watch(&mut engine, &self.script.constants);
+            watch_variables(&mut engine, &self.script.constants);
         }
         engine
     }

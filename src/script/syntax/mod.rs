@@ -1,12 +1,17 @@
-//! What the text of a script shows without being compiled: its tokens and the names in them.
+//! What the text of a script shows without being compiled: its tokens, the names in them, and operators that mean
+//! something else in Python: `//`, and a minus before `**`.
 //!
 //! A script that compiles has the engine's tree besides; one that is wrong, or is still being typed, has its tokens only.
 
-mod operators;
 mod token;
 
-pub(crate) use operators::{floor_divisions, misread_operators};
-pub(crate) use token::{Token, TokenKind, Unfinished, code, lex, unfinished};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+pub(crate) use self::token::{Token, TokenKind, Unfinished, code, lex, unfinished};
+use super::members::ops;
+use super::mistake::Mistake;
+use crate::diagnostic::{Diagnostic, Span};
 
 /// The texts of the tokens for which `is_it` holds, given a function that has the texts of the tokens around.
 fn texts<'a>(
@@ -41,4 +46,166 @@ pub(crate) fn declared_names<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
             ["(", ",", "|"].contains(&text(-1)) && [",", ")", "|"].contains(&text(1));
         is_name && (["let", "const", "for", "fn"].contains(&text(-1)) || is_parameter)
     })
+}
+
+/// Operators that mean something else in Python; `knows` tells which names are variables beside those of the text itself.
+pub(crate) fn misread_operators(
+    source: &Arc<str>,
+    text: &Arc<str>,
+    knows: &dyn Fn(&str) -> bool,
+) -> Vec<Diagnostic> {
+    let mut found = negated_powers(source, text);
+    found.extend(floor_divisions(source, text, knows));
+    found
+}
+
+/// Every `//` between an expression and what can only be an operand: here it begins a comment, which is dropped.
+pub(crate) fn floor_divisions(
+    source: &Arc<str>,
+    text: &Arc<str>,
+    knows: &dyn Fn(&str) -> bool,
+) -> Vec<Diagnostic> {
+    let all = lex(text);
+    let declared: HashSet<&str> = declared_names(&all).into_iter().collect();
+    let knows = |name: &str| declared.contains(name) || knows(name);
+    let functions = all.windows(2).filter(|two| two[0].text == "fn");
+    let functions: HashSet<&str> = functions.map(|two| two[1].text).collect();
+    let divisions = (1..all.len()).filter_map(|index| {
+        let (last, comment) = (&all[index - 1], &all[index]);
+        let behind = comment.text.strip_prefix("//")?;
+        let ends_operand = matches!(last.kind, TokenKind::Name | TokenKind::Number)
+            || matches!(last.text, ")" | "]" | "()");
+        if comment.kind != TokenKind::Comment || last.line != comment.line || !ends_operand {
+            return None;
+        }
+        if !continues_expression(&code(behind), &knows, &functions) {
+            return None;
+        }
+        let span = Span {
+            length: 2,
+            ..comment.span(source, text)
+        };
+        Some(Mistake::FloorDivision.at(Some(span)))
+    });
+    divisions.collect()
+}
+
+/// Whether a comment's tokens can only be the right side of a division, and what may come after it.
+///
+/// A comment in words is none: its names are no variables, or no operator stands between them. Neither is a minus (code
+/// that was taken out), `(1)` (the number of an equation) or 0.
+fn continues_expression(
+    tokens: &[Token<'_>],
+    knows: &dyn Fn(&str) -> bool,
+    functions: &HashSet<&str>,
+) -> bool {
+    const OPERATORS: &str = "+ - * / % ** == != < <= > >= & | && ||";
+    if matches!(tokens, [only] if only.text.parse() == Ok(0.0)) {
+        return false;
+    }
+    let (mut wants_operand, mut depth) = (true, 0);
+    for (index, token) in tokens.iter().enumerate() {
+        let next = tokens.get(index + 1);
+        let next_text = next.map_or("", |next| next.text);
+        let touches_next = next.is_some_and(|next| next.start == token.end());
+        let is_behind = index > 0 && tokens[index - 1].end() == token.start;
+        let is_operand = match token.kind {
+            TokenKind::Number => depth > 0 || !token.text.starts_with('-'),
+            TokenKind::String => depth > 0,
+            TokenKind::Name if index > 0 && matches!(tokens[index - 1].text, "." | "?.") => true,
+            TokenKind::Name if touches_next && matches!(next_text, "(" | "()") => {
+                knows(token.text) || ops(token.text).next().is_some()
+            }
+            // The name of a function without a call is a word.
+            TokenKind::Name => {
+                let is_alone = next_text != "." && ["batch", "p"].contains(&token.text);
+                !is_alone && !functions.contains(token.text) && knows(token.text)
+            }
+            _ => false,
+        };
+        match token.text {
+            _ if wants_operand && is_operand => wants_operand = false,
+            "(" if wants_operand => {
+                let number = next.is_some_and(|next| next.kind == TokenKind::Number);
+                let is_label = number && tokens.get(index + 2).is_some_and(|two| two.text == ")");
+                if depth == 0 && is_label {
+                    return false;
+                }
+                depth += 1;
+            }
+            _ if wants_operand => {
+                if token.kind != TokenKind::Negation || depth == 0 {
+                    return false;
+                }
+            }
+            "." | "?." if is_behind && touches_next => wants_operand = true,
+            "()" if is_behind => {}
+            "(" | "[" if is_behind => (depth, wants_operand) = (depth + 1, true),
+            ")" | "]" => depth -= 1,
+            "{" | "}" if depth <= 0 => {}
+            ";" if depth <= 0 => {
+                return next.is_none_or(|next| next.kind == TokenKind::Keyword || knows(next.text));
+            }
+            "," => wants_operand = next.is_some(),
+            sign => {
+                wants_operand = OPERATORS.split(' ').any(|operator| operator == sign);
+                if !wants_operand {
+                    return false;
+                }
+            }
+        }
+    }
+    !wants_operand && depth <= 0
+}
+
+/// Every minus before an operand of `**` without brackets: here it belongs to the operand, and in Python, Julia and
+/// algebra to the power.
+fn negated_powers(source: &Arc<str>, text: &Arc<str>) -> Vec<Diagnostic> {
+    let code = code(text);
+    let powers = (0..code.len()).filter_map(|index| {
+        let minus = &code[index];
+        let first = match minus.kind {
+            TokenKind::Negation => index + 1,
+            TokenKind::Number if minus.text.starts_with('-') => index,
+            _ => return None,
+        };
+        let sign = operand_end(&code, first)?;
+        code.get(sign).filter(|token| token.text == "**")?;
+        let end = operand_end(&code, sign + 1)?;
+        let last = code[end - 1].end();
+        let whole = text[minus.start..last].lines().next().unwrap_or("-");
+        let span = Span {
+            length: whole.chars().count(),
+            ..minus.span(source, text)
+        };
+        Some(Mistake::NegatedPower.at(Some(span)))
+    });
+    powers.collect()
+}
+
+/// The index after the operand that begins at `start`, with its calls, indices and members.
+fn operand_end(code: &[Token<'_>], start: usize) -> Option<usize> {
+    let mut end = start;
+    while matches!(code.get(end)?.text, "!" | "-" | "+") {
+        end += 1;
+    }
+    end = bracket_end(code, end)?;
+    while let Some(token) = code.get(end) {
+        end = match token.text {
+            "." | "?." | "::" => end + 2,
+            "(" | "()" | "[" | "?[" => bracket_end(code, end)?,
+            _ => break,
+        };
+    }
+    (end <= code.len()).then_some(end)
+}
+
+/// The index after this token, or after the bracket that it opens.
+fn bracket_end(code: &[Token<'_>], start: usize) -> Option<usize> {
+    let mut depth = 0;
+    let length = code.get(start..)?.iter().position(|token| {
+        depth += token.nesting();
+        depth <= 0
+    });
+    Some(start + length? + 1)
 }

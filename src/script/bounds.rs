@@ -1,30 +1,36 @@
-//! Watches what the variables of a script hold: how deep, and how many bytes.
+//! The bounds of a script's values, and the measuring of what its variables hold: how deep, and how many bytes.
 //!
-//! The engine bounds a value where an operator or a function makes it, and not what is set into a map by key, what a
-//! closure captures, or how deep a value is. So variables are weighed when one of them is read: now and then, the more
-//! seldom the more there is to weigh, so that it costs a part of what the script does.
+//! The engine bounds a value when an operator or a function makes it, but not what is set into a map by key, what a
+//! closure captures, or how deep a value is. So variables are measured when one of them is read: at intervals that grow
+//! with what there is to measure, so that it costs a fraction of the script's own time.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use rhai::{Array, Dynamic, Engine, EvalAltResult, FnPtr, ImmutableString, Map, Position, Scope};
+use rhai::{Array, Dynamic, EvalAltResult, FnPtr, ImmutableString, Map, Position, Scope};
 
-use super::batch_type::ScriptBatch;
 use super::mistake::Mistake;
-use super::sandbox::MAP_ENTRIES;
 use crate::diagnostic::Diagnostic;
 
+/// Operations of a call: a formula over 4096 groups, group by group, takes a million; an endless loop gets here in a second.
+pub(super) const OPERATIONS: usize = 20_000_000;
+/// Bytes of a string, with all strings in the same array or map.
+pub(super) const TEXT_BYTES: usize = 1 << 20;
+/// Elements of an array, with those of the arrays in it.
+///
+/// The engine counts them again at each `push`, which is why there are not more: to fill an array takes a second.
+pub(super) const ARRAY_ELEMENTS: usize = 1 << 15;
+/// Entries of a map, with those of the maps in it.
+pub(super) const MAP_ENTRIES: usize = 1 << 14;
 /// Arrays, maps and closures within one another.
 const DEPTH: usize = 64;
 /// Bytes of all that the variables of a function hold, beside tensors.
 const BYTES: usize = 64 << 20;
-/// Reads of variables between two weighings, at least. Odd: a loop has an even number of them as often as not, and each
-/// of its variables is to have its turn.
-const READS: u64 = 61;
-/// Values to be weighed for each read of a variable, on the average: a read takes longer than these. Counted and not
-/// timed, so that a script ends at the same line each time.
-const PER_READ: u64 = 8;
+/// The least number of reads of variables between two measurements. It is odd: a loop often reads an even number of
+/// variables, and each of them is to have its turn.
+pub(super) const READS: u64 = 61;
+/// Values that are measured per read of a variable, on average: a read takes longer than these. Counted instead of
+/// timed, so that a script always ends at the same line.
+pub(super) const PER_READ: u64 = 8;
 /// The bytes of a value, whatever it is.
 const VALUE_BYTES: usize = size_of::<Dynamic>();
 /// The bytes of a map's entry beside its value.
@@ -80,74 +86,44 @@ impl fmt::Display for Excess {
     }
 }
 
-/// Weighs variables as they are read, and lends the batch to closures, and the constants of a script, of which these see
-/// no others. An engine has one such callback: the last one that it was given.
-pub(super) fn watch(engine: &mut Engine, constants: &Arc<Scope<'static>>) {
-    let constants = constants.clone();
-    let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
-    // Deprecated means volatile here: the callback may change in a later version, and ours is pinned.
-    #[allow(deprecated)]
-    engine.on_var(move |name, index, context| {
-        let read = reads.fetch_add(1, Ordering::Relaxed);
-        if read >= due.load(Ordering::Relaxed) {
-            let values = weigh_all(context.scope(), context.this_ptr())?;
-            due.store(read + READS.max(values / PER_READ), Ordering::Relaxed);
-        }
-        let scope = context.scope();
-        let constant = || constants.get(name).filter(|_| !scope.contains(name));
-        Ok(captured_batch(scope, name, index).or_else(|| constant().cloned()))
-    });
-}
-
-/// The batch, where a closure has captured it: a copy, which is cheap.
-///
-/// The engine locks a captured variable while a method of it runs, so `batch.map_groups(|g| ... batch ...)` would find it
-/// locked. A batch does not change, and needs none of that.
-fn captured_batch(scope: &Scope<'_>, name: &str, index: usize) -> Option<Dynamic> {
-    // The engine counts from the last variable, from 1; 0 is a variable that it looks up by name.
-    let (found, _, value) = scope.iter_raw().nth(index.checked_sub(1)?)?;
-    if !value.is_shared() || found != name {
-        return None;
-    }
-    let batch = value.read_lock::<ScriptBatch>()?;
-    Some(Dynamic::from(batch.clone()))
-}
-
-/// Weighs the variables of a function and its `this`; gives the number of values in them.
-fn weigh_all(scope: &Scope<'_>, this: Option<&Dynamic>) -> Result<u64, Box<EvalAltResult>> {
-    let mut scale = Scale::default();
+/// Measures the variables of a function and its `this`; gives the number of values in them.
+pub(super) fn measure_all(
+    scope: &Scope<'_>,
+    this: Option<&Dynamic>,
+) -> Result<u64, Box<EvalAltResult>> {
+    let mut total = Measure::default();
     let variables = scope.iter_raw().map(|(name, _, value)| (name, value));
     for (name, value) in variables.chain(this.map(|this| ("this", this))) {
-        if let Err(excess) = scale.weigh(value, 0) {
+        if let Err(excess) = total.measure(value, 0) {
             let variable = name.to_string();
             let overfull = Dynamic::from(Overfull { variable, excess });
             return Err(EvalAltResult::ErrorTerminated(overfull, Position::NONE).into());
         }
     }
-    Ok(scale.values)
+    Ok(total.values)
 }
 
 pub(super) fn check(value: &Dynamic) -> Result<(), Excess> {
-    Scale::default().weigh(value, 0)
+    Measure::default().measure(value, 0)
 }
 
 #[derive(Default)]
-struct Scale {
+struct Measure {
     values: u64,
     bytes: usize,
     /// The captured variables that are being looked into: a closure may hold itself.
     stack: Vec<usize>,
 }
 
-impl Scale {
-    fn weigh(&mut self, value: &Dynamic, depth: usize) -> Result<(), Excess> {
+impl Measure {
+    fn measure(&mut self, value: &Dynamic, depth: usize) -> Result<(), Excess> {
         if depth > DEPTH {
             return Err(Excess::Depth);
         }
         if !value.is_shared() {
             return self.inside(value, depth);
         }
-        // One that is locked is at work in a call; what it holds is weighed after that.
+        // One that is locked is at work in a call; what it holds is measured after that.
         let Some(inner) = value.read_lock::<Dynamic>() else {
             return Ok(());
         };
@@ -156,14 +132,14 @@ impl Scale {
             return Ok(());
         }
         self.stack.push(address);
-        let weighed = self.inside(&inner, depth);
+        let measured = self.inside(&inner, depth);
         self.stack.pop();
-        weighed
+        measured
     }
 
     fn inside(&mut self, value: &Dynamic, depth: usize) -> Result<(), Excess> {
         self.add(VALUE_BYTES)?;
-        let below = |value| self.weigh(value, depth + 1);
+        let below = |value| self.measure(value, depth + 1);
         if let Some(array) = value.read_lock::<Array>() {
             array.iter().try_for_each(below)
         } else if let Some(closure) = value.read_lock::<FnPtr>() {
@@ -176,7 +152,7 @@ impl Scale {
             }
             map.iter().try_for_each(|(key, value)| {
                 self.add(ENTRY_BYTES + key.len())?;
-                self.weigh(value, depth + 1)
+                self.measure(value, depth + 1)
             })
         } else {
             Ok(())
