@@ -32,11 +32,6 @@ const MOVED: f64 = 0.4;
 
 /// A batch with all usual columns: sizes of groups, rewards and lengths are mixed, and groups interleaved.
 pub fn usual() -> Batch {
-    usual_without("")
-}
-
-/// The usual batch without the column of that name.
-pub(super) fn usual_without(column: &str) -> Batch {
     // The last group is large, and most of it wrong: a `k` of 4 has something to tell apart there.
     let groups: [i64; 26] = [
         7, 3, 7, 5, 3, 7, 5, 3, 7, 3, 5, 7, 3, 5, 9, 2, 9, 2, 9, 2, 9, 2, 2, 2, 2, 2,
@@ -61,7 +56,7 @@ pub(super) fn usual_without(column: &str) -> Batch {
             pi * pi + (1.0 - pi) * (1.0 - pi)
         }),
     ];
-    for (name, value) in tokens.into_iter().filter(|(name, _)| *name != column) {
+    for (name, value) in tokens {
         let rows = lengths.iter().enumerate();
         let rows = rows.map(|(i, &length)| (0..length).map(|t| value(i, t)).collect::<Vec<f64>>());
         builder = builder.ragged(name, rows.collect::<Vec<_>>());
@@ -75,7 +70,7 @@ pub(super) fn usual_without(column: &str) -> Batch {
         ("turn", &|i| (i * 11 % 26) as f64),
         ("step_reward", &|i| wave(i, 0, 11) - 0.5),
     ];
-    for (name, value) in responses.into_iter().filter(|(name, _)| *name != column) {
+    for (name, value) in responses {
         builder = builder.response(name, (0..groups.len()).map(value).collect::<Vec<f64>>());
     }
     let texts = [
@@ -85,11 +80,11 @@ pub(super) fn usual_without(column: &str) -> Batch {
         ("state", 4),
         ("trajectory", 2),
     ];
-    for (name, kinds) in texts.into_iter().filter(|(name, _)| *name != column) {
+    for (name, kinds) in texts {
         let text = |i: usize| (i * 7 % 5 % kinds).to_string();
         builder = builder.text(name, (0..groups.len()).map(text));
     }
-    let batch = with_what_losses_need(&built(builder.build()), column);
+    let batch = with_what_losses_need(&built(builder.build()));
     Variant::of(&batch).batch()
 }
 
@@ -110,6 +105,8 @@ pub struct Variant<'a> {
     /// The value of token columns where the mask is 0.
     padding: f64,
     is_f64: bool,
+    /// The name of a column that is left out.
+    without: &'a str,
 }
 
 impl<'a> Variant<'a> {
@@ -121,6 +118,7 @@ impl<'a> Variant<'a> {
             length: &|_| usize::MAX,
             padding: 0.0,
             is_f64: batch.is_f64(),
+            without: "",
         }
     }
 
@@ -137,6 +135,10 @@ impl<'a> Variant<'a> {
 
     pub(super) fn padding(self, padding: f64) -> Batch {
         Variant { padding, ..self }.batch()
+    }
+
+    pub(super) fn without(self, without: &'a str) -> Batch {
+        Variant { without, ..self }.batch()
     }
 
     pub(super) fn precision(self, is_f64: bool) -> Self {
@@ -157,7 +159,8 @@ impl<'a> Variant<'a> {
         let mut builder = Batch::builder()
             .groups(responses.map(group))
             .step(batch.step());
-        for (name, values) in batch.response_columns() {
+        let is_kept = |name: &str| name != self.without;
+        for (name, values) in batch.response_columns().filter(|(name, _)| is_kept(name)) {
             let mut values = values.to_vec();
             if name == "length" {
                 // A length that counts the tokens counts those that are left; another one stays.
@@ -167,7 +170,7 @@ impl<'a> Variant<'a> {
             }
             builder = builder.response(name, values);
         }
-        for (name, texts) in batch.texts() {
+        for (name, texts) in batch.texts().filter(|(name, _)| is_kept(name)) {
             builder = builder.text(name, texts.iter().cloned());
         }
         if layout.width() == 0 && batch.token_columns().next().is_none() {
@@ -179,7 +182,7 @@ impl<'a> Variant<'a> {
         let token = |(row, column)| token_at(row, column, lengths[row]);
         let mask = Array2::from_shape_fn(shape, |cell| token(cell).is_some());
         builder = builder.mask(mask.view());
-        for (name, values) in batch.token_columns() {
+        for (name, values) in batch.token_columns().filter(|(name, _)| is_kept(name)) {
             let rows = (0..lengths.len()).map(|i| values.of_response(layout, i).collect());
             let rows: Vec<Vec<f64>> = rows.collect();
             let values = Array2::from_shape_fn(shape, |cell| {
@@ -206,39 +209,28 @@ fn token_at(response: usize, column: usize, length: usize) -> Option<usize> {
     (token < length).then_some(token)
 }
 
-/// An advantage for a loss that reads `batch.advantage`, and log-probs that have moved since the tokens were sampled;
-/// neither if it is the column that is left out.
-pub(super) fn with_what_losses_need(batch: &Batch, without: &str) -> Batch {
+/// The batch with an advantage for a loss that reads `batch.advantage`, and log-probs that have moved since the tokens were
+/// sampled.
+pub(super) fn with_what_losses_need(batch: &Batch) -> Batch {
     let layout = batch.layout();
+    let mut batch = batch.clone();
+    let tokens = |batch: &Batch, name: &str| -> Option<Vec<Vec<f64>>> {
+        let column = batch.token_column(name)?;
+        let rows = (0..layout.responses()).map(|i| column.of_response(layout, i).collect());
+        Some(rows.collect())
+    };
     let rewards = ["reward", "correct"].into_iter();
     let mut rewards = rewards.filter_map(|name| Some(batch.response_column(name)?.to_vec()));
-    let sums = || {
-        let rewards = batch.token_column("token_reward")?;
-        let sum = |i| rewards.of_response(layout, i).sum();
-        Some((0..layout.responses()).map(sum).collect())
-    };
+    let sums = |rows: Vec<Vec<f64>>| rows.iter().map(|row| row.iter().sum()).collect();
     let rewards = rewards
         .next()
-        .or_else(sums)
-        .filter(|_| without != "advantage");
-    let mut batch = batch.clone();
+        .or_else(|| tokens(&batch, "token_reward").map(sums));
     if let Some(rewards) = rewards.filter(|_| !batch.has("advantage")) {
         let mean = rewards.iter().sum::<f64>() / rewards.len().max(1) as f64;
         batch = with_responses(&batch, "advantage", |i| rewards[i] - mean);
     }
-    let column = |name: &str| {
-        batch
-            .token_column(name)
-            .map(|values| (values, batch.layout()))
-    };
-    let Some((old, layout)) = column("old_logp").filter(|_| without != "logp") else {
-        return batch;
-    };
-    let is_same = |logp: &crate::batch::TokenValues| {
-        let mut rows = 0..layout.responses();
-        rows.all(|i| logp.of_response(layout, i).eq(old.of_response(layout, i)))
-    };
-    if column("logp").is_some_and(|(logp, _)| !is_same(logp)) {
+    let (old, logp) = (tokens(&batch, "old_logp"), tokens(&batch, "logp"));
+    if old.is_none() || logp.is_some_and(|logp| Some(logp) != old) {
         return batch;
     }
     with_tokens(&on_policy(&batch), "logp", |i, t, old| {

@@ -19,9 +19,8 @@ impl Checks<'_> {
         self.same("padding full of NaN", base, &nan, 0.0);
 
         const PERMUTED: &str = "permuted responses";
-        let mut order: Vec<usize> = (0..base.advantage.layout().responses()).collect();
-        // What ties, responses or groups, changes places.
-        order.reverse();
+        // Reversed, ties of responses or of groups come in another order.
+        let order: Vec<usize> = (0..base.advantage.layout().responses()).rev().collect();
         match self.advantage(&batch.select(&order)) {
             Ok(permuted) => {
                 let off = differences(&base.advantage, &order, &permuted.advantage, 1.0);
@@ -31,18 +30,16 @@ impl Checks<'_> {
             Err(error) => self.add(PERMUTED, Fails, error.to_string()),
         }
 
-        let in_pool = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()
-                .ok()?;
-            pool.install(|| self.advantage(batch)).ok()
+        const THREADS: &str = "one thread and four";
+        let bits_with = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+            let outcome = pool.build().ok()?.install(|| self.advantage(batch));
+            outcome.ok().map(|outcome| bits(&outcome))
         };
-        match (in_pool(1), in_pool(4)) {
-            (Some(one), Some(four)) if bits(&one) == bits(&four) => {
-                self.add("one thread and four", Holds, "the same bits");
-            }
-            _ => self.add("one thread and four", Fails, "the results differ"),
+        let (one, four) = (bits_with(1), bits_with(4));
+        match one.is_some() && one == four {
+            true => self.add(THREADS, Holds, "the same bits"),
+            false => self.add(THREADS, Fails, "the results differ"),
         }
         let scale = largest(base.advantage.buffer().iter()).max(1.0);
         let f32 = Variant::of(batch).precision(false).batch();

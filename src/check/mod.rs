@@ -5,7 +5,7 @@ mod batches;
 mod invariants;
 mod loss;
 pub use self::batches::{DEGENERATE, Variant, on_policy, usual, with_rewards};
-use self::batches::{usual_without, wave, with_what_losses_need};
+use self::batches::{wave, with_what_losses_need};
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::{Hook, Outcome, Recipe, TEST_BATCH};
@@ -97,7 +97,12 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
 pub fn needs(recipe: &Recipe, column: &str) -> bool {
     let mut checks = Checks::new(recipe);
     checks.runs_loss = recipe.has(Hook::Loss) && recipe.has(Hook::Advantage);
-    has_column(&usual(), column) && checks.advantage(&usual_without(column)).is_err()
+    let usual = usual();
+    let is_there = usual.has(column) || usual.text(column).is_some();
+    is_there
+        && checks
+            .advantage(&Variant::of(&usual).without(column))
+            .is_err()
 }
 
 /// The columns that the recipe, as it is set, cannot do without.
@@ -107,10 +112,6 @@ pub fn needed(recipe: &Recipe) -> Vec<String> {
     let columns = batch.column_names().chain(texts);
     let needed = columns.filter(|column| needs(recipe, column));
     needed.map(str::to_string).collect()
-}
-
-fn has_column(batch: &Batch, name: &str) -> bool {
-    batch.has(name) || batch.text(name).is_some()
 }
 
 /// The responses and tokens of a batch that a check takes, in whole groups: it runs the recipe some dozens of times.
@@ -137,17 +138,14 @@ fn first_of(batch: &Batch) -> (Batch, String) {
     let most = (CELLS / taken.len().max(1)).max(LEAST);
     let first = batch.select(&taken);
     let first = Variant::of(&first).precision(true).lengths(&|_| most);
-    let first = with_what_losses_need(&first, "");
-    let groups = match groups {
-        all if all == layout.groups() => format!("its {all} groups"),
-        first => format!("the first {first} of its {} groups", layout.groups()),
+    let first = with_what_losses_need(&first);
+    let mut origin = match groups == layout.groups() {
+        true => format!("its {groups} groups"),
+        false => format!("the first {groups} of its {} groups", layout.groups()),
     };
-    let is_cut = taken.iter().any(|&response| length(response) > most);
-    let origin = if is_cut {
-        format!("{groups}, the first {most} tokens of each response")
-    } else {
-        groups
-    };
+    if taken.iter().any(|&response| length(response) > most) {
+        origin.push_str(&format!(", the first {most} tokens of each response"));
+    }
     (first, origin)
 }
 

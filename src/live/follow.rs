@@ -13,7 +13,7 @@ use super::shared::lock;
 use super::watch::{SETTLE_AT_MOST, Watch, ring};
 use super::{Loaded, Shared};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::{Host, Reading, Recipe, Version, guarded};
+use crate::script::{Host, Recipe, SourceFiles, Version, guarded};
 use crate::tensor::Guard;
 
 /// How long the end of the thread is waited for.
@@ -43,7 +43,7 @@ impl Thread {
     /// uses what they hold, unless it is rejected.
     pub(super) fn start(
         shared: &Arc<Shared>,
-        reading: Reading,
+        reading: SourceFiles,
         is_resumed: bool,
     ) -> Result<Option<Thread>, Diagnostics> {
         // Neither a pipe nor a device can be followed.
@@ -124,7 +124,7 @@ struct Follower {
     shared: Arc<Shared>,
     watch: Watch,
     /// The files, as they were when they were last judged.
-    reading: Reading,
+    reading: SourceFiles,
     said: Said,
     is_polling_said: bool,
     looks: Arc<Requests>,
@@ -195,7 +195,7 @@ impl Follower {
         matches!(self.said, Said::Well) && held.is_some_and(|held| held != current.version())
     }
 
-    fn judge_until_decided(&mut self, reading: &Reading, since: Instant) {
+    fn judge_until_decided(&mut self, reading: &SourceFiles, since: Instant) {
         while !self.shared.is_stopped() {
             match guarded("to judge a version", || self.judge(reading, since)) {
                 Ok(true) => break,
@@ -211,7 +211,7 @@ impl Follower {
 
     /// Waits until the files hold the same as [`SETTLE`](super::watch::SETTLE) before, without an event in between; or
     /// no longer, where they would not become quiet.
-    fn settle(&self, mut reading: Reading) -> Reading {
+    fn settle(&self, mut reading: SourceFiles) -> SourceFiles {
         let started = Instant::now();
         loop {
             let is_quiet = self.watch.is_quiet();
@@ -226,7 +226,7 @@ impl Follower {
 
     /// Decides about what the files hold; `false` where the version that it was compared with has been taken out of use
     /// meanwhile, and nothing was decided.
-    fn judge(&mut self, settled: &Reading, since: Instant) -> bool {
+    fn judge(&mut self, settled: &SourceFiles, since: Instant) -> bool {
         let began = Instant::now();
         if let Some(Err(unread)) = settled.main_content() {
             self.reading = settled.clone();

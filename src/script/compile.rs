@@ -14,9 +14,9 @@ use super::library::{Functions, Library, by_name, functions_of};
 use super::lint::{LintInput, lint};
 use super::mistake::Mistake;
 use super::params::Parameters;
-use super::reading::LARGEST;
 use super::recipe::{Compiled, Hook, Reads, Recipe, Version};
 use super::sandbox::on_deep_stack;
+use super::source_files::LARGEST;
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::suggest;
 

@@ -9,9 +9,9 @@ use super::compile::compile;
 use super::engine::Functions;
 use super::library::Library;
 use super::mistake::Mistake;
-use super::reading::{Content, Reading};
 use super::recipe::{Recipe, Version};
 use super::sandbox::guarded;
+use super::source_files::{Content, SourceFiles};
 use crate::diagnostic::Diagnostics;
 use crate::native::Native;
 use crate::suggest;
@@ -173,14 +173,17 @@ impl Host {
         self.load_reading(recipe).0
     }
 
-    pub(crate) fn load_reading(&self, recipe: &str) -> (Result<Recipe, Diagnostics>, Reading) {
+    pub(crate) fn load_reading(&self, recipe: &str) -> (Result<Recipe, Diagnostics>, SourceFiles) {
         let path = Path::new(recipe);
         let error = if let Some(builtin) = Builtin::find(recipe) {
-            return (self.compile(builtin.name, builtin.text), Reading::default());
+            return (
+                self.compile(builtin.name, builtin.text),
+                SourceFiles::default(),
+            );
         } else if let Some(kind) = another_kind(path) {
             Mistake::NotARecipe { name: recipe, kind }.error()
         } else if recipe.contains(['/', '\\']) || recipe.ends_with(".rhai") || path.exists() {
-            return self.load_read(&Reading::of(path));
+            return self.load_read(&SourceFiles::of(path));
         } else {
             let names = BUILTINS.iter().map(|builtin| builtin.name);
             let file = format!("{recipe}.rhai");
@@ -195,11 +198,14 @@ impl Host {
             };
             Mistake::NoRecipe { name: recipe, help }.error()
         };
-        (Err(error), Reading::default())
+        (Err(error), SourceFiles::default())
     }
 
     /// Compiles from the bytes of a reading, not from the file. The new reading has the imports that were needed too.
-    pub(crate) fn load_read(&self, read: &Reading) -> (Result<Recipe, Diagnostics>, Reading) {
+    pub(crate) fn load_read(
+        &self,
+        read: &SourceFiles,
+    ) -> (Result<Recipe, Diagnostics>, SourceFiles) {
         let (Some(path), Some(content)) = (read.main.as_deref(), read.main_content()) else {
             unreachable!("the reading of a built-in is not compiled again")
         };
@@ -220,7 +226,7 @@ impl Host {
         files.insert(path.to_path_buf(), content.clone());
         let version = content.as_ref().ok();
         let version = version.map(|bytes| Version::of(&name, bytes, &found.sources));
-        let reading = Reading {
+        let reading = SourceFiles {
             main: Some(path.to_path_buf()),
             files,
             version,

@@ -12,7 +12,7 @@ use super::builtin::{Builtin, Sources};
 use super::compile::constants;
 use super::error::Problem;
 use super::mistake::Mistake;
-use super::reading::{self, Content};
+use super::source_files::{self, Content};
 use crate::suggest;
 
 /// Functions by their names, each with the numbers of parameters that it takes.
@@ -84,7 +84,7 @@ impl Library {
     pub(super) fn hide(&mut self, builtin: &str) {
         if let Some(folder) = &self.folder {
             let file = folder.join(format!("{builtin}.rhai"));
-            self.read.insert(file, Err(reading::Unread::hidden()));
+            self.read.insert(file, Err(source_files::Unread::hidden()));
         }
     }
 
@@ -102,7 +102,7 @@ impl Library {
         if let Some(folder) = &self.folder {
             let file = folder.join(format!("{name}.rhai"));
             let read = self.read.get(&file).cloned();
-            let read = read.unwrap_or_else(|| reading::read(&file));
+            let read = read.unwrap_or_else(|| source_files::read(&file));
             self.found().files.insert(file.clone(), read.clone());
             let shown = file.display().to_string();
             let file = shown.as_str();

@@ -41,18 +41,11 @@ mistakes! {
     NestedFunction "a function cannot be defined inside another function or a block"
         => "move it to the top level, or write a closure, `let f = |x| ...;`, and call it by \
             `f.call(x)`";
-    KeyTwice { key } "the map has the key `{key}` twice" => "remove one of them";
     TooDeep "brackets or blocks are nested too deeply" => "give the parts names, with `let`";
-    OutsideLoop "`break` and `continue` are for loops" => "`return x;` leaves a function";
     NotAssignable "this cannot be assigned to"
         => "only a variable or a part of one can be; equality is `==`";
     NoExpression "an expression is missing here"
         => "a value, a variable or an expression is expected";
-    NoProperty "a name is missing here"
-        => "a dot is followed by a name, and an entry of a map begins with one: `p.k`, `#{{ k: 4 \
-            }}`";
-    NotAnIndex "this cannot be used as an index"
-        => "an index is an integer, a key a string: `a[0]`, `m[\"k\"]`";
     EndsEarly "the script ends unexpectedly" => "is a `}}` or a `)` missing?";
     EndsInBlock "the script ends in the middle of a block" => "is a `}}` or a `)` missing?";
     MissingToken { token, purpose } "a `{token}` is missing {purpose}"
@@ -79,8 +72,6 @@ mistakes! {
     ForbiddenName { name } "`{name}` cannot be used as a variable's name" => "choose another name";
     Constant { name } "`{name}` is a constant and cannot be changed"
         => "a variable is declared with `let` instead of `const`";
-    ConstantReceiver { function } "`{function}` changes its receiver, which is a constant"
-        => "declare it with `let` instead of `const`";
     // Variables and maps.
     ArrowFunction { name } "an anonymous function is not written with `=>`"
         => "write `|{name}| ...`";
@@ -106,6 +97,8 @@ mistakes! {
     TensorCondition "a tensor cannot be used as a condition"
         => "elementwise it is `where(c, a, b)`, `&`, `|` and `!`; to branch, compare a single \
             value, as in `if x.mean(\"batch\") > 0.5`";
+    LogicOfTensors { sign } "`{sign}{sign}` works on booleans, and one side is a tensor"
+        => "elementwise it is `{sign}`, with brackets around comparisons: `(a > b) {sign} (c > d)`";
     TensorProperty { name } "a tensor has no property `{name}`"
         => "its only property is `level`; the rest are methods, such as `x.mean(\"group\")`";
     PropertyOf { owner, name } "{owner} has no `{name}`"
@@ -189,13 +182,13 @@ mistakes! {
     NoLevel { level, help } "there is no level \"{level}\"" => "{help}";
     NoChoice { function, choice, choices } "`{function}` has no kind \"{choice}\""
         => "there is {choices}";
-    LogicOfTensors { sign } "`{sign}{sign}` works on booleans, and one side is a tensor"
-        => "elementwise it is `{sign}`, with brackets around comparisons: `(a > b) {sign} (c > d)`";
     FloorDivision "`//` begins a comment here, and floor division in Python"
         => "write `floor(a / b)`; a comment that looks like an operand belongs on a line of its \
             own";
-    NegatedPower "`-x ** y` is `(-x) ** y` here, and `-(x ** y)` in Python and in algebra"
-        => "write the brackets: `(-x) ** y` or `-(x ** y)`";
+    NegatedPower { base, exponent }
+        "`-{base} ** {exponent}` is `(-{base}) ** {exponent}` here, and `-({base} ** {exponent})` \
+         in Python and in algebra"
+        => "write the brackets: `(-{base}) ** {exponent}` or `-({base} ** {exponent})`";
     // Recipes and imports.
     ScriptTooLarge { name, bytes } "{name}: the script has {bytes} bytes"
         => "values by response or token are columns of the batch: a script is a formula";

@@ -1,4 +1,4 @@
-//! An input looked into without keeping its value: its time, its numbers.
+//! Inputs that are run without keeping their values: for their numbers, their gradient, their time.
 
 use std::time::{Duration, Instant};
 
@@ -12,21 +12,19 @@ use crate::script::sandbox::guarded;
 use crate::tensor::profile::{Detail, Stage};
 use crate::tensor::{Level, Origin, Tensor, grad};
 
-/// The time that measuring an input takes at most, once it has run a few times.
+/// The most time that an input is measured for, after `LEAST_RUNS`.
 const MEASURING: Duration = Duration::from_millis(400);
-/// Runs that are enough.
 const RUNS: usize = 5000;
-/// Runs that are made however long they take.
 const LEAST_RUNS: usize = 3;
 
-/// One run of an input, with what the executor did meanwhile.
+/// One run of an input, with the executor's stages.
 #[derive(Debug)]
 pub(crate) struct InputTrial {
-    /// In seconds of the session's profile.
+    /// In seconds on the clock of the session's profile.
     pub(crate) started: f64,
     pub(crate) seconds: f64,
     pub(crate) stages: Vec<Stage>,
-    /// The most bytes that it held at once, beside those held before.
+    /// The most bytes that it held at once, without those held before.
     pub(crate) peak: usize,
 }
 
@@ -99,26 +97,21 @@ impl Session {
         self.answer(&Dynamic::from(gradient))
     }
 
-    /// Runs an input again and again: the times of the runs, each of which builds its graph and computes it, the shortest
-    /// first. There is one at least.
+    /// Runs an input repeatedly: the times of the runs, at least one, each of which builds its graph and computes it, the
+    /// shortest first.
     ///
     /// # Errors
     /// As [`Session::evaluate`].
     pub fn time(&mut self, text: &str) -> Result<Vec<Duration>, Diagnostics> {
-        let (mut times, began) = (Vec::new(), Instant::now());
-        self.again(text, |run| {
-            while times.len() < LEAST_RUNS || (times.len() < RUNS && began.elapsed() < MEASURING) {
-                let started = Instant::now();
-                run()?;
-                times.push(started.elapsed());
-            }
-            Ok(())
-        })?;
+        let is_enough = |runs, spent| runs >= RUNS || (runs >= LEAST_RUNS && spent >= MEASURING);
+        let trials = self.repeated(text, Detail::Nothing, is_enough)?;
+        let times = trials.iter().map(|trial| trial.seconds);
+        let mut times: Vec<Duration> = times.map(Duration::from_secs_f64).collect();
         times.sort();
         Ok(times)
     }
 
-    /// Runs an input again and again, with its stages noted down.
+    /// Runs an input repeatedly, with its stages recorded.
     ///
     /// # Errors
     /// As [`Session::evaluate`].
@@ -128,13 +121,34 @@ impl Session {
         runs: usize,
         detail: Detail,
     ) -> Result<Vec<InputTrial>, Diagnostics> {
-        let (guard, profile) = (self.guard.clone(), self.profile.clone());
-        let mut trials = Vec::new();
-        let ran = self.again(text, |run| {
+        self.repeated(text, detail, |done, _| done >= runs)
+    }
+
+    /// Compiles an input, runs it once for its errors, and then until it is enough by the number of runs and the time spent.
+    /// Each run builds its graph and computes it, and leaves the session as it was.
+    fn repeated(
+        &mut self,
+        text: &str,
+        detail: Detail,
+        is_enough: impl Fn(usize, Duration) -> bool,
+    ) -> Result<Vec<InputTrial>, Diagnostics> {
+        // All runs are in there: the values are dropped there too, and no run pays for the stack.
+        let trials = guarded(EVALUATING, || {
+            let _ = self.value(text)?;
+            let engine = self.engine(text);
+            let ast = self.functions.merge(&self.compile(&engine, text)?);
+            let (guard, profile) = (self.guard.clone(), self.profile.clone());
+            let (scope, began) = (self.scope.clone(), Instant::now());
             profile.set_detail(detail);
-            for _ in 0..runs {
+            let mut trials = Vec::new();
+            while !is_enough(trials.len(), began.elapsed()) {
                 let (before, started) = (guard.begin_run(), profile.clock());
-                run()?;
+                let value = self.run_compiled(&engine, &ast, text);
+                self.scope = scope.clone();
+                if let Some(tensor) = value?.read_lock::<Tensor>() {
+                    let computed = tensor.evaluate().map(drop);
+                    computed.map_err(|error| self.failed_in(text, error))?;
+                }
                 trials.push(InputTrial {
                     started,
                     seconds: profile.clock() - started,
@@ -142,15 +156,15 @@ impl Session {
                     peak: guard.peak() - before,
                 });
             }
-            Ok(())
+            Ok(trials)
         });
         self.profile.set_detail(Detail::Nothing);
         self.profile.take();
-        ran.map(|()| trials)
+        self.batch.call().take_reports();
+        trials?
     }
 
-    /// The line that an operation of an input stands in: the name of what it is a line of, unless that is the input, its
-    /// number and its text.
+    /// The line of an operation of an input: the name of its source, unless that is the input, its number and its text.
     pub(crate) fn line_of(&self, text: &str, origin: &Origin) -> (Option<String>, usize, String) {
         let (name, number, text) = match self.inputs.line(text, origin) {
             Some(of_input) => of_input,
@@ -164,34 +178,6 @@ impl Session {
         };
         let line = text.lines().nth(number.saturating_sub(1));
         (name, number, line.unwrap_or_default().trim().to_string())
-    }
-
-    /// Compiles an input, runs it once with all that can go wrong, and lets it be run more often: each run builds its
-    /// graph and computes it, and leaves the session as it was.
-    fn again(
-        &mut self,
-        text: &str,
-        repeat: impl FnOnce(&mut dyn FnMut() -> Result<(), Diagnostics>) -> Result<(), Diagnostics>,
-    ) -> Result<(), Diagnostics> {
-        // All of it there, and not each run: the values are dropped there too, and no run pays for the stack.
-        guarded(EVALUATING, || {
-            let _ = self.value(text)?;
-            let engine = self.engine(text);
-            let ast = self.functions.merge(&self.compile(&engine, text)?);
-            let scope = self.scope.clone();
-            let repeated = repeat(&mut || {
-                let outcome = self.run_compiled(&engine, &ast, text);
-                let computed = outcome.and_then(|value| {
-                    let tensor = value.read_lock::<Tensor>();
-                    let computed = tensor.map_or(Ok(()), |tensor| tensor.evaluate().map(drop));
-                    computed.map_err(|error| self.failed_in(text, error))
-                });
-                self.scope = scope.clone();
-                computed
-            });
-            self.batch.call().take_reports();
-            repeated
-        })?
     }
 
     /// Runs an input for its value, and leaves the session as it was.

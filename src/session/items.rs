@@ -79,7 +79,16 @@ pub(super) fn has_name(text: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn no_text_is_too_odd(text in "(fn |let |import |[a-z_;(){}\\[\\]=> ]|[\"'`\\\\]|\\$\\{|/\\*|\\*/|//|[\r\n\té]){0,40}") {
+            let _ = (items(&text), with_value_named(&text, "v"));
+        }
+    }
 
     #[test]
     fn an_input_falls_into_its_items_whatever_stands_around_them() {

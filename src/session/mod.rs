@@ -188,13 +188,8 @@ impl Session {
         let found = found.find(|functions| !functions.is_empty())?;
         // The doc comment of the script does not belong to its first function.
         let lines = found.lines().skip_while(|line| line.starts_with("//!"));
-        Some(
-            lines
-                .collect::<Vec<_>>()
-                .join("\n")
-                .trim_start()
-                .to_string(),
-        )
+        let text = lines.collect::<Vec<_>>().join("\n");
+        Some(text.trim_start().to_string())
     }
 
     /// Whether the text is the beginning of an input that goes on in the next line.
@@ -221,23 +216,22 @@ impl Session {
     pub fn evaluate(&mut self, text: &str) -> Result<EvaluatedInput, Diagnostics> {
         self.guard.rearm();
         let known = self.scope.len();
-        let (value, functions) = self.run(text).inspect_err(|_| {
+        let evaluated = self.try_evaluate(text, known).inspect_err(|_| {
             self.scope.rewind(known);
-            self.batch.call().take_reports();
-        })?;
-        let reports = self.batch.call().take_reports();
-        let metrics = on_deep_stack(|| reports.metrics())
-            .map_err(|error| self.failed_in(text, error))
-            .inspect_err(|_| {
-                self.scope.rewind(known);
-            })?;
-        self.own_unchanged(text, known)?;
-        let answer = self.answer(&value).inspect_err(|_| {
-            self.scope.rewind(known);
-        })?;
-        // A batch that is shown reads all columns: what is to be said of these stands there.
+        });
+        // To show a batch reads all its columns: the notes on these are not the next input's.
         self.batch.call().take_reports();
-        // Variables that a later `let` of the same name hides would take memory for ever.
+        evaluated
+    }
+
+    fn try_evaluate(&mut self, text: &str, known: usize) -> Result<EvaluatedInput, Diagnostics> {
+        let (value, functions) = self.run(text)?;
+        let reports = self.batch.call().take_reports();
+        let metrics = on_deep_stack(|| reports.metrics());
+        let metrics = metrics.map_err(|error| self.failed_in(text, error))?;
+        self.own_unchanged(text, known)?;
+        let answer = self.answer(&value)?;
+        // Variables that a later `let` of the same name hides would keep their memory.
         self.scope = self.scope.clone_visible();
         if !text.trim().is_empty() {
             self.inputs.complete(&answer, self.recipe.as_ref());
@@ -260,7 +254,7 @@ impl Session {
         let named = self.own_variables();
         let variables = named.map(|(name, value)| (name.to_string(), self.answer(value)));
         let variables = variables.collect();
-        // To look at a batch reads all its columns: nothing of that belongs to the next input.
+        // To look at a batch reads all its columns: the notes on these are not the next input's.
         self.batch.call().take_reports();
         variables
     }
@@ -330,11 +324,9 @@ impl Session {
     /// more of them, and lets a `let` hide it. Where they are not, the variables beyond the `known` ones go.
     fn own_unchanged(&mut self, text: &str, known: usize) -> Result<(), Diagnostics> {
         let p = self.scope.get("p").and_then(|p| p.read_lock::<Map>());
-        let known_entries = self
-            .recipe
-            .as_ref()
-            .map_or(0, |recipe| recipe.params().iter().len());
-        let is_own = p.is_some_and(|map| map.len() == known_entries);
+        let recipe = self.recipe.as_ref();
+        let entries = recipe.map_or(0, |recipe| recipe.params().iter().len());
+        let is_own = p.is_some_and(|map| map.len() == entries);
         let (name, mistake) = match self.scope.get("batch") {
             _ if !is_own => ("p", Mistake::FixedParameters),
             Some(batch) if batch.is::<ScriptBatch>() => return Ok(()),

@@ -16,7 +16,7 @@ use super::warnings::Lookout;
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::live::{LiveEvent, LiveRecipe};
-use crate::script::{Recipe, Spread, State};
+use crate::script::{Recipe, State, Statistics};
 
 /// How often a step draws groups without weight again.
 const ATTEMPTS: u8 = 8;
@@ -176,7 +176,7 @@ impl Trainer {
         let sample = milliseconds(started);
         let started = Instant::now();
         let (batch, kl) = self.batch(&rollout)?;
-        let reward = Spread::of(rollout.rewards.iter().copied());
+        let reward = Statistics::of(rollout.rewards.iter().copied());
         let row = Row {
             step,
             reward_mean: reward.mean,

@@ -6,7 +6,7 @@ pub(super) use self::tensor::{spread_line, tensor};
 pub(super) use crate::doc::{parameters, recipe};
 use crate::figures::{self, BLOCKS, along, column, shape};
 use crate::paint::{self, Paint, filled, visible, width};
-use crate::script::{Computed, Spread};
+use crate::script::{Computed, Statistics};
 use crate::session::{Answer, BatchColumns};
 
 /// An answer, as lines; `None` where there is nothing to show.
@@ -116,13 +116,13 @@ fn about_column(computed: &Computed, paint: Paint) -> String {
     line.trim_end().to_string()
 }
 
-fn finite(values: &[f64]) -> Spread {
-    Spread::of(values.iter().copied().filter(|value| value.is_finite()))
+fn finite(values: &[f64]) -> Statistics {
+    Statistics::of(values.iter().copied().filter(|value| value.is_finite()))
 }
 
 /// How often finite values fall in each of `buckets` equal parts of their range, and that range.
 pub(super) fn counts(values: &[f64], buckets: usize) -> (f64, f64, Vec<usize>) {
-    let Spread { min, max, .. } = finite(values);
+    let Statistics { min, max, .. } = finite(values);
     let mut counts = vec![0; buckets];
     if min < max {
         for value in values.iter().filter(|value| value.is_finite()) {

@@ -37,6 +37,17 @@ pub(super) fn recipe(name: &str) -> Option<String> {
     ))
 }
 
+/// The required parameters of an operation that a call with so many arguments lacks.
+fn missing_parameters(name: &str, given: usize) -> Option<String> {
+    let missing = ops(name).map(|op| {
+        let missing = op.params.iter().skip(given).filter(|param| !param.optional);
+        suggest::list(missing.map(|param| param.name))
+    });
+    let missing: Vec<String> = missing.collect();
+    let is_missing = !missing.is_empty() && missing.iter().all(|names| !names.is_empty());
+    is_missing.then(|| missing.join(" or "))
+}
+
 /// The diagnostic of a call that the engine found no function for; `signature` is the engine's, as `mean (tensor, ?)`.
 pub(in super::super) fn unknown_function(script: &Script<'_>, signature: &str) -> Diagnostic {
     let (name, arguments) = signature.split_once(" (").unwrap_or((signature, ")"));
@@ -54,12 +65,16 @@ pub(in super::super) fn unknown_function(script: &Script<'_>, signature: &str) -
         false => format!("for {}", in_words(&arguments)),
     };
     if let Some(help) = self::signature(short) {
-        // The lint knows how many arguments there are, and not their types.
-        let given = match arguments.iter().all(|argument| *argument == "something") {
-            true => format!("with {}", counted(arguments.len(), "argument")),
-            false => with,
+        let message = match missing_parameters(short, arguments.len()) {
+            Some(missing) => format!("`{short}` is called without {missing}"),
+            // The lint knows how many arguments there are, and not their types.
+            None if arguments.iter().all(|argument| *argument == "something") => {
+                let given = counted(arguments.len(), "argument");
+                format!("`{short}` exists, but not with {given}")
+            }
+            None => format!("`{short}` exists, but not {with}"),
         };
-        return Diagnostic::error(format!("`{short}` exists, but not {given}")).with_help(help);
+        return Diagnostic::error(message).with_help(help);
     }
     let is_known = script.functions.iter().any(|known| known == short);
     let help = if let Some(foreign) = habit("functions", short) {

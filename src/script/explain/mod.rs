@@ -12,7 +12,6 @@ use rhai::EvalAltResult;
 
 pub(super) use self::functions::unknown_function;
 pub(crate) use self::habits::{CLOSURE, help_for_foreign, type_in_words, type_named};
-pub(super) use self::runtime::tensor_property;
 pub(crate) use self::script::Script;
 use super::error::{line_column, problem};
 use crate::diagnostic::Diagnostic;

@@ -74,14 +74,10 @@ fn grammar(kind: &ParseErrorType) -> Diagnostic {
             Mistake::ParameterTwice { function, name }
         }
         ParseErrorType::WrongFnDefinition => Mistake::NestedFunction,
-        ParseErrorType::DuplicatedProperty(key) => Mistake::KeyTwice { key },
         ParseErrorType::ExprTooDeep => Mistake::TooDeep,
-        ParseErrorType::LoopBreak => Mistake::OutsideLoop,
         ParseErrorType::AssignmentToInvalidLHS(_) => Mistake::NotAssignable,
         ParseErrorType::AssignmentToConstant(name) => Mistake::Constant { name },
         ParseErrorType::ExprExpected(_) | ParseErrorType::MissingSymbol(_) => Mistake::NoExpression,
-        ParseErrorType::PropertyExpected => Mistake::NoProperty,
-        ParseErrorType::MalformedIndexExpr(_) => Mistake::NotAnIndex,
         ParseErrorType::ForbiddenVariable(name) => Mistake::ForbiddenName { name },
         other => {
             return Diagnostic::error(lower_first(&other.to_string()))

@@ -31,7 +31,15 @@ pub(super) fn failed(
         EvalAltResult::ErrorVariableNotFound(name, _) => no_variable(script, name, place),
         EvalAltResult::ErrorPropertyNotFound(name, _) => no_key(script, name, place),
         EvalAltResult::ErrorMismatchDataType(expected, found, _)
-        | EvalAltResult::ErrorMismatchOutputType(expected, found, _) => mismatch(expected, found),
+        | EvalAltResult::ErrorMismatchOutputType(expected, found, _) => {
+            let line = place.map_or(&[][..], |place| script.line(place));
+            let mut signs = line.iter().map(|token| token.text);
+            mismatch(
+                expected,
+                found,
+                signs.find(|sign| ["&&", "||"].contains(sign)),
+            )
+        }
         // An import whose path is computed is met only when the script runs.
         EvalAltResult::ErrorModuleNotFound(path, _) => Mistake::LateImport { path }.into(),
         EvalAltResult::ErrorIndexingType(what, _) => indexing(what),
@@ -49,9 +57,6 @@ pub(super) fn failed(
         EvalAltResult::ErrorArithmetic(what, _) => arithmetic(what),
         EvalAltResult::ErrorForbiddenVariable(name, _) => Mistake::ForbiddenName { name }.into(),
         EvalAltResult::ErrorAssignmentToConstant(name, _) => Mistake::Constant { name }.into(),
-        EvalAltResult::ErrorNonPureMethodCallOnConstant(function, _) => {
-            Mistake::ConstantReceiver { function }.into()
-        }
         EvalAltResult::ErrorFor(_) => Mistake::NotIterable.into(),
         EvalAltResult::ErrorUnboundThis(_) => Mistake::NoThis.into(),
         EvalAltResult::ErrorDataRace(..) => Mistake::VariableInUse.into(),
@@ -117,7 +122,7 @@ fn terminated(why: &Dynamic) -> Diagnostic {
 }
 
 /// The diagnostic of a variable that a function does not see, with the kind that tells it from others.
-pub(in super::super) fn unseen_variable(name: &str) -> Diagnostic {
+fn unseen_variable(name: &str) -> Diagnostic {
     let help = "a function sees only its parameters and its own variables: pass what it needs as \
                 an argument, or make it a parameter of the recipe, `p.name`";
     let unseen = Diagnostic::from(Mistake::NoVariable { name, help });
@@ -266,10 +271,16 @@ fn operation_help(error: &TensorError) -> Option<String> {
     }
 }
 
-fn mismatch(expected: &str, found: &str) -> Diagnostic {
+/// The diagnostic of a value of the wrong type; `sign` is that of the `&&` or `||` in its line.
+fn mismatch(expected: &str, found: &str, sign: Option<&str>) -> Diagnostic {
     let ((name, expected), (found_name, found)) = (type_named(expected), type_named(found));
     let help = match name {
-        "bool" if found_name == "tensor" => return Mistake::TensorCondition.into(),
+        "bool" if found_name == "tensor" => {
+            return match sign {
+                Some(sign) => Mistake::LogicOfTensors { sign: &sign[..1] }.into(),
+                None => Mistake::TensorCondition.into(),
+            };
+        }
         "bool" => "compare it, as in `x > 0` or `x != ()`",
         "i64" => "`x.to_int()` makes an integer",
         "f64" => "`x.to_float()` makes a float",
@@ -326,7 +337,7 @@ fn property(what: &str) -> Diagnostic {
     .into()
 }
 
-pub(in super::super) fn tensor_property(name: &str) -> Diagnostic {
+fn tensor_property(name: &str) -> Diagnostic {
     let help = habit("properties", name).map(str::to_string);
     Mistake::TensorProperty { name }.or_help(help.or_else(|| functions::signature(name)))
 }

@@ -67,7 +67,7 @@ impl Lint<'_, '_> {
         }
         self.reads_by_call(call, receiver);
         self.names(call, usize::from(receiver.is_some()));
-        ValueKind::of_call(&call.name, &kinds, &call.args)
+        ValueKind::of_call(&call.name, &kinds)
     }
 
     /// Reports a function that does not exist, or does not take `count` arguments; a method's receiver counts as one.

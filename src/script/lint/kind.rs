@@ -1,53 +1,34 @@
-//! What the lint knows of a value before the script runs.
-
-use rhai::{Dynamic, Expr};
+//! What the lint knows of a value before the script runs: whether it can be a batch.
 
 use crate::script::explain::type_named;
 use crate::script::members::{MEMBERS, Owner, ops};
-use crate::tensor::op::Class;
-use crate::tensor::{Level, Tensor};
 
 /// The kind of a value as far as the text of the script shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValueKind {
-    /// A tensor of any level.
-    Tensor,
-    /// A batch tensor: one value.
-    BatchTensor,
     Batch,
     /// The batches of `batch.groups`.
     Batches,
     /// The parameters of a recipe, in a hook.
     Parameters,
+    /// A recipe's state, or a value in it or in the parameters: no batch.
+    Data,
     Integer,
     /// The integers of a range.
     Integers,
-    /// A recipe's state, or a value in it or in the parameters: no batch.
-    Data,
-    /// Any other value that is no batch and no tensor; what is in it is unknown.
+    /// Any other value, such as a tensor: no batch. What is in it is unknown.
     Other,
     Unknown,
 }
 
-use ValueKind::{BatchTensor, Integer, Unknown};
-
 impl ValueKind {
-    pub(super) fn of(value: &Dynamic) -> ValueKind {
-        match value.read_lock::<Tensor>() {
-            Some(tensor) if tensor.level() == Level::Batch => BatchTensor,
-            _ => ValueKind::of_type(value.type_name()),
-        }
-    }
-
     /// The kind of a type by the name that the engine or a declaration has for it.
-    fn of_type(name: &str) -> ValueKind {
+    pub(super) fn of_type(name: &str) -> ValueKind {
         match type_named(name).0 {
-            _ if name == "batch tensor" => BatchTensor,
-            "tensor" => ValueKind::Tensor,
             "batch" => ValueKind::Batch,
-            "i64" => Integer,
+            "i64" => ValueKind::Integer,
             "range" => ValueKind::Integers,
-            "" => Unknown,
+            "" if name != "batch tensor" => ValueKind::Unknown,
             _ => ValueKind::Other,
         }
     }
@@ -57,25 +38,20 @@ impl ValueKind {
         match name {
             "batch" => ValueKind::Batch,
             "p" => ValueKind::Parameters,
-            _ => Unknown,
+            _ => ValueKind::Unknown,
         }
     }
 
-    pub(super) fn is_tensor(self) -> bool {
-        matches!(self, ValueKind::Tensor | BatchTensor)
-    }
-
     pub(super) fn may_be_batch(self) -> bool {
-        matches!(self, ValueKind::Batch | Unknown)
+        matches!(self, ValueKind::Batch | ValueKind::Unknown)
     }
 
     pub(super) fn property(self, name: &str) -> ValueKind {
         match self {
             ValueKind::Batch if name == "groups" => ValueKind::Batches,
-            ValueKind::Batch => of_member(name, Owner::Batch).unwrap_or(ValueKind::Tensor),
+            ValueKind::Batch => of_member(name, Owner::Batch).unwrap_or(ValueKind::Other),
             ValueKind::Parameters | ValueKind::Data => ValueKind::Data,
-            kind if kind.is_tensor() => of_member(name, Owner::Tensor).unwrap_or(Unknown),
-            _ => Unknown,
+            _ => ValueKind::Unknown,
         }
     }
 
@@ -83,48 +59,24 @@ impl ValueKind {
     pub(super) fn element(self) -> ValueKind {
         match self {
             ValueKind::Batches => ValueKind::Batch,
-            ValueKind::Integers => Integer,
+            ValueKind::Integers => ValueKind::Integer,
             ValueKind::Data => ValueKind::Data,
-            _ => Unknown,
+            _ => ValueKind::Unknown,
         }
-    }
-
-    /// The kind of an operation on such values, or that an assignment such as `x += y` leaves in `x`.
-    pub(super) fn joined(kinds: &[ValueKind]) -> ValueKind {
-        let tensors = [ValueKind::Tensor, BatchTensor];
-        let tensor = tensors.into_iter().find(|kind| kinds.contains(kind));
-        tensor.unwrap_or(Unknown)
     }
 
     /// The kind of the result for arguments of these kinds, the receiver first.
-    pub(super) fn of_call(name: &str, kinds: &[ValueKind], arguments: &[Expr]) -> ValueKind {
-        let are_integers = kinds.iter().all(|kind| *kind == Integer);
-        match name {
-            ".." | "..=" | "range" => return ValueKind::Integers,
-            "+" | "-" | "*" | "/" | "%" if are_integers => return Integer,
-            _ => {}
-        }
-        let Some(row) = ops(name).next() else {
-            let owner = match kinds.first() {
-                Some(ValueKind::Batch) => Owner::Batch,
-                _ => Owner::Tensor,
-            };
-            return of_member(name, owner).unwrap_or(Unknown);
+    pub(super) fn of_call(name: &str, kinds: &[ValueKind]) -> ValueKind {
+        let are_integers = kinds.iter().all(|kind| *kind == ValueKind::Integer);
+        let owner = match kinds.first() {
+            Some(ValueKind::Batch) => Owner::Batch,
+            _ => Owner::Tensor,
         };
-        let kind = ValueKind::joined(kinds);
-        // `min` and `max` are rows of two classes: with a level they reduce.
-        let reduces = ops(name).any(|op| op.class == Class::Reduction) && name != "others_mean";
-        let mut levels = arguments.iter().filter_map(|argument| match argument {
-            Expr::StringConstant(level, _) => Some(level.as_str()),
-            _ => None,
-        });
-        if reduces && kind.is_tensor() && levels.next() == Some("batch") {
-            BatchTensor
-        } else if row.class == Class::Logic && kind == BatchTensor {
-            // A comparison of single values is a plain true or false.
-            ValueKind::Other
-        } else {
-            kind
+        match name {
+            ".." | "..=" | "range" => ValueKind::Integers,
+            "+" | "-" | "*" | "/" | "%" if are_integers => ValueKind::Integer,
+            name if ops(name).next().is_some() => ValueKind::Other,
+            name => of_member(name, owner).unwrap_or(ValueKind::Unknown),
         }
     }
 }

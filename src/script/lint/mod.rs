@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use rhai::{AST, ASTNode, Expr, Module, Position, Stmt};
 
 use self::kind::ValueKind;
-use super::explain::{Script, tensor_property};
+use super::explain::Script;
 use super::library::{Functions, functions_of, imports_of};
 use super::mistake::Mistake;
 use super::recipe::{Hook, Reads};
@@ -120,11 +120,11 @@ impl Lint<'_, '_> {
             }
             Stmt::Assignment(assignment) => {
                 let value = self.kind(&assignment.1.rhs);
-                let before = self.kind(&assignment.1.lhs);
+                self.kind(&assignment.1.lhs);
                 self.no_parameter_is_set(&assignment.1.lhs);
                 if let Expr::Variable(variable, ..) = &assignment.1.lhs {
                     let kind = match assignment.0.is_op_assignment() {
-                        true => ValueKind::joined(&[before, value]),
+                        true => ValueKind::Other,
                         false => value,
                     };
                     self.variables.insert(variable.1.to_string(), kind);
@@ -143,10 +143,7 @@ impl Lint<'_, '_> {
             | Stmt::While(parts, _)
             | Stmt::Do(parts, ..)
             | Stmt::TryCatch(parts, _) => {
-                let condition = self.kind(&parts.expr);
-                if condition == ValueKind::Tensor && !matches!(statement, Stmt::TryCatch(..)) {
-                    self.found_at(parts.expr.start_position(), Mistake::TensorCondition);
-                }
+                self.kind(&parts.expr);
                 self.block(parts.body.statements());
                 self.block(parts.branch.statements());
             }
@@ -185,8 +182,9 @@ impl Lint<'_, '_> {
                 return kind;
             }
             Expr::FnCall(call, position) => return self.call(call, *position, None),
-            Expr::And(parts, position) => self.truths("&", parts, *position),
-            Expr::Or(parts, position) => self.truths("|", parts, *position),
+            Expr::And(parts, _) | Expr::Or(parts, _) | Expr::Coalesce(parts, _) => {
+                self.all(parts.iter());
+            }
             Expr::Dot(chain, ..) => {
                 let receiver = match &chain.lhs {
                     Expr::Variable(variable, ..) => self.variable(&variable.1),
@@ -202,7 +200,7 @@ impl Lint<'_, '_> {
             Expr::IntegerConstant(..) => return ValueKind::Integer,
             Expr::DynamicConstant(value, _) => {
                 self.points_to(value);
-                return ValueKind::of(value);
+                return ValueKind::of_type(value.type_name());
             }
             Expr::Stmt(block) => match block.statements() {
                 // The value of an `if` or a `switch` is not followed. Each statement is looked at once: blocks in blocks
@@ -222,7 +220,6 @@ impl Lint<'_, '_> {
                 self.all(parts.0.iter().map(|(_, part)| part));
                 return ValueKind::Other;
             }
-            Expr::Coalesce(parts, _) => self.all(parts.iter()),
             _ => {}
         }
         ValueKind::Unknown
@@ -234,26 +231,13 @@ impl Lint<'_, '_> {
         }
     }
 
-    /// The sides of `&&` or `||`.
-    fn truths(&mut self, sign: &str, parts: &[Expr], position: Position) {
-        for part in parts {
-            if self.kind(part).is_tensor() {
-                self.found_at(position, Mistake::LogicOfTensors { sign });
-            }
-        }
-    }
-
     /// A property, a method, or a longer chain of them, after a dot.
     fn member(&mut self, receiver: ValueKind, member: &Expr) -> ValueKind {
         match member {
             Expr::Property(property, position) => {
                 let name = property.2.as_str();
-                match receiver {
-                    ValueKind::Parameters => self.parameter(name, *position),
-                    kind if kind.is_tensor() && name != "level" => {
-                        self.found_at(*position, tensor_property(name));
-                    }
-                    _ => {}
+                if receiver == ValueKind::Parameters {
+                    self.parameter(name, *position);
                 }
                 self.reads_property(receiver, name);
                 receiver.property(name)
@@ -318,7 +302,8 @@ mod tests {
 
     use crate::Batch;
     use crate::paint::Paint;
-    use crate::script::{Host, Session};
+    use crate::script::Host;
+    use crate::session::Session;
 
     /// Far more than is needed, and far less than anything quadratic takes.
     const ENOUGH: Duration = Duration::from_secs(8);

@@ -48,6 +48,9 @@ pub(crate) fn declared_names<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
     })
 }
 
+/// The most bytes of an operand that a message repeats.
+const SHOWN: usize = 40;
+
 /// Operators that mean something else in Python; `knows` tells which names are variables beside those of the text itself.
 pub(crate) fn misread_operators(
     source: &Arc<str>,
@@ -92,70 +95,54 @@ pub(crate) fn floor_divisions(
 
 /// Whether a comment's tokens can only be the right side of a division, and what may come after it.
 ///
-/// A comment in words is none: its names are no variables, or no operator stands between them. Neither is a minus (code
-/// that was taken out), `(1)` (the number of an equation) or 0.
+/// A comment in words is none: its names are no variables, or two words stand side by side. Neither is a minus (code that
+/// was taken out), `(1)` (the number of an equation) or 0.
 fn continues_expression(
     tokens: &[Token<'_>],
     knows: &dyn Fn(&str) -> bool,
     functions: &HashSet<&str>,
 ) -> bool {
-    const OPERATORS: &str = "+ - * / % ** == != < <= > >= & | && ||";
-    if matches!(tokens, [only] if only.text.parse() == Ok(0.0)) {
+    const OPERATORS: &str = "+ - * / % ** == != < <= > >= & | && || . ?.";
+    const BRACKETS: &str = "( () ) [ ] { } ,";
+    let end = tokens.iter().position(|token| token.text == ";");
+    let (tokens, rest) = tokens.split_at(end.unwrap_or(tokens.len()));
+    let goes_on = |next: &Token<'_>| next.kind == TokenKind::Keyword || knows(next.text);
+    if !rest.get(1).is_none_or(goes_on) {
         return false;
     }
-    let (mut wants_operand, mut depth) = (true, 0);
-    for (index, token) in tokens.iter().enumerate() {
-        let next = tokens.get(index + 1);
-        let next_text = next.map_or("", |next| next.text);
-        let touches_next = next.is_some_and(|next| next.start == token.end());
-        let is_behind = index > 0 && tokens[index - 1].end() == token.start;
-        let is_operand = match token.kind {
-            TokenKind::Number => depth > 0 || !token.text.starts_with('-'),
-            TokenKind::String => depth > 0,
-            TokenKind::Name if index > 0 && matches!(tokens[index - 1].text, "." | "?.") => true,
-            TokenKind::Name if touches_next && matches!(next_text, "(" | "()") => {
-                knows(token.text) || ops(token.text).next().is_some()
-            }
-            // The name of a function without a call is a word.
-            TokenKind::Name => {
-                let is_alone = next_text != "." && ["batch", "p"].contains(&token.text);
-                !is_alone && !functions.contains(token.text) && knows(token.text)
-            }
-            _ => false,
-        };
-        match token.text {
-            _ if wants_operand && is_operand => wants_operand = false,
-            "(" if wants_operand => {
-                let number = next.is_some_and(|next| next.kind == TokenKind::Number);
-                let is_label = number && tokens.get(index + 2).is_some_and(|two| two.text == ")");
-                if depth == 0 && is_label {
-                    return false;
-                }
-                depth += 1;
-            }
-            _ if wants_operand => {
-                if token.kind != TokenKind::Negation || depth == 0 {
-                    return false;
-                }
-            }
-            "." | "?." if is_behind && touches_next => wants_operand = true,
-            "()" if is_behind => {}
-            "(" | "[" if is_behind => (depth, wants_operand) = (depth + 1, true),
-            ")" | "]" => depth -= 1,
-            "{" | "}" if depth <= 0 => {}
-            ";" if depth <= 0 => {
-                return next.is_none_or(|next| next.kind == TokenKind::Keyword || knows(next.text));
-            }
-            "," => wants_operand = next.is_some(),
-            sign => {
-                wants_operand = OPERATORS.split(' ').any(|operator| operator == sign);
-                if !wants_operand {
-                    return false;
-                }
-            }
+    let texts: Vec<&str> = tokens.iter().map(|token| token.text).collect();
+    let is_label = |number: &str| number.starts_with(|c: char| c.is_ascii_digit());
+    match texts[..] {
+        [] | ["0" | "0.0" | "batch" | "p"] => return false,
+        [name] if functions.contains(name) => return false,
+        ["(", number, ")"] if is_label(number) => return false,
+        // An operand begins with a number, a name or a bracket.
+        [first, ..] if !first.starts_with(|c: char| c.is_alphanumeric() || "_(".contains(c)) => {
+            return false;
         }
+        [.., last] if OPERATORS.split(' ').any(|operator| operator == last) => return false,
+        _ => {}
     }
-    !wants_operand && depth <= 0
+    (0..tokens.len()).all(|index| {
+        let (token, next) = (&tokens[index], tokens.get(index + 1));
+        let is_called = next.is_some_and(Token::opens_call);
+        let is_glued = next.is_some_and(|next| next.start == token.end());
+        match token.kind {
+            TokenKind::Symbol => {
+                let mut known = OPERATORS.split(' ').chain(BRACKETS.split(' '));
+                known.any(|symbol| symbol == token.text)
+            }
+            TokenKind::Negation => true,
+            // Two words side by side are none of an expression, nor is a name apart from its arguments.
+            _ if next.is_some_and(|next| !matches!(next.kind, TokenKind::Symbol)) => false,
+            TokenKind::Name if index > 0 && tokens[index - 1].text == "." => true,
+            TokenKind::Name if is_called => {
+                is_glued && (knows(token.text) || ops(token.text).next().is_some())
+            }
+            TokenKind::Name => !functions.contains(token.text) && knows(token.text),
+            kind => matches!(kind, TokenKind::Number | TokenKind::String),
+        }
+    })
 }
 
 /// Every minus before an operand of `**` without brackets: here it belongs to the operand, and in Python, Julia and
@@ -173,12 +160,23 @@ fn negated_powers(source: &Arc<str>, text: &Arc<str>) -> Vec<Diagnostic> {
         code.get(sign).filter(|token| token.text == "**")?;
         let end = operand_end(&code, sign + 1)?;
         let last = code[end - 1].end();
+        let operand = |from: usize, to: usize, letter: &str| {
+            let words: Vec<&str> = text[from..to].split_whitespace().collect();
+            let words = words.join(" ");
+            if words.len() > SHOWN {
+                letter.to_string()
+            } else {
+                words
+            }
+        };
+        let base = &operand(minus.start + 1, code[sign - 1].end(), "x");
+        let exponent = &operand(code[sign + 1].start, last, "y");
         let whole = text[minus.start..last].lines().next().unwrap_or("-");
         let span = Span {
             length: whole.chars().count(),
             ..minus.span(source, text)
         };
-        Some(Mistake::NegatedPower.at(Some(span)))
+        Some(Mistake::NegatedPower { base, exponent }.at(Some(span)))
     });
     powers.collect()
 }

@@ -428,7 +428,6 @@ mod tests {
             prop_assert!(text[at..].trim().is_empty());
             let open = unfinished(&text);
             let _ = (open.goes_on(), open.closed_by(), open.call());
-            let _ = super::super::items(&text);
         }
     }
 }
