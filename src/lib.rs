@@ -10,7 +10,7 @@
 //! - [`Recipe::advantage`] gives the advantage of a batch, [`Recipe::loss`] a loss and its gradient;
 //! - where a built-in's hook is hot, a kernel answers it with the bits of its script ([`native`]);
 //! - a [`LiveRecipe`] follows its file: each [`LiveRecipe::step`] uses the newest version that works ([`live`]);
-//! - a [`script::Session`] evaluates pieces of script one after the other, as the prompt does;
+//! - a [`session::Session`] evaluates pieces of script one after the other, as the prompt does;
 //! - [`answers`] compares the answer of a completion with a reference;
 //! - underneath are lazy tensors at five levels, from one table of operations, with gradients ([`tensor`]).
 //!
@@ -37,6 +37,7 @@
 #![warn(missing_docs)]
 
 pub mod batch;
+pub mod check;
 pub mod diagnostic;
 pub mod figures;
 pub mod live;
@@ -46,6 +47,7 @@ pub mod paint;
 pub mod panics;
 pub mod regular_file;
 pub mod script;
+pub mod session;
 pub mod suggest;
 pub mod tensor;
 

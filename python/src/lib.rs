@@ -16,8 +16,9 @@ use std::process::ExitCode;
 
 use advlab::Diagnostics;
 use advlab::answers::Verdict;
+use advlab::check::{CheckResult, check};
 use advlab::paint::Paint;
-use advlab::script::{BUILTINS, CheckResult, Host, check};
+use advlab::script::{BUILTINS, Host};
 use advlab_cli::doc;
 use pyo3::prelude::*;
 

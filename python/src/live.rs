@@ -403,7 +403,6 @@ fn told(py: Python<'_>, heard: Heard) -> Told {
         LiveEvent::Reverted { version } => ("reverted", name(&version), None, false),
         LiveEvent::Warned { version, .. } => ("warned", name(&version), None, false),
         LiveEvent::PollingOnly { .. } => ("polling_only", None, None, false),
-        _ => ("other", None, None, false),
     };
     (kind, line, version, error, at_step)
 }

@@ -187,7 +187,7 @@ impl PyRecipe {
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub f64: bool,
-    /// Spread over the tokens, [B, T], also where there is one value a response.
+    /// Statistics over the tokens, [B, T], also where there is one value a response.
     pub padded: bool,
 }
 

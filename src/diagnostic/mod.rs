@@ -32,6 +32,8 @@ pub enum ProblemKind {
     Values,
     /// The batch does not have the column of this name.
     MissingColumn(String),
+    /// A function uses a variable of this name, which it does not see and which is like no name that it does.
+    UnseenVariable(String),
 }
 
 /// A span of a script's text, in one line.
@@ -53,14 +55,6 @@ impl Span {
     fn line(&self) -> &str {
         let mut lines = self.text.lines();
         lines.nth(self.line.saturating_sub(1)).unwrap_or_default()
-    }
-
-    /// The characters that it covers.
-    pub(crate) fn words(&self) -> String {
-        let line = self.line().chars();
-        line.skip(self.column.saturating_sub(1))
-            .take(self.length)
-            .collect()
     }
 }
 

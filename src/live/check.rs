@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::shared::Observed;
 use crate::batch::Batch;
+use crate::check::{DEGENERATE, Variant, usual};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
-use crate::script::{DEGENERATE, Hook, Host, Recipe, Rollouts, State};
+use crate::script::{Hook, Host, Recipe, State};
 use crate::tensor::Guard;
 
 /// Groups of a small batch: more than one, so that a mean over the batch is not one over the group.
@@ -30,8 +31,8 @@ impl DryRuns<'_> {
     pub(super) fn run(&self) -> Result<Vec<Diagnostic>, Diagnostics> {
         let initial = self.candidate.init()?;
         let Some(last) = &self.last else {
-            // The run's columns and groups are not known yet, so only a script without an end is certainly wrong.
-            return match dry_run(self.candidate, &Rollouts::mixed().whole(), &initial) {
+            // Nothing is known of the run's columns and groups yet, so only a script without an end is sure to be wrong.
+            return match dry_run(self.candidate, &usual(), &initial) {
                 Err(error) if self.guard.check().is_err() => Err(on(error, "a small batch")),
                 _ => Ok(Vec::new()),
             };
@@ -49,7 +50,7 @@ impl DryRuns<'_> {
         let small = small(&last.batch);
         let mut warnings = Vec::new();
         for (name, is_common, of) in DEGENERATE {
-            let batch = of(small.clone()).whole();
+            let batch = of(&small);
             let name = if is_common {
                 format!("a batch whose responses are {name}")
             } else {
@@ -100,13 +101,13 @@ impl DryRuns<'_> {
     }
 }
 
-/// The first responses of a run's batch: degenerate batches with its columns and group sizes are made of them.
-fn small(batch: &Batch) -> Rollouts {
+/// The first responses of a run's batch, for degenerate ones in its likeness.
+fn small(batch: &Batch) -> Batch {
     let layout = batch.layout();
     let groups = 0..layout.groups().min(GROUPS);
     let taken = groups.flat_map(|group| layout.members(group).iter().take(GROUP_SIZE));
     let taken: Vec<usize> = taken.map(|&response| response as usize).collect();
-    Rollouts::of(batch, &taken, TOKENS)
+    Variant::of(&batch.select(&taken)).lengths(&|_| TOKENS)
 }
 
 /// All that a step calls, in a copy of the state.

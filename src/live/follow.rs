@@ -13,7 +13,7 @@ use super::watch::{SETTLE_AT_MOST, Watch, ring};
 use super::{Loaded, Shared};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::native::Native;
-use crate::script::{Host, Reading, Recipe, Version, guarded};
+use crate::script::{Host, Recipe, SourceFiles, Version, guarded};
 use crate::tensor::Guard;
 
 /// The longest wait for the end of the thread.
@@ -34,7 +34,7 @@ impl Thread {
     /// step uses their content, unless it is rejected.
     pub(super) fn start(
         shared: &Arc<Shared>,
-        reading: Reading,
+        reading: SourceFiles,
         is_resumed: bool,
     ) -> Result<Option<Thread>, Diagnostics> {
         // Pipes and devices cannot be followed.
@@ -115,7 +115,7 @@ struct Follower {
     shared: Arc<Shared>,
     watch: Watch,
     /// The files when they were last checked.
-    reading: Reading,
+    reading: SourceFiles,
     said: Said,
     is_polling_said: bool,
 }
@@ -185,7 +185,7 @@ impl Follower {
         matches!(self.said, Said::Well) && held.is_some_and(|held| held != current.version())
     }
 
-    fn judge_until_decided(&mut self, reading: &Reading, since: Instant) {
+    fn judge_until_decided(&mut self, reading: &SourceFiles, since: Instant) {
         while !self.shared.is_stopped() {
             match guarded("to judge a version", || self.judge(reading, since)) {
                 Ok(true) => break,
@@ -200,7 +200,7 @@ impl Follower {
     }
 
     /// Waits until nothing has changed for [`SETTLE`](super::watch::SETTLE), but at most [`SETTLE_AT_MOST`].
-    fn settle(&self, mut reading: Reading) -> Reading {
+    fn settle(&self, mut reading: SourceFiles) -> SourceFiles {
         let started = Instant::now();
         loop {
             let is_quiet = self.watch.is_quiet();
@@ -215,7 +215,7 @@ impl Follower {
 
     /// Decides about the content of the files; `false` without a decision if the version that it was compared with has been
     /// taken out of use in the meantime.
-    fn judge(&mut self, settled: &Reading, since: Instant) -> bool {
+    fn judge(&mut self, settled: &SourceFiles, since: Instant) -> bool {
         let began = Instant::now();
         if let Some(Err(unread)) = settled.main_content() {
             self.reading = settled.clone();

@@ -21,7 +21,7 @@ pub(super) const SETTLE: Duration = Duration::from_millis(100);
 pub(super) const SETTLE_AT_MOST: Duration = Duration::from_secs(1);
 
 /// How often to look without an event. inotify is silent where another machine writes (NFS, Lustre, FUSE), and for a
-/// folder that was deleted and made again. Reading a few kilobytes a second costs nothing that can be measured.
+/// folder that was deleted and made again. SourceFiles a few kilobytes a second costs nothing that can be measured.
 const POLL: Duration = Duration::from_secs(1);
 
 pub(super) struct Watch {

@@ -8,9 +8,10 @@ use rhai::{
     NativeCallContext, RhaiFunc,
 };
 
+use super::batch_type::ScriptBatch;
 use super::error::{Problem, Raised, origin, raise};
-use super::explain::{said, text};
-use super::syntax::ValueKind;
+use super::explain::type_in_words;
+use super::mistake::Mistake;
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
 use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind, Value};
@@ -46,9 +47,12 @@ pub(super) fn tensor_type(engine: &mut Engine) {
             let value = evaluated(&context, tensor)?;
             let within = usize::try_from(index).ok().filter(|&i| i < value.len());
             within.map(|index| value.get(index)).ok_or_else(|| {
-                let (index, length) = (index.to_string(), value.len().to_string());
-                let names = [&index, tensor.level().name(), &length];
-                raise(&context, said("tensor", "index", &names))
+                let wrong = Mistake::TensorIndex {
+                    index: &index.to_string(),
+                    level: tensor.level().name(),
+                    length: &value.len().to_string(),
+                };
+                raise(&context, wrong)
             })
         });
     for name in ["to_string", "to_debug"] {
@@ -63,9 +67,9 @@ fn evaluated(context: &NativeCallContext, tensor: &Tensor) -> Raised<Arc<Value>>
 }
 
 fn number_of(context: &NativeCallContext, tensor: &Tensor) -> Raised<FLOAT> {
-    let level = tensor.level();
-    if level != Level::Batch {
-        return Err(raise(context, said("tensor", "value", &[level.name()])));
+    if tensor.level() != Level::Batch {
+        let level = tensor.level().name();
+        return Err(raise(context, Mistake::NotOneValue { level }));
     }
     Ok(evaluated(context, tensor)?.get(0))
 }
@@ -139,10 +143,14 @@ fn call(
         _ => op,
     };
     if args.len() > op.params.len() {
-        // Another row of that name takes more arguments.
-        let (takes, gets) = (op.params.len().to_string(), args.len().to_string());
-        let names = [op.name, &takes, &gets, &op.signature()];
-        return Err(raise(context, said("tensor", "count", &names)));
+        // A row of that name with more arguments has brought the call here.
+        let wrong = Mistake::ArgumentCount {
+            name: op.name,
+            takes: &op.params.len().to_string(),
+            given: &args.len().to_string(),
+            signature: &op.signature(),
+        };
+        return Err(raise(context, wrong));
     }
     let arguments = args
         .iter()
@@ -176,7 +184,8 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Pro
         let error = TensorError::argument(op.name, param.name, expected, &describe(value));
         let mut problem = Problem::from(error);
         if value.is_unit() {
-            problem.help = text("tensor", "nothing", &[]);
+            let help = "an `if` without an `else` gives nothing, as does a block whose last line ends in `;`";
+            problem.help = Some(help.to_string());
         }
         problem
     };
@@ -207,7 +216,7 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Pro
         ParamKind::Level => {
             let Some(name) = value.read_lock::<ImmutableString>() else {
                 let problem = wrong("the name of a level, such as \"group\"");
-                let is_batch = ValueKind::of(value) == ValueKind::Batch;
+                let is_batch = value.is::<ScriptBatch>();
                 let help = "a regrouped batch has its own columns, and a value can be one: `batch.with(#{ mine: x }).regroup(key).mine.mean(\"group\")`";
                 return Err(if is_batch {
                     problem.help(help)
@@ -234,7 +243,7 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Pro
 }
 
 /// A plain number: true and false are 1 and 0, as comparisons give them.
-pub(super) fn number(value: &Dynamic) -> Option<f64> {
+pub(crate) fn number(value: &Dynamic) -> Option<f64> {
     match (value.as_float(), value.as_int(), value.as_bool()) {
         (Ok(number), ..) => Some(number),
         // Exact up to 2^53, as in any script that mixes the two.
@@ -244,8 +253,8 @@ pub(super) fn number(value: &Dynamic) -> Option<f64> {
     }
 }
 
-/// Describes a value for messages: "a string (\"gruop\")", "a group tensor".
-pub(super) fn describe(value: &Dynamic) -> String {
+/// A value in words, for messages: "a string (\"gruop\")", "a group tensor".
+pub(crate) fn describe(value: &Dynamic) -> String {
     match value.read_lock::<ImmutableString>() {
         Some(text) => {
             let start: String = text.chars().take(40).collect();
@@ -264,12 +273,12 @@ pub(super) fn kind(value: &Dynamic) -> String {
         "i64" | "f64" => format!("a number ({value})"),
         "bool" => format!("{value}"),
         "char" => format!("a character ('{value}')"),
-        _ => ValueKind::of(value).described().to_string(),
+        name => type_in_words(name).to_string(),
     }
 }
 
 /// A value of the types that a state has, as a script writes it.
-pub(super) fn written(value: &Dynamic) -> String {
+pub(crate) fn written(value: &Dynamic) -> String {
     if let Some(map) = value.read_lock::<Map>() {
         let entries = map.iter();
         let entries = entries.map(|(key, value)| format!("{key}: {}", written(value)));

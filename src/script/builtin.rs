@@ -1,4 +1,4 @@
-//! The scripts that come with advlab.
+//! The recipes that come with advlab.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,20 +9,20 @@ use std::sync::Arc;
 pub struct Builtin {
     /// Its name, as in `advlab apply passk`.
     pub name: &'static str,
-    /// Its kind.
-    pub kind: Kind,
+    /// What it is about.
+    pub kind: BuiltinKind,
     /// Its script, unchanged.
     pub text: &'static str,
 }
 
 /// The kinds of built-ins, a folder of `stdlib/` each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// An advantage per response, from the rewards of its group or batch.
+pub enum BuiltinKind {
+    /// An advantage for each response, of the rewards of its group or batch.
     Outcome,
-    /// An advantage for the success of k draws.
+    /// An advantage that has k draws of a group in mind.
     Passk,
-    /// An advantage per token.
+    /// An advantage for each token.
     Token,
     /// A reward that is shaped first.
     Reward,
@@ -32,33 +32,33 @@ pub enum Kind {
     Filter,
     /// A loss.
     Loss,
-    /// Code that recipes import; no recipe itself.
+    /// What the others import, no recipe.
     Shared,
 }
 
-impl Kind {
+impl BuiltinKind {
     /// The kinds of recipes, in the order in which they are listed.
-    pub const OF_RECIPES: [Kind; 7] = [
-        Kind::Outcome,
-        Kind::Passk,
-        Kind::Token,
-        Kind::Reward,
-        Kind::Agent,
-        Kind::Filter,
-        Kind::Loss,
+    pub const OF_RECIPES: [BuiltinKind; 7] = [
+        BuiltinKind::Outcome,
+        BuiltinKind::Passk,
+        BuiltinKind::Token,
+        BuiltinKind::Reward,
+        BuiltinKind::Agent,
+        BuiltinKind::Filter,
+        BuiltinKind::Loss,
     ];
 
-    /// The heading of the recipes of this kind.
+    /// What recipes of this kind give.
     pub fn title(self) -> &'static str {
         match self {
-            Kind::Outcome => "advantages of outcome rewards",
-            Kind::Passk => "Pass@k: advantages of k draws",
-            Kind::Token => "advantages by token",
-            Kind::Reward => "shaped rewards",
-            Kind::Agent => "agents: trajectories of turns",
-            Kind::Filter => "filters: which responses count",
-            Kind::Loss => "losses",
-            Kind::Shared => "shared code",
+            BuiltinKind::Outcome => "advantages of outcome rewards",
+            BuiltinKind::Passk => "Pass@k: advantages of k draws",
+            BuiltinKind::Token => "advantages by token",
+            BuiltinKind::Reward => "shaped rewards",
+            BuiltinKind::Agent => "agents: trajectories of turns",
+            BuiltinKind::Filter => "filters: which responses count",
+            BuiltinKind::Loss => "losses",
+            BuiltinKind::Shared => "shared code",
         }
     }
 }
@@ -68,7 +68,7 @@ macro_rules! scripts {
     ($($kind:ident $folder:literal: $($name:literal)+;)+) => {
         &[$($(Builtin {
             name: $name,
-            kind: Kind::$kind,
+            kind: BuiltinKind::$kind,
             text: include_str!(concat!("../../stdlib/", $folder, "/", $name, ".rhai")),
         }),+),+]
     };
@@ -88,7 +88,7 @@ pub const BUILTINS: &[Builtin] = scripts! {
         "clip_cov" "kl_cov" "high_entropy" "dro" "opmd_loss" "tis" "opsm" "vespo" "topr";
 };
 
-/// Code that built-ins import.
+/// What built-ins import that is no recipe.
 const SHARED: &[Builtin] = scripts! { Shared "shared": "aggregate"; };
 
 impl Builtin {
@@ -97,12 +97,12 @@ impl Builtin {
         BUILTINS.iter().find(|builtin| builtin.name == name)
     }
 
-    /// All that a script can import: recipes and shared code.
+    /// What a script can import, recipes and what they share.
     pub fn importable() -> impl Iterator<Item = &'static Builtin> {
         BUILTINS.iter().chain(SHARED)
     }
 
-    /// The built-in whose version a script is: equal to the last byte with all its imports, under any name.
+    /// The built-in that a script is, to the last byte with all that it imports: by its version, whatever its name.
     pub(super) fn of(name: &str, text: &str, sources: &Sources) -> Option<&'static Builtin> {
         let mut imports = sources.iter().filter(|(import, _)| &***import != name);
         let builtin = BUILTINS.iter().find(|builtin| builtin.text == text)?;
@@ -110,7 +110,7 @@ impl Builtin {
         is_shipped.then_some(builtin)
     }
 
-    /// The built-in that an import refers to, unless another script has that name.
+    /// The built-in that an import means, where it is not another script of that name.
     pub(super) fn imported(import: &str, text: &str) -> Option<&'static Builtin> {
         let name = Path::new(import).file_stem()?.to_str()?;
         Builtin::importable().find(|builtin| builtin.name == name && builtin.text == text)
@@ -118,4 +118,4 @@ impl Builtin {
 }
 
 /// The scripts that a recipe is made of, by their names, with their texts.
-pub(super) type Sources = BTreeMap<Arc<str>, Arc<str>>;
+pub(crate) type Sources = BTreeMap<Arc<str>, Arc<str>>;

@@ -17,9 +17,9 @@ const METRICS: usize = 256;
 const PRINTED: usize = 1 << 20;
 
 #[derive(Debug)]
-pub(super) struct Call {
+pub(crate) struct Call {
     pub(super) context: Context,
-    pub(super) step: u64,
+    pub(crate) step: u64,
     seed: u64,
     /// The index of the step's update whose loss it computes.
     update: Option<u64>,
@@ -30,7 +30,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn new(context: Context, seed: u64, step: u64, update: Option<u64>) -> Arc<Self> {
+    pub(crate) fn new(context: Context, seed: u64, step: u64, update: Option<u64>) -> Arc<Self> {
         Arc::new(Call {
             context,
             step,
@@ -46,7 +46,7 @@ impl Call {
         &self.context.guard
     }
 
-    pub(super) fn report<R>(&self, f: impl FnOnce(&mut Reports) -> R) -> R {
+    pub(crate) fn report<R>(&self, f: impl FnOnce(&mut Reports) -> R) -> R {
         f(&mut self.reports.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -54,7 +54,7 @@ impl Call {
         f(&mut self.tables.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn take_reports(&self) -> Reports {
+    pub(crate) fn take_reports(&self) -> Reports {
         std::mem::take(&mut self.reports.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -122,7 +122,7 @@ impl Drop for Turns<'_> {
 
 /// The reports of scripts, by `metric` and `print`, and the notes of the host.
 #[derive(Debug, Default)]
-pub(super) struct Reports {
+pub(crate) struct Reports {
     /// The hook that is running; `None` at the prompt.
     pub(super) hook: Option<Hook>,
     /// Computed with what the hook returns, not before.
@@ -131,10 +131,10 @@ pub(super) struct Reports {
     turn: u64,
     /// The first turn of the `map_groups` that is running, the outermost one.
     turns_from: Option<u64>,
-    pub(super) prints: Vec<String>,
+    pub(crate) prints: Vec<String>,
     printed: usize,
     /// Columns that were not read as their names say.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// How often a script has reported or printed something.
     pub(super) said: u64,
     /// The calls of `map_groups`, each place once.
@@ -174,7 +174,7 @@ impl Reports {
     ///
     /// # Errors
     /// [`TensorError`] where one of them cannot be computed.
-    pub(super) fn metrics(&self) -> Result<Vec<(String, f64)>, TensorError> {
+    pub(crate) fn metrics(&self) -> Result<Vec<(String, f64)>, TensorError> {
         let name = |hook: Option<Hook>, name: &str| {
             let mut all = self.metrics.iter();
             match hook.filter(|_| all.any(|other| other.name == name && other.hook != hook)) {

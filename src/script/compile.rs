@@ -6,15 +6,16 @@ use std::sync::Arc;
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, Scope};
 
 use super::builtin::Builtin;
-use super::explain::{Script, said};
+use super::explain::Script;
 use super::hook::{Hook, Reads, Version};
 use super::host::Host;
 use super::library::{Functions, Library, by_name, constants, functions_of};
 use super::lint::{LintInput, lint};
+use super::mistake::Mistake;
 use super::params::Parameters;
-use super::reading::LARGEST;
 use super::recipe::{Compiled, Recipe};
 use super::sandbox::on_deep_stack;
+use super::source_files::LARGEST;
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::suggest;
 
@@ -25,7 +26,8 @@ pub(super) fn compile(
     library: &Library,
 ) -> Result<Recipe, Diagnostics> {
     if text.len() > LARGEST {
-        return Err(said("recipe", "large", &[name, &text.len().to_string()]).into());
+        let bytes = &text.len().to_string();
+        return Err(Mistake::ScriptTooLarge { name, bytes }.error());
     }
     on_deep_stack(|| compile_here(host, name, text, library))
 }
@@ -79,7 +81,7 @@ fn compile_here(
 }
 
 /// The functions of an engine, by their names.
-pub(super) fn natives(engine: &Engine) -> Functions {
+pub(crate) fn natives(engine: &Engine) -> Functions {
     by_name(engine.collect_fn_metadata(
         None,
         |info| Some((info.metadata.name.to_string(), info.metadata.num_params)),
@@ -161,10 +163,11 @@ fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
             continue;
         };
         if function.params.len() != hook.parameters().len() {
-            let wanted = format!("{}({})", hook.name(), hook.parameters().join(", "));
-            let found = format!("{}({})", function.name, function.params.join(", "));
-            let diagnostic = said("recipe", "hook", &[&wanted, &found]);
-            return Err(diagnostic.at(script.definition(function.name)).into());
+            let wrong = Mistake::HookParameters {
+                hook: &format!("{}({})", hook.name(), hook.parameters().join(", ")),
+                found: &format!("{}({})", function.name, function.params.join(", ")),
+            };
+            return Err(wrong.at(script.definition(function.name)).into());
         }
         hooks.push(hook);
     }
@@ -183,10 +186,11 @@ fn no_hook(ast: &AST, script: &Script<'_>) -> Diagnostic {
         .iter_functions()
         .find_map(|f| Some((f.name.to_string(), suggest::nearest(f.name, names)?)));
     match slip {
-        Some((function, near)) => {
-            said("recipe", "near", &[&function, near]).at(script.definition(&function))
+        Some((function, hook)) => {
+            let function = &function;
+            Mistake::NearHook { function, hook }.at(script.definition(function))
         }
-        None => said("recipe", "none", &[script.name]),
+        None => Mistake::NoHook { name: script.name }.into(),
     }
 }
 
@@ -203,14 +207,15 @@ fn declared(recipe: &Recipe, engine: &Engine) -> Result<Parameters, Diagnostics>
     );
     let value = called.map_err(|error| recipe.failed_in(Hook::Params, &error))?;
     let Some(map) = value.read_lock::<Map>() else {
-        let found = super::bind::kind(&value);
-        return Err(recipe.at_hook(Hook::Params, said("recipe", "params", &[&found])));
+        let found = &super::bind::kind(&value);
+        return Err(recipe.at_hook(Hook::Params, Mistake::ParamsNoMap { found }.into()));
     };
     Parameters::declared(&map).map_err(|(name, error)| {
-        let diagnostic = said("recipe", "parameter", &[&error.to_string()]);
+        let error = &error.to_string();
+        let wrong = Mistake::WrongParameter { error };
         match recipe.about().key(&name) {
-            Some(place) => diagnostic.at(Some(place)).into(),
-            None => recipe.at_hook(Hook::Params, diagnostic),
+            Some(place) => wrong.at(Some(place)).into(),
+            None => recipe.at_hook(Hook::Params, wrong.into()),
         }
     })
 }

@@ -14,18 +14,19 @@ use rhai::{Dynamic, Engine, Module, NativeCallContext, Scope, Shared, Token};
 
 use super::batch_type::{self, ScriptBatch};
 use super::bind;
+use super::bounds::{
+    ARRAY_ELEMENTS, MAP_ENTRIES, OPERATIONS, PER_READ, READS, TEXT_BYTES, measure_all,
+};
 use super::call::Call;
 use super::error::{Problem, raise};
 use super::key;
 use super::numbers;
-use super::sandbox::{
-    ARRAY_ELEMENTS, CALL_LEVELS, EXPRESSION_DEPTH, MAP_ENTRIES, OPERATIONS, TEXT_BYTES, weigh_all,
-};
+use super::sandbox::{CALL_LEVELS, EXPRESSION_DEPTH};
 use crate::tensor::{Level, Stopped, Tensor};
 
 /// The functions of the language itself. No clock, no files, no bytes: no formula needs them, and a step's result depends
 /// only on its seed.
-pub(super) fn packages() -> [Shared<Module>; 6] {
+pub(crate) fn packages() -> [Shared<Module>; 6] {
     [
         CorePackage::new().as_shared_module(),
         LogicPackage::new().as_shared_module(),
@@ -51,7 +52,7 @@ pub(super) fn bare() -> Engine {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Functions {
+pub(crate) struct Functions {
     modules: Arc<[Shared<Module>]>,
 }
 
@@ -64,7 +65,7 @@ impl Functions {
     }
 
     /// An engine that runs the hooks of one call.
-    pub(super) fn engine(&self, call: &Arc<Call>) -> Engine {
+    pub(crate) fn engine(&self, call: &Arc<Call>) -> Engine {
         let mut engine = bare();
         for module in self.modules.iter() {
             engine.register_global_module(module.clone());
@@ -86,12 +87,6 @@ impl Functions {
 
 /// Operations between two looks at the guard: some 10 microseconds.
 const OPERATIONS_PER_CHECK: u64 = 64;
-/// The least number of reads of variables between two weighings. Odd: a loop often has an even number of them, and each
-/// of its variables is to be weighed.
-const READS: u64 = 61;
-/// Values weighed per read of a variable, on average: a read takes longer than these. Counted and not timed, so that a
-/// script ends at the same line each time.
-const PER_READ: u64 = 8;
 /// Bounds what a script takes: operations, depth, values, and the time and memory of the call.
 fn bound(engine: &mut Engine, call: &Arc<Call>) {
     engine
@@ -125,7 +120,7 @@ pub(super) fn watch(engine: &mut Engine, constants: &Arc<Scope<'static>>) {
     engine.on_var(move |name, index, context| {
         let read = reads.fetch_add(1, Ordering::Relaxed);
         if read >= due.load(Ordering::Relaxed) {
-            let values = weigh_all(context.scope(), context.this_ptr())?;
+            let values = measure_all(context.scope(), context.this_ptr())?;
             due.store(read + READS.max(values / PER_READ), Ordering::Relaxed);
         }
         let scope = context.scope();

@@ -6,15 +6,15 @@ use crate::diagnostic::{Diagnostic, ProblemKind};
 use crate::tensor::{Origin, TensorError, TensorErrorKind};
 
 #[derive(Clone, Debug)]
-pub(super) struct Problem {
-    pub(super) message: String,
-    pub(super) help: Option<String>,
-    pub(super) kind: ProblemKind,
-    pub(super) tensor: Option<Box<TensorError>>,
+pub(crate) struct Problem {
+    pub(crate) message: String,
+    pub(crate) help: Option<String>,
+    pub(crate) kind: ProblemKind,
+    pub(crate) tensor: Option<Box<TensorError>>,
 }
 
 impl Problem {
-    pub(super) fn new(message: impl Into<String>) -> Self {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
         Problem {
             message: message.into(),
             help: None,
@@ -37,7 +37,7 @@ impl Problem {
         }
     }
 
-    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
@@ -68,11 +68,16 @@ impl From<TensorError> for Problem {
     }
 }
 
+/// The problem that a value of the engine's errors carries.
+pub(super) fn problem(value: &Dynamic) -> Option<Problem> {
+    value.read_lock::<Problem>().map(|problem| problem.clone())
+}
+
 /// The result of a native function, for the script that called it.
-pub(super) type Raised<T> = Result<T, Box<EvalAltResult>>;
+pub(crate) type Raised<T> = Result<T, Box<EvalAltResult>>;
 
 /// A problem as an error of the script engine, at the location of the call.
-pub(super) fn raise(
+pub(crate) fn raise(
     context: &NativeCallContext,
     problem: impl Into<Problem>,
 ) -> Box<EvalAltResult> {

@@ -33,7 +33,7 @@ impl Default for Limits {
 /// Loads recipes, and holds what they share: functions, limits, an executor, a seed.
 #[derive(Clone, Debug)]
 pub struct Host {
-    pub(super) functions: Functions,
+    pub(crate) functions: Functions,
     limits: Limits,
     seed: u64,
     executor: Executor,
@@ -121,7 +121,7 @@ impl Host {
     }
 
     /// A call at a step, with the bounds of its own.
-    pub(super) fn call(&self, step: u64) -> Arc<Call> {
+    pub(crate) fn call(&self, step: u64) -> Arc<Call> {
         self.call_within(&self.guard(), step, None)
     }
 

@@ -9,8 +9,8 @@ use rhai::{Array, Dynamic, Engine, INT, ImmutableString, NativeCallContext};
 use super::bind::{describe, number};
 use super::call::Call;
 use super::error::{Problem, Raised, raise};
-use super::explain::said;
 use super::memory::{MAX_KEYS, Table};
+use super::mistake::Mistake;
 use crate::tensor::op::{self, Argument};
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
@@ -80,7 +80,10 @@ impl Key {
         let text = match (other.read_lock::<ImmutableString>(), number(other)) {
             (Some(text), _) => text.to_string(),
             (None, Some(number)) => number.to_string(),
-            _ => return Err(said("keyed", "compare", &[&describe(other)]).into()),
+            _ => {
+                let found = &describe(other);
+                return Err(Mistake::KeyCompared { found }.into());
+            }
         };
         let code = self.names.iter().position(|name| **name == *text);
         let code = code.map_or(-1.0, |code| code as f64);
@@ -170,7 +173,8 @@ fn of_responses(key: &Key, value: &Dynamic) -> Result<Vec<f64>, Problem> {
         (None, number) => number.map(Tensor::number),
     };
     let Some(tensor) = tensor.filter(|tensor| tensor.level().contains(Level::Response)) else {
-        return Err(said("keyed", "value", &[&describe(value)]).into());
+        let found = &describe(value);
+        return Err(Mistake::KeyValue { found }.into());
     };
     // Through the codes, so that it is one value per response of their batch, or an error.
     let sum = op::add(&tensor, &op::mul(&key.codes, &Tensor::number(0.0))?)?;
@@ -204,7 +208,7 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, Problem> {
         Some(most) => most.ok().and_then(|most| usize::try_from(most).ok()),
     };
     let Some(most) = most.filter(|most| *most > 0) else {
-        return Err(said("keyed", "most", &[]).into());
+        return Err(Mistake::TableBound.into());
     };
     let columns = args[2..2 + count].iter();
     let columns = columns.map(|value| of_responses(&key, value));
@@ -223,12 +227,9 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, Problem> {
             if new.is_finite() {
                 return Ok(new);
             }
-            let cell = key.frame().layout().describe(Level::Response, response);
-            Err(Problem::from(said(
-                "keyed",
-                "finite",
-                &[&new.to_string(), &cell],
-            )))
+            let response = &key.frame().layout().describe(Level::Response, response);
+            let value = &new.to_string();
+            Err(Problem::from(Mistake::NotRemembered { value, response }))
         })?;
         before.push(old.unwrap_or(first));
     }
@@ -243,9 +244,10 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, Problem> {
         }));
     });
     let kept = key.call.tables(|tables| tables.insert(&name, table));
-    kept.map_err(|most| {
-        let name: String = name.chars().take(40).collect();
-        Problem::from(said("keyed", "full", &[&name, &most]))
+    kept.map_err(|bound| {
+        let table: String = name.chars().take(40).collect();
+        let (table, bound) = (&table, &bound);
+        Problem::from(Mistake::MemoryFull { table, bound })
     })?;
     Ok(Tensor::of_responses(key.frame(), before.into()))
 }

@@ -12,12 +12,12 @@ use rhai::{
 pub(super) use super::builtin::{Builtin, Sources};
 use super::engine::bare;
 use super::error::Problem;
-use super::explain::said;
-use super::reading::{self, Content};
+use super::mistake::Mistake;
+use super::source_files::{self, Content};
 use crate::suggest;
 
 /// Functions by their names, each with the numbers of parameters that it takes.
-pub(super) type Functions = BTreeMap<String, Vec<usize>>;
+pub(crate) type Functions = BTreeMap<String, Vec<usize>>;
 
 pub(super) fn by_name(functions: impl IntoIterator<Item = (String, usize)>) -> Functions {
     let mut named = Functions::new();
@@ -27,13 +27,13 @@ pub(super) fn by_name(functions: impl IntoIterator<Item = (String, usize)>) -> F
     named
 }
 
-pub(super) fn functions_of(ast: &AST) -> Functions {
+pub(crate) fn functions_of(ast: &AST) -> Functions {
     let functions = ast.iter_functions();
     by_name(functions.map(|f| (f.name.to_string(), f.params.len())))
 }
 
 /// The imports at the top of a script: the path that each writes, and its alias, which may be empty.
-pub(super) fn imports_of(ast: &AST) -> impl Iterator<Item = (&str, &str)> {
+pub(crate) fn imports_of(ast: &AST) -> impl Iterator<Item = (&str, &str)> {
     ast.statements().iter().filter_map(|statement| {
         let Stmt::Import(import, _) = statement else {
             return None;
@@ -78,7 +78,7 @@ pub(super) fn constants(text: &str) -> Scope<'static> {
 
 /// Finds imports: beside the script for a file, among the built-ins for all.
 #[derive(Clone)]
-pub(super) struct Library {
+pub(crate) struct Library {
     folder: Option<PathBuf>,
     /// Files that have been read already, and are not read again.
     pub(super) read: BTreeMap<PathBuf, Content>,
@@ -87,10 +87,10 @@ pub(super) struct Library {
 
 /// The findings of a library so far.
 #[derive(Default)]
-pub(super) struct Found {
+pub(crate) struct Found {
     /// The imported scripts, by their names.
     pub(super) scripts: BTreeMap<Arc<str>, AST>,
-    pub(super) sources: Sources,
+    pub(crate) sources: Sources,
     /// Their functions, by the path that the import wrote.
     pub(super) functions: BTreeMap<String, Functions>,
     modules: BTreeMap<String, Shared<Module>>,
@@ -104,7 +104,7 @@ pub(super) struct Found {
 
 impl Library {
     /// `folder` is the script's own; `None` for a built-in.
-    pub(super) fn new(folder: Option<&Path>) -> Library {
+    pub(crate) fn new(folder: Option<&Path>) -> Library {
         Library {
             folder: folder.map(Path::to_path_buf),
             read: BTreeMap::new(),
@@ -116,11 +116,11 @@ impl Library {
     pub(super) fn hide(&mut self, builtin: &str) {
         if let Some(folder) = &self.folder {
             let file = folder.join(format!("{builtin}.rhai"));
-            self.read.insert(file, Err(reading::Unread::hidden()));
+            self.read.insert(file, Err(source_files::Unread::hidden()));
         }
     }
 
-    pub(super) fn found(&self) -> MutexGuard<'_, Found> {
+    pub(crate) fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -129,15 +129,16 @@ impl Library {
         let name = path.strip_suffix(".rhai").unwrap_or(path);
         let is_plain = |c: char| c.is_alphanumeric() || "_-.".contains(c);
         if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
-            return Err(said("import", "path", &[path]).into());
+            return Err(Mistake::ImportPath { path }.into());
         }
         if let Some(folder) = &self.folder {
             let file = folder.join(format!("{name}.rhai"));
             let read = self.read.get(&file).cloned();
-            let read = read.unwrap_or_else(|| reading::read(&file));
+            let read = read.unwrap_or_else(|| source_files::read(&file));
             self.found().files.insert(file.clone(), read.clone());
             let shown = file.display().to_string();
-            let cannot = |why: &str| said("import", "file", &[path, &shown, why]);
+            let file = shown.as_str();
+            let cannot = |why: &str| Problem::from(Mistake::ImportUnreadable { path, file, why });
             match read {
                 Ok(bytes) => {
                     let text = String::from_utf8(bytes.to_vec());
@@ -145,7 +146,7 @@ impl Library {
                     return Ok((shown, text));
                 }
                 Err(unread) if unread.kind == std::io::ErrorKind::NotFound => {}
-                Err(unread) => return Err(cannot(&unread.why).into()),
+                Err(unread) => return Err(cannot(&unread.why)),
             }
         }
         if let Some(builtin) = Builtin::importable().find(|builtin| builtin.name == name) {
@@ -154,10 +155,15 @@ impl Library {
         let beside = self.beside();
         let builtins = Builtin::importable().map(|builtin| builtin.name);
         let names = builtins.chain(beside.iter().map(String::as_str));
-        Err(match suggest::nearest(name, names) {
-            Some(near) => said("import", "near", &[name, near]).into(),
-            None => said("import", "none", &[name]).into(),
-        })
+        let help = &match suggest::nearest(name, names) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => {
+                "an import is the name of a built-in, or of a file in the script's own folder; \
+                     `advlab recipes` lists the built-ins"
+                    .to_string()
+            }
+        };
+        Err(Mistake::NoImport { name, help }.into())
     }
 
     /// The names of the scripts in the folder.
@@ -209,7 +215,8 @@ impl ModuleResolver for Library {
                 found.missing = Some(path.to_string());
                 let ring = found.loading.iter();
                 let ring: String = ring.map(|open| format!("\"{open}\" imports ")).collect();
-                return Err(Problem::from(said("import", "circular", &[&ring, path])).into());
+                let ring = &ring;
+                return Err(Mistake::CircularImport { ring, path }.into());
             }
             found.loading.push(path.to_string());
         }

@@ -4,15 +4,13 @@ use std::path::Path;
 
 use super::builtin::{BUILTINS, Builtin};
 use super::compile::compile;
-use super::explain::said;
 use super::hook::Version;
 use super::host::Host;
 use super::library::Library;
-use super::reading::{Content, Reading};
+use super::mistake::Mistake;
 use super::recipe::Recipe;
 use super::sandbox::guarded;
-use super::session::{Answer, Session};
-use crate::batch::Batch;
+use super::source_files::{Content, SourceFiles};
 use crate::diagnostic::Diagnostics;
 use crate::suggest;
 
@@ -40,28 +38,40 @@ impl Host {
         self.load_reading(recipe).0
     }
 
-    pub fn load_reading(&self, recipe: &str) -> (Result<Recipe, Diagnostics>, Reading) {
+    /// As [`Host::load`], with the files that were read, also if the script does not compile.
+    pub fn load_reading(&self, recipe: &str) -> (Result<Recipe, Diagnostics>, SourceFiles) {
         let path = Path::new(recipe);
         let error = if let Some(builtin) = Builtin::find(recipe) {
-            return (self.compile(builtin.name, builtin.text), Reading::default());
+            return (
+                self.compile(builtin.name, builtin.text),
+                SourceFiles::default(),
+            );
         } else if let Some(kind) = another_kind(path) {
-            said("load", "kind", &[recipe, kind])
+            Mistake::NotARecipe { name: recipe, kind }.error()
         } else if recipe.contains(['/', '\\']) || recipe.ends_with(".rhai") || path.exists() {
-            return self.load_read(&Reading::of(path));
+            return self.load_read(&SourceFiles::of(path));
         } else {
             let names = BUILTINS.iter().map(|builtin| builtin.name);
             let file = format!("{recipe}.rhai");
-            match suggest::nearest(recipe, names) {
-                _ if Path::new(&file).is_file() => said("load", "script", &[recipe, &file]),
-                Some(near) => said("load", "near", &[recipe, near]),
-                None => said("load", "none", &[recipe]),
-            }
+            let help = &match suggest::nearest(recipe, names) {
+                _ if Path::new(&file).is_file() => format!("the script is `{file}`"),
+                Some(near) => format!("did you mean `{near}`?"),
+                None => {
+                    "`advlab recipes` lists the built-ins; a script is given by its path, such \
+                         as `my/recipe.rhai`"
+                        .to_string()
+                }
+            };
+            Mistake::NoRecipe { name: recipe, help }.error()
         };
-        (Err(error.into()), Reading::default())
+        (Err(error), SourceFiles::default())
     }
 
     /// Compiles from the bytes of a reading, not from the file. The new reading also has the imports that were needed.
-    pub(crate) fn load_read(&self, read: &Reading) -> (Result<Recipe, Diagnostics>, Reading) {
+    pub(crate) fn load_read(
+        &self,
+        read: &SourceFiles,
+    ) -> (Result<Recipe, Diagnostics>, SourceFiles) {
         let (Some(path), Some(content)) = (read.main.as_deref(), read.main_content()) else {
             unreachable!("the reading of a built-in is not compiled again")
         };
@@ -82,7 +92,7 @@ impl Host {
         files.insert(path.to_path_buf(), content.clone());
         let version = content.as_ref().ok();
         let version = version.map(|bytes| Version::of(&name, bytes, &found.sources));
-        let reading = Reading {
+        let reading = SourceFiles {
             main: Some(path.to_path_buf()),
             files,
             version,
@@ -125,7 +135,7 @@ impl Host {
                     .insert(source.into(), Ok(its.as_bytes().into()));
             }
             if here.is_some_and(|here| here.text != its) {
-                return Err(said("load", "other", &[source]).into());
+                return Err(Mistake::OtherBuiltin { name: source }.error());
             }
         }
         compile(self, name, text, &library)
@@ -139,14 +149,6 @@ impl Host {
         folder: &Path,
     ) -> Result<Recipe, Diagnostics> {
         compile(self, name, text, &Library::new(Some(folder)))
-    }
-
-    /// Evaluates a piece of script that sees the batch as `batch`: a [`Session`] of one input.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] as for a recipe.
-    pub fn evaluate(&self, text: &str, batch: &Batch) -> Result<Answer, Diagnostics> {
-        Ok(Session::new(self, batch).evaluate(text)?.answer)
     }
 }
 
@@ -182,23 +184,30 @@ fn near(path: &Path) -> Option<String> {
 
 fn text_of<'a>(path: &Path, content: &'a Content) -> Result<&'a str, Diagnostics> {
     let near = near(path);
-    let path = path.display().to_string();
-    let bytes = content.as_ref().map_err(|unread| match unread.kind {
-        std::io::ErrorKind::NotFound => match near {
-            Some(near) => said("load", "missing-near", &[&path, &unread.why, &near]),
-            None => said("load", "missing", &[&path, &unread.why]),
-        },
-        _ => said("load", "unread", &[&path, &unread.why]),
+    let path = &path.display().to_string();
+    let bytes = content.as_ref().map_err(|unread| {
+        let why = &unread.why;
+        if unread.kind != std::io::ErrorKind::NotFound {
+            return Mistake::UnreadableScript { path, why }.error();
+        }
+        let help = &match near {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "`advlab new FILE --from grpo` makes a recipe to edit, `advlab recipes` lists \
+                     the built-ins"
+                .to_string(),
+        };
+        Mistake::MissingScript { path, why, help }.error()
     })?;
     std::str::from_utf8(bytes).map_err(|error| {
-        let byte = error.valid_up_to().to_string();
-        said("load", "bytes", &[&path, &byte]).into()
+        let byte = &error.valid_up_to().to_string();
+        Mistake::NotText { path, byte }.error()
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::Batch;
     use crate::tensor::op;
 
     #[test]

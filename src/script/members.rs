@@ -1,6 +1,8 @@
-//! The names that scripts have beside the op table: the members of tensors and batches, and what a hook reports with.
+//! The names that scripts have: the rows of the op table, the members of tensors and batches, and what a hook reports with.
 
 use std::sync::LazyLock;
+
+use crate::tensor::op::{self, Op};
 
 /// A member of a tensor or a batch, or a function, that is no row of the op table.
 #[derive(Clone, Copy, Debug)]
@@ -55,3 +57,14 @@ pub static MEMBERS: LazyLock<Vec<Member>> = LazyLock::new(|| {
     let rows: Option<Vec<Member>> = rows.collect();
     rows.expect("each row of members.txt has a head, a doc line, an example and its value")
 });
+
+/// The rows of the op table with this name: `min` and `max` have two.
+pub(crate) fn ops(name: &str) -> impl Iterator<Item = &'static Op> {
+    op::table().filter(move |op| op.name == name)
+}
+
+/// The member of this name that is called as a function or a method.
+pub(crate) fn function(name: &str) -> Option<&'static Member> {
+    let mut members = MEMBERS.iter();
+    members.find(|member| member.name == name && member.call.contains(name))
+}

@@ -9,7 +9,7 @@ use rhai::{Array, Dynamic, Engine, FLOAT, FnPtr, INT, NativeCallContext};
 
 use super::bind::{describe, number};
 use super::error::{Problem, Raised, origin, raise};
-use super::explain::said;
+use super::mistake::Mistake;
 use crate::tensor::Tensor;
 use crate::tensor::op::{self, Argument, Class, Op};
 
@@ -42,7 +42,11 @@ fn refused(engine: &mut Engine) {
         ("sleep", &[float]),
     ] {
         engine.register_raw_fn(name, types, move |context, _| {
-            Err::<INT, _>(raise(&context, said("refused", name, &[])))
+            let mistake = match name {
+                "sleep" => Mistake::Sleep,
+                sign => Mistake::BitwisePower { sign },
+            };
+            Err::<INT, _>(raise(&context, mistake))
         });
     }
 }

@@ -6,7 +6,7 @@ use rhai::{Array, Dynamic, ImmutableString, Map};
 use serde::{Serialize, Serializer};
 
 use super::bind::{describe, number, written};
-use super::explain::said;
+use super::mistake::Mistake;
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
@@ -52,7 +52,7 @@ fn number_or_text<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S
 }
 
 impl Setting {
-    pub(super) fn from_dynamic(value: &Dynamic) -> Option<Setting> {
+    pub(crate) fn from_dynamic(value: &Dynamic) -> Option<Setting> {
         if let Some(text) = value.read_lock::<ImmutableString>() {
             return Some(Setting::Text(text.to_string()));
         }
@@ -70,7 +70,7 @@ impl Setting {
         }
     }
 
-    pub(super) fn to_dynamic(&self) -> Dynamic {
+    pub(crate) fn to_dynamic(&self) -> Dynamic {
         match self {
             Setting::Whole(value) => (*value).into(),
             Setting::Number(value) => (*value).into(),
@@ -153,9 +153,17 @@ impl Parameter {
             Setting::Text(text) => (format!("\"{text}\""), suggest::nearest(&text, choices)),
             found => (found.to_string(), None),
         };
-        let row = near.map_or("value", |_| "near-value");
-        let names = [&self.name, &shown, &self.takes(), near.unwrap_or("")];
-        Err(said("params", row, &names))
+        let (name, found, takes) = (&*self.name, &*shown, &*self.takes());
+        Err(match near {
+            None => Mistake::WrongValue { name, found, takes }.into(),
+            Some(near) => Mistake::NearValue {
+                name,
+                found,
+                near,
+                takes,
+            }
+            .into(),
+        })
     }
 
     /// The value as the type of `kind`, or of any, if it has it and is within the bounds.
@@ -270,8 +278,11 @@ impl Parameters {
         Ok(())
     }
 
-    pub(super) fn set_dynamic(&mut self, name: &str, value: &Dynamic) -> Result<(), Diagnostic> {
-        let cannot = || said("params", "kind", &[name, &describe(value)]);
+    pub(crate) fn set_dynamic(&mut self, name: &str, value: &Dynamic) -> Result<(), Diagnostic> {
+        let cannot = || {
+            let found = &describe(value);
+            Diagnostic::from(Mistake::NotASetting { name, found })
+        };
         self.set(name, Setting::from_dynamic(value).ok_or_else(cannot)?)
     }
 
@@ -281,13 +292,15 @@ impl Parameters {
             return Ok(&mut self.0[index]);
         }
         let names = self.iter().map(|(parameter, _)| parameter.name.as_str());
-        let row = if self.0.is_empty() { "none" } else { "unknown" };
-        let instead = suggest::did_you_mean(name, names);
-        Err(said("params", row, &[name, &instead]))
+        if self.0.is_empty() {
+            return Err(Mistake::NoSettings { name }.into());
+        }
+        let near = &suggest::did_you_mean(name, names);
+        Err(Mistake::NoSetting { name, near }.into())
     }
 
     /// The map that hooks get as `p`.
-    pub(super) fn to_map(&self) -> Map {
+    pub(crate) fn to_map(&self) -> Map {
         let entries = self.iter();
         let entries =
             entries.map(|(known, value)| (known.name.as_str().into(), value.to_dynamic()));
@@ -307,32 +320,36 @@ impl fmt::Display for Parameters {
 const KEYS: [&str; 5] = ["value", "min", "max", "choices", "doc"];
 
 fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {
-    let fail = |row, what: &str, found: &str| said("params", row, &[name, what, found]);
-    let map = match value.read_lock::<Map>() {
-        Some(map) => map.clone(),
-        // `eps: 1e-6` is short for `eps: #{ value: 1e-6 }`.
-        None if Setting::from_dynamic(value).is_some() => {
-            Map::from([("value".into(), value.clone())])
-        }
-        None => return Err(fail("map", &value.to_string(), &describe(value))),
+    let fail = |why: &str| Diagnostic::from(Mistake::Declaration { name, why });
+    let short =
+        || Setting::from_dynamic(value).map(|_| Map::from([("value".into(), value.clone())]));
+    // `eps: 1e-6` is short for `eps: #{ value: 1e-6 }`.
+    let Some(map) = value
+        .read_lock::<Map>()
+        .map(|map| map.clone())
+        .or_else(short)
+    else {
+        return Err(fail(&format!(
+            "must be its default, or a map with it, `#{{ value: 4, doc: \"...\" }}`; this is {}",
+            describe(value)
+        )));
     };
     if let Some(key) = map.keys().find(|key| !KEYS.contains(&key.as_str())) {
-        return Err(fail("key", key, &suggest::did_you_mean(key, KEYS)));
+        let near = suggest::did_you_mean(key, KEYS);
+        return Err(fail(&format!("there is no key `{key}`: {near}")));
     }
-    let default = map.get("value").ok_or_else(|| fail("no-value", "", ""))?;
-    let default =
-        Setting::from_dynamic(default).ok_or_else(|| fail("no-default", &describe(default), ""))?;
-    let bound = |key: &str| {
-        let wrong = |bound| fail("bound", key, &describe(bound));
-        let bound = map.get(key);
-        bound.map(|bound| number(bound).ok_or_else(|| wrong(bound)))
+    let default = map
+        .get("value")
+        .ok_or_else(|| fail("needs a `value`, which is its default"))?;
+    let default = Setting::from_dynamic(default)
+        .ok_or_else(|| fail(&format!("`value` cannot be {}", describe(default))))?;
+    let bound = |key: &str| match map.get(key) {
+        None => Ok(None),
+        Some(bound) => number(bound).map(Some).ok_or_else(|| {
+            let found = describe(bound);
+            fail(&format!("`{key}` must be a number, this is {found}"))
+        }),
     };
-    let (min, max) = (bound("min").transpose()?, bound("max").transpose()?);
-    if let (Some(min), Some(max)) = (min, max)
-        && min > max
-    {
-        return Err(fail("between", &min.to_string(), &max.to_string()));
-    }
     let string = |value: &Dynamic| Some(value.read_lock::<ImmutableString>()?.to_string());
     let strings = |value: &Dynamic| {
         let array = value.read_lock::<Array>()?;
@@ -340,18 +357,25 @@ fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {
     };
     let choices = map.get("choices").map_or(Some(Vec::new()), strings);
     let doc = map.get("doc").map_or(Some(String::new()), string);
-    let first_bound = map.get("min").or(map.get("max"));
+    let (min, max) = (bound("min")?, bound("max")?);
+    if let (Some(min), Some(max)) = (min, max)
+        && min > max
+    {
+        let why = format!("`min` is {min} and `max` is {max}: no value is between");
+        return Err(fail(&why));
+    }
+    let mut bounds = ["min", "max"].into_iter().filter_map(|key| map.get(key));
     let parameter = Parameter {
         name: name.to_string(),
         default: default.clone(),
         min,
         max,
-        is_whole: first_bound.is_some_and(Dynamic::is_int),
-        choices: choices.ok_or_else(|| fail("choices", "", ""))?,
-        doc: doc.ok_or_else(|| fail("doc", "", ""))?,
+        is_whole: bounds.next().is_some_and(Dynamic::is_int),
+        choices: choices.ok_or_else(|| fail("`choices` must be an array of strings"))?,
+        doc: doc.ok_or_else(|| fail("`doc` must be a string"))?,
     };
     parameter
         .check(default)
-        .map_err(|error| fail("default", &error.message, ""))?;
+        .map_err(|error| fail(&format!("its own default does not fit: {}", error.message)))?;
     Ok(parameter)
 }

@@ -18,7 +18,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 #[derive(Clone)]
 pub struct Recipe {
     pub(super) script: Arc<Compiled>,
-    pub(super) params: Parameters,
+    pub(crate) params: Parameters,
     pub(super) host: Host,
 }
 
@@ -147,7 +147,7 @@ impl Recipe {
         }
     }
 
-    pub(super) fn about(&self) -> Script<'_> {
+    pub(crate) fn about(&self) -> Script<'_> {
         self.about_source(&self.script.name)
     }
 

@@ -5,24 +5,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rhai::{Array, Dynamic, EvalAltResult, FnPtr, ImmutableString, Map, Position, Scope};
-
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// A formula over 4096 groups, group by group, takes a million; an endless loop gets here in a second.
-pub(super) const OPERATIONS: usize = 20_000_000;
 /// Calls within calls. A hook needs three or four.
 pub(super) const CALL_LEVELS: usize = 32;
 /// Expressions within expressions, outside and inside functions.
 pub(super) const EXPRESSION_DEPTH: usize = 64;
-/// Bytes of a string, with all strings in the same array or map.
-pub(super) const TEXT_BYTES: usize = 1 << 20;
-/// Elements of an array, with those of the arrays in it.
-///
-/// The engine counts them again at each `push`, which is why there are not more: to fill an array takes a second.
-pub(super) const ARRAY_ELEMENTS: usize = 1 << 15;
-/// Entries of a map, with those of the maps in it.
-pub(super) const MAP_ENTRIES: usize = 1 << 14;
 
 /// The stack that scripts run on.
 ///
@@ -31,7 +19,7 @@ pub(super) const MAP_ENTRIES: usize = 1 << 14;
 const STACK: usize = 256 << 20;
 
 /// Runs whatever touches a script's values, whichever thread this is, with a stack that bears the deepest of them.
-pub(super) fn on_deep_stack<R>(run: impl FnOnce() -> R) -> R {
+pub(crate) fn on_deep_stack<R>(run: impl FnOnce() -> R) -> R {
     // Not again for a hook that is called from a check, or from another hook's call.
     stacker::maybe_grow(STACK / 2, STACK, run)
 }
@@ -48,114 +36,13 @@ pub(crate) fn guarded<R>(doing: &str, run: impl FnOnce() -> R) -> Result<R, Diag
     })
 }
 
-/// The depth of nested arrays, maps and closures.
-const DEPTH: usize = 64;
-/// The bytes of the variables of a function, without tensors.
-const BYTES: usize = 64 << 20;
-/// The bytes of a value, whatever it is.
-const VALUE_BYTES: usize = size_of::<Dynamic>();
-/// The bytes of a map's entry beside its value.
-const ENTRY_BYTES: usize = 48;
-
-#[derive(Clone, Debug)]
-pub(super) struct Overfull {
-    /// `this` for the state.
-    pub(super) variable: String,
-    pub(super) excess: Excess,
-}
-
-/// The row of its message, and the bound that it exceeds.
-pub(super) type Excess = (&'static str, usize);
-
-/// Weighs the variables of a function and its `this`; gives the number of values in them.
-pub(super) fn weigh_all(
-    scope: &Scope<'_>,
-    this: Option<&Dynamic>,
-) -> Result<u64, Box<EvalAltResult>> {
-    let mut scale = Scale::default();
-    let variables = scope.iter_raw().map(|(name, _, value)| (name, value));
-    for (name, value) in variables.chain(this.map(|this| ("this", this))) {
-        if let Err(excess) = scale.weigh(value, 0) {
-            let variable = name.to_string();
-            let overfull = Dynamic::from(Overfull { variable, excess });
-            return Err(EvalAltResult::ErrorTerminated(overfull, Position::NONE).into());
-        }
-    }
-    Ok(scale.values)
-}
-
-pub(super) fn check(value: &Dynamic) -> Result<(), Excess> {
-    Scale::default().weigh(value, 0)
-}
-
-#[derive(Default)]
-struct Scale {
-    values: u64,
-    bytes: usize,
-    /// The captured variables that are being weighed: a closure may hold itself.
-    stack: Vec<usize>,
-}
-
-impl Scale {
-    fn weigh(&mut self, value: &Dynamic, depth: usize) -> Result<(), Excess> {
-        if depth > DEPTH {
-            return Err(("nested", DEPTH));
-        }
-        if !value.is_shared() {
-            return self.inside(value, depth);
-        }
-        // A call is using it; it is weighed after that.
-        let Some(inner) = value.read_lock::<Dynamic>() else {
-            return Ok(());
-        };
-        let address = std::ptr::from_ref::<Dynamic>(&inner) as usize;
-        if self.stack.contains(&address) {
-            return Ok(());
-        }
-        self.stack.push(address);
-        let weighed = self.inside(&inner, depth);
-        self.stack.pop();
-        weighed
-    }
-
-    fn inside(&mut self, value: &Dynamic, depth: usize) -> Result<(), Excess> {
-        self.add(VALUE_BYTES)?;
-        let below = |value| self.weigh(value, depth + 1);
-        if let Some(array) = value.read_lock::<Array>() {
-            array.iter().try_for_each(below)
-        } else if let Some(closure) = value.read_lock::<FnPtr>() {
-            closure.iter_curry().try_for_each(below)
-        } else if let Some(text) = value.read_lock::<ImmutableString>() {
-            self.add(text.len())
-        } else if let Some(map) = value.read_lock::<Map>() {
-            if map.len() > MAP_ENTRIES {
-                return Err(("entries", MAP_ENTRIES));
-            }
-            map.iter().try_for_each(|(key, value)| {
-                self.add(ENTRY_BYTES + key.len())?;
-                self.weigh(value, depth + 1)
-            })
-        } else {
-            Ok(())
-        }
-    }
-
-    fn add(&mut self, bytes: usize) -> Result<(), Excess> {
-        self.values += 1;
-        self.bytes += bytes;
-        if self.bytes > BYTES {
-            return Err(("mebibytes", BYTES >> 20));
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Batch;
+    use crate::script::bounds::{ARRAY_ELEMENTS, MAP_ENTRIES};
     use crate::script::{Host, Recipe};
-    use rhai::Engine;
+    use rhai::{Array, Dynamic, Engine, Map};
 
     /// As deep as the limits of elements and entries let a value be, and which the engine walks by recursion.
     const DEEPEST: usize = ARRAY_ELEMENTS + MAP_ENTRIES;

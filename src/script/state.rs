@@ -7,9 +7,8 @@ use rhai::{Array, Dynamic, Map};
 
 use super::bind::describe;
 pub(super) use super::bind::written;
-use super::explain::text;
+use super::bounds;
 use super::memory::Tables;
-use super::sandbox;
 use crate::tensor::{Level, Tensor};
 
 /// The memory of a recipe from step to step: numbers, strings, arrays and maps that `init(p)` made and hooks changed.
@@ -39,9 +38,12 @@ impl State {
     /// Takes what a hook returned, or left behind as `this`.
     pub(super) fn from_dynamic(value: Dynamic) -> Result<State, Unfit> {
         if !value.is_map() {
-            return Err(Unfit::new("no-map", &describe(&value)));
+            let found = describe(&value);
+            return Err(Unfit::new(format!(
+                "{found}, and the state is a map, as in `#{{ count: 0 }}`"
+            )));
         }
-        sandbox::check(&value).map_err(|(row, most)| Unfit::new(row, &most.to_string()))?;
+        bounds::check(&value).map_err(|excess| Unfit::new(excess.to_string()))?;
         Ok(State {
             this: Arc::new(plain(value, 0)?),
             tables: Tables::default(),
@@ -115,11 +117,10 @@ pub(super) struct Unfit {
 }
 
 impl Unfit {
-    /// Why it is none: the row, and the kind or the number in it.
-    fn new(row: &str, what: &str) -> Unfit {
+    fn new(why: impl Into<String>) -> Unfit {
         Unfit {
             path: Vec::new(),
-            why: text("state", row, &[what]).unwrap_or_default(),
+            why: why.into(),
         }
     }
 
@@ -155,7 +156,9 @@ impl fmt::Display for Unfit {
 fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, Unfit> {
     let mut value = value.flatten();
     if depth > DEPTH {
-        return Err(Unfit::new("checkpoint", &DEPTH.to_string()));
+        return Err(Unfit::new(format!(
+            "nested more than {DEPTH} deep, which a checkpoint cannot keep"
+        )));
     }
     if let Some(mut map) = value.write_lock::<Map>() {
         for (key, inner) in map.iter_mut() {
@@ -169,11 +172,19 @@ fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, Unfit> {
         }
     } else if let Some(tensor) = value.read_lock::<Tensor>() {
         return Err(match tensor.level() {
-            Level::Batch => Unfit::new("batch-tensor", ""),
-            level => Unfit::new("tensor", level.name()),
+            Level::Batch => Unfit::new(
+                "a batch tensor, which belongs to one batch: keep its number, `x.value()`",
+            ),
+            level => Unfit::new(format!(
+                "a {level} tensor, which belongs to one batch: keep a number, as in \
+                 `x.mean(\"batch\").value()`"
+            )),
         });
     } else if !["i64", "f64", "bool", "char", "string", "()"].contains(&value.type_name()) {
-        return Err(Unfit::new("other", &describe(&value)));
+        let found = describe(&value);
+        return Err(Unfit::new(format!(
+            "{found}, which cannot be kept from step to step"
+        )));
     }
     Ok(value)
 }

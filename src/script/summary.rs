@@ -9,7 +9,7 @@ use crate::tensor::Level;
 
 /// Mean, standard deviation (ddof 1, as `std` of scripts) and extremes of some values; all 0 where there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Spread {
+pub struct Statistics {
     /// The mean.
     pub mean: f64,
     /// The standard deviation, ddof 1; of one value, 0.
@@ -20,9 +20,9 @@ pub struct Spread {
     pub max: f64,
 }
 
-impl Spread {
+impl Statistics {
     /// The spread of some values.
-    pub fn of(values: impl Iterator<Item = f64> + Clone) -> Spread {
+    pub fn of(values: impl Iterator<Item = f64> + Clone) -> Statistics {
         let (mut count, mut sum) = (0usize, 0.0);
         let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.clone() {
@@ -32,11 +32,11 @@ impl Spread {
             max = max.max(value);
         }
         if count == 0 {
-            return Spread::default();
+            return Statistics::default();
         }
         let mean = (sum / count as f64).clamp(min, max);
         let squares: f64 = values.map(|value| (value - mean) * (value - mean)).sum();
-        Spread {
+        Statistics {
             mean,
             std: (squares / (count - 1).max(1) as f64).sqrt(),
             min,
@@ -64,14 +64,14 @@ pub struct Summary {
     /// The level of the advantage: `response` or `token`.
     pub level: &'static str,
     /// The advantage, over its own values.
-    pub advantage: Spread,
+    pub advantage: Statistics,
     /// Groups in which every advantage or weight is exactly 0: they teach nothing.
     pub groups_without_signal: usize,
     /// Responses with weight 0, which no loss counts; `None` where there are no weights.
     pub without_weight: Option<usize>,
     /// The weights, where some are neither 0 nor 1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub weight: Option<Spread>,
+    pub weight: Option<Statistics>,
     /// Tokens whose advantage or weight is exactly 0.
     pub tokens_without_signal: usize,
     /// Over how many responses the sum of |A|, weighted, is spread: its square over the sum of the squares of the responses' sums
@@ -82,50 +82,45 @@ pub struct Summary {
 impl Summary {
     /// Counts what there is to count.
     pub fn of(outcome: &Outcome) -> Summary {
-        let advantage = &outcome.advantage;
-        let layout = advantage.layout();
-        let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
-        let value = advantage.lookup();
+        let (advantage, layout) = (&outcome.advantage, outcome.advantage.layout());
+        let (value, responses) = (advantage.lookup(), 0..layout.responses());
+        let is_per_token = advantage.level() == Level::Token;
+        let tokens = |response: usize| layout.tokens_of(response);
         let weight = outcome.weight.as_ref().map(Computed::buffer);
         let is_out = |response: usize| weight.is_some_and(|weight| weight.get(response) == 0.0);
-        let is_zero = |response: u32| {
-            let response = response as usize;
-            if is_out(response) {
-                return true;
-            }
-            let mut tokens = match advantage.level() {
-                Level::Token => layout.tokens_of(response),
-                _ => 0..1,
-            };
-            tokens.all(|token| value(response, token) == 0.0)
+        let zero_tokens = |response: usize| match is_out(response) {
+            true => tokens(response).len(),
+            false => tokens(response)
+                .filter(|&token| value(response, token) == 0.0)
+                .count(),
         };
-        let whole_groups = |test: &dyn Fn(u32) -> bool| {
+        let is_zero = |response: usize| match is_per_token {
+            true => zero_tokens(response) == tokens(response).len(),
+            false => is_out(response) || value(response, 0) == 0.0,
+        };
+        let groups_with = |test: &dyn Fn(usize) -> bool| {
             let groups = (0..layout.groups()).map(|group| layout.members(group));
-            groups
-                .filter(|group| group.iter().all(|&response| test(response)))
-                .count()
+            let all = |group: &&[u32]| group.iter().all(|&response| test(response as usize));
+            groups.filter(all).count()
         };
         let groups_of = |label: f64| {
             let right = outcome.correct.as_ref()?.buffer();
-            Some(whole_groups(&|response| {
-                right.get(response as usize) == label
-            }))
+            Some(groups_with(&|response| right.get(response) == label))
         };
-        let sum = |response: usize| -> f64 {
-            let tokens = layout.tokens_of(response);
-            outcome.counts(response)
-                * match advantage.level() {
-                    Level::Token => tokens.map(|token| value(response, token).abs()).sum(),
-                    // Rollouts that say nothing of tokens count by response.
-                    _ if layout.tokens() == 0 => value(response, 0).abs(),
-                    _ => value(response, 0).abs() * tokens.len() as f64,
-                }
+        let sum = |response: usize| {
+            let sum: f64 = match is_per_token {
+                true => tokens(response)
+                    .map(|token| value(response, token).abs())
+                    .sum(),
+                // A batch without tokens counts by response.
+                false if layout.tokens() == 0 => value(response, 0).abs(),
+                false => value(response, 0).abs() * tokens(response).len() as f64,
+            };
+            outcome.counts(response) * sum
         };
-        let sums = || (0..layout.responses()).map(sum);
-        let (whole, squares) = (
-            sums().sum::<f64>(),
-            sums().map(|sum| sum * sum).sum::<f64>(),
-        );
+        let sums: Vec<f64> = responses.clone().map(sum).collect();
+        let (whole, squares): (f64, f64) = (sums.iter().sum(), sums.iter().map(|x| x * x).sum());
+        let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
         Summary {
             groups: layout.groups(),
             group_size: [sizes().min().unwrap_or(0), sizes().max().unwrap_or(0)],
@@ -134,27 +129,16 @@ impl Summary {
             all_right: groups_of(1.0),
             all_wrong: groups_of(0.0),
             level: advantage.level().name(),
-            advantage: Spread::of(advantage.buffer().iter()),
-            groups_without_signal: whole_groups(&is_zero),
-            tokens_without_signal: (0..layout.responses())
-                .map(|response| {
-                    let tokens = layout.tokens_of(response);
-                    match is_out(response) {
-                        true => tokens.len(),
-                        false => tokens
-                            .filter(|&token| value(response, token) == 0.0)
-                            .count(),
-                    }
-                })
-                .sum(),
+            advantage: Statistics::of(advantage.buffer().iter()),
+            groups_without_signal: groups_with(&is_zero),
+            tokens_without_signal: responses.map(zero_tokens).sum(),
             weight: weight
                 .filter(|weight| weight.iter().any(|x| x != 0.0 && x != 1.0))
-                .map(|weight| Spread::of(weight.iter())),
+                .map(|weight| Statistics::of(weight.iter())),
             without_weight: weight.map(|weight| weight.iter().filter(|x| *x == 0.0).count()),
-            effective_responses: if squares > 0.0 {
-                whole * whole / squares
-            } else {
-                0.0
+            effective_responses: match squares > 0.0 {
+                true => whole * whole / squares,
+                false => 0.0,
             },
         }
     }
@@ -169,7 +153,7 @@ impl Summary {
             let text = format!("all right {right}   all wrong {wrong}   mixed {mixed}");
             rows.push(("groups", text));
         }
-        let Spread {
+        let Statistics {
             mean,
             std,
             min,
@@ -179,7 +163,7 @@ impl Summary {
         let spread = format!("std {std:.4}   min {min:.4}   max {max:.4}");
         rows.push(("advantage", format!("mean {mean}   {spread}   per {level}")));
         if let Some(out) = self.without_weight {
-            let spread = self.weight.map(|Spread { mean, min, max, .. }| {
+            let spread = self.weight.map(|Statistics { mean, min, max, .. }| {
                 format!("mean {mean:.4}   min {min:.4}   max {max:.4}")
             });
             let of = share(out, self.responses);
@@ -219,7 +203,7 @@ mod tests {
 
     #[test]
     fn the_std_of_a_spread_is_that_of_scripts() {
-        let std = |values: &[f64]| Spread::of(values.iter().copied()).std;
+        let std = |values: &[f64]| Statistics::of(values.iter().copied()).std;
         assert_eq!(std(&[1.0, 2.0, 3.0]), 1.0);
         assert_eq!(std(&[1.0, 3.0]), 2f64.sqrt());
         assert_eq!(std(&[5.0]), 0.0);

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use advlab::batch::Batch;
-use advlab::script::{CheckResult, Host, check};
+use advlab::check::{CheckResult, check};
+use advlab::script::Host;
 use advlab_cli::prompt;
 use advlab_cli::prompt::{Paint, Session};
 

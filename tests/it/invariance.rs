@@ -3,7 +3,8 @@
 use std::sync::LazyLock;
 
 use advlab::batch::Batch;
-use advlab::script::{BUILTINS, Computed, Hook, Host, Recipe, Setting, groups_are_independent};
+use advlab::check::groups_are_independent;
+use advlab::script::{BUILTINS, Computed, Hook, Host, Recipe, Setting};
 use advlab::tensor::Level;
 use ndarray::Array2;
 use proptest::prelude::*;

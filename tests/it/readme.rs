@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use advlab::script::{CheckResult, Host, check};
+use advlab::check::{CheckResult, check};
+use advlab::script::Host;
 
 fn readme() -> String {
     let path = Path::new(crate::ROOT).join("README.md");

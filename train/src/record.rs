@@ -20,7 +20,7 @@ use advlab::batch::{Batch, FloatBuffer, ReadOptions, read};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::in_json;
 use advlab::live::{LiveRecipe, Loaded};
-use advlab::script::{Host, Outcome, Recipe, Spread, State, Summary};
+use advlab::script::{Host, Outcome, Recipe, State, Statistics, Summary};
 
 /// The rows of steps that were done again, as they were at first.
 const CUT: &str = "cut.jsonl";
@@ -209,7 +209,7 @@ impl Record {
 /// The row of a step, as that of a run with what a recipe knows.
 fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Value {
     let reward = batch.response_column("reward");
-    let reward = reward.map(|values| Spread::of(values.iter().copied()));
+    let reward = reward.map(|values| Statistics::of(values.iter().copied()));
     let summary = Summary::of(outcome);
     let advantage = summary.advantage;
     let without_signal = summary.groups_without_signal as f64 / summary.groups.max(1) as f64;

@@ -13,11 +13,12 @@ use super::learner::StepFailure;
 use super::replay::{Again, end};
 use super::row::Evaluation;
 use super::trainer::Trainer;
+use advlab::check::flipped_loss;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
 use advlab::live::{LiveOptions, LiveRecipe};
 use advlab::native::Mode;
-use advlab::script::{Version, flipped_loss};
+use advlab::script::Version;
 
 /// A run and its folder.
 pub struct Run {

@@ -16,7 +16,7 @@ use super::warnings::Lookout;
 use advlab::batch::Batch;
 use advlab::diagnostic::Diagnostics;
 use advlab::live::{Failed, LiveEvent, LiveRecipe, Loaded};
-use advlab::script::{Recipe, Spread, State};
+use advlab::script::{Recipe, State, Statistics};
 
 /// How often a step draws groups without weight again.
 const ATTEMPTS: u8 = 8;
@@ -175,7 +175,7 @@ impl Trainer {
         let sample = milliseconds(started);
         let started = Instant::now();
         let (batch, kl) = self.batch(&rollout)?;
-        let reward = Spread::of(rollout.rewards.iter().copied());
+        let reward = Statistics::of(rollout.rewards.iter().copied());
         let row = Row {
             step,
             reward_mean: reward.mean,

@@ -12,7 +12,7 @@ use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
 use advlab::figures::{in_json, shape_in, time, value};
 use advlab::native::Native;
 use advlab::paint::laid_out;
-use advlab::script::{Computed, Hook, Host, Outcome, Recipe, Spread, State, Summary};
+use advlab::script::{Computed, Hook, Host, Outcome, Recipe, State, Statistics, Summary};
 use advlab::tensor::Level;
 use advlab_train::Kept;
 use anyhow::Result;
@@ -174,7 +174,7 @@ fn loss(
     rollouts: &Rollouts,
     outcome: &mut Outcome,
     state: &mut State,
-) -> Option<(f64, Spread)> {
+) -> Option<(f64, Statistics)> {
     if let Some(loss) = outcome.loss {
         // The advantage is -M times the gradient there.
         let tokens = rollouts.batch.layout().tokens() as f64;
@@ -203,8 +203,8 @@ fn loss(
     }
 }
 
-fn spread(values: &Computed, scale: f64) -> Spread {
-    Spread::of(values.buffer().iter().map(|value| scale * value))
+fn spread(values: &Computed, scale: f64) -> Statistics {
+    Statistics::of(values.buffer().iter().map(|value| scale * value))
 }
 
 fn write(applied: &Applied, output: &Path) -> Result<()> {
@@ -222,7 +222,7 @@ struct Applied {
     /// What a critic is to learn, where the recipe says it and it is written.
     returns: Option<Computed>,
     /// The recipe's own loss, with the spread of dloss/dlogp.
-    loss: Option<(f64, Spread)>,
+    loss: Option<(f64, Statistics)>,
     reading: Duration,
     /// The output, whether a file was there before, and how long writing it took.
     writing: Option<(PathBuf, bool, Duration)>,

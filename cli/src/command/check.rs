@@ -5,10 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use advlab::batch::{Batch, is_rollouts};
+use advlab::check::{CheckResult, Finding, check};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
 use advlab::paint::beside;
-use advlab::script::{CheckResult, Finding, Host, Limits, check};
+use advlab::script::{Host, Limits};
 use anyhow::Result;
 use clap::Args;
 use console::Term;

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 
 use crate::doc;
 use advlab::batch::cannot_be_written;
+use advlab::check::needs;
 use advlab::diagnostic::Diagnostics;
 use advlab::paint::{Paint, beside};
-use advlab::script::{BUILTINS, Host, Kind, needs};
+use advlab::script::{BUILTINS, BuiltinKind, Host};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use console::Term;
@@ -43,7 +44,7 @@ impl Recipes {
 fn list(column: Option<String>, paint: Paint) -> Result<()> {
     let host = Host::new();
     let mut number = 0;
-    for kind in Kind::OF_RECIPES {
+    for kind in BuiltinKind::OF_RECIPES {
         let mut title = Some(kind.title());
         for builtin in BUILTINS.iter().filter(|builtin| builtin.kind == kind) {
             let recipe = host.load(builtin.name)?;

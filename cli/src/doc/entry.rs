@@ -5,7 +5,8 @@ use advlab::batch::known;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::value;
 use advlab::paint::{Paint, beside, folded, wrapped};
-use advlab::script::{Answer, Computed, Host, Member, Recipe, lex};
+use advlab::script::{Computed, Host, Member, Recipe, lex};
+use advlab::session::Answer;
 use advlab::tensor::Level;
 use advlab::tensor::op::Op;
 

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::paint::{Paint, beside, wrapped};
-use advlab::script::{BUILTINS, Builtin, Hook, Host, Kind, MEMBERS, Member, Owner};
+use advlab::script::{BUILTINS, Builtin, BuiltinKind, Hook, Host, MEMBERS, Member, Owner};
 use advlab::suggest;
 use advlab::tensor::op::{self, Class};
 
@@ -135,7 +135,7 @@ pub fn overview(paint: Paint) -> String {
     }
     let start = format!("start with {FIRST}");
     lines.extend([String::new(), heading("recipes", &start, paint)]);
-    for kind in Kind::OF_RECIPES {
+    for kind in BuiltinKind::OF_RECIPES {
         let own = BUILTINS.iter().filter(|builtin| builtin.kind == kind);
         let names: Vec<&str> = own.map(|builtin| builtin.name).collect();
         lines.push(line(kind.title(), 6, &names.join(", "), paint));

@@ -8,9 +8,10 @@ use super::trainers::{Alias, trainers};
 use super::{TOPICS, capital, sections};
 use crate::report::study::Objective;
 use crate::report::study::objectives::multiples;
+use advlab::check::needed;
 use advlab::diagnostic::Diagnostics;
 use advlab::paint::WIDTH;
-use advlab::script::{BUILTINS, Host, Kind, Recipe, needed};
+use advlab::script::{BUILTINS, BuiltinKind, Host, Recipe};
 
 /// The group's size in the pictures.
 const SIZE: usize = 16;
@@ -38,7 +39,7 @@ fn pages_are_what_the_tables_make() {
 fn recipes() -> Result<Vec<(String, String)>, Diagnostics> {
     let host = Host::new();
     let (mut page, mut entries, mut pictures) = (String::from(RECIPES), String::new(), Vec::new());
-    for kind in Kind::OF_RECIPES {
+    for kind in BuiltinKind::OF_RECIPES {
         let title = capital(kind.title());
         let own = || BUILTINS.iter().filter(|builtin| builtin.kind == kind);
         let names: Vec<String> = own().map(|one| format!("[{0}](#{0})", one.name)).collect();

@@ -3,7 +3,8 @@
 use super::command::{Command, commands};
 use super::session::Session;
 use crate::doc;
-use advlab::script::{BUILTINS, Builtin, Name, Recipe, Token, TokenKind, Unfinished, unfinished};
+use advlab::script::{BUILTINS, Builtin, Recipe, Token, TokenKind, Unfinished, unfinished};
+use advlab::session::Name;
 use advlab::tensor::Level;
 use advlab::tensor::op::{self, ParamKind};
 use advlab_train::Kept;

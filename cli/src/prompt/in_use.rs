@@ -5,7 +5,8 @@ use super::data::Data;
 use super::session::{Session, join};
 use crate::report::study::with_advantage;
 use advlab::diagnostic::Diagnostics;
-use advlab::script::{Defines, Hook, Outcome, Recipe, State, is_typed};
+use advlab::script::{Hook, Outcome, Recipe, State};
+use advlab::session::is_typed;
 use advlab_train::Kept;
 
 impl Session {
@@ -125,15 +126,12 @@ impl Session {
 
     /// Makes what was typed the recipe in use, where the last input is a part of it: what was defined last counts. Says
     /// so where that is news.
-    pub(super) fn take_up_typed(&mut self, defines: Defines) -> Option<String> {
+    pub(super) fn take_up_typed(&mut self, functions: &[String]) -> Option<String> {
         let in_use = self.script.recipe();
         let was_typed = in_use.is_some_and(is_typed);
-        let is_part = match defines {
-            Defines::Hook => true,
-            Defines::Helpers => was_typed || self.lacks_helper,
-            Defines::Nothing => false,
-        };
-        if !is_part {
+        let is_hook = |name: &String| Hook::ALL.iter().any(|hook| hook.name() == name);
+        let has_hook = functions.iter().any(is_hook);
+        if functions.is_empty() || !(has_hook || was_typed || self.lacks_helper) {
             return None;
         }
         if !self.script.inputs().has_hook() {
@@ -147,7 +145,7 @@ impl Session {
         let recipe = match self.script.typed_recipe() {
             Ok(recipe) => recipe,
             // The user has been told what is still missing.
-            Err(_) if self.lacks_helper && defines == Defines::Helpers => return None,
+            Err(_) if self.lacks_helper && !has_hook => return None,
             Err(error) => {
                 self.lacks_helper = true;
                 let stays = match before {

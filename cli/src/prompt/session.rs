@@ -12,7 +12,8 @@ use advlab::batch::{Mapping, Tokenize};
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{shape, value};
 use advlab::paint::{Paint, width, wrapped};
-use advlab::script::{Defines, Host, Session as Script, Version, is_typed, unfinished};
+use advlab::script::{Host, Version, unfinished};
+use advlab::session::{Session as Script, is_typed};
 use advlab::tensor::Guard;
 use advlab_train::Kept;
 
@@ -271,7 +272,7 @@ impl Session {
         let metrics = evaluated.metrics.iter();
         lines.extend(metrics.map(|(name, number)| format!("metric {name} {}", value(*number))));
         lines.extend(show::answer(&evaluated.answer, self.paint));
-        lines.extend(self.take_up_typed(Defines::of(text)));
+        lines.extend(self.take_up_typed(&evaluated.functions));
         Ok(lines.join("\n"))
     }
 

@@ -19,7 +19,8 @@ use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper
 use super::command::{Watched, Watching, lock};
 use super::session::Session;
 use advlab::paint::{NARROWEST, Paint};
-use advlab::script::{Name, Token, TokenKind, lex};
+use advlab::script::{Token, TokenKind, lex};
+use advlab::session::Name;
 
 const PROMPT: &str = "> ";
 /// How often a script that is watched is looked at: what it changes is shown before a hand is back at the keys.

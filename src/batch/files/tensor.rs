@@ -317,7 +317,7 @@ impl Tensor {
                 self.fill(first * row_bytes, values.as_mut_bytes(), progress)?;
                 let order = (count, width).set_f(self.info.fortran);
                 match ArrayView2::from_shape(order, values) {
-                    Ok(mask) => Ok(Tokens::of_mask(mask)
+                    Ok(mask) => Ok::<_, Diagnostic>(Tokens::of_mask(mask)
                         .map_err(|(row, column, value)| (first + row, column, value))),
                     Err(_) => unreachable!("a block has as many numbers as its rows"),
                 }

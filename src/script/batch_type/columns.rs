@@ -7,10 +7,10 @@ use rhai::Map;
 
 use super::{DERIVED, ScriptBatch, Source};
 use crate::batch::{Batch, Buffer, FloatBuffer, known};
-use crate::diagnostic::ProblemKind;
+use crate::diagnostic::{Diagnostic, ProblemKind};
 use crate::script::bind::{describe, number};
 use crate::script::error::Problem;
-use crate::script::explain::said;
+use crate::script::mistake::Mistake;
 use crate::suggest;
 use crate::tensor::op;
 use crate::tensor::{Level, Stopped, Tensor, TensorError};
@@ -31,7 +31,7 @@ impl ScriptBatch {
     }
 
     /// The names of the batch's own columns, and of those that may follow from them.
-    pub(in crate::script) fn column_names(&self) -> (Vec<String>, Vec<String>) {
+    pub(crate) fn column_names(&self) -> (Vec<String>, Vec<String>) {
         match &self.0.source {
             Source::Whole { batch } => {
                 let own = batch.column_names();
@@ -82,7 +82,7 @@ impl ScriptBatch {
     }
 
     /// A column by its name: one of the batch, or one that follows from others.
-    pub(in crate::script) fn column(&self, name: &str) -> Result<Tensor, Problem> {
+    pub(crate) fn column(&self, name: &str) -> Result<Tensor, Problem> {
         let known = self.made().get(name).cloned();
         if let Some(tensor) = known {
             return Ok(tensor);
@@ -185,15 +185,18 @@ impl ScriptBatch {
             let tensor = match (value.read_lock::<Tensor>(), number(value)) {
                 (Some(tensor), _) => tensor.clone(),
                 (None, Some(number)) => Tensor::number(number),
-                _ => return Err(said("column", "value", &[name, &describe(value)]).into()),
+                _ => {
+                    let found = &describe(value);
+                    return Err(Mistake::ColumnValue { name, found }.into());
+                }
             };
             if ["step", "groups", "group", "mask"].contains(&name.as_str()) {
-                return Err(said("column", "fixed", &[name]).into());
+                return Err(Mistake::FixedColumn { name }.into());
             }
             let own = self.frame();
             let frame = tensor.frame().filter(|_| tensor.level() != Level::Batch);
             if frame.is_some_and(|frame| frame.responses != own.responses) {
-                return Err(said("column", "foreign", &[name]).into());
+                return Err(Mistake::ForeignColumn { name }.into());
             }
             let is_at_home = frame.is_some_and(|frame| Arc::ptr_eq(&frame.layout, &own.layout));
             let column = match tensor.level() {
@@ -225,28 +228,45 @@ impl ScriptBatch {
     fn unknown(&self, batch: &Batch, name: &str) -> Problem {
         let own: Vec<&str> = batch.column_names().collect();
         if batch.text(name).is_some() {
-            return said("column", "text", &[name]).into();
+            return Mistake::TextColumn { name }.into();
         }
         let theirs = own.iter().find(|theirs| known::ours(theirs) == Some(name));
         let derived = DERIVED.iter().map(|(name, _)| *name);
         let also = ["advantage", "groups", "step"];
         let near = suggest::nearest(name, own.iter().copied().chain(derived).chain(also));
         let ours = known::ours(name).or(near).unwrap_or(name);
-        let diagnostic = match (theirs, ours) {
-            (Some(theirs), _) => said("column", "theirs", &[name, theirs]),
-            (_, "mask" | "group") => said("column", ours, &[name]),
-            (_, "ref_logp" | "advantage") if !self.has(ours) => said("column", ours, &[name]),
-            _ if ours != name => said("column", "near", &[name, ours]),
+        let help = match (theirs, ours) {
+            (Some(theirs), _) => format!(
+                "the batch calls it `{theirs}`: rename it, in a file with `--map {name}={theirs}`"
+            ),
+            (_, "mask") => "tokens with mask 0 are in no tensor: a script needs no mask".to_string(),
+            (_, "group") => {
+                "a reduction names the level, `x.mean(\"group\")`; `batch.groups` has the groups".to_string()
+            }
+            (_, "ref_logp") if !self.has(ours) => {
+                "`ref_logp`, the log-probs under the reference policy, are needed for a KL: add \
+                 the column, or set `kl_beta` to 0"
+                    .to_string()
+            }
+            (_, "advantage") if !self.has(ours) => {
+                "a run computes `advantage` before the loss; a file needs it as a column (`advlab \
+                 apply grpo INPUT -o FILE` adds one); at the prompt it is `advantage()` of a \
+                 recipe with that hook: beside a loss, type `fn advantage(batch, p) { ... }` as well"
+                    .to_string()
+            }
+            _ if ours != name => format!("did you mean `{ours}`?"),
             _ => {
                 let (_, derived) = self.column_names();
                 let derived = suggest::list(derived.iter().map(String::as_str));
                 match (&*suggest::list(own), &*derived) {
-                    ("", "") => said("column", "own", &[name, "only groups"]),
-                    ("", names) | (names, "") => said("column", "own", &[name, names]),
-                    (own, derived) => said("column", "all", &[name, own, derived]),
+                    ("", "") => "it has only groups".to_string(),
+                    ("", names) | (names, "") => format!("it has {names}"),
+                    (own, derived) => format!("it has {own}; from these follow {derived}"),
                 }
             }
         };
+        let help = &help;
+        let diagnostic = Diagnostic::from(Mistake::NoColumn { name, help });
         let kind = ProblemKind::MissingColumn(name.to_string());
         diagnostic.of_kind(kind).into()
     }

@@ -15,10 +15,10 @@ use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, Map, NativeCallC
 use super::bind::{describe, number};
 use super::call::Call;
 use super::error::{Problem, Raised, raise};
-use super::explain::said;
 use super::key::Key;
+use super::mistake::Mistake;
 use crate::batch::Batch;
-use crate::diagnostic::ProblemKind;
+use crate::diagnostic::{Diagnostic, ProblemKind};
 use crate::suggest;
 use crate::tensor::op;
 use crate::tensor::{Frame, Level, Tensor, TensorError};
@@ -68,7 +68,7 @@ const DERIVED: [(&str, &[&str]); 6] = [
 
 impl ScriptBatch {
     /// A whole batch, in one call.
-    pub(super) fn new(call: Arc<Call>, batch: &Batch) -> Self {
+    pub(crate) fn new(call: Arc<Call>, batch: &Batch) -> Self {
         let frame = Frame::new(batch.layout().clone(), batch.is_f64(), call.context.clone());
         let batch = batch.clone();
         ScriptBatch::over(frame, call, Source::Whole { batch })
@@ -94,11 +94,11 @@ impl ScriptBatch {
         }))
     }
 
-    pub(super) fn frame(&self) -> &Arc<Frame> {
+    pub(crate) fn frame(&self) -> &Arc<Frame> {
         &self.0.frame
     }
 
-    pub(super) fn call(&self) -> &Arc<Call> {
+    pub(crate) fn call(&self) -> &Arc<Call> {
         &self.0.call
     }
 
@@ -119,12 +119,15 @@ impl ScriptBatch {
         let codes = match (&key, by.read_lock::<Tensor>()) {
             (Some(key), _) => key.codes.clone(),
             (None, Some(tensor)) => tensor.clone(),
-            _ => return Err(said("keyed", "regroup", &[&describe(by)]).into()),
+            _ => {
+                let found = &describe(by);
+                return Err(Mistake::RegroupedBy { found }.into());
+            }
         };
         let own = self.frame();
         let of = codes.frame().filter(|_| codes.level() != Level::Batch);
         if of.is_some_and(|of| of.responses != own.responses) {
-            return Err(said("keyed", "foreign", &[name]).into());
+            return Err(Mistake::ForeignKey { function: name }.into());
         }
         let codes = match of {
             Some(_) => op::expand(&codes, Level::Response)?,
@@ -148,13 +151,14 @@ impl ScriptBatch {
 
     /// The key of columns whose names a script gives, at least one.
     fn key_of<'a>(&self, names: impl Iterator<Item = &'a Dynamic>) -> Result<Key, Problem> {
+        let wrong = |found: &str| Problem::from(Mistake::KeyNames { found });
         let text = |name: &Dynamic| match name.read_lock::<ImmutableString>() {
             Some(name) => Ok(name.clone()),
-            None => Err(said("keyed", "names", &[&describe(name)])),
+            None => Err(wrong(&describe(name))),
         };
         let names: Vec<ImmutableString> = names.map(text).collect::<Result<_, _>>()?;
         if names.is_empty() {
-            return Err(said("keyed", "names", &["an empty array"]).into());
+            return Err(wrong("an empty array"));
         }
         let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
         self.key(&names)
@@ -216,11 +220,10 @@ impl ScriptBatch {
         }
         let Ok(column) = self.column(name) else {
             let texts = batch.texts().map(|(name, _)| name);
-            let there = suggest::list(texts.chain(batch.column_names()).chain(["group"]));
+            let names = &suggest::list(texts.chain(batch.column_names()).chain(["group"]));
             let kind = ProblemKind::MissingColumn(name.to_string());
-            return Err(said("keyed", "column", &[name, &there])
-                .of_kind(kind)
-                .into());
+            let missing = Diagnostic::from(Mistake::NoKeyColumn { name, names });
+            return Err(missing.of_kind(kind).into());
         };
         self.numbers(name, &column)
     }
@@ -228,7 +231,8 @@ impl ScriptBatch {
     /// The numbers of a response column as texts.
     fn numbers(&self, name: &str, column: &Tensor) -> Result<Vec<Arc<str>>, Problem> {
         if column.level() != Level::Response {
-            return Err(said("keyed", "level", &[name, column.level().name()]).into());
+            let level = column.level().name();
+            return Err(Mistake::KeyLevel { name, level }.into());
         }
         // -0.0 and 0.0 are one.
         let numbers = column.evaluate()?;
@@ -243,7 +247,7 @@ impl ScriptBatch {
         self.frame().look_at();
         match &self.0.source {
             Source::GroupOf { .. } => Ok((&*self.frame().layout().group_id(0).name()).into()),
-            _ => Err(said("keyed", "own", &[]).into()),
+            _ => Err(Mistake::KeyOfNoGroup.into()),
         }
     }
 

@@ -1,11 +1,13 @@
-//! Messages for a script that cannot be read.
+//! Messages for a script that cannot be compiled.
 
 use rhai::{LexError, ParseErrorType};
 
-use super::{Script, find, helped, lower_first, mistake, runtime, said, variant};
+use super::habits::{habit, habit_diagnostic, lower_first, type_in_words, type_named};
+use super::runtime;
+use super::script::Script;
 use crate::diagnostic::{Diagnostic, Span};
-use crate::script::lint::floor_divisions;
-use crate::script::syntax::{TokenKind, ValueKind};
+use crate::script::mistake::Mistake;
+use crate::script::syntax::{TokenKind, floor_divisions};
 
 pub(super) fn not_parsed(
     script: &Script<'_>,
@@ -18,80 +20,97 @@ pub(super) fn not_parsed(
         Some(place) => (&place.source, place.text.clone(), place.line),
         None => (script.name, script.text(), usize::MAX),
     };
-    // The end of a statement that `//` hides is missed behind it.
-    let hidden = floor_divisions(source, &text, &|_| false).into_iter();
+    // The end of a statement may be missing because `//` hides it.
+    let mut hidden = floor_divisions(source, &text, &|_| false).into_iter();
     let is_before = |hidden: &Diagnostic| hidden.span.as_ref().is_some_and(|at| at.line <= last);
-    if let Some(hidden) = hidden.rev().find(is_before) {
+    if let Some(hidden) = hidden.rfind(is_before) {
         return hidden;
     }
-    if let Some(habit) = here.and_then(|place| habit(script, place, kind)) {
+    if let Some(habit) = here.and_then(|place| foreign(script, place, kind)) {
         return habit.at(place);
     }
+    let end_before = || here.map(|place| script.end_before(place));
     match kind {
-        ParseErrorType::VariableUndefined(name) => {
-            runtime::no_variable(script, name, here).at(place)
+        ParseErrorType::VariableUndefined(name) => runtime::no_variable(script, name, here),
+        ParseErrorType::MissingToken(token, _) if token == ";" && found.is_empty() => {
+            return Mistake::EndsInBlock.at(end_before());
         }
-        ParseErrorType::MissingToken(token, what) => {
-            let at_end = token == ";" && found.is_empty();
-            let row = mistake("missing", if at_end { "end" } else { token }, &[]);
-            row.unwrap_or_else(|| said("missing", "other", &[token, what]))
-                .at(here.map(|place| script.end_before(place)))
+        ParseErrorType::MissingToken(token, purpose) => {
+            let missing = Mistake::MissingToken { token, purpose };
+            let known = habit_diagnostic("missing", token);
+            return known.unwrap_or_else(|| missing.into()).at(end_before());
         }
-        ParseErrorType::UnexpectedEOF => {
-            said("engine", "UnexpectedEOF", &[]).at(here.map(|place| script.end_before(place)))
-        }
-        ParseErrorType::BadInput(error) => lexical(error, found).at(place),
-        ParseErrorType::Reserved(name) | ParseErrorType::UnknownOperator(name) => {
-            reserved(name).at(place)
-        }
-        ParseErrorType::ModuleUndefined(name) => runtime::no_import(name).at(place),
-        ParseErrorType::MismatchedType(wanted, found) => {
-            let [wanted, found] = [wanted, found].map(|name| ValueKind::of_type(name));
-            let row = match wanted {
-                ValueKind::Iterable => "loop",
-                _ => "condition",
+        ParseErrorType::UnexpectedEOF => return Mistake::EndsEarly.at(end_before()),
+        ParseErrorType::BadInput(error) => lexical(error, found),
+        ParseErrorType::Reserved(name) | ParseErrorType::UnknownOperator(name) => reserved(name),
+        ParseErrorType::ModuleUndefined(name) => runtime::no_module(name),
+        ParseErrorType::MismatchedType(expected, found) => {
+            let (name, expected) = type_named(expected);
+            let help = match name {
+                "iterable" => "a loop runs over a range or an array: `for i in 0..3 { ... }`",
+                _ => "a condition is a comparison, as in `if batch.step > 100 { ... }`",
             };
-            said("value", row, &[wanted.described(), found.described()]).at(place)
+            let found = type_in_words(found);
+            let wrong = Mistake::WrongType {
+                expected,
+                found,
+                help,
+            };
+            wrong.into()
         }
-        other => variant(other)
-            .unwrap_or_else(|| {
-                Diagnostic::error(lower_first(&other.to_string()))
-                    .with_help("is something missing here, or superfluous?")
-            })
-            .at(place),
+        other => grammar(other),
     }
+    .at(place)
 }
 
-/// A habit of another language that stops the parser where its own message does not tell.
-fn habit(script: &Script<'_>, place: &Span, kind: &ParseErrorType) -> Option<Diagnostic> {
-    let line = script.line(place);
+/// What the parser says of a definition or an expression that is not well-formed; rare cases in its own words.
+fn grammar(kind: &ParseErrorType) -> Diagnostic {
+    match kind {
+        ParseErrorType::FnMissingParams(name) => Mistake::NoParameterList { name },
+        ParseErrorType::FnMissingName => Mistake::NoFunctionName,
+        ParseErrorType::FnMissingBody(_) => Mistake::NoFunctionBody,
+        ParseErrorType::FnDuplicatedDefinition(name, _) => Mistake::FunctionTwice { name },
+        ParseErrorType::FnDuplicatedParam(function, name) => {
+            Mistake::ParameterTwice { function, name }
+        }
+        ParseErrorType::WrongFnDefinition => Mistake::NestedFunction,
+        ParseErrorType::ExprTooDeep => Mistake::TooDeep,
+        ParseErrorType::AssignmentToInvalidLHS(_) => Mistake::NotAssignable,
+        ParseErrorType::AssignmentToConstant(name) => Mistake::Constant { name },
+        ParseErrorType::ExprExpected(_) | ParseErrorType::MissingSymbol(_) => Mistake::NoExpression,
+        ParseErrorType::ForbiddenVariable(name) => Mistake::ForbiddenName { name },
+        other => {
+            return Diagnostic::error(lower_first(&other.to_string()))
+                .with_help("is something missing here, or superfluous?");
+        }
+    }
+    .into()
+}
+
+/// A habit of another language that stops the parser where its own message does not help.
+fn foreign(script: &Script<'_>, place: &Span, kind: &ParseErrorType) -> Option<Diagnostic> {
+    let (site, line) = (script.site(place), script.line(place));
     let word = |index: usize| line.get(index).map_or("", |token| token.text);
     let begins = match (word(0), word(1)) {
         ("let", "mut") => "let-mut",
-        ("let", _) if is_second_variable(script, place) => "let-two",
+        // `let a = 1, b = 2`
+        ("let", _) if site.text(0) == "," && site.text(2) == "=" => "let-two",
         ("import", _) if line.iter().any(|token| token.kind == TokenKind::String) => "",
         (first, _) => first,
     };
-    if let Some(row) = mistake("line", begins, &[]) {
+    if let Some(row) = habit_diagnostic("line", begins) {
         return Some(row);
     }
     let ParseErrorType::MissingToken(wanted, _) = kind else {
         return None;
     };
-    let found = script.site(place).text(0);
-    mistake("found", &format!("{wanted}{found}"), &[])
-        .or_else(|| mistake("found", &format!("{}{found}", word(0)), &[]))
+    let found = site.text(0);
+    habit_diagnostic("found", &format!("{wanted}{found}"))
+        .or_else(|| habit_diagnostic("found", &format!("{}{found}", word(0))))
         .or_else(|| {
-            let here = find("keywords", found)?;
-            let message = format!("`{found}` in this place is not part of this language");
-            Some(Diagnostic::error(message).with_help(here))
+            let help = habit("keywords", found)?;
+            Some(Mistake::NotHere { word: found, help }.into())
         })
-}
-
-/// Whether a comma stands here with a variable and its value after it, as in `let a = 1, b = 2`.
-fn is_second_variable(script: &Script<'_>, place: &Span) -> bool {
-    let site = script.site(place);
-    site.text(0) == "," && site.text(2) == "="
 }
 
 fn lexical(error: &LexError, token: &str) -> Diagnostic {
@@ -99,26 +118,27 @@ fn lexical(error: &LexError, token: &str) -> Diagnostic {
         LexError::UnexpectedInput(sign)
             if sign.starts_with([')', ']', '}', ',', ';', '*', '/']) =>
         {
-            said("name", "before", &[sign])
+            Mistake::NothingBefore { sign }
         }
-        LexError::UnexpectedInput(sign) => helped(
-            said("engine", "UnexpectedInput", &[sign]),
-            find("signs", sign),
-        ),
-        LexError::MalformedEscapeSequence(sign) => {
-            said("engine", "MalformedEscapeSequence", &[sign])
+        LexError::UnexpectedInput(sign) => {
+            return Mistake::UnexpectedCharacter { sign }.or_help(habit("signs", sign));
         }
-        LexError::ImproperSymbol(sign, _) => reserved(sign),
-        other => variant(other).unwrap_or_else(|| said("name", "here", &[token])),
+        LexError::MalformedIdentifier(name) => Mistake::ForbiddenName { name },
+        LexError::UnterminatedString => Mistake::UnclosedString,
+        LexError::MalformedChar(_) => Mistake::SingleQuotes,
+        LexError::MalformedNumber(text) => Mistake::NotANumber { text },
+        LexError::MalformedEscapeSequence(sign) => Mistake::UnknownEscape { sign },
+        LexError::ImproperSymbol(sign, _) => return reserved(sign),
+        _ => Mistake::OutOfPlace { sign: token },
     }
+    .into()
 }
 
 fn reserved(name: &str) -> Diagnostic {
-    let row = match name {
-        "eval" => "eval",
-        name if name.starts_with(char::is_alphabetic) => "word",
-        _ => "operator",
-    };
-    let here = find("reserved", name).or_else(|| find("keywords", name));
-    helped(said("name", row, &[name]), here)
+    match name {
+        "eval" => Mistake::NoEval,
+        name if name.starts_with(char::is_alphabetic) => Mistake::ReservedWord { name },
+        sign => Mistake::NotAnOperator { sign },
+    }
+    .or_help(habit("reserved", name).or_else(|| habit("keywords", name)))
 }

@@ -1,22 +1,23 @@
-//! Messages for an error that came up while the script ran.
+//! Messages for an error that came up while a script ran.
 
 use rhai::{Dynamic, EvalAltResult};
 
-use super::script::{keys, names, parameters};
-use super::{Script, find, functions, helped, lower_first, mistake, problem, said, text, variant};
-use crate::batch::known;
-use crate::diagnostic::{Diagnostic, Span};
+use super::functions;
+use super::habits::{habit, is_column, lower_first, type_in_words, type_named};
+use super::script::Script;
+use crate::diagnostic::{Diagnostic, ProblemKind, Span};
 use crate::figures::counted;
-use crate::script::syntax::{TokenKind, ValueKind};
+use crate::script::bounds::{ARRAY_ELEMENTS, MAP_ENTRIES, OPERATIONS, Overfull, TEXT_BYTES};
+use crate::script::error::problem;
+use crate::script::mistake::Mistake;
+use crate::script::syntax::{TokenKind, declared_names, declared_parameters, map_keys};
 use crate::suggest;
-use crate::tensor::{Level, TensorError, TensorErrorKind};
+use crate::tensor::{Level, Stopped, TensorError, TensorErrorKind};
 
-/// The most characters of a value that a message shows.
+/// The most characters of a thrown value that a message shows.
 const SHOWN: usize = 200;
 
-/// The help for an unknown name that is near no known one.
-pub(in super::super) const SEES: &str = "a function sees only its parameters and its own variables: pass what it needs as an argument, or make it a parameter of the recipe, `p.name`";
-
+/// The diagnostic of an error; `place` is where the engine says that it happened.
 pub(super) fn failed(
     script: &Script<'_>,
     error: &EvalAltResult,
@@ -29,80 +30,172 @@ pub(super) fn failed(
         }
         EvalAltResult::ErrorVariableNotFound(name, _) => no_variable(script, name, place),
         EvalAltResult::ErrorPropertyNotFound(name, _) => no_key(script, name, place),
-        EvalAltResult::ErrorMismatchDataType(wanted, found, _)
-        | EvalAltResult::ErrorMismatchOutputType(wanted, found, _) => mismatch(wanted, found),
-        // One whose path is no literal is met only when the script runs.
-        EvalAltResult::ErrorModuleNotFound(path, _) => said("value", "import_here", &[path]),
+        EvalAltResult::ErrorMismatchDataType(expected, found, _)
+        | EvalAltResult::ErrorMismatchOutputType(expected, found, _) => {
+            let line = place.map_or(&[][..], |place| script.line(place));
+            let mut signs = line.iter().map(|token| token.text);
+            mismatch(
+                expected,
+                found,
+                signs.find(|sign| ["&&", "||"].contains(sign)),
+            )
+        }
+        // An import whose path is computed is met only when the script runs.
+        EvalAltResult::ErrorModuleNotFound(path, _) => Mistake::LateImport { path }.into(),
         EvalAltResult::ErrorIndexingType(what, _) => indexing(what),
         EvalAltResult::ErrorIndexNotFound(index, _) => {
-            said("value", "no-entry", &[&index.to_string()])
+            let key = &index.to_string();
+            Mistake::NoEntry { key }.into()
         }
-        EvalAltResult::ErrorArrayBounds(length, index, _) => beyond("the array", *length, *index),
-        EvalAltResult::ErrorStringBounds(length, index, _) => beyond("the string", *length, *index),
+        EvalAltResult::ErrorArrayBounds(length, index, _) => {
+            out_of_range("the array", *length, *index)
+        }
+        EvalAltResult::ErrorStringBounds(length, index, _) => {
+            out_of_range("the string", *length, *index)
+        }
         EvalAltResult::ErrorDotExpr(what, _) => property(what),
         EvalAltResult::ErrorArithmetic(what, _) => arithmetic(what),
-        other => variant(other).unwrap_or_else(|| {
+        EvalAltResult::ErrorForbiddenVariable(name, _) => Mistake::ForbiddenName { name }.into(),
+        EvalAltResult::ErrorAssignmentToConstant(name, _) => Mistake::Constant { name }.into(),
+        EvalAltResult::ErrorFor(_) => Mistake::NotIterable.into(),
+        EvalAltResult::ErrorUnboundThis(_) => Mistake::NoThis.into(),
+        EvalAltResult::ErrorDataRace(..) => Mistake::VariableInUse.into(),
+        other => stopped(script, other).unwrap_or_else(|| {
             let text = other.to_string();
-            // The engine's messages end in the position, which stands at the caret.
+            // The engine's messages end in the position, which the caret shows.
             let text = text.split(" (line ").next().unwrap_or(&text);
             Diagnostic::error(lower_first(text))
         }),
     }
 }
 
-pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>) -> Diagnostic {
-    let said = |row, and: &str| said("variable", row, &[name, and]);
-    let Some(place) = place else {
-        return said("other", SEES);
+/// The diagnostic of an end that no script can catch: time, memory, depth; `None` for any other error.
+fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
+    let diagnostic = match error {
+        EvalAltResult::ErrorTerminated(why, _) => terminated(why),
+        EvalAltResult::ErrorTooManyOperations(_) => {
+            let millions = &(OPERATIONS / 1_000_000).to_string();
+            Mistake::TooManyOperations { millions }.into()
+        }
+        EvalAltResult::ErrorStackOverflow(_) => return Some(Mistake::TooManyCalls.into()),
+        EvalAltResult::ErrorDataTooLarge(what, _) => {
+            let (what, bound) = match what.to_lowercase() {
+                what if what.contains("string") => ("a string", format!("{TEXT_BYTES} bytes")),
+                what if what.contains("map") => ("a map", format!("{MAP_ENTRIES} entries")),
+                _ => ("an array", format!("{ARRAY_ELEMENTS} elements")),
+            };
+            let bound = &bound;
+            Mistake::ValueTooLarge { what, bound }.into()
+        }
+        EvalAltResult::ErrorTooManyVariables(_) | EvalAltResult::ErrorTooManyModules(_) => {
+            Mistake::TooManyVariables.into()
+        }
+        _ => return None,
     };
-    let (site, line) = (script.site(place), script.line(place));
-    let (code, next) = (site.code, site.text(1));
-    let texts: Vec<&str> = line.iter().map(|token| token.text).collect();
-    let is_in_loop = texts.windows(3).any(|three| three == ["for", name, "in"]);
-    let begins_statement = texts.first() == Some(&name) || ["{", "}", ";"].contains(&site.text(-1));
-    let is_argument = ["batch", "p"].contains(&name);
-    let is_outside = line.first().is_some_and(|first| first.column == 1);
-    let mut declared = script.parameters.iter().map(String::as_str);
-    let is_parameter = declared.any(|known| known == name) || parameters(code).contains(&name);
-    let mut pairs = code.windows(2).map(|two| [two[0].text, two[1].text]);
-    let constant = name.to_lowercase();
-    let (keyword, elsewhere) = (find("keywords", name), find("names", name));
-    let recipe = functions::of_recipe(name);
-    // Any letter is near any other.
-    let known = names(code).into_iter();
-    let near = suggest::nearest(name, known.filter(|known| *known != name && name.len() > 1));
-    let rows = [
-        (next == "=>", "arrow", ""),
-        (next.starts_with('"'), "format", ""),
-        (next == ":", "block", ""),
-        (is_in_loop && texts.contains(&"["), "comprehension", ""),
-        (keyword.is_some(), "keyword", keyword.unwrap_or("")),
-        (elsewhere.is_some(), "other", elsewhere.unwrap_or("")),
-        (!is_argument && name.parse::<Level>().is_ok(), "level", ""),
-        (next == "=" && begins_statement, "new", ""),
-        (is_parameter, "parameter", ""),
-        (is_argument && is_outside, "outside", ""),
-        (is_argument, "argument", ""),
-        (
-            pairs.any(|pair| pair == ["const", name]),
-            "constant",
-            &constant,
-        ),
-        (is_column(name), "column", ""),
-        (recipe.is_some(), "other", recipe.as_deref().unwrap_or("")),
-        (near.is_some(), "near", near.unwrap_or("")),
-    ];
-    let row = rows.into_iter().find(|(holds, ..)| *holds);
-    row.map_or_else(|| said("other", SEES), |(_, row, and)| said(row, and))
+    // The engine does not always say where; a loop that may have no end is what to look at.
+    Some(diagnostic.at(script.only_loop()))
 }
 
-/// The columns that scripts ask for most, for whoever forgets the `batch.`.
-pub(super) fn is_column(name: &str) -> bool {
-    known::column(name).is_some() || ["advantage", "groups", "step"].contains(&name)
+fn terminated(why: &Dynamic) -> Diagnostic {
+    if let Some(overfull) = why.read_lock::<Overfull>() {
+        return overfull.diagnostic();
+    }
+    let by_tensor = problem(why).and_then(|problem| problem.tensor);
+    let stopped = match by_tensor.map(|error| error.kind) {
+        Some(TensorErrorKind::Stopped(stopped)) => stopped,
+        _ => match why.read_lock::<Stopped>() {
+            Some(stopped) => *stopped,
+            None => return Diagnostic::error("stopped"),
+        },
+    };
+    let diagnostic = Diagnostic::error(stopped.to_string());
+    match stopped {
+        Stopped::Deadline(_) => diagnostic.with_help(
+            "is there an endless loop, or one over many responses that a tensor operation could \
+             replace?",
+        ),
+        Stopped::Memory { .. } | Stopped::Graph { .. } => {
+            diagnostic.with_help("does a loop keep making tensors from tensors?")
+        }
+        Stopped::Cancelled => diagnostic,
+    }
+}
+
+/// The diagnostic of a variable that a function does not see, with the kind that tells it from others.
+fn unseen_variable(name: &str) -> Diagnostic {
+    let help = "a function sees only its parameters and its own variables: pass what it needs as \
+                an argument, or make it a parameter of the recipe, `p.name`";
+    let unseen = Diagnostic::from(Mistake::NoVariable { name, help });
+    unseen.of_kind(ProblemKind::UnseenVariable(name.to_string()))
+}
+
+pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>) -> Diagnostic {
+    let Some(place) = place else {
+        return unseen_variable(name);
+    };
+    let (site, line) = (script.site(place), script.line(place));
+    let next = site.text(1);
+    let texts: Vec<&str> = line.iter().map(|token| token.text).collect();
+    if next == "=>" {
+        return Mistake::ArrowFunction { name }.into();
+    } else if next.starts_with('"') {
+        return Mistake::FormatString.into();
+    } else if next == ":" {
+        return Mistake::BlockForMap { key: name }.into();
+    } else if texts.contains(&"[") && texts.windows(3).any(|three| three == ["for", name, "in"]) {
+        return Mistake::Comprehension.into();
+    } else if let Some(help) = habit("keywords", name) {
+        return Mistake::NotInLanguage { word: name, help }.into();
+    }
+    match variable_help(script, name, place) {
+        Some(help) => Mistake::NoVariable { name, help: &help }.into(),
+        None => unseen_variable(name),
+    }
+}
+
+/// What is meant by a name that is no variable, most likely.
+fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String> {
+    let (site, line) = (script.site(place), script.line(place));
+    let code = site.code;
+    let begins_statement = line.first().is_some_and(|first| first.text == name)
+        || ["{", "}", ";"].contains(&site.text(-1));
+    let is_argument = ["batch", "p"].contains(&name);
+    let mut parameters = script.parameters.iter().map(String::as_str);
+    let mut pairs = code.windows(2);
+    Some(if let Some(foreign) = habit("names", name) {
+        foreign.to_string()
+    } else if !is_argument && name.parse::<Level>().is_ok() {
+        format!("a level is written in quotes: `x.mean(\"{name}\")`")
+    } else if site.text(1) == "=" && begins_statement {
+        format!("a new variable is declared with `let`: `let {name} = ...;`")
+    } else if parameters.any(|known| known == name) || declared_parameters(code).contains(&name) {
+        format!("the parameter is `p.{name}`")
+    } else if is_argument && line.first().is_some_and(|first| first.column == 1) {
+        "a formula belongs in a hook: `fn advantage(batch, p) { ... }`".to_string()
+    } else if is_argument {
+        format!(
+            "hooks get it as an argument; pass it on to other functions, as in `baseline({name})`"
+        )
+    } else if pairs.any(|pair| pair[0].text == "const" && pair[1].text == name) {
+        format!(
+            "a function sees the constants of its script that are written out, as in `const \
+             {name} = 4;`: write the value, or make it a parameter of the recipe, `p.{}`",
+            name.to_lowercase()
+        )
+    } else if is_column(name) {
+        format!("the column is `batch.{name}`")
+    } else if let Some(recipe) = functions::recipe(name) {
+        recipe
+    } else {
+        // Any letter is near any other.
+        let known = declared_names(code).into_iter();
+        let known = known.filter(|known| *known != name && name.len() > 1);
+        format!("did you mean `{}`?", suggest::nearest(name, known)?)
+    })
 }
 
 /// A map without the key that is asked of it: the parameters, the state, or another.
-fn no_key(script: &Script<'_>, name: &str, place: Option<&Span>) -> Diagnostic {
+fn no_key(script: &Script<'_>, key: &str, place: Option<&Span>) -> Diagnostic {
     let site = place.map(|place| script.site(place));
     let code = site.map_or(&[][..], |site| site.code);
     // The name before the dot: `p` of `p.k`.
@@ -119,20 +212,28 @@ fn no_key(script: &Script<'_>, name: &str, place: Option<&Span>) -> Diagnostic {
     };
     let imported = place.filter(|place| place.source != *script.name);
     let known = script.parameters.iter().map(String::as_str);
-    let keys = known.chain(keys(code)).filter(|key| *key != name);
-    match (suggest::nearest(name, keys), receiver, imported) {
-        (Some(near), _, None) => said("key", "near", &[&map, name, near]),
-        (_, Some("this"), _) => said("key", "state", &[&map, name]),
+    let keys = known.chain(map_keys(code)).filter(|known| *known != key);
+    let help = match (suggest::nearest(key, keys), receiver, imported) {
+        (Some(near), _, None) => format!("did you mean `{near}`?"),
+        (_, Some("this"), _) => {
+            format!("`init(p)` makes it: `fn init(p) {{ #{{ {key}: 0.0 }} }}`")
+        }
         (_, Some("p"), Some(place)) => {
             let recipe = place.source.rsplit(['/', '\\']).next().unwrap_or("");
             let recipe = recipe.strip_suffix(".rhai").unwrap_or(recipe);
-            let all = parameters(code);
+            let all = declared_parameters(code);
             let given: Vec<String> = all.iter().map(|name| format!("{name}: ...")).collect();
-            let (all, given) = (suggest::list(all), given.join(", "));
-            said("key", "imported", &[&map, name, recipe, &all, &given])
+            format!(
+                "`{recipe}` has the parameters {}: pass them, as in `#{{ {} }}`, or declare them \
+                 too with `fn params() {{ {recipe}::params() }}`",
+                suggest::list(all),
+                given.join(", ")
+            )
         }
-        _ => said("key", "other", &[&map, name]),
-    }
+        _ => "`\"key\" in map` tells whether a map has a key".to_string(),
+    };
+    let (map, help) = (&map, &help);
+    Mistake::NoKey { map, key, help }.into()
 }
 
 /// The error of a native function of ours, or of the script's own `throw`.
@@ -145,91 +246,114 @@ fn thrown(value: &Dynamic) -> Diagnostic {
         }
         return Diagnostic::error(shown);
     };
-    let help = problem.help.or_else(|| by_tensor(&*problem.tensor?));
-    helped(
-        Diagnostic::error(problem.message).of_kind(problem.kind),
+    let mut diagnostic = Diagnostic::error(problem.message).of_kind(problem.kind);
+    diagnostic.help = problem.help.or_else(|| operation_help(&*problem.tensor?));
+    diagnostic
+}
+
+/// The help for an error of an operation; `None` if its message says enough.
+fn operation_help(error: &TensorError) -> Option<String> {
+    match &error.kind {
+        TensorErrorKind::Argument(_) if !error.op.starts_with(char::is_alphabetic) => {
+            let operator = error.op;
+            Some(format!(
+                "`{operator}` works on tensors and numbers; `parse_float(string)` makes a number \
+                 of a string"
+            ))
+        }
+        TensorErrorKind::Argument(_) => functions::signature(error.op),
+        TensorErrorKind::Value { .. } if error.op.contains("binomial") => Some(
+            "k can be as large as the smallest group, `batch.reward.count(\"group\").min(\"batch\")`; \
+             1 less where each response itself is left out"
+                .to_string(),
+        ),
+        _ => None,
+    }
+}
+
+/// The diagnostic of a value of the wrong type; `sign` is that of the `&&` or `||` in its line.
+fn mismatch(expected: &str, found: &str, sign: Option<&str>) -> Diagnostic {
+    let ((name, expected), (found_name, found)) = (type_named(expected), type_named(found));
+    let help = match name {
+        "bool" if found_name == "tensor" => {
+            return match sign {
+                Some(sign) => Mistake::LogicOfTensors { sign: &sign[..1] }.into(),
+                None => Mistake::TensorCondition.into(),
+            };
+        }
+        "bool" => "compare it, as in `x > 0` or `x != ()`",
+        "i64" => "`x.to_int()` makes an integer",
+        "f64" => "`x.to_float()` makes a float",
+        _ => &format!("give it {expected}"),
+    };
+    let wrong = Mistake::WrongType {
+        expected,
+        found,
         help,
-    )
-}
-
-/// The help for an error of an operation; `None` where its message says enough.
-fn by_tensor(error: &TensorError) -> Option<String> {
-    let row = match &error.kind {
-        TensorErrorKind::Argument(_) if !error.op.starts_with(char::is_alphabetic) => "operator",
-        TensorErrorKind::Argument(_) => return functions::signature(error.op),
-        TensorErrorKind::Value { .. } if error.op.contains("binomial") => "binomial",
-        _ => return None,
     };
-    text("tensor", row, &[error.op])
+    wrong.into()
 }
 
-fn mismatch(wanted: &str, found: &str) -> Diagnostic {
-    let (wanted, found) = (ValueKind::of_type(wanted), ValueKind::of_type(found));
-    let row = match wanted {
-        ValueKind::Boolean if found.is_tensor() => return said("value", "tensor-condition", &[]),
-        ValueKind::Boolean => "boolean",
-        ValueKind::Integer => "integer",
-        ValueKind::Number => "number",
-        _ => "other",
-    };
-    said("value", row, &[wanted.described(), found.described()])
+pub(super) fn no_module(name: &str) -> Diagnostic {
+    Mistake::NoModule { name }.or_help(habit("names", name))
 }
 
-pub(super) fn no_import(name: &str) -> Diagnostic {
-    helped(said("value", "import", &[name]), find("names", name))
-}
-
-fn beyond(what: &str, length: usize, index: i64) -> Diagnostic {
+fn out_of_range(what: &str, length: usize, index: i64) -> Diagnostic {
     let has = match length {
         0 => "is empty".to_string(),
         length => format!("has {}", counted(length, "element")),
     };
-    said("value", "beyond", &[&index.to_string(), what, &has])
+    let (index, has) = (&index.to_string(), &has);
+    Mistake::OutOfRange { index, what, has }.into()
 }
 
 /// Of the engine's `tensor [i64] = f64`.
 fn indexing(what: &str) -> Diagnostic {
     let (object, index) = what.split_once(" [").unwrap_or((what, ""));
     let is_set = index.contains('=');
-    let index = ValueKind::of_type(index.split(']').next().unwrap_or("")).described();
-    let object = ValueKind::of_type(object);
-    let row = match (object, is_set) {
-        (ValueKind::Tensor | ValueKind::Batch, true) => "set-tensor",
-        (ValueKind::Tensor, false) => "index-tensor",
-        (ValueKind::Batch, false) => "index-batch",
-        _ => "index",
-    };
-    said("value", row, &[object.described(), index])
+    let index = type_in_words(index.split(']').next().unwrap_or(""));
+    let (name, object) = type_named(object);
+    match (name, is_set) {
+        ("tensor" | "batch", true) => Mistake::Immutable,
+        ("tensor", false) => Mistake::IndexedTensor { index },
+        ("batch", false) => Mistake::IndexedBatch { index },
+        _ => Mistake::NotIndexable { object, index },
+    }
+    .into()
 }
 
 /// Of the engine's `Unknown property 'size' - a getter is not registered for type 'i64'`.
 fn property(what: &str) -> Diagnostic {
     let mut quoted = what.split('\'').skip(1).step_by(2);
-    let (name, of) = (quoted.next().unwrap_or(""), quoted.next().unwrap_or(""));
-    let object = ValueKind::of_type(of);
+    let (name, owner) = (quoted.next().unwrap_or(""), quoted.next().unwrap_or(""));
+    let (owner_name, owner) = type_named(owner);
     let is_set = what.contains("writable") || what.contains("setter");
-    let row = match object {
-        ValueKind::Batch | ValueKind::Tensor if is_set => "set-tensor",
-        ValueKind::Tensor => return tensor_property(name),
-        _ if is_set => "set",
-        _ => "property",
-    };
-    said("value", row, &[name, object.described()])
+    match owner_name {
+        "batch" | "tensor" if is_set => Mistake::Immutable,
+        "tensor" => return tensor_property(name),
+        _ if is_set => Mistake::NotSettable { name, owner },
+        _ => Mistake::PropertyOf { name, owner },
+    }
+    .into()
 }
 
-pub(in crate::script) fn tensor_property(name: &str) -> Diagnostic {
-    let help = find("properties", name).map(str::to_string);
-    let help = help.or_else(|| functions::signature(name));
-    helped(said("value", "tensor-property", &[name]), help)
+fn tensor_property(name: &str) -> Diagnostic {
+    let help = habit("properties", name).map(str::to_string);
+    Mistake::TensorProperty { name }.or_help(help.or_else(|| functions::signature(name)))
 }
 
 /// Of the engine's `Division by zero: 1 / 0`.
 fn arithmetic(what: &str) -> Diagnostic {
-    let (kind, sum) = what.split_once(": ").unwrap_or((what, ""));
+    let (kind, operation) = what.split_once(": ").unwrap_or((what, ""));
     let kind = kind.to_lowercase();
-    let rows = ["zero", "overflow", "underflow", "parsing"];
-    let text = what.split('\'').nth(1).unwrap_or("this");
-    let row = rows.into_iter().find(|row| kind.contains(row));
-    let row = row.and_then(|row| mistake("arithmetic", row, &[sum, text]));
-    row.unwrap_or_else(|| Diagnostic::error(lower_first(what)).with_help("check the operands"))
+    if kind.contains("zero") {
+        Mistake::DividedByZero { operation }.into()
+    } else if kind.contains("flow") {
+        Mistake::IntegerOverflow { operation }.into()
+    } else if kind.contains("parsing") {
+        let text = what.split('\'').nth(1).unwrap_or("this");
+        Mistake::ParsedNoNumber { text }.into()
+    } else {
+        Diagnostic::error(lower_first(what)).with_help("check the operands")
+    }
 }

@@ -1,28 +1,25 @@
-//! A recipe's texts with the places in them: what every diagnostic of a script is made with.
+//! The sources of a recipe and the locations in them.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use rhai::{EvalAltResult, Position};
+use rhai::Position;
 
-use super::{CLOSURE, parse, problem, runtime, stopped};
-use crate::diagnostic::{Diagnostic, Span};
+use crate::diagnostic::Span;
+use crate::script::builtin::Sources;
 use crate::script::error::line_column;
-use crate::script::library::Sources;
-use crate::script::syntax::{Token, TokenKind, code};
+use crate::script::syntax::{Token, code};
 use crate::tensor::Origin;
 
-/// Tokens of a function that are searched for its head.
-const FUNCTION_TOKENS: usize = 1000;
-
-pub(in crate::script) struct Script<'a> {
-    pub(in crate::script) name: &'a Arc<str>,
-    pub(in crate::script) sources: &'a Sources,
-    pub(in crate::script) parameters: Vec<String>,
+/// A script with the sources that it imports, for the diagnostics of its errors.
+pub(crate) struct Script<'a> {
+    pub(crate) name: &'a Arc<str>,
+    pub(crate) sources: &'a Sources,
+    pub(crate) parameters: Vec<String>,
     /// The names of all functions that the script can call.
-    pub(in crate::script) functions: Vec<String>,
-    /// The tokens of each source by its name, made when they are first asked for.
+    pub(crate) functions: Vec<String>,
+    /// The tokens of each source by its name, read on first use.
     code: OnceCell<BTreeMap<&'a str, Vec<Token<'a>>>>,
 }
 
@@ -34,8 +31,8 @@ pub(super) struct Site<'s, 'a> {
 }
 
 impl<'a> Script<'a> {
-    /// A script of which no more is known than its sources.
-    pub(in crate::script) fn new(name: &'a Arc<str>, sources: &'a Sources) -> Self {
+    /// A script of which only the sources are known.
+    pub(crate) fn new(name: &'a Arc<str>, sources: &'a Sources) -> Self {
         Script {
             name,
             sources,
@@ -43,49 +40,6 @@ impl<'a> Script<'a> {
             functions: Vec::new(),
             code: OnceCell::new(),
         }
-    }
-
-    pub(in crate::script) fn explain(&self, error: &EvalAltResult) -> Diagnostic {
-        let mut source: Arc<str> = self.name.clone();
-        let mut trace = Vec::new();
-        let mut innermost = error;
-        // Each layer says in which function, or which module, the next one happened.
-        loop {
-            match innermost {
-                EvalAltResult::ErrorInFunctionCall(function, of, inner, position) => {
-                    if let Some((line, _)) = line_column(*position) {
-                        let function = if function.starts_with(CLOSURE) {
-                            "a closure".to_string()
-                        } else {
-                            format!("`{function}`")
-                        };
-                        trace.insert(0, format!("in {function}, called at {source}:{line}"));
-                    }
-                    if !of.is_empty() {
-                        source = of.as_str().into();
-                    }
-                    innermost = inner;
-                }
-                EvalAltResult::ErrorInModule(module, inner, _) => {
-                    source = module.as_str().into();
-                    innermost = inner;
-                }
-                _ => break,
-            }
-        }
-        let place = match origin(innermost) {
-            // The tensor at fault was made elsewhere than where its value was asked for: that is the line to look at.
-            Some(origin) => self.place_of(&origin),
-            None => self.place(&source, innermost.position()),
-        };
-        if let EvalAltResult::ErrorParsing(kind, _) = innermost {
-            return parse::not_parsed(self, kind, place);
-        }
-        let diagnostic = stopped::stopped(self, innermost)
-            .unwrap_or_else(|| runtime::failed(self, innermost, place.as_ref()));
-        trace
-            .into_iter()
-            .fold(diagnostic.at(place), Diagnostic::with_note)
     }
 
     /// `None` where the origin is in no source of the script.
@@ -152,7 +106,7 @@ impl<'a> Script<'a> {
     }
 
     /// The tokens of a source without its comments.
-    pub(in crate::script) fn code(&self, source: &str) -> &[Token<'a>] {
+    pub fn code(&self, source: &str) -> &[Token<'a>] {
         let all = self.code.get_or_init(|| {
             let sources = self.sources.iter();
             sources.map(|(name, text)| (&**name, code(text))).collect()
@@ -165,20 +119,35 @@ impl<'a> Script<'a> {
     }
 
     /// Where the script itself defines a function.
-    pub(in crate::script) fn definition(&self, function: &str) -> Option<Span> {
-        self.own(|site| site.text(0) == function && site.text(-1) == "fn")
+    pub(crate) fn definition(&self, function: &str) -> Option<Span> {
+        self.first(|site| site.text(0) == function && site.text(-1) == "fn")
+    }
+
+    /// The tokens of the script itself that are keys of maps, by their texts. Of several the first that declares a
+    /// parameter, or else the first.
+    pub(crate) fn keys(&self) -> HashMap<&'a str, Token<'a>> {
+        let mut keys: HashMap<&str, (bool, Token<'_>)> = HashMap::new();
+        let code = self.code(self.name);
+        for (index, two) in code.windows(2).enumerate().rev() {
+            let declares = code.get(index + 2).is_some_and(|token| token.text == "#{");
+            if two[1].text == ":" && (declares || !keys.get(two[0].text).is_some_and(|key| key.0)) {
+                keys.insert(two[0].text, (declares, two[0]));
+            }
+        }
+        keys.into_iter()
+            .map(|(name, (_, key))| (name, key))
+            .collect()
     }
 
     /// Where the script itself declares a parameter of that name, or else first writes the name as the key of a map.
     pub(in crate::script) fn key(&self, key: &str) -> Option<Span> {
-        let is_key = |site: &Site<'_, '_>| site.text(0) == key && site.is_key();
-        let declared = self.own(|site| is_key(site) && site.text(2) == "#{");
-        declared.or_else(|| self.own(is_key))
+        let key = *self.keys().get(key)?;
+        Some(key.span(self.name, &self.text()))
     }
 
     /// Where the script itself first names a part of its state; all of it is the part "".
     pub(in crate::script) fn part_of_state(&self, key: &str) -> Option<Span> {
-        self.own(|site| match key {
+        self.first(|site| match key {
             "" => site.text(0) == "this" && site.text(1) == "=",
             key => [site.text(-2), site.text(-1), site.text(0)] == ["this", ".", key],
         })
@@ -187,58 +156,36 @@ impl<'a> Script<'a> {
     /// Where an import is written, in the script or in one that it imports.
     pub(in crate::script) fn import(&self, path: &str) -> Option<Span> {
         let written = format!("\"{path}\"");
-        let is_it = |site: &Site<'_, '_>| site.text(0) == written && site.text(-1) == "import";
-        self.all(is_it).next()
+        self.all(|site| site.text(0) == written && site.text(-1) == "import")
+            .next()
     }
 
-    /// The first token of the script itself that `is_it` holds for.
-    fn own(&self, is_it: impl Fn(&Site<'_, '_>) -> bool) -> Option<Span> {
+    /// The loop that may have no end: the only one in all sources.
+    pub(super) fn only_loop(&self) -> Option<Span> {
+        let mut loops = self.all(|site| matches!(site.text(0), "loop" | "while"));
+        loops.next().filter(|_| loops.next().is_none())
+    }
+
+    /// The first token of the script itself for which `is_it` holds.
+    fn first(&self, is_it: impl Fn(&Site<'_, '_>) -> bool) -> Option<Span> {
         self.all(is_it).find(|span| span.source == *self.name)
     }
 
-    /// The tokens of all sources that `is_it` holds for.
+    /// The tokens of all sources for which `is_it` holds.
     fn all(&self, is_it: impl Fn(&Site<'_, '_>) -> bool) -> impl Iterator<Item = Span> {
-        let sources = self.sources.iter();
-        let sites = sources.flat_map(|(source, text)| {
-            let sites = sites(self.code(source));
-            sites.map(move |site| (site, source, text))
-        });
-        sites
+        self.sources
+            .iter()
+            .flat_map(|(source, text)| {
+                let code = self.code(source);
+                (0..code.len()).map(move |index| (Site { code, index }, source, text))
+            })
             .filter(move |(site, ..)| is_it(site))
             .map(|(site, source, text)| site.code[site.index].span(source, text))
     }
-
-    /// The only token in all sources that `is_it` holds for; `None` where there is none or another.
-    fn only(&self, is_it: impl Fn(&Site<'_, '_>) -> bool) -> Option<Span> {
-        let mut found = self.all(is_it);
-        found.next().filter(|_| found.next().is_none())
-    }
-
-    /// The loop that may have no end, where there is one alone.
-    pub(super) fn only_loop(&self) -> Option<Span> {
-        self.only(|site| matches!(site.text(0), "loop" | "while"))
-    }
-
-    pub(super) fn only_call(&self, function: &str) -> Option<Span> {
-        self.only(|site| site.text(0) == function && site.is_call())
-    }
-
-    pub(super) fn only_recursion(&self) -> Option<Span> {
-        self.only(|site| {
-            let before = &site.before()[site.index.saturating_sub(FUNCTION_TOKENS)..];
-            let head = before.iter().rposition(|token| token.text == "fn");
-            let name = head.and_then(|head| before.get(head + 1));
-            site.is_call() && name.is_some_and(|name| name.text == site.text(0))
-        })
-    }
-}
-
-fn sites<'s, 'a>(code: &'s [Token<'a>]) -> impl Iterator<Item = Site<'s, 'a>> {
-    (0..code.len()).map(move |index| Site { code, index })
 }
 
 impl<'s, 'a> Site<'s, 'a> {
-    /// The text of the token so many after this one, or before it; empty where there is none.
+    /// The text of the token at this distance, negative before this one; empty if there is none.
     pub(super) fn text(&self, offset: isize) -> &'a str {
         let index = self.index.checked_add_signed(offset);
         let token = index.and_then(|index| self.code.get(index));
@@ -248,48 +195,4 @@ impl<'s, 'a> Site<'s, 'a> {
     pub(super) fn before(&self) -> &'s [Token<'a>] {
         &self.code[..self.index]
     }
-
-    fn is_call(&self) -> bool {
-        matches!(self.text(1), "(" | "()")
-    }
-
-    fn is_key(&self) -> bool {
-        self.text(1) == ":"
-    }
-
-    /// Whether it is the name of a variable, a parameter or a function where that is declared.
-    fn is_declared(&self) -> bool {
-        let (before, after) = (self.text(-1), self.text(1));
-        let is_parameter = ["(", ",", "|"].contains(&before) && [",", ")", "|"].contains(&after);
-        let is_declared = ["let", "const", "for", "fn"].contains(&before);
-        self.code[self.index].kind == TokenKind::Name && (is_declared || is_parameter)
-    }
-}
-
-fn texts<'a>(code: &[Token<'a>], is_it: impl Fn(&Site<'_, 'a>) -> bool) -> Vec<&'a str> {
-    let found = sites(code).filter(is_it);
-    found.map(|site| site.text(0)).collect()
-}
-
-/// The keys of map literals.
-pub(super) fn keys<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
-    texts(code, |site| site.is_key())
-}
-
-/// The parameters that a script declares: keys whose values are maps.
-pub(super) fn parameters<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
-    texts(code, |site| site.is_key() && site.text(2) == "#{")
-}
-
-/// The names that are given to variables, parameters and functions.
-pub(in crate::script) fn names<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
-    texts(code, |site| site.is_declared())
-}
-
-fn origin(error: &EvalAltResult) -> Option<Origin> {
-    let (EvalAltResult::ErrorRuntime(value, _) | EvalAltResult::ErrorTerminated(value, _)) = error
-    else {
-        return None;
-    };
-    problem(value)?.tensor?.origin
 }

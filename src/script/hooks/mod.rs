@@ -169,7 +169,7 @@ impl Recipe {
     ///
     /// The state is the one that `init` makes. A recipe without a loss has that of [`Host::loss`](super::Host::loss); one
     /// without an advantage the equivalent one.
-    pub(super) fn tensor(&self, hook: Hook, batch: &ScriptBatch) -> Result<Tensor, Diagnostics> {
+    pub(crate) fn tensor(&self, hook: Hook, batch: &ScriptBatch) -> Result<Tensor, Diagnostics> {
         let mut run = Run::on(self, batch.clone(), &self.init()?);
         // The same leaf as the session's: a gradient with respect to `batch.logp` must find it in the loss.
         let asked_for = |name: &str| batch.known_columns().iter().any(|(known, _)| known == name);

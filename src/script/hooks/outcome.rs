@@ -84,7 +84,7 @@ impl Computation {
         }
     }
 
-    pub fn loss<G>(self, values: impl FnOnce(Option<Computed>) -> G) -> Loss<G> {
+    pub(crate) fn loss<G>(self, values: impl FnOnce(Option<Computed>) -> G) -> Loss<G> {
         Loss {
             value: self.loss.unwrap_or_default(),
             gradient: values(self.advantage),

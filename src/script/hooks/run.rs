@@ -12,7 +12,6 @@ use crate::script::batch_type::ScriptBatch;
 use crate::script::bind::{self, describe};
 use crate::script::call::Reports;
 use crate::script::error::Problem;
-use crate::script::explain;
 use crate::script::hook::Hook;
 use crate::script::recipe::Recipe;
 use crate::script::state::State;
@@ -409,19 +408,46 @@ fn culprit(result: &Tensor) -> Option<(Tensor, Option<Origin>)> {
 
 /// The help for an operation whose result is not finite although its arguments are.
 fn help_of(op: &str) -> String {
-    let known = explain::text("not_finite", op, &[]);
-    known.unwrap_or_else(|| explain::text("not_finite", "other", &[op]).unwrap_or_default())
+    match op {
+        "/" => "something is divided by 0 here: `safe_div(a, b)` is 0 where b is 0",
+        "ln" | "log1p" | "ln_binomial" => {
+            "this is the logarithm of 0 or less here: `ln(max(x, 1e-12))`"
+        }
+        "sqrt" | "**" => {
+            "this is a root or a power that is no number here: is its argument below 0?"
+        }
+        "exp" | "expm1" | "square" => {
+            "this grows beyond all numbers here: limit what goes in with `x.clamp(-20, 20)`"
+        }
+        "number" => "a number of the script is not finite",
+        "gradient" => {
+            "the derivative of this is not finite here: that of a root, a power or a std is \
+             infinite at 0; `max(x, 1e-12)` keeps away from it"
+        }
+        op => return format!("every value that `{op}` gets is finite here, and its result is not"),
+    }
+    .to_string()
 }
 
 /// The help for a result that is no response or token tensor.
 fn instead(result: &Dynamic, level: Option<Level>) -> String {
-    let kind = match level {
-        Some(Level::Position) => "position",
-        Some(_) => "coarse",
-        None if result.is_unit() => return NOTHING.to_string(),
-        None if bind::number(result).is_some() => "number",
-        None if result.is_array() => "array",
-        None => "other",
-    };
-    explain::text("returned", kind, &[]).unwrap_or_default()
+    match level {
+        Some(Level::Position) => {
+            "the same for all responses of a group is `x.expand(\"token\")`, if that is meant"
+        }
+        Some(_) => {
+            "was a `batch.reward - ` forgotten? The same for all responses is \
+             `x.expand(\"response\")`, if that is meant"
+        }
+        None if result.is_unit() => NOTHING,
+        None if bind::number(result).is_some() => {
+            "a number for all responses is `x + 0 * batch.reward`"
+        }
+        None if result.is_array() => {
+            "arrays cannot be made tensors again: compute with the tensors themselves, without \
+             `values()`; `batch.map_groups(|g| ...)` goes group by group"
+        }
+        None => "return a tensor, such as `batch.reward - batch.reward.mean(\"group\")`",
+    }
+    .to_string()
 }

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use rhai::{Expr, FnCallExpr, Position};
 
-use super::Lint;
-use crate::diagnostic::Severity;
+use super::{Lint, ValueKind};
+use crate::diagnostic::Diagnostic;
 use crate::figures::counted;
-use crate::script::explain::{self, said};
-use crate::script::syntax::{ValueKind, rows};
+use crate::script::explain;
+use crate::script::members::ops;
+use crate::script::mistake::Mistake;
 use crate::suggest;
 use crate::tensor::Level;
 use crate::tensor::op::ParamKind;
@@ -23,13 +24,11 @@ impl Lint<'_, '_> {
         if self.known.is_import || declared.iter().any(|known| known == name) {
             return;
         }
-        let diagnostic = if declared.is_empty() {
-            said("lint", "no-parameters", &[name])
-        } else {
-            let help = suggest::did_you_mean(name, declared.iter().map(String::as_str));
-            said("lint", "parameter", &[name, &help])
-        };
-        self.found_at(position, diagnostic);
+        if declared.is_empty() {
+            return self.found_at(position, Mistake::NoParameters { name });
+        }
+        let help = &suggest::did_you_mean(name, declared.iter().map(String::as_str));
+        self.found_at(position, Mistake::NoParameter { name, help });
     }
 
     /// Warns of `p.k = 4`, which overrides what a command or a config sets.
@@ -43,9 +42,8 @@ impl Lint<'_, '_> {
             return;
         };
         if self.variable(&variable.1) == ValueKind::Parameters && &*variable.1 == "p" {
-            let mut warning = said("lint", "set", &[property.2.as_str()]);
-            warning.severity = Severity::Warning;
-            self.found_at(*position, warning);
+            let name = property.2.as_str();
+            self.found_at(*position, Mistake::SetParameter { name }.warning());
         }
     }
 
@@ -69,11 +67,7 @@ impl Lint<'_, '_> {
         }
         self.reads_by_call(call, receiver);
         self.names(call, usize::from(receiver.is_some()));
-        let level = call.args.iter().find_map(|argument| match argument {
-            Expr::StringConstant(level, _) => Some(level.as_str()),
-            _ => None,
-        });
-        ValueKind::of_call(&call.name, &kinds, level)
+        ValueKind::of_call(&call.name, &kinds)
     }
 
     /// Reports a function that does not exist, or does not take `count` arguments; a method's receiver counts as one.
@@ -98,14 +92,15 @@ impl Lint<'_, '_> {
         if counts.contains(&count) {
             return;
         }
-        let diagnostic = match imported {
+        let diagnostic: Diagnostic = match imported {
             Some(functions) if counts.is_empty() => {
-                let help = suggest::did_you_mean(name, functions.keys().map(String::as_str));
-                said("lint", "imported", &[&path, name, &help])
+                let (module, known) = (&path, functions.keys().map(String::as_str));
+                let help = &suggest::did_you_mean(name, known);
+                Mistake::NotImported { module, name, help }.into()
             }
-            None if counts.is_empty() && is_variable => said("lint", "variable", &[name]),
+            None if counts.is_empty() && is_variable => Mistake::CalledVariable { name }.into(),
             None if !self.own.contains_key(name)
-                && (counts.is_empty() || rows(name).next().is_some()) =>
+                && (counts.is_empty() || ops(name).next().is_some()) =>
             {
                 let signature = format!("{name} ({})", vec!["?"; count].join(", "));
                 explain::unknown_function(&self.known.script, &signature)
@@ -113,12 +108,10 @@ impl Lint<'_, '_> {
             _ => {
                 let name = format!("{path}::{name}");
                 let takes: Vec<String> = counts.iter().map(usize::to_string).collect();
-                let (given, takes) = (counted(count, "argument"), takes.join(" or "));
-                said(
-                    "lint",
-                    "count",
-                    &[name.trim_start_matches(':'), &given, &takes],
-                )
+                let given = &counted(count, "argument");
+                let takes = &takes.join(" or ");
+                let name = name.trim_start_matches(':');
+                Mistake::OwnArgumentCount { name, given, takes }.into()
             }
         };
         self.found_at(position, diagnostic);
@@ -129,7 +122,7 @@ impl Lint<'_, '_> {
     fn no_curry(&mut self, call: &FnCallExpr, position: Position, receiver: Option<ValueKind>) {
         let is_closure = matches!(call.args.first(), Some(Expr::DynamicConstant(..)));
         if call.name == "curry" && (receiver.is_some() || !is_closure) {
-            self.found_at(position, said("lint", "curry", &[]));
+            self.found_at(position, Mistake::Curry);
         }
     }
 
@@ -139,23 +132,28 @@ impl Lint<'_, '_> {
             let Expr::StringConstant(text, position) = argument else {
                 continue;
             };
-            let mut kinds = rows(&call.name).filter_map(|op| {
+            let function = call.name.as_str();
+            let mut kinds = ops(function).filter_map(|op| {
                 let param = op.params.get(index + receivers)?;
                 matches!(param.kind, ParamKind::Level | ParamKind::Choice(_)).then_some(param.kind)
             });
-            let diagnostic = match kinds.next() {
+            match kinds.next() {
                 Some(ParamKind::Level) if text.parse::<Level>().is_err() => {
-                    let help = suggest::did_you_mean(text, Level::ALL.map(Level::name));
-                    said("lint", "level", &[text, &help])
+                    let help = &suggest::did_you_mean(text, Level::ALL.map(Level::name));
+                    self.found_at(*position, Mistake::NoLevel { level: text, help });
                 }
                 // Kinds are too short for a slip to be told from another kind.
                 Some(ParamKind::Choice(choices)) if !choices.contains(&text.as_str()) => {
-                    let choices = suggest::list(choices.iter().copied());
-                    said("lint", "choice", &[&call.name, text, &choices])
+                    let choices = &suggest::list(choices.iter().copied());
+                    let wrong = Mistake::NoChoice {
+                        function,
+                        choice: text,
+                        choices,
+                    };
+                    self.found_at(*position, wrong);
                 }
-                _ => continue,
-            };
-            self.found_at(*position, diagnostic);
+                _ => {}
+            }
         }
     }
 }

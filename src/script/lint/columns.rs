@@ -2,21 +2,15 @@
 
 use rhai::{ASTFlags, Array, Dynamic, Expr, FnCallExpr, FnPtr, ImmutableString};
 
-use super::Lint;
-use crate::script::syntax::ValueKind;
+use super::{Lint, ValueKind};
 
 /// The methods of a batch that take names of columns.
 const BY_NAME: [&str; 4] = ["column", "columns", "has", "key"];
 
-/// Whether a value of this kind may be a batch.
-fn may_be_batch(kind: ValueKind) -> bool {
-    matches!(kind, ValueKind::Batch | ValueKind::Unknown)
-}
-
 impl Lint<'_, '_> {
     pub(super) fn reads_property(&mut self, receiver: ValueKind, name: &str) {
         // The members of a batch that no column hides.
-        if may_be_batch(receiver) && !["groups", "step"].contains(&name) {
+        if receiver.may_be_batch() && !["groups", "step"].contains(&name) {
             self.reads.names.insert(name.to_string());
         }
     }
@@ -38,7 +32,7 @@ impl Lint<'_, '_> {
 
     fn element(&mut self, receiver: ValueKind, index: &Expr) -> ValueKind {
         let kind = self.kind(index);
-        if may_be_batch(receiver) && kind != ValueKind::Integer {
+        if receiver.may_be_batch() && kind != ValueKind::Integer {
             self.reads_named(index);
         }
         receiver.element()
@@ -52,9 +46,9 @@ impl Lint<'_, '_> {
         };
         match call.name.as_str() {
             // The names that begin so, to be asked for later.
-            "columns" => self.reads.is_computed |= may_be_batch(receiver),
+            "columns" => self.reads.is_computed |= receiver.may_be_batch(),
             "Fn" => self.reads.is_computed = true,
-            name if BY_NAME.contains(&name) && may_be_batch(receiver) => {
+            name if BY_NAME.contains(&name) && receiver.may_be_batch() => {
                 names.iter().for_each(|name| self.reads_named(name));
             }
             _ => {}

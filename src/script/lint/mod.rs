@@ -5,19 +5,20 @@
 
 mod calls;
 mod columns;
-mod written;
+mod kind;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rhai::{AST, ASTNode, Expr, Module, Position, Stmt};
 
-use self::written::unread_parameters;
-pub(super) use self::written::{floor_divisions, misread_operators, misspelt_hooks};
-use super::explain::{Script, said, tensor_property};
+use self::kind::ValueKind;
+use super::explain::Script;
 use super::library::{Functions, functions_of, imports_of};
+use super::mistake::Mistake;
 use super::recipe::{Hook, Reads};
-use super::syntax::ValueKind;
+use super::syntax::misread_operators;
 use crate::diagnostic::Diagnostic;
+use crate::suggest;
 
 pub(super) struct LintInput<'a> {
     pub(super) script: Script<'a>,
@@ -100,9 +101,9 @@ struct Lint<'k, 'a> {
 }
 
 impl Lint<'_, '_> {
-    fn found_at(&mut self, position: Position, diagnostic: Diagnostic) {
+    fn found_at(&mut self, position: Position, diagnostic: impl Into<Diagnostic>) {
         let place = self.known.script.place(self.known.script.name, position);
-        self.found.push(diagnostic.at(place));
+        self.found.push(diagnostic.into().at(place));
     }
 
     fn block(&mut self, statements: &[Stmt]) {
@@ -119,11 +120,11 @@ impl Lint<'_, '_> {
             }
             Stmt::Assignment(assignment) => {
                 let value = self.kind(&assignment.1.rhs);
-                let before = self.kind(&assignment.1.lhs);
+                self.kind(&assignment.1.lhs);
                 self.no_parameter_is_set(&assignment.1.lhs);
                 if let Expr::Variable(variable, ..) = &assignment.1.lhs {
                     let kind = match assignment.0.is_op_assignment() {
-                        true => ValueKind::joined(&[before, value]),
+                        true => ValueKind::Other,
                         false => value,
                     };
                     self.variables.insert(variable.1.to_string(), kind);
@@ -142,11 +143,7 @@ impl Lint<'_, '_> {
             | Stmt::While(parts, _)
             | Stmt::Do(parts, ..)
             | Stmt::TryCatch(parts, _) => {
-                let condition = self.kind(&parts.expr);
-                if condition == ValueKind::Tensor && !matches!(statement, Stmt::TryCatch(..)) {
-                    let diagnostic = said("value", "tensor-condition", &[]);
-                    self.found_at(parts.expr.start_position(), diagnostic);
-                }
+                self.kind(&parts.expr);
                 self.block(parts.body.statements());
                 self.block(parts.branch.statements());
             }
@@ -185,8 +182,9 @@ impl Lint<'_, '_> {
                 return kind;
             }
             Expr::FnCall(call, position) => return self.call(call, *position, None),
-            Expr::And(parts, position) => self.truths("&", parts, *position),
-            Expr::Or(parts, position) => self.truths("|", parts, *position),
+            Expr::And(parts, _) | Expr::Or(parts, _) | Expr::Coalesce(parts, _) => {
+                self.all(parts.iter());
+            }
             Expr::Dot(chain, ..) => {
                 let receiver = match &chain.lhs {
                     Expr::Variable(variable, ..) => self.variable(&variable.1),
@@ -202,7 +200,7 @@ impl Lint<'_, '_> {
             Expr::IntegerConstant(..) => return ValueKind::Integer,
             Expr::DynamicConstant(value, _) => {
                 self.points_to(value);
-                return ValueKind::of(value);
+                return ValueKind::of_type(value.type_name());
             }
             Expr::Stmt(block) => match block.statements() {
                 // The value of an `if` or a `switch` is not followed. Each statement is looked at once: blocks in blocks
@@ -216,13 +214,12 @@ impl Lint<'_, '_> {
             Expr::InterpolatedString(parts, _) => self.all(parts.iter()),
             Expr::Array(parts, _) => {
                 self.all(parts.iter());
-                return ValueKind::Array;
+                return ValueKind::Other;
             }
             Expr::Map(parts, _) => {
                 self.all(parts.0.iter().map(|(_, part)| part));
-                return ValueKind::Map;
+                return ValueKind::Other;
             }
-            Expr::Coalesce(parts, _) => self.all(parts.iter()),
             _ => {}
         }
         ValueKind::Unknown
@@ -234,26 +231,13 @@ impl Lint<'_, '_> {
         }
     }
 
-    /// The sides of `&&` or `||`.
-    fn truths(&mut self, sign: &str, parts: &[Expr], position: Position) {
-        for part in parts {
-            if self.kind(part).is_tensor() {
-                self.found_at(position, said("lint", "truths", &[sign]));
-            }
-        }
-    }
-
     /// A property, a method, or a longer chain of them, after a dot.
     fn member(&mut self, receiver: ValueKind, member: &Expr) -> ValueKind {
         match member {
             Expr::Property(property, position) => {
                 let name = property.2.as_str();
-                match receiver {
-                    ValueKind::Parameters => self.parameter(name, *position),
-                    kind if kind.is_tensor() && name != "level" => {
-                        self.found_at(*position, tensor_property(name));
-                    }
-                    _ => {}
+                if receiver == ValueKind::Parameters {
+                    self.parameter(name, *position);
                 }
                 self.reads_property(receiver, name);
                 receiver.property(name)
@@ -272,13 +256,54 @@ impl Lint<'_, '_> {
     }
 }
 
+/// Parameters that nobody reads: to set one with `--set` would do nothing.
+fn unread_parameters(script: &Script<'_>) -> Vec<Diagnostic> {
+    let code = script.code(script.name);
+    // A column of the batch may have the parameter's name.
+    let read = code.windows(3).filter_map(|three| {
+        let is_read = three[0].text != "batch" && three[1].text == ".";
+        is_read.then_some(three[2].text)
+    });
+    let read: HashSet<&str> = read.collect();
+    let keys = script.keys();
+    let unread = script.parameters.iter().map(String::as_str);
+    let unread = unread.filter(|name| !read.contains(name));
+    unread
+        .map(|name| {
+            let warning = Mistake::UnreadParameter { name }.warning();
+            warning.at(keys
+                .get(name)
+                .map(|key| key.span(script.name, &script.text())))
+        })
+        .collect()
+}
+
+/// Functions that nobody calls, and whose names are near that of a hook that the script lacks.
+pub(crate) fn misspelt_hooks(script: &Script<'_>, functions: &Functions) -> Vec<Diagnostic> {
+    let code = script.code(script.name);
+    let warnings = functions.iter().filter_map(|(name, counts)| {
+        let hooks = Hook::ALL.into_iter().filter(|hook| {
+            !functions.contains_key(hook.name()) && counts.contains(&hook.parameters().len())
+        });
+        let hook = suggest::nearest(name, hooks.map(Hook::name))?;
+        let quoted = format!("\"{name}\"");
+        let named = code
+            .iter()
+            .filter(|token| token.is_name(name) || token.text == quoted);
+        let warning = Mistake::UncalledFunction { name, hook }.warning();
+        (named.count() == counts.len()).then(|| warning.at(script.definition(name)))
+    });
+    warnings.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
 
     use crate::Batch;
     use crate::paint::Paint;
-    use crate::script::{Host, Session};
+    use crate::script::Host;
+    use crate::session::Session;
 
     /// Far more than is needed, and far less than anything quadratic takes.
     const ENOUGH: Duration = Duration::from_secs(8);
@@ -308,52 +333,56 @@ mod tests {
     /// `//` is Python's floor division where only an operand is behind it, and a comment elsewhere.
     #[test]
     fn floor_divisions_are_told_from_comments() {
-        for (line, told) in [
-            ("x // 2", "floor(x / 2)"),
-            ("x // 2;", "floor(x / 2)"),
-            ("x // n, r)", "floor(x / n)"),
-            ("if x // 2 > 3 {", "floor(x / 2)"),
-            ("r - r.mean(\"group\") // 2", "floor(r.mean(\"group\") / 2)"),
-            ("f(x)[0].y // (n - 1)", "floor(f(x)[0].y / (n - 1))"),
-            ("(r + 1) // p.k", "floor((r + 1) / p.k)"),
-            ("x // max(n, 2) + 1", "floor(x / max(n, 2))"),
-            ("x // r.mean(\"group\")", "floor(x / r.mean(\"group\"))"),
-            ("x // 2); let y = n;", "floor(x / 2)"),
-            ("x // the mean", ""),
-            ("x // 2 per group", ""),
-            ("x // 2, 3 and 4", ""),
-            ("x // 2 * 3 = 6", ""),
-            ("x // (n - 1) in the paper", ""),
-            ("x // n of them", ""),
-            ("x // mean (n)", ""),
-            ("x // A(s, a)", ""),
-            ("x // p", ""),
-            ("r / x // f", ""),
-            ("x // e.g. n", ""),
-            ("x // [1]", ""),
-            ("x // (2)", ""),
-            ("x // 0", ""),
-            ("x // 50 %", ""),
-            ("x // - x.mean(\"group\")", ""),
-            ("x // + n", ""),
-            ("x // = n", ""),
-            ("x //", ""),
-            ("let a = 1; // 2 per group", ""),
-            ("let a = 1; // 2", ""),
-            ("f(x, // 2", ""),
-            ("} // 2", ""),
-            ("x\n// 2", ""),
-            ("\"x // 2\"", ""),
-            ("`x // 2`", ""),
-            ("x /* // 2 */", ""),
-            ("/// 2", ""),
-            ("x /// 2", ""),
-        ] {
+        let found = |line: &str| {
             let text = format!("fn f(x, n, r, p) {{\n{line}\n}}");
-            let found = super::floor_divisions(&"f".into(), &text.into(), &|_| false);
-            let helps = found.iter().filter_map(|found| found.help.as_deref());
-            let helps: Vec<&str> = helps.map(|help| help.split('`').nth(1).unwrap()).collect();
-            assert_eq!(helps.join(" "), told, "{line}");
+            crate::script::syntax::floor_divisions(&"f".into(), &text.into(), &|_| false).len()
+        };
+        for line in [
+            "x // 2",
+            "x // 2;",
+            "x // n, r)",
+            "if x // 2 > 3 {",
+            "r - r.mean(\"group\") // 2",
+            "f(x)[0].y // (n - 1)",
+            "(r + 1) // p.k",
+            "x // max(n, 2) + 1",
+            "x // r.mean(\"group\")",
+            "x // 2); let y = n;",
+        ] {
+            assert_eq!(found(line), 1, "{line}");
+        }
+        for line in [
+            "x // the mean",
+            "x // 2 per group",
+            "x // 2, 3 and 4",
+            "x // 2 * 3 = 6",
+            "x // (n - 1) in the paper",
+            "x // n of them",
+            "x // mean (n)",
+            "x // A(s, a)",
+            "x // p",
+            "r / x // f",
+            "x // e.g. n",
+            "x // [1]",
+            "x // (2)",
+            "x // 0",
+            "x // 50 %",
+            "x // - x.mean(\"group\")",
+            "x // + n",
+            "x // = n",
+            "x //",
+            "let a = 1; // 2 per group",
+            "let a = 1; // 2",
+            "f(x, // 2",
+            "} // 2",
+            "x\n// 2",
+            "\"x // 2\"",
+            "`x // 2`",
+            "x /* // 2 */",
+            "/// 2",
+            "x /// 2",
+        ] {
+            assert_eq!(found(line), 0, "{line}");
         }
         // At the prompt, where variables are those of earlier inputs too.
         let mut session = Session::new(&Host::new(), &Batch::example());

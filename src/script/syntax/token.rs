@@ -93,7 +93,7 @@ impl<'a> Token<'a> {
 }
 
 /// The tokens of a text without its comments.
-pub(crate) fn code(text: &str) -> Vec<Token<'_>> {
+pub fn code(text: &str) -> Vec<Token<'_>> {
     let mut all = lex(text);
     all.retain(|token| token.kind != TokenKind::Comment);
     all
@@ -436,7 +436,6 @@ mod tests {
             prop_assert!(text[at..].trim().is_empty());
             let open = unfinished(&text);
             let _ = (open.goes_on(), open.closed_by(), open.call());
-            let _ = super::super::items(&text);
         }
     }
 }

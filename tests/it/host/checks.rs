@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use advlab::batch::Batch;
-use advlab::script::{
-    Answer, CheckResult, Finding, Host, Limits, Session, check, groups_are_independent,
-};
+use advlab::check::{CheckResult, Finding, check, groups_are_independent};
+use advlab::script::{Host, Limits};
+use advlab::session::{Answer, Session};
 
 use super::lab::recipe;
 

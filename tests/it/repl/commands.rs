@@ -253,7 +253,8 @@ fn what_was_typed_is_saved_as_a_recipe_that_gives_the_same() {
         "batch.length",
         "fn scale(x) { x * 2 }",
         ":recipe passk k=2",
-        "scale(centred) + p.k * advantage()",
+        "import \"passk\" as passk;",
+        "scale(centred) + p.k * passk::advantage(batch, p)",
     ];
     for input in typed {
         let outcome = session.submit(input);
@@ -265,7 +266,7 @@ fn what_was_typed_is_saved_as_a_recipe_that_gives_the_same() {
     assert_snapshot!(script);
     let same = "(_ - advantage()).abs().max(\"batch\").value()".to_string();
     let recipe = format!(":recipe {}", file.display());
-    for input in ["scale(centred) + p.k * advantage()", &recipe, &same] {
+    for input in [typed[7], &recipe, &same] {
         let outcome = session.submit(input);
         assert!(!outcome.is_error, "{}", outcome.text);
         if input == same {
@@ -344,6 +345,10 @@ advantage(batch, #{ eps: 1.0 }).max("batch").value()
 advantage(batch, #{ epz: 1.0 })
 
 fn advantage(batch, p) { 2 * advantage() }
+
+import "dr_grpo" as dr_grpo;
+
+fn advantage(batch, p) { 2 * dr_grpo::advantage(batch, #{}) }
 
 advantage().max("batch").value()
 "#,

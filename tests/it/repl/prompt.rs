@@ -11,11 +11,11 @@ use insta::assert_snapshot;
 use super::{session, transcript};
 
 #[test]
-fn sources_and_the_values_before_the_last() {
+fn sources_and_the_last_value() {
     let text = transcript(
         &mut session(),
         r#"
-_9
+_
 
 ??dr_grpo
 
@@ -57,23 +57,17 @@ f(r, 1).len()
 
 2
 
-_ * 10 + _2
+_ * 10 + _
 
-_2 - _
+-_ - _
 
-_2 + 1
+_2
 
-[_1, _2, _3, _4]
-
-_10
-
-_0
-
-let y = _2 + 1; y
+let y = _ + 1; y
 
 :vars
 
-?_2
+?_
 
 ?old_logp
 

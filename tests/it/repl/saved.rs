@@ -12,11 +12,9 @@ const SESSIONS: &[&str] = &[
     "let a = batch.reward; let b = a * 2; b\n\nb + 1",
     "let last = batch.reward\n\nbatch.reward * 2\n\n_ + last",
     "batch.reward.mean(\"group\")\n\nbatch.reward - _\n\nprint(`x ${_.mean(\"batch\")}`)\n\n_ * 2",
-    ":recipe passk k=2\n\nlet a = advantage()\n\n:set k=4\n\nlet b = advantage()\n\na - b",
-    ":recipe passk k=2\n\nlet a = advantage()\n\n:recipe grpo\n\na + advantage()",
-    ":recipe grpo\n\nadvantage(batch, p) * 2",
-    ":recipe grpo\n\nadvantage(batch, #{ eps: 1.0, std: \"sample\" }) * p.eps",
-    ":recipe passk k=2\n\nadvantage() * p.k\n\n:set k=4",
+    "import \"passk\" as q;\n\nlet a = q::advantage(batch, #{ k: 2 })\n\na - q::advantage(batch, #{ k: 4 })",
+    ":recipe passk k=2\n\nimport \"grpo\" as g;\n\ng::advantage(batch, #{ eps: 1.0, std: \"sample\" }) * p.k",
+    ":recipe passk k=2\n\nbatch.reward * p.k\n\n:set k=4",
     "fn f(x) { x * 2 }\n\nfn f(z) { z * 3 }\n\nf(batch.reward)",
     "fn  f(x) { x * 2 } // two spaces\n\nlet x = batch.reward // note\n\nf(x) // and another",
     "let c = '`'\n\nbatch.reward * 2 /* a /* b */ c */",
@@ -27,7 +25,8 @@ const SESSIONS: &[&str] = &[
     "let f = |x| x + 1\n\nf.call(batch.reward)",
     "switch 3 { 1 => 2, _ => 5 }\n\nbatch.reward * _",
     "_\n\nbatch.reward\n\n_ + 1",
-    "batch.reward\n\n2\n\nbatch.length * _\n\n_ + _2 * _3 - _1",
+    "batch.reward\n\n2\n\nbatch.length * _\n\n_ + _ * _",
+    "batch.random(\"response\")\n\nbatch.random(\"response\")",
     "// only a comment\n\nbatch.reward // the reward",
 ];
 
@@ -54,8 +53,8 @@ fn a_script_that_gives_something_else_is_said_to() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("other.rhai");
     let mut session = session();
-    // Each call at the prompt draws anew, and a recipe's first call is its first.
-    session.submit("batch.random(\"response\")");
+    // The input that fails draws too, and is not saved.
+    session.submit("batch.random(\"response\").sum(\"batch\").value(); throw \"no\"");
     session.submit("batch.random(\"response\")");
     let outcome = session.submit(&format!(":save {}", file.display()));
     assert!(
@@ -63,6 +62,18 @@ fn a_script_that_gives_something_else_is_said_to() {
         "{}",
         outcome.text
     );
+}
+
+#[test]
+fn a_formula_with_a_hook_of_the_recipe_is_not_saved() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("hook.rhai");
+    let mut session = session();
+    transcript(&mut session, ":recipe passk k=2\n\nadvantage() * 2");
+    let outcome = session.submit(&format!(":save {}", file.display()));
+    assert!(outcome.is_error && !file.exists());
+    let import = "import \"passk\" as passk;";
+    assert!(outcome.text.contains(import), "{}", outcome.text);
 }
 
 #[test]

@@ -8,7 +8,8 @@ use advlab::Batch;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, share, value};
 use advlab::paint::{Paint, beside, wrapped};
-use advlab::script::{Computed, Hook, Outcome, Recipe, is_typed};
+use advlab::script::{Computed, Hook, Outcome, Recipe};
+use advlab::session::is_typed;
 use advlab::tensor::Level;
 
 /// Advantages that differ by less, beside the largest, differ by rounding.

@@ -5,7 +5,8 @@ use super::super::show;
 use super::Answered;
 use crate::report::profile::Measured;
 use crate::report::study::with_advantage;
-use advlab::script::{Answer, Builtin};
+use advlab::script::Builtin;
+use advlab::session::Answer;
 
 /// How often `:profile` runs a recipe.
 const RUNS: usize = 5;

@@ -9,9 +9,9 @@ use advlab::batch::{Level, Tokenize, spans};
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, value};
 use advlab::paint::{Paint, cut, visible, wrapped};
-use advlab::script::Session as Script;
+use advlab::session::Session as Script;
 use advlab::suggest::{did_you_mean, nearest};
-use advlab_answers::Verdict;
+use advlab_answers::{self, Verdict};
 
 /// Responses that are shown at once.
 const MOST: usize = 8;

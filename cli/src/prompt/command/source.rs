@@ -10,7 +10,8 @@ use advlab::batch::Replacement;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
 use advlab::paint::folded;
-use advlab::script::{Builtin, Computed, Recipe, is_typed};
+use advlab::script::{Builtin, Computed, Recipe};
+use advlab::session::is_typed;
 
 /// The source of a name, in colours; of the recipe in use without one.
 pub(in crate::prompt) fn source(session: &mut Session, name: &str) -> Answered {
@@ -96,6 +97,16 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
         let help = "a formula with a value per response or token, or a function";
         return Err(wrong("nothing has been typed that makes a recipe", help));
     }
+    if let Some((hook, recipe)) = session.script.inputs().called_hook() {
+        let name = Path::new(recipe).file_stem().unwrap_or_default().display();
+        let message =
+            format!("the formula calls `{hook}()` of {recipe}, which a script does not see");
+        let help = format!(
+            "import the recipe and call its hook: `import \"{name}\" as {name};`, \
+             `{name}::{hook}(batch, #{{ ... }})`"
+        );
+        return Err(wrong(message, help));
+    }
     let there = advlab::regular_file::read_to_string(&file).ok();
     let why = match session.saved.get(&file) {
         None if file.exists() => Some(("is there already", "choose another name")),
@@ -136,7 +147,7 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
 /// Whether a script of statements gives the value that the prompt had last. Hooks are their own text.
 fn gives_the_same(session: &Session, recipe: &Recipe) -> bool {
     let inputs = session.script.inputs();
-    let Some(signal) = inputs.signal.as_ref().filter(|_| !inputs.has_hook()) else {
+    let Some(signal) = inputs.signal().filter(|_| !inputs.has_hook()) else {
         return true;
     };
     let bits =

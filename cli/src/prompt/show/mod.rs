@@ -6,7 +6,8 @@ pub(super) use self::tensor::{spread_line, tensor};
 pub(super) use crate::doc::{parameters, recipe};
 use advlab::figures::{self, BLOCKS, along, column, shape};
 use advlab::paint::{self, Paint, filled, visible, width};
-use advlab::script::{Answer, Columns, Computed, Spread};
+use advlab::script::{Computed, Statistics};
+use advlab::session::{Answer, BatchColumns};
 
 /// An answer, as lines; `None` where there is nothing to show.
 pub(super) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
@@ -84,7 +85,7 @@ fn cut(items: &[String], length: usize, columns: usize) -> String {
 }
 
 /// A batch: its shape, and a line for each column.
-fn batch(columns: &Columns, paint: Paint) -> String {
+fn batch(columns: &BatchColumns, paint: Paint) -> String {
     let about = format!("{}, step {}", shape(&columns.layout), columns.step);
     let mut lines = vec![format!("{}   {}", paint.bold("batch"), paint.dim(&about))];
     let names = columns.columns.iter();
@@ -115,13 +116,13 @@ fn about_column(computed: &Computed, paint: Paint) -> String {
     line.trim_end().to_string()
 }
 
-fn finite(values: &[f64]) -> Spread {
-    Spread::of(values.iter().copied().filter(|value| value.is_finite()))
+fn finite(values: &[f64]) -> Statistics {
+    Statistics::of(values.iter().copied().filter(|value| value.is_finite()))
 }
 
 /// How often finite values fall in each of `buckets` equal parts of their range, and that range.
 pub(super) fn counts(values: &[f64], buckets: usize) -> (f64, f64, Vec<usize>) {
-    let Spread { min, max, .. } = finite(values);
+    let Statistics { min, max, .. } = finite(values);
     let mut counts = vec![0; buckets];
     if min < max {
         for value in values.iter().filter(|value| value.is_finite()) {

@@ -13,7 +13,8 @@ use rand::{RngExt, SeedableRng};
 use advlab::batch::{Batch, Layout};
 use advlab::diagnostic::Diagnostics;
 use advlab::native::{Mode, Native};
-use advlab::script::{Hook, Host, MapGroups, Recipe, Session, Version};
+use advlab::script::{Hook, Host, MapGroups, Recipe, Version};
+use advlab::session::Session;
 use advlab::tensor::Origin;
 use advlab::tensor::profile::{Profile, Timing};
 

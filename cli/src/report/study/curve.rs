@@ -2,8 +2,9 @@
 
 use super::Design;
 use advlab::Batch;
+use advlab::check::{Variant, groups_are_independent, on_policy, with_rewards};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::script::{Host, Recipe, Rollouts, groups_are_independent};
+use advlab::script::{Host, Recipe};
 use advlab_train::random::{Purpose, RandomStream, StreamKey};
 
 /// The share of the groups that are there only for the curve is at most one in so many.
@@ -276,11 +277,9 @@ fn from_pools(
     };
     let taken: Vec<usize> = labels.iter().map(&mut any).collect();
     let most = (CELLS / taken.len().max(1)).max(LEAST);
-    Rollouts::of(input, &taken, most)
-        .with_groups(|response| response / size)
-        .with_rewards(|response, _| labels[response])
-        .on_policy()
-        .whole()
+    let drawn = Variant::of(&input.select(&taken)).lengths(&|_| most);
+    let grouped = Variant::of(&drawn).groups(&|response| response / size);
+    on_policy(&with_rewards(&grouped, |response, _| labels[response]))
 }
 
 #[cfg(test)]

@@ -14,8 +14,9 @@ pub use self::mass::{Mass, Part};
 pub use self::objective::{Known, Objective};
 pub use self::surface::{Drawn, surface};
 use advlab::Batch;
+use advlab::check::needs;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::script::{Computed, Hook, Outcome, Recipe, needs};
+use advlab::script::{Computed, Hook, Outcome, Recipe};
 
 /// The advantage that a loss sees which has none of its own: it optimises the reward itself, so that what is seen is the
 /// loss.

@@ -5,8 +5,9 @@
 
 use super::{Curve, Design, NEUTRAL, Point};
 use advlab::Batch;
+use advlab::check::{on_policy, usual};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::script::{Hook, Outcome, Recipe, Rollouts};
+use advlab::script::{Hook, Outcome, Recipe};
 use advlab::tensor::{Level, ln_binomial};
 
 /// Equal responses of a group whose advantages differ by less, beside the largest, differ by rounding.
@@ -36,7 +37,7 @@ impl Objective {
         input: Option<&Batch>,
         size: usize,
     ) -> Result<Objective, Diagnostics> {
-        let usual = Rollouts::mixed().on_policy().whole();
+        let usual = on_policy(&usual());
         let curve = Curve::of(recipe, &usual, size);
         let tried = Design::of(recipe)?.outcome(&usual);
         let why = beyond_p(&curve, &tried);

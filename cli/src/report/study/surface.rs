@@ -2,8 +2,9 @@
 
 use crate::report::figure::{Figure, Mark, Panel, Series};
 use advlab::Batch;
+use advlab::check::usual;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::script::{Hook, Loss, Recipe, Rollouts};
+use advlab::script::{Hook, Loss, Recipe};
 
 /// Cells for each unit of the ratio, which goes to 2, and half the cells up: advantages from -2 to 2. Clips at multiples of
 /// 1 / RATIOS lie between cells.
@@ -38,7 +39,7 @@ pub fn surface(recipe: &Recipe, drawn: Drawn) -> Result<Figure, Diagnostics> {
             "a loss is a recipe such as ppo_clip, gspo or cispo, or your own `loss(batch, p)`";
         return Err(Diagnostic::error(message).with_help(help).into());
     }
-    let usual = Rollouts::mixed().whole();
+    let usual = usual();
     let columns: Vec<&str> = usual.token_columns().map(|(name, _)| name).collect();
     let value = |place| {
         let loss = at(recipe, &columns, place)?;

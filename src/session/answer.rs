@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use rhai::{Array, Dynamic, FnPtr, ImmutableString, Map};
 
-use super::super::batch_type::ScriptBatch;
-use super::super::explain::CLOSURE;
 use crate::batch::{Computed, Layout};
+use crate::script::batch_type::ScriptBatch;
+use crate::script::explain::CLOSURE;
 use crate::tensor::{Tensor, TensorError};
 
-/// Elements of an array or a map that are taken over to be shown.
+/// The most elements of an array or a map that are taken over to be shown.
 const SHOWN: usize = 32;
 
 /// The value of an input.
@@ -21,14 +21,14 @@ pub enum Answer {
     Truth(bool),
     /// An integer.
     Whole(i64),
-    /// A number that is no integer, or a tensor of no batch.
+    /// A number that is no integer, or a tensor that belongs to no batch.
     Number(f64),
     /// A string.
     String(String),
     /// A tensor, computed.
     Tensor(Computed),
     /// A batch, with its columns.
-    Batch(Columns),
+    Batch(BatchColumns),
     /// An array: its first elements, and how many it has.
     Array(Vec<Answer>, usize),
     /// A map: its first entries, and how many it has.
@@ -37,21 +37,21 @@ pub enum Answer {
     Other(String),
 }
 
-/// A batch's columns.
+/// A batch's columns, computed.
 #[derive(Clone, Debug)]
-pub struct Columns {
+pub struct BatchColumns {
     /// Which token belongs to which response, and which response to which group.
     pub layout: Arc<Layout>,
     /// The training step.
     pub step: u64,
-    /// The columns by name: the batch's own, then those that follow from them.
+    /// The columns by name: the batch's own, then those derived from them.
     pub columns: Vec<(String, Computed)>,
     /// How many of the columns are the batch's own.
     pub own: usize,
 }
 
 impl Answer {
-    /// A tensor's values, or the number that it is, a truth being 1 or 0; of anything else none.
+    /// A tensor's values, or a number, true being 1; of anything else none.
     pub fn numbers(&self) -> Vec<f64> {
         match self {
             Answer::Tensor(computed) => computed.buffer().iter().collect(),
@@ -62,7 +62,7 @@ impl Answer {
         }
     }
 
-    /// Takes over a value of a script, and computes what is not computed yet.
+    /// Converts a value of a script, and computes its tensors.
     pub(super) fn of(value: &Dynamic) -> Result<Answer, TensorError> {
         if let Some(tensor) = value.read_lock::<Tensor>() {
             let values = tensor.evaluate()?;
@@ -72,7 +72,7 @@ impl Answer {
             });
         }
         if let Some(batch) = value.read_lock::<ScriptBatch>() {
-            return Columns::of(&batch).map(Answer::Batch);
+            return BatchColumns::of(&batch).map(Answer::Batch);
         }
         if let Some(array) = value.read_lock::<Array>() {
             let shown = array.iter().take(SHOWN).map(Answer::of);
@@ -105,20 +105,20 @@ impl Answer {
     }
 }
 
-impl Columns {
-    fn of(batch: &ScriptBatch) -> Result<Columns, TensorError> {
+impl BatchColumns {
+    fn of(batch: &ScriptBatch) -> Result<BatchColumns, TensorError> {
         let layout = batch.frame().layout();
         let (own, derived) = batch.column_names();
         let mut columns = Vec::new();
         for name in own.iter().chain(&derived) {
-            // A column that cannot be made has its message where it is asked for.
+            // Why a column cannot be made is said where it is asked for.
             let Ok(tensor) = batch.column(name) else {
                 continue;
             };
             let computed = tensor.evaluate()?.over(layout);
             columns.push((name.clone(), computed));
         }
-        Ok(Columns {
+        Ok(BatchColumns {
             layout: layout.clone(),
             step: batch.call().step,
             columns,

@@ -1,4 +1,4 @@
-//! The files that a recipe was read from: what to look at again to know whether it has changed.
+//! The files that a recipe was read from, which tell whether it has changed.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::recipe::Version;
 use crate::regular_file;
 
-/// The bytes of a file when it was looked at, or why there were none.
+/// The bytes of a file when it was read, or why it could not be read.
 pub(crate) type Content = Result<Arc<[u8]>, Unread>;
 
 /// Why a file could not be read: it may not be there at all.
@@ -29,7 +29,7 @@ impl Unread {
     }
 }
 
-/// The largest script. A recipe has a few kilobytes; who writes this much has put data into it, and compiling megabytes
+/// The largest script, in bytes. A recipe has a few kilobytes; a larger script has data in it, and compiling megabytes
 /// takes minutes.
 pub(super) const LARGEST: usize = 256 << 10;
 
@@ -57,19 +57,19 @@ pub(super) fn read(path: &Path) -> Content {
 ///
 /// A file that was not there counts: an import that means a built-in means a file as soon as there is one.
 #[derive(Clone, Debug, Default)]
-pub struct Reading {
+pub struct SourceFiles {
     /// The script itself; `None` for a built-in, which has no files.
     pub(crate) main: Option<PathBuf>,
-    /// The script, and where its imports are or might be.
+    /// The script, and the files where its imports are or might be.
     pub(crate) files: BTreeMap<PathBuf, Content>,
-    /// The version that was read, also where it does not compile; `None` where the script could not be read.
+    /// The version that was read, even if it does not compile; `None` if the script could not be read.
     pub version: Option<Version>,
 }
 
-impl Reading {
+impl SourceFiles {
     /// A script, before its imports are known.
-    pub(super) fn of(path: &Path) -> Reading {
-        Reading {
+    pub(super) fn of(path: &Path) -> SourceFiles {
+        SourceFiles {
             main: Some(path.to_path_buf()),
             files: [(path.to_path_buf(), read(path))].into(),
             version: None,
@@ -80,16 +80,16 @@ impl Reading {
         self.files.get(self.main.as_ref()?)
     }
 
-    /// Whether all files that were looked at both times held the same.
-    pub(crate) fn agrees(&self, other: &Reading) -> bool {
+    /// Whether all files that were read both times had the same contents.
+    pub(crate) fn agrees(&self, other: &SourceFiles) -> bool {
         let same = |(path, content)| other.files.get(path).is_none_or(|now| now == content);
         self.files.iter().all(same)
     }
 
     /// The same files, as they are now.
-    pub(crate) fn again(&self) -> Reading {
+    pub(crate) fn again(&self) -> SourceFiles {
         let files = self.files.keys();
-        Reading {
+        SourceFiles {
             main: self.main.clone(),
             files: files.map(|path| (path.clone(), read(path))).collect(),
             version: None,

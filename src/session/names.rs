@@ -2,12 +2,13 @@
 
 use rhai::{Engine, Map};
 
-use super::super::engine::packages;
-use super::super::members::{MEMBERS, Owner};
-use super::super::recipe::Hook;
-use super::super::syntax::{Token, ValueKind};
 use super::Session;
-use crate::tensor::op;
+use crate::script::batch_type::ScriptBatch;
+use crate::script::engine::packages;
+use crate::script::explain::type_named;
+use crate::script::syntax::{Token, TokenKind};
+use crate::script::{Hook, MEMBERS, Owner};
+use crate::tensor::{Tensor, op};
 
 /// Something that can be typed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,10 +33,9 @@ impl Session {
 
     /// The variables that hold tensors of the batch, or batches.
     pub fn tensor_names(&self) -> Vec<String> {
-        let of_batch = self.own_variables().filter(|(_, value)| {
-            let kind = ValueKind::of(value);
-            kind.is_tensor() || kind == ValueKind::Batch
-        });
+        let of_batch = self
+            .own_variables()
+            .filter(|(_, value)| value.is::<Tensor>() || value.is::<ScriptBatch>());
         of_batch.map(|(name, ..)| name.to_string()).collect()
     }
 
@@ -51,54 +51,63 @@ impl Session {
             names.extend(hooks.map(|hook| call(hook, format!("{hook}()"), 0)));
         }
         let variables = self.own_variables().map(|(name, _)| name);
-        names.extend(variables.chain(["batch", "p"]).map(value));
+        names.extend(variables.chain(["batch", "p"]).map(value_name));
         in_order(names)
     }
 
-    /// The names that can follow a dot after the tokens, whose value is not computed for that.
+    /// The names that can follow a dot after the tokens, by the type of the variable before it. The value of any other
+    /// expression is not computed for that: it is most likely a tensor.
     pub fn members(&self, code: &[Token<'_>]) -> Vec<Name> {
-        let variable = |name: &str| match self.scope.get(name) {
-            Some(value) => ValueKind::of(value),
-            // The parameter of a function over groups.
-            None if name == "g" => ValueKind::Batch,
-            None => ValueKind::Unknown,
+        let (last, is_member) = match code {
+            [.., dot, last] => (Some(last), dot.text == "."),
+            [last] => (Some(last), false),
+            [] => (None, false),
         };
-        in_order(match ValueKind::at_end(code, &variable) {
-            ValueKind::Batch => self.of_batch(),
-            ValueKind::Map => self.keys(code),
-            ValueKind::Number | ValueKind::Integer | ValueKind::Boolean => {
-                of_language(&[ValueKind::Number, ValueKind::Integer])
+        let last = last.filter(|_| !is_member);
+        let value = last.and_then(|name| self.scope.get(name.text));
+        let kind = last.map(|token| (token.kind, token.text));
+        let type_name = match (value, kind) {
+            (Some(value), _) => type_named(value.type_name()).0,
+            // The parameter of a function over groups.
+            (None, Some((TokenKind::Name, "g"))) => "batch",
+            // An element with members is most likely one of `batch.groups`.
+            (None, Some((TokenKind::Symbol, "]"))) => "batch",
+            (None, Some((TokenKind::String, _))) => "string",
+            (None, Some((TokenKind::Number, _))) => "f64",
+            _ => "",
+        };
+        in_order(match type_name {
+            "batch" => {
+                let (own, derived) = self.batch.column_names();
+                let columns = own.iter().chain(&derived).map(|name| value_name(name));
+                columns.chain(members_of(Owner::Batch)).collect()
             }
-            ValueKind::Batches | ValueKind::Array => of_language(&[ValueKind::Array]),
-            ValueKind::String => of_language(&[ValueKind::String]),
-            // An unknown value is most likely a tensor.
+            "map" => {
+                let map = value.and_then(|value| value.read_lock::<Map>());
+                map.map_or(Vec::new(), |map| {
+                    map.keys().map(|key| value_name(key)).collect()
+                })
+            }
+            "f64" | "i64" | "bool" => of_language(&["f64", "i64"]),
+            "array" | "string" => of_language(&[type_name]),
             _ => members_of(Owner::Tensor).chain(of_table(1)).collect(),
         })
     }
-
-    fn of_batch(&self) -> Vec<Name> {
-        let (own, derived) = self.batch.column_names();
-        let columns = own.iter().chain(&derived).map(|name| value(name));
-        columns.chain(members_of(Owner::Batch)).collect()
-    }
-
-    /// The keys of the map whose name ends the tokens.
-    fn keys(&self, code: &[Token<'_>]) -> Vec<Name> {
-        let map = code.last().and_then(|name| self.scope.get(name.text));
-        let map = map.and_then(|value| value.read_lock::<Map>());
-        map.map_or(Vec::new(), |map| map.keys().map(|key| value(key)).collect())
-    }
 }
 
-/// The functions of the language whose first argument is of one of the kinds.
-fn of_language(kinds: &[ValueKind]) -> Vec<Name> {
-    language().collect_fn_metadata(
+/// The functions of the language itself whose first argument has one of the types.
+fn of_language(types: &[&str]) -> Vec<Name> {
+    let mut engine = Engine::new_raw();
+    for package in packages() {
+        engine.register_global_module(package);
+    }
+    engine.collect_fn_metadata(
         None,
         |info| {
             let metadata = info.metadata;
             let first = metadata.params_info.first()?.rsplit(':').next()?;
-            let kind = ValueKind::of_type(first.trim().trim_start_matches("&mut "));
-            let fits = kinds.contains(&kind) && is_word(&metadata.name);
+            let own = type_named(first.trim().trim_start_matches("&mut ")).0;
+            let fits = types.contains(&own) && is_word(&metadata.name);
             fits.then(|| call(&metadata.name, String::new(), metadata.num_params - 1))
         },
         true,
@@ -115,7 +124,7 @@ fn members_of(owner: Owner) -> impl Iterator<Item = Name> {
             let arguments = usize::from(!member.call.ends_with("()"));
             call(member.name, member.call.to_string(), arguments)
         } else {
-            value(member.name)
+            value_name(member.name)
         }
     })
 }
@@ -138,7 +147,7 @@ fn call(name: &str, call: String, arguments: usize) -> Name {
     Name { text, call }
 }
 
-fn value(name: &str) -> Name {
+fn value_name(name: &str) -> Name {
     Name {
         text: name.to_string(),
         call: String::new(),
@@ -149,13 +158,4 @@ fn in_order(mut names: Vec<Name>) -> Vec<Name> {
     names.sort();
     names.dedup_by(|b, a| a.text == b.text);
     names
-}
-
-/// An engine with the language's own packages alone.
-fn language() -> Engine {
-    let mut engine = Engine::new_raw();
-    for package in packages() {
-        engine.register_global_module(package);
-    }
-    engine
 }

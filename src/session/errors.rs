@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use rhai::{AST, Dynamic, EvalAltResult, LexError, ParseErrorType};
+use rhai::{AST, Dynamic, EvalAltResult, ParseErrorType};
 
-use super::super::compile::natives;
-use super::super::error::Problem;
-use super::super::explain::{SEES, Script, said, text};
-use super::super::library::functions_of;
-use super::super::lint::misspelt_hooks;
-use super::super::syntax::code;
 use super::{Name, Session, inputs};
-use crate::diagnostic::{Diagnostic, Diagnostics, Span};
+use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
+use crate::script::compile::natives;
+use crate::script::error::Problem;
+use crate::script::explain::Script;
+use crate::script::library::functions_of;
+use crate::script::lint::misspelt_hooks;
+use crate::script::mistake::Mistake;
 use crate::suggest;
 use crate::tensor::TensorError;
 
@@ -37,48 +37,49 @@ impl Session {
             script.parameters = recipe.about().parameters;
         }
         let mut diagnostic = script.explain(error);
-        let is_unknown = diagnostic.help.as_deref() == Some(SEES);
-        let here = match error {
-            EvalAltResult::ErrorParsing(
-                ParseErrorType::BadInput(LexError::MalformedIdentifier(name))
-                | ParseErrorType::VariableUndefined(name),
-                _,
-            ) if name.trim_start_matches('_').parse::<u32>().is_ok() => {
-                Some(said("prompt", "value", &[name]))
-            }
-            EvalAltResult::ErrorParsing(ParseErrorType::VariableUndefined(name), _) => {
-                let unknown = || is_unknown.then(|| said("prompt", "variable", &[name]));
-                let help = self.no_variable(name);
-                help.map_or_else(unknown, |help| {
-                    Some(said("variable", "other", &[name, &help]))
-                })
-            }
-            EvalAltResult::ErrorParsing(ParseErrorType::ModuleUndefined(name), _) => {
-                Some(said("prompt", "import", &[name]))
-            }
-            EvalAltResult::ErrorParsing(ParseErrorType::AssignmentToConstant(name), _)
-            | EvalAltResult::ErrorAssignmentToConstant(name, _)
-                if name == "p" =>
-            {
-                Some(said("prompt", "p", &[]))
-            }
-            _ => None,
-        };
-        if let Some(mut here) = here {
-            std::mem::swap(&mut diagnostic.message, &mut here.message);
-            diagnostic.help = here.help.take();
+        if let EvalAltResult::ErrorParsing(kind, _) = error {
+            self.explain_at_prompt(kind, &mut diagnostic);
+        } else if let EvalAltResult::ErrorAssignmentToConstant(name, _) = error
+            && name == "p"
+        {
+            say(&mut diagnostic, Mistake::FixedParameters);
         }
         self.explain_scope(&mut diagnostic);
         self.inputs.in_its_input(text, diagnostic).into()
     }
 
-    /// Adds to an error of a function that lacks a variable of the prompt why it does not see that.
+    /// Replaces what is said to the author of a script by what helps at the prompt.
+    fn explain_at_prompt(&self, error: &ParseErrorType, diagnostic: &mut Diagnostic) {
+        match error {
+            ParseErrorType::VariableUndefined(name) => {
+                let is_unseen = matches!(diagnostic.kind, ProblemKind::UnseenVariable(_));
+                let help = match self.no_variable(name) {
+                    Some(help) => help,
+                    None if is_unseen => "`let x = ...` makes one; `:vars` lists yours".to_string(),
+                    None => return,
+                };
+                let help = &help;
+                say(diagnostic, Mistake::NoVariable { name, help });
+            }
+            ParseErrorType::ModuleUndefined(name) => {
+                say(diagnostic, Mistake::NoTypedImport { name });
+            }
+            ParseErrorType::AssignmentToConstant(name) if name == "p" => {
+                say(diagnostic, Mistake::FixedParameters);
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds to an error of a function that uses a variable of the prompt why it does not see it.
     pub(super) fn explain_scope(&self, error: &mut Diagnostic) {
-        let name = error.span.as_ref().map(Span::words);
-        if error.help.as_deref() == Some(SEES)
-            && let Some(name) = name.filter(|name| self.scope.contains(name))
+        if let ProblemKind::UnseenVariable(name) = &error.kind
+            && self.scope.contains(name)
         {
-            error.help = text("prompt", "scope", &[&name]);
+            error.help = Some(format!(
+                "`{name}` is a variable of the prompt, which no function sees: pass it as an \
+                 argument, or make it inside with `let`"
+            ));
         }
     }
 
@@ -120,10 +121,9 @@ impl Session {
     }
 }
 
-/// Where a name is first defined or used in an input.
-pub(super) fn place_of_name(text: &str, name: &str) -> Option<Span> {
-    let all = code(text);
-    let is_member = |index: usize| index > 0 && all[index - 1].text == ".";
-    let index = (0..all.len()).find(|&index| all[index].is_name(name) && !is_member(index))?;
-    Some(all[index].span(&inputs::SOURCE.into(), &text.into()))
+/// Gives a diagnostic the message and the help of a mistake.
+fn say(diagnostic: &mut Diagnostic, mistake: Mistake<'_>) {
+    let mut said = Diagnostic::from(mistake);
+    std::mem::swap(&mut diagnostic.message, &mut said.message);
+    diagnostic.help = said.help.take();
 }

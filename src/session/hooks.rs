@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use rhai::{Engine, EvalAltResult, Map, NativeCallContext as Context};
 
-use super::super::batch_type::ScriptBatch;
-use super::super::error::{Problem, raise};
-use super::super::explain::said;
-use super::super::recipe::{Hook, Recipe};
 use super::{Session, lock};
+use crate::script::batch_type::ScriptBatch;
+use crate::script::error::{Problem, raise};
+use crate::script::mistake::Mistake;
+use crate::script::{Hook, Recipe};
 use crate::tensor::Tensor;
 
-/// The batch and the parameters that a hook is called with; those of the session where it has no arguments.
-type Given = Option<(ScriptBatch, Map)>;
+/// The batch and the parameters that a hook is called with; without them it takes those of the session.
+type Arguments = Option<(ScriptBatch, Map)>;
 
 impl Session {
     /// The recipe whose hooks inputs call.
@@ -32,8 +32,8 @@ impl Session {
         self.place_own();
     }
 
-    /// Registers the hooks of the recipe in use, as `advantage()` and, as a script has it, `advantage(batch, p)`. Each call
-    /// starts from the state that `init` makes, so that the same input gives the same answer.
+    /// Registers the hooks of the recipe in use, as `advantage()` and, as in scripts, `advantage(batch, p)`. Each call starts
+    /// from the state that `init` makes, so that the same input gives the same answer.
     pub(super) fn hooks(&self, engine: &mut Engine) {
         for hook in Hook::OF_BATCH {
             let alone = Arc::new(self.hook(hook));
@@ -52,24 +52,26 @@ impl Session {
     fn hook(
         &self,
         hook: Hook,
-    ) -> impl Fn(&Context, Given) -> Result<Tensor, Box<EvalAltResult>> + use<> {
+    ) -> impl Fn(&Context, Arguments) -> Result<Tensor, Box<EvalAltResult>> + use<> {
         let recipe = self.recipe.clone();
         let (current, failed) = (self.batch.clone(), self.failed.clone());
-        move |context, given| {
+        move |context, arguments| {
             let name = hook.name();
-            let fail = |row, what: &str| raise(context, said("prompt", row, &[what]));
             let Some(recipe) = &recipe else {
-                return Err(fail("no-recipe", name));
+                return Err(raise(context, Mistake::NoRecipeLoaded { hook: name }));
             };
             let mut recipe = recipe.clone();
-            if let Some((batch, p)) = given {
+            if let Some((batch, p)) = arguments {
                 if !Arc::ptr_eq(batch.frame(), current.frame()) {
-                    return Err(fail("another-batch", name));
+                    return Err(raise(context, Mistake::AnotherBatch { hook: name }));
                 }
                 let mut settings = p.iter();
                 settings
                     .try_for_each(|(name, value)| recipe.params.set_dynamic(name, value))
-                    .map_err(|error| fail("setting", &error.to_string()))?;
+                    .map_err(|error| {
+                        let error = &error.to_string();
+                        raise(context, Mistake::RefusedSetting { error })
+                    })?;
             }
             recipe.tensor(hook, &current).map_err(|error| {
                 let problem = Problem::new(error.to_string());

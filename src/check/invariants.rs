@@ -1,12 +1,12 @@
-//! Invariants: the same batch given in another way has the same advantages; and what is worth knowing beside them.
+//! Invariants: a batch in another form has the same advantages; and properties that are worth knowing.
 
 use super::CheckResult::{Fails, Holds, Note};
-use super::rollouts::Rollouts;
+use super::batches::{Variant, with_rewards};
 use super::{Checks, largest};
 use crate::batch::{Batch, Computed, Layout, Level};
 use crate::diagnostic::Diagnostics;
 use crate::figures::counted;
-use crate::script::hooks::Outcome;
+use crate::script::Outcome;
 
 /// The largest difference that rounding makes.
 pub(super) const EXACT: f64 = 1e-9;
@@ -14,16 +14,14 @@ pub(super) const EXACT: f64 = 1e-9;
 const ALONE: usize = 16;
 
 impl Checks<'_> {
-    pub(super) fn invariant(&mut self, mixed: &Rollouts, base: &Outcome) {
-        let mut nan = mixed.clone();
-        nan.padding = f64::NAN;
-        self.same("padding full of NaN", base, &nan.whole(), 0.0);
+    pub(super) fn invariant(&mut self, batch: &Batch, base: &Outcome) {
+        let nan = Variant::of(batch).padding(f64::NAN);
+        self.same("padding full of NaN", base, &nan, 0.0);
 
         const PERMUTED: &str = "permuted responses";
-        let mut order: Vec<usize> = (0..base.advantage.layout().responses()).collect();
-        // What ties, responses or groups, changes places.
-        order.reverse();
-        match self.advantage(&mixed.batch(&order)) {
+        // Reversed, ties of responses or of groups come in another order.
+        let order: Vec<usize> = (0..base.advantage.layout().responses()).rev().collect();
+        match self.advantage(&batch.select(&order)) {
             Ok(permuted) => {
                 let off = differences(&base.advantage, &order, &permuted.advantage, 1.0);
                 let why = format!("the order of responses matters: by up to {off:.3}");
@@ -32,24 +30,21 @@ impl Checks<'_> {
             Err(error) => self.add(PERMUTED, Fails, error.to_string()),
         }
 
-        let in_pool = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()
-                .ok()?;
-            pool.install(|| self.advantage(&mixed.whole())).ok()
+        const THREADS: &str = "one thread and four";
+        let bits_with = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+            let outcome = pool.build().ok()?.install(|| self.advantage(batch));
+            outcome.ok().map(|outcome| bits(&outcome))
         };
-        match (in_pool(1), in_pool(4)) {
-            (Some(one), Some(four)) if bits(&one) == bits(&four) => {
-                self.add("one thread and four", Holds, "the same bits");
-            }
-            _ => self.add("one thread and four", Fails, "the results differ"),
+        let (one, four) = (bits_with(1), bits_with(4));
+        match one.is_some() && one == four {
+            true => self.add(THREADS, Holds, "the same bits"),
+            false => self.add(THREADS, Fails, "the results differ"),
         }
         let scale = largest(base.advantage.buffer().iter()).max(1.0);
-        let mut f32 = mixed.clone();
-        f32.is_f64 = false;
-        self.same("f32 and f64", base, &f32.whole(), 1e-3 * scale);
-        self.same("the same batch twice", base, &mixed.whole(), 0.0);
+        let f32 = Variant::of(batch).precision(false).batch();
+        self.same("f32 and f64", base, &f32, 1e-3 * scale);
+        self.same("the same batch twice", base, batch, 0.0);
     }
 
     fn same(&mut self, check: &'static str, base: &Outcome, batch: &Batch, tolerance: f64) {
@@ -65,7 +60,7 @@ impl Checks<'_> {
         }
     }
 
-    pub(super) fn worth_knowing(&mut self, mixed: &Rollouts, base: &Outcome) {
+    pub(super) fn worth_knowing(&mut self, batch: &Batch, base: &Outcome) {
         let layout = base.advantage.layout();
         let means = base.advantage.by_response();
         let mean = |response: usize| means[response];
@@ -77,7 +72,7 @@ impl Checks<'_> {
         let why = format!("a group's advantages sum to up to {sum:.3}");
         self.holds_or("sums to 0 in a group", sum <= EXACT, Note, why);
 
-        match self.influence(mixed, base) {
+        match self.influence(batch, base) {
             Ok(off) => {
                 let why = format!("groups influence each other: by up to {off:.3}");
                 self.holds_or("groups are independent", off <= EXACT, Note, why);
@@ -108,7 +103,7 @@ impl Checks<'_> {
         );
         // A loss alone is told by its own check.
         if base.loss.is_none() && prefers_wrong(layout, right, mean) {
-            if self.ignores_rewards(mixed, base, right) {
+            if self.ignores_rewards(batch, base, right) {
                 let why = format!("{why}: its reward is in other columns");
                 return self.add(SIGN, Note, why);
             }
@@ -118,21 +113,21 @@ impl Checks<'_> {
         self.holds_or(SIGN, (wrong_up, right_down) == (0, 0), Note, why);
     }
 
-    /// Whether the advantages are the same where right and wrong change places.
-    fn ignores_rewards(&self, mixed: &Rollouts, base: &Outcome, right: &Computed) -> bool {
-        let turned = mixed.clone().with_rewards(|i, _| 1.0 - right.at(i, 0));
-        let turned = self.advantage(&turned.whole());
+    /// Whether the advantages stay the same when right and wrong change places.
+    fn ignores_rewards(&self, batch: &Batch, base: &Outcome, right: &Computed) -> bool {
+        let turned = with_rewards(batch, |i, _| 1.0 - right.at(i, 0));
+        let turned = self.advantage(&turned);
         turned.is_ok_and(|turned| bits(&turned) == bits(base))
     }
 
-    /// How far the advantages of a group, or the weights of its responses, are off where it is alone in its batch.
-    pub(super) fn influence(&self, mixed: &Rollouts, base: &Outcome) -> Result<f64, Diagnostics> {
+    /// How much the advantages of a group, or the weights of its responses, change when it is alone in its batch.
+    pub(super) fn influence(&self, batch: &Batch, base: &Outcome) -> Result<f64, Diagnostics> {
         let layout = base.advantage.layout();
         let mut most = 0.0f64;
         for group in 0..layout.groups().min(ALONE) {
             let members = layout.members(group).iter().map(|&i| i as usize);
             let members: Vec<usize> = members.collect();
-            let alone = self.advantage(&mixed.batch(&members))?;
+            let alone = self.advantage(&batch.select(&members))?;
             let off = |scale| differences(&base.advantage, &members, &alone.advantage, scale);
             // A loss averaged over responses gives each group alone another weight by its number of tokens.
             let per_token = |computed: &Computed| {

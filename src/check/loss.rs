@@ -1,15 +1,13 @@
 //! Checks of a loss: its gradient is its slope, and following that raises what the advantage says is good.
 
 use super::CheckResult::{self, Fails, Holds, Note};
-use super::rollouts::{Rollouts, wave};
+use super::batches::{on_policy, wave, with_scaled_advantage, with_tokens};
 use super::{Checks, largest};
-use crate::batch::{Computed, Level};
+use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::Diagnostics;
-use crate::script::explain::text;
-use crate::script::hooks::Loss;
-use crate::script::recipe::{Hook, Recipe};
-use crate::script::session::Answer;
 use crate::script::syntax::{TokenKind, code};
+use crate::script::{Hook, Loss, Recipe};
+use crate::session::Answer;
 
 /// Half the step of a finite difference: log-probs are of the order of 1, and a loss is exact to 1e-16.
 const STEP: f64 = 1e-5;
@@ -17,22 +15,18 @@ const DIRECTIONS: usize = 3;
 /// How far a slope may be off the gradient's, as a share of it.
 const SLOPE: f64 = 1e-4;
 
-/// How a check came out, with one line on it.
-type Told = (CheckResult, String);
-
-fn detail(row: &str, names: &[&str]) -> String {
-    text("check", row, names).unwrap_or_default()
-}
+/// How a check came out, and one line on it.
+type ResultLine = (CheckResult, String);
 
 impl Checks<'_> {
-    pub fn loss(&mut self, mixed: &Rollouts) {
-        let on_policy = mixed.clone().on_policy();
+    pub(super) fn loss(&mut self, batch: &Batch) {
+        let on_policy = on_policy(batch);
         for (check, told) in [
-            ("gradient of the loss", self.slope(mixed)),
+            ("gradient of the loss", self.slope(batch)),
             ("sign of the loss", self.sign(&on_policy)),
             (
                 "gradient at logp = old_logp",
-                Ok(self.steepness(mixed, &on_policy)),
+                Ok(self.steepness(batch, &on_policy)),
             ),
         ] {
             match told {
@@ -42,9 +36,9 @@ impl Checks<'_> {
         }
     }
 
-    /// The loss with the advantage that it sees; `sign` is -1 to turn that round.
-    fn loss_on(&self, rollouts: &Rollouts, sign: f64) -> Result<(Loss, Computed), Diagnostics> {
-        let batch = rollouts.clone().with_advantage(|x| sign * x).whole();
+    /// The loss and the advantage that it sees, which is multiplied by `sign`.
+    fn loss_on(&self, batch: &Batch, sign: f64) -> Result<(Loss, Computed), Diagnostics> {
+        let batch = with_scaled_advantage(batch, sign);
         let layout = batch.layout().clone();
         let mut state = self.recipe.init()?;
         if self.recipe.has(Hook::Advantage) {
@@ -69,16 +63,14 @@ impl Checks<'_> {
     }
 
     /// The gradient against finite differences, away from logp = old_logp, where ratios are clipped.
-    fn slope(&self, mixed: &Rollouts) -> Result<Told, Diagnostics> {
-        let (loss, _) = self.loss_on(mixed, 1.0)?;
+    fn slope(&self, batch: &Batch) -> Result<ResultLine, Diagnostics> {
+        let (loss, _) = self.loss_on(batch, 1.0)?;
         let layout = loss.gradient.layout().clone();
         let mut worst = 0.0f64;
         for salt in 0..DIRECTIONS {
             let direction = |response, token| wave(response, token, 7 + salt) - 0.5;
             let at = |step: f64| {
-                let moved = mixed
-                    .clone()
-                    .with_tokens("logp", |i, t, logp| logp + step * direction(i, t));
+                let moved = with_tokens(batch, "logp", |i, t, logp| logp + step * direction(i, t));
                 self.loss_on(&moved, 1.0).map(|(loss, _)| loss.value)
             };
             let slope = (at(STEP)? - at(-STEP)?) / (2.0 * STEP);
@@ -95,22 +87,34 @@ impl Checks<'_> {
             }
         }
         let detaches = worst > SLOPE && calls_detach(self.recipe);
-        let (result, row) = match worst <= SLOPE {
-            holds if (holds || detaches) && self.is_flat(mixed, &loss) => (Fails, "flat"),
-            true => (Holds, "slope"),
-            false if detaches => (Note, "detached"),
-            false => (Fails, "off"),
+        let (result, line) = match worst <= SLOPE {
+            holds if (holds || detaches) && self.is_flat(batch, &loss) => (
+                Fails,
+                "is 0 everywhere, at logp = old_logp and beside it: following it teaches nothing",
+            ),
+            true => (Holds, "is its slope"),
+            false if detaches => (
+                Note,
+                "is not its slope, as something on the way is detached",
+            ),
+            false => {
+                let line = format!(
+                    "is {:.0} % off its slope: is a number of `value()` on the way, which the \
+                     gradient takes as a constant?",
+                    100.0 * worst
+                );
+                return Ok((Fails, line));
+            }
         };
-        let percent = format!("{:.0}", 100.0 * worst);
-        Ok((result, detail(row, &[&percent])))
+        Ok((result, line.to_string()))
     }
 
     /// Whether the gradient is 0 wherever it is looked at, though there is an advantage to follow. `loss` is that of
-    /// `mixed`; all that is clipped there is not at logp = old_logp.
-    fn is_flat(&self, mixed: &Rollouts, loss: &Loss) -> bool {
+    /// `batch`; at logp = old_logp nothing is clipped.
+    fn is_flat(&self, batch: &Batch, loss: &Loss) -> bool {
         let is_zero = |loss: &Loss| largest(loss.gradient.buffer().iter()) == 0.0;
         let is_zero_on_policy = || {
-            let on_policy = self.loss_on(&mixed.clone().on_policy(), 1.0);
+            let on_policy = self.loss_on(&on_policy(batch), 1.0);
             on_policy.is_ok_and(|(loss, advantage)| {
                 is_zero(&loss) && largest(advantage.buffer().iter()) > 0.0
             })
@@ -119,7 +123,7 @@ impl Checks<'_> {
     }
 
     /// Whether -M dloss/dlogp goes where the advantage points: a descent on the loss raises what is good.
-    pub(super) fn sign(&self, on_policy: &Rollouts) -> Result<Told, Diagnostics> {
+    pub(super) fn sign(&self, on_policy: &Batch) -> Result<ResultLine, Diagnostics> {
         let (loss, advantage) = self.loss_on(on_policy, 1.0)?;
         let (turned, _) = self.loss_on(on_policy, -1.0)?;
         let (slopes, turned) = (loss.gradient.buffer(), turned.gradient.buffer());
@@ -134,28 +138,46 @@ impl Checks<'_> {
         };
         let pull = Computed::new(loss.gradient.layout().clone(), Level::Token, pull);
         let along = correlation(&pull, &advantage);
-        let (result, row) = match along {
-            _ if largest(advantage.buffer().iter()) == 0.0 => (Note, "nothing"),
-            _ if !reads_advantage && self.recipe.has(Hook::Advantage) => (Note, "unused"),
-            along if along < -WEAK => (Fails, "against"),
-            along if along <= WEAK => (Note, "hardly"),
-            _ => (Holds, "follows"),
-        };
-        Ok((result, detail(row, &[what, &format!("{along:.2}")])))
+        Ok(if largest(advantage.buffer().iter()) == 0.0 {
+            (
+                Note,
+                "every advantage is 0 here: nothing to follow".to_string(),
+            )
+        } else if !reads_advantage && self.recipe.has(Hook::Advantage) {
+            (Note, "the loss does not use `batch.advantage`".to_string())
+        } else if along < -WEAK {
+            let line = format!(
+                "a smaller loss lowers what {what} says is good: is a minus missing? (correlation \
+                 {along:.2})"
+            );
+            (Fails, line)
+        } else if along <= WEAK {
+            let line =
+                format!("at logp = old_logp it hardly follows {what} (correlation {along:.2})");
+            (Note, line)
+        } else {
+            (Holds, format!("follows {what}"))
+        })
     }
 
     /// A loss whose gradient is far larger where logp = old_logp, as it is at every step's first update.
-    fn steepness(&self, mixed: &Rollouts, on_policy: &Rollouts) -> Told {
-        let steepest = |rollouts: &Rollouts| {
-            let (loss, _) = self.loss_on(rollouts, 1.0).ok()?;
+    fn steepness(&self, batch: &Batch, on_policy: &Batch) -> ResultLine {
+        let steepest = |batch: &Batch| {
+            let (loss, _) = self.loss_on(batch, 1.0).ok()?;
             Some(largest(loss.gradient.buffer().iter()))
         };
-        match (steepest(on_policy), steepest(mixed)) {
+        match (steepest(on_policy), steepest(batch)) {
             (Some(on), Some(off)) if on > 1e3 * off.max(1e-12) => {
-                let times = format!("{:.0e}", on / off.max(1e-12));
-                (Note, detail("steep", &[&times]))
+                let times = on / off.max(1e-12);
+                let line = format!(
+                    "{times:.0e} times larger than beside it: is something divided by a std of 0?"
+                );
+                (Note, line)
             }
-            (Some(0.0), _) => (Note, detail("still", &[])),
+            (Some(0.0), _) => {
+                let line = "0: the first update of each step does nothing";
+                (Note, line.to_string())
+            }
             (Some(_), Some(_)) => (Holds, String::new()),
             _ => (Note, "refused".to_string()),
         }

@@ -4,12 +4,11 @@ use std::time::{Duration, Instant};
 
 use rhai::{Array, Dynamic};
 
-use super::super::bind::{describe, number};
-use super::super::sandbox::guarded;
-use super::super::syntax::items;
 use super::{Answer, EVALUATING, Session};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::Recipe;
+use crate::script::bind::{describe, number};
+use crate::script::sandbox::guarded;
 use crate::tensor::profile::Timing;
 use crate::tensor::{Level, Origin, Tensor, grad};
 
@@ -39,23 +38,6 @@ pub struct InputTimes {
 pub type Pairs = (Option<Level>, Vec<(f64, f64)>);
 
 impl Session {
-    /// The source of the functions of that name: those of the last input that has any, or else of the recipe.
-    pub fn source_of(&self, name: &str) -> Option<String> {
-        let typed = self.inputs.all.iter().rev().map(|input| &*input.text);
-        let texts = typed.chain(self.recipe.iter().map(|recipe| recipe.text()));
-        let functions_of = |text: &str| {
-            let named = items(text).into_iter();
-            let named = named.filter(|item| item.function() == Some(name));
-            let functions: Vec<String> = named.map(|item| item.text).collect();
-            functions.join("\n\n")
-        };
-        let mut found = texts.map(functions_of);
-        let found = found.find(|functions| !functions.is_empty())?;
-        // The comment of the script itself is none of its first function.
-        let lines = found.lines().skip_while(|line| line.starts_with("//!"));
-        Some(lines.collect::<Vec<_>>().join("\n"))
-    }
-
     /// The numbers of an input: a tensor's values, with its level, or those of an array.
     ///
     /// # Errors
@@ -157,8 +139,7 @@ impl Session {
         repeated.map(|()| measured)
     }
 
-    /// The line that an operation of an input stands in: the name of what it is a line of, unless that is the input, its
-    /// number and its text.
+    /// The line of an operation of an input: the name of its source, unless that is the input, its number and its text.
     pub fn line_of(&self, text: &str, origin: &Origin) -> (Option<String>, usize, String) {
         let (name, number, text) = match self.inputs.line(text, origin) {
             Some(of_input) => of_input,

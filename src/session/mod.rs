@@ -1,47 +1,44 @@
-//! A session: pieces of script evaluated one after the other on a batch, with variables and functions that last.
+//! A session: pieces of script evaluated one after the other on a batch, with variables and functions that persist.
 
 mod answer;
 mod errors;
 mod hooks;
 mod inputs;
 mod inspect;
+mod items;
 mod names;
-mod saved;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope};
 
-pub use self::answer::{Answer, Columns};
-use self::errors::place_of_name;
-use self::inputs::Inputs;
-pub use self::inspect::{InputTimes, Pairs};
+pub use self::answer::{Answer, BatchColumns};
+pub use self::inputs::Inputs;
+use self::inputs::{LAST, function_names, place_of_name};
+pub use self::inspect::InputTimes;
+pub use self::inspect::Pairs;
+use self::items::{Item, items};
 pub use self::names::Name;
-pub use self::saved::{Defines, is_typed};
-use super::batch_type::ScriptBatch;
-use super::explain::said;
-use super::host::Host;
-use super::library::Library;
-use super::lint::{floor_divisions, misread_operators};
-use super::recipe::Recipe;
-use super::sandbox::{guarded, on_deep_stack};
-use super::syntax::unfinished;
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
+use crate::script::batch_type::ScriptBatch;
+use crate::script::bind::number;
+use crate::script::library::Library;
+use crate::script::mistake::Mistake;
+use crate::script::sandbox::{guarded, on_deep_stack};
+use crate::script::syntax::{floor_divisions, misread_operators, unfinished};
+use crate::script::{Host, Recipe};
 use crate::tensor::profile::Profile;
 use crate::tensor::{Guard, Tensor};
 
-/// The variables of the last values, the last first. The engine takes none of them for a name, so that nobody else can name
-/// them; [`Inputs::name_values`] lets inputs do so.
-const VALUES: [&str; 9] = ["_", "_2", "_3", "_4", "_5", "_6", "_7", "_8", "_9"];
-/// The variable of the last value, which is `_1` too.
-const LAST: &str = VALUES[0];
+/// The name of the recipe that was typed, in messages.
+const TYPED: &str = "what you typed";
 
-/// Pieces of script evaluated one after the other on a batch: `let` and `fn` last, `_` is the last value, `_2` that before.
+/// Pieces of script evaluated one after the other on a batch: `_` is the last value; variables and functions persist.
 ///
 /// ```
-/// use advlab::script::{Answer, Session};
+/// use advlab::session::{Answer, Session};
 /// use advlab::{Batch, Host};
 ///
 /// let mut session = Session::new(&Host::new(), &Batch::example());
@@ -75,6 +72,8 @@ pub struct EvaluatedInput {
     pub metrics: Vec<(String, f64)>,
     /// Notes on what was read otherwise than its name says.
     pub notes: Vec<String>,
+    /// The names of the functions that it defines.
+    pub functions: Vec<String>,
 }
 
 impl Session {
@@ -145,6 +144,53 @@ impl Session {
         self.place_own();
     }
 
+    /// The inputs that ran.
+    pub fn inputs(&self) -> &Inputs {
+        &self.inputs
+    }
+
+    /// The recipe of what was typed: the hooks, or if there are none the statements, whose last value per response or
+    /// token is the advantage. It has the settings of the recipe in use, where it has parameters of these names.
+    ///
+    /// # Errors
+    /// As [`Host::compile`](crate::script::Host::compile).
+    pub fn typed_recipe(&self) -> Result<Recipe, Diagnostics> {
+        let (script, folder) = (self.typed_script(), Path::new("."));
+        let compiled = self.host.compile_beside(TYPED, &script, folder);
+        let mut recipe = compiled.map_err(|mut error| {
+            self.explain_scope(error.first_mut());
+            error
+        })?;
+        if let Some(in_use) = self.recipe.as_ref().filter(|_| self.inputs.has_hook()) {
+            recipe.keep_settings(in_use);
+        }
+        Ok(recipe)
+    }
+
+    /// The script of what was typed, in order: imports, functions, and, if none of these is a hook, the statements as
+    /// `advantage(batch, p)`.
+    pub fn typed_script(&self) -> String {
+        self.inputs.script(self.recipe.as_ref())
+    }
+
+    /// The source of the functions of that name: those of the last input that has any, or else of the recipe.
+    pub fn source_of(&self, name: &str) -> Option<String> {
+        let typed = self.inputs.all.iter().rev().map(|input| &*input.text);
+        let texts = typed.chain(self.recipe.iter().map(|recipe| recipe.text()));
+        let mut found = texts.map(|text| {
+            let functions = items(text).into_iter().filter_map(|item| match item {
+                Item::Function(own, _, text) if own == name => Some(text),
+                _ => None,
+            });
+            functions.collect::<Vec<_>>().join("\n\n")
+        });
+        let found = found.find(|functions| !functions.is_empty())?;
+        // The doc comment of the script does not belong to its first function.
+        let lines = found.lines().skip_while(|line| line.starts_with("//!"));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        Some(text.trim_start().to_string())
+    }
+
     /// Whether the text is the beginning of an input that goes on in the next line.
     pub fn is_incomplete(&self, text: &str) -> bool {
         if unfinished(text).goes_on() {
@@ -169,52 +215,36 @@ impl Session {
     pub fn evaluate(&mut self, text: &str) -> Result<EvaluatedInput, Diagnostics> {
         self.guard.rearm();
         let known = self.scope.len();
-        let value = self.run(text).inspect_err(|_| {
+        let evaluated = self.try_evaluate(text, known).inspect_err(|_| {
             self.scope.rewind(known);
-            self.batch.call().take_reports();
-        })?;
-        let reports = self.batch.call().take_reports();
-        let metrics = on_deep_stack(|| reports.metrics())
-            .map_err(|error| self.failed_in(text, error))
-            .inspect_err(|_| {
-                self.scope.rewind(known);
-            })?;
-        self.own_unchanged(text, known)?;
-        let answer = self.answer(&value).inspect_err(|_| {
-            self.scope.rewind(known);
-        })?;
-        // A batch that is shown reads all columns: what is to be said of these stands there.
+        });
+        // To show a batch reads all its columns: the notes on these are not the next input's.
         self.batch.call().take_reports();
-        // Variables that a later `let` of the same name hides would take memory for ever.
+        evaluated
+    }
+
+    fn try_evaluate(&mut self, text: &str, known: usize) -> Result<EvaluatedInput, Diagnostics> {
+        let (value, functions) = self.run(text)?;
+        let reports = self.batch.call().take_reports();
+        let metrics = on_deep_stack(|| reports.metrics());
+        let metrics = metrics.map_err(|error| self.failed_in(text, error))?;
+        self.own_unchanged(text, known)?;
+        let answer = self.answer(&value)?;
+        // Variables that a later `let` of the same name hides would keep their memory.
         self.scope = self.scope.clone_visible();
         if !text.trim().is_empty() {
             self.inputs.complete(&answer, self.recipe.as_ref());
         }
         if !value.is_unit() {
-            self.remember(value);
+            self.scope.set_value(LAST, value);
         }
         Ok(EvaluatedInput {
             answer,
             metrics,
+            functions,
             prints: reports.prints,
             notes: reports.notes,
         })
-    }
-
-    /// Makes a value the last one, and those before it `_2` and on. Where memory gets scarce these go.
-    fn remember(&mut self, value: Dynamic) {
-        for index in (1..VALUES.len()).rev() {
-            let before = self.scope.get(VALUES[index - 1]).cloned();
-            if let Some(before) = before.filter(|before| !before.is_unit()) {
-                self.scope.set_or_push(VALUES[index], before);
-            }
-        }
-        self.scope.set_value(LAST, value);
-        if self.guard.is_half_used() {
-            for name in &VALUES[1..] {
-                let _ = self.scope.remove::<Dynamic>(name);
-            }
-        }
     }
 
     /// The names of the variables that inputs made, with their values.
@@ -223,14 +253,14 @@ impl Session {
         let named = self.own_variables();
         let variables = named.map(|(name, value)| (name.to_string(), self.answer(value)));
         let variables = variables.collect();
-        // To look at a batch reads all its columns: nothing of that belongs to the next input.
+        // To look at a batch reads all its columns: the notes on these are not the next input's.
         self.batch.call().take_reports();
         variables
     }
 
     fn own_variables(&self) -> impl Iterator<Item = (&str, &Dynamic)> {
         let all = self.scope.iter_raw();
-        let is_own = |name: &str| !["batch", "p"].contains(&name) && !VALUES.contains(&name);
+        let is_own = |name: &str| !["batch", "p", LAST].contains(&name);
         all.filter(move |(name, ..)| is_own(name))
             .map(|(name, _, value)| (name, value))
     }
@@ -249,8 +279,8 @@ impl Session {
         Ok(ast)
     }
 
-    /// Compiles and runs an input, and keeps its functions.
-    fn run(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
+    /// Compiles and runs an input, and keeps its functions: gives its value and their names.
+    fn run(&mut self, text: &str) -> Result<(Dynamic, Vec<String>), Diagnostics> {
         let engine = self.engine(text);
         let ast = self.compile(&engine, text)?;
         let value = self.run_compiled(&engine, &self.functions.merge(&ast), text)?;
@@ -260,7 +290,7 @@ impl Session {
             .call()
             .report(|reports| reports.notes.extend(notes));
         self.inputs.push(text, &ast);
-        Ok(value)
+        Ok((value, function_names(&ast)))
     }
 
     fn run_compiled(
@@ -293,21 +323,17 @@ impl Session {
     /// more of them, and lets a `let` hide it. Where they are not, the variables beyond the `known` ones go.
     fn own_unchanged(&mut self, text: &str, known: usize) -> Result<(), Diagnostics> {
         let p = self.scope.get("p").and_then(|p| p.read_lock::<Map>());
-        let known_entries = self
-            .recipe
-            .as_ref()
-            .map_or(0, |recipe| recipe.params().iter().len());
-        let is_own = p.is_some_and(|map| map.len() == known_entries);
-        let name = match self.scope.get("batch") {
-            _ if !is_own => "p",
+        let recipe = self.recipe.as_ref();
+        let entries = recipe.map_or(0, |recipe| recipe.params().iter().len());
+        let is_own = p.is_some_and(|map| map.len() == entries);
+        let (name, mistake) = match self.scope.get("batch") {
+            _ if !is_own => ("p", Mistake::FixedParameters),
             Some(batch) if batch.is::<ScriptBatch>() => return Ok(()),
-            _ => "batch",
+            _ => ("batch", Mistake::FixedBatch),
         };
         self.scope.rewind(known);
         self.place_own();
-        Err(said("prompt", name, &[])
-            .at(place_of_name(text, name))
-            .into())
+        Err(mistake.at(place_of_name(text, name)).into())
     }
 
     fn engine(&self, text: &str) -> Engine {
@@ -316,7 +342,7 @@ impl Session {
         engine.set_module_resolver(self.library.clone());
         // The optimiser puts constants in place of their names, and panics where something is assigned to one.
         engine.set_optimization_level(OptimizationLevel::None);
-        self.inputs.name_values(&mut engine, text);
+        self.inputs.name_last_value(&mut engine, text);
         self.hooks(&mut engine);
         engine
     }
@@ -326,7 +352,22 @@ impl Session {
     }
 }
 
-/// The task that a failure of ours names.
+impl Host {
+    /// Evaluates a piece of script that sees the batch as `batch`: a [`Session`] of one input.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] as for a recipe.
+    pub fn evaluate(&self, text: &str, batch: &Batch) -> Result<Answer, Diagnostics> {
+        Ok(Session::new(self, batch).evaluate(text)?.answer)
+    }
+}
+
+/// Whether a recipe is one that was typed.
+pub fn is_typed(recipe: &Recipe) -> bool {
+    recipe.name() == TYPED
+}
+
+/// What an internal failure says that advlab was doing.
 const EVALUATING: &str = "to evaluate this";
 
 fn whole(host: &Host, batch: &Batch) -> ScriptBatch {
@@ -341,6 +382,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 fn as_tensor(value: &Dynamic) -> Option<Tensor> {
     match value.read_lock::<Tensor>() {
         Some(tensor) => Some(tensor.clone()),
-        None => super::bind::number(value).map(Tensor::number),
+        None => number(value).map(Tensor::number),
     }
 }

@@ -1,17 +1,14 @@
-//! Checks a recipe on degenerate batches: what must hold of any advantage and any loss, and what is worth knowing of
+//! Checks a recipe on degenerate batches: what must hold of any advantage and any loss, and what is worth knowing about
 //! this one.
 
+mod batches;
 mod invariants;
 mod loss;
-mod rollouts;
-
-pub(crate) use self::rollouts::DEGENERATE;
-pub use self::rollouts::Rollouts;
-use super::hooks::Outcome;
-use super::recipe::{Hook, Recipe};
-use super::test_batch::TEST_BATCH;
+pub use self::batches::{DEGENERATE, Variant, on_policy, usual, with_rewards};
+use self::batches::{wave, with_what_losses_need};
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
+use crate::script::{Hook, Outcome, Recipe, TEST_BATCH};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,22 +40,22 @@ pub struct Finding {
 /// Runs the recipe on degenerate batches and compares what comes out.
 ///
 /// The batches are made from `input`; without one from what the script's `test_batch()` returns; and without that from
-/// one that has all usual columns. All of it has the time and the memory of one call, by the [`Limits`](super::Limits) of
-/// the recipe's host; what there was no time for is no finding, but that it ended so is one.
+/// one that has all usual columns. All of it has the time and the memory of one call, by the
+/// [`Limits`](crate::script::Limits) of the recipe's host; a check that was stopped is left out, and a finding says so.
 pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     let recipe = &recipe.for_step();
     let mut checks = Checks::new(recipe);
-    let (rollouts, origin) = match (input, recipe.test_batch()) {
+    let (batch, origin) = match (input, recipe.test_batch()) {
         (Some(batch), _) => first_of(batch),
         (None, Ok(Some(batch))) => (first_of(&batch).0, format!("as `{TEST_BATCH}()` has them")),
-        (None, Ok(None)) => (Rollouts::mixed(), String::new()),
+        (None, Ok(None)) => (usual(), String::new()),
         (None, Err(error)) => {
             checks.refused(TEST_BATCH, Fails, error);
             return checks.findings;
         }
     };
     let is_own = input.is_none() && origin.is_empty();
-    let Some(base) = checks.runs(MIXED, origin, &rollouts.whole()) else {
+    let Some(base) = checks.runs(MIXED, origin, &batch) else {
         let refused = checks.findings.last_mut().filter(|_| is_own);
         let error = refused.and_then(|finding| finding.error.as_mut());
         if let Some(error) = error.filter(|error| error[0].kind == ProblemKind::Values) {
@@ -71,15 +68,15 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     // A loss alone has been run: its equivalent advantage is what came out.
     if loss_runs && recipe.has(Hook::Advantage) {
         checks.runs_loss = true;
-        loss_runs = checks.runs(LOSS, "", &rollouts.whole()).is_some();
+        loss_runs = checks.runs(LOSS, "", &batch).is_some();
         checks.runs_loss = loss_runs;
     }
     let stages: [&dyn Fn(&mut Checks<'_>); 5] = [
-        &|checks| checks.degenerate(&rollouts),
-        &|checks| checks.equal_rewards(&rollouts),
-        &|checks| checks.invariant(&rollouts, &base),
-        &|checks| checks.worth_knowing(&rollouts, &base),
-        &|checks| checks.loss(&rollouts),
+        &|checks| checks.degenerate(&batch),
+        &|checks| checks.equal_rewards(&batch),
+        &|checks| checks.invariant(&batch, &base),
+        &|checks| checks.worth_knowing(&batch, &base),
+        &|checks| checks.loss(&batch),
     ];
     let guard = recipe.host().guard();
     for stage in &stages[..4 + usize::from(loss_runs)] {
@@ -100,27 +97,33 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
 pub fn needs(recipe: &Recipe, column: &str) -> bool {
     let mut checks = Checks::new(recipe);
     checks.runs_loss = recipe.has(Hook::Loss) && recipe.has(Hook::Advantage);
-    let without = Rollouts::mixed().without(column);
-    without.is_some_and(|rollouts| checks.advantage(&rollouts.whole()).is_err())
+    let usual = usual();
+    let is_there = usual.has(column) || usual.text(column).is_some();
+    is_there
+        && checks
+            .advantage(&Variant::of(&usual).without(column))
+            .is_err()
 }
 
 /// The columns that the recipe, as it is set, cannot do without.
 pub fn needed(recipe: &Recipe) -> Vec<String> {
-    let mut columns = Rollouts::mixed().columns();
-    columns.retain(|column| needs(recipe, column));
-    columns
+    let batch = usual();
+    let texts = batch.texts().map(|(name, _)| name);
+    let columns = batch.column_names().chain(texts);
+    let needed = columns.filter(|column| needs(recipe, column));
+    needed.map(str::to_string).collect()
 }
 
-/// Responses and tokens of a batch that are taken over, in whole groups: a check runs some dozens of times.
+/// The responses and tokens of a batch that a check takes, in whole groups: it runs the recipe some dozens of times.
 const RESPONSES: usize = 1024;
 const TOKENS: usize = 1 << 16;
-/// Cells of a padded column. The first groups are taken whatever they have, and a `length` alone claims tokens that
-/// nobody has in memory: beyond this, responses are cut to fewer tokens, but not below `LEAST`.
+/// The most cells of a padded column. The first groups are taken whatever their size, and a `length` column may claim
+/// more tokens than memory can hold: beyond this, responses are cut to fewer tokens, but not below `LEAST`.
 const CELLS: usize = 1 << 21;
 const LEAST: usize = 8;
 
 /// The first groups of a batch in f64, and which of its responses they are, in words.
-fn first_of(batch: &Batch) -> (Rollouts, String) {
+fn first_of(batch: &Batch) -> (Batch, String) {
     let layout = batch.layout();
     let length = |response: usize| layout.tokens_of(response).len();
     let (mut groups, mut responses, mut tokens) = (0, 0, 0);
@@ -133,25 +136,23 @@ fn first_of(batch: &Batch) -> (Rollouts, String) {
     let is_taken = |response: &usize| layout.group_of(*response) < groups;
     let taken: Vec<usize> = (0..layout.responses()).filter(is_taken).collect();
     let most = (CELLS / taken.len().max(1)).max(LEAST);
-    let mut rollouts = Rollouts::of(batch, &taken, most).with_what_losses_need();
-    rollouts.is_f64 = true;
-    let groups = match groups {
-        all if all == layout.groups() => format!("its {all} groups"),
-        first => format!("the first {first} of its {} groups", layout.groups()),
+    let first = batch.select(&taken);
+    let first = Variant::of(&first).precision(true).lengths(&|_| most);
+    let first = with_what_losses_need(&first);
+    let mut origin = match groups == layout.groups() {
+        true => format!("its {groups} groups"),
+        false => format!("the first {groups} of its {} groups", layout.groups()),
     };
-    let is_cut = taken.iter().any(|&response| length(response) > most);
-    let origin = if is_cut {
-        format!("{groups}, the first {most} tokens of each response")
-    } else {
-        groups
-    };
-    (rollouts, origin)
+    if taken.iter().any(|&response| length(response) > most) {
+        origin.push_str(&format!(", the first {most} tokens of each response"));
+    }
+    (first, origin)
 }
 
 /// A warning where a step down the recipe's loss lowers what its advantage, or the reward, says is good.
 pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
-    // A recipe that fails on these rollouts says nothing of its sign.
-    let sign = Checks::new(recipe).sign(&Rollouts::mixed().on_policy());
+    // A recipe that fails on this batch says nothing of its sign.
+    let sign = Checks::new(recipe).sign(&on_policy(&usual()));
     let (_, detail) = sign.ok().filter(|(result, _)| *result == Fails)?;
     let message = format!("sign of the loss: {detail}");
     Some(Diagnostic::warning(message).with_note(format!("in {}", recipe.name())))
@@ -164,22 +165,22 @@ pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
 /// [`Diagnostics`] where the recipe fails on the batch.
 pub fn groups_are_independent(recipe: &Recipe, batch: &Batch) -> Result<bool, Diagnostics> {
     let checks = Checks::new(recipe);
-    let (rollouts, _) = first_of(batch);
+    let (batch, _) = first_of(batch);
     // Groups of unlike shares of right ones: what divides by a mean over the batch shows nothing where all are alike.
-    let unlike = rollouts.clone().with_rewards(|response, group| {
+    let unlike = with_rewards(&batch, |response, group| {
         f64::from(u8::from(
-            rollouts::wave(response, group, 6) * 4.0 < 1.0 + (group % 3) as f64,
+            wave(response, group, 6) * 4.0 < 1.0 + (group % 3) as f64,
         ))
     });
-    let influence = |rollouts: &Rollouts| -> Result<f64, Diagnostics> {
-        let base = checks.advantage(&rollouts.whole())?;
+    let influence = |batch: &Batch| -> Result<f64, Diagnostics> {
+        let base = checks.advantage(batch)?;
         // A recipe that fails only where a group is alone needs the others.
-        Ok(checks.influence(rollouts, &base).unwrap_or(f64::INFINITY))
+        Ok(checks.influence(batch, &base).unwrap_or(f64::INFINITY))
     };
-    let mut most = influence(&rollouts)?;
+    let mut most = influence(&batch)?;
     // The recipe may refuse these.
-    for rollouts in [unlike, Rollouts::mixed()] {
-        most = most.max(influence(&rollouts).unwrap_or(0.0));
+    for batch in [unlike, usual()] {
+        most = most.max(influence(&batch).unwrap_or(0.0));
     }
     Ok(most <= invariants::EXACT)
 }
@@ -265,19 +266,17 @@ impl<'a> Checks<'a> {
         }
     }
 
-    fn degenerate(&mut self, mixed: &Rollouts) {
+    fn degenerate(&mut self, batch: &Batch) {
         for (check, _, of) in DEGENERATE {
-            self.runs(check, "", &of(mixed.clone()).whole());
+            self.runs(check, "", &of(batch));
         }
     }
 
-    fn equal_rewards(&mut self, mixed: &Rollouts) {
+    fn equal_rewards(&mut self, batch: &Batch) {
         const CHECK: &str = "equal rewards give 0";
         let rewards = [0.7, 0.1, 1.0 / 3.0, -2.3, 0.0];
-        let equal = mixed
-            .clone()
-            .with_rewards(|_, group| rewards[group % rewards.len()]);
-        let Ok(outcome) = self.advantage(&equal.whole()) else {
+        let equal = with_rewards(batch, |_, group| rewards[group % rewards.len()]);
+        let Ok(outcome) = self.advantage(&equal) else {
             return self.add(CHECK, Note, "refused, see above");
         };
         match largest(outcome.advantage.buffer().iter()) {

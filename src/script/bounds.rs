@@ -1,0 +1,170 @@
+//! The bounds of a script's values, and the measuring of what its variables hold: how deep, and how many bytes.
+//!
+//! The engine bounds a value when an operator or a function makes it, but not what is set into a map by key, what a
+//! closure captures, or how deep a value is. So variables are measured when one of them is read: at intervals that grow
+//! with what there is to measure, so that it costs a fraction of the script's own time.
+
+use std::fmt;
+
+use rhai::{Array, Dynamic, EvalAltResult, FnPtr, ImmutableString, Map, Position, Scope};
+
+use super::mistake::Mistake;
+use crate::diagnostic::Diagnostic;
+
+/// Operations of a call: a formula over 4096 groups, group by group, takes a million; an endless loop gets here in a second.
+pub(super) const OPERATIONS: usize = 20_000_000;
+/// Bytes of a string, with all strings in the same array or map.
+pub(super) const TEXT_BYTES: usize = 1 << 20;
+/// Elements of an array, with those of the arrays in it.
+///
+/// The engine counts them again at each `push`, which is why there are not more: to fill an array takes a second.
+pub(super) const ARRAY_ELEMENTS: usize = 1 << 15;
+/// Entries of a map, with those of the maps in it.
+pub(super) const MAP_ENTRIES: usize = 1 << 14;
+/// Arrays, maps and closures within one another.
+const DEPTH: usize = 64;
+/// Bytes of all that the variables of a function hold, beside tensors.
+const BYTES: usize = 64 << 20;
+/// The least number of reads of variables between two measurements. It is odd: a loop often reads an even number of
+/// variables, and each of them is to have its turn.
+pub(super) const READS: u64 = 61;
+/// Values that are measured per read of a variable, on average: a read takes longer than these. Counted instead of
+/// timed, so that a script always ends at the same line.
+pub(super) const PER_READ: u64 = 8;
+/// The bytes of a value, whatever it is.
+const VALUE_BYTES: usize = size_of::<Dynamic>();
+/// The bytes of a map's entry beside its value.
+const ENTRY_BYTES: usize = 48;
+
+/// A variable that holds too much; `this` for the state.
+#[derive(Clone, Debug)]
+pub(super) struct Overfull {
+    variable: String,
+    excess: Excess,
+}
+
+/// The bound that a value is beyond.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Excess {
+    Depth,
+    Entries,
+    Bytes,
+}
+
+impl Overfull {
+    pub(super) fn diagnostic(&self) -> Diagnostic {
+        let variable = &self.variable;
+        let bound = &self.excess.bound().to_string();
+        match self.excess {
+            Excess::Depth => Mistake::VariableTooDeep { variable, bound },
+            Excess::Entries => Mistake::MapTooLarge { variable, bound },
+            Excess::Bytes => Mistake::VariablesTooLarge { variable, bound },
+        }
+        .into()
+    }
+}
+
+impl Excess {
+    fn bound(self) -> usize {
+        match self {
+            Excess::Depth => DEPTH,
+            Excess::Entries => MAP_ENTRIES,
+            Excess::Bytes => BYTES >> 20,
+        }
+    }
+}
+
+/// What a state is that is beyond the bound.
+impl fmt::Display for Excess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bound = self.bound();
+        match self {
+            Excess::Depth => write!(f, "a map nested more than {bound} deep"),
+            Excess::Entries => write!(f, "a map of more than {bound} entries"),
+            Excess::Bytes => write!(f, "a map of more than {bound} MiB"),
+        }
+    }
+}
+
+/// Measures the variables of a function and its `this`; gives the number of values in them.
+pub(super) fn measure_all(
+    scope: &Scope<'_>,
+    this: Option<&Dynamic>,
+) -> Result<u64, Box<EvalAltResult>> {
+    let mut total = Measure::default();
+    let variables = scope.iter_raw().map(|(name, _, value)| (name, value));
+    for (name, value) in variables.chain(this.map(|this| ("this", this))) {
+        if let Err(excess) = total.measure(value, 0) {
+            let variable = name.to_string();
+            let overfull = Dynamic::from(Overfull { variable, excess });
+            return Err(EvalAltResult::ErrorTerminated(overfull, Position::NONE).into());
+        }
+    }
+    Ok(total.values)
+}
+
+pub(super) fn check(value: &Dynamic) -> Result<(), Excess> {
+    Measure::default().measure(value, 0)
+}
+
+#[derive(Default)]
+struct Measure {
+    values: u64,
+    bytes: usize,
+    /// The captured variables that are being looked into: a closure may hold itself.
+    stack: Vec<usize>,
+}
+
+impl Measure {
+    fn measure(&mut self, value: &Dynamic, depth: usize) -> Result<(), Excess> {
+        if depth > DEPTH {
+            return Err(Excess::Depth);
+        }
+        if !value.is_shared() {
+            return self.inside(value, depth);
+        }
+        // One that is locked is at work in a call; what it holds is measured after that.
+        let Some(inner) = value.read_lock::<Dynamic>() else {
+            return Ok(());
+        };
+        let address = std::ptr::from_ref::<Dynamic>(&inner) as usize;
+        if self.stack.contains(&address) {
+            return Ok(());
+        }
+        self.stack.push(address);
+        let measured = self.inside(&inner, depth);
+        self.stack.pop();
+        measured
+    }
+
+    fn inside(&mut self, value: &Dynamic, depth: usize) -> Result<(), Excess> {
+        self.add(VALUE_BYTES)?;
+        let below = |value| self.measure(value, depth + 1);
+        if let Some(array) = value.read_lock::<Array>() {
+            array.iter().try_for_each(below)
+        } else if let Some(closure) = value.read_lock::<FnPtr>() {
+            closure.iter_curry().try_for_each(below)
+        } else if let Some(text) = value.read_lock::<ImmutableString>() {
+            self.add(text.len())
+        } else if let Some(map) = value.read_lock::<Map>() {
+            if map.len() > MAP_ENTRIES {
+                return Err(Excess::Entries);
+            }
+            map.iter().try_for_each(|(key, value)| {
+                self.add(ENTRY_BYTES + key.len())?;
+                self.measure(value, depth + 1)
+            })
+        } else {
+            Ok(())
+        }
+    }
+
+    fn add(&mut self, bytes: usize) -> Result<(), Excess> {
+        self.values += 1;
+        self.bytes += bytes;
+        if self.bytes > BYTES {
+            return Err(Excess::Bytes);
+        }
+        Ok(())
+    }
+}
