@@ -5,6 +5,7 @@ mod text;
 mod transformer;
 
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ use super::warnings::WarningConfig;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::live::LiveOptions;
 use advlab::native::{Mode, Native};
-use advlab::script::{Hook, Host, Limits, Recipe};
+use advlab::script::{Builtin, Hook, Host, Limits, Recipe};
 use advlab::suggest;
 
 pub use math::MathConfig;
@@ -230,6 +231,20 @@ impl Config {
             .or_else(|| self.transformer.out_of_bounds())
     }
 
+    /// The configuration with the absolute paths of scripts, model and data.
+    pub fn with_absolute_paths(&self) -> Config {
+        let recipe = |name: &String| match Builtin::find(name) {
+            Some(_) => name.clone(),
+            None => absolute(name),
+        };
+        let mut config = self.clone();
+        config.recipe = recipe(&self.recipe);
+        config.loss_recipe = recipe(&self.loss_recipe);
+        config.transformer.model = absolute(&self.transformer.model);
+        config.math.data = absolute(&self.math.data);
+        config
+    }
+
     /// The learning rate of a step: it rises to `lr` over the first `warmup_steps`, then stays or falls to 0 as half a
     /// cosine over the steps that are left.
     pub(super) fn lr_at(&self, step: u64) -> f64 {
@@ -385,6 +400,13 @@ fn set_all(recipe: &mut Recipe, key: &str, params: &toml::Table) -> Result<(), D
         })?;
     }
     Ok(())
+}
+
+/// A path from the root; an empty one stays empty.
+fn absolute(text: &str) -> String {
+    let path = std::path::absolute(text).ok();
+    let path = path.as_deref().and_then(Path::to_str);
+    path.unwrap_or(text).to_string()
 }
 
 /// Parameters by their names, with their values as `--set` takes them.

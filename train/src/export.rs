@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::folder::{Checkpoint, History, empty, remove};
+use super::folder::{Checkpoint, RunFolder, empty, remove};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 
 /// Writes the model of a run's newest checkpoint that can be used to a folder that transformers (Python) opens. Gives the
@@ -13,7 +13,7 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 /// [`Diagnostics`] where the run has no checkpoint that can be used, its policy is not a language model, or the
 /// folder is not empty.
 pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>), Diagnostics> {
-    let mut config = History::read(run)?.config;
+    let mut config = RunFolder::read(run).config()?;
     // Wherever the run was: its numbers are not computed with.
     config.transformer.device = "cpu".to_string();
     let (checkpoint, notes) = Checkpoint::newest(run, u64::MAX)?;

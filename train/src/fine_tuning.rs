@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::event::{Event, Tell};
 use super::policy::Responses;
-use super::random::{Purpose, StreamKey};
 use super::task::{Prompt, drawn_prompts};
 use super::trainer::Trainer;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::random::{Purpose, StreamKey};
 
 impl Trainer {
     /// `sft_steps` updates along the cross-entropy of the task's own solutions, the mean over their tokens; the policy that

@@ -11,8 +11,9 @@ use zerocopy::IntoBytes;
 use super::config::{Config, TRAINER};
 use super::error::damaged;
 use super::event::Event;
-use super::folder::journal::Journal;
-use super::folder::{BATCHES, CONFIG, Folder, History, Kept, METRICS, Recorder, journal};
+use super::folder::{
+    BATCHES, CONFIG, Journal, LockedFolder, RunFolder, RunWriter, step_after, step_of,
+};
 use super::policy::Platform;
 use super::replay::{Difference, difference};
 use super::trainer::rounded;
@@ -28,7 +29,7 @@ const CUT: &str = "cut.jsonl";
 /// A folder that is being written.
 #[derive(Debug)]
 pub struct Record {
-    recorder: Recorder,
+    writer: RunWriter,
     before: Arc<Loaded>,
     /// The version that the folder has as the one in use.
     used: String,
@@ -65,7 +66,7 @@ impl Record {
             config.set(name, text);
         }
         let folder = if path.join(CONFIG).is_file() {
-            let (folder, old) = Folder::open(path)?;
+            let (folder, old) = LockedFolder::open(path)?;
             if old.task != TRAINER {
                 let message = format!("{} is a run of `advlab train`", path.display());
                 let help = "name a folder that is empty or does not exist yet";
@@ -74,20 +75,19 @@ impl Record {
             folder.write_config(&config)?;
             folder
         } else {
-            Folder::create(&mut config)?
+            LockedFolder::create(&mut config)?
         };
-        let rows = journal::read(&path.join(METRICS))?;
-        let last = rows.last().and_then(|row| row["step"].as_u64());
+        let rows = RunFolder::read(path).rows()?;
         let mut record = Record {
-            recorder: Recorder::open(folder, &config, u64::MAX)?,
+            writer: RunWriter::open(folder, &config, u64::MAX)?,
             used: String::new(),
-            next: last.map_or(0, |last| last + 1),
+            next: step_after(0, &rows),
             is_begun: false,
-            first: rows.first().and_then(|row| row["step"].as_u64()),
+            first: rows.first().and_then(step_of),
             is_resumed: false,
             before,
         };
-        record.recorder.tell(&Event::Started {
+        record.writer.tell(&Event::Started {
             step: record.next,
             recipe: record.before.recipe(),
             loss_recipe: None,
@@ -99,7 +99,7 @@ impl Record {
 
     /// The folder.
     pub fn path(&self) -> &Path {
-        &self.recorder.folder.path
+        &self.writer.folder.path
     }
 
     /// The step that is being done, or comes next.
@@ -109,10 +109,10 @@ impl Record {
 
     /// Cuts off what the folder has of a step and later ones.
     fn cut(&mut self, step: u64) -> Result<(), Diagnostics> {
-        self.recorder.cut(step)?;
-        let history = History::read(&self.recorder.folder.path)?;
-        let used = history.in_use().into_iter().next_back();
-        self.used = used.map_or(String::new(), |(_, version)| version.to_string());
+        self.writer.cut(step)?;
+        let log = RunFolder::read(self.path()).log()?;
+        let used = log.versions();
+        self.used = used.last().map_or("", |(_, version)| version).to_string();
         Ok(())
     }
 
@@ -162,8 +162,8 @@ impl Record {
     /// Adds the rows of a step and later ones to those that were cut off before.
     fn set_aside(&self, step: u64) -> Result<(), Diagnostics> {
         let mut aside = Journal::open(&self.path().join(CUT), |_| true)?;
-        let rows = journal::read(&self.path().join(METRICS))?;
-        let is_cut = |row: &&Value| row["step"].as_u64().is_some_and(|own| own >= step);
+        let rows = RunFolder::read(self.path()).rows()?;
+        let is_cut = |row: &&Value| step_of(row).is_some_and(|own| own >= step);
         rows.iter()
             .filter(is_cut)
             .try_for_each(|row| aside.append(row))
@@ -174,7 +174,7 @@ impl Record {
     /// # Errors
     /// [`Diagnostics`] where it cannot be written.
     pub fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
-        self.recorder.tell(event)
+        self.writer.tell(event)
     }
 
     /// The step is done: by the version in use, which began it with the state `before`.
@@ -192,7 +192,7 @@ impl Record {
         // A call without a row has its number all the same.
         self.next += 1;
         if loaded.version().as_str() != self.used {
-            self.recorder.tell(&Event::Switched {
+            self.writer.tell(&Event::Switched {
                 step,
                 recipe: loaded.recipe(),
                 change: &live.change(&self.before, &loaded),
@@ -202,7 +202,7 @@ impl Record {
         let mut line = row(step, loaded.recipe(), batch, outcome);
         line["ms"] = json!({ "recipe": rounded(outcome.time) });
         self.before = loaded;
-        self.recorder.step(step, &line, batch, Some(before))
+        self.writer.step(step, &line, batch, Some(before))
     }
 }
 
@@ -245,7 +245,7 @@ fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Value {
 /// Computes the steps again whose rows these are and whose batches are kept, each by its version from the state that it began
 /// with; gives the first number that is not the same.
 pub(super) fn recompute(
-    kept: &Kept,
+    kept: &RunFolder,
     host: &Host,
     rows: &[Value],
 ) -> Result<Option<Difference>, Diagnostics> {
@@ -288,7 +288,7 @@ mod tests {
         let recipe = Host::new().load("grpo").unwrap();
         let live = LiveRecipe::without_file(&Host::new(), recipe, LiveOptions::default()).unwrap();
         drop(Record::open(&folder, &live, &[], 2).unwrap());
-        for name in [METRICS, super::super::folder::RELOADS] {
+        for name in [crate::folder::METRICS, crate::folder::RELOADS] {
             let well = std::fs::read(folder.join(name)).unwrap();
             std::fs::write(folder.join(name), "{\"st?\n").unwrap();
             let error = Record::open(&folder, &live, &[], 2)

@@ -6,11 +6,11 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::policy::{Policy, Responses, Samples, Scores};
-use super::random::StreamKey;
 use super::row::{Evaluation, PassAt};
 use super::task::{Prompt, Task};
 use advlab::batch::{Batch, FloatBuffer};
 use advlab::diagnostic::Diagnostics;
+use advlab::random::StreamKey;
 use advlab::tensor::k3;
 
 /// Groups of responses, verified: of trajectories, whose turns are a response each.

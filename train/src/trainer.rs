@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::config::Config;
 use super::event::{Event, Tell};
-use super::folder::{Checkpoint, LeftState};
+use super::folder::{Checkpoint, KeptVersion, VersionState};
 use super::learner::{Learner, StepFailure};
 use super::policy::Platform;
-use super::random::{Purpose, StreamKey};
 use super::rollout::Rollout;
 use super::row::{Evaluation, Milliseconds, Row};
 use super::task::{Prompt, Task, drawn_prompts, evaluation_prompts, pooled_prompts};
@@ -16,6 +15,7 @@ use super::warnings::Lookout;
 use advlab::batch::Batch;
 use advlab::diagnostic::Diagnostics;
 use advlab::live::{LiveEvent, LiveRecipe};
+use advlab::random::{Purpose, StreamKey};
 use advlab::script::{Recipe, Spread, State};
 
 /// How often a step draws groups without weight again.
@@ -86,11 +86,16 @@ impl Trainer {
         run: &Path,
         is_failed: bool,
     ) -> Result<Checkpoint, Diagnostics> {
+        let keep = |recipe: &Recipe, state: &State| {
+            let version = KeptVersion::keep(run, recipe)?;
+            let state = state.to_json();
+            Ok::<_, Diagnostics>(VersionState { version, state })
+        };
         let fallback = self.live.fallback();
-        let fallback = fallback.map(|(loaded, left)| LeftState::keep(run, loaded.recipe(), left));
+        let fallback = fallback.map(|(loaded, left)| keep(loaded.recipe(), left));
         Ok(Checkpoint {
             step: self.step,
-            recipe: LeftState::keep(run, self.live.in_use().recipe(), self.live.state())?,
+            recipe: keep(self.live.in_use().recipe(), self.live.state())?,
             loss_state: self.learner.loss_state.to_json(),
             fallback: fallback.transpose()?,
             is_failed,

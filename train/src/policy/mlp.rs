@@ -12,9 +12,9 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::{AdamW, AdamWConfig, Arrays, NonFinite, Policy, Responses, Samples, Scores};
-use crate::random::{Purpose, StreamKey};
 use crate::task::{Prompt, TaskShape};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::random::{Purpose, StreamKey};
 use backward::Backward;
 use forward::{CHUNK, ForwardPass, check, parts};
 use network::{Network, Sizes};

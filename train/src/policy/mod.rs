@@ -20,9 +20,9 @@ pub use transformer::{
     ModelConfig, Rope, Snapshot, Text, Transformer,
 };
 
-use super::random::StreamKey;
 use super::task::Prompt;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::random::StreamKey;
 
 /// What a run needs of the model that it trains: responses, their log-probs, and steps along a gradient; and a reference, a
 /// copy of the policy that stays as it was.

@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 
 use super::{Prompt, Task, TaskShape, within};
-use crate::random::RandomStream;
 use advlab::diagnostic::Diagnostics;
+use advlab::random::RandomStream;
 
 const STOP: u32 = 10;
 const EQUALS: u32 = 11;
@@ -172,7 +172,7 @@ impl Task for Arithmetic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::{Purpose, StreamKey};
+    use advlab::random::{Purpose, StreamKey};
 
     fn prompt(a: &[u32], b: &[u32]) -> Prompt {
         Prompt {

@@ -11,8 +11,8 @@ use rayon::prelude::*;
 use super::{Prompt, Task, TaskShape, is_held_out};
 use crate::config::MathConfig;
 use crate::policy::{Message, Text};
-use crate::random::RandomStream;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::random::RandomStream;
 use advlab_answers::Verdict;
 
 /// Where the question stands in a template.
@@ -180,8 +180,8 @@ mod tests {
 
     use super::*;
     use crate::Config;
-    use crate::random::{Purpose, StreamKey};
     use crate::task::{evaluation_prompts, training_prompts};
+    use advlab::random::{Purpose, StreamKey};
 
     fn without_chat() -> MathConfig {
         MathConfig {

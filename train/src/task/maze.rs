@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 
 use super::{Prompt, Task, TaskShape, within};
-use crate::random::RandomStream;
 use advlab::diagnostic::Diagnostics;
+use advlab::random::RandomStream;
 
 const STOP: u32 = 4;
 
@@ -281,7 +281,7 @@ fn draw(board: &Board<'_>, response: &[u32], correct: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::{Purpose, StreamKey};
+    use advlab::random::{Purpose, StreamKey};
 
     fn prompt(rows: &[&str]) -> Prompt {
         let tokens = rows

@@ -22,8 +22,8 @@ pub(super) use maze::{MOST_TURNS, SIZES};
 
 #[cfg(feature = "torch")]
 use super::policy::Text;
-use super::random::{Purpose, RandomStream, StreamKey};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::random::{Purpose, RandomStream, StreamKey};
 
 /// One prompt in this many is held out of training.
 pub const EVALUATION_SHARE: u8 = 16;

@@ -219,8 +219,8 @@ fn backward<F: Real>(
 mod tests {
     use super::*;
     use crate::policy::mlp::trie::TokenSource;
-    use crate::random::{Purpose, RandomStream, StreamKey};
     use crate::task::{Arithmetic, Maze, Task, training_prompts};
+    use advlab::random::{Purpose, RandomStream, StreamKey};
 
     const GROUP: usize = 6;
 

@@ -3,9 +3,9 @@
 use ndarray::{ArrayD, ArrayView2, ArrayViewMut2, NdFloat};
 
 use crate::policy::{AdamW, Arrays};
-use crate::random::RandomStream;
 use crate::task::TaskShape;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::random::RandomStream;
 
 const PARAMETERS: &str = "policy";
 const FIRST: &str = "adamw.first";

@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use ndarray::linalg::general_mat_mul;
 
 use super::network::{Network, Real, Sizes, add_scaled, rows, rows_mut};
-use crate::random::RandomStream;
 use crate::task::Prompt;
+use advlab::random::RandomStream;
 use advlab::tensor::exponentials;
 
 /// The source of a response's tokens.

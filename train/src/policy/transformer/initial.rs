@@ -6,7 +6,7 @@ use std::f64::consts::TAU;
 use tch::{Device, Tensor};
 
 use super::weights::Source;
-use crate::random::{RandomStream, StreamKey};
+use advlab::random::{RandomStream, StreamKey};
 use crate::torch::{TorchError, floats, room};
 use advlab::diagnostic::Diagnostics;
 

@@ -8,7 +8,7 @@ use tch::Device;
 use super::{Architecture, Compute, Decoding, ModelConfig, Rope, Snapshot, Transformer};
 use crate::config::TransformerConfig;
 use crate::policy::{AdamWConfig, NonFinite, Platform, Policy, Responses, Samples, Scores};
-use crate::random::StreamKey;
+use advlab::random::StreamKey;
 use crate::task::{Prompt, Task, TaskShape};
 use crate::torch::{self, Worker};
 use advlab::diagnostic::{Diagnostic, Diagnostics};

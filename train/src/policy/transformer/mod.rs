@@ -33,7 +33,7 @@ pub use state::Snapshot;
 pub use text::{Generation, Message, Text};
 
 use super::{AdamWConfig, Arrays, NonFinite, Responses, Scores};
-use crate::random::{Purpose, StreamKey};
+use advlab::random::{Purpose, StreamKey};
 use crate::task::Prompt;
 use crate::torch::{self, to_vec};
 use advlab::diagnostic::{Diagnostic, Diagnostics};

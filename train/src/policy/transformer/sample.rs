@@ -7,7 +7,7 @@ use tch::{Kind, Tensor, no_grad_guard};
 use super::cache::Cache;
 use super::{Text, Transformer};
 use crate::policy::{Responses, Samples};
-use crate::random::{RandomStream, StreamKey};
+use advlab::random::{RandomStream, StreamKey};
 use crate::task::Prompt;
 use crate::torch::{self, Result, indices, to_vec};
 use advlab::diagnostic::{Diagnostic, Diagnostics};

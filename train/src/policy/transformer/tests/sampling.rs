@@ -6,7 +6,7 @@ use tch::{Device, Kind, no_grad_guard};
 
 use super::*;
 use crate::policy::transformer::{Decoding, Text};
-use crate::random::{Purpose, StreamKey};
+use advlab::random::{Purpose, StreamKey};
 use crate::torch::to_vec;
 
 /// Greedy, and each response as long as it may be.
