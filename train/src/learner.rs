@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::config::Config;
 use super::policy::{NonFinite, Policy};
-use super::rollout::Rollout;
-use super::row::Row;
-use super::trainer::{Sampled, milliseconds, rounded};
+use super::rollout::{Rollout, Sampled};
+use super::row::{Row, milliseconds, rounded};
 use advlab::batch::{Batch, Computed};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::{Purpose, StreamKey};

@@ -9,19 +9,15 @@ use serde_json::{Value, json};
 use zerocopy::IntoBytes;
 
 use super::config::{Config, TRAINER};
-use super::error::damaged;
 use super::event::Event;
-use super::folder::{
-    BATCHES, CONFIG, Journal, LockedFolder, RunFolder, RunWriter, step_after, step_of,
-};
+use super::folder::{CONFIG, Journal, LockedFolder, RunFolder, RunWriter, step_after, step_of};
 use super::policy::Platform;
-use super::replay::{Difference, difference};
-use super::trainer::rounded;
-use advlab::batch::{Batch, FloatBuffer, ReadOptions, read};
+use super::row::rounded;
+use advlab::batch::{Batch, FloatBuffer};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::in_json;
 use advlab::live::{LiveRecipe, Loaded};
-use advlab::script::{Host, Outcome, Recipe, Spread, State, Summary};
+use advlab::script::{Outcome, Recipe, Spread, State, Summary};
 
 /// The rows of steps that were done again, as they were at first.
 const CUT: &str = "cut.jsonl";
@@ -207,7 +203,7 @@ impl Record {
 }
 
 /// The row of a step, as that of a run with what a recipe knows.
-fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Value {
+pub(super) fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Value {
     let reward = batch.response_column("reward");
     let reward = reward.map(|values| Spread::of(values.iter().copied()));
     let summary = Summary::of(outcome);
@@ -242,44 +238,11 @@ fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Value {
     })
 }
 
-/// Computes the steps again whose rows these are and whose batches are kept, each by its version from the state that it began
-/// with; gives the first number that is not the same.
-pub(super) fn recompute(
-    kept: &RunFolder,
-    host: &Host,
-    rows: &[Value],
-) -> Result<Option<Difference>, Diagnostics> {
-    for recorded in rows {
-        let (step, version) = (recorded["step"].as_u64(), recorded["version"].as_str());
-        let step = step.unwrap_or_default();
-        let lost = || {
-            damaged(
-                kept.folder(),
-                format!("it has not kept the version of step {step}"),
-            )
-        };
-        let recipe = kept.recipe_named(host, version.unwrap_or_default())?;
-        let recipe = recipe.ok_or_else(lost)?;
-        let mut state = kept.state_at(step)?.ok_or_else(|| {
-            damaged(
-                kept.folder(),
-                format!("it has not kept the state of step {step}"),
-            )
-        })?;
-        let batch = read(BATCHES.path(kept.folder(), step), &ReadOptions::default())?.batch;
-        let outcome = recipe.advantage(&batch, &mut state)?;
-        let repeated = row(step, &recipe, &batch, &outcome);
-        if let Some(difference) = difference(step, recorded, &repeated) {
-            return Ok(Some(difference));
-        }
-    }
-    Ok(None)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use advlab::live::LiveOptions;
+    use advlab::script::Host;
 
     #[test]
     fn a_damaged_line_of_a_trainers_folder_is_told_without_a_command_of_another_run() {

@@ -6,12 +6,14 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::Value;
 
+use super::error::damaged;
 use super::event::{Event, Tell};
 use super::folder::{KeptVersion, RunFolder, RunLog, STATES, step_after, step_of};
 use super::learner::StepFailure;
-use super::record::recompute;
+use super::record;
 use super::row::flatten;
 use super::trainer::Trainer;
+use advlab::batch::{ReadOptions, read};
 use advlab::diagnostic::Diagnostics;
 use advlab::live::LiveRecipe;
 use advlab::native::Mode;
@@ -50,7 +52,7 @@ impl Again {
         let steps = step..step_after(step, &rows);
         let switches = log.switches();
         let switches = switches.filter(|(step, _)| steps.contains(step));
-        let load = |(step, kept): (u64, KeptVersion)| Ok((step, kept.load(run.folder(), host)?));
+        let load = |(step, kept): (u64, &KeptVersion)| Ok((step, kept.load(run.folder(), host)?));
         Ok(Again {
             switches: switches.map(load).collect::<Result<_, Diagnostics>>()?,
             rows: rows.into(),
@@ -204,4 +206,32 @@ pub(super) fn difference(step: u64, recorded: &Value, repeated: &Value) -> Optio
         recorded: recorded.get(field).cloned(),
         repeated: repeated.get(field).cloned(),
     })
+}
+
+/// Computes the steps again whose rows these are and whose batches are kept, each by its version from the state that it began
+/// with; gives the first number that is not the same.
+fn recompute(
+    kept: &RunFolder,
+    host: &Host,
+    rows: &[Value],
+) -> Result<Option<Difference>, Diagnostics> {
+    for recorded in rows {
+        let (step, version) = (recorded["step"].as_u64(), recorded["version"].as_str());
+        let step = step.unwrap_or_default();
+        let lost = |what| {
+            let what = format!("it has not kept the {what} of step {step}");
+            damaged(kept.folder(), what)
+        };
+        let recipe = kept.recipe_named(host, version.unwrap_or_default())?;
+        let recipe = recipe.ok_or_else(|| lost("version"))?;
+        let state = kept.state_at(step)?;
+        let mut state = state.ok_or_else(|| lost("state"))?;
+        let batch = read(kept.at(step)?, &ReadOptions::default())?.batch;
+        let outcome = recipe.advantage(&batch, &mut state)?;
+        let repeated = record::row(step, &recipe, &batch, &outcome);
+        if let Some(difference) = difference(step, recorded, &repeated) {
+            return Ok(Some(difference));
+        }
+    }
+    Ok(None)
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::policy::{Policy, Responses, Samples, Scores};
-use super::row::{Evaluation, PassAt};
+use super::row::{Evaluation, PassAt, Row};
 use super::task::{Prompt, Task};
 use advlab::batch::{Batch, FloatBuffer};
 use advlab::diagnostic::Diagnostics;
@@ -28,6 +28,13 @@ pub(super) struct Rollout {
     /// The names of the groups.
     ids: Vec<usize>,
     group_size: usize,
+}
+
+/// The data of a step, and its report so far.
+pub(super) struct Sampled {
+    pub(super) rollout: Rollout,
+    pub(super) batch: Batch,
+    pub(super) row: Row,
 }
 
 /// What a response is of.

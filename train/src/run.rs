@@ -1,5 +1,6 @@
 //! A run with its folder: begun, stopped, and gone on with to the very same numbers.
 
+use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,12 +10,14 @@ use serde_json::Value;
 use super::config::Config;
 use super::event::Event;
 use super::folder::{
-    Checkpoint, LockedFolder, METRICS, RunFolder, RunLog, RunWriter, VersionState,
+    Checkpoint, LockedFolder, METRICS, RunFolder, RunLog, RunWriter, VersionState, empty, remove,
     set_damaged_aside, step_after, step_of,
 };
 use super::learner::StepFailure;
+use super::policy;
 use super::replay::Again;
 use super::row::Evaluation;
+use super::task;
 use super::trainer::Trainer;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
@@ -396,4 +399,37 @@ fn both<'a>(
         }
         Ok(())
     }
+}
+
+/// Writes the model of a run's newest checkpoint that can be used to a folder that transformers (Python) opens. Gives the
+/// steps that it has learned, and what is wrong with newer checkpoints.
+///
+/// # Errors
+/// [`Diagnostics`] where the run has no checkpoint that can be used, its policy is not a language model, or the
+/// folder is not empty.
+pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>), Diagnostics> {
+    let mut config = RunFolder::read(run).config()?;
+    // Wherever the run was: nothing is computed here.
+    config.transformer.device = "cpu".to_string();
+    let (checkpoint, notes) = Checkpoint::newest(run, u64::MAX)?;
+    let Some(checkpoint) = checkpoint else {
+        let message = format!("{} has no checkpoint that can be used", run.display());
+        let mut problem = Diagnostic::error(message);
+        problem.notes = notes;
+        return Err(problem.into());
+    };
+    let mut policy = policy::of_config(&config, &*task::of_config(&config)?)?;
+    policy.load(&checkpoint.folder)?;
+    let was_there = folder.exists();
+    let folder = empty(folder)?;
+    policy.export(&folder).inspect_err(|_| {
+        // It was empty; what cannot be removed is in the way of another try, which says so.
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let _ = remove(&entry.path());
+        }
+        if !was_there {
+            let _ = fs::remove_dir(&folder);
+        }
+    })?;
+    Ok((checkpoint.step, notes))
 }

@@ -33,9 +33,8 @@ pub struct LogLine {
 pub enum LogEvent {
     /// The versions that the run began with, and what its policy's numbers depend on.
     Start {
-        #[serde(default)]
-        script: String,
-        version: String,
+        #[serde(flatten)]
+        recipe: KeptVersion,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         loss_script: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,9 +46,8 @@ pub enum LogEvent {
     Resume { platform: Platform },
     /// Another version is used from this step on.
     Use {
-        #[serde(default)]
-        script: String,
-        version: String,
+        #[serde(flatten)]
+        recipe: KeptVersion,
         from: String,
         lines_added: usize,
         lines_removed: usize,
@@ -61,8 +59,8 @@ pub enum LogEvent {
     /// A version failed at this step, or its `migrate` did (`hook`), and another one (`back_to`) did the step, if there was one.
     Failed {
         hook: String,
-        script: String,
-        version: String,
+        #[serde(flatten)]
+        recipe: KeptVersion,
         error: String,
         back_to: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,13 +109,25 @@ pub enum LogEvent {
 #[derive(Clone, Debug, Default)]
 pub struct RunLog(pub Vec<LogLine>);
 
+impl LogEvent {
+    /// The version that this event is about and that the folder has kept.
+    fn recipe(&self) -> Option<&KeptVersion> {
+        match self {
+            LogEvent::Start { recipe, .. }
+            | LogEvent::Use { recipe, .. }
+            | LogEvent::Failed { recipe, .. } => Some(recipe),
+            _ => None,
+        }
+    }
+}
+
 impl RunLog {
     /// The versions that the run used, each with its first step: one that failed at a step gave way to that of an earlier one.
     pub fn versions(&self) -> Vec<(u64, &str)> {
         let mut used: Vec<(u64, &str)> = Vec::new();
         for LogLine { step, event } in &self.0 {
             let version = match event {
-                LogEvent::Start { version, .. } | LogEvent::Use { version, .. } => version,
+                LogEvent::Start { recipe, .. } | LogEvent::Use { recipe, .. } => &recipe.version,
                 LogEvent::Failed {
                     back_to: Some(version),
                     ..
@@ -141,20 +151,22 @@ impl RunLog {
         &self,
         folder: &Path,
     ) -> Result<(KeptVersion, Option<KeptVersion>), Diagnostics> {
-        let Some(LogEvent::Start {
-            script,
-            version,
-            loss_script,
-            loss_version,
-            ..
-        }) = self.0.first().map(|line| &line.event)
-        else {
-            let missing = "line in reloads.jsonl with the versions that it began with";
-            return Err(no_run(folder, missing));
-        };
-        let loss = loss_script.as_ref().zip(loss_version.as_ref());
-        let loss = loss.map(|(script, version)| KeptVersion::new(script, version));
-        Ok((KeptVersion::new(script, version), loss))
+        match self.0.first().map(|line| &line.event) {
+            Some(LogEvent::Start {
+                recipe,
+                loss_script,
+                loss_version,
+                ..
+            }) => {
+                let loss = loss_script.clone().zip(loss_version.clone());
+                let loss = loss.map(|(script, version)| KeptVersion { script, version });
+                Ok((recipe.clone(), loss))
+            }
+            _ => {
+                let missing = "line in reloads.jsonl with the versions that it began with";
+                Err(no_run(folder, missing))
+            }
+        }
     }
 
     /// The version of the loss recipe.
@@ -166,43 +178,20 @@ impl RunLog {
     }
 
     /// A version that was kept and whose hash begins with `version`.
-    pub(crate) fn kept(&self, version: &str) -> Option<KeptVersion> {
-        self.0.iter().find_map(|line| match &line.event {
-            LogEvent::Start {
-                script,
-                version: own,
-                ..
-            }
-            | LogEvent::Use {
-                script,
-                version: own,
-                ..
-            }
-            | LogEvent::Failed {
-                script,
-                version: own,
-                ..
-            } => own
-                .starts_with(version)
-                .then(|| KeptVersion::new(script, own)),
-            _ => None,
-        })
+    pub(crate) fn kept(&self, version: &str) -> Option<&KeptVersion> {
+        let mut kept = self.0.iter().filter_map(|line| line.event.recipe());
+        kept.find(|kept| kept.version.starts_with(version))
     }
 
     /// The versions that later steps than the first began with, or tried to begin with if `migrate` failed.
-    pub(crate) fn switches(&self) -> impl Iterator<Item = (u64, KeptVersion)> {
-        self.0.iter().filter_map(|line| match &line.event {
-            LogEvent::Use {
-                script, version, ..
-            } => Some((line.step, KeptVersion::new(script, version))),
-            LogEvent::Failed {
-                hook,
-                script,
-                version,
-                ..
-            } if hook == MIGRATE => Some((line.step, KeptVersion::new(script, version))),
-            _ => None,
-        })
+    pub(crate) fn switches(&self) -> impl Iterator<Item = (u64, &KeptVersion)> {
+        let is_switch = |line: &&LogLine| match &line.event {
+            LogEvent::Use { .. } => true,
+            LogEvent::Failed { hook, .. } => hook == MIGRATE,
+            _ => false,
+        };
+        let switches = self.0.iter().filter(is_switch);
+        switches.filter_map(|line| Some((line.step, line.event.recipe()?)))
     }
 
     /// Leaves those hooks to their scripts whose kernels gave other bits in this run.
@@ -243,11 +232,10 @@ impl RunLog {
         let mut rejected: Vec<String> = Vec::new();
         for line in self.0.iter().filter(|line| line.step < step) {
             match &line.event {
-                LogEvent::Rejected { version, .. } | LogEvent::Failed { version, .. } => {
-                    rejected.push(version.clone());
-                }
+                LogEvent::Rejected { version, .. } => rejected.push(version.clone()),
+                LogEvent::Failed { recipe, .. } => rejected.push(recipe.version.clone()),
                 // It was saved again, and passed.
-                LogEvent::Use { version, .. } => rejected.retain(|old| old != version),
+                LogEvent::Use { recipe, .. } => rejected.retain(|old| *old != recipe.version),
                 _ => {}
             }
         }

@@ -26,7 +26,7 @@ pub(super) use log::{Journal, set_damaged_aside};
 pub use log::{LogEvent, LogLine, RunLog};
 pub use reader::RunFolder;
 pub(super) use reader::{step_after, step_of};
-pub(super) use version::KeptVersion;
+pub use version::KeptVersion;
 pub(super) use writer::RunWriter;
 
 use super::config::Config;

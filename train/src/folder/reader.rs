@@ -148,7 +148,7 @@ impl RunFolder {
         let versions = log.versions();
         let used = versions.iter().rev().find(|(first, _)| *first <= step);
         let kept = used.and_then(|(_, version)| log.kept(version));
-        self.load(host, &kept.unwrap_or(first))
+        self.load(host, kept.unwrap_or(&first))
     }
 
     /// The version whose hash begins with `version`, with the run's settings; `None` if the run has kept no such version.
@@ -156,8 +156,9 @@ impl RunFolder {
     /// # Errors
     /// As [`RunFolder::recipe_at`].
     pub fn recipe_named(&self, host: &Host, version: &str) -> Result<Option<Recipe>, Diagnostics> {
-        let kept = self.log()?.kept(version);
-        kept.map(|kept| self.load(host, &kept)).transpose()
+        let log = self.log()?;
+        let kept = log.kept(version);
+        kept.map(|kept| self.load(host, kept)).transpose()
     }
 
     fn load(&self, host: &Host, kept: &KeptVersion) -> Result<Recipe, Diagnostics> {

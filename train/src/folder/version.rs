@@ -11,32 +11,23 @@ use advlab::diagnostic::Diagnostics;
 use advlab::script::{Builtin, Host, Recipe};
 
 /// A version in `scripts/`, in a folder that is named by its hash.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct KeptVersion {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeptVersion {
     /// The path of its script in the run's folder.
-    script: String,
-    /// Its hash.
-    pub(crate) version: String,
+    #[serde(default)]
+    pub script: String,
+    /// Its hash, all 64 digits.
+    pub version: String,
 }
 
 impl KeptVersion {
-    pub(super) fn new(script: &str, version: &str) -> KeptVersion {
-        KeptVersion {
-            script: script.to_string(),
-            version: version.to_string(),
-        }
-    }
-
-    /// The path of its script in the run's folder.
-    pub(super) fn script(&self) -> String {
-        self.script.clone()
-    }
-
     /// Keeps a version in a run's folder, unless it is kept already.
     pub(crate) fn keep(run: &Path, recipe: &Recipe) -> Result<KeptVersion, Diagnostics> {
         let version = recipe.version().as_str();
-        let script = format!("{SCRIPTS}/{version}/{}", file_name(recipe.name()));
-        let kept = KeptVersion::new(&script, version);
+        let kept = KeptVersion {
+            script: format!("{SCRIPTS}/{version}/{}", file_name(recipe.name())),
+            version: version.to_string(),
+        };
         let folder = kept.folder(run);
         // A crash of the machine may have left the folder with files that were never written out.
         let mut sources = recipe.sources();

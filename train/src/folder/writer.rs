@@ -86,11 +86,11 @@ impl RunWriter {
         self.log.sync()
     }
 
-    /// Keeps a version, and gives its script and its hash. The next checkpoint syncs it: a step must not wait for the disk.
-    fn keep(&mut self, recipe: &Recipe) -> Result<(String, String), Diagnostics> {
+    /// Keeps a version; the next checkpoint syncs it: a step must not wait for the disk.
+    fn keep(&mut self, recipe: &Recipe) -> Result<KeptVersion, Diagnostics> {
         let kept = KeptVersion::keep(&self.folder.path, recipe)?;
         self.kept.push(kept.clone());
-        Ok((kept.script(), kept.version))
+        Ok(kept)
     }
 
     /// Writes the row of a step, and its batch if it is one to keep: with the state that the step began with, if the run has no
@@ -183,12 +183,12 @@ impl RunWriter {
                 platform,
                 ..
             } => {
-                let (script, version) = self.keep(recipe)?;
+                let recipe = self.keep(recipe)?;
                 let loss = loss_recipe.map(|loss| self.keep(loss)).transpose()?;
+                let loss = loss.map(|kept| (kept.script, kept.version));
                 let (loss_script, loss_version) = loss.unzip();
                 let start = LogEvent::Start {
-                    script,
-                    version,
+                    recipe,
                     loss_script,
                     loss_version,
                     platform: platform.clone(),
@@ -204,10 +204,8 @@ impl RunWriter {
                 recipe,
                 change,
             } => {
-                let (script, version) = self.keep(recipe)?;
                 let switch = LogEvent::Use {
-                    script,
-                    version,
+                    recipe: self.keep(recipe)?,
                     from: change.from.as_str().to_string(),
                     lines_added: change.lines_added(),
                     lines_removed: change.lines_removed(),
@@ -223,13 +221,11 @@ impl RunWriter {
                 batch,
                 back_to,
             } => {
-                let (script, version) = self.keep(recipe)?;
                 let hook = if batch.is_some() { STEP } else { MIGRATE };
                 let (kept, not_kept) = self.keep_evidence(&FAILED, step, recipe.version(), batch);
                 let failed = LogEvent::Failed {
                     hook: hook.to_string(),
-                    script,
-                    version,
+                    recipe: self.keep(recipe)?,
                     error: one_line(error),
                     back_to: back_to.map(|recipe| recipe.version().as_str().to_string()),
                     batch: kept,

@@ -169,23 +169,23 @@ fn short(version: &str) -> &str {
 pub(super) fn line_of(line: &LogLine) -> Value {
     let step = line.step;
     let (kind, text) = match &line.event {
-        LogEvent::Start { version, .. } => ("", format!("{} begins", short(version))),
+        LogEvent::Start { recipe, .. } => ("", format!("{} begins", short(&recipe.version))),
         LogEvent::Use {
-            version,
+            recipe,
             from,
             lines_added,
             lines_removed,
             ..
         } => {
-            let (from, version) = (short(from), short(version));
+            let (from, version) = (short(from), short(&recipe.version));
             let text = format!("{from} → {version}  +{lines_added} −{lines_removed}");
             ("use", text)
         }
         LogEvent::Rejected { version, error, .. } => {
             ("bad", format!("rejected {}: {error}", short(version)))
         }
-        LogEvent::Failed { version, error, .. } => {
-            ("bad", format!("failed {}: {error}", short(version)))
+        LogEvent::Failed { recipe, error, .. } => {
+            ("bad", format!("failed {}: {error}", short(&recipe.version)))
         }
         LogEvent::Warned { version, warnings } => {
             let text = format!("{}: {}", short(version), warnings.join("; "));

@@ -218,14 +218,14 @@ impl Site {
             |line: &LogLine| matches!(line.event, LogEvent::Use { .. }).then_some(line.step);
         let line = run.events.get(index)?;
         let step = line.step;
-        let LogEvent::Use { from, version, .. } = &line.event else {
+        let LogEvent::Use { from, recipe, .. } = &line.event else {
             return None;
         };
         let before = run.events[..index].iter().rev().find_map(of_use);
         let after = run.events[index + 1..].iter().find_map(of_use);
         let bounds = (before.unwrap_or(0), after.unwrap_or(u64::MAX));
         Some(json!({
-            "files": versions::diff(&run.folder, from, version),
+            "files": versions::diff(&run.folder, from, &recipe.version),
             "around": around(run, step, bounds),
         }))
     }
