@@ -8,8 +8,8 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Instant;
 
+use advlab::random::{Purpose, StreamKey};
 use advlab_train::policy::{AdamWConfig, Compute, Decoding, Responses, Transformer};
-use advlab_train::random::{Purpose, StreamKey};
 use advlab_train::task::Prompt;
 use advlab_train::torch;
 use serde::Deserialize;
@@ -27,7 +27,6 @@ struct Work {
     /// What is scored and trained on: `group_size` responses to each prompt.
     responses: Vec<Vec<u32>>,
     tokens_per_forward: usize,
-    gradient_checkpointing: bool,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -36,9 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let work: Work = serde_json::from_slice(&fs::read(folder.join("work.json"))?)?;
     let compute = Compute {
         device: torch::start("cpu", work.threads)?,
-        dtype: tch::Kind::Float,
         tokens_per_forward: work.tokens_per_forward,
-        gradient_checkpointing: work.gradient_checkpointing,
     };
     let mut model = Transformer::load(folder, compute)?;
     let prompt = |tokens: &Vec<u32>| Prompt {

@@ -45,6 +45,7 @@ pub mod native;
 #[cfg(feature = "render")]
 pub mod paint;
 pub mod panics;
+pub mod random;
 pub mod regular_file;
 pub mod script;
 pub mod session;

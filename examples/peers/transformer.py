@@ -111,7 +111,6 @@ def main():
     parser.add_argument("--prompt-tokens", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--tokens-per-forward", type=int, default=1 << 14)
-    parser.add_argument("--checkpointing", action="store_true", help="gradient checkpointing, in advlab alone")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--steps", type=int, default=0, help="then so many of sampling and update, with advlab's memory")
@@ -129,7 +128,6 @@ def main():
         "stops": list(range(0, 2048, max(1, options.tokens // 2))),
         "responses": draw(options.prompts * options.group_size, options.tokens),
         "tokens_per_forward": options.tokens_per_forward,
-        "gradient_checkpointing": options.checkpointing,
     }
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)

@@ -3,6 +3,9 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+#[cfg(feature = "torch")]
+use serde::de::DeserializeOwned;
+
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 
 /// For `map_err`: a file of a run that cannot be read or written.
@@ -40,5 +43,21 @@ pub(super) fn damaged(path: &Path, what: impl Into<String>) -> Diagnostics {
 pub(super) fn no_run(folder: &Path, missing: &str) -> Diagnostics {
     let message = format!("{} is not a run: it has no {missing}", folder.display());
     let help = "`advlab train` begins a run, and prints its folder";
+    Diagnostic::error(message).with_help(help).into()
+}
+
+/// A JSON file.
+#[cfg(feature = "torch")]
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Diagnostics> {
+    let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
+    serde_json::from_str(&text).map_err(|error| damaged(path, error.to_string()))
+}
+
+/// This build lacks what a configuration asks for.
+#[cfg(not(feature = "torch"))]
+pub(super) fn without_libtorch(what: &str) -> Diagnostics {
+    let message = format!("this advlab was built without libtorch, which {what} needs");
+    let help =
+        "build it with `--features torch`: the README's section \"A language model\" says how";
     Diagnostic::error(message).with_help(help).into()
 }

@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::config::Config;
 use super::policy::{NonFinite, Policy};
-use super::random::{Purpose, StreamKey};
-use super::rollout::Rollout;
-use super::row::Row;
-use super::trainer::{Sampled, milliseconds, rounded};
+use super::rollout::{Rollout, Sampled};
+use super::row::{Row, milliseconds, rounded};
 use advlab::batch::{Batch, Computed};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::random::{Purpose, StreamKey};
 use advlab::script::{Builtin, Hook, Outcome, Recipe, State, Summary};
 use advlab::tensor::Level;
 

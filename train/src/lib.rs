@@ -29,32 +29,28 @@
 mod config;
 mod error;
 mod event;
-mod export;
-mod fine_tuning;
 mod folder;
 mod learner;
 pub mod policy;
-pub mod random;
 mod record;
 mod replay;
 mod rollout;
 mod row;
 mod run;
 pub mod task;
+#[cfg(feature = "torch")]
+pub mod text;
 pub mod tokenizer;
 #[cfg(feature = "torch")]
 pub mod torch;
 mod trainer;
 mod warnings;
 
-pub use config::{Config, MathConfig, TransformerConfig};
+pub use config::{Config, MathConfig, TransformerConfig, WarningConfig};
 pub use event::Event;
-pub use export::export;
-pub use folder::is_stopped;
-pub use folder::{Kept, Logged};
+pub use folder::{KeptVersion, LogEvent, LogLine, RunFolder, RunLog, is_stopped};
 pub use record::Record;
 pub use replay::{Difference, Replay};
 pub use row::flatten;
 pub use row::{Evaluation, Milliseconds, PassAt, Row};
-pub use run::{Ending, Run};
-pub use warnings::WarningConfig;
+pub use run::{Ending, Run, export};

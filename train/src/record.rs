@@ -9,18 +9,15 @@ use serde_json::{Value, json};
 use zerocopy::IntoBytes;
 
 use super::config::{Config, TRAINER};
-use super::error::damaged;
 use super::event::Event;
-use super::folder::journal::Journal;
-use super::folder::{BATCHES, CONFIG, Folder, History, Kept, METRICS, Recorder, journal};
+use super::folder::{CONFIG, Journal, LockedFolder, RunFolder, RunWriter, step_after, step_of};
 use super::policy::Platform;
-use super::replay::{Difference, difference};
-use super::trainer::rounded;
-use advlab::batch::{Batch, FloatBuffer, ReadOptions, read};
+use super::row::rounded;
+use advlab::batch::{Batch, FloatBuffer};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::in_json;
 use advlab::live::{LiveRecipe, Loaded};
-use advlab::script::{Host, Outcome, Recipe, State, Statistics, Summary};
+use advlab::script::{Outcome, Recipe, State, Statistics, Summary};
 
 /// The rows of steps that were done again, as they were at first.
 const CUT: &str = "cut.jsonl";
@@ -28,7 +25,7 @@ const CUT: &str = "cut.jsonl";
 /// A folder that is being written.
 #[derive(Debug)]
 pub struct Record {
-    recorder: Recorder,
+    writer: RunWriter,
     before: Arc<Loaded>,
     /// The version that the folder has as the one in use.
     used: String,
@@ -65,7 +62,7 @@ impl Record {
             config.set(name, text);
         }
         let folder = if path.join(CONFIG).is_file() {
-            let (folder, old) = Folder::open(path)?;
+            let (folder, old) = LockedFolder::open(path)?;
             if old.task != TRAINER {
                 let message = format!("{} is a run of `advlab train`", path.display());
                 let help = "name a folder that is empty or does not exist yet";
@@ -74,20 +71,19 @@ impl Record {
             folder.write_config(&config)?;
             folder
         } else {
-            Folder::create(&mut config)?
+            LockedFolder::create(&mut config)?
         };
-        let rows = journal::read(&path.join(METRICS))?;
-        let last = rows.last().and_then(|row| row["step"].as_u64());
+        let rows = RunFolder::read(path).rows()?;
         let mut record = Record {
-            recorder: Recorder::open(folder, &config, u64::MAX)?,
+            writer: RunWriter::open(folder, &config, u64::MAX)?,
             used: String::new(),
-            next: last.map_or(0, |last| last + 1),
+            next: step_after(0, &rows),
             is_begun: false,
-            first: rows.first().and_then(|row| row["step"].as_u64()),
+            first: rows.first().and_then(step_of),
             is_resumed: false,
             before,
         };
-        record.recorder.tell(&Event::Started {
+        record.writer.tell(&Event::Started {
             step: record.next,
             recipe: record.before.recipe(),
             loss_recipe: None,
@@ -99,7 +95,7 @@ impl Record {
 
     /// The folder.
     pub fn path(&self) -> &Path {
-        &self.recorder.folder.path
+        &self.writer.folder.path
     }
 
     /// The step that is being done, or comes next.
@@ -109,10 +105,10 @@ impl Record {
 
     /// Cuts off what the folder has of a step and later ones.
     fn cut(&mut self, step: u64) -> Result<(), Diagnostics> {
-        self.recorder.cut(step)?;
-        let history = History::read(&self.recorder.folder.path)?;
-        let used = history.in_use().into_iter().next_back();
-        self.used = used.map_or(String::new(), |(_, version)| version.to_string());
+        self.writer.cut(step)?;
+        let log = RunFolder::read(self.path()).log()?;
+        let used = log.versions();
+        self.used = used.last().map_or("", |(_, version)| version).to_string();
         Ok(())
     }
 
@@ -162,8 +158,8 @@ impl Record {
     /// Adds the rows of a step and later ones to those that were cut off before.
     fn set_aside(&self, step: u64) -> Result<(), Diagnostics> {
         let mut aside = Journal::open(&self.path().join(CUT), |_| true)?;
-        let rows = journal::read(&self.path().join(METRICS))?;
-        let is_cut = |row: &&Value| row["step"].as_u64().is_some_and(|own| own >= step);
+        let rows = RunFolder::read(self.path()).rows()?;
+        let is_cut = |row: &&Value| step_of(row).is_some_and(|own| own >= step);
         rows.iter()
             .filter(is_cut)
             .try_for_each(|row| aside.append(row))
@@ -174,7 +170,7 @@ impl Record {
     /// # Errors
     /// [`Diagnostics`] where it cannot be written.
     pub fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
-        self.recorder.tell(event)
+        self.writer.tell(event)
     }
 
     /// The step is done: by the version in use, which began it with the state `before`.
@@ -192,7 +188,7 @@ impl Record {
         // A call without a row has its number all the same.
         self.next += 1;
         if loaded.version().as_str() != self.used {
-            self.recorder.tell(&Event::Switched {
+            self.writer.tell(&Event::Switched {
                 step,
                 recipe: loaded.recipe(),
                 change: &live.change(&self.before, &loaded),
@@ -202,12 +198,12 @@ impl Record {
         let mut line = row(step, loaded.recipe(), batch, outcome);
         line["ms"] = json!({ "recipe": rounded(outcome.time) });
         self.before = loaded;
-        self.recorder.step(step, &line, batch, Some(before))
+        self.writer.step(step, &line, batch, Some(before))
     }
 }
 
 /// The row of a step, as that of a run with what a recipe knows.
-fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Value {
+pub(super) fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Value {
     let reward = batch.response_column("reward");
     let reward = reward.map(|values| Statistics::of(values.iter().copied()));
     let summary = Summary::of(outcome);
@@ -242,44 +238,11 @@ fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Value {
     })
 }
 
-/// Computes the steps again whose rows these are and whose batches are kept, each by its version from the state that it began
-/// with; gives the first number that is not the same.
-pub(super) fn recompute(
-    kept: &Kept,
-    host: &Host,
-    rows: &[Value],
-) -> Result<Option<Difference>, Diagnostics> {
-    for recorded in rows {
-        let (step, version) = (recorded["step"].as_u64(), recorded["version"].as_str());
-        let step = step.unwrap_or_default();
-        let lost = || {
-            damaged(
-                kept.folder(),
-                format!("it has not kept the version of step {step}"),
-            )
-        };
-        let recipe = kept.recipe_named(host, version.unwrap_or_default())?;
-        let recipe = recipe.ok_or_else(lost)?;
-        let mut state = kept.state_at(step)?.ok_or_else(|| {
-            damaged(
-                kept.folder(),
-                format!("it has not kept the state of step {step}"),
-            )
-        })?;
-        let batch = read(BATCHES.path(kept.folder(), step), &ReadOptions::default())?.batch;
-        let outcome = recipe.advantage(&batch, &mut state)?;
-        let repeated = row(step, &recipe, &batch, &outcome);
-        if let Some(difference) = difference(step, recorded, &repeated) {
-            return Ok(Some(difference));
-        }
-    }
-    Ok(None)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use advlab::live::LiveOptions;
+    use advlab::script::Host;
 
     #[test]
     fn a_damaged_line_of_a_trainers_folder_is_told_without_a_command_of_another_run() {
@@ -288,7 +251,7 @@ mod tests {
         let recipe = Host::new().load("grpo").unwrap();
         let live = LiveRecipe::without_file(&Host::new(), recipe, LiveOptions::default()).unwrap();
         drop(Record::open(&folder, &live, &[], 2).unwrap());
-        for name in [METRICS, super::super::folder::RELOADS] {
+        for name in [crate::folder::METRICS, crate::folder::RELOADS] {
             let well = std::fs::read(folder.join(name)).unwrap();
             std::fs::write(folder.join(name), "{\"st?\n").unwrap();
             let error = Record::open(&folder, &live, &[], 2)

@@ -6,23 +6,18 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::Value;
 
-use super::config::TRAINER;
+use super::error::damaged;
 use super::event::{Event, Tell};
-use super::folder::{History, Kept, KeptVersion, METRICS, STATES, journal};
+use super::folder::{KeptVersion, RunFolder, RunLog, STATES, step_after, step_of};
 use super::learner::StepFailure;
-use super::record::recompute;
+use super::record;
 use super::row::flatten;
 use super::trainer::Trainer;
+use advlab::batch::{ReadOptions, read};
 use advlab::diagnostic::Diagnostics;
 use advlab::live::LiveRecipe;
 use advlab::native::Mode;
 use advlab::script::{Host, Recipe};
-
-/// The step after the last of these rows, `step` where there is none: fewer rows than steps where damaged ones are missing.
-pub(super) fn end(step: u64, rows: &[Value]) -> u64 {
-    let last = rows.last().and_then(|row| row["step"].as_u64());
-    last.map_or(step, |last| last + 1)
-}
 
 /// A run that is being repeated. Its folder is only read.
 pub struct Replay {
@@ -34,7 +29,7 @@ enum Steps {
     /// All that a run did.
     Run(Box<Trainer>, Again),
     /// The recipe's part of another trainer's steps, on the batches that were kept.
-    Kept(Kept, Host, Vec<Value>),
+    Kept(RunFolder, Host, Vec<Value>),
 }
 
 /// Steps that a run has done, to be done again from the first of them on.
@@ -48,15 +43,16 @@ pub(super) struct Again {
 impl Again {
     /// The steps that have these rows, the first of which is `step`.
     pub(super) fn of(
-        history: &History,
+        run: &RunFolder,
+        log: &RunLog,
         host: &Host,
         step: u64,
         rows: Vec<Value>,
     ) -> Result<Again, Diagnostics> {
-        let steps = step..end(step, &rows);
-        let switches = history.switches();
+        let steps = step..step_after(step, &rows);
+        let switches = log.switches();
         let switches = switches.filter(|(step, _)| steps.contains(step));
-        let load = |(step, kept): (u64, KeptVersion)| Ok((step, kept.load(&history.folder, host)?));
+        let load = |(step, kept): (u64, &KeptVersion)| Ok((step, kept.load(run.folder(), host)?));
         Ok(Again {
             switches: switches.map(load).collect::<Result<_, Diagnostics>>()?,
             rows: rows.into(),
@@ -122,17 +118,20 @@ impl Replay {
     /// # Errors
     /// As [`Replay::open`].
     pub fn open_with(folder: &Path, native: Mode) -> Result<Replay, Diagnostics> {
-        let mut history = History::read(folder)?;
-        history.config.native = native;
-        let mut rows = journal::read(&folder.join(METRICS))?;
-        let host = history.config.host();
-        if history.config.task == TRAINER {
-            let kept = Kept::open(folder)?;
+        let run = RunFolder::read(folder);
+        let mut config = run.config()?;
+        config.native = native;
+        let log = run.log()?;
+        let (recipe, _) = log.start(folder)?;
+        let mut rows = run.rows()?;
+        let host = config.host();
+        if config.is_recorded() {
+            let kept = RunFolder::open(folder)?;
             // A process that was killed may have left one without the other.
             let is_kept = |row: &Value| {
-                let mut steps = kept.batches().iter().map(|(step, _)| *step);
-                let step = steps.find(|step| row["step"] == *step);
-                step.is_some_and(|step| STATES.path(folder, step).is_file())
+                step_of(row).is_some_and(|step| {
+                    kept.at(step).is_ok() && STATES.path(folder, step).is_file()
+                })
             };
             rows.retain(is_kept);
             return Ok(Replay {
@@ -140,14 +139,14 @@ impl Replay {
                 note: None,
             });
         }
-        let loss = history.loss(&host)?;
-        let recipe = history.recipe.load(folder, &host)?;
-        let options = history.config.live_options();
+        let loss = run.loss(&host)?;
+        let recipe = recipe.load(folder, &host)?;
+        let options = config.live_options();
         let live = LiveRecipe::without_file(&host, recipe, options)?;
-        let again = Again::of(&history, &host, 0, rows)?;
-        let trainer = Trainer::new(history.config.clone(), live, loss)?;
+        let again = Again::of(&run, &log, &host, 0, rows)?;
+        let trainer = Trainer::new(config, live, loss)?;
         Ok(Replay {
-            note: history.other_platform(&trainer.platform()),
+            note: log.other_platform(&trainer.platform()),
             steps: Steps::Run(Box::new(trainer), again),
         })
     }
@@ -207,4 +206,32 @@ pub(super) fn difference(step: u64, recorded: &Value, repeated: &Value) -> Optio
         recorded: recorded.get(field).cloned(),
         repeated: repeated.get(field).cloned(),
     })
+}
+
+/// Computes the steps again whose rows these are and whose batches are kept, each by its version from the state that it began
+/// with; gives the first number that is not the same.
+fn recompute(
+    kept: &RunFolder,
+    host: &Host,
+    rows: &[Value],
+) -> Result<Option<Difference>, Diagnostics> {
+    for recorded in rows {
+        let (step, version) = (recorded["step"].as_u64(), recorded["version"].as_str());
+        let step = step.unwrap_or_default();
+        let lost = |what| {
+            let what = format!("it has not kept the {what} of step {step}");
+            damaged(kept.folder(), what)
+        };
+        let recipe = kept.recipe_named(host, version.unwrap_or_default())?;
+        let recipe = recipe.ok_or_else(|| lost("version"))?;
+        let state = kept.state_at(step)?;
+        let mut state = state.ok_or_else(|| lost("state"))?;
+        let batch = read(kept.at(step)?, &ReadOptions::default())?.batch;
+        let outcome = recipe.advantage(&batch, &mut state)?;
+        let repeated = record::row(step, &recipe, &batch, &outcome);
+        if let Some(difference) = difference(step, recorded, &repeated) {
+            return Ok(Some(difference));
+        }
+    }
+    Ok(None)
 }

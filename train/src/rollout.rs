@@ -6,11 +6,11 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::policy::{Policy, Responses, Samples, Scores};
-use super::random::StreamKey;
-use super::row::{Evaluation, PassAt};
+use super::row::{Evaluation, PassAt, Row};
 use super::task::{Prompt, Task};
 use advlab::batch::{Batch, FloatBuffer};
 use advlab::diagnostic::Diagnostics;
+use advlab::random::StreamKey;
 use advlab::tensor::k3;
 
 /// Groups of responses, verified: of trajectories, whose turns are a response each.
@@ -28,6 +28,13 @@ pub(super) struct Rollout {
     /// The names of the groups.
     ids: Vec<usize>,
     group_size: usize,
+}
+
+/// The data of a step, and its report so far.
+pub(super) struct Sampled {
+    pub(super) rollout: Rollout,
+    pub(super) batch: Batch,
+    pub(super) row: Row,
 }
 
 /// What a response is of.

@@ -1,6 +1,7 @@
 //! The report of a step: one row of a run's `metrics.jsonl`.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -189,6 +190,16 @@ pub fn flatten(row: &Value) -> Map<String, Value> {
         }
     }
     all
+}
+
+/// The milliseconds since a moment.
+pub(super) fn milliseconds(since: Instant) -> f64 {
+    rounded(since.elapsed())
+}
+
+/// In milliseconds, to microseconds: enough to read.
+pub(super) fn rounded(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
 #[cfg(test)]

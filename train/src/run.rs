@@ -1,5 +1,6 @@
 //! A run with its folder: begun, stopped, and gone on with to the very same numbers.
 
+use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,22 +9,27 @@ use serde_json::Value;
 
 use super::config::Config;
 use super::event::Event;
-use super::folder::{Checkpoint, Folder, History, LeftState, METRICS, RELOADS, Recorder, journal};
+use super::folder::{
+    Checkpoint, LockedFolder, METRICS, RunFolder, RunLog, RunWriter, VersionState, empty, remove,
+    set_damaged_aside, step_after, step_of,
+};
 use super::learner::StepFailure;
-use super::replay::{Again, end};
+use super::policy;
+use super::replay::Again;
 use super::row::Evaluation;
+use super::task;
 use super::trainer::Trainer;
 use advlab::check::flipped_loss;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
 use advlab::live::{LiveOptions, LiveRecipe};
 use advlab::native::Mode;
-use advlab::script::Version;
+use advlab::script::{State, Version};
 
 /// A run and its folder.
 pub struct Run {
     trainer: Trainer,
-    recorder: Recorder,
+    writer: RunWriter,
     /// Steps that were done after the checkpoint that the run goes on from: they are recorded already.
     again: Option<Again>,
     /// The step of the newest checkpoint.
@@ -52,14 +58,14 @@ impl Run {
         let mut trainer = first(config)?;
         // What can fail without a folder fails before there is one.
         trainer.dry_run()?;
-        let folder = Folder::create(&mut trainer.config)?;
+        let folder = LockedFolder::create(&mut trainer.config)?;
         Run::begin(folder, trainer, 0)
     }
 
     /// With the rows that the folder has.
-    fn begin(folder: Folder, trainer: Trainer, rows: u64) -> Result<Run, Diagnostics> {
+    fn begin(folder: LockedFolder, trainer: Trainer, rows: u64) -> Result<Run, Diagnostics> {
         Ok(Run {
-            recorder: Recorder::open(folder, &trainer.config, rows)?,
+            writer: RunWriter::open(folder, &trainer.config, rows)?,
             trainer,
             again: None,
             saved: None,
@@ -84,7 +90,7 @@ impl Run {
     /// # Errors
     /// As [`Run::resume`].
     pub fn resume_with(path: &Path, steps: Option<u64>, native: Mode) -> Result<Run, Diagnostics> {
-        let (folder, mut config) = Folder::open(path)?;
+        let (folder, mut config) = LockedFolder::open(path)?;
         config.native = native;
         let is_extended = steps.is_some_and(|steps| steps != config.steps);
         if is_extended && config.ends_with_its_steps() {
@@ -97,13 +103,14 @@ impl Run {
         }
         config.steps = steps.unwrap_or(config.steps);
         config.check()?;
-        let metrics = journal::read(&path.join(METRICS))?;
-        let rows = end(0, &metrics);
+        let run = RunFolder::read(path);
+        let metrics = run.rows()?;
+        let rows = step_after(0, &metrics);
         let (checkpoint, mut notes) = Checkpoint::newest(path, rows)?;
         let Some(checkpoint) = checkpoint else {
             // It was stopped before it did anything, and begins anew with what the recipe's file has now.
             if rows == 0 && notes.is_empty() {
-                folder.forget_history()?;
+                folder.remove_log()?;
                 return Run::begin(folder, first(config)?, 0);
             }
             let message = format!("{} has no checkpoint that can be used", path.display());
@@ -119,10 +126,11 @@ impl Run {
             let help = format!("`advlab train --resume {path} --steps {more}` goes on");
             return Err(problem.with_help(help).into());
         }
-        let history = History::read(path)?;
+        let log = run.log()?;
         let mut evaluated = metrics;
-        let done_since = evaluated.split_off(evaluated.partition_point(|row| step_of(row) < step));
-        let (trainer, again, note) = restored(&history, &config, &checkpoint, done_since)?;
+        let done_since =
+            evaluated.split_off(evaluated.partition_point(|row| step_of(row).unwrap_or(0) < step));
+        let (trainer, again, note) = restored(&run, &log, &config, &checkpoint, done_since)?;
         notes.extend(note);
         if again.is_some() {
             let last = rows - 1;
@@ -130,7 +138,7 @@ impl Run {
                 "steps {step} to {last} came after the checkpoint: they are done again, as they were"
             ));
         }
-        notes.extend(history.other_platform(&trainer.platform()));
+        notes.extend(log.other_platform(&trainer.platform()));
         checkpoint.set_later_aside(path)?;
         if is_extended {
             folder.write_config(&config)?;
@@ -151,9 +159,9 @@ impl Run {
     /// [`Diagnostics`] where the folder is no run, or is being written, or cannot be written; where a line of `reloads.jsonl` is
     /// damaged, without which nobody knows the versions of the steps.
     pub fn set_damaged_aside(path: &Path) -> Result<Option<String>, Diagnostics> {
-        let (_held, _) = Folder::open(path)?;
-        journal::read(&path.join(RELOADS))?;
-        let moved = journal::set_damaged_aside(&path.join(METRICS))?;
+        let (_held, _) = LockedFolder::open(path)?;
+        RunFolder::read(path).log()?;
+        let moved = set_damaged_aside(&path.join(METRICS))?;
         Ok(moved.map(|(aside, lines)| {
             let (lines, aside) = (counted(lines, "damaged line"), aside.display());
             format!("{lines} of {METRICS} moved to {aside}")
@@ -162,7 +170,7 @@ impl Run {
 
     /// The run's folder.
     pub fn folder(&self) -> &Path {
-        &self.recorder.folder.path
+        &self.writer.folder.path
     }
 
     /// The run's configuration.
@@ -209,7 +217,7 @@ impl Run {
         observer: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Ending, Diagnostics> {
         let (first, every) = (self.step(), self.config().checkpoint_every);
-        both(&mut self.recorder, observer)(&Event::Started {
+        both(&mut self.writer, observer)(&Event::Started {
             step: first,
             recipe: self.trainer.live.in_use().recipe(),
             loss_recipe: Some(&self.trainer.learner.loss),
@@ -218,14 +226,14 @@ impl Run {
         if self.saved.is_none() {
             let is_tuned = self
                 .trainer
-                .fine_tune(stop, &mut both(&mut self.recorder, observer));
+                .fine_tune(stop, &mut both(&mut self.writer, observer));
             if !is_tuned? {
                 return Ok(Ending::Stopped(first));
             }
             self.checkpoint(false)?;
         }
         if first == 0 && self.again.is_none() && !stop.load(Ordering::Relaxed) {
-            let mut tell = both(&mut self.recorder, observer);
+            let mut tell = both(&mut self.writer, observer);
             self.trainer.initial = Some(self.trainer.evaluate(&mut tell)?);
         }
         let mut is_evaluated = true;
@@ -234,7 +242,7 @@ impl Run {
                 self.checkpoint(false)?;
                 if !is_evaluated {
                     self.trainer
-                        .evaluate(&mut both(&mut self.recorder, observer))?;
+                        .evaluate(&mut both(&mut self.writer, observer))?;
                 }
                 return Ok(Ending::Stopped(self.step()));
             }
@@ -262,7 +270,7 @@ impl Run {
         observer: &mut dyn FnMut(&Event<'_>),
     ) -> Result<(), StepFailure> {
         let Some(again) = &mut self.again else {
-            let mut tell = both(&mut self.recorder, observer);
+            let mut tell = both(&mut self.writer, observer);
             self.trainer.train(is_evaluated, &mut tell)?;
             return Ok(());
         };
@@ -271,7 +279,7 @@ impl Run {
             Ok(())
         })?;
         if let Some(difference) = difference {
-            both(&mut self.recorder, observer)(&Event::Warned {
+            both(&mut self.writer, observer)(&Event::Warned {
                 step: difference.step,
                 message: &format!(
                     "the step was done again to another `{}`: its row stays as it was",
@@ -294,27 +302,23 @@ impl Run {
         if is_there && !is_failed {
             return Ok(());
         }
-        self.recorder.sync()?;
+        self.writer.sync()?;
         let checkpoint = self.trainer.checkpoint(self.folder(), is_failed)?;
         if is_there {
             return checkpoint.rewrite(self.folder());
         }
         let keep = self.config().keep_checkpoints;
         let policy = &mut *self.trainer.learner.policy;
-        checkpoint.write(&self.recorder.folder.path, policy, keep)?;
+        checkpoint.write(&self.writer.folder.path, policy, keep)?;
         self.saved = Some(step);
         Ok(())
     }
 }
 
-fn step_of(row: &Value) -> u64 {
-    row["step"].as_u64().unwrap_or(0)
-}
-
 /// The evaluations that rows report, each with the number of steps that were done.
 fn evaluations(rows: &[Value]) -> Vec<(u64, Evaluation)> {
     let of_row = |row: &Value| {
-        let step = step_of(row);
+        let step = step_of(row).unwrap_or(0);
         let fields = [(step, "initial_evaluation"), (step + 1, "evaluation")];
         fields.map(|(done, field)| Some((done, Evaluation::deserialize(row.get(field)?).ok()?)))
     };
@@ -324,20 +328,24 @@ fn evaluations(rows: &[Value]) -> Vec<(u64, Evaluation)> {
 /// The trainer as it was at a checkpoint, the steps that were done after it, which have these rows, and what is worth knowing
 /// of the recipe's file.
 fn restored(
-    history: &History,
+    run: &RunFolder,
+    log: &RunLog,
     config: &Config,
     checkpoint: &Checkpoint,
     rows: Vec<Value>,
 ) -> Result<(Trainer, Option<Again>, Option<String>), Diagnostics> {
     let host = config.host();
-    history.refuse_kernels(&host);
-    let load = |left: &LeftState| left.load(&history.folder, &host);
+    log.refuse_kernels(&host);
+    let load = |left: &VersionState| {
+        let recipe = left.version.load(run.folder(), &host)?;
+        Ok((recipe, State::from_json(&left.state)?))
+    };
     let left = checkpoint.fallback.iter().chain([&checkpoint.recipe]);
-    let rejected = history.rejected_before(end(checkpoint.step, &rows));
+    let rejected = log.rejected_before(step_after(checkpoint.step, &rows));
     let (_, reading) = host.load_reading(&config.recipe);
     let in_file = reading.version.as_ref().map(Version::as_str);
     let is_rejected = in_file.is_some_and(|version| rejected.iter().any(|old| old == version));
-    let is_in_use = in_file == Some(&checkpoint.recipe.kept.version);
+    let is_in_use = in_file == Some(&checkpoint.recipe.version.version);
     let note = (is_rejected && !is_in_use).then(|| {
         format!(
             "{} holds a version that was rejected before: save it again to have it tried",
@@ -345,20 +353,20 @@ fn restored(
         )
     });
     let options = LiveOptions {
-        left: left.map(load).collect::<Result<_, _>>()?,
+        left: left.map(load).collect::<Result<_, Diagnostics>>()?,
         rejected,
         ..config.live_options()
     };
-    let recipe = checkpoint.recipe.kept.load(&history.folder, &host)?;
+    let recipe = checkpoint.recipe.version.load(run.folder(), &host)?;
     let mut live = LiveRecipe::without_file(&host, recipe, options)?;
     let again = match rows.is_empty() {
         true => {
             live.follow(&config.recipe)?;
             None
         }
-        false => Some(Again::of(history, &host, checkpoint.step, rows)?),
+        false => Some(Again::of(run, log, &host, checkpoint.step, rows)?),
     };
-    let mut trainer = Trainer::new(config.clone(), live, history.loss(&host)?)?;
+    let mut trainer = Trainer::new(config.clone(), live, run.loss(&host)?)?;
     trainer.restore(checkpoint)?;
     if checkpoint.is_failed && again.is_none() {
         // The version in use fails at this very step: what the file holds now has to do it.
@@ -378,18 +386,51 @@ fn first(config: Config) -> Result<Trainer, Diagnostics> {
     Trainer::new(config, live, loss)
 }
 
-/// The recorder is told first: what the observer hears of is in the folder already.
+/// The writer is told first: what the observer hears of is in the folder already.
 fn both<'a>(
-    recorder: &'a mut Recorder,
+    writer: &'a mut RunWriter,
     observer: &'a mut dyn FnMut(&Event<'_>),
 ) -> impl FnMut(&Event<'_>) -> Result<(), Diagnostics> + 'a {
     move |event| {
-        recorder.tell(event)?;
+        writer.tell(event)?;
         observer(event);
-        if let (Event::Step { row, .. }, Some(message)) = (event, recorder.take_warning()) {
+        if let (Event::Step { row, .. }, Some(message)) = (event, writer.take_warning()) {
             let (step, message) = (row.step, &*message);
             observer(&Event::Warned { step, message });
         }
         Ok(())
     }
+}
+
+/// Writes the model of a run's newest checkpoint that can be used to a folder that transformers (Python) opens. Gives the
+/// steps that it has learned, and what is wrong with newer checkpoints.
+///
+/// # Errors
+/// [`Diagnostics`] where the run has no checkpoint that can be used, its policy is not a language model, or the
+/// folder is not empty.
+pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>), Diagnostics> {
+    let mut config = RunFolder::read(run).config()?;
+    // Wherever the run was: nothing is computed here.
+    config.transformer.device = "cpu".to_string();
+    let (checkpoint, notes) = Checkpoint::newest(run, u64::MAX)?;
+    let Some(checkpoint) = checkpoint else {
+        let message = format!("{} has no checkpoint that can be used", run.display());
+        let mut problem = Diagnostic::error(message);
+        problem.notes = notes;
+        return Err(problem.into());
+    };
+    let mut policy = policy::of_config(&config, &*task::of_config(&config)?)?;
+    policy.load(&checkpoint.folder)?;
+    let was_there = folder.exists();
+    let folder = empty(folder)?;
+    policy.export(&folder).inspect_err(|_| {
+        // It was empty; what cannot be removed is in the way of another try, which says so.
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let _ = remove(&entry.path());
+        }
+        if !was_there {
+            let _ = fs::remove_dir(&folder);
+        }
+    })?;
+    Ok((checkpoint.step, notes))
 }

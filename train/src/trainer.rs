@@ -1,21 +1,22 @@
 //! The loop: one step after the other, each with the newest version of the recipe.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use super::config::Config;
 use super::event::{Event, Tell};
-use super::folder::{Checkpoint, LeftState};
+use super::folder::{Checkpoint, KeptVersion, VersionState};
 use super::learner::{Learner, StepFailure};
-use super::policy::Platform;
-use super::random::{Purpose, StreamKey};
-use super::rollout::Rollout;
-use super::row::{Evaluation, Milliseconds, Row};
-use super::task::{Prompt, Task, drawn_prompts, evaluation_prompts, pooled_prompts};
-use super::warnings::Lookout;
+use super::policy::{self, Platform, Responses};
+use super::rollout::{Rollout, Sampled};
+use super::row::{Evaluation, Milliseconds, Row, milliseconds};
+use super::task::{self, Prompt, Task, drawn_prompts, evaluation_prompts, pooled_prompts};
+use super::warnings::Warnings;
 use advlab::batch::Batch;
-use advlab::diagnostic::Diagnostics;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::live::{Failed, LiveEvent, LiveRecipe, Loaded};
+use advlab::random::{Purpose, StreamKey};
 use advlab::script::{Recipe, State, Statistics};
 
 /// How often a step draws groups without weight again.
@@ -37,14 +38,7 @@ pub(super) struct Trainer {
     pub(super) initial: Option<Evaluation>,
     /// The milliseconds of writing the last step.
     write: f64,
-    lookout: Lookout,
-}
-
-/// The data of a step, and its report so far.
-pub(super) struct Sampled {
-    pub(super) rollout: Rollout,
-    pub(super) batch: Batch,
-    pub(super) row: Row,
+    warnings: Warnings,
 }
 
 impl Trainer {
@@ -55,8 +49,8 @@ impl Trainer {
         live: LiveRecipe,
         loss: Recipe,
     ) -> Result<Trainer, Diagnostics> {
-        let task = config.make_task()?;
-        let policy = config.make_policy(&*task)?;
+        let task = task::of_config(&config)?;
+        let policy = policy::of_config(&config, &*task)?;
         Ok(Trainer {
             evaluation: evaluation_prompts(&*task, config.eval_prompts),
             learner: Learner {
@@ -71,7 +65,7 @@ impl Trainer {
             sampled: None,
             initial: None,
             write: 0.0,
-            lookout: Lookout::default(),
+            warnings: Warnings::default(),
         })
     }
 
@@ -86,11 +80,16 @@ impl Trainer {
         run: &Path,
         is_failed: bool,
     ) -> Result<Checkpoint, Diagnostics> {
+        let keep = |recipe: &Recipe, state: &State| {
+            let version = KeptVersion::keep(run, recipe)?;
+            let state = state.to_json();
+            Ok::<_, Diagnostics>(VersionState { version, state })
+        };
         let fallback = self.live.fallback();
-        let fallback = fallback.map(|(loaded, left)| LeftState::keep(run, loaded.recipe(), left));
+        let fallback = fallback.map(|(loaded, left)| keep(loaded.recipe(), left));
         Ok(Checkpoint {
             step: self.step,
-            recipe: LeftState::keep(run, self.live.in_use().recipe(), self.live.state())?,
+            recipe: keep(self.live.in_use().recipe(), self.live.state())?,
             loss_state: self.learner.loss_state.to_json(),
             fallback: fallback.transpose()?,
             is_failed,
@@ -148,7 +147,7 @@ impl Trainer {
             row.evaluation = Some(self.evaluate(tell)?);
             row.ms.evaluate = milliseconds(started);
         }
-        for message in &self.lookout.look(&row, &self.config.warnings) {
+        for message in &self.warnings.after(&row, &self.config.warnings) {
             tell(&Event::Warned { step, message })?;
         }
         row.ms.write = self.write;
@@ -344,6 +343,68 @@ impl Trainer {
         })?;
         Ok(evaluation)
     }
+
+    /// `sft_steps` updates along the cross-entropy of the task's own solutions, the mean over their tokens; the policy that
+    /// comes of them is the reference.
+    /// Gives whether all were done: stopped half-way, they have to begin again.
+    pub(super) fn fine_tune(
+        &mut self,
+        stop: &AtomicBool,
+        tell: &mut Tell<'_>,
+    ) -> Result<bool, Diagnostics> {
+        let of = self.config.sft_steps;
+        if of == 0 {
+            return Ok(true);
+        }
+        // They were by the policy as it was.
+        self.sampled = None;
+        self.learner.policy.set_lr(self.config.sft_lr);
+        for update in 0..of {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            self.imitate(update)?;
+            tell(&Event::FineTuned { update, of })?;
+        }
+        self.learner.policy.freeze()?;
+        Ok(true)
+    }
+
+    fn imitate(&mut self, update: u64) -> Result<(), Diagnostics> {
+        let config = &self.config;
+        let key = StreamKey::new(config.seed, Purpose::FineTuning, update);
+        let count = config.rollout_batch_size * config.group_size;
+        let prompts = drawn_prompts(&*self.task, key, count)?;
+        let mut solutions = Responses::new();
+        for (index, prompt) in prompts.iter().enumerate() {
+            solutions.push(index, &self.solution(prompt)?);
+        }
+        let max_grad_norm = config.max_grad_norm();
+        let policy = &mut self.learner.policy;
+        let tokens = solutions.tokens().len();
+        policy.accumulate(&prompts, &solutions, &vec![-1.0 / tokens as f64; tokens])?;
+        let norm = policy.update(max_grad_norm)?;
+        let wrong = |error| {
+            let problem = Diagnostic::error(format!("in supervised fine-tuning, {error}"));
+            problem.with_help("is `sft_lr` too large?")
+        };
+        norm.map_err(wrong)?;
+        Ok(())
+    }
+
+    /// The task's own response to a prompt.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where the task has none.
+    pub(super) fn solution(&self, prompt: &Prompt) -> Result<Vec<u32>, Diagnostics> {
+        self.task.solution(prompt).ok_or_else(|| {
+            let task = &self.config.task;
+            let problem =
+                Diagnostic::error(format!("the task {task:?} has no solutions of its own"));
+            let help = "`sft_steps = 0` goes without supervised fine-tuning";
+            problem.with_help(help).into()
+        })
+    }
 }
 
 fn tell_failed(
@@ -359,13 +420,4 @@ fn tell_failed(
         batch,
         back_to: failed.back_to.as_ref().map(|loaded| loaded.recipe()),
     })
-}
-
-pub(super) fn milliseconds(since: Instant) -> f64 {
-    rounded(since.elapsed())
-}
-
-/// As milliseconds, to microseconds: enough to read.
-pub(super) fn rounded(time: Duration) -> f64 {
-    (time.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -1,47 +1,34 @@
-//! What a run warns of, once each: numbers that say that it learns little, or not what is meant.
+//! What a run warns of, once each: numbers that show that it learns little, or not what is meant.
 
 use std::collections::VecDeque;
 
-use serde::{Deserialize, Serialize};
-
+use super::config::WarningConfig;
 use super::row::Row;
 use advlab::figures::value;
 
-/// The table `[warnings]`: the bounds beyond which a run warns; 0 for never.
-#[allow(missing_docs)]
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WarningConfig {
-    pub groups_without_signal: f64,
-    pub entropy: f64,
-    pub clip_share: f64,
-    pub effective_responses: f64,
-    pub length_growth: f64,
-}
-
-/// Steps whose mean counts: one odd step is none to warn of.
+/// Steps whose mean counts: one odd step is no reason to warn.
 const STEPS: usize = 10;
 /// The numbers of a step, in the order of the configuration's keys.
 type Numbers = [Option<f64>; 5];
 
-/// What has been seen, and what has been told.
+/// The numbers of the last steps, and the warnings that were given.
 #[derive(Default)]
-pub(super) struct Lookout {
+pub(super) struct Warnings {
     recent: VecDeque<Numbers>,
     /// The mean length of the first steps.
     length: Option<f64>,
-    told: [bool; 5],
+    given: [bool; 5],
 }
 
-impl Lookout {
-    /// Takes a step, and gives what is to be said of it.
-    pub(super) fn look(&mut self, row: &Row, bounds: &WarningConfig) -> Vec<String> {
+impl Warnings {
+    /// The warnings after a step that were not given before.
+    pub(super) fn after(&mut self, row: &Row, bounds: &WarningConfig) -> Vec<String> {
         let sampled = &row.sampled;
         self.recent.push_back([
             Some(row.groups_without_signal),
             Some(sampled.entropy),
             row.clip_share,
-            // Where nothing has a signal, the first warning says so.
+            // If nothing has a signal, the first warning says so.
             Some(row.effective_responses).filter(|share| *share > 0.0),
             Some(sampled.length),
         ]);
@@ -83,9 +70,9 @@ impl Lookout {
         let mut all = Vec::new();
         for (index, found) in means.into_iter().enumerate() {
             let message = found
-                .filter(|_| !self.told[index])
+                .filter(|_| !self.given[index])
                 .and_then(|found| tell(index, found));
-            self.told[index] |= message.is_some();
+            self.given[index] |= message.is_some();
             all.extend(message);
         }
         all
@@ -109,7 +96,7 @@ mod tests {
             ..Row::default()
         };
         let bounds = Config::default().warnings;
-        let mut lookout = Lookout::default();
+        let mut warnings = Warnings::default();
         let mut told = Vec::new();
         for step in 0..60 {
             let row = if step < 20 {
@@ -117,7 +104,7 @@ mod tests {
             } else {
                 row(0.0, 100.0)
             };
-            let new = lookout.look(&row, &bounds);
+            let new = warnings.after(&row, &bounds);
             told.extend(new.into_iter().map(|text| (step, text)));
         }
         assert_eq!(told.len(), 2, "{told:?}");
@@ -132,7 +119,7 @@ mod tests {
             length_growth: 0.0,
             ..bounds
         };
-        let mut lookout = Lookout::default();
-        assert!((0..20).all(|_| lookout.look(&row(0.0, 1.0), &never).is_empty()));
+        let mut warnings = Warnings::default();
+        assert!((0..20).all(|_| warnings.after(&row(0.0, 1.0), &never).is_empty()));
     }
 }

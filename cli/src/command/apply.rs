@@ -14,7 +14,7 @@ use advlab::native::Native;
 use advlab::paint::laid_out;
 use advlab::script::{Computed, Hook, Host, Outcome, Recipe, State, Statistics, Summary};
 use advlab::tensor::Level;
-use advlab_train::Kept;
+use advlab_train::RunFolder;
 use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -75,7 +75,7 @@ pub struct Apply {
 
 impl Apply {
     pub fn run(self) -> Result<ExitCode> {
-        let mut runs = self.inputs.iter().filter_map(|input| Kept::of(input));
+        let mut runs = self.inputs.iter().filter_map(|input| RunFolder::of(input));
         let seed = self.seed.or_else(|| runs.next()?.seed());
         let host = Host::new()
             .with_seed(seed.unwrap_or_default())
@@ -149,8 +149,8 @@ impl Apply {
         let returns = self.output.as_ref();
         let returns = returns.map(|_| timed.returns(&rollouts.batch, &before));
         let goes_on = self.state.is_some() || self.metrics.is_some();
-        if !goes_on && Kept::of(input).is_some() {
-            notes.extend(Kept::state_note(recipe));
+        if !goes_on && RunFolder::of(input).is_some() {
+            notes.extend(RunFolder::state_note(recipe));
         }
         outcome.notes.splice(..0, notes);
         let returns = returns.transpose()?.flatten();

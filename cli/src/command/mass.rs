@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::report::study::{Mass, with_advantage};
 use advlab::figures::shape_in;
 use advlab::script::Host;
-use advlab_train::Kept;
+use advlab_train::RunFolder;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
@@ -40,7 +40,7 @@ impl ShowMass {
         let host = Host::new();
         let recipe = load(&host, &self.recipe, &self.set)?;
         let loss = match self.input.is_dir() {
-            true => Kept::open(&self.input)?.loss(&host)?,
+            true => RunFolder::open(&self.input)?.loss(&host)?,
             false => host.loss()?,
         };
         let (rollouts, notes) = rollouts(&self.at.of(&self.input)?, &self.map, None, None, None)?;

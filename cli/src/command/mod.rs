@@ -32,7 +32,7 @@ use advlab::native::Mode;
 use advlab::paint::{Paint, beside, width};
 use advlab::panics::silence_caught;
 use advlab::script::{Host, Recipe};
-use advlab_train::Kept;
+use advlab_train::RunFolder;
 use advlab_train::tokenizer::Tokenizer;
 use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -179,7 +179,7 @@ impl AtStep {
     /// The file that an input means.
     fn of(&self, input: &Path) -> Result<PathBuf, Diagnostics> {
         match self.of_run(input)? {
-            Some(step) => Ok(Kept::open(input)?.at(step)?.to_path_buf()),
+            Some(step) => Ok(RunFolder::open(input)?.at(step)?.to_path_buf()),
             None => Ok(input.to_path_buf()),
         }
     }
@@ -298,7 +298,7 @@ fn rollouts(
     tokenizer: Option<&Arc<dyn Tokenize>>,
 ) -> Result<(Rollouts, Vec<String>)> {
     let (mut path, mut notes) = (input.to_path_buf(), Vec::new());
-    if let Ok(kept) = Kept::open(input) {
+    if let Ok(kept) = RunFolder::open(input) {
         path = kept.last().1.to_path_buf();
         let (run, batch) = (input.display(), path.display());
         notes.push(format!(

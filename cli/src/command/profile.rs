@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::report::profile::{Measured, example};
 use advlab::batch::Batch;
 use advlab::script::{Host, Recipe};
-use advlab_train::Kept;
+use advlab_train::RunFolder;
 use anyhow::Result;
 use clap::Args;
 
@@ -64,7 +64,7 @@ impl Profile {
             Ok::<_, anyhow::Error>(rollouts)
         };
         if folder.is_dir() {
-            let kept = Kept::open(folder)?;
+            let kept = RunFolder::open(folder)?;
             let mut recipe = kept.recipe_at(host, self.at.step.unwrap_or(kept.last().0))?;
             set(&mut recipe, &self.set)?;
             let loss = kept.loss(host)?;

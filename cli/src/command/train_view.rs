@@ -9,7 +9,7 @@ use advlab::figures::{BLOCKS, counted, value};
 use advlab::live::LiveEvent;
 use advlab::paint::{Paint, laid_out, wrapped};
 use advlab::script::Recipe;
-use advlab_train::{Config, Ending, Evaluation, Event, Kept, Row, Run};
+use advlab_train::{Config, Ending, Evaluation, Event, Row, Run, RunFolder};
 use console::Term;
 
 use super::printer::{Output, Printer};
@@ -84,7 +84,7 @@ impl View {
                     format!("advlab repl {folder}"),
                     format!("advlab replay {folder}"),
                 ];
-                if Kept::open(&self.folder).is_ok() {
+                if RunFolder::open(&self.folder).is_ok() {
                     commands.push(format!("advlab apply {} {folder}", self.config.recipe));
                 }
                 commands.push(format!("{resume} --steps {}", self.config.steps * 2));

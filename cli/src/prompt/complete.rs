@@ -7,7 +7,7 @@ use advlab::script::{BUILTINS, Builtin, Recipe, Token, TokenKind, Unfinished, un
 use advlab::session::Name;
 use advlab::tensor::Level;
 use advlab::tensor::op::{self, ParamKind};
-use advlab_train::Kept;
+use advlab_train::RunFolder;
 
 /// Names that are shown as they are typed.
 fn plain(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<Name> {
@@ -115,8 +115,8 @@ impl Session {
             "FILE" | "PATH" => files(typed, |_| true),
             "STEP" => {
                 let kept = self.data.run.as_ref();
-                let kept = kept.and_then(|(kept, _)| Kept::open(kept.folder()).ok());
-                let batches = kept.iter().flat_map(Kept::batches);
+                let kept = kept.and_then(|(kept, _)| RunFolder::open(kept.folder()).ok());
+                let batches = kept.iter().flat_map(RunFolder::batches);
                 plain(batches.map(|(step, _)| step.to_string()))
             }
             "NAME" => plain(doc::names().chain(commands().map(|row| row.name))),

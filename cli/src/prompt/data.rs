@@ -11,7 +11,7 @@ use advlab::batch::{Mapping, ReadOptions, Tokenize, read, steps};
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::counted;
 use advlab::script::{Builtin, Host, Recipe, TEST_BATCH};
-use advlab_train::Kept;
+use advlab_train::RunFolder;
 
 /// The first 16 groups of `examples/rollouts.jsonl`: a small policy on mazes, after 150 steps of GRPO.
 const ROLLOUTS: &str = include_str!("rollouts.jsonl");
@@ -52,7 +52,7 @@ pub(super) struct Data {
     /// Notes on values that were read otherwise than they stand in the file.
     pub(super) notes: Vec<String>,
     /// The run that it is from, and the step.
-    pub(super) run: Option<(Kept, u64)>,
+    pub(super) run: Option<(RunFolder, u64)>,
     /// The recipe whose test batch it is.
     pub(super) recipe: Option<Recipe>,
 }
@@ -81,7 +81,7 @@ impl Data {
     ) -> Result<Data, Diagnostics> {
         let name = path.display().to_string();
         if path.is_dir() {
-            let kept = Kept::open(path);
+            let kept = RunFolder::open(path);
             if let (Err(_), Ok(steps)) = (&kept, steps(path))
                 && let Some(last) = steps.last()
             {
@@ -124,13 +124,13 @@ impl Data {
             return Err(wrong(message, help));
         };
         // A run that goes on has others by now.
-        let kept = Kept::open(kept.folder())?;
+        let kept = RunFolder::open(kept.folder())?;
         Data::of_step(kept, step)
     }
 
     /// The recipe that a run used: at the step of the batch, where that is the run's, else at its last batch.
     pub(super) fn recipe_of_run(&self, host: &Host, folder: &Path) -> Result<Recipe, Diagnostics> {
-        let asked = Kept::open(folder)?;
+        let asked = RunFolder::open(folder)?;
         let is_same = |run: &Path| run.canonicalize().ok() == folder.canonicalize().ok();
         let step = match &self.run {
             Some((run, step)) if is_same(run.folder()) => *step,
@@ -152,7 +152,7 @@ impl Data {
         }
     }
 
-    fn of_step(kept: Kept, step: u64) -> Result<Data, Diagnostics> {
+    fn of_step(kept: RunFolder, step: u64) -> Result<Data, Diagnostics> {
         let mut data = Data::open(&Host::new(), kept.at(step)?, &[], None)?;
         data.run = Some((kept, step));
         Ok(data)

@@ -7,7 +7,7 @@ use crate::report::study::with_advantage;
 use advlab::diagnostic::Diagnostics;
 use advlab::script::{Hook, Outcome, Recipe, State};
 use advlab::session::is_typed;
-use advlab_train::Kept;
+use advlab_train::RunFolder;
 
 impl Session {
     /// Makes a recipe the one in use, as `:recipe` does.
@@ -104,7 +104,7 @@ impl Session {
         if let Some(in_use) = in_use {
             recipe.keep_settings(in_use);
         }
-        let note = Kept::state_note(&recipe);
+        let note = RunFolder::state_note(&recipe);
         self.run_version = Some(recipe.version().clone());
         self.script.use_recipe(Some(recipe));
         note

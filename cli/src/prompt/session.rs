@@ -15,7 +15,7 @@ use advlab::paint::{Paint, width, wrapped};
 use advlab::script::{Host, Version, unfinished};
 use advlab::session::{Session as Script, is_typed};
 use advlab::tensor::Guard;
-use advlab_train::Kept;
+use advlab_train::RunFolder;
 
 /// The reply to an input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl Session {
         lines.join("\n")
     }
 
-    fn about_run(&self, kept: &Kept) -> [String; 2] {
+    fn about_run(&self, kept: &RunFolder) -> [String; 2] {
         let steps = match kept.batches() {
             [(only, _)] => format!("the only batch that the run has kept, of step {only}"),
             batches => format!(

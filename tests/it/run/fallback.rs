@@ -6,7 +6,7 @@ use std::time::Duration;
 use advlab::batch::{ReadOptions, read};
 use advlab::live::LiveEvent;
 use advlab::script::Host;
-use advlab_train::{Ending, Event, Kept, Logged, Run};
+use advlab_train::{Ending, Event, Run, RunFolder};
 
 use super::lab::{Lab, STATEFUL, advlab, go_to, lines, replayed, rows};
 
@@ -106,10 +106,11 @@ fn check(edit: &str, is_stop: &dyn Fn(u64) -> bool) {
         assert_eq!(row.get("failed").is_some(), step == to);
     }
     // So the folder is read by whoever looks at a step.
-    let logged = Logged::open(&lab.run()).unwrap();
-    assert_eq!(logged.last[0].as_deref(), start["version"].as_str());
-    assert_eq!(logged.reloads, [from, to]);
-    let kept = Kept::open(&lab.run()).unwrap();
+    let kept = RunFolder::open(&lab.run()).unwrap();
+    let log = kept.log().unwrap();
+    let versions = [(0, start), (from, used), (to, start)]
+        .map(|(step, line)| (step, line["version"].as_str().unwrap()));
+    assert_eq!(log.versions(), versions);
     for (step, expected) in [(to - 1, used), (to + 1, start)] {
         let recipe = kept.recipe_at(&Host::new(), step).unwrap();
         assert_eq!(

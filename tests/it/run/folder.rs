@@ -130,7 +130,7 @@ fn a_damaged_checkpoint_costs_the_steps_since_the_one_before() {
         std::fs::write(&path, earlier).unwrap();
         run = Run::resume(&lab.run(), None).unwrap();
         let note = &run.notes()[0];
-        let told = "of an earlier version of advlab: advlab checkpoint 2";
+        let told = "its format is \"advlab checkpoint 2\"";
         assert!(
             note.contains(told) && text.contains("advlab checkpoint 3"),
             "{note}"

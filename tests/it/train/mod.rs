@@ -6,8 +6,8 @@ mod learning;
 mod refused;
 mod state;
 
+use advlab::random::{Purpose, StreamKey};
 use advlab_train::policy::{AdamWConfig, Mlp, Policy, Responses, Samples};
-use advlab_train::random::{Purpose, StreamKey};
 use advlab_train::task::{Maze, Prompt, Task, training_prompts};
 
 const GROUP: usize = 8;

@@ -9,13 +9,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::numbered::{CHECKPOINTS, UNUSED, remove};
-use super::{KeptVersion, PART, first_free, make_folder, sync_folder};
+use super::{CHECKPOINTS, KeptVersion, PART, UNUSED, first_free, make_folder, remove, sync_folder};
 use crate::error::{damaged, io};
 use crate::policy::Policy;
 use advlab::batch::Replacement;
 use advlab::diagnostic::Diagnostics;
-use advlab::script::{Host, Recipe, State};
 
 const FORMAT: &str = "advlab checkpoint 3";
 const RUN: &str = "run.json";
@@ -25,10 +23,10 @@ const RUN: &str = "run.json";
 pub(crate) struct Checkpoint {
     /// The step that comes next.
     pub(crate) step: u64,
-    pub(crate) recipe: LeftState,
+    pub(crate) recipe: VersionState,
     pub(crate) loss_state: Value,
     /// The version to fall back to.
-    pub(crate) fallback: Option<LeftState>,
+    pub(crate) fallback: Option<VersionState>,
     /// Whether the run ended here because every version failed at this step.
     pub(crate) is_failed: bool,
     /// Where the policy's files are; of a checkpoint that was read.
@@ -49,28 +47,10 @@ struct Sealed {
 
 /// A version with the state that it left.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct LeftState {
+pub(crate) struct VersionState {
     #[serde(flatten)]
-    pub(crate) kept: KeptVersion,
-    state: Value,
-}
-
-impl LeftState {
-    pub(crate) fn keep(
-        run: &Path,
-        recipe: &Recipe,
-        state: &State,
-    ) -> Result<LeftState, Diagnostics> {
-        Ok(LeftState {
-            kept: KeptVersion::keep(run, recipe)?,
-            state: state.to_json(),
-        })
-    }
-
-    pub(crate) fn load(&self, run: &Path, host: &Host) -> Result<(Recipe, State), Diagnostics> {
-        let state = State::from_json(&self.state)?;
-        Ok((self.kept.load(run, host)?, state))
-    }
+    pub(crate) version: KeptVersion,
+    pub(crate) state: Value,
 }
 
 impl Checkpoint {
@@ -140,16 +120,10 @@ impl Checkpoint {
         let text = advlab::regular_file::read(&path).map_err(io("read", &path))?;
         let not_one = |error: serde_json::Error| damaged(&path, error.to_string());
         let sealed: Value = serde_json::from_slice(&text).map_err(not_one)?;
-        match sealed["format"].as_str() {
-            Some(FORMAT) => {}
-            // Other versions may have other fields.
-            Some(format) if format.starts_with("advlab checkpoint ") => {
-                let is_earlier = (format.len(), format) < (FORMAT.len(), FORMAT);
-                let age = if is_earlier { "an earlier" } else { "a later" };
-                let what = format!("it is of {age} version of advlab: {format}, not {FORMAT}");
-                return Err(damaged(&path, what));
-            }
-            _ => return Err(damaged(&path, format!("it is not an {FORMAT}"))),
+        // Other versions may have other fields.
+        if sealed["format"] != FORMAT {
+            let what = format!("its format is {}, not \"{FORMAT}\"", sealed["format"]);
+            return Err(damaged(&path, what));
         }
         let sealed: Sealed = serde_json::from_value(sealed).map_err(not_one)?;
         let what = "its contents do not have the checksum that run.json states";

@@ -1,8 +1,8 @@
 //! The run's folder: all that a run leaves behind, written so that a kill at any moment leaves nothing unreadable.
 //!
 //! - `config.toml`: the configuration as used
-//! - `metrics.jsonl`: a [`Row`](super::Row) a step
-//! - `reloads.jsonl`: which version was used from which step on, what was rejected, and what the run warned of
+//! - `metrics.jsonl`: a [`Row`](super::Row) per step
+//! - `reloads.jsonl`: a [`LogLine`] for each change of version, rejected save, failure and warning
 //! - `scripts/<version>/`: each version that was used, with all that it imports
 //! - `batches/`: the last few batches, and those on which a version failed; of a trainer's run with the recipe's states
 //! - `checkpoints/<step>/`: what `--resume` goes on from: `run.json`, and the policy's files
@@ -10,82 +10,88 @@
 //! - `lock`: held by the process that writes here
 
 mod checkpoint;
-pub(super) mod journal;
-mod logged;
-mod numbered;
-mod recorder;
+mod log;
+mod reader;
 mod tensorboard;
-mod versions;
+mod version;
+mod writer;
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-pub(super) use checkpoint::{Checkpoint, LeftState};
-pub use logged::Logged;
-use numbered::CHECKPOINTS;
-pub(super) use numbered::{BATCHES, STATES, remove};
-pub(super) use recorder::Recorder;
-pub use versions::Kept;
-use versions::SCRIPTS;
-pub(crate) use versions::in_use;
-pub(super) use versions::{History, KeptVersion};
+pub(super) use checkpoint::{Checkpoint, VersionState};
+pub(super) use log::{Journal, set_damaged_aside};
+pub use log::{LogEvent, LogLine, RunLog};
+pub use reader::RunFolder;
+pub(super) use reader::{step_after, step_of};
+pub use version::KeptVersion;
+pub(super) use writer::RunWriter;
 
-use super::config::{Config, MathConfig, TransformerConfig};
-use super::error::{io, no_run};
+use super::config::Config;
+use super::error::io;
 use advlab::batch::Replacement;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::script::Builtin;
 
 pub(super) const CONFIG: &str = "config.toml";
 pub(super) const METRICS: &str = "metrics.jsonl";
 pub(super) const RELOADS: &str = "reloads.jsonl";
+const SCRIPTS: &str = "scripts";
 const LOCK: &str = "lock";
 /// How long a lock is waited for: a process that was just killed holds it until the system has cleared up behind it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A run's folder, which no other process writes as long as this one has it.
+/// A run's folder that no other process writes as long as this one has it.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct LockedFolder {
     pub(super) path: PathBuf,
     /// The system gives the lock back when the process ends, however it ends.
     _lock: File,
 }
 
-impl Folder {
+impl LockedFolder {
     /// Makes the folder of a new run, with its configuration, and sets `config.out` to its path.
-    pub(super) fn create(config: &mut Config) -> Result<Folder, Diagnostics> {
+    pub(super) fn create(config: &mut Config) -> Result<LockedFolder, Diagnostics> {
         let path = match config.out.as_str() {
             "" => next_free(config)?,
             out => empty(Path::new(out))?,
         };
         config.out = path.display().to_string();
-        let folder = Folder {
+        let folder = LockedFolder {
             _lock: lock(&path)?,
             path,
         };
-        // While the lock was waited for, another process may have begun a run here and ended it.
+        // While this process waited for the lock, another one may have begun a run here and ended it.
         empty(&folder.path)?;
         folder.write_config(config)?;
         Ok(folder)
     }
 
     /// Locks the folder of an existing run, and removes what a killed process left half written.
-    pub(super) fn open(path: &Path) -> Result<(Folder, Config), Diagnostics> {
-        let config = read_config(path)?;
-        let folder = Folder {
+    pub(super) fn open(path: &Path) -> Result<(LockedFolder, Config), Diagnostics> {
+        let config = RunFolder::read(path).config()?;
+        let folder = LockedFolder {
             _lock: lock(path)?,
             path: path.to_path_buf(),
         };
         for name in [BATCHES.folder, CHECKPOINTS.folder, SCRIPTS] {
-            remove_parts(&path.join(name));
+            for entry in fs::read_dir(path.join(name))
+                .into_iter()
+                .flatten()
+                .flatten()
+            {
+                if is_part(&entry.file_name().to_string_lossy()) {
+                    // One that cannot be removed does no harm.
+                    let _ = remove(&entry.path());
+                }
+            }
         }
         Ok((folder, config))
     }
 
-    /// Forgets how a run began that has not done anything: it begins again, perhaps with another version.
-    pub(super) fn forget_history(&self) -> Result<(), Diagnostics> {
+    /// Removes the log of a run that has not done anything: it begins again, perhaps with another version.
+    pub(super) fn remove_log(&self) -> Result<(), Diagnostics> {
         let path = self.path.join(RELOADS);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(io("remove", &path)(error)),
@@ -105,67 +111,6 @@ impl Folder {
     }
 }
 
-impl Config {
-    /// The configuration with the absolute paths of scripts, model and data.
-    pub fn with_absolute_paths(&self) -> Config {
-        Config {
-            recipe: absolute(&self.recipe),
-            loss_recipe: absolute(&self.loss_recipe),
-            transformer: TransformerConfig {
-                model: from_root(&self.transformer.model),
-                ..self.transformer.clone()
-            },
-            math: MathConfig {
-                data: from_root(&self.math.data),
-                ..self.math.clone()
-            },
-            ..self.clone()
-        }
-    }
-}
-
-/// The configuration of a run, with scripts by paths as short as people write them.
-fn read_config(folder: &Path) -> Result<Config, Diagnostics> {
-    let path = folder.join(CONFIG);
-    if !path.is_file() {
-        return Err(no_run(folder, CONFIG));
-    }
-    let config = Config::read(&path)?;
-    Ok(Config {
-        recipe: from_here(&config.recipe),
-        loss_recipe: from_here(&config.loss_recipe),
-        ..config
-    })
-}
-
-/// A built-in's name as it is, a script's path from the root.
-fn absolute(recipe: &str) -> String {
-    if Builtin::find(recipe).is_some() {
-        return recipe.to_string();
-    }
-    from_root(recipe)
-}
-
-/// A path from the root; nothing where there is none.
-fn from_root(text: &str) -> String {
-    let path = std::path::absolute(text).ok();
-    let path = path.as_deref().and_then(Path::to_str);
-    path.unwrap_or(text).to_string()
-}
-
-/// The path from the folder that the process is in, where the script is below it.
-fn from_here(recipe: &str) -> String {
-    let below = std::env::current_dir().ok().and_then(|here| {
-        let below = Path::new(recipe).strip_prefix(here).ok()?;
-        below.to_str()
-    });
-    match below {
-        // Without its ending or a folder, it would be a built-in's name.
-        Some(below) if below.ends_with(".rhai") => below.to_string(),
-        _ => recipe.to_string(),
-    }
-}
-
 /// After this, files that were renamed into a folder stay there through a crash of the machine.
 fn sync_folder(path: &Path) -> Result<(), Diagnostics> {
     // Only Unix can, and has to.
@@ -181,7 +126,7 @@ fn make_folder(path: &Path) -> Result<(), Diagnostics> {
     fs::create_dir_all(path).map_err(io("make the folder", path))
 }
 
-/// The first of runs/TASK-RECIPE-1, -2, ... that is not there; made by this call alone, whoever else looks for one.
+/// Makes the first of runs/TASK-RECIPE-1, -2, ... that is not there; no other process gets the same one.
 fn next_free(config: &Config) -> Result<PathBuf, Diagnostics> {
     let stem = Path::new(&config.recipe).file_stem();
     let stem = stem.map_or("recipe".into(), |stem| stem.to_string_lossy());
@@ -207,7 +152,7 @@ fn first_free<T>(
     }
 }
 
-/// A folder that is there and empty, but for what a process leaves that was killed before it wrote the configuration.
+/// Makes a folder, which must be empty if it is there: but for what a process left that was killed before it wrote the configuration.
 pub(super) fn empty(path: &Path) -> Result<PathBuf, Diagnostics> {
     make_folder(path)?;
     let entries = fs::read_dir(path).map_err(io("read", path))?;
@@ -217,15 +162,13 @@ pub(super) fn empty(path: &Path) -> Result<PathBuf, Diagnostics> {
         return Ok(path.to_path_buf());
     }
     let folder = path.display();
-    let problem = Diagnostic::error(format!(
-        "the folder {folder} exists already and is not empty"
-    ));
+    let message = format!("the folder {folder} exists already and is not empty");
     let help = if path.join(CONFIG).is_file() {
         format!("choose another --out, or go on with this run: `advlab train --resume {folder}`")
     } else {
         "choose another --out".to_string()
     };
-    Err(problem.with_help(help).into())
+    Err(Diagnostic::error(message).with_help(help).into())
 }
 
 fn lock(folder: &Path) -> Result<File, Diagnostics> {
@@ -259,18 +202,9 @@ fn lock(folder: &Path) -> Result<File, Diagnostics> {
 
 /// Whether a run stopped after so many steps: no process writes in its folder, which has the checkpoint to go on from.
 pub fn is_stopped(run: &Path, done: u64) -> bool {
-    // Who waits for the lock does not notice that it was had for a moment.
+    // A process that waits for the lock does not notice that it was held for a moment.
     let is_free = |lock: File| lock.try_lock_shared().is_ok();
     CHECKPOINTS.path(run, done).is_dir() && File::open(run.join(LOCK)).is_ok_and(is_free)
-}
-
-/// Removes what a killed process has half written. A file that cannot be removed does no harm.
-fn remove_parts(folder: &Path) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if is_part(&entry.file_name().to_string_lossy()) {
-            let _ = remove(&entry.path());
-        }
-    }
 }
 
 /// A file or folder that is being written has a name with this beginning and end until it is complete.
@@ -280,20 +214,150 @@ fn is_part(name: &str) -> bool {
     name.starts_with(PART.0) && name.ends_with(PART.1)
 }
 
+/// Removes a file, or a folder with all in it.
+pub(super) fn remove(path: &Path) -> std::io::Result<()> {
+    if path.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    }
+}
+
+/// Files or folders of a run with a step in their names, of which the newest are kept.
+pub(super) struct StepFiles {
+    /// The folder in the run's.
+    folder: &'static str,
+    /// What their names begin and end with.
+    prefix: &'static str,
+    ending: &'static str,
+    /// Whether a version follows the step.
+    has_version: bool,
+}
+
+/// `batches/step-000140.safetensors`
+pub(super) const BATCHES: StepFiles = StepFiles {
+    folder: "batches",
+    prefix: "step-",
+    ending: ".safetensors",
+    has_version: false,
+};
+
+/// `batches/failed-000140-4f8ad7.safetensors`: those on which a version failed.
+const FAILED: StepFiles = StepFiles {
+    prefix: "failed-",
+    has_version: true,
+    ..BATCHES
+};
+
+/// `batches/native-000140-4f8ad7.safetensors`: those on which a kernel gave other bits than its script.
+const NATIVE: StepFiles = StepFiles {
+    prefix: "native-",
+    ..FAILED
+};
+
+/// `batches/step-000140.json`: the state that the step of a trainer's run began with.
+pub(super) const STATES: StepFiles = StepFiles {
+    ending: ".json",
+    ..BATCHES
+};
+
+/// `checkpoints/000150`, which are folders.
+const CHECKPOINTS: StepFiles = StepFiles {
+    folder: "checkpoints",
+    prefix: "",
+    ending: "",
+    has_version: false,
+};
+
+/// `checkpoints/unused-000150-1`: those that could not be used.
+const UNUSED: StepFiles = StepFiles {
+    prefix: "unused-",
+    has_version: true,
+    ..CHECKPOINTS
+};
+
+impl StepFiles {
+    pub(super) fn path(&self, run: &Path, step: u64) -> PathBuf {
+        let name = format!("{}{step:06}{}", self.prefix, self.ending);
+        run.join(self.folder).join(name)
+    }
+
+    /// The path in the run's folder of the one of a step and a version.
+    fn name(&self, step: u64, version: &str) -> String {
+        let (folder, prefix, ending) = (self.folder, self.prefix, self.ending);
+        format!("{folder}/{prefix}{step:06}-{version}{ending}")
+    }
+
+    /// All with their steps, in order.
+    fn all(&self, run: &Path) -> Result<Vec<(u64, PathBuf)>, Diagnostics> {
+        let folder = run.join(self.folder);
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(io("read", folder)(error)),
+        };
+        let found = entries.flatten().filter_map(|entry| {
+            let name = entry.file_name();
+            let name = name.to_str()?.strip_prefix(self.prefix)?;
+            let mut step = name.strip_suffix(self.ending)?;
+            if self.has_version {
+                step = step.split_once('-')?.0;
+            }
+            Some((step.parse().ok()?, entry.path()))
+        });
+        // By number: as a string, step 1000000 comes before step 999990.
+        let mut found: Vec<(u64, PathBuf)> = found.collect();
+        found.sort();
+        Ok(found)
+    }
+
+    /// Removes all but the newest.
+    fn remove_old(&self, run: &Path, keep: usize) -> Result<(), Diagnostics> {
+        for (_, old) in self.all(run)?.into_iter().rev().skip(keep) {
+            // One too many does no harm.
+            let _ = remove(&old);
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn the_oldest_go_first_also_where_their_names_are_longer() {
+        let run = tempfile::tempdir().unwrap();
+        let batches = run.path().join(BATCHES.folder);
+        fs::create_dir(&batches).unwrap();
+        for step in [999_980, 999_990, 1_000_000, 1_000_010] {
+            fs::write(BATCHES.path(run.path(), step), "").unwrap();
+        }
+        fs::write(batches.join("failed-000003-4f8ad7.safetensors"), "").unwrap();
+        BATCHES.remove_old(run.path(), 2).unwrap();
+        let steps = BATCHES.all(run.path()).unwrap();
+        let steps = steps.into_iter().map(|(step, _)| step);
+        assert_eq!(steps.collect::<Vec<_>>(), [1_000_000, 1_000_010]);
+        assert_eq!(fs::read_dir(&batches).unwrap().count(), 3);
+    }
+
+    #[test]
     fn a_path_from_here_becomes_absolute_and_short_again() {
         let here = std::env::current_dir().unwrap();
         let path = here.join("scripts/x.rhai").display().to_string();
+        let absolute = |recipe: &str| {
+            let config = Config {
+                recipe: recipe.to_string(),
+                ..Config::default()
+            };
+            config.with_absolute_paths().recipe
+        };
         assert_eq!(absolute("scripts/x.rhai"), path);
-        assert_eq!(from_here(&path), "scripts/x.rhai");
+        assert_eq!(reader::from_here(&path), "scripts/x.rhai");
         // A built-in stays one, and a script that is called like one stays a script.
         for recipe in ["grpo", &here.join("grpo").display().to_string(), "/x.rhai"] {
             assert_eq!(absolute(recipe), recipe);
-            assert_eq!(from_here(recipe), recipe);
+            assert_eq!(reader::from_here(recipe), recipe);
         }
     }
 }

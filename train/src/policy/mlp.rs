@@ -3,8 +3,6 @@
 mod backward;
 mod forward;
 mod network;
-mod state;
-mod trie;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,13 +10,12 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::{AdamW, AdamWConfig, Arrays, NonFinite, Policy, Responses, Samples, Scores};
-use crate::random::{Purpose, StreamKey};
 use crate::task::{Prompt, TaskShape};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use backward::Backward;
-use forward::{CHUNK, ForwardPass, check, parts};
+use advlab::random::{Purpose, StreamKey};
+use backward::add_gradient;
+use forward::{CHUNK, Pass, TokenSource, Trie, parts};
 use network::{Network, Sizes};
-use trie::{TokenSource, Trie};
 
 /// The forward pass of a batch is remembered up to this many tokens (2 KiB each at a width of 256).
 const REMEMBERED: usize = 1 << 17;
@@ -38,15 +35,10 @@ pub struct Mlp {
     network: Arc<Network<f32>>,
     optimizer: AdamW,
     gradient: Vec<f32>,
-    /// The last forward pass: an update on the batch that was just sampled or scored finds its activations here.
-    /// Recomputing them would give the same bits.
-    last: ForwardPass,
-    /// Whether that was with the present parameters.
-    is_last_valid: bool,
-    backward: Vec<Backward<f32>>,
+    /// The last forward pass with the present parameters, if it has its hidden layers: an update on the batch that was just
+    /// sampled or scored finds them here. Recomputing them would give the same bits.
+    last: Option<Pass>,
     reference: Arc<Network<f32>>,
-    /// The memory of the reference's forward pass.
-    reference_pass: ForwardPass,
     savepoint: Option<(Arc<Network<f32>>, AdamW)>,
 }
 
@@ -61,14 +53,11 @@ impl Mlp {
         let network = Arc::new(Network::initial(sizes, &mut key.stream(0)));
         Self {
             reference: Arc::clone(&network),
-            reference_pass: ForwardPass::default(),
             savepoint: None,
             network,
             optimizer: AdamW::new(adamw, sizes.count()),
             gradient: vec![0.0; sizes.count()],
-            last: ForwardPass::default(),
-            is_last_valid: false,
-            backward: Vec::new(),
+            last: None,
         }
     }
 
@@ -86,8 +75,36 @@ impl Mlp {
         let network = Arc::make_mut(&mut self.network);
         network::restore(network, &mut self.optimizer, state)?;
         self.gradient.fill(0.0);
-        self.is_last_valid = false;
+        self.last = None;
         Ok(())
+    }
+
+    /// A forward pass, which is remembered if it is not too large.
+    fn pass<'a>(
+        &mut self,
+        prompts: &[Prompt],
+        owners: &[usize],
+        source: impl Fn(usize) -> TokenSource<'a> + Sync,
+    ) -> Samples {
+        // The old one goes before the new one comes.
+        self.last = None;
+        let pass = Pass::new(&self.network, prompts, owners, source, REMEMBERED);
+        let samples = pass.samples.clone();
+        self.last = Some(pass).filter(|pass| pass.is_whole);
+        samples
+    }
+
+    /// Whether the network can read these responses to these prompts.
+    fn check(&self, prompts: &[Prompt], responses: &Responses) -> Result<(), Diagnostics> {
+        let task = self.network.sizes.task;
+        let expected = task.prompt_features;
+        let found = prompts.iter().map(|prompt| prompt.features.len());
+        if let Some((index, found)) = found.enumerate().find(|(_, found)| *found != expected) {
+            let message =
+                format!("prompt {index} has {found} features; this policy reads {expected}");
+            return Err(Diagnostic::error(message).into());
+        }
+        responses.check(prompts.len(), task.vocabulary, task.max_response_tokens)
     }
 }
 
@@ -99,22 +116,18 @@ impl Policy for Mlp {
         group_size: usize,
         key: StreamKey,
     ) -> Result<Samples, Diagnostics> {
-        check(&self.network.sizes, prompts, &Responses::new())?;
+        self.check(prompts, &Responses::new())?;
         let owners = (0..prompts.len()).flat_map(|p| std::iter::repeat_n(p, group_size));
         let owners: Vec<usize> = owners.collect();
         let source = |response| TokenSource::Sample(Box::new(key.stream(response as u64)));
-        let last = &mut self.last;
-        last.run(&self.network, prompts, &owners, source, REMEMBERED);
-        self.is_last_valid = true;
-        Ok(last.samples.clone())
+        Ok(self.pass(prompts, &owners, source))
     }
 
     /// The same bits whatever else is in the batch, and whether the tokens were just sampled or are scored again.
     fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
-        let last = &mut self.last;
-        last.score(&self.network, prompts, responses, REMEMBERED)?;
-        self.is_last_valid = true;
-        Ok(last.samples.scores.clone())
+        self.check(prompts, responses)?;
+        let source = |response| TokenSource::Given(responses.response(response));
+        Ok(self.pass(prompts, responses.prompts(), source).scores)
     }
 
     fn accumulate(
@@ -123,46 +136,47 @@ impl Policy for Mlp {
         responses: &Responses,
         dloss_dlogp: &[f64],
     ) -> Result<(), Diagnostics> {
+        self.check(prompts, responses)?;
+        responses.check_values(dloss_dlogp)?;
         let network = &*self.network;
-        check(&network.sizes, prompts, responses)?;
-        let (found, expected) = (dloss_dlogp.len(), responses.tokens().len());
-        if found != expected {
-            let message =
-                format!("dloss/dlogp has {found} values; the responses have {expected} tokens");
-            return Err(Diagnostic::error(message).into());
-        }
-        let last = &self.last;
-        let is_last = self.is_last_valid
-            && last.is_whole
-            && last.samples.responses == *responses
-            && last.prompts == prompts;
+        let is_same =
+            |last: &&Pass| last.samples.responses == *responses && last.prompts == prompts;
+        let last = self.last.as_ref().filter(is_same);
         let owners = responses.prompts();
         let parts = parts(prompts.len(), owners, CHUNK);
         let count = GRADIENTS.min(parts.len());
-        self.backward
-            .resize_with(count, || Backward::new(network.sizes));
-        let sums = self.backward.par_iter_mut().with_max_len(1).enumerate();
-        sums.for_each(|(index, sum)| {
-            sum.gradient.values.fill(0.0);
-            let mut grown = Trie::default();
-            let (first, end) = (
-                index * parts.len() / count,
-                (index + 1) * parts.len() / count,
-            );
-            for (chunk, own) in parts.iter().enumerate().take(end).skip(first) {
-                let first = chunk * CHUNK;
-                let trie = if is_last {
-                    &last.tries[first / last.size]
-                } else {
+        let sums = (0..count).into_par_iter().with_max_len(1).map(|index| {
+            let mut sum = Network::zeros(network.sizes);
+            for chunk in index * parts.len() / count..(index + 1) * parts.len() / count {
+                let own = chunk * CHUNK..(chunk + 1) * CHUNK;
+                let grown = last.is_none().then(|| {
                     let source = |response| TokenSource::Given(responses.response(response));
-                    grown.grow(network, prompts, owners, own, source, true);
-                    &grown
+                    Trie::grow(network, prompts, owners, &parts[chunk], source, true)
+                });
+                let trie = grown.as_ref().or(last.map(|last| last.trie(own.start)));
+                let Some(trie) = trie else {
+                    unreachable!("it was grown unless the last pass has it");
                 };
-                let own = first..first + CHUNK;
-                sum.add(trie, network, prompts, own, responses, dloss_dlogp);
+                add_gradient(
+                    &mut sum,
+                    trie,
+                    network,
+                    prompts,
+                    own,
+                    responses,
+                    dloss_dlogp,
+                );
+            }
+            sum
+        });
+        let sums: Vec<Network<f32>> = sums.collect();
+        // For each parameter in the order of the sums.
+        let blocks = self.gradient.par_chunks_mut(BLOCK).enumerate();
+        blocks.for_each(|(index, sum)| {
+            for gradient in &sums {
+                network::add(sum, &gradient.values[index * BLOCK..]);
             }
         });
-        add_in_order(&mut self.gradient, &self.backward);
         Ok(())
     }
 
@@ -186,7 +200,7 @@ impl Policy for Mlp {
         if !updated {
             return Ok(Err(NonFinite::Parameters));
         }
-        self.is_last_valid = false;
+        self.last = None;
         Ok(Ok(norm))
     }
 
@@ -205,9 +219,10 @@ impl Policy for Mlp {
         prompts: &[Prompt],
         responses: &Responses,
     ) -> Result<Vec<f32>, Diagnostics> {
-        let pass = &mut self.reference_pass;
-        pass.score(&self.reference, prompts, responses, 0)?;
-        Ok(pass.samples.scores.logp.clone())
+        self.check(prompts, responses)?;
+        let source = |response| TokenSource::Given(responses.response(response));
+        let pass = Pass::new(&self.reference, prompts, responses.prompts(), source, 0);
+        Ok(pass.samples.scores.logp)
     }
 
     fn savepoint(&mut self) -> Result<(), Diagnostics> {
@@ -219,23 +234,23 @@ impl Policy for Mlp {
         if let Some((network, optimizer)) = self.savepoint.take() {
             (self.network, self.optimizer) = (network, optimizer);
             self.gradient.fill(0.0);
-            self.is_last_valid = false;
+            self.last = None;
         }
         Ok(())
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), Diagnostics> {
-        state::write(&folder.join(POLICY), &self.snapshot())?;
-        state::write(
+        network::write(&folder.join(POLICY), &self.snapshot())?;
+        network::write(
             &folder.join(REFERENCE),
             &network::parameters(&self.reference),
         )
     }
 
     fn load(&mut self, folder: &Path) -> Result<(), Diagnostics> {
-        let reference = state::read(&folder.join(REFERENCE))?;
+        let reference = network::read(&folder.join(REFERENCE))?;
         let reference = network::with_parameters(&self.reference, &reference)?;
-        self.restore(&state::read(&folder.join(POLICY))?)?;
+        self.restore(&network::read(&folder.join(POLICY))?)?;
         self.reference = Arc::new(reference);
         Ok(())
     }
@@ -261,14 +276,4 @@ fn sum_of_squares(gradient: &[f32]) -> (f64, bool) {
     let blocks: Vec<(f64, bool)> = blocks.collect();
     let sum = blocks.iter().map(|(sum, _)| sum).sum();
     (sum, blocks.iter().all(|(_, is_squarable)| *is_squarable))
-}
-
-/// Adds gradients to `sum`, for each parameter in their order.
-fn add_in_order(sum: &mut [f32], gradients: &[Backward<f32>]) {
-    let blocks = sum.par_chunks_mut(BLOCK).enumerate();
-    blocks.for_each(|(index, sum)| {
-        for Backward { gradient, .. } in gradients {
-            network::add(sum, &gradient.values[index * BLOCK..]);
-        }
-    });
 }

@@ -14,15 +14,20 @@ use thiserror::Error;
 
 pub use adamw::{AdamW, AdamWConfig};
 pub use mlp::Mlp;
+#[cfg(all(test, feature = "torch"))]
+pub(crate) use transformer::tests as transformer_tests;
 #[cfg(feature = "torch")]
 pub use transformer::{
-    Architecture, Compute, Decoding, Generation, LanguageModel, Llama3Scaling, Message,
-    ModelConfig, Rope, Snapshot, Text, Transformer,
+    Architecture, Compute, Decoding, LanguageModel, Llama3Scaling, ModelConfig, Rope, Snapshot,
+    Transformer,
 };
 
-use super::random::StreamKey;
-use super::task::Prompt;
+use super::config::Config;
+#[cfg(not(feature = "torch"))]
+use super::error::without_libtorch;
+use super::task::{Prompt, Task};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::random::StreamKey;
 
 /// What a run needs of the model that it trains: responses, their log-probs, and steps along a gradient; and a reference, a
 /// copy of the policy that stays as it was.
@@ -48,8 +53,8 @@ pub trait Policy: Send {
     /// [`Diagnostics`] where prompts or responses do not fit the policy, and where the device or its memory fails.
     fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics>;
 
-    /// Adds the gradient of a loss to what [`Policy::update`] will follow: `dloss_dlogp` is the derivative of the loss by
-    /// the log-prob of each token, `[responses.tokens().len()]`, at the present parameters.
+    /// Adds the gradient of a loss to what [`Policy::update`] will follow: `dloss_dlogp` is the derivative of the loss with respect
+    /// to the log-prob of each token, `[responses.tokens().len()]`, at the present parameters.
     ///
     /// # Errors
     /// As [`Policy::score`], and where the sizes do not fit.
@@ -102,7 +107,7 @@ pub trait Policy: Send {
     fn rollback(&mut self) -> Result<(), Diagnostics>;
 
     /// Writes all that training needs to go on to the same numbers (parameters, optimizer, reference) as files into an empty
-    /// folder. The caller makes the folder appear as a whole.
+    /// folder.
     ///
     /// # Errors
     /// [`Diagnostics`] where a file cannot be written.
@@ -126,7 +131,7 @@ pub trait Policy: Send {
         Err(problem.with_help(help).into())
     }
 
-    /// What its numbers depend on beside the configuration, such as the number of threads, by name; nothing where they are
+    /// What its numbers depend on beside the configuration, such as the number of threads, by name; nothing if they are
     /// the same everywhere.
     fn platform(&self) -> Platform {
         Platform::new()
@@ -136,6 +141,27 @@ pub trait Policy: Send {
     fn device_memory(&mut self) -> Option<u64> {
         None
     }
+}
+
+/// The policy of a configuration, for a task.
+pub(super) fn of_config(config: &Config, task: &dyn Task) -> Result<Box<dyn Policy>, Diagnostics> {
+    let adamw = AdamWConfig {
+        lr: config.lr,
+        weight_decay: config.weight_decay,
+        ..AdamWConfig::default()
+    };
+    Ok(match config.policy.as_str() {
+        #[cfg(feature = "torch")]
+        "transformer" => Box::new(LanguageModel::new(config, task, adamw)?),
+        #[cfg(not(feature = "torch"))]
+        "transformer" => return Err(without_libtorch("`policy = \"transformer\"`")),
+        _ => Box::new(Mlp::new(
+            &task.shape(),
+            config.hidden_size,
+            adamw,
+            config.seed,
+        )),
+    })
 }
 
 /// Properties of where a policy computes, by name.
@@ -163,19 +189,6 @@ impl Responses {
         self.ends.push(self.tokens.len());
     }
 
-    /// Becomes responses of these prompts and lengths, whose tokens are still to be written.
-    fn reset(&mut self, prompts: &[usize], lengths: &[usize]) {
-        self.prompts.clear();
-        self.prompts.extend_from_slice(prompts);
-        self.ends.clear();
-        self.ends.extend(lengths.iter().scan(0, |end, length| {
-            *end += length;
-            Some(*end)
-        }));
-        let count = self.ends.last().copied().unwrap_or(0);
-        self.tokens.resize(count, 0);
-    }
-
     /// Number of responses.
     pub fn len(&self) -> usize {
         self.prompts.len()
@@ -196,15 +209,45 @@ impl Responses {
         &self.tokens
     }
 
-    /// The range of response `index` in [`Responses::tokens`] and in every array with one value a token.
+    /// The range of response `index` in [`Responses::tokens`] and in every array with one value per token.
     pub fn range(&self, index: usize) -> Range<usize> {
         let before = index.checked_sub(1);
         before.map_or(0, |before| self.ends[before])..self.ends[index]
     }
 
-    /// The tokens of response `index`, the stop token included where it has one.
+    /// The tokens of response `index`, the stop token included if it has one.
     pub fn response(&self, index: usize) -> &[u32] {
         &self.tokens[self.range(index)]
+    }
+
+    /// Whether all belong to one of `prompts` prompts, and have tokens of a vocabulary, up to `longest`.
+    fn check(&self, prompts: usize, vocabulary: usize, longest: usize) -> Result<(), Diagnostics> {
+        for (index, &prompt) in self.prompts.iter().enumerate() {
+            let tokens = self.response(index);
+            let token = tokens.iter().find(|&&token| token as usize >= vocabulary);
+            let wrong = if prompt >= prompts {
+                format!("belongs to prompt {prompt}; the batch has {prompts} prompts")
+            } else if tokens.len() > longest {
+                format!("has {} tokens; the longest has {longest}", tokens.len())
+            } else if let Some(token) = token {
+                format!("has the token {token}; the vocabulary has {vocabulary} tokens")
+            } else {
+                continue;
+            };
+            return Err(Diagnostic::error(format!("response {index} {wrong}")).into());
+        }
+        Ok(())
+    }
+
+    /// Whether there is a derivative for each token.
+    fn check_values(&self, dloss_dlogp: &[f64]) -> Result<(), Diagnostics> {
+        let (found, expected) = (dloss_dlogp.len(), self.tokens.len());
+        if found == expected {
+            return Ok(());
+        }
+        let message =
+            format!("dloss/dlogp has {found} values; the responses have {expected} tokens");
+        Err(Diagnostic::error(message).into())
     }
 
     /// The responses at these indices, in this order, with the prompts that they have; a minibatch.
@@ -217,7 +260,7 @@ impl Responses {
     }
 }
 
-/// A policy's values of the tokens of some responses, one a token, in the order of [`Responses::tokens`].
+/// A policy's values of the tokens of some responses, one per token, in the order of [`Responses::tokens`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
     /// The token's log-prob, in nats; computed in f64 and rounded once.

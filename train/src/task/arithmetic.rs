@@ -1,10 +1,9 @@
 //! The arithmetic task: the sum of two numbers of n digits, answered digit by digit.
 
-use std::ops::RangeInclusive;
-
 use super::{Prompt, Task, TaskShape, within};
-use crate::random::RandomStream;
+use crate::config::DIGITS;
 use advlab::diagnostic::Diagnostics;
+use advlab::random::RandomStream;
 
 const STOP: u32 = 10;
 const EQUALS: u32 = 11;
@@ -14,12 +13,6 @@ const PLUS: u32 = 12;
 const SIGNS: [char; 13] = [
     '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', '■', '=', '+',
 ];
-
-/// `+` as prompts are told apart by it.
-const PLUS_IN_IDENTITY: u32 = 10;
-
-/// From one digit to the longest numbers whose sum fits the arithmetic of the verifier.
-pub(crate) const DIGITS: RangeInclusive<u64> = 1..=18;
 
 /// Sums of two numbers of n digits.
 ///
@@ -107,11 +100,6 @@ impl Task for Arithmetic {
             let (first, second) = tokens.split_at_mut(self.digits + 1);
             first[..self.digits].swap_with_slice(&mut second[..self.digits]);
         }
-        for token in &mut tokens {
-            if *token == PLUS {
-                *token = PLUS_IN_IDENTITY;
-            }
-        }
         tokens
     }
 
@@ -144,10 +132,7 @@ impl Task for Arithmetic {
             None => String::new(),
         };
         let sign = |&digit: &u32| SIGNS.get(digit as usize).unwrap_or(&'?');
-        let digits: Vec<String> = response
-            .iter()
-            .map(|digit| sign(digit).to_string())
-            .collect();
+        let digits: Vec<String> = response.iter().map(|one| sign(one).to_string()).collect();
         Ok(vec![("prompt", sum), ("completion", digits.join(" "))])
     }
 
@@ -172,7 +157,7 @@ impl Task for Arithmetic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::{Purpose, StreamKey};
+    use advlab::random::{Purpose, StreamKey};
 
     fn prompt(a: &[u32], b: &[u32]) -> Prompt {
         Prompt {

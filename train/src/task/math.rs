@@ -7,18 +7,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rayon::prelude::*;
+use serde::Deserialize;
 
 use super::{Prompt, Task, TaskShape, is_held_out};
-use crate::config::MathConfig;
-use crate::policy::{Message, Text};
-use crate::random::RandomStream;
+use crate::config::{Config, MathConfig};
+use crate::error::read_json;
+use crate::text::{Message, Text, config_file};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::random::RandomStream;
 use advlab_answers::Verdict;
 
 /// Where the question stands in a template.
 const QUESTION: &str = "{question}";
 
-/// Questions with answers that can be compared, such as GSM8K's: a response is right where [`verify`] says so.
+/// Questions with answers that can be compared, such as GSM8K's: a response is right where [`advlab_answers::equal`] says so.
 ///
 /// A prompt is the text of a template in the tokens of a model. A question that stands in the file several times is one
 /// prompt, with the first answer. Which questions are held out depends on their words alone, not on template or model.
@@ -30,6 +32,12 @@ pub struct Math {
     max_response_tokens: usize,
 }
 
+/// What the task reads of a model's `config.json`.
+#[derive(Deserialize)]
+struct ModelSizes {
+    vocab_size: u32,
+}
+
 #[derive(Debug)]
 struct Row {
     question: String,
@@ -38,6 +46,15 @@ struct Row {
 }
 
 impl Math {
+    /// The task of a configuration: the file's questions in the tokens of the run's model.
+    pub(crate) fn of_config(config: &Config) -> Result<Self, Diagnostics> {
+        let folder = Path::new(&config.transformer.model);
+        let sizes: ModelSizes = read_json(&config_file(folder)?)?;
+        let text = Text::load(folder, sizes.vocab_size)?;
+        let text = text.with_stops(&config.transformer.stop_strings);
+        Math::load(&config.math, text.into(), config.transformer.max_new_tokens)
+    }
+
     /// The questions of a JSONL file, in the tokens of a model, for responses of up to so many tokens.
     ///
     /// # Errors
@@ -163,7 +180,7 @@ impl Task for Math {
         let mark = if self.verify(prompt, response) {
             "✓".to_string()
         } else {
-            let answer = verify::reference(&row.answer).unwrap_or_default();
+            let answer = advlab_answers::reference(&row.answer).unwrap_or_default();
             format!("✗ ({answer})")
         };
         let completion = self.text.decode(response);
@@ -180,8 +197,8 @@ mod tests {
 
     use super::*;
     use crate::Config;
-    use crate::random::{Purpose, StreamKey};
     use crate::task::{evaluation_prompts, training_prompts};
+    use advlab::random::{Purpose, StreamKey};
 
     fn without_chat() -> MathConfig {
         MathConfig {

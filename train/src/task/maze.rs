@@ -1,10 +1,9 @@
 //! The maze task: walk from the start to the goal of a small grid and stop there.
 
-use std::ops::RangeInclusive;
-
 use super::{Prompt, Task, TaskShape, within};
-use crate::random::RandomStream;
+use crate::config::{MAZE_SIZES, MAZE_TURNS};
 use advlab::diagnostic::Diagnostics;
+use advlab::random::RandomStream;
 
 const STOP: u32 = 4;
 
@@ -15,12 +14,6 @@ const GOAL: u32 = 8;
 
 /// Row and column steps of the moves 0 to 3: up, down, left, right.
 const MOVES: [(isize, isize); 4] = [(-1, 0), (1, 0), (0, -1), (0, 1)];
-
-/// The most turns of a walk.
-pub(crate) const MOST_TURNS: u64 = 64;
-
-/// The sides of mazes, up to a response of 4 * 32 moves.
-pub(crate) const SIZES: RangeInclusive<u64> = 2..=32;
 
 /// Square mazes: each cell is a wall with probability 1/4, start and goal are open, different, and connected.
 ///
@@ -94,7 +87,7 @@ impl Maze {
     /// # Errors
     /// [`Diagnostics`] unless `size` is from 2 to 32.
     pub fn new(size: usize) -> Result<Self, Diagnostics> {
-        within("maze: size", size, SIZES)?;
+        within("maze: size", size, MAZE_SIZES)?;
         Ok(Self { size, turns: 1 })
     }
 
@@ -103,11 +96,8 @@ impl Maze {
     /// # Errors
     /// [`Diagnostics`] unless there are from 1 to 64 turns, and moves for each.
     pub fn in_turns(self, turns: usize) -> Result<Self, Diagnostics> {
-        within(
-            "maze: turns",
-            turns,
-            1..=MOST_TURNS.min(4 * self.size as u64),
-        )?;
+        let most = (*MAZE_TURNS.end()).min(4 * self.size as u64);
+        within("maze: turns", turns, 1..=most)?;
         let turns = turns as u8;
         Ok(Self { turns, ..self })
     }
@@ -281,7 +271,7 @@ fn draw(board: &Board<'_>, response: &[u32], correct: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::{Purpose, StreamKey};
+    use advlab::random::{Purpose, StreamKey};
 
     fn prompt(rows: &[&str]) -> Prompt {
         let tokens = rows

@@ -14,16 +14,17 @@ use hmac_sha256::Hash as Sha256;
 use rayon::prelude::*;
 
 pub use arithmetic::Arithmetic;
-pub(super) use arithmetic::DIGITS;
 #[cfg(feature = "torch")]
 pub use math::Math;
 pub use maze::Maze;
-pub(super) use maze::{MOST_TURNS, SIZES};
 
+use super::config::Config;
+#[cfg(not(feature = "torch"))]
+use super::error::without_libtorch;
 #[cfg(feature = "torch")]
-use super::policy::Text;
-use super::random::{Purpose, RandomStream, StreamKey};
+use super::text::Text;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::random::{Purpose, RandomStream, StreamKey};
 
 /// One prompt in this many is held out of training.
 pub const EVALUATION_SHARE: u8 = 16;
@@ -31,6 +32,18 @@ pub const EVALUATION_SHARE: u8 = 16;
 /// How often one prompt is drawn again before the task counts as one without training prompts: never by bad luck, where
 /// a sixteenth of what it draws is held out.
 const DRAWS: usize = 1000;
+
+/// The task of a configuration.
+pub(super) fn of_config(config: &Config) -> Result<Box<dyn Task>, Diagnostics> {
+    Ok(match config.task.as_str() {
+        "arithmetic" => Box::new(Arithmetic::new(config.arithmetic_digits)?),
+        #[cfg(feature = "torch")]
+        "math" => Box::new(Math::of_config(config)?),
+        #[cfg(not(feature = "torch"))]
+        "math" => return Err(without_libtorch("`task = \"math\"`")),
+        _ => Box::new(Maze::new(config.maze_size)?.in_turns(config.maze_turns)?),
+    })
+}
 
 /// The sizes that a policy needs to know of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -67,24 +67,6 @@ pub(crate) fn settle() -> Result<()> {
     }
 }
 
-/// The dtype of a name: `float32`, `bfloat16`, or `auto`, which is bfloat16 on a GPU and float32 on the CPU, where bfloat16 is
-/// many times slower.
-///
-/// # Errors
-/// [`Diagnostics`] for another name.
-pub fn dtype(name: &str, device: Device) -> std::result::Result<Kind, Diagnostics> {
-    match name {
-        "float32" => Ok(Kind::Float),
-        "bfloat16" => Ok(Kind::BFloat16),
-        "auto" if device == Device::Cpu => Ok(Kind::Float),
-        "auto" => Ok(Kind::BFloat16),
-        other => {
-            let problem = Diagnostic::error(format!("`{other}` is no dtype to train in"));
-            Err(problem.expected("`auto`, `float32` or `bfloat16`").into())
-        }
-    }
-}
-
 /// The most bytes that tensors have had at once on a GPU; none for the CPU.
 pub fn peak_memory(device: Device) -> Option<u64> {
     let Device::Cuda(index) = device else {
@@ -155,16 +137,6 @@ mod tests {
         if let Err(missing) = start("cuda") {
             assert!(missing[0].message.starts_with("there is no GPU"));
         }
-    }
-
-    #[test]
-    fn a_dtype_is_chosen_by_its_name_and_the_device() {
-        let gpu = Device::Cuda(0);
-        assert_eq!(dtype("auto", Device::Cpu).unwrap(), Kind::Float);
-        assert_eq!(dtype("auto", gpu).unwrap(), Kind::BFloat16);
-        assert_eq!(dtype("float32", gpu).unwrap(), Kind::Float);
-        let unknown = dtype("float16", gpu).unwrap_err();
-        assert_eq!(unknown[0].message, "`float16` is no dtype to train in");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use advlab::figures::{counted, shape_in, value};
 use advlab::paint::laid_out;
 use advlab::regular_file;
 use advlab::script::{Recipe, State, Summary};
-use advlab_train::Kept;
+use advlab_train::RunFolder;
 use anyhow::{Context, Result};
 use console::Term;
 use same_file::Handle;
@@ -107,7 +107,7 @@ impl Apply {
     fn sequence(&self) -> Result<Vec<PathBuf>, Diagnostics> {
         let mut inputs = Vec::new();
         for input in &self.inputs {
-            match (Kept::open(input), self.step) {
+            match (RunFolder::open(input), self.step) {
                 (Ok(_), Some(_)) if self.inputs.len() > 1 => {
                     let what =
                         "`--step` takes one batch of a run's folder, and there are other inputs";

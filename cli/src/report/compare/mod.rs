@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub use self::report::Comparison;
 pub use self::training::{Failed, Planned, Progress, run};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab_train::{Config, Logged};
+use advlab_train::{Config, RunFolder};
 
 /// A run as its folder tells it.
 #[derive(Clone, Debug)]
@@ -43,11 +43,12 @@ pub struct Compared {
 }
 
 impl Finished {
-    fn of(logged: Logged) -> Result<Finished, Diagnostics> {
-        let evaluated = logged.rows.iter().any(|row| row["evaluation"].is_object());
+    fn of(run: &RunFolder, config: Option<&Config>) -> Result<Finished, Diagnostics> {
+        let (rows, log) = (run.rows()?, run.log()?);
+        let evaluated = rows.iter().any(|row| row["evaluation"].is_object());
         let mut curves: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
         let mut seconds = 0.0;
-        for row in &logged.rows {
+        for row in &rows {
             let step = row["step"].as_u64().unwrap_or(0);
             let at = |steps: u64| steps as f64;
             let of_training = (!evaluated).then_some((at(step + 1), row));
@@ -76,20 +77,18 @@ impl Finished {
         if curves.is_empty() {
             let message = format!(
                 "{} has no step with a number to compare",
-                logged.folder.display()
+                run.folder().display()
             );
             return Err(Diagnostic::error(message).into());
         }
-        let own = logged
-            .config
-            .as_ref()
-            .filter(|config| !config.is_recorded());
+        let own = config.filter(|config| !config.is_recorded());
+        let versions = log.versions();
         Ok(Finished {
             seed: own.map(|config| config.seed),
-            folder: logged.folder,
-            version: logged.last[0].clone(),
+            folder: run.folder().to_path_buf(),
+            version: versions.last().map(|(_, version)| version.to_string()),
             curves,
-            reloads: logged.reloads,
+            reloads: versions.iter().skip(1).map(|(step, _)| *step).collect(),
             seconds,
         })
     }
@@ -110,14 +109,19 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>, Diagnostics> {
     let mut designs: Vec<(String, Option<Config>, Vec<Finished>)> = Vec::new();
     for folder in folders {
         for path in folders_of_runs(folder)? {
-            let logged = Logged::open(&path)?;
-            let config = logged.config.as_ref().map(alike);
+            let run = RunFolder::read(&path);
+            let log = run.log()?;
+            let own = run.has_config().then(|| run.config()).transpose()?;
+            let config = own.as_ref().map(alike);
             let key = match &config {
-                Some(config) => format!("{:?} {:?} {config:?}", logged.version, logged.last[1]),
+                Some(config) => {
+                    let first = log.versions().first().map(|(_, version)| *version);
+                    format!("{first:?} {:?} {config:?}", log.loss_version())
+                }
                 // What another program wrote says nothing of its design but where it lies.
                 None => path.display().to_string(),
             };
-            let run = Finished::of(logged)?;
+            let run = Finished::of(&run, own.as_ref())?;
             match designs.iter_mut().find(|(own, ..)| *own == key) {
                 Some((.., runs)) => runs.push(run),
                 None => designs.push((key, config, vec![run])),

@@ -1,7 +1,7 @@
 //! Scores of several seeds: means, interquartile means with bootstrap intervals, and the probability of improvement, as
 //! rliable has them (Agarwal et al., arXiv 2108.13264).
 
-use advlab_train::random::{Purpose, RandomStream, StreamKey};
+use advlab::random::{Purpose, RandomStream, StreamKey};
 
 /// Resamples of an interval.
 const RESAMPLES: usize = 2000;

@@ -7,7 +7,7 @@ use std::thread;
 
 use super::alike;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab_train::{Config, Ending, Event, Logged, Run};
+use advlab_train::{Config, Ending, Event, Run, RunFolder};
 
 /// A run that is to be done, or has been.
 #[derive(Clone, Debug)]
@@ -64,15 +64,15 @@ impl Planned {
         if !folder.join("config.toml").is_file() {
             return Ok(Planned { config, done: 0 });
         }
-        let logged = Logged::open(folder)?;
-        let other = logged.config.as_ref();
-        if other.is_some_and(|other| alike(other) != alike(&config)) {
+        let run = RunFolder::read(folder);
+        if alike(&run.config()?) != alike(&config) {
             let message = format!("{} has a run with another configuration", config.out);
             let help = "choose another folder with -o, or remove that one";
             return Err(Diagnostic::error(message).with_help(help).into());
         }
-        check_versions(&logged, &config)?;
-        let last = logged.rows.last().and_then(|row| row["step"].as_u64());
+        check_versions(&run, &config)?;
+        let rows = run.rows()?;
+        let last = rows.last().and_then(|row| row["step"].as_u64());
         let done = last.map_or(0, |last| last + 1);
         Ok(Planned { config, done })
     }
@@ -102,17 +102,19 @@ impl Planned {
 }
 
 /// Refuses a run whose last version, or whose loss, is not what the file holds now: its numbers are those of another formula.
-fn check_versions(logged: &Logged, config: &Config) -> Result<(), Diagnostics> {
+fn check_versions(run: &RunFolder, config: &Config) -> Result<(), Diagnostics> {
     let host = config.host();
+    let log = run.log()?;
+    let last = log.versions().last().map(|(_, version)| *version);
     for (path, used) in [&config.recipe, &config.loss_recipe]
         .into_iter()
-        .zip(&logged.last)
+        .zip([last, log.loss_version()])
     {
         let Some(used) = used else { continue };
         let now = host.load(path)?;
         if now.version().as_str() != used {
             let used: String = used.chars().take(6).collect();
-            let (folder, now) = (logged.folder.display(), now.version().short());
+            let (folder, now) = (run.folder().display(), now.version().short());
             let message =
                 format!("{folder} was run with version {used} of {path}, the file is {now} now");
             let help = "choose another folder with -o, or remove that one";

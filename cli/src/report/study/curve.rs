@@ -4,8 +4,8 @@ use super::Design;
 use advlab::Batch;
 use advlab::check::{Variant, groups_are_independent, on_policy, with_rewards};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::random::{Purpose, RandomStream, StreamKey};
 use advlab::script::{Host, Recipe};
-use advlab_train::random::{Purpose, RandomStream, StreamKey};
 
 /// The share of the groups that are there only for the curve is at most one in so many.
 const DILUTED: usize = 20;

@@ -11,7 +11,7 @@ use advlab::batch::{Level, ReadOptions, Tokenize, read, spans};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::script::{Hook, Host, Outcome, Recipe};
 use advlab_train::tokenizer::Tokenizer;
-use advlab_train::{Config, Kept};
+use advlab_train::{Config, RunFolder};
 
 /// A batch with the advantage that the version of its step gives it.
 pub(super) struct Seen {
@@ -33,7 +33,7 @@ impl Seen {
         config: Option<&Config>,
         step: u64,
     ) -> Result<Seen, Diagnostics> {
-        let kept = Kept::open(run)?;
+        let kept = RunFolder::open(run)?;
         let found = kept.batches().iter().find(|(own, _)| *own == step);
         let Some((_, path)) = found else {
             return Err(Diagnostic::error(format!(

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use advlab_train::{Config, Kept, flatten, is_stopped};
+use advlab_train::{Config, LogEvent, LogLine, RunFolder, flatten, is_stopped};
 
 /// The end of what was read of a file is kept so long: where it is another one, the file was cut and went on.
 const MEMORY: usize = 128;
@@ -34,7 +34,7 @@ pub(super) struct Followed {
     /// By name; an evaluation's number stands after the steps that were done before it.
     pub(super) curves: BTreeMap<String, Points>,
     /// The lines of `reloads.jsonl`.
-    pub(super) events: Vec<Value>,
+    pub(super) events: Vec<LogLine>,
     /// The newest step that has a row.
     pub(super) step: Option<u64>,
     /// How often its files were cut and it was read anew.
@@ -92,13 +92,14 @@ impl Followed {
                 add(curves, step, path, &value);
             }
         });
-        self.reloads.lines(|event| self.events.push(event));
+        self.reloads
+            .lines(|line| self.events.push(LogLine::of(&line)));
         self.heading = self.said();
     }
 
     fn said(&self) -> Value {
         let written = stamp(&self.metrics.path);
-        let batches = Kept::open(&self.folder).map(|kept| {
+        let batches = RunFolder::open(&self.folder).map(|kept| {
             let steps = kept.batches().iter().map(|(step, _)| *step);
             steps.collect::<Vec<_>>()
         });
@@ -165,30 +166,37 @@ fn short(version: &str) -> &str {
 }
 
 /// An event as the page shows it: its step, its kind, which is how its mark looks, and its line. None of what nobody looks for.
-pub(super) fn line_of(event: &Value) -> Value {
-    let text = |key: &str| event[key].as_str().unwrap_or_default();
-    let version = short(text("version"));
-    let (kind, line) = match text("event") {
-        "start" => ("", format!("{version} begins")),
-        "use" => {
-            let (from, [added, removed]) = (
-                short(text("from")),
-                ["lines_added", "lines_removed"].map(|key| &event[key]),
-            );
-            ("use", format!("{from} → {version}  +{added} −{removed}"))
+pub(super) fn line_of(line: &LogLine) -> Value {
+    let step = line.step;
+    let (kind, text) = match &line.event {
+        LogEvent::Start { recipe, .. } => ("", format!("{} begins", short(&recipe.version))),
+        LogEvent::Use {
+            recipe,
+            from,
+            lines_added,
+            lines_removed,
+            ..
+        } => {
+            let (from, version) = (short(from), short(&recipe.version));
+            let text = format!("{from} → {version}  +{lines_added} −{lines_removed}");
+            ("use", text)
         }
-        name @ ("rejected" | "failed") => ("bad", format!("{name} {version}: {}", text("error"))),
-        "warned" => {
-            let warnings = event["warnings"].as_array().into_iter().flatten();
-            let warnings: Vec<&str> = warnings.filter_map(Value::as_str).collect();
-            ("note", format!("{version}: {}", warnings.join("; ")))
+        LogEvent::Rejected { version, error, .. } => {
+            ("bad", format!("rejected {}: {error}", short(version)))
         }
-        "warning" => ("note", text("message").to_string()),
-        "missing" => ("bad", format!("the script is gone: {}", text("why"))),
-        "reverted" => ("", format!("{version} is in the file again")),
-        _ => return json!({ "step": event["step"] }),
+        LogEvent::Failed { recipe, error, .. } => {
+            ("bad", format!("failed {}: {error}", short(&recipe.version)))
+        }
+        LogEvent::Warned { version, warnings } => {
+            let text = format!("{}: {}", short(version), warnings.join("; "));
+            ("note", text)
+        }
+        LogEvent::Warning { message } => ("note", message.clone()),
+        LogEvent::Missing { why } => ("bad", format!("the script is gone: {why}")),
+        LogEvent::Reverted { version } => ("", format!("{} is in the file again", short(version))),
+        _ => return json!({ "step": step }),
     };
-    json!({ "step": event["step"], "kind": kind, "line": line })
+    json!({ "step": step, "kind": kind, "line": text })
 }
 
 /// Seconds since 1970, which the page's clock is compared with.
@@ -198,7 +206,7 @@ pub(super) fn now() -> u64 {
 }
 
 /// The step of a line; none that is beyond four billion.
-pub(super) fn step_of(line: &Value) -> Option<u64> {
+fn step_of(line: &Value) -> Option<u64> {
     line["step"]
         .as_u64()
         .filter(|step| *step < u64::from(u32::MAX))

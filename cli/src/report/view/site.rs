@@ -8,13 +8,14 @@ use serde_json::{Map, Value, json};
 
 use super::batch::Seen;
 use super::curve::{around, curves, width};
-use super::follow::{Followed, line_of, now, step_of};
+use super::follow::{Followed, line_of, now};
 use super::http::{Answer, Request, number};
 use super::server::UPDATE;
 use super::versions;
 use crate::report::compare;
 use advlab::batch::Replacement;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab_train::{LogEvent, LogLine};
 
 /// The parts of the page, put together when it is sent: a file of its own is sent to somebody.
 const HTML: &str = include_str!("page.html");
@@ -213,14 +214,18 @@ impl Site {
         let runs = self.refreshed();
         let run = runs.get(number(query, "run")? as usize)?;
         let index = number(query, "event")? as usize;
-        let step_of = |event: &Value| step_of(event).filter(|_| event["event"] == "use");
-        let event = run.events.get(index)?;
-        let step = step_of(event)?;
-        let before = run.events[..index].iter().rev().find_map(step_of);
-        let after = run.events[index + 1..].iter().find_map(step_of);
+        let of_use =
+            |line: &LogLine| matches!(line.event, LogEvent::Use { .. }).then_some(line.step);
+        let line = run.events.get(index)?;
+        let step = line.step;
+        let LogEvent::Use { from, recipe, .. } = &line.event else {
+            return None;
+        };
+        let before = run.events[..index].iter().rev().find_map(of_use);
+        let after = run.events[index + 1..].iter().find_map(of_use);
         let bounds = (before.unwrap_or(0), after.unwrap_or(u64::MAX));
         Some(json!({
-            "files": versions::diff(&run.folder, event),
+            "files": versions::diff(&run.folder, from, &recipe.version),
             "around": around(run, step, bounds),
         }))
     }

@@ -31,14 +31,10 @@ pub(super) fn sources(run: &Path, version: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The lines by which the versions of a `use` differ: of each file that has any, `["+", line]`, `["-", line]` and
+/// The lines by which two versions differ: of each file that has any, `["+", line]`, `["-", line]` and
 /// `[" ", line]` of those around, and `["@", number]` before lines that others were left out before.
-pub(super) fn diff(run: &Path, event: &Value) -> Value {
-    let version = |key: &str| event[key].as_str().unwrap_or_default();
-    let (old, new) = (
-        sources(run, version("from")),
-        sources(run, version("version")),
-    );
+pub(super) fn diff(run: &Path, from: &str, to: &str) -> Value {
+    let (old, new) = (sources(run, from), sources(run, to));
     let names = old
         .keys()
         .chain(new.keys().filter(|name| !old.contains_key(*name)));

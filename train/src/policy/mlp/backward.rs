@@ -1,190 +1,132 @@
-//! The backward pass: the gradient of a loss by the parameters, from its derivative by the log-prob of each token.
+//! The backward pass: the gradient of a loss with respect to the parameters, from its derivatives with respect to the log-probs.
 
 use std::ops::Range;
 
 use ndarray::linalg::general_mat_mul;
 
+use super::forward::{Prefix, Trie};
 use super::network::{Network, Real, Sizes, add, add_scaled, rows, rows_mut};
-use super::trie::{Prefix, Trie};
 use crate::policy::Responses;
 use crate::task::Prompt;
 
-/// A gradient that grows by the prompts of a few chunks, one after the other, in memory that is used again.
-pub(super) struct Backward<F> {
-    pub gradient: Network<F>,
-    /// The row of each node of the trie in the arrays below; none where nothing depends on it.
-    row: Vec<Option<usize>>,
-    /// The nodes of these rows, parents before children.
-    nodes: Vec<usize>,
-    /// Derivatives of the loss by the logits, [rows, vocabulary].
-    dlogits: Vec<f64>,
-    rounded: Vec<F>,
-    /// Hidden layers and the derivatives by them, [rows, hidden].
-    h1: Vec<F>,
-    h2: Vec<F>,
-    dh1: Vec<F>,
-    dh2: Vec<F>,
+/// Adds to `gradient` that of the part of the loss that belongs to the prompts `own`, given dloss/dlogp for each token of the
+/// batch's responses. The trie has its hidden layers.
+pub(super) fn add_gradient<F: Real>(
+    gradient: &mut Network<F>,
+    trie: &Trie<F>,
+    network: &Network<F>,
+    prompts: &[Prompt],
+    own: Range<usize>,
+    responses: &Responses,
+    dloss_dlogp: &[f64],
+) {
+    let Sizes { task, hidden } = network.sizes;
+    let (row_of, nodes) = choose(trie, own, responses, dloss_dlogp);
+    if nodes.is_empty() {
+        return;
+    }
+    let vocabulary = task.vocabulary;
+    let mut dlogits = vec![0.0; nodes.len() * vocabulary];
+    for choice in &trie.choices {
+        let Some(row) = row_of[choice.node] else {
+            continue;
+        };
+        // A token's log-prob moves with its own logit by 1 - p and with every other by -p; the responses that pass
+        // through a node add up.
+        let position = trie.nodes[choice.node].position;
+        let derivative = dloss_dlogp[responses.range(choice.response).start + position];
+        let row = &mut dlogits[row * vocabulary..][..vocabulary];
+        let probabilities = &trie.probabilities[choice.node * vocabulary..][..vocabulary];
+        for (d, probability) in row.iter_mut().zip(probabilities) {
+            *d -= derivative * probability;
+        }
+        row[choice.token as usize] += derivative;
+    }
+    let dlogits: Vec<F> = dlogits.into_iter().map(F::rounded).collect();
+    let gather = |values: &[F]| -> Vec<F> {
+        let rows = nodes.iter().map(|node| &values[node * hidden..][..hidden]);
+        rows.flatten().copied().collect()
+    };
+    let (h1, h2) = (gather(&trie.h1), gather(&trie.h2));
+    let [_, _, w2, _, w3, _] = network.tensors();
+    let [_, _, dw2, db2, dw3, db3] = gradient.tensors_mut();
+    let dh2 = backward(&h2, w3, &dlogits, vocabulary, dw3, db3);
+    let dh1 = backward(&h1, w2, &dh2, hidden, dw2, db2);
+    first_layer(gradient, trie, prompts, &row_of, &nodes, dh1);
 }
 
-impl<F: Real> Backward<F> {
-    /// A gradient of zeros.
-    pub fn new(sizes: Sizes) -> Self {
-        Self {
-            gradient: Network::zeros(sizes),
-            row: Vec::new(),
-            nodes: Vec::new(),
-            dlogits: Vec::new(),
-            rounded: Vec::new(),
-            h1: Vec::new(),
-            h2: Vec::new(),
-            dh1: Vec::new(),
-            dh2: Vec::new(),
+/// Gives a row to each node on which a token with a derivative depends, and to its ancestors: the row of each node, and the nodes
+/// of the rows, parents before children. A group whose advantages are all 0 needs nothing: its nodes drop out here.
+fn choose<F>(
+    trie: &Trie<F>,
+    own: Range<usize>,
+    responses: &Responses,
+    dloss_dlogp: &[f64],
+) -> (Vec<Option<usize>>, Vec<usize>) {
+    let mut is_needed = vec![false; trie.nodes.len()];
+    for choice in &trie.choices {
+        let Prefix {
+            prompt, position, ..
+        } = trie.nodes[choice.node];
+        let token = responses.range(choice.response).start + position;
+        is_needed[choice.node] |= own.contains(&prompt) && dloss_dlogp[token] != 0.0;
+    }
+    for node in (0..trie.nodes.len()).rev() {
+        if let Some((parent, _)) = trie.nodes[node].parent {
+            is_needed[parent] |= is_needed[node];
         }
     }
+    let mut nodes = Vec::new();
+    let rows = is_needed.into_iter().enumerate().map(|(node, is_needed)| {
+        is_needed.then(|| {
+            nodes.push(node);
+            nodes.len() - 1
+        })
+    });
+    (rows.collect(), nodes)
+}
 
-    /// Adds the gradient of the part of the loss that stands on the prompts `own`, given dloss/dlogp for each token of
-    /// the batch's responses.
-    pub fn add(
-        &mut self,
-        trie: &Trie<F>,
-        network: &Network<F>,
-        prompts: &[Prompt],
-        own: Range<usize>,
-        responses: &Responses,
-        dloss_dlogp: &[f64],
-    ) {
-        let Sizes { task, hidden } = network.sizes;
-        self.choose(trie, own, responses, dloss_dlogp);
-        if self.nodes.is_empty() {
-            return;
-        }
-        self.dlogits(trie, task.vocabulary, responses, dloss_dlogp);
-        gather(&trie.h1, &self.nodes, hidden, &mut self.h1);
-        gather(&trie.h2, &self.nodes, hidden, &mut self.h2);
-        let [_, _, w2, _, w3, _] = network.tensors();
-        let [_, _, dw2, db2, dw3, db3] = self.gradient.tensors_mut();
-        self.dh2.resize(self.h2.len(), F::zero());
-        let dlogits = &self.rounded;
-        backward(
-            &self.h2,
-            w3,
-            dlogits,
-            task.vocabulary,
-            dw3,
-            db3,
-            &mut self.dh2,
-        );
-        self.dh1.resize(self.h1.len(), F::zero());
-        backward(&self.h1, w2, &self.dh2, hidden, dw2, db2, &mut self.dh1);
-        self.first_layer(trie, prompts);
+/// Adds up the first layer's gradient. A token's row is an input of all nodes behind it, and a prompt's features of
+/// all its nodes, so each node hands its sum on to its parent: one addition per node instead of one for each token
+/// before it.
+fn first_layer<F: Real>(
+    gradient: &mut Network<F>,
+    trie: &Trie<F>,
+    prompts: &[Prompt],
+    row_of: &[Option<usize>],
+    nodes: &[usize],
+    mut dh1: Vec<F>,
+) {
+    let sizes = gradient.sizes;
+    let hidden = sizes.hidden;
+    let [dw1, db1, ..] = gradient.tensors_mut();
+    for (&node, dh1) in nodes.iter().zip(dh1.chunks_exact(hidden)) {
+        let now = sizes.position_row(trie.nodes[node].position);
+        add(&mut dw1[now * hidden..][..hidden], dh1);
     }
-
-    /// Gives a row to each node on which a token with a derivative depends, and to those before it. A group whose
-    /// advantages are all 0 asks for nothing: its nodes drop out here.
-    fn choose(
-        &mut self,
-        trie: &Trie<F>,
-        own: Range<usize>,
-        responses: &Responses,
-        dloss_dlogp: &[f64],
-    ) {
-        self.row.clear();
-        self.row.resize(trie.nodes.len(), None);
-        self.nodes.clear();
-        for choice in &trie.choices {
-            let Prefix {
-                prompt, position, ..
-            } = trie.nodes[choice.node];
-            let token = responses.range(choice.response).start + position;
-            if own.contains(&prompt) && dloss_dlogp[token] != 0.0 {
-                self.row[choice.node] = Some(0);
+    // Children before their parents.
+    for (row, &node) in nodes.iter().enumerate().rev() {
+        let (before, subtree) = dh1.split_at_mut(row * hidden);
+        let subtree = &subtree[..hidden];
+        let Prefix { prompt, parent, .. } = trie.nodes[node];
+        if let Some((parent, token)) = parent {
+            add(&mut dw1[token * hidden..][..hidden], subtree);
+            if let Some(parent) = row_of[parent] {
+                add(&mut before[parent * hidden..][..hidden], subtree);
             }
+            continue;
         }
-        for node in (0..trie.nodes.len()).rev() {
-            if let (Some(_), Some((parent, _))) = (self.row[node], trie.nodes[node].parent) {
-                self.row[parent] = Some(0);
-            }
-        }
-        for (node, row) in self.row.iter_mut().enumerate() {
-            if let Some(row) = row {
-                *row = self.nodes.len();
-                self.nodes.push(node);
-            }
-        }
-    }
-
-    /// dloss/dlogits: a token's log-prob moves with its own logit by 1 - p and with every other by -p; the responses
-    /// that pass through a node add up.
-    fn dlogits(
-        &mut self,
-        trie: &Trie<F>,
-        vocabulary: usize,
-        responses: &Responses,
-        dloss_dlogp: &[f64],
-    ) {
-        self.dlogits.clear();
-        self.dlogits.resize(self.nodes.len() * vocabulary, 0.0);
-        for choice in &trie.choices {
-            let Some(row) = self.row[choice.node] else {
-                continue;
-            };
-            let position = trie.nodes[choice.node].position;
-            let derivative = dloss_dlogp[responses.range(choice.response).start + position];
-            let row = &mut self.dlogits[row * vocabulary..][..vocabulary];
-            let probabilities = &trie.probabilities[choice.node * vocabulary..][..vocabulary];
-            for (d, probability) in row.iter_mut().zip(probabilities) {
-                *d -= derivative * probability;
-            }
-            row[choice.token as usize] += derivative;
-        }
-        self.rounded.clear();
-        let rounded = self.dlogits.iter().map(|&d| F::rounded(d));
-        self.rounded.extend(rounded);
-    }
-
-    /// Adds up the first layer's gradient. A token's row is an input of all nodes behind it, and a prompt's features of
-    /// all its nodes, so each node hands its sum on to its parent: one addition a node instead of one for each token
-    /// before it.
-    fn first_layer(&mut self, trie: &Trie<F>, prompts: &[Prompt]) {
-        let sizes = self.gradient.sizes;
-        let hidden = sizes.hidden;
-        let [dw1, db1, ..] = self.gradient.tensors_mut();
-        for (&node, dh1) in self.nodes.iter().zip(self.dh1.chunks_exact(hidden)) {
-            let now = sizes.position_row(trie.nodes[node].position);
-            add(&mut dw1[now * hidden..][..hidden], dh1);
-        }
-        // Children before their parents.
-        for (row, &node) in self.nodes.iter().enumerate().rev() {
-            let (before, subtree) = self.dh1.split_at_mut(row * hidden);
-            let subtree = &subtree[..hidden];
-            let Prefix { prompt, parent, .. } = trie.nodes[node];
-            if let Some((parent, token)) = parent {
-                add(&mut dw1[token * hidden..][..hidden], subtree);
-                if let Some(parent) = self.row[parent] {
-                    add(&mut before[parent * hidden..][..hidden], subtree);
-                }
-                continue;
-            }
-            add(db1, subtree);
-            for (row, &x) in dw1.chunks_exact_mut(hidden).zip(&prompts[prompt].features) {
-                if x != 0.0 {
-                    add_scaled(row, F::rounded(x.into()), subtree);
-                }
+        add(db1, subtree);
+        for (row, &x) in dw1.chunks_exact_mut(hidden).zip(&prompts[prompt].features) {
+            if x != 0.0 {
+                add_scaled(row, F::rounded(x.into()), subtree);
             }
         }
     }
 }
 
-/// The rows of these nodes, one after the other.
-fn gather<F: Real>(values: &[F], nodes: &[usize], columns: usize, to: &mut Vec<F>) {
-    to.clear();
-    for node in nodes {
-        to.extend_from_slice(&values[node * columns..][..columns]);
-    }
-}
-
-/// A linear layer behind a ReLU, whose outputs are `x`: from the derivatives `dy` of the layer's outputs, those of what
-/// goes into the ReLU; those of its weights and biases are added. Nothing passes where the ReLU's output is 0.
+/// A linear layer behind a ReLU, whose outputs are `x`: from the derivatives `dy` of the layer's outputs, gives those of what
+/// goes into the ReLU, and adds those of its weights and biases. Nothing passes where the ReLU's output is 0.
 fn backward<F: Real>(
     x: &[F],
     weights: &[F],
@@ -192,35 +134,37 @@ fn backward<F: Real>(
     outputs: usize,
     dweights: &mut [F],
     dbias: &mut [F],
-    dx: &mut [F],
-) {
+) -> Vec<F> {
     let inputs = weights.len() / outputs;
     let (one, zero) = (F::one(), F::zero());
     let (x_rows, dy_rows) = (rows(x, inputs), rows(dy, outputs));
-    general_mat_mul(
-        one,
-        &x_rows.t(),
-        &dy_rows,
-        one,
-        &mut rows_mut(dweights, outputs),
-    );
+    let mut dweights = rows_mut(dweights, outputs);
+    general_mat_mul(one, &x_rows.t(), &dy_rows, one, &mut dweights);
     for row in dy.chunks_exact(outputs) {
         add(dbias, row);
     }
+    let mut dx = vec![zero; x.len()];
     let weights = rows(weights, outputs);
-    general_mat_mul(one, &dy_rows, &weights.t(), zero, &mut rows_mut(dx, inputs));
+    general_mat_mul(
+        one,
+        &dy_rows,
+        &weights.t(),
+        zero,
+        &mut rows_mut(&mut dx, inputs),
+    );
     for (dx, &x) in dx.iter_mut().zip(x) {
         // A choice instead of a branch, so that it is done for many at a time.
         *dx = if x == zero { zero } else { *dx };
     }
+    dx
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::mlp::trie::TokenSource;
-    use crate::random::{Purpose, RandomStream, StreamKey};
+    use crate::policy::mlp::forward::TokenSource;
     use crate::task::{Arithmetic, Maze, Task, training_prompts};
+    use advlab::random::{Purpose, RandomStream, StreamKey};
 
     const GROUP: usize = 6;
 
@@ -250,8 +194,7 @@ mod tests {
             let owners: Vec<usize> = (0..3 * GROUP).map(|r| r / GROUP).collect();
             let all: Vec<usize> = (0..owners.len()).collect();
             let source = |response| TokenSource::Sample(Box::new(stream(response as u64 + 1)));
-            let mut trie = Trie::default();
-            trie.grow(&network, &prompts, &owners, &all, source, false);
+            let trie = Trie::grow(&network, &prompts, &owners, &all, source, false);
             let mut responses = Responses::new();
             for (response, &owner) in owners.iter().enumerate() {
                 let own = trie.choices.iter().filter(|c| c.response == response);
@@ -271,9 +214,7 @@ mod tests {
             let (responses, owners) = (&self.responses, self.responses.prompts());
             let all: Vec<usize> = (0..owners.len()).collect();
             let source = |response| TokenSource::Given(responses.response(response));
-            let mut trie = Trie::default();
-            trie.grow(network, &self.prompts, owners, &all, source, true);
-            trie
+            Trie::grow(network, &self.prompts, owners, &all, source, true)
         }
 
         fn loss(&self, network: &Network<f64>) -> f64 {
@@ -291,9 +232,18 @@ mod tests {
         fn gradient<F: Real>(&self, network: &Network<F>) -> Network<F> {
             let (prompts, all) = (&self.prompts, 0..self.prompts.len());
             let trie = self.trie(network);
-            let mut backward = Backward::new(network.sizes);
-            backward.add(&trie, network, prompts, all, &self.responses, &self.weights);
-            backward.gradient
+            let mut gradient = Network::zeros(network.sizes);
+            let (responses, weights) = (&self.responses, &self.weights);
+            add_gradient(
+                &mut gradient,
+                &trie,
+                network,
+                prompts,
+                all,
+                responses,
+                weights,
+            );
+            gradient
         }
     }
 

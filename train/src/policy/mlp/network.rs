@@ -1,11 +1,17 @@
-//! The parameters of the MLP and where each tensor lies among them; its state as named arrays, for checkpoints.
+//! The parameters of the MLP and where each tensor lies among them; its state as named arrays, and as files.
+
+use std::fs;
+use std::path::Path;
 
 use ndarray::{ArrayD, ArrayView2, ArrayViewMut2, NdFloat};
+use safetensors::tensor::{Dtype, TensorView};
+use safetensors::{SafeTensorError, SafeTensors, serialize};
 
+use crate::error::{damaged, io};
 use crate::policy::{AdamW, Arrays};
-use crate::random::RandomStream;
 use crate::task::TaskShape;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::random::RandomStream;
 
 const PARAMETERS: &str = "policy";
 const FIRST: &str = "adamw.first";
@@ -146,10 +152,12 @@ pub(super) fn add<F: Real>(sum: &mut [F], row: &[F]) {
     }
 }
 
+/// The parameters as arrays.
 pub(super) fn parameters(network: &Network<f32>) -> Arrays {
     tensors(network.sizes, PARAMETERS, &network.values).collect()
 }
 
+/// The parameters and the optimizer's state as arrays.
 pub(super) fn snapshot(network: &Network<f32>, optimizer: &AdamW) -> Arrays {
     let digits = [optimizer.updates % BASE, optimizer.updates / BASE];
     let digits = digits.map(|digit| digit as f32);
@@ -160,22 +168,23 @@ pub(super) fn snapshot(network: &Network<f32>, optimizer: &AdamW) -> Arrays {
     arrays
 }
 
-/// Goes back to a snapshot of a network and an optimizer of the same sizes and settings.
+/// Takes over a snapshot of a network and an optimizer of the same sizes.
 pub(super) fn restore(
     network: &mut Network<f32>,
     optimizer: &mut AdamW,
     arrays: &Arrays,
 ) -> Result<(), Diagnostics> {
     check(&snapshot(network, optimizer), arrays)?;
-    network.values = values(arrays, PARAMETERS, network.sizes);
-    optimizer.first = values(arrays, FIRST, network.sizes);
-    optimizer.second = values(arrays, SECOND, network.sizes);
+    let sizes = network.sizes;
+    let values = |group| values(arrays, group, sizes);
+    (optimizer.first, optimizer.second) = (values(FIRST), values(SECOND));
+    network.values = values(PARAMETERS);
     let updates = &arrays[UPDATES];
     optimizer.updates = updates[[0]] as u64 + updates[[1]] as u64 * BASE;
     Ok(())
 }
 
-/// A network of the same sizes with the parameters of a state that has nothing else.
+/// A network of the same sizes with these parameters.
 pub(super) fn with_parameters(
     network: &Network<f32>,
     arrays: &Arrays,
@@ -208,21 +217,52 @@ fn values(arrays: &Arrays, group: &str, sizes: Sizes) -> Vec<f32> {
 
 /// Whether arrays have the names and shapes of this policy's own.
 fn check(own: &Arrays, arrays: &Arrays) -> Result<(), Diagnostics> {
-    const OTHER: &str = "is it of another policy?";
+    let missing = own.keys().find(|name| !arrays.contains_key(*name));
+    let missing = missing.map(|name| format!("the state has no array {name:?}"));
+    let unknown = arrays.keys().find(|name| !own.contains_key(*name));
+    let unknown = || {
+        unknown
+            .map(|name| format!("the state has an array {name:?} which this policy does not have"))
+    };
+    if let Some(message) = missing.or_else(unknown) {
+        let help = "is it of another policy?";
+        return Err(Diagnostic::error(message).with_help(help).into());
+    }
     for (name, own) in own {
-        let Some(array) = arrays.get(name) else {
-            let message = format!("the state has no array {name:?}");
-            return Err(Diagnostic::error(message).with_help(OTHER).into());
-        };
-        let (shape, own) = (array.shape(), own.shape());
+        let (shape, own) = (arrays[name].shape(), own.shape());
         if shape != own {
             let message = format!("{name:?} has the shape {shape:?}; this policy's is {own:?}");
             return Err(Diagnostic::error(message).into());
         }
     }
-    if let Some(name) = arrays.keys().find(|name| !own.contains_key(*name)) {
-        let message = format!("the state has an array {name:?} which this policy does not have");
-        return Err(Diagnostic::error(message).with_help(OTHER).into());
-    }
     Ok(())
+}
+
+/// Writes arrays to a safetensors file.
+pub(super) fn write(path: &Path, arrays: &Arrays) -> Result<(), Diagnostics> {
+    let wrong = |error: SafeTensorError| damaged(path, error.to_string());
+    let bytes = |array: &ArrayD<f32>| array.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let bytes: Vec<Vec<u8>> = arrays.values().map(bytes).collect();
+    let views = arrays.iter().zip(&bytes).map(|((name, array), bytes)| {
+        let view = TensorView::new(Dtype::F32, array.shape().to_vec(), bytes)?;
+        Ok((name, view))
+    });
+    let views: Vec<_> = views.collect::<Result<_, _>>().map_err(wrong)?;
+    let file = serialize(views, None).map_err(wrong)?;
+    fs::write(path, file).map_err(io("write", path))
+}
+
+/// The arrays of a safetensors file.
+pub(super) fn read(path: &Path) -> Result<Arrays, Diagnostics> {
+    let bytes = advlab::regular_file::read(path).map_err(io("read", path))?;
+    let file =
+        SafeTensors::deserialize(&bytes).map_err(|error| damaged(path, error.to_string()))?;
+    let arrays = file.iter().map(|(name, view)| {
+        let values = view.data().as_chunks().0.iter();
+        let values = values.map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        let array = ArrayD::from_shape_vec(view.shape(), values);
+        let array = array.map_err(|error| damaged(path, format!("{name}: {error}")))?;
+        Ok((name.to_string(), array))
+    });
+    arrays.collect()
 }

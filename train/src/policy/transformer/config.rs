@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::files::read_json;
+use crate::error::read_json;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::suggest::did_you_mean;
 
@@ -63,12 +63,12 @@ pub struct Rope {
 /// `original_context / high_frequency` stay, and between them it goes over smoothly.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub struct Llama3Scaling {
-    /// How much longer.
+    /// How many times as long the long wavelengths become.
     pub factor: f64,
-    /// Of the bound above.
+    /// Turns within the original context below which a wavelength is lengthened by the whole factor.
     #[serde(rename = "low_freq_factor")]
     pub low_frequency: f64,
-    /// Of the bound below.
+    /// Turns within the original context above which a wavelength stays.
     #[serde(rename = "high_freq_factor")]
     pub high_frequency: f64,
     /// The context, in tokens, that the model was first trained with.
@@ -267,4 +267,38 @@ fn rope(written: &Written) -> Result<Rope, Diagnostic> {
         theta: theta.or(written.rope_theta).unwrap_or(10_000.0),
         scaling,
     })
+}
+
+impl ModelConfig {
+    /// As version 5 of transformers writes it.
+    pub(super) fn to_json(&self) -> Map<String, Value> {
+        let rope = match self.rope.scaling {
+            None => json!({ "rope_type": "default", "rope_theta": self.rope.theta }),
+            Some(scaling) => json!({
+                "rope_type": "llama3",
+                "rope_theta": self.rope.theta,
+                "factor": scaling.factor,
+                "low_freq_factor": scaling.low_frequency,
+                "high_freq_factor": scaling.high_frequency,
+                "original_max_position_embeddings": scaling.original_context as i64,
+            }),
+        };
+        let entries = [
+            ("architectures", json!([self.architecture.class()])),
+            ("model_type", json!(self.architecture.model_type())),
+            ("vocab_size", json!(self.vocabulary)),
+            ("hidden_size", json!(self.hidden)),
+            ("intermediate_size", json!(self.intermediate)),
+            ("num_hidden_layers", json!(self.layers)),
+            ("num_attention_heads", json!(self.heads)),
+            ("num_key_value_heads", json!(self.kv_heads)),
+            ("head_dim", json!(self.head_dim)),
+            ("hidden_act", json!("silu")),
+            ("rms_norm_eps", json!(self.norm_eps)),
+            ("rope_parameters", rope),
+            ("tie_word_embeddings", json!(self.is_tied)),
+        ];
+        let entries = entries.map(|(key, value)| (key.to_string(), value));
+        entries.into_iter().collect()
+    }
 }

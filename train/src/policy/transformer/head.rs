@@ -26,12 +26,12 @@ impl Head<'_> {
         starts.map(move |start| (start, CHUNK.min(rows - start)))
     }
 
-    /// A chunk's hidden states, tokens `[rows, 1]`, and logits in float32.
+    /// A chunk's hidden states, tokens `[rows, 1]`, and logits.
     fn chunk(&self, (start, rows): (i64, i64)) -> Result<(Tensor, Tensor, Tensor)> {
         let hidden = self.hidden.f_narrow(0, start, rows)?;
         let tokens = self.tokens.f_narrow(0, start, rows)?.f_unsqueeze(1)?;
         let logits = hidden.f_linear(self.weight, None::<Tensor>)?;
-        Ok((hidden, tokens, logits.f_to_kind(Kind::Float)?))
+        Ok((hidden, tokens, logits))
     }
 
     /// The log-prob of each row's token, and the entropy of the distribution that it is from; nats, float32 `[rows]`.
@@ -49,11 +49,11 @@ impl Head<'_> {
         Ok((Tensor::f_cat(&logp, 0)?, Tensor::f_cat(&entropy, 0)?))
     }
 
-    /// The gradient of sum(`dlogp` * logp), `dlogp` being `[rows]`: by the hidden states, and, added to `dweight`, by the
-    /// head's weight.
+    /// The gradient of sum(`dlogp` * logp), `dlogp` being `[rows]`, with respect to the hidden states; that with respect to the
+    /// head's weight is added to `dweight`.
     ///
-    /// By hand, as autograd would keep the logits of all chunks: by a row's logits it is dlogp * (one-hot of its token -
-    /// softmax).
+    /// By hand, as autograd would keep the logits of all chunks: with respect to a row's logits it is dlogp * (one-hot of its
+    /// token - softmax).
     pub(super) fn gradient(&self, dlogp: &Tensor, dweight: &mut Tensor) -> Result<Tensor> {
         let _guard = no_grad_guard();
         let mut dhidden = Vec::new();
@@ -63,12 +63,7 @@ impl Head<'_> {
             let mut dlogits = logits.f_softmax(-1, Kind::Float)?;
             let _ = dlogits.f_mul_(&dlogp.f_neg()?)?;
             let _ = dlogits.f_scatter_add_(1, &tokens, &dlogp)?;
-            let dlogits = dlogits.f_to_kind(self.weight.f_kind()?)?;
-            let _ = match self.weight.f_kind()? {
-                Kind::Float => dweight.f_addmm_(&dlogits.f_tr()?, &hidden)?,
-                // The sum is in float32, and a product is of one dtype.
-                _ => dweight.f_add_(&dlogits.f_tr()?.f_matmul(&hidden)?)?,
-            };
+            let _ = dweight.f_addmm_(&dlogits.f_tr()?, &hidden)?;
             dhidden.push(dlogits.f_matmul(self.weight)?);
         }
         Ok(Tensor::f_cat(&dhidden, 0)?)

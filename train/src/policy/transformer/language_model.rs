@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use tch::Device;
 
 use super::{Architecture, Compute, Decoding, ModelConfig, Rope, Snapshot, Transformer};
-use crate::config::TransformerConfig;
+use crate::config::{Config, TransformerConfig};
 use crate::policy::{AdamWConfig, NonFinite, Platform, Policy, Responses, Samples, Scores};
-use crate::random::StreamKey;
 use crate::task::{Prompt, Task, TaskShape};
 use crate::torch::{self, Worker};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::random::StreamKey;
 
 /// Its files of a checkpoint: the weights with the optimizer, and the reference's weights.
 const POLICY: &str = "policy.safetensors";
@@ -38,18 +38,17 @@ struct Models {
 }
 
 impl LanguageModel {
-    /// The model that a configuration says, for a task: from a folder, or with random weights drawn from `seed`.
+    /// The model that a configuration says, for a task: from a folder, or with random weights drawn from the run's seed.
     ///
     /// # Errors
     /// [`Diagnostics`] where the device is not there, the folder cannot be read, the sizes do not fit each other, or memory
     /// does not suffice.
     pub(crate) fn new(
-        config: &TransformerConfig,
+        run: &Config,
         task: &dyn Task,
         adamw: AdamWConfig,
-        seed: u64,
-        has_reference: bool,
     ) -> Result<Self, Diagnostics> {
+        let (config, seed) = (&run.transformer, run.seed);
         let (shape, text) = (task.shape(), task.text());
         let threads = NonZeroUsize::new(rayon::current_num_threads()).unwrap_or(NonZeroUsize::MIN);
         let origin = (!config.model.is_empty()).then(|| PathBuf::from(&config.model));
@@ -58,7 +57,7 @@ impl LanguageModel {
             // Settings of libtorch's are those of the thread that makes them.
             let device = torch::start(&config.device, threads)?;
             let policy = transformer(config, &shape, device, seed)?;
-            let reference = has_reference.then(|| policy.frozen()).transpose()?;
+            let reference = run.reference.then(|| policy.frozen()).transpose()?;
             let savepoint = None;
             let models = Models {
                 policy,
@@ -107,9 +106,7 @@ fn transformer(
 ) -> Result<Transformer, Diagnostics> {
     let compute = Compute {
         device,
-        dtype: torch::dtype(&config.dtype, device)?,
         tokens_per_forward: config.tokens_per_forward,
-        gradient_checkpointing: config.gradient_checkpointing,
     };
     if !config.model.is_empty() {
         return Transformer::load(Path::new(&config.model), compute);

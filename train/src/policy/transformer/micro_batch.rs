@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use tch::{Device, Kind, Tensor};
 
-use super::layers::Heads;
+use super::decoder::Heads;
 use crate::policy::Responses;
 use crate::task::Prompt;
 use crate::torch::{Result, indices};
@@ -55,11 +55,11 @@ pub(super) struct Inputs {
     pub targets: Tensor,
     /// Where in the tokens the one before each target is: int64 `[targets]`.
     pub places: Tensor,
-    pub sight: Sight,
+    pub attention: Attention,
 }
 
-/// Which tokens see which: those of their row up to themselves, and those of a response its prompt.
-pub(super) struct Sight {
+/// Causal attention: a token attends to the earlier tokens of its row; response tokens also attend to the prompt.
+pub(super) struct Attention {
     prompts: Block,
     responses: Block,
     /// int64 `[responses]`.
@@ -213,7 +213,7 @@ impl MicroBatch {
             positions: indices(&self.positions, device)?,
             targets: indices(&self.targets, device)?,
             places: indices(&self.places, device)?,
-            sight: Sight {
+            attention: Attention {
                 prompts: self.prompts,
                 responses: self.responses,
                 owners,
@@ -239,7 +239,7 @@ impl MicroBatch {
     }
 }
 
-impl Sight {
+impl Attention {
     /// The attention of all tokens, `[1, heads, tokens, head_dim]` as the heads have them.
     pub(super) fn attend(&self, heads: &Heads) -> Result<Tensor> {
         let blocks = [self.prompts, self.responses];

@@ -1,26 +1,19 @@
 //! A transformer language model, through libtorch: the decoder of Qwen2, Qwen3 and Llama, from a folder as transformers
 //! saves it.
 
-mod backward;
-mod cache;
 mod config;
 mod decoder;
-mod export;
 mod files;
 mod head;
-mod initial;
 mod language_model;
-mod layers;
 mod micro_batch;
 mod optimizer;
 mod sample;
-mod saved;
-mod state;
 #[cfg(test)]
-mod tests;
-mod text;
+pub(crate) mod tests;
 mod weights;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use ndarray::{ArrayD, IxDyn};
@@ -29,19 +22,17 @@ use tch::{Device, Kind, Tensor, no_grad_guard};
 pub use config::{Architecture, Llama3Scaling, ModelConfig, Rope};
 pub use language_model::LanguageModel;
 pub use sample::Decoding;
-pub use state::Snapshot;
-pub use text::{Generation, Message, Text};
 
 use super::{AdamWConfig, Arrays, NonFinite, Responses, Scores};
-use crate::random::{Purpose, StreamKey};
 use crate::task::Prompt;
-use crate::torch::{self, to_vec};
+use crate::text::config_file;
+use crate::torch::{self, TorchError, to_vec};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use backward::Graph;
-use decoder::Decoder;
+use advlab::random::{Purpose, StreamKey};
+use decoder::{Decoder, Turns};
+use files::Initial;
 use head::Head;
-use initial::Initial;
-use micro_batch::{MicroBatch, micro_batches};
+use micro_batch::{Inputs, MicroBatch, micro_batches};
 use optimizer::Optimizer;
 use weights::Weights;
 
@@ -50,14 +41,14 @@ use weights::Weights;
 pub struct Compute {
     /// Of [`torch::start`].
     pub device: Device,
-    /// Of the weights and of what is computed with them, float32 or bfloat16: [`torch::dtype`] names it. With bfloat16 the
-    /// optimizer keeps the weights in float32 as well.
-    pub dtype: Kind,
     /// Up to so many tokens, padding included, are in a forward pass (but always one response).
     pub tokens_per_forward: usize,
-    /// Whether [`Transformer::accumulate`] computes each layer a second time instead of keeping all that its gradient needs:
-    /// the same bits with less memory, in a third more time.
-    pub gradient_checkpointing: bool,
+}
+
+/// Weights and optimizer as they were, on the model's device.
+pub struct Snapshot {
+    weights: Vec<Tensor>,
+    optimizer: Optimizer,
 }
 
 /// A decoder: responses, their log-probs and entropies, and the gradient of a loss in them.
@@ -91,17 +82,7 @@ impl Transformer {
     /// # Errors
     /// [`Diagnostics`] where it has no `config.json`, or that of a model that is not known.
     pub fn read_config(folder: &Path) -> Result<ModelConfig, Diagnostics> {
-        let path = folder.join("config.json");
-        if !path.exists() {
-            let what = match folder.exists() {
-                true => "is not a model's folder: it has no config.json",
-                false => "is no folder",
-            };
-            let message = format!("{} {what}", folder.display());
-            let help = "a model's folder is one as `save_pretrained` of transformers writes it; `hf download NAME --local-dir FOLDER` brings one from the hub";
-            return Err(Diagnostic::error(message).with_help(help).into());
-        }
-        ModelConfig::read(&path)
+        ModelConfig::read(&config_file(folder)?)
     }
 
     /// A model of these sizes with random weights, drawn from `seed` as transformers draws them: matrices normal with a
@@ -164,12 +145,7 @@ impl Transformer {
         dloss_dlogp: &[f64],
     ) -> Result<(), Diagnostics> {
         self.check(prompts, responses)?;
-        let (found, expected) = (dloss_dlogp.len(), responses.tokens().len());
-        if found != expected {
-            let message =
-                format!("dloss/dlogp has {found} values; the responses have {expected} tokens");
-            return Err(Diagnostic::error(message).into());
-        }
+        responses.check_values(dloss_dlogp)?;
         for batch in micro_batches(prompts, responses, self.compute.tokens_per_forward) {
             if let Err(error) = self.accumulate_batch(&batch, dloss_dlogp) {
                 self.gradient.clear();
@@ -231,63 +207,110 @@ impl Transformer {
     fn score_batch(&self, batch: &MicroBatch) -> torch::Result<(Vec<f32>, Vec<f32>)> {
         let _guard = no_grad_guard();
         let inputs = batch.inputs(self.compute.device)?;
-        let decoder = Decoder::over(&self.config, &self.weights, &inputs)?;
         let head = Head {
             weight: &self.weights.head().tensor,
-            hidden: &decoder.states(|_, heads| inputs.sight.attend(&heads))?,
+            hidden: &self.states(&inputs)?,
             tokens: &inputs.targets,
         };
         let (logp, entropy) = head.scores()?;
         Ok((to_vec::<f32>(&logp)?, to_vec::<f32>(&entropy)?))
     }
 
+    /// The hidden states `[targets, hidden]` that give the targets of a micro-batch.
+    fn states(&self, inputs: &Inputs) -> torch::Result<Tensor> {
+        let decoder = Decoder {
+            config: &self.config,
+            weights: &self.weights,
+            tokens: &inputs.tokens,
+            turns: Turns::new(&self.config, &inputs.positions)?,
+            places: Some(&inputs.places),
+        };
+        decoder.states(|_, heads| inputs.attention.attend(&heads))
+    }
+
     fn accumulate_batch(&mut self, batch: &MicroBatch, dloss_dlogp: &[f64]) -> torch::Result<()> {
         self.begin_gradient()?;
         let dlogp = torch::floats(&batch.read(dloss_dlogp), self.compute.device)?;
         let inputs = batch.inputs(self.compute.device)?;
-        let decoder = Decoder::over(&self.config, &self.weights, &inputs)?;
-        let graph = Graph::new(decoder, &inputs.sight, self.compute.gradient_checkpointing)?;
+        let hidden = self.states(&inputs)?;
         let head = Head {
             weight: &self.weights.head().tensor,
-            hidden: &graph.hidden.f_detach()?,
+            hidden: &hidden.f_detach()?,
             tokens: &inputs.targets,
         };
         let head_index = self.weights.head_index();
         let dhidden = head.gradient(&dlogp, &mut self.gradient[head_index])?;
-        graph.backward(dhidden, &mut self.gradient)
-    }
-
-    fn check(&self, prompts: &[Prompt], responses: &Responses) -> Result<(), Diagnostics> {
-        let vocabulary = self.config.vocabulary;
-        let unknown = |tokens: &[u32]| {
-            let token = tokens
-                .iter()
-                .find(|&&token| i64::from(token) >= vocabulary)?;
-            Some(format!(
-                "has the token {token}; the vocabulary has {vocabulary}"
-            ))
-        };
-        for (index, prompt) in prompts.iter().enumerate() {
-            let wrong = match prompt.tokens.is_empty() {
-                true => Some("is empty, so nothing gives the first token's log-prob".to_string()),
-                false => unknown(&prompt.tokens),
-            };
-            if let Some(wrong) = wrong {
-                return Err(Diagnostic::error(format!("prompt {index} {wrong}")).into());
-            }
-        }
-        for (index, &prompt) in responses.prompts().iter().enumerate() {
-            let wrong = match prompt >= prompts.len() {
-                true => Some(format!(
-                    "belongs to prompt {prompt}; the batch has {}",
-                    prompts.len()
-                )),
-                false => unknown(responses.response(index)),
-            };
-            if let Some(wrong) = wrong {
-                return Err(Diagnostic::error(format!("response {index} {wrong}")).into());
+        // The derivative of this product's sum with respect to the hidden states is dhidden; from there on it is autograd's.
+        let product = hidden.f_mul(&dhidden)?.f_sum(Kind::Float)?;
+        let parameters: Vec<&Tensor> = self.weights.parameters().map(|p| &p.tensor).collect();
+        let gradients = Tensor::f_run_backward(&[product], &parameters, false, false)?;
+        for (sum, gradient) in self.gradient.iter_mut().zip(gradients) {
+            // An untied head has no part in it.
+            if gradient.defined() {
+                let _ = sum.f_add_(&gradient)?;
             }
         }
         Ok(())
+    }
+
+    /// A copy of the weights, which keeps its numbers while this one is trained: a reference.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where memory does not suffice.
+    pub fn frozen(&self) -> Result<Transformer, Diagnostics> {
+        let all: BTreeMap<_, _> = self.weights.split()?.into_iter().collect();
+        let weights = Weights::load(&self.config, &all, self.compute)?;
+        let config = self.config.clone();
+        Ok(Transformer::with(config, weights, self.compute))
+    }
+
+    /// Weights and optimizer, to come back to.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where memory does not suffice.
+    pub fn snapshot(&self) -> Result<Snapshot, Diagnostics> {
+        let _guard = no_grad_guard();
+        let weights = self
+            .weights
+            .parameters()
+            .map(|p| optimizer::copy(&p.tensor));
+        Ok(Snapshot {
+            weights: weights.collect::<torch::Result<_>>()?,
+            optimizer: self.optimizer.copied()?,
+        })
+    }
+
+    /// Back to a snapshot of this model.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] where memory does not suffice.
+    pub fn go_back(&mut self, to: Snapshot) -> Result<(), Diagnostics> {
+        let _guard = no_grad_guard();
+        self.gradient.clear();
+        for (parameter, kept) in self.weights.parameters().zip(&to.weights) {
+            let copied = parameter.tensor.shallow_clone().f_copy_(kept);
+            copied.map_err(TorchError::from)?;
+        }
+        self.optimizer = to.optimizer;
+        Ok(())
+    }
+
+    fn check(&self, prompts: &[Prompt], responses: &Responses) -> Result<(), Diagnostics> {
+        let vocabulary = self.config.vocabulary as usize;
+        for (index, prompt) in prompts.iter().enumerate() {
+            let token = prompt.tokens.iter();
+            let token = token.copied().find(|&token| token as usize >= vocabulary);
+            let wrong = match token {
+                Some(token) => {
+                    format!("has the token {token}; the vocabulary has {vocabulary} tokens")
+                }
+                None if prompt.tokens.is_empty() => {
+                    "is empty, so nothing gives the first token's log-prob".to_string()
+                }
+                None => continue,
+            };
+            return Err(Diagnostic::error(format!("prompt {index} {wrong}")).into());
+        }
+        responses.check(prompts.len(), vocabulary, usize::MAX)
     }
 }

@@ -16,26 +16,17 @@ pub(super) struct Optimizer {
     pub updates: u64,
     /// The moving averages of the gradient and of its square, float32.
     pub averages: Vec<(Tensor, Tensor)>,
-    /// The parameters in float32, where the model's are in fewer bits, in which a small step would be lost.
-    pub masters: Vec<Tensor>,
 }
 
 impl Optimizer {
     /// With moments of zero.
     pub(super) fn begin(updates: u64, parameters: &[&Tensor]) -> Result<Self> {
-        let _guard = no_grad_guard();
-        let mut optimizer = Optimizer {
+        let averages = parameters.iter();
+        let averages = averages.map(|parameter| Ok((zeros(parameter)?, zeros(parameter)?)));
+        Ok(Optimizer {
             updates,
-            ..Optimizer::default()
-        };
-        for parameter in parameters {
-            let averages = (zeros(parameter)?, zeros(parameter)?);
-            optimizer.averages.push(averages);
-            if parameter.f_kind()? != Kind::Float {
-                optimizer.masters.push(parameter.f_to_kind(Kind::Float)?);
-            }
-        }
-        Ok(optimizer)
+            averages: averages.collect::<Result<_>>()?,
+        })
     }
 
     pub(super) fn copied(&self) -> Result<Self> {
@@ -44,7 +35,6 @@ impl Optimizer {
         Ok(Optimizer {
             updates: self.updates,
             averages: averages.collect::<Result<_>>()?,
-            masters: self.masters.iter().map(copy).collect::<Result<_>>()?,
         })
     }
 
@@ -71,22 +61,18 @@ impl Optimizer {
             *self = Optimizer::begin(0, parameters)?;
         }
         let scalars = Scalars::new(config, self.updates + 1);
-        let masters = match self.masters.is_empty() {
-            true => parameters.to_vec(),
-            false => self.masters.iter().collect(),
-        };
-        let all = || masters.iter().zip(&*gradient).zip(&self.averages);
+        let all = || parameters.iter().zip(&*gradient).zip(&self.averages);
         // Trying first costs less than a copy to go back to.
-        for ((master, gradient), (first, second)) in all() {
-            for block in blocks([master, gradient, first, second]) {
+        for ((parameter, gradient), (first, second)) in all() {
+            for block in blocks([parameter, gradient, first, second]) {
                 let [parameter, ..] = next(&scalars, &block?)?;
                 if parameter.f_isfinite()?.f_all()?.f_int64_value(&[])? == 0 {
                     return Ok(Err(NonFinite::Parameters));
                 }
             }
         }
-        for ((master, gradient), (first, second)) in all() {
-            for block in blocks([master, gradient, first, second]) {
+        for ((parameter, gradient), (first, second)) in all() {
+            for block in blocks([parameter, gradient, first, second]) {
                 let block = block?;
                 let next = next(&scalars, &block)?;
                 let [parameter, _, first, second] = block;
@@ -94,9 +80,6 @@ impl Optimizer {
                     place.f_copy_(next)?;
                 }
             }
-        }
-        for (parameter, master) in parameters.iter().zip(&self.masters) {
-            parameter.shallow_clone().f_copy_(master)?;
         }
         self.updates += 1;
         Ok(Ok(norm))

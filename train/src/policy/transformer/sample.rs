@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use tch::{Kind, Tensor, no_grad_guard};
 
-use super::cache::Cache;
-use super::{Text, Transformer};
+use super::Transformer;
+use super::decoder::Cache;
 use crate::policy::{Responses, Samples};
-use crate::random::{RandomStream, StreamKey};
 use crate::task::Prompt;
+use crate::text::Text;
 use crate::torch::{self, Result, indices, to_vec};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::random::{RandomStream, StreamKey};
 
 /// How responses are drawn. The filters apply in the order of the fields, as in transformers.
 #[derive(Clone, Debug)]
@@ -159,7 +160,6 @@ impl Transformer {
         while !rows.is_empty() {
             let head = &self.weights.head().tensor;
             let logits = hidden.f_linear(head, None::<Tensor>);
-            let logits = logits.and_then(|logits| logits.f_to_kind(Kind::Float));
             let logits = logits.map_err(torch::TorchError::from)?;
             let uniforms: Vec<f64> = rows.iter().map(|&row| streams[row].uniform()).collect();
             let mut drawn = decoding.draw(&logits, &uniforms)?;
@@ -212,7 +212,7 @@ impl Transformer {
         // Nothing follows a response's last token.
         let columns = longest + decoding.max_tokens - 1;
         let padding = indices(&padding, self.compute.device)?;
-        let mut cache = Cache::new(&self.config, &padding, columns as i64, self.compute.dtype)?;
+        let mut cache = Cache::new(&self.config, &padding, columns as i64)?;
         let hidden = cache.forward(&self.config, &self.weights, &tokens)?;
         let rows = (0..prompts.len() as i64).flat_map(|row| std::iter::repeat_n(row, group_size));
         let owners: Vec<i64> = rows.collect();

@@ -2,7 +2,6 @@
 //! matrix, their rows one behind the other.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use tch::Tensor;
 
@@ -27,7 +26,7 @@ impl Source for BTreeMap<String, Tensor> {
 
 /// A tensor that is trained.
 pub(super) struct Parameter {
-    /// On the model's device and of its dtype.
+    /// On the model's device, float32.
     pub tensor: Tensor,
     /// The tensors that it is made of: their names in files, and how many of its rows they are.
     pub parts: Vec<(String, i64)>,
@@ -111,23 +110,6 @@ impl Weights {
         let layers = self.layers.iter().flat_map(Layer::parameters);
         let ends = [&self.norm].into_iter().chain(&self.head);
         [&self.embedding].into_iter().chain(layers).chain(ends)
-    }
-
-    /// Where those of some layers are among [`Weights::parameters`]; the embedding's is with the first layer's, and the
-    /// last norm's and the head's with the last layer's.
-    pub(super) fn indices_of(&self, layers: Range<usize>) -> Range<usize> {
-        let counts = self.layers.iter().map(|layer| layer.parameters().count());
-        let before = |end: usize| 1 + counts.clone().take(end).sum::<usize>();
-        let start = match layers.start {
-            0 => 0,
-            start => before(start),
-        };
-        let is_last = layers.end == self.layers.len();
-        start..if is_last {
-            self.parameters().count()
-        } else {
-            before(layers.end)
-        }
     }
 
     /// Where the head is among [`Weights::parameters`].
@@ -234,10 +216,7 @@ impl Loader<'_> {
     }
 
     fn trained(&self, tensors: &[Tensor]) -> Result<Tensor> {
-        let Compute { device, dtype, .. } = self.compute;
-        let tensor = Tensor::f_cat(tensors, 0)?
-            .f_to_kind(dtype)?
-            .f_to_device(device)?;
+        let tensor = Tensor::f_cat(tensors, 0)?.f_to_device(self.compute.device)?;
         tensor.f_set_requires_grad(true).map_err(TorchError::from)
     }
 }

@@ -89,7 +89,7 @@ fn pair(line: &str, fields: &mut [String; 2]) -> Result<(String, String), Diagno
     if text.trim().is_empty() {
         return Err(wrong("the answer is empty"));
     }
-    if verify::reference(&text).is_none() {
+    if advlab_answers::reference(&text).is_none() {
         return Err(wrong("the solution has no answer"));
     }
     Ok((question, text))

@@ -11,7 +11,6 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensors;
-use tch::Kind;
 
 use super::{Compute, Transformer};
 use crate::policy::Responses;
@@ -19,9 +18,9 @@ use crate::task::Prompt;
 use crate::torch;
 use advlab::diagnostic::Diagnostics;
 
-pub(super) const MODELS: [&str; 3] = ["qwen2", "qwen3", "llama"];
+pub(crate) const MODELS: [&str; 3] = ["qwen2", "qwen3", "llama"];
 
-pub(super) fn folder(model: &str) -> PathBuf {
+pub(crate) fn folder(model: &str) -> PathBuf {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     root.join("tests/golden/transformers").join(model)
 }
@@ -29,9 +28,7 @@ pub(super) fn folder(model: &str) -> PathBuf {
 fn compute(tokens_per_forward: usize) -> Compute {
     Compute {
         device: torch::start("cpu", NonZeroUsize::MIN).unwrap(),
-        dtype: Kind::Float,
         tokens_per_forward,
-        gradient_checkpointing: false,
     }
 }
 
@@ -130,7 +127,7 @@ fn assert_close(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
     assert!(worst <= tolerance, "{what}: {worst} apart");
 }
 
-pub(super) fn error_of<T>(result: Result<T, Diagnostics>) -> String {
+pub(crate) fn error_of<T>(result: Result<T, Diagnostics>) -> String {
     match result {
         Ok(_) => panic!("there is an error"),
         Err(error) => error[0].to_string(),

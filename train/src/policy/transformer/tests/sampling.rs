@@ -6,8 +6,8 @@ use tch::{Device, Kind, no_grad_guard};
 
 use super::*;
 use crate::policy::transformer::{Decoding, Text};
-use crate::random::{Purpose, StreamKey};
 use crate::torch::to_vec;
+use advlab::random::{Purpose, StreamKey};
 
 /// Greedy, and each response as long as it may be.
 fn greedy(max_tokens: usize) -> Decoding {

@@ -3,8 +3,8 @@
 //! ChaCha is counter-based: every stream can be opened on its own, without drawing what comes before it. So a resumed
 //! run, a replayed run and a run with another number of threads draw the very same numbers.
 
-use rand::rngs::ChaCha8Rng;
-use rand::{Rng, SeedableRng};
+use chacha20::ChaCha8Rng;
+use chacha20::rand_core::{Rng, SeedableRng};
 
 /// The use of a stream. Its number is a part of the stream's seed: it never changes, and no other purpose has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,24 +1,39 @@
-//! Text for a model: its tokenizer, its chat template and the ends of its responses, from the files of its folder.
+//! Text for a model: its tokenizer, its chat template and where its responses end, from the files of its folder. How they are
+//! drawn is the run's to say: its log-probs are those of the policy itself.
 
 mod chat;
-mod generation;
 #[cfg(test)]
 mod tests;
 
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
 pub use chat::Message;
-pub use generation::Generation;
 
-use super::files::read_json;
+use crate::error::read_json;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use chat::ChatTemplate;
 
 /// Tokens before a stop string that are decoded with it: the first of them may be half a character, or lose its space.
 const CONTEXT: usize = 4;
+
+/// The `config.json` of a model's folder.
+pub(crate) fn config_file(folder: &Path) -> Result<PathBuf, Diagnostics> {
+    let path = folder.join("config.json");
+    if path.exists() {
+        return Ok(path);
+    }
+    let what = match folder.exists() {
+        true => "is not a model's folder: it has no config.json",
+        false => "is no folder",
+    };
+    let message = format!("{} {what}", folder.display());
+    let help = "a model's folder is one as `save_pretrained` of transformers writes it; `hf download NAME --local-dir FOLDER` brings one from the hub";
+    Err(Diagnostic::error(message).with_help(help).into())
+}
 
 /// What makes tokens of text, and text of tokens.
 #[derive(Debug)]
@@ -167,4 +182,66 @@ fn damaged(path: &Path, error: &tokenizers::Error) -> Diagnostics {
     Diagnostic::error(format!("the tokenizer: {error}"))
         .in_file(path)
         .into()
+}
+
+/// Where a model's makers say that its responses end.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Generation {
+    /// With one of these tokens.
+    pub ends: Vec<u32>,
+    /// Once the text has one of these.
+    pub stop_strings: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "found neither a value of the key's kind nor a list of them"
+)]
+enum OneOrMore<T> {
+    One(T),
+    More(Vec<T>),
+}
+
+impl<T> OneOrMore<T> {
+    fn into_vec(self) -> Vec<T> {
+        match self {
+            OneOrMore::One(one) => vec![one],
+            OneOrMore::More(all) => all,
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(expecting = "an object")]
+struct Written {
+    eos_token_id: Option<OneOrMore<u32>>,
+    stop_strings: Option<OneOrMore<String>>,
+}
+
+impl Generation {
+    /// Of a folder; `eos` is the tokenizer's own token for the end, for folders that name none.
+    fn load(folder: &Path, eos: Option<u32>, vocabulary: u32) -> Result<Self, Diagnostics> {
+        let read = |name| -> Result<Written, Diagnostics> {
+            let path = folder.join(name);
+            match path.exists() {
+                true => read_json(&path),
+                false => Ok(Written::default()),
+            }
+        };
+        let written = read("generation_config.json")?;
+        let ends = match written.eos_token_id {
+            Some(ends) => Some(ends),
+            None => read("config.json")?.eos_token_id,
+        };
+        let ends = ends.map_or_else(|| eos.into_iter().collect(), OneOrMore::into_vec);
+        if let Some(id) = ends.iter().find(|id| **id >= vocabulary) {
+            let message =
+                format!("`eos_token_id` is {id}; the model's vocabulary has {vocabulary}");
+            return Err(Diagnostic::error(message).in_file(folder).into());
+        }
+        let mut stop_strings = written.stop_strings.map_or(vec![], OneOrMore::into_vec);
+        stop_strings.retain(|stop| !stop.is_empty());
+        Ok(Generation { ends, stop_strings })
+    }
 }

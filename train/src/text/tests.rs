@@ -5,8 +5,8 @@ use std::fs;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::super::tests::{MODELS, error_of, folder};
 use super::*;
+use crate::policy::transformer_tests::{MODELS, error_of, folder};
 
 const VOCABULARY: u32 = 400;
 

@@ -1,0 +1,243 @@
+//! The one reader of a run's folder.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::log::{self, LogEvent, LogLine, RunLog};
+use super::{BATCHES, CONFIG, KeptVersion, METRICS, RELOADS, STATES};
+use crate::config::{Config, settings};
+use crate::error::{damaged, io, no_run};
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::script::{Hook, Host, Recipe, State};
+
+/// How many steps are named if there is no batch of the one that was asked for.
+const NEAREST: usize = 12;
+
+/// The folder of a run, for reading; the run may still go on. It is a run of advlab, or of another trainer that writes the same
+/// files.
+#[derive(Clone, Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    batches: Vec<(u64, PathBuf)>,
+}
+
+impl RunFolder {
+    /// A folder, whatever it holds, with the batches that it has now.
+    pub fn read(path: &Path) -> RunFolder {
+        RunFolder {
+            path: path.to_path_buf(),
+            batches: BATCHES.all(path).unwrap_or_default(),
+        }
+    }
+
+    /// A folder with batches of a run.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] if it has none.
+    pub fn open(path: &Path) -> Result<RunFolder, Diagnostics> {
+        let run = RunFolder::read(path);
+        if run.batches.is_empty() {
+            let message = format!("{} is a folder without batches of a run", path.display());
+            let help =
+                "a run keeps them as batches/step-*.safetensors, unless its `batch_every` is 0";
+            return Err(Diagnostic::error(message).with_help(help).into());
+        }
+        Ok(run)
+    }
+
+    /// The run that a path belongs to: the path of its folder, or of one of its batches.
+    pub fn of(path: &Path) -> Option<RunFolder> {
+        let batches = path
+            .parent()
+            .filter(|above| above.ends_with(BATCHES.folder));
+        let folder = batches
+            .filter(|_| path.is_file())
+            .map_or(Some(path), Path::parent);
+        RunFolder::open(folder?).ok()
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.path
+    }
+
+    /// The run's configuration, with scripts by paths as short as people write them.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] if the folder has none, or it cannot be read.
+    pub fn config(&self) -> Result<Config, Diagnostics> {
+        if !self.has_config() {
+            return Err(no_run(&self.path, CONFIG));
+        }
+        let config = Config::read(&self.path.join(CONFIG))?;
+        Ok(Config {
+            recipe: from_here(&config.recipe),
+            loss_recipe: from_here(&config.loss_recipe),
+            ..config
+        })
+    }
+
+    /// Whether the folder has a configuration: that of another trainer may have none.
+    pub fn has_config(&self) -> bool {
+        self.path.join(CONFIG).is_file()
+    }
+
+    /// The run's seed, from which `batch.random` drew, if its configuration can be read.
+    pub fn seed(&self) -> Option<u64> {
+        Some(self.config().ok()?.seed)
+    }
+
+    /// The rows of `metrics.jsonl`, one per step.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] if the file cannot be read or a line is damaged.
+    pub fn rows(&self) -> Result<Vec<Value>, Diagnostics> {
+        log::read(&self.path.join(METRICS))
+    }
+
+    /// The lines of `reloads.jsonl`.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] if the file cannot be read or a line is damaged.
+    pub fn log(&self) -> Result<RunLog, Diagnostics> {
+        let lines = log::read(&self.path.join(RELOADS))?;
+        Ok(RunLog(lines.iter().map(LogLine::of).collect()))
+    }
+
+    /// The batches by their steps, in order. Those on which a version failed are not among them.
+    pub fn batches(&self) -> &[(u64, PathBuf)] {
+        &self.batches
+    }
+
+    /// The last batch and its step, of a folder that was opened with batches.
+    pub fn last(&self) -> (u64, &Path) {
+        match self.batches.last() {
+            Some((step, path)) => (*step, path),
+            None => unreachable!("a folder without batches is not opened"),
+        }
+    }
+
+    /// The batch of a step.
+    ///
+    /// # Errors
+    /// Which batches are nearest, if the run has kept none of that step.
+    pub fn at(&self, step: u64) -> Result<&Path, Diagnostics> {
+        if let Some((_, path)) = self.batches.iter().find(|(own, _)| *own == step) {
+            return Ok(path);
+        }
+        let mut steps: Vec<u64> = self.batches.iter().map(|(own, _)| *own).collect();
+        steps.sort_by_key(|own| own.abs_diff(step));
+        steps.truncate(NEAREST);
+        steps.sort_unstable();
+        let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
+        let help = format!("the nearest are those of {}", steps.join(", "));
+        let what = format!("the run has kept no batch of step {step}");
+        Err(Diagnostic::error(what).with_help(help).into())
+    }
+
+    /// The version of the recipe that a step used, with the run's settings.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] if the folder does not say it, or the script that was kept is missing or has been edited.
+    pub fn recipe_at(&self, host: &Host, step: u64) -> Result<Recipe, Diagnostics> {
+        let log = self.log()?;
+        let (first, _) = log.start(&self.path)?;
+        let versions = log.versions();
+        let used = versions.iter().rev().find(|(first, _)| *first <= step);
+        let kept = used.and_then(|(_, version)| log.kept(version));
+        self.load(host, kept.unwrap_or(&first))
+    }
+
+    /// The version whose hash begins with `version`, with the run's settings; `None` if the run has kept no such version.
+    ///
+    /// # Errors
+    /// As [`RunFolder::recipe_at`].
+    pub fn recipe_named(&self, host: &Host, version: &str) -> Result<Option<Recipe>, Diagnostics> {
+        let log = self.log()?;
+        let kept = log.kept(version);
+        kept.map(|kept| self.load(host, kept)).transpose()
+    }
+
+    fn load(&self, host: &Host, kept: &KeptVersion) -> Result<Recipe, Diagnostics> {
+        let config = self.config()?;
+        let mut recipe = kept.load(&self.path, host)?;
+        for (name, text) in settings(&config.params) {
+            // A version without the parameter, or with another kind of it, ran without the setting.
+            let _ = recipe.set_text(&name, &text);
+        }
+        Ok(recipe)
+    }
+
+    /// The run's loss recipe with its settings, which versions without a loss follow; the default one for a trainer's run.
+    ///
+    /// # Errors
+    /// As [`RunFolder::recipe_at`].
+    pub fn loss(&self, host: &Host) -> Result<Recipe, Diagnostics> {
+        let config = self.config()?;
+        let (_, loss) = self.log()?.start(&self.path)?;
+        let loss = match loss {
+            Some(kept) => kept.load(&self.path, host)?,
+            None => host.load(&config.loss_recipe)?,
+        };
+        config.set_loss(loss)
+    }
+
+    /// The state that a step began with; `None` if the folder has not kept it: only a trainer's does.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] if it cannot be read.
+    pub fn state_at(&self, step: u64) -> Result<Option<State>, Diagnostics> {
+        let path = STATES.path(&self.path, step);
+        let text = match advlab::regular_file::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io("read", &path)(error)),
+        };
+        let state =
+            serde_json::from_slice(&text).map_err(|error| damaged(&path, error.to_string()))?;
+        Ok(Some(State::from_json(&state)?))
+    }
+
+    /// A note for a recipe that keeps a state and is tried on a batch by itself.
+    pub fn state_note(recipe: &Recipe) -> Option<String> {
+        let note = "the recipe keeps a state, and has it here as before its first step";
+        recipe.has(Hook::Init).then(|| note.to_string())
+    }
+}
+
+impl LogLine {
+    /// A line of `reloads.jsonl` from its JSON; [`LogEvent::Other`] if it is none that advlab writes.
+    pub fn of(line: &Value) -> LogLine {
+        LogLine::deserialize(line).unwrap_or_else(|_| LogLine {
+            step: step_of(line).unwrap_or(0),
+            event: LogEvent::Other,
+        })
+    }
+}
+
+/// The step of a row or of a line of the log.
+pub(crate) fn step_of(line: &Value) -> Option<u64> {
+    line["step"].as_u64()
+}
+
+/// The step after the last of these rows, or `first` if there is none: there are fewer rows than steps if damaged ones are missing.
+pub(crate) fn step_after(first: u64, rows: &[Value]) -> u64 {
+    let last = rows.last().and_then(step_of);
+    last.map_or(first, |last| last + 1)
+}
+
+/// The path from the folder that the process is in, if the script is below it.
+pub(super) fn from_here(recipe: &str) -> String {
+    let below = std::env::current_dir().ok().and_then(|here| {
+        let below = Path::new(recipe).strip_prefix(here).ok()?;
+        below.to_str()
+    });
+    match below {
+        // Without its ending or a folder, it would be a built-in's name.
+        Some(below) if below.ends_with(".rhai") => below.to_string(),
+        _ => recipe.to_string(),
+    }
+}
