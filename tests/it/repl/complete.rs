@@ -92,8 +92,8 @@ fn commands_and_what_they_take() {
     assert_eq!(offers(&session, ":curve passk --"), ["--n ", "--out "]);
     assert_eq!(offers(&session, ":plot batch.ent"), ["entropy"]);
     assert_eq!(
-        offers(&session, ":load ../examples/roll"),
-        ["../examples/rollouts.jsonl", "../examples/rollouts.rs"]
+        offers(&session, ":load examples/roll"),
+        ["examples/rollouts.jsonl", "examples/rollouts.rs"]
     );
     assert_eq!(offers(&session, "?suffix"), ["suffix_sum"]);
     assert!(offers(&session, ":set ").is_empty());
