@@ -13,3 +13,10 @@ pub mod prompt;
 pub mod report;
 
 pub use command::command_line;
+
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+
+/// An error with what to do about it.
+pub(crate) fn wrong(message: impl Into<String>, help: impl Into<String>) -> Diagnostics {
+    Diagnostic::error(message).with_help(help).into()
+}

@@ -1,27 +1,30 @@
-//! `advlab apply RECIPE INPUT...`: a recipe on rollouts that are there already, of one step or of many.
+//! `advlab apply RECIPE INPUT...`: a recipe on existing rollouts, of one step or of many.
 
-mod sequence;
+mod files;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use advlab::batch::{Column, Dtype, Rollouts};
-use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
-use advlab::figures::{in_json, shape_in, time, value};
+use advlab::batch::{Column, Dtype, Rollouts, step_of};
+use advlab::diagnostic::{Diagnostic, Severity};
+use advlab::figures::{counted, in_json, shape_in, time, value};
 use advlab::native::Native;
 use advlab::paint::laid_out;
 use advlab::script::{Computed, Hook, Host, Outcome, Recipe, State, Statistics, Summary};
 use advlab::tensor::Level;
 use advlab_train::RunFolder;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use console::Term;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
-use super::{Natively, Tokenizing, load, pair, rollouts, streams, title, whole};
+pub(super) use self::files::{holds, is_same};
+use super::streams::{self, is_stdout, out, tell};
+use super::{Natively, Tokenizing, end_cleanly, load, pair, rollouts, title, whole};
+use crate::wrong;
 
 /// Compute advantages for rollouts in a file.
 #[derive(Args)]
@@ -74,6 +77,7 @@ pub struct Apply {
 }
 
 impl Apply {
+    /// Applies the recipe to one input after another; its state lasts over all of them.
     pub fn run(self) -> Result<ExitCode> {
         let mut runs = self.inputs.iter().filter_map(|input| RunFolder::of(input));
         let seed = self.seed.or_else(|| runs.next()?.seed());
@@ -81,37 +85,51 @@ impl Apply {
             .with_seed(seed.unwrap_or_default())
             .with_native(&Native::new(self.natively.native));
         let recipe = load(&host, &self.recipe, &self.set)?;
-        self.run_sequence(recipe)
-    }
-
-    /// The recipe on one input.
-    fn apply(
-        &self,
-        recipe: &Recipe,
-        input: &Path,
-        step: Option<u64>,
-        state: &mut State,
-    ) -> Result<Applied> {
-        let mut applied = self.advantage(recipe, input, step, state)?;
-        let (rollouts, outcome) = (&applied.rollouts, &mut applied.outcome);
-        let has_tokens = rollouts.batch.layout().tokens() > 0;
-        // The loss of tokens of which none counts is 0; rollouts that say nothing of tokens have no loss.
-        let is_loss = outcome.loss.is_some() && rollouts.batch.token_columns().next().is_some();
-        if outcome.advantage.level() == Level::Token && !has_tokens && !is_loss {
-            let message = format!(
-                "{}: {} gives an advantage to each token, and no token counts here",
-                rollouts.path().display(),
-                recipe.name()
-            );
-            let help = "the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`";
-            return Err(Diagnostics::from(Diagnostic::error(message).with_help(help)).into());
+        end_cleanly(streams::interrupted)?;
+        let inputs = self.steps()?;
+        let shows_lines = inputs.len() > 1 && !self.json;
+        let outputs = self.outputs(&inputs)?;
+        let _lock = self.lock()?;
+        let (mut state, carried) = self.saved_state(&recipe)?;
+        let (mut next, mut metrics, mut columns) = (carried, None, String::new());
+        if shows_lines {
+            out!("{}", title(recipe.name(), &recipe, streams::on_stdout()));
         }
-        applied.loss = loss(&applied.recipe, rollouts, outcome, state);
-        Ok(applied)
+        for (index, input) in inputs.iter().enumerate() {
+            let numbered = inputs.len() > 1 || self.state.is_some();
+            let first = self.step.map(|first| first + index as u64);
+            let step = first.or_else(|| step_of(input).filter(|_| numbered).or(next));
+            let mut applied = self.apply(&recipe, input, step, &mut state)?;
+            let step = applied.rollouts.batch.step();
+            self.check_step(input, step, carried)?;
+            if let Some(output) = outputs.get(index) {
+                applied.write(output)?;
+                columns = applied.names_beside_advantage();
+            }
+            next = Some(step.saturating_add(1));
+            if metrics.is_none() {
+                // Opened only now: if the input cannot be read, the rows of an earlier call stay.
+                metrics = self.open_metrics(&recipe, carried)?;
+            }
+            if let Some((file, path)) = &mut metrics {
+                let written = writeln!(file, "{}", applied.to_json());
+                written.with_context(|| format!("{}: it cannot be written", path.display()))?;
+            }
+            self.save_state(&recipe, &state, step)?;
+            match shows_lines {
+                true => applied.print_line(step, index == 0)?,
+                false => applied.print(self.json)?,
+            }
+        }
+        if let Some(folder) = self.output.as_deref().filter(|_| shows_lines) {
+            let files = counted(outputs.len(), "file");
+            out!("{files} written in {}{columns}", folder.display());
+        }
+        Ok(ExitCode::SUCCESS)
     }
 
-    /// Reads an input, and computes its advantage, and the returns if they are written.
-    fn advantage(
+    /// Reads an input, and computes its advantage, its loss, and the returns if they are written.
+    fn apply(
         &self,
         recipe: &Recipe,
         input: &Path,
@@ -120,15 +138,15 @@ impl Apply {
     ) -> Result<Applied> {
         let tokenizer = self.tokenizing.load()?;
         let mut reading = Duration::ZERO;
-        let mut read = |columns: Option<&[String]>| {
+        let mut read = |columns: Option<&[String]>| -> Result<_> {
             let started = Instant::now();
-            let (mut rollouts, notes) =
-                rollouts(input, &self.map, self.dtype, columns, tokenizer.as_ref())?;
+            let read = rollouts(input, &self.map, self.dtype, columns, tokenizer.as_ref());
+            let (mut rollouts, notes) = read?;
             reading += started.elapsed();
             if let Some(step) = step.filter(|_| self.step.is_some() || rollouts.batch.step() == 0) {
                 rollouts.batch = rollouts.batch.at_step(step);
             }
-            Ok::<_, anyhow::Error>((rollouts, notes))
+            Ok((rollouts, notes))
         };
         let reads = recipe.reads();
         let names: Vec<String> = reads.names.iter().cloned().collect();
@@ -137,57 +155,68 @@ impl Apply {
             streams::spare_the_input(rollouts.path(), output, self.force)?;
         }
         let before = state.clone();
-        let timed = recipe.for_step();
-        let mut computed = timed.advantage(&rollouts.batch, state);
+        // The loss has what is left of the step's time.
+        let recipe = recipe.for_step();
+        let mut computed = recipe.advantage(&rollouts.batch, state);
         if computed.is_err() && rollouts.is_partial() {
-            // The error is to name the columns that the file has, not those that were read.
+            // The error must name all columns of the file, not only those that were read.
             (rollouts, notes) = read(None)?;
             *state = before.clone();
-            computed = timed.advantage(&rollouts.batch, state);
+            computed = recipe.advantage(&rollouts.batch, state);
         }
         let mut outcome = computed?;
-        let returns = self.output.as_ref();
-        let returns = returns.map(|_| timed.returns(&rollouts.batch, &before));
+        let returns = match self.output {
+            Some(_) => recipe.returns(&rollouts.batch, &before)?,
+            None => None,
+        };
         let goes_on = self.state.is_some() || self.metrics.is_some();
         if !goes_on && RunFolder::of(input).is_some() {
-            notes.extend(RunFolder::state_note(recipe));
+            notes.extend(RunFolder::state_note(&recipe));
         }
         outcome.notes.splice(..0, notes);
-        let returns = returns.transpose()?.flatten();
+        let has_tokens = rollouts.batch.layout().tokens() > 0;
+        // The loss of a batch in which no token counts is 0; rollouts without token columns have no loss.
+        let is_loss = outcome.loss.is_some() && rollouts.batch.token_columns().next().is_some();
+        if outcome.advantage.level() == Level::Token && !has_tokens && !is_loss {
+            let (path, name) = (rollouts.path().display(), recipe.name());
+            return Err(wrong(
+                format!("{path}: {name} gives an advantage to each token, and no token counts here"),
+                "the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`",
+            ).into());
+        }
         Ok(Applied {
-            // Its loss has what is left of the step's time.
-            recipe: timed,
+            loss: loss(&recipe, &rollouts, &mut outcome, state),
+            recipe,
+            rollouts,
             outcome,
             returns,
-            rollouts,
-            loss: None,
             reading,
             writing: None,
         })
     }
 }
 
-/// The recipe's own loss with the spread of dloss/dlogp; what it reports joins the outcome's. The advantage stands also
-/// where the loss lacks something, such as log-probs.
+/// The recipe's own loss with the spread of dloss/dlogp; what it reports joins the outcome's. If the loss lacks a column,
+/// such as log-probs, the advantage stands without it.
 fn loss(
     recipe: &Recipe,
     rollouts: &Rollouts,
     outcome: &mut Outcome,
     state: &mut State,
 ) -> Option<(f64, Statistics)> {
+    let spread = |values: &Computed, scale: f64| {
+        Statistics::of(values.buffer().iter().map(|value| scale * value))
+    };
     if let Some(loss) = outcome.loss {
-        // The advantage is -M times the gradient there.
+        // The equivalent advantage is -M times the gradient.
         let tokens = rollouts.batch.layout().tokens() as f64;
         return Some((loss, spread(&outcome.advantage, -1.0 / tokens)));
     }
     if !recipe.has(Hook::Loss) {
         return None;
     }
-    match recipe.loss(
-        &outcome.weighted(&rollouts.batch),
-        Some(&outcome.advantage),
-        state,
-    ) {
+    let batch = outcome.weighted(&rollouts.batch);
+    match recipe.loss(&batch, Some(&outcome.advantage), state) {
         Ok(loss) => {
             let shown = (loss.value, spread(&loss.gradient, 1.0));
             outcome.add_reports(loss);
@@ -197,50 +226,48 @@ fn loss(
             let first = error.first_mut();
             first.severity = Severity::Warning;
             first.message = format!("the loss is not computed: {}", first.message);
-            streams::tell(&error);
+            tell(&error);
             None
         }
     }
 }
 
-fn spread(values: &Computed, scale: f64) -> Statistics {
-    Statistics::of(values.buffer().iter().map(|value| scale * value))
-}
-
-fn write(applied: &Applied, output: &Path) -> Result<()> {
-    let rollouts = &applied.rollouts;
-    streams::written(output, rollouts.path(), |output| {
-        let bar = streams::bytes_bar("writing");
-        Ok(rollouts.write_outputs(output, &applied.columns(), &bar)?)
-    })
-}
-
+/// A recipe applied to one input.
 struct Applied {
     recipe: Recipe,
     rollouts: Rollouts,
     outcome: Outcome,
-    /// What a critic is to learn, where the recipe says it and it is written.
+    /// What a critic is to learn, if the recipe says it and it is written.
     returns: Option<Computed>,
     /// The recipe's own loss, with the spread of dloss/dlogp.
     loss: Option<(f64, Statistics)>,
     reading: Duration,
-    /// The output, whether a file was there before, and how long writing it took.
+    /// The output, whether it replaced a file, and how long writing it took.
     writing: Option<(PathBuf, bool, Duration)>,
 }
 
 impl Applied {
-    /// What is written: all that says how the batch is to be trained on.
+    fn write(&mut self, output: &Path) -> Result<()> {
+        let (started, was_there) = (Instant::now(), output.is_file());
+        let rollouts = &self.rollouts;
+        streams::written(output, rollouts.path(), |output| {
+            let bar = streams::bytes_bar("writing");
+            Ok(rollouts.write_outputs(output, &self.columns(), &bar)?)
+        })?;
+        self.writing = Some((output.to_path_buf(), was_there, started.elapsed()));
+        Ok(())
+    }
+
+    /// What is written: all columns that training on the batch needs.
     fn columns(&self) -> Vec<(Column, &Computed)> {
         let outcome = &self.outcome;
-        // An advantage that is equivalent to a loss has the weights in it; others than the recipe's are in the input.
+        // An advantage that is equivalent to a loss has the weights in it; weights of no hook are in the input already.
         let is_weighted = outcome.loss.is_none() && self.recipe.has(Hook::Weight);
+        let weight = outcome.weight.as_ref().filter(|_| is_weighted);
         let columns = [
             (Column::Advantage, Some(&outcome.advantage)),
             (Column::Returns, self.returns.as_ref()),
-            (
-                Column::Weight,
-                outcome.weight.as_ref().filter(|_| is_weighted),
-            ),
+            (Column::Weight, weight),
             (Column::ShapedReward, outcome.reward.as_ref()),
         ];
         let columns = columns.into_iter();
@@ -250,43 +277,68 @@ impl Applied {
     }
 
     fn names(&self) -> Vec<&'static str> {
-        let columns = self.columns().into_iter();
-        columns.map(|(column, _)| column.name()).collect()
+        self.columns()
+            .iter()
+            .map(|(column, _)| column.name())
+            .collect()
     }
 
-    /// The names of what is written, where it is more than the advantage.
-    fn named(&self) -> String {
+    /// The names of the written columns, if there are others than the advantage.
+    fn names_beside_advantage(&self) -> String {
         match &self.names()[..] {
             [_] => String::new(),
             names => format!(": {}", names.join(", ")),
         }
     }
 
-    /// Prints the summary where the rollouts are not printed.
-    fn tell(&self, json: bool) -> Result<()> {
-        let writing = self.writing.as_ref();
-        let mut out = match writing.filter(|(output, ..)| streams::is_stdout(output)) {
-            Some(_) => Term::stderr(),
-            None => Term::stdout(),
+    /// Prints the summary, on standard error if the rollouts are on standard output.
+    fn print(&self, json: bool) -> Result<()> {
+        let mut out = match &self.writing {
+            Some((output, ..)) if is_stdout(output) => Term::stderr(),
+            _ => Term::stdout(),
         };
         if json {
-            writeln!(out, "{}", self.to_json())?;
-            return Ok(());
+            return Ok(writeln!(out, "{}", self.to_json())?);
         }
         for line in &self.outcome.prints {
             writeln!(out, "{line}")?;
         }
         for note in &self.outcome.notes {
-            streams::tell(&[Diagnostic::note(note)]);
+            tell(&[Diagnostic::note(note)]);
         }
         let paint = streams::whole(&out);
         let title = title(self.recipe.name(), &self.recipe, paint);
         let shape = shape_in(self.rollouts.batch.layout(), self.rollouts.unit);
-        let input = self.rollouts.path().display();
-        writeln!(out, "{title}\n{input}: {shape}\n")?;
+        writeln!(
+            out,
+            "{title}\n{}: {shape}\n",
+            self.rollouts.path().display()
+        )?;
         for (name, text) in self.rows() {
             let start = format!("  {name:<11} ");
             writeln!(out, "{}", laid_out(&start, &text, paint.width))?;
+        }
+        Ok(())
+    }
+
+    /// Prints one step of several in a line, and with the first of them the notes.
+    fn print_line(&self, step: u64, is_first: bool) -> Result<()> {
+        let outcome = &self.outcome;
+        let rows = Summary::of(outcome).rows();
+        let advantage = rows.iter().find(|(name, _)| *name == "advantage");
+        let advantage = advantage.map_or("", |(_, text)| text);
+        let shape = shape_in(self.rollouts.batch.layout(), self.rollouts.unit);
+        let mut line = format!("step {step:<6} {shape}   advantage {advantage}");
+        for (name, x) in &outcome.metrics {
+            line.push_str(&format!("   {name} {}", value(*x)));
+        }
+        let width = streams::whole(&Term::stdout()).width;
+        out!("{}", laid_out("", &line, width));
+        for text in &outcome.prints {
+            out!("  {text}");
+        }
+        for note in outcome.notes.iter().filter(|_| is_first) {
+            tell(&[Diagnostic::note(note)]);
         }
         Ok(())
     }
@@ -300,48 +352,46 @@ impl Applied {
                 None => "",
             };
             rows.push(("loss", format!("{}{of_what}", value(*loss))));
-            let [mean, std, min, max] =
-                [gradient.mean, gradient.std, gradient.min, gradient.max].map(value);
+            let Statistics {
+                mean,
+                std,
+                min,
+                max,
+            } = *gradient;
+            let [mean, std, min, max] = [mean, std, min, max].map(value);
             let text = format!("mean {mean}   std {std}   min {min}   max {max}");
             rows.push(("dloss/dlogp", text));
         }
         let metrics = self.outcome.metrics.iter();
         rows.extend(metrics.map(|(name, x)| ("metric", format!("{name} {}", value(*x)))));
         let (reading, computing) = (time(self.reading), time(self.outcome.time));
-        let natively = if self.outcome.native.is_some() {
-            " (native)"
-        } else {
-            ""
-        };
-        let mut times = format!("read {reading}   recipe {computing}{natively}");
-        if let Some((.., writing)) = &self.writing {
-            times.push_str(&format!("   write {}", time(*writing)));
-        }
-        rows.push(("time", times));
+        let native = self.outcome.native.as_ref().map_or("", |_| " (native)");
+        let mut times = format!("read {reading}   recipe {computing}{native}");
         let written = match &self.writing {
             None => "nothing: `-o FILE` keeps the advantages".to_string(),
-            Some((output, ..)) if streams::is_stdout(output) => {
-                format!("standard output{}", self.named())
-            }
-            Some((output, was_there, _)) => {
+            Some((output, was_there, writing)) => {
+                times.push_str(&format!("   write {}", time(*writing)));
                 let replaced = if *was_there { " (replaced)" } else { "" };
-                format!("{}{replaced}{}", output.display(), self.named())
+                let output = match is_stdout(output) {
+                    true => "standard output".to_string(),
+                    false => format!("{}{replaced}", output.display()),
+                };
+                format!("{output}{}", self.names_beside_advantage())
             }
         };
-        rows.push(("written", written));
+        rows.extend([("time", times), ("written", written)]);
         rows
     }
 
-    fn to_json(&self) -> serde_json::Value {
+    fn to_json(&self) -> Value {
         let (recipe, outcome) = (&self.recipe, &self.outcome);
-        let params = recipe.params().iter();
-        let params = params.map(|(parameter, value)| (parameter.name.clone(), json!(value)));
         let metrics = outcome.metrics.iter();
         let metrics = metrics.map(|(name, value)| (name.clone(), in_json(*value)));
+        let writing = self.writing.as_ref();
         json!({
             "recipe": recipe.name(),
             "version": recipe.version().as_str(),
-            "params": params.collect::<Map<_, _>>(),
+            "params": params(recipe),
             "input": self.rollouts.path(),
             "step": self.rollouts.batch.step(),
             "summary": Summary::of(outcome),
@@ -351,12 +401,21 @@ impl Applied {
             "notes": outcome.notes,
             "prints": outcome.prints,
             "native": outcome.native.is_some(),
-            "written": self.writing.as_ref().map(|_| self.names()),
+            "written": writing.map(|_| self.names()),
             "seconds": {
                 "read": self.reading.as_secs_f64(),
                 "recipe": outcome.time.as_secs_f64(),
-                "write": self.writing.as_ref().map(|(.., writing)| writing.as_secs_f64()),
+                "write": writing.map(|(.., writing)| writing.as_secs_f64()),
             },
         })
     }
+}
+
+/// The parameters of a recipe by name.
+fn params(recipe: &Recipe) -> Value {
+    let params = recipe.params().iter();
+    params
+        .map(|(parameter, value)| (parameter.name.clone(), json!(value)))
+        .collect::<Map<_, _>>()
+        .into()
 }

@@ -33,8 +33,7 @@ impl Recipes {
         if self.words.is_empty() {
             list(self.needs, paint)?;
         } else {
-            let found = doc::trainer(&self.words.join(" "), paint);
-            out!("{}", found.map_err(Diagnostics::from)?);
+            out!("{}", doc::trainer(&self.words.join(" "), paint)?);
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -1,57 +1,125 @@
-//! The commands: a file each, wiring only.
+//! The commands of the command line.
 
 mod apply;
 mod check;
 mod compare;
-mod convert;
-mod export;
+mod input;
 mod library;
-mod look;
-mod mass;
-mod objective;
 mod printer;
 mod profile;
-mod repl;
-mod replay;
+mod prompt;
+mod runs;
 mod streams;
+mod study;
 mod train;
 mod train_view;
-mod usage;
 mod verify;
-mod view;
 
+use std::borrow::Cow;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf, absolute};
+use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use crate::report::study::recipes_of;
-use advlab::batch::{Dtype, Mapping, ReadOptions, Rollouts, Tokenize, discard_unfinished, read};
+use advlab::batch::discard_unfinished;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::native::Mode;
-use advlab::paint::{Paint, beside, width};
+use advlab::paint::{Paint, beside, width, wrapped};
 use advlab::panics::silence_caught;
 use advlab::script::{Host, Recipe};
-use advlab_train::RunFolder;
-use advlab_train::tokenizer::Tokenizer;
+use advlab_train::Config;
 use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Parser, Subcommand};
-use same_file::is_same_file;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand};
+use console::Term;
 
-/// Runs the command line: the program's name and its arguments, as `advlab apply grpo rollouts.jsonl` has them. Prints
-/// what the command prints, errors included; the status is 0 where it is done, 1 where the input is wrong, 2 at wrong usage.
+use self::input::{AtStep, Tokenizing, mappings, rollouts};
+use crate::report::study::recipes_of;
+
+/// Runs the command line: the program's name and its arguments, as in `advlab apply grpo rollouts.jsonl`. Prints what the
+/// command prints, errors included. The status is 0 on success, 1 if the input is wrong, 2 on wrong usage.
 pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     silence_caught();
     let words = arguments.into_iter().collect::<Vec<_>>();
-    match usage::arguments(&words).map(run) {
-        Ok(Ok(code)) | Err(code) => code,
+    match Arguments::try_parse_from(&words).map(run) {
+        Ok(Ok(code)) => code,
         Ok(Err(error)) if streams::reader_left(&error) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
             report(&error);
             ExitCode::from(1)
         }
+        Err(error) => wrong_usage(error, &words),
     }
+}
+
+/// Prints the help, or clap's message in the form of every other error; nothing if nobody reads it.
+fn wrong_usage(mut error: clap::Error, words: &[OsString]) -> ExitCode {
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    if let Some(tip) = tip(&error, &words) {
+        // Clap's own tip only compares letters.
+        error.remove(ContextKind::SuggestedArg);
+        let tip = ContextValue::StyledStrs(vec![tip.into()]);
+        error.insert(ContextKind::Suggested, tip);
+    }
+    let text = error.render().to_string();
+    // The standard library's message for a text that is no number.
+    let number = "invalid digit found in string";
+    let text = text.replace(number, "it takes a whole number, such as 4");
+    match text.strip_prefix("error: ") {
+        Some(text) => {
+            let paint = streams::whole(&Term::stderr());
+            let room = paint.width.saturating_sub("Error: ".len());
+            let line = |line: &str| {
+                let indent = &line[..line.len() - line.trim_start().len()];
+                wrapped(indent, line, room) + "\n"
+            };
+            let lines: String = text.lines().map(line).collect();
+            let _ = write!(io::stderr(), "{} {lines}", paint.with("31", "Error:"));
+        }
+        None if error.use_stderr() => {
+            let _ = write!(io::stderr(), "{text}");
+        }
+        None => {
+            let _ = error.print();
+        }
+    }
+    u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+/// How a parameter is set: for `--set k 2`, and for `--k 2` or `--k=2`.
+fn tip(error: &clap::Error, words: &[Cow<'_, str>]) -> Option<String> {
+    let is_apart = |words: &&[Cow<'_, str>]| {
+        let is_flag = words[0] == "--set" || words[0] == "--map";
+        is_flag && !words[1].contains('=') && !words[2].starts_with('-')
+    };
+    if let Some(apart) = words.windows(3).find(is_apart) {
+        return Some(format!("'{} {}={}'", apart[0], apart[1], apart[2]));
+    }
+    let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let name = wrong.strip_prefix("--")?;
+    // Clap finds any option that has a single letter somewhere.
+    let is_like = error.get(ContextKind::SuggestedArg).is_some() && name.len() > 1;
+    let arguments = Arguments::command();
+    let command = arguments.find_subcommand(words.get(1)?.as_ref())?;
+    let takes_settings = command
+        .get_arguments()
+        .any(|one| one.get_long() == Some("set"));
+    if is_like || !takes_settings || error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let mut from = words.iter().skip_while(|word| !word.starts_with(wrong));
+    let value = match from.next()?.split_once('=') {
+        Some((_, value)) => value,
+        None => from.next().map_or("VALUE", |value| value),
+    };
+    let is_run = ["compare", "train"].contains(&command.get_name());
+    let what = match Config::key(name).filter(|_| is_run) {
+        Some(_) => "a key of the configuration",
+        None => "a parameter of the recipe",
+    };
+    Some(format!("{what} is set by '--set {name}={value}'"))
 }
 
 /// The advantage lab: write, edit and run the advantage of RLVR training as short scripts.
@@ -73,25 +141,25 @@ enum Command {
     /// Train an embedded policy, with a recipe that can be edited while the run goes
     Train(train::Train),
     /// Repeat a run with its reloads, and say whether every number agrees
-    Replay(replay::Replay),
+    Replay(runs::Replay),
     /// Write a run's model as a folder that transformers opens
-    Export(export::Export),
+    Export(runs::Export),
     /// Compute advantages for rollouts in a file
     Apply(apply::Apply),
     Verify(verify::Verify),
-    Look(look::Look),
+    Look(prompt::Look),
     /// Write rollouts as another kind of file
-    Convert(convert::Convert),
+    Convert(input::Convert),
     /// Try formulas at a prompt, on a real batch
-    Repl(repl::Repl),
+    Repl(prompt::Repl),
     /// Test a recipe's invariants on degenerate batches
     Check(check::Check),
     /// See where the time of a recipe goes, by stage and by line
     Profile(profile::Profile),
-    Objective(objective::ShowObjective),
-    Mass(mass::ShowMass),
+    Objective(study::ShowObjective),
+    Mass(study::ShowMass),
     Compare(compare::Compare),
-    View(view::ShowRuns),
+    View(runs::ShowRuns),
     Recipes(library::Recipes),
     /// Explain a recipe or a function, with an example
     Doc(library::Doc),
@@ -121,36 +189,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
     }
 }
 
-/// Whether two paths are one file, also by way of links, there or to come. A device or a pipe loses nothing to a second use, and a
-/// pipe that was opened to compare it would be broken.
-fn is_same(one: &Path, other: &Path) -> bool {
-    let is_no_file = |path: &Path| path.metadata().is_ok_and(|there| !there.is_file());
-    if is_no_file(one) || is_no_file(other) {
-        return false;
-    }
-    is_same_file(one, other).unwrap_or(false) || resolved(one) == resolved(other)
-}
-
-/// Whether a path is a file, or lies in a folder.
-fn holds(input: &Path, path: &Path) -> bool {
-    is_same(input, path) || input.is_dir() && resolved(path).starts_with(resolved(input))
-}
-
-/// The path without links, also of a file to come.
-fn resolved(path: &Path) -> PathBuf {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let (found, beside) = (path.canonicalize(), folder.canonicalize());
-    let to_come = || Some(beside.ok()?.join(path.file_name()?));
-    found
-        .ok()
-        .or_else(to_come)
-        .unwrap_or_else(|| absolute(path).unwrap_or_else(|_| path.to_path_buf()))
-}
-
-/// Ends the process at Ctrl-C or SIGTERM, with nothing half written left behind; `told` says so.
+/// Ends the process at Ctrl-C or SIGTERM, after unfinished files are removed and `told` is called.
 fn end_cleanly(told: fn()) -> Result<()> {
     let end = move |status| {
         discard_unfinished();
@@ -167,55 +206,7 @@ fn end_cleanly(told: fn()) -> Result<()> {
     Ok(ctrlc::set_handler(move || end(130))?)
 }
 
-/// One of the batches in a run's folder.
-#[derive(clap::Args)]
-struct AtStep {
-    /// Of a run's folder, the batch of this step; the last one if not given
-    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
-    step: Option<u64>,
-}
-
-impl AtStep {
-    /// The file that an input means.
-    fn of(&self, input: &Path) -> Result<PathBuf, Diagnostics> {
-        match self.of_run(input)? {
-            Some(step) => Ok(RunFolder::open(input)?.at(step)?.to_path_buf()),
-            None => Ok(input.to_path_buf()),
-        }
-    }
-
-    /// The step, if one was asked for.
-    fn of_run(&self, input: &Path) -> Result<Option<u64>, Diagnostics> {
-        if self.step.is_some() && !input.is_dir() {
-            let error =
-                Diagnostic::error("`--step` takes a batch of a run's folder, and this is none");
-            return Err(error.in_file(input).into());
-        }
-        Ok(self.step)
-    }
-}
-
-/// What counts the tokens of completions.
-#[derive(clap::Args)]
-struct Tokenizing {
-    /// Count the tokens of completions by a model's tokenizer.json, where nothing else says how long responses are; without it,
-    /// words are counted
-    #[arg(long, value_name = "FILE")]
-    tokenizer: Option<PathBuf>,
-    /// Count those tokens too that the tokenizer puts around a text by itself
-    #[arg(long, requires = "tokenizer")]
-    special_tokens: bool,
-}
-
-impl Tokenizing {
-    fn load(&self) -> Result<Option<Arc<dyn Tokenize>>> {
-        let load = |path: &PathBuf| Tokenizer::load(path, self.special_tokens);
-        let tokenizer = self.tokenizer.as_ref().map(load).transpose()?;
-        Ok(tokenizer.map(|tokenizer| Arc::new(tokenizer) as Arc<dyn Tokenize>))
-    }
-}
-
-/// Whether kernels answer hooks of built-ins.
+/// Whether native kernels compute the hooks of built-ins.
 #[derive(clap::Args, Clone, Copy)]
 struct Natively {
     /// Whether kernels answer hooks of built-ins, with the bits of their scripts: where these take long, always, or never
@@ -271,11 +262,10 @@ fn designs(host: &Host, words: &[String], settings: &[(String, String)]) -> Resu
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let mut loaded = Vec::new();
     for (name, own) in recipes_of(&words)? {
-        let own: Vec<(String, String)> =
-            own.into_iter().filter_map(|word| pair(word).ok()).collect();
+        let own = own.into_iter().filter_map(|word| pair(word).ok());
         let mut recipe = host.load(name)?;
         set(&mut recipe, settings)?;
-        set(&mut recipe, &own)?;
+        set(&mut recipe, &own.collect::<Vec<_>>())?;
         loaded.push(recipe);
     }
     Ok(loaded)
@@ -287,42 +277,6 @@ fn title(name: &str, recipe: &Recipe, paint: Paint) -> String {
     let head = format!("{} {}", paint.bold(name), paint.dim(version));
     let settings = paint.dim(&recipe.params().to_string());
     beside(&head, width(&head) + 2, &settings, paint.width)
-}
-
-/// The rollouts of a file, or of the last batch in a run's folder, and notes on how they were read.
-fn rollouts(
-    input: &Path,
-    map: &[(String, String)],
-    dtype: Option<Dtype>,
-    columns: Option<&[String]>,
-    tokenizer: Option<&Arc<dyn Tokenize>>,
-) -> Result<(Rollouts, Vec<String>)> {
-    let (mut path, mut notes) = (input.to_path_buf(), Vec::new());
-    if let Ok(kept) = RunFolder::open(input) {
-        path = kept.last().1.to_path_buf();
-        let (run, batch) = (input.display(), path.display());
-        notes.push(format!(
-            "{run} is a run's folder: this is its last batch, {batch} (`--step N` takes another)"
-        ));
-    }
-    let options = ReadOptions {
-        map: &mappings(map),
-        dtype,
-        columns,
-        tokenizer,
-        progress: Some(&streams::bytes_bar("reading")),
-    };
-    let rollouts = read(&path, &options)?;
-    notes.extend(rollouts.notes.iter().map(ToString::to_string));
-    Ok((rollouts, notes))
-}
-
-/// `--map reward=score`, as the readers take it.
-fn mappings(map: &[(String, String)]) -> Vec<Mapping> {
-    let pairs = map.iter().cloned();
-    pairs
-        .map(|(ours, theirs)| Mapping { ours, theirs })
-        .collect()
 }
 
 /// A name with its value, as in `--set k=8` and `--map reward=score`.

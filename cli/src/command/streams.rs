@@ -7,6 +7,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
+use super::apply::is_same;
+use crate::wrong;
 use advlab::batch::Unfinished;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::paint::{NARROWEST, Paint, WIDTH};
@@ -86,12 +88,14 @@ pub fn interrupted() {
 
 /// Refuses an output that is the input, also by way of a link, unless it is `forced`.
 pub fn spare_the_input(input: &Path, output: &Path, forced: bool) -> Result<(), Diagnostics> {
-    if forced || !super::is_same(input, output) {
+    if forced || !is_same(input, output) {
         return Ok(());
     }
     let message = format!("{} is the input itself", output.display());
-    let help = "choose another name, or `--force` to replace it";
-    Err(Diagnostic::error(message).with_help(help).into())
+    Err(wrong(
+        message,
+        "choose another name, or `--force` to replace it",
+    ))
 }
 
 pub fn is_stdout(output: &Path) -> bool {

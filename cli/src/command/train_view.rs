@@ -1,4 +1,4 @@
-//! A training run for a person: a bar, a line at each evaluation and reload, and a summary at the end.
+//! A training run for a person: a bar, a line per evaluation and reload, and a summary at the end.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,12 +8,14 @@ use advlab::diagnostic::Diagnostics;
 use advlab::figures::{BLOCKS, counted, value};
 use advlab::live::LiveEvent;
 use advlab::paint::{Paint, laid_out, wrapped};
-use advlab::script::Recipe;
 use advlab_train::{Config, Ending, Evaluation, Event, Row, Run, RunFolder};
 use console::Term;
 
 use super::printer::{Output, Printer};
 use super::{report, streams, title};
+
+/// Evaluations, each with the number of steps that were done before it.
+type Evaluations = [(u64, Evaluation)];
 
 /// A run on the terminal, or as plain lines.
 pub struct View {
@@ -22,12 +24,10 @@ pub struct View {
     /// The file name of the recipe.
     name: String,
     printer: Printer,
-    /// The steps that are done.
+    /// The steps that are done, those of earlier calls included.
     done: u64,
-    /// Lines of a log have no end.
     paint: Paint,
     started: Instant,
-    /// The evaluations, each with the number of steps that were done.
     evaluations: Vec<(u64, Evaluation)>,
     /// A response of the last evaluation, as the task shows it.
     example: String,
@@ -38,17 +38,16 @@ pub struct View {
 }
 
 impl View {
-    /// A view of a run that is about to go.
+    /// A view of a run that is about to start.
     pub fn new(run: &Run) -> View {
         let config = run.config().clone();
-        let name = Path::new(&config.recipe).file_name();
-        let name = name.unwrap_or_default().to_string_lossy().into_owned();
         View {
             folder: run.folder().to_path_buf(),
             printer: Printer::new(streams::steps_bar("training", config.steps, run.step())),
             done: run.step(),
+            name: file_name(&config.recipe),
             config,
-            name,
+            // Lines of a log are not wrapped.
             paint: streams::whole(&Term::stdout()),
             started: Instant::now(),
             evaluations: run.evaluations().to_vec(),
@@ -60,13 +59,12 @@ impl View {
         }
     }
 
-    /// Shows something that is worth knowing before the run goes.
     pub fn note(&self, text: &str) {
-        self.lines("", &format!("note: {text}"));
+        self.wrapped("", &format!("note: {text}"));
     }
 
-    /// Sums the run up, and says how to go on: where it ended before its time, before the step `next`, from the checkpoint of
-    /// which step.
+    /// Prints the summary and the commands that go on. A run that failed before step `next` goes on from its last
+    /// checkpoint, which is of step `saved`.
     pub fn ended(
         &self,
         ending: Result<Ending, Diagnostics>,
@@ -76,23 +74,20 @@ impl View {
         self.printer.finish_bar();
         let folder = self.folder.display();
         let resume = format!("advlab train --resume {folder}");
-        let view = format!("advlab view {folder}");
-        let (head, commands) = match ending {
+        let mut commands = vec![format!("advlab view {folder}")];
+        let head = match ending {
             Ok(Ending::Finished) => {
-                let mut commands = vec![
-                    view,
-                    format!("advlab repl {folder}"),
-                    format!("advlab replay {folder}"),
-                ];
+                let others = ["repl", "replay"];
+                commands.extend(others.map(|command| format!("advlab {command} {folder}")));
                 if RunFolder::open(&self.folder).is_ok() {
                     commands.push(format!("advlab apply {} {folder}", self.config.recipe));
                 }
                 commands.push(format!("{resume} --steps {}", self.config.steps * 2));
-                ("go on with".to_string(), commands)
+                "go on with".to_string()
             }
             Ok(Ending::Stopped(step)) => {
-                let head = format!("stopped before step {step}; go on with");
-                (head, vec![view, resume])
+                commands.push(resume);
+                format!("stopped before step {step}; go on with")
             }
             Err(error) => {
                 report(&error.into());
@@ -133,11 +128,151 @@ impl View {
             counted(self.failed, "failure"),
         );
         self.say("");
-        self.lines("  ", &text);
+        self.wrapped("  ", &text);
         self.say(&format!("  {}", self.folder.display()));
     }
 
-    /// A line of the last evaluation, with what the script reports of the step.
+    /// Prints lines above the bar.
+    fn say(&self, lines: &str) {
+        let lines = lines.trim_end().to_string();
+        self.printer.send(Output::Lines(lines));
+    }
+
+    /// Prints text in lines that fit the terminal.
+    fn wrapped(&self, start: &str, text: &str) {
+        self.say(&wrapped(start, text, self.paint.width));
+    }
+
+    /// Prints the news of a step.
+    fn at(&self, step: u64, line: &str) {
+        let start = format!("step {step:<5} ");
+        self.say(&laid_out(&start, line, self.paint.width));
+    }
+
+    /// Shows what happened in the run.
+    pub fn tell(&mut self, event: &Event<'_>) {
+        let name = &self.name;
+        match *event {
+            Event::Started { step, recipe, .. } => {
+                self.say(&title(name, recipe, self.paint));
+                self.settings(step);
+            }
+            Event::FineTuned { update, of } => {
+                let done = update + 1;
+                let message = format!("supervised fine-tuning {done}/{of}");
+                self.printer.send(Output::Progress(self.done, message));
+                if done == of {
+                    let seconds = self.started.elapsed().as_secs_f64();
+                    let text = "supervised fine-tuning is done";
+                    self.at(0, &format!("{text}: {of} updates in {seconds:.1} s"));
+                }
+            }
+            Event::Live { step, event } => self.live(step, event),
+            Event::Switched { step, change, .. } => {
+                self.reloads += 1;
+                self.at(step, &format!("{} {change}", self.name));
+            }
+            Event::Failed {
+                step,
+                recipe,
+                error,
+                batch,
+                back_to,
+            } => {
+                // If no version is left, the run ends with this error.
+                if back_to.is_some() {
+                    self.say(&error.render_within(self.paint));
+                }
+                let version = recipe.version();
+                let mut line = format!("{name} {version} failed");
+                if let Some(back_to) = back_to {
+                    line.push_str(&format!("  back to {}", back_to.version()));
+                }
+                if batch.is_some() {
+                    let batch = format!("batches/failed-{step:06}-{version}.safetensors");
+                    let path = self.folder.join(batch);
+                    line.push_str(&format!("  (its batch is {})", path.display()));
+                }
+                self.at(step, &line);
+                self.failed += 1;
+            }
+            // Kernels that agree are in the run's folder.
+            Event::Native { step, change } if change.disagrees_on.is_some() => {
+                self.at(step, &format!("{} {change}", file_name(&change.recipe)));
+            }
+            Event::Native { .. } => {}
+            Event::Warned { step, message } => self.at(step, &format!("warning: {message}")),
+            Event::Printed { step, line } => line.lines().for_each(|line| self.at(step, line)),
+            Event::Evaluated {
+                done,
+                evaluation,
+                example,
+            } => {
+                self.evaluations.push((done, evaluation.clone()));
+                self.example = example.to_string();
+                // An evaluation after a step is shown with what the script reports of the step.
+                if done == self.done {
+                    self.evaluation(None);
+                }
+            }
+            Event::Step { row, .. } => {
+                self.steps += 1;
+                self.done = row.step + 1;
+                let pass = row.sampled.pass_at.at(1).unwrap_or(0.0);
+                let message = format!("batch pass@1 {pass:.3}{}", self.speed(row));
+                self.printer.send(Output::Progress(self.done, message));
+                if row.evaluation.is_some() {
+                    self.evaluation(Some(row));
+                }
+            }
+        }
+    }
+
+    /// What the run does, and how its recipe is edited.
+    fn settings(&self, step: u64) {
+        let config = &self.config;
+        let text = format!(
+            "{} with policy {}: {} x {} responses a step, steps {step} to {}, seed {}, in {}",
+            config.task,
+            config.policy,
+            config.rollout_batch_size,
+            config.group_size,
+            config.steps,
+            config.seed,
+            self.folder.display()
+        );
+        self.wrapped("", &text);
+        let recipe = &config.recipe;
+        if Path::new(recipe).is_file() {
+            let text = format!("edit {recipe} and save it: the next step uses it");
+            self.wrapped("", &text);
+        }
+    }
+
+    fn live(&mut self, step: u64, event: &LiveEvent) {
+        let name = &self.name;
+        match event {
+            // The run itself reports these, as a switch and a failure of a step.
+            LiveEvent::Published(_) | LiveEvent::Rejected { at_step: true, .. } => {}
+            LiveEvent::Rejected {
+                error, still_using, ..
+            } => {
+                self.say(&error.render_within(self.paint));
+                self.at(step, &format!("{name}  still using {still_using}"));
+                self.rejected += 1;
+            }
+            LiveEvent::Warned { version, warnings } => {
+                for warning in warnings {
+                    self.say(&warning.render_within(self.paint));
+                }
+                self.at(step, &format!("{name} {version} is used all the same"));
+            }
+            LiveEvent::PollingOnly { .. } => self.note(&event.to_string()),
+            _ => self.at(step, &event.to_string()),
+        }
+    }
+
+    /// Prints the last evaluation, with what the script reports of the step.
     fn evaluation(&self, row: Option<&Row>) {
         let Some((done, evaluation)) = self.evaluations.last() else {
             return;
@@ -151,190 +286,39 @@ impl View {
             evaluation.entropy,
             evaluation.length,
         );
-        // Beyond a few, `metrics.jsonl` has them.
+        // `metrics.jsonl` has all of them.
         for (name, number) in row.iter().flat_map(|row| &row.metrics).take(3) {
             line.push_str(&format!("  {name} {}", value(*number)));
         }
-        if let Some(row) = row.filter(|_| self.config.policy != "mlp") {
-            line.push_str(&format!("  {}", self.speed(row)));
-        }
+        line.extend(row.map(|row| self.speed(row)));
         self.at(*done, &line);
     }
 
-    /// How fast a language model samples and learns, and what it has taken of its GPU.
+    /// How fast a language model samples and learns, and its GPU memory; nothing for a small policy.
     fn speed(&self, row: &Row) -> String {
-        let Config {
-            rollout_batch_size,
-            group_size,
-            epochs,
-            ..
-        } = self.config;
-        let tokens = row.sampled.length * (rollout_batch_size * group_size) as f64;
+        let config = &self.config;
+        if config.policy == "mlp" {
+            return String::new();
+        }
+        let responses = config.rollout_batch_size * config.group_size;
+        let tokens = row.sampled.length * responses as f64;
         let each_second = |tokens: f64, ms: f64| value((tokens / ms.max(1e-3) * 1e3).round());
         let memory = row.device_memory.map_or(String::new(), |bytes| {
             format!("  {:.1} GiB of the GPU", bytes as f64 / f64::from(1 << 30))
         });
-        format!(
-            "tokens/s {} sampled, {} learned{memory}",
-            each_second(tokens, row.ms.sample),
-            each_second(tokens * epochs as f64, row.ms.update),
-        )
-    }
-
-    fn step(&mut self, row: &Row) {
-        self.steps += 1;
-        let pass = row.sampled.pass_at.at(1).unwrap_or(0.0);
-        let speed = match self.config.policy.as_str() {
-            "mlp" => String::new(),
-            _ => format!("  {}", self.speed(row)),
-        };
-        self.done = row.step + 1;
-        let message = format!("batch pass@1 {pass:.3}{speed}");
-        self.printer.send(Output::Progress(self.done, message));
-        if row.evaluation.is_some() {
-            self.evaluation(Some(row));
-        }
-    }
-
-    fn live(&mut self, step: u64, event: &LiveEvent) {
-        let name = &self.name;
-        match event {
-            // Told as a switch or a failure of its step.
-            LiveEvent::Published(_) | LiveEvent::Rejected { at_step: true, .. } => {}
-            LiveEvent::Rejected {
-                error, still_using, ..
-            } => {
-                self.rejected += 1;
-                self.say(&error.render_within(self.paint));
-                self.at(step, &format!("{name}  still using {still_using}"));
-            }
-            LiveEvent::Warned { version, warnings } => {
-                for warning in warnings {
-                    self.say(&warning.render_within(self.paint));
-                }
-                self.at(step, &format!("{name} {version} is used all the same"));
-            }
-            LiveEvent::PollingOnly { .. } => self.note(&event.to_string()),
-            _ => self.at(step, &event.to_string()),
-        }
-    }
-
-    /// A version failed at a step.
-    fn failed(&mut self, event: &Event<'_>) {
-        let Event::Failed {
-            step,
-            recipe,
-            error,
-            batch,
-            back_to,
-        } = *event
-        else {
-            return;
-        };
-        // Where there is nothing to go back to, the run ends with the error of the step's first failure.
-        if back_to.is_some() {
-            self.say(&error.render_within(self.paint));
-        }
-        self.failed += 1;
-        let version = recipe.version();
-        let mut line = format!("{} {version} failed", self.name);
-        if let Some(back_to) = back_to {
-            line.push_str(&format!("  back to {}", back_to.version()));
-        }
-        if batch.is_some() {
-            let batch = format!("batches/failed-{step:06}-{version}.safetensors");
-            let path = self.folder.join(batch);
-            line.push_str(&format!("  (its batch is {})", path.display()));
-        }
-        self.at(step, &line);
-    }
-
-    /// Prints lines above the bar.
-    fn say(&self, lines: &str) {
-        self.printer
-            .send(Output::Lines(lines.trim_end().to_string()));
-    }
-
-    /// Prints a text in lines that fit the terminal.
-    fn lines(&self, start: &str, text: &str) {
-        self.say(&wrapped(start, text, self.paint.width));
-    }
-
-    /// Prints the news of a step.
-    fn at(&self, step: u64, line: &str) {
-        let start = format!("step {step:<5} ");
-        self.say(&laid_out(&start, line, self.paint.width));
-    }
-
-    fn hello(&self, step: u64, recipe: &Recipe) {
-        let config = &self.config;
-        self.say(&title(&self.name, recipe, self.paint));
-        let text = format!(
-            "{} with policy {}: {} x {} responses a step, steps {step} to {}, seed {}, in {}",
-            config.task,
-            config.policy,
-            config.rollout_batch_size,
-            config.group_size,
-            config.steps,
-            config.seed,
-            self.folder.display()
-        );
-        self.lines("", &text);
-        let recipe = &config.recipe;
-        if Path::new(recipe).is_file() {
-            let text = format!("edit {recipe} and save it: the next step uses it");
-            self.lines("", &text);
-        }
-    }
-
-    /// Shows what happened in the run.
-    pub fn tell(&mut self, event: &Event<'_>) {
-        match *event {
-            Event::Started { step, recipe, .. } => self.hello(step, recipe),
-            Event::FineTuned { update, of } => {
-                let done = update + 1;
-                let message = format!("supervised fine-tuning {done}/{of}");
-                self.printer.send(Output::Progress(self.done, message));
-                if done == of {
-                    let seconds = self.started.elapsed().as_secs_f64();
-                    let line =
-                        format!("supervised fine-tuning is done: {of} updates in {seconds:.1} s");
-                    self.at(0, &line);
-                }
-            }
-            Event::Live { step, event } => self.live(step, event),
-            Event::Switched { step, change, .. } => {
-                self.reloads += 1;
-                self.at(step, &format!("{} {change}", self.name));
-            }
-            Event::Failed { .. } => self.failed(event),
-            // The run's folder has the others: their bits are the same.
-            Event::Native { step, change } if change.disagrees_on.is_some() => {
-                let name = Path::new(&change.recipe).file_name().unwrap_or_default();
-                self.at(step, &format!("{} {change}", name.to_string_lossy()));
-            }
-            Event::Native { .. } => {}
-            Event::Warned { step, message } => self.at(step, &format!("warning: {message}")),
-            Event::Printed { step, line } => line.lines().for_each(|line| self.at(step, line)),
-            Event::Evaluated {
-                done,
-                evaluation,
-                example,
-            } => {
-                self.evaluations.push((done, evaluation.clone()));
-                self.example = example.to_string();
-                // One after a step is shown with what the script reports of the step.
-                if done == self.done {
-                    self.evaluation(None);
-                }
-            }
-            Event::Step { row, .. } => self.step(row),
-        }
+        let sampled = each_second(tokens, row.ms.sample);
+        let learned = each_second(tokens * config.epochs as f64, row.ms.update);
+        format!("  tokens/s {sampled} sampled, {learned} learned{memory}")
     }
 }
 
-/// The first and the last evaluation beside each other, and pass@1 of those between; nothing of one alone.
-fn table(evaluations: &[(u64, Evaluation)]) -> Vec<String> {
+fn file_name(path: &str) -> String {
+    let name = Path::new(path).file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// The first and the last evaluation beside each other, and pass@1 of all; nothing if there is only one.
+fn table(evaluations: &Evaluations) -> Vec<String> {
     let [(first, before), .., (last, after)] = evaluations else {
         return Vec::new();
     };
@@ -358,8 +342,8 @@ fn table(evaluations: &[(u64, Evaluation)]) -> Vec<String> {
     lines
 }
 
-/// pass@1 of the last evaluations, from 0 to 1, as wide for one as for many.
-fn sparkline(evaluations: &[(u64, Evaluation)], room: usize) -> String {
+/// pass@1 of the last evaluations, from 0 to 1, always `room` letters wide.
+fn sparkline(evaluations: &Evaluations, room: usize) -> String {
     let from = evaluations.len().saturating_sub(room);
     let shares = evaluations[from..].iter();
     let shares = shares.filter_map(|(_, evaluation)| evaluation.pass_at.at(1));

@@ -1,5 +1,8 @@
-//! One name explained: a function or member with its example, a recipe with its parameters.
+//! One name explained: a function or member with its example, a recipe with its parameters, a topic.
 
+use std::sync::LazyLock;
+
+use crate::report::study::indices;
 use advlab::Batch;
 use advlab::batch::known;
 use advlab::diagnostic::Diagnostics;
@@ -123,26 +126,21 @@ fn columns(script: &str, batch: &Batch) -> Vec<String> {
 fn by_group(computed: &Computed) -> Vec<String> {
     let (layout, level) = (computed.layout(), computed.level());
     let values: Vec<f64> = computed.buffer().iter().collect();
-    let texts = |values: &[f64]| -> Vec<String> { values.iter().map(|x| value(*x)).collect() };
+    let text = |index: &usize| value(values[*index]);
     let of_group = |group: usize| {
-        let members = layout.members(group).iter().map(|&member| member as usize);
-        let numbers: Vec<String> = match level {
-            Level::Group => texts(&values[group..=group]),
-            Level::Position => texts(&values[layout.positions_of(group)]),
-            Level::Trajectory => {
-                let own = layout.trajectories_of(group).into_iter().flatten();
-                own.map(|one| value(values[one])).collect()
+        let lists = indices(layout, level, group).into_iter().map(|own| {
+            let texts = own.iter().map(text).collect::<Vec<_>>().join(" ");
+            if level == Level::Token {
+                format!("[{texts}]")
+            } else {
+                texts
             }
-            Level::Token => members
-                .map(|member| format!("[{}]", texts(&values[layout.tokens_of(member)]).join(" ")))
-                .collect(),
-            _ => members.map(|member| value(values[member])).collect(),
-        };
+        });
         let name = layout.group_id(group).name();
-        format!("{name}: {}", numbers.join(" "))
+        format!("{name}: {}", lists.collect::<Vec<_>>().join(" "))
     };
     match level {
-        Level::Batch => texts(&values),
+        Level::Batch => values.iter().map(|x| value(*x)).collect(),
         _ => (0..layout.groups()).map(of_group).collect(),
     }
 }
@@ -197,7 +195,56 @@ pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
     lines.join("\n")
 }
 
-/// A doc comment with its paragraphs filled anew for lines of so many columns; what is indented, formulas, stays.
+/// A part of `topics.md`.
+pub(super) struct Topic {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// Other names.
+    pub(super) others: Vec<&'static str>,
+    /// One line about it.
+    pub(super) doc: &'static str,
+    /// The explanation: paragraphs, and lines that are indented and stay as they are.
+    pub(super) text: &'static str,
+    /// A recipe that shows it.
+    pub(super) example: &'static str,
+}
+
+/// All topics, in the order in which a newcomer needs them.
+pub(super) static TOPICS: LazyLock<Vec<Topic>> = LazyLock::new(|| {
+    let parts = include_str!("topics.md").split("\n# ");
+    let topics = parts.map(|part| {
+        let part = part.trim_start_matches("# ").trim_end();
+        let (head, rest) = part.split_once("\n\nAlso: ")?;
+        let (name, doc) = head.split_once(": ")?;
+        let (others, rest) = rest.split_once("\n\n")?;
+        let (text, example) = rest.split_once("\n\n```rhai\n")?;
+        Some(Topic {
+            name,
+            others: others.split(", ").collect(),
+            doc,
+            text,
+            example: example.strip_suffix("\n```")?,
+        })
+    });
+    let topics: Option<Vec<Topic>> = topics.collect();
+    topics.expect("topics.md has a head, other words, a text and an example for each topic")
+});
+
+impl Topic {
+    pub(super) fn find(word: &str) -> Option<&'static Topic> {
+        let is_it = |topic: &&Topic| topic.name == word || topic.others.contains(&word);
+        TOPICS.iter().find(is_it)
+    }
+
+    pub(super) fn shown(&self, paint: Paint) -> String {
+        let example = self.example.lines().map(|line| format!("\n  {line}"));
+        let (name, doc) = (paint.bold(self.name), self.doc);
+        let text = filled(self.text, paint.width);
+        format!("{name}: {doc}\n\n{text}\n{}", example.collect::<String>())
+    }
+}
+
+/// A doc comment with its paragraphs wrapped anew to lines of so many columns; indented formulas stay as they are.
 pub(super) fn filled(doc: &str, columns: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut paragraph = String::new();
@@ -214,22 +261,4 @@ pub(super) fn filled(doc: &str, columns: usize) -> String {
         lines.push(folded(line, columns));
     }
     lines.join("\n").trim_end().to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use advlab::script::MEMBERS;
-
-    #[test]
-    fn every_example_of_a_member_gives_what_it_shows() {
-        let (host, batch) = (Host::new(), Batch::example());
-        for member in MEMBERS.iter() {
-            let got = match host.evaluate(member.example, &batch) {
-                Ok(answer) => shown(&answer),
-                Err(error) => panic!("{}: {}", member.call, error.render(false)),
-            };
-            assert_eq!(got, member.shows, "{}", member.call);
-        }
-    }
 }

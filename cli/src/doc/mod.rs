@@ -3,24 +3,23 @@
 //! `advlab doc`, `?name` at the prompt, `docs/reference.md`, and `docs/recipes.md` all come from here.
 
 mod entry;
-#[cfg(test)]
-mod pages;
 mod search;
-mod topics;
+#[cfg(test)]
+mod tests;
 mod trainers;
 
 use std::path::Path;
 
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use crate::wrong;
+use advlab::diagnostic::Diagnostics;
 use advlab::paint::{Paint, beside, wrapped};
-use advlab::script::{BUILTINS, Builtin, BuiltinKind, Hook, Host, MEMBERS, Member, Owner};
+use advlab::script::{BUILTINS, Builtin, BuiltinKind, Hook, Host, MEMBERS, Owner};
 use advlab::suggest;
 use advlab::tensor::op::{self, Class};
 
-use self::entry::Entry;
+use self::entry::{Entry, TOPICS, Topic};
 pub use self::entry::{parameters, recipe};
 use self::search::search;
-use self::topics::{TOPICS, Topic};
 pub use self::trainers::{Alias, Trainer, trainer, trainers};
 
 /// Whether a name has an explanation: a topic, a function, a member, or a built-in recipe.
@@ -43,57 +42,50 @@ fn entries() -> impl Iterator<Item = Entry> {
     functions.chain(MEMBERS.iter().map(Entry::from))
 }
 
-/// A name explained: a function or member with its example, which is run; a recipe with its parameters.
-///
-/// Where nothing has that name, a line for each function, topic and recipe that a search for it finds.
-///
-/// # Errors
-/// Where there is nothing to be found either, the nearest name; where a script by its path does not compile, why.
-pub fn explain(host: &Host, name: &str, paint: Paint) -> Result<String, Diagnostics> {
-    let asked = name;
+/// A name explained: a function or member with its example, which is run; a recipe with its parameters; or a topic. If
+/// nothing has that name, a line for each function, topic and recipe that a search for it finds.
+pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String, Diagnostics> {
     let name = name_of(asked);
     let found = entries().filter(|entry| entry.name == name);
-    let found: Vec<String> = found
-        .map(|entry| entry.shown(host, paint))
-        .collect::<Result<_, _>>()?;
+    let found = found.map(|entry| entry.shown(host, paint));
+    let found = found.collect::<Result<Vec<String>, Diagnostics>>()?;
     if !found.is_empty() {
         return Ok(found.join("\n\n"));
     }
-    if Builtin::find(name).is_some() || name.ends_with(".rhai") || Path::new(asked).is_file() {
-        let loaded = host.load(if name.ends_with(".rhai") { name } else { asked })?;
-        let text = recipe(&loaded, paint);
+    let is_path = name.ends_with(".rhai");
+    if Builtin::find(name).is_some() || is_path || Path::new(asked).is_file() {
+        let loaded = host.load(if is_path { name } else { asked })?;
         let mut sources = loaded.sources();
         let needs_advantage = !loaded.has(Hook::Advantage)
             && sources.any(|(_, text)| text.contains("batch.advantage"));
-        let example = if needs_advantage {
-            format!(
+        let example = match needs_advantage {
+            true => format!(
                 "  advlab apply grpo rollouts.jsonl -o with_advantages.jsonl\n  advlab apply {name} with_advantages.jsonl"
-            )
-        } else {
-            format!("  advlab apply {name} rollouts.jsonl -o with_advantages.jsonl")
+            ),
+            false => format!("  advlab apply {name} rollouts.jsonl -o with_advantages.jsonl"),
         };
+        let text = recipe(&loaded, paint);
         return Ok(format!("{text}\n\n{}\n{example}", paint.bold("example")));
     }
     if let Some(topic) = Topic::find(name) {
         return Ok(topic.shown(paint));
     }
-    let section = sections().find(|section| section.title == asked.trim());
-    if let Some(section) = section {
+    if let Some(section) = sections().find(|section| section.title == asked.trim()) {
+        let mut lines = vec![heading(&section.title, section.about, paint)];
         let entries = section.entries.iter();
-        let lines = entries.map(|entry| line(&entry.call, 37, entry.doc, paint));
-        let head = heading(&section.title, section.about, paint);
-        let lines: Vec<String> = std::iter::once(head).chain(lines).collect();
+        lines.extend(entries.map(|entry| line(&entry.call, 37, entry.doc, paint)));
         return Ok(lines.join("\n"));
     }
-    if let Some(found) = search(asked, false, paint) {
-        return Ok(found);
-    }
-    let message = format!("there is neither a function nor a recipe `{name}`");
-    let help = match suggest::nearest(name, names()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => "`advlab doc` lists all".to_string(),
-    };
-    Err(Diagnostic::error(message).with_help(help).into())
+    search(asked, false, paint).ok_or_else(|| {
+        let help = match suggest::nearest(name, names()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "`advlab doc` lists all".to_string(),
+        };
+        wrong(
+            format!("there is neither a function nor a recipe `{name}`"),
+            help,
+        )
+    })
 }
 
 /// The name that is meant: of a function as it is called, `x.mean(level)` or `a / b`, or alone.
@@ -110,31 +102,22 @@ fn name_of(text: &str) -> &str {
     }
 }
 
-/// Recipes for somebody who has not met the others yet.
+/// Recipes for a newcomer.
 const FIRST: &str = "grpo, dr_grpo, passk, reinforce_pp, ppo_clip";
 
 /// The topics, one line each, and the names of all functions, members and recipes, by section and kind.
 pub fn overview(paint: Paint) -> String {
     let mut lines = vec![heading("topics", "what scripts are made of", paint)];
-    lines.extend(
-        TOPICS
-            .iter()
-            .map(|topic| line(topic.name, 16, topic.doc, paint)),
-    );
-    lines.extend([
-        String::new(),
-        heading(
-            "functions",
-            "the name of one, or of a section, explains it",
-            paint,
-        ),
-    ]);
+    let topics = TOPICS.iter();
+    lines.extend(topics.map(|topic| line(topic.name, 16, topic.doc, paint)));
+    let about = "the name of one, or of a section, explains it";
+    lines.extend([String::new(), heading("functions", about, paint)]);
     for section in sections() {
         let names: Vec<&str> = section.entries.iter().map(|entry| entry.name).collect();
         lines.push(line(&section.title, 24, &names.join(", "), paint));
     }
-    let start = format!("start with {FIRST}");
-    lines.extend([String::new(), heading("recipes", &start, paint)]);
+    let about = format!("start with {FIRST}");
+    lines.extend([String::new(), heading("recipes", &about, paint)]);
     for kind in BuiltinKind::OF_RECIPES {
         let own = BUILTINS.iter().filter(|builtin| builtin.kind == kind);
         let names: Vec<&str> = own.map(|builtin| builtin.name).collect();
@@ -153,14 +136,6 @@ fn line(name: &str, column: usize, doc: &str, paint: Paint) -> String {
     beside(&format!("  {name}"), column, doc, paint.width)
 }
 
-/// A title with a capital.
-#[cfg(test)]
-fn capital(title: &str) -> String {
-    let mut letters = title.chars();
-    let first = letters.next().map(char::to_uppercase);
-    first.into_iter().flatten().chain(letters).collect()
-}
-
 /// A part of the reference: the members of one owner, or the functions of one class.
 struct Section {
     title: String,
@@ -169,10 +144,25 @@ struct Section {
 }
 
 fn sections() -> impl Iterator<Item = Section> {
-    let members = OWNERS.map(|(title, about, of)| Section {
+    let batch = "what a step produced: columns over tokens, responses and groups";
+    let tensors = "beside the functions below, each of which can be called as a method: `x.exp()`";
+    let members = [
+        ("the batch", batch, Owner::Batch),
+        ("tensors", tensors, Owner::Tensor),
+        (
+            "reports",
+            "what a step says beside its result",
+            Owner::Nobody,
+        ),
+    ];
+    let members = members.map(|(title, about, of)| Section {
         title: title.to_string(),
         about,
-        entries: members(of).map(Entry::from).collect(),
+        entries: MEMBERS
+            .iter()
+            .filter(|one| one.of == of)
+            .map(Entry::from)
+            .collect(),
     });
     let functions = Class::ALL.map(|class| Section {
         title: class.to_string(),
@@ -183,27 +173,4 @@ fn sections() -> impl Iterator<Item = Section> {
             .collect(),
     });
     members.into_iter().chain(functions)
-}
-
-/// The owners of members: title, what it is about, whose they are.
-const OWNERS: [(&str, &str, Owner); 3] = [
-    (
-        "the batch",
-        "what a step produced: columns over tokens, responses and groups",
-        Owner::Batch,
-    ),
-    (
-        "tensors",
-        "beside the functions below, each of which can be called as a method: `x.exp()`",
-        Owner::Tensor,
-    ),
-    (
-        "reports",
-        "what a step says beside its result",
-        Owner::Nobody,
-    ),
-];
-
-fn members(of: Owner) -> impl Iterator<Item = &'static Member> {
-    MEMBERS.iter().filter(move |member| member.of == of)
 }

@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 
+use super::entries;
+use super::entry::TOPICS;
 use super::trainers::trainers;
-use super::{TOPICS, entries};
 use advlab::paint::{Paint, beside, wrapped};
 use advlab::script::{BUILTINS, help_for_foreign};
 
@@ -14,7 +15,7 @@ const SHOWN: usize = 10;
 const SUMMARY: usize = 34;
 
 /// Terms of the field that are in no name, by the name that they lead to.
-const TERMS: [(&str, &str); 9] = [
+pub(super) const TERMS: [(&str, &str); 9] = [
     ("rloo", "leave one out loo"),
     ("grpo_loo", "leave one out loo"),
     (
@@ -30,8 +31,8 @@ const TERMS: [(&str, &str); 9] = [
 ];
 
 /// What can be found.
-struct Item {
-    name: &'static str,
+pub(super) struct Item {
+    pub(super) name: &'static str,
     kind: &'static str,
     summary: String,
     /// Other names, separated by spaces.
@@ -40,7 +41,7 @@ struct Item {
     text: String,
 }
 
-fn items() -> impl Iterator<Item = Item> {
+pub(super) fn items() -> impl Iterator<Item = Item> {
     let topics = TOPICS.iter().map(|topic| Item {
         name: topic.name,
         kind: "topic",
@@ -141,7 +142,7 @@ pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<St
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-fn found(asked: &str, only_recipes: bool) -> Vec<Item> {
+pub(super) fn found(asked: &str, only_recipes: bool) -> Vec<Item> {
     let asked = words(asked);
     let asked: Vec<&str> = asked.split_whitespace().collect();
     let items = items().filter(|item| !only_recipes || item.kind == "recipe");
@@ -155,47 +156,4 @@ fn found(asked: &str, only_recipes: bool) -> Vec<Item> {
     // `min` and `max` are rows of two classes.
     found.dedup_by(|(_, b), (_, a)| (a.name, a.kind) == (b.name, b.kind));
     found.into_iter().map(|(_, item)| item).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_lead_to_what_is_meant() {
-        for (asked, wanted) in [
-            ("baseline", "running"),
-            ("baseline", "reinforce_pp_baseline"),
-            ("overlong", "dapo_overlong"),
-            ("leave one out", "rloo"),
-            ("leave-one-out", "grpo_loo"),
-            ("Zscore", "whiten"),
-            ("z-score", "whiten"),
-            ("normalize", "whiten"),
-            ("argmax", "argmax"),
-            ("gradient", "grad"),
-            ("adv", "hooks"),
-            ("clip", "clamp"),
-            ("clip", "ppo_clip"),
-            ("dynamic sampling", "weights"),
-            ("return to go", "suffix_sum"),
-            ("quantile", "quantile"),
-            ("entropy loss", "high_entropy"),
-        ] {
-            let found = found(asked, false);
-            let names: Vec<&str> = found.iter().take(5).map(|item| item.name).collect();
-            assert!(names.contains(&wanted), "{asked}: {names:?}");
-        }
-        for asked in ["", " ", "sufix_sum", "pask", "qqq"] {
-            let names: Vec<&str> = found(asked, false).iter().map(|item| item.name).collect();
-            assert!(names.is_empty(), "{asked}: {names:?}");
-        }
-    }
-
-    #[test]
-    fn terms_are_of_names_that_there_are() {
-        for (name, _) in TERMS {
-            assert!(items().any(|item| item.name == name), "{name}");
-        }
-    }
 }

@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use super::search::search;
-use advlab::diagnostic::Diagnostic;
+use crate::wrong;
+use advlab::diagnostic::Diagnostics;
 use advlab::paint::{Paint, beside};
 use advlab::script::Builtin;
 use advlab::suggest;
@@ -54,10 +55,7 @@ const THEIRS: usize = 36;
 
 /// What a trainer's names mean here, two lines each: theirs, and the recipe with its settings; where no trainer has that
 /// name, the recipes that a search for it finds.
-///
-/// # Errors
-/// Where there are none, the nearest trainer.
-pub fn trainer(name: &str, paint: Paint) -> Result<String, Diagnostic> {
+pub fn trainer(name: &str, paint: Paint) -> Result<String, Diagnostics> {
     let Some(trainer) = TRAINERS.get(&name.to_lowercase()) else {
         let names = || trainers().map(|(name, _)| name);
         let near = suggest::nearest(name, names());
@@ -71,7 +69,7 @@ pub fn trainer(name: &str, paint: Paint) -> Result<String, Diagnostic> {
             None => format!("there are {}", suggest::list(names())),
         };
         let message = format!("`{name}` is no trainer whose names are known, and no recipe has it");
-        return Err(Diagnostic::error(message).with_help(help));
+        return Err(wrong(message, help));
     };
     let mut lines = vec![
         paint.bold(&format!("{name} {}", trainer.version)),
@@ -90,25 +88,4 @@ pub fn trainer(name: &str, paint: Paint) -> Result<String, Diagnostic> {
         }
     }
     Ok(lines.join("\n"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use advlab::script::Host;
-
-    #[test]
-    fn every_name_is_of_a_built_in_that_takes_the_settings() {
-        for (name, trainer) in trainers() {
-            for alias in &trainer.names {
-                let recipe = Host::new().load(&alias.ours);
-                let mut recipe = recipe.unwrap_or_else(|error| panic!("{name}: {error}"));
-                for setting in alias.set.split_whitespace() {
-                    let (parameter, value) = setting.split_once('=').unwrap();
-                    let set = recipe.set_text(parameter, value);
-                    set.unwrap_or_else(|error| panic!("{name} {}: {error}", alias.theirs));
-                }
-            }
-        }
-    }
 }

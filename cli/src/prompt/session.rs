@@ -106,26 +106,17 @@ impl Session {
 
     /// Goes on with the batch of a path: a file of rollouts, whose fields may have other names, a run's folder, or a
     /// script with a test batch.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] of what cannot be read.
     pub fn open(&mut self, path: &Path, map: &[Mapping]) -> Result<(), Diagnostics> {
         let data = Data::open(&self.host, path, map, self.tokenizer.as_ref())?;
         self.use_data(data)
     }
 
     /// Goes on with the batch that the opened run has kept of a step.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] where no run is open, or it has kept no batch of that step.
     pub fn go_to(&mut self, step: u64) -> Result<(), Diagnostics> {
         self.use_data(self.data.at_step(step)?)
     }
 
     /// Goes on with the batch as one of another step.
-    ///
-    /// # Errors
-    /// None of its own; as [`Session::open`].
     pub fn set_step(&mut self, step: u64) -> Result<(), Diagnostics> {
         let mut data = self.data.clone();
         data.batch = Arc::new(data.batch.as_ref().clone().at_step(step));
@@ -277,9 +268,6 @@ impl Session {
     }
 
     /// Responses with their texts and what they got: by number, by group, the best, or by a condition.
-    ///
-    /// # Errors
-    /// What names no response, or why the texts cannot be read.
     pub fn look(&mut self, what: &str) -> Result<String, Diagnostics> {
         command::look(self, what)
     }

@@ -29,9 +29,6 @@ const LOOK: Duration = Duration::from_millis(100);
 const HISTORY: usize = 5000;
 
 /// Runs a session at the terminal until Ctrl-D.
-///
-/// # Errors
-/// Where the terminal fails.
 pub fn terminal(mut session: Session) -> io::Result<()> {
     session.set_editor(edit);
     let guard = session.guard().clone();
@@ -162,9 +159,6 @@ fn tell_news(editor: &mut Terminal, watching: Watching) -> io::Result<()> {
 
 /// Runs a session on lines, and writes its replies; errors are written too, and the session goes on. Gives the number
 /// of inputs that were wrong.
-///
-/// # Errors
-/// Where the lines cannot be read, or the replies not written.
 pub fn piped(session: &mut Session, lines: impl BufRead, mut out: impl Write) -> io::Result<usize> {
     let (mut input, mut wrong) = (String::new(), 0);
     let mut lines = lines.split(b'\n');

@@ -53,6 +53,18 @@ impl Lab {
             err: String::from_utf8(stderr).expect("UTF-8"),
         }
     }
+
+    /// Runs a table of commands, a line each: the exit status, the arguments, and a part of what is printed.
+    pub fn expect(&self, table: &str) {
+        for row in table.trim().lines() {
+            let (status, rest) = row.split_once("  ").expect("a status");
+            let (arguments, part) = rest.split_once("  =>  ").expect("arguments and a message");
+            let ran = self.run(arguments);
+            assert_eq!(ran.status.to_string(), status, "{arguments}: {}", ran.err);
+            let is_there = ran.err.contains(part) || ran.out.contains(part);
+            assert!(is_there, "{arguments}: {}{}", ran.out, ran.err);
+        }
+    }
 }
 
 impl Ran {

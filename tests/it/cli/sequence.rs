@@ -90,34 +90,16 @@ fn what_is_read_is_not_overwritten() {
     let step = lab.read("steps/step_9.jsonl");
     lab.write("other/step_9.jsonl", &step);
     lab.write("m.jsonl", &step);
-    for (command, said) in [
-        ("grpo m.jsonl --metrics m.jsonl", "names an input"),
-        ("grpo m.jsonl --state ./m.jsonl", "names an input"),
-        (
-            "counts.rhai m.jsonl --metrics counts.rhai",
-            "names the recipe",
-        ),
-        (
-            "grpo m.jsonl --metrics a.jsonl -o a.jsonl",
-            "names the output, too",
-        ),
-        (
-            "grpo m.jsonl --metrics a.jsonl --state ./a.jsonl",
-            "the file of `--state`, too",
-        ),
-        (
-            "grpo steps/step_9.jsonl other/step_9.jsonl -o out",
-            "would be the output of both",
-        ),
-        (
-            "grpo steps/step_9.jsonl other/step_10.jsonl other/step_9.jsonl -o other",
-            "is an input itself",
-        ),
-    ] {
-        let ran = lab.run(&format!("apply {command}"));
-        assert_eq!(ran.status, 1, "{command}: {}", ran.err);
-        assert!(ran.err.contains(said), "{command}: {}", ran.err);
-    }
+    lab.expect(
+        r"
+1  apply grpo m.jsonl --metrics m.jsonl  =>  `--metrics` would overwrite m.jsonl
+1  apply grpo m.jsonl --state ./m.jsonl  =>  `--state` would overwrite m.jsonl
+1  apply counts.rhai m.jsonl --metrics counts.rhai  =>  would overwrite counts.rhai
+1  apply grpo m.jsonl --metrics a.jsonl -o a.jsonl  =>  `--metrics` and the output of m.jsonl are both a.jsonl
+1  apply grpo m.jsonl --metrics a.jsonl --state ./a.jsonl  =>  `--metrics` and `--state` are both a.jsonl
+1  apply grpo steps/step_9.jsonl other/step_9.jsonl -o out  =>  and the output of steps/step_9.jsonl are both out/step_9.jsonl
+1  apply grpo steps/step_9.jsonl other/step_9.jsonl -o other  =>  would overwrite other/step_9.jsonl",
+    );
     assert_eq!(lab.read("m.jsonl"), step);
     assert_eq!(lab.read("other/step_9.jsonl"), step);
     assert!(!lab.path().join("a.jsonl").exists() && !lab.path().join("out").exists());

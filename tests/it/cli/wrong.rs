@@ -142,6 +142,52 @@ fn positive_log_probs_are_told() {
     assert_eq!(lab.run("convert negative.jsonl out.npz").err, "");
 }
 
+/// Each: the exit status, the arguments, and a part of the message.
+const SLIPS: &str = r#"
+1  apply grpo long.jsonl  =>  long.jsonl, line 2: 1000000000000 tokens in one response
+1  apply grpo run  =>  there are no rollouts in the folder: it has 1 other file
+1  apply grpo -  =>  rollouts are read from files, not from a stream
+1  apply grpo /dev/stdin  =>  rollouts are read from files, not from a stream
+2  apply grpo rollouts.jsonl --step -1  =>  '-1' for '--step <N>': it takes a whole number
+2  apply grpo rollouts.jsonl --map reward  =>  such as k=8 or reward=score
+1  apply grpo rollouts.jsonl --set eps=1e999  =>  1e999
+1  apply grpo rollouts.jsonl --metrics no/m.jsonl  =>  the folder no does not exist
+1  new no/mine.rhai  =>  the folder no does not exist
+1  look rollouts.jsonl --step 3  =>  `--step` takes a batch of a run's folder
+2  train --steps -1  =>  '-1' for '--steps <STEPS>': it takes a whole number
+2  train --steps ten  =>  'ten' for '--steps <STEPS>': it takes a whole number
+1  train run  =>  `advlab train --resume run`
+1  train bare.jsonl  =>  a configuration is a TOML file
+2  compare grpo --seeds abc  =>  it takes a whole number
+1  new nowhere/x.rhai  =>  the folder nowhere does not exist
+1  verify run.npz  =>  answers are compared in lines
+1  look rollouts.jsonl bare.jsonl  =>  bare.jsonl is a second file, and one is shown
+1  train --recipe gae  =>  trained without a critic
+1  apply rollouts.jsonl grpo  =>  `advlab apply grpo rollouts.jsonl`
+1  check rollouts.jsonl  =>  `rollouts.jsonl` is a file of rollouts, not a recipe
+1  doc rollouts.jsonl  =>  `rollouts.jsonl` is a file of rollouts, not a recipe
+1  new mine.rhai --from rollouts.jsonl  =>  is a file of rollouts, not a recipe
+1  repl --recipe rollouts.jsonl  =>  is a file of rollouts, not a recipe
+1  apply . rollouts.jsonl  =>  `.` is a folder, not a recipe
+2  apply passk rollouts.jsonl --set k 2  =>  tip: '--set k=2'
+2  apply --set k 2 passk rollouts.jsonl  =>  tip: '--set k=2'
+2  apply grpo rollouts.jsonl --map reward score  =>  tip: '--map reward=score'
+2  apply passk rollouts.jsonl --k 2  =>  is set by '--set k=2'
+2  apply passk rollouts.jsonl --k=2  =>  is set by '--set k=2'
+2  apply passk rollouts.jsonl --k  =>  is set by '--set k=VALUE'
+1  apply verl.rhai rollouts.jsonl  =>  did you mean `old_logp`?
+1  apply mask.rhai rollouts.jsonl  =>  a script needs no mask
+1  apply gone.rhai bare.jsonl  =>  it has `reward`; from these follow `token_reward`, `correct`
+1  apply ours.rhai verl.jsonl  =>  `--map old_logp=old_log_probs`
+1  objective grpo passk k=3 k=4  =>  `passk` has `k=3` and `k=4`
+1  objective k=3 passk  =>  `k=3` stands before any recipe
+2  objective grpo --n abc  =>  it takes a whole number
+1  look rollouts.jsonl maze  =>  did you mean the group `maze-00`?
+1  look rollouts.jsonl completion  =>  it is a text: compare it
+1  look rollouts.jsonl -1  =>  `-1` is not the number of a response
+1  recipes vrel  =>  did you mean `verl`?
+"#;
+
 /// Slips of the hand: what was meant is told.
 #[test]
 fn what_was_meant() {
@@ -164,195 +210,7 @@ fn what_was_meant() {
     std::fs::create_dir(lab.path().join("run")).expect("a folder");
     lab.write("run/notes.txt", "");
     lab.write("long.jsonl", "{\"group\": 1, \"reward\": 1, \"length\": 2}\n{\"group\": 1, \"reward\": 1, \"length\": 1000000000000}\n");
-    for (arguments, status, said) in [
-        (
-            "apply grpo long.jsonl",
-            1,
-            "long.jsonl, line 2: 1000000000000 tokens in one response",
-        ),
-        (
-            "apply grpo run",
-            1,
-            "there are no rollouts in the folder: it has 1 other file",
-        ),
-        (
-            "apply grpo -",
-            1,
-            "rollouts are read from files, not from a stream",
-        ),
-        (
-            "apply grpo /dev/stdin",
-            1,
-            "rollouts are read from files, not from a stream",
-        ),
-        (
-            "apply grpo rollouts.jsonl --step -1",
-            2,
-            "'-1' for '--step <N>': it takes a whole number",
-        ),
-        (
-            "apply grpo rollouts.jsonl --map reward",
-            2,
-            "such as k=8 or reward=score",
-        ),
-        ("apply grpo rollouts.jsonl --set eps=1e999", 1, "1e999"),
-        (
-            "apply grpo rollouts.jsonl --metrics no/m.jsonl",
-            1,
-            "the folder no does not exist",
-        ),
-        ("new no/mine.rhai", 1, "the folder no does not exist"),
-        (
-            "look rollouts.jsonl --step 3",
-            1,
-            "`--step` takes a batch of a run's folder",
-        ),
-        (
-            "train --steps -1",
-            2,
-            "'-1' for '--steps <STEPS>': it takes a whole number",
-        ),
-        (
-            "train --steps ten",
-            2,
-            "'ten' for '--steps <STEPS>': it takes a whole number",
-        ),
-        ("train run", 1, "`advlab train --resume run`"),
-        ("train bare.jsonl", 1, "a configuration is a TOML file"),
-        ("train --edit", 2, "save the recipe in your editor"),
-        ("compare grpo --seeds abc", 2, "it takes a whole number"),
-        ("new nowhere/x.rhai", 1, "the folder nowhere does not exist"),
-        ("verify run.npz", 1, "answers are compared in lines"),
-        (
-            "look rollouts.jsonl bare.jsonl",
-            1,
-            "bare.jsonl is a second file, and one is shown",
-        ),
-        ("train --recipe gae", 1, "trained without a critic"),
-        (
-            "apply rollouts.jsonl grpo",
-            1,
-            "`advlab apply grpo rollouts.jsonl`",
-        ),
-        (
-            "check rollouts.jsonl",
-            1,
-            "`rollouts.jsonl` is a file of rollouts, not a recipe",
-        ),
-        (
-            "doc rollouts.jsonl",
-            1,
-            "`rollouts.jsonl` is a file of rollouts, not a recipe",
-        ),
-        (
-            "new mine.rhai --from rollouts.jsonl",
-            1,
-            "is a file of rollouts, not a recipe",
-        ),
-        (
-            "repl --recipe rollouts.jsonl",
-            1,
-            "is a file of rollouts, not a recipe",
-        ),
-        ("apply . rollouts.jsonl", 1, "`.` is a folder, not a recipe"),
-        (
-            "new grpo mine.rhai",
-            2,
-            "tip: 'advlab new mine.rhai --from grpo'",
-        ),
-        (
-            "train --view --edit",
-            2,
-            "tip: the page only shows a run: save the recipe in your editor",
-        ),
-        (
-            "apply passk rollouts.jsonl --set k 2",
-            2,
-            "tip: '--set k=2'",
-        ),
-        (
-            "apply --set k 2 passk rollouts.jsonl",
-            2,
-            "tip: '--set k=2'",
-        ),
-        (
-            "apply grpo rollouts.jsonl --map reward score",
-            2,
-            "tip: '--map reward=score'",
-        ),
-        (
-            "apply passk rollouts.jsonl --k 2",
-            2,
-            "is set by '--set k=2'",
-        ),
-        (
-            "apply passk rollouts.jsonl --k=2",
-            2,
-            "is set by '--set k=2'",
-        ),
-        (
-            "apply passk rollouts.jsonl --k",
-            2,
-            "is set by '--set k=VALUE'",
-        ),
-        (
-            "apply verl.rhai rollouts.jsonl",
-            1,
-            "did you mean `old_logp`?",
-        ),
-        (
-            "apply mask.rhai rollouts.jsonl",
-            1,
-            "a script needs no mask",
-        ),
-        (
-            "apply gone.rhai bare.jsonl",
-            1,
-            "it has `reward`; from these follow `token_reward`, `correct`\n",
-        ),
-        (
-            "apply ours.rhai verl.jsonl",
-            1,
-            "`--map old_logp=old_log_probs`",
-        ),
-        (
-            "mass grpo rollouts.jsonl --out m.svg",
-            2,
-            "'--out' is an option of",
-        ),
-        (
-            "objective grpo passk k=3 k=4",
-            1,
-            "`passk` has `k=3` and `k=4`",
-        ),
-        ("objective k=3 passk", 1, "`k=3` stands before any recipe"),
-        ("objective grpo --n abc", 2, "it takes a whole number"),
-        (
-            "look rollouts.jsonl maze",
-            1,
-            "did you mean the group `maze-00`?",
-        ),
-        (
-            "look rollouts.jsonl group==maze-01",
-            1,
-            "a text is written in quotes",
-        ),
-        (
-            "look rollouts.jsonl completion",
-            1,
-            "it is a text: compare it",
-        ),
-        (
-            "look rollouts.jsonl -1",
-            1,
-            "`-1` is not the number of a response",
-        ),
-        ("recipes vrel", 1, "did you mean `verl`?"),
-    ] {
-        let ran = lab.run(arguments);
-        assert_eq!(ran.status, status, "{arguments}: {}", ran.err);
-        assert!(ran.err.contains(said), "{arguments}: {}", ran.err);
-    }
+    lab.expect(SLIPS);
 }
 
 /// A pipe that nobody writes to, a device without an end: nothing waits for them.

@@ -16,16 +16,16 @@ mod watch;
 use advlab::Host;
 use advlab_cli::prompt::{Paint, Session};
 
-/// A session without colours on the built-in batch, in the root of the repository, as one who types there.
+/// A session without colours on the built-in batch, in the repository's folder.
 fn session() -> Session {
-    std::env::set_current_dir(crate::ROOT).expect("the root is there");
+    std::env::set_current_dir(crate::ROOT).expect("the repository");
     Session::new(&Host::new(), Paint::PLAIN)
 }
 
-/// What each input, one a paragraph, is answered: as a reader of the transcript sees it.
-fn transcript(session: &mut Session, inputs: &str) -> String {
+/// The inputs with their answers, as a reader of the transcript sees them.
+fn transcript(session: &mut Session, inputs: &[impl AsRef<str>]) -> String {
     let mut text = String::new();
-    for input in inputs.trim().split("\n\n") {
+    for input in inputs.iter().map(AsRef::as_ref) {
         let outcome = session.submit(input);
         let shown = input.replace('\n', "\n. ");
         let mark = if outcome.is_error { "!" } else { ">" };

@@ -36,7 +36,7 @@ fn a_saved_session_gives_what_the_prompt_gave() {
     for (number, inputs) in SESSIONS.iter().enumerate() {
         let file = folder.path().join(format!("s{number}.rhai"));
         let mut session = session();
-        let before = transcript(&mut session, inputs);
+        let before = transcript(&mut session, &inputs.split("\n\n").collect::<Vec<_>>());
         assert!(
             !before.lines().any(|line| line.starts_with("! ")),
             "{before}"
@@ -112,10 +112,8 @@ fn a_hook_is_saved_with_the_settings_that_it_has() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("hook.rhai");
     let mut session = session();
-    transcript(
-        &mut session,
-        ":recipe passk k=2\n\nfn advantage(batch, p) { p.k * batch.reward }\n\n:set k=8",
-    );
+    let hook = "fn advantage(batch, p) { p.k * batch.reward }";
+    transcript(&mut session, &[":recipe passk k=2", hook, ":set k=8"]);
     session.submit(&format!(":save {}", file.display()));
     let recipe = Host::new().load(&file.display().to_string());
     let recipe = recipe.expect("a recipe");

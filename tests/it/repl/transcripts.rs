@@ -1,135 +1,38 @@
-//! Transcripts: every kind of value, of error, and of input over several lines.
-
-use insta::assert_snapshot;
+//! Transcripts: every kind of value, of error and of command, and inputs over several lines.
 
 use super::{session, transcript};
 
+/// A transcript is a test of its own: its inputs are read from its snapshot, in lines after `> `, or `! ` if they are wrong,
+/// and `. ` if they go on. A new input is added there.
 #[test]
-fn values_of_every_level() {
-    let text = transcript(
-        &mut session(),
-        r#"
-batch
-
-batch.reward
-
-batch.reward.mean("group")
-
-batch.reward.mean("batch")
-
-batch.old_logp
-
-batch.entropy.mean("position")
-
-batch.groups[3]
-
-batch.groups[3].reward
-
-batch.regroup(batch.correct).reward.count("group")
-
-batch.reward * 0.0 / 0.0
-
-batch.old_logp * 1e-9
-
-where(batch.reward == 1, 1e12, -3.5)
-
-batch.reward > 0.5
-"#,
-    );
-    assert_snapshot!(text);
+fn transcripts() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/it/repl/snapshots");
+    for file in std::fs::read_dir(folder).expect("snapshots") {
+        let path = file.expect("a snapshot").path();
+        let name = path.file_stem().expect("a name").to_string_lossy();
+        let Some(name) = name.strip_prefix("it__repl__transcripts__") else {
+            continue;
+        };
+        let text = std::fs::read_to_string(&path).expect("a transcript");
+        let mut inputs: Vec<String> = Vec::new();
+        for line in text.lines() {
+            match (line.get(..2).unwrap_or(line), inputs.last_mut()) {
+                ("> " | "! ", _) => inputs.push(line[2..].to_string()),
+                (". ", Some(input)) => *input += &format!("\n{}", &line[2..]),
+                _ => {}
+            }
+        }
+        let text = transcript(&mut session(), &inputs);
+        // Times differ from run to run.
+        let is_kept = |line: &&str| !line.trim_start().starts_with("time ");
+        let text = text.lines().filter(is_kept).collect::<Vec<_>>().join("\n");
+        insta::assert_snapshot!(name, text);
+    }
 }
 
 #[test]
-fn plain_values() {
-    let text = transcript(
-        &mut session(),
-        r#"
-1 + 1
-
-1 / 3.0
-
-2 > 1
-
-"a text"
-
-'c'
-
-[1, 2.5, "three", [4]]
-
-[]
-
-#{ b: 2, a: batch.reward }
-
-batch.groups
-
-batch.reward.values()
-
-|x| x + 1
-
-()
-
-let x = 3
-
-x += 1; x * 2
-
-print("a line"); x
-
-metric("accuracy", batch.correct.mean("batch"))
-
-batch.logp.len()
-"#,
-    );
-    assert_snapshot!(text);
-}
-
-#[test]
-fn names_last_and_so_does_the_last_value() {
-    let text = transcript(
-        &mut session(),
-        r#"
-let r = batch.reward
-
-r.mean("group")
-
-r - _
-
-_.sum("batch").value()
-
-switch 3 { 1 => "one", _ => "other" }
-
-_ + "s"
-
-fn center(x) { x - x.mean("group") }
-
-center(r).abs().max("batch").value()
-
-fn center(x) { x }
-
-center(r).max("batch").value()
-
-import "grpo" as grpo;
-
-grpo::advantage(batch, #{ eps: 0.0, std: "population" }).max("batch").value()
-
-fn twice(b) { 2 * grpo::advantage(b, #{ eps: 0.0, std: "population" }) }
-
-twice(batch).max("batch").value()
-
-let r = 5
-
-:vars
-
-:reset
-
-r
-"#,
-    );
-    assert_snapshot!(text);
-}
-
-#[test]
-fn inputs_of_several_lines() {
-    let mut session = session();
+fn an_input_goes_on_in_the_next_line_if_it_is_incomplete() {
+    let session = session();
     let open = [
         "fn f(x) {",
         "fn f(x) {\n    x + 1",
@@ -165,186 +68,6 @@ fn inputs_of_several_lines() {
     for text in done {
         assert!(!session.is_incomplete(text), "{text}");
     }
-    let text = transcript(
-        &mut session,
-        r#"
-fn spread(x) {
-    let low = x.min("group");
-    x.max("group") - low
-}
-
-spread(batch.length)
-    .mean("batch")
-    .value()
-
-batch.reward
-    .mean("gruop")
-"#,
-    );
-    assert_snapshot!(text);
-}
-
-#[test]
-fn errors_of_every_kind() {
-    let text = transcript(
-        &mut session(),
-        r#"
-1 + )
-
-let r = batch.rewrad
-
-batch.reward.mean("gruop")
-
-batch.reward.maen("group")
-
-batch.reward.mean()
-
-batch.mean("group")
-
-nothing + 1
-
-reward
-
-mean
-
-p.k = 8
-
-p.len()
-
-batch.reward && batch.correct
-
-if batch.reward { 1 }
-
-batch.reward.value()
-
-batch.old_logp.mean("batch") + batch.groups[0].reward
-
-batch.reward.cumsum()
-
-batch.reward.expand("batch")
-
-batch.reward[1000]
-
-[1, 2][5]
-
-1 / 0
-
-"a" - 1
-
-for i in 3 { }
-
-throw "enough"
-
-import "grop" as g;
-
-grpo::advantage(batch, #{})
-
-kl(batch.old_logp, batch.ref_logp, "k9")
-
-binomial_ratio(9, 4, 5)
-
-grad(batch.reward, batch.logp)
-
-grad(batch.logp.median("batch"), batch.logp)
-
-batch.reward = 1
-
-const C = #{ a: 1 }
-
-C = 2
-
-C.a = 2
-
-fn deep(n) { deep(n + 1) }
-
-deep(0)
-
-fn inner(x) { x.mean("grp") }
-
-fn outer(x) { inner(x) }
-
-outer(batch.reward)
-
-eval("1")
-
-sleep(1)
-
-timestamp()
-
-advantage()
-
-:recipe gae
-
-advantage()
-"#,
-    );
-    assert_snapshot!(text);
-}
-
-/// What people type who come from Python, or who have not read anything yet.
-#[test]
-fn first_mistakes() {
-    let text = transcript(
-        &mut session(),
-        r#"
-let p = 3
-
-let batch = 3
-
-let batch = batch.regroup(batch.correct)
-
-:load examples/rollouts.jsonl
-
-r = batch.reward
-
-batch.foo
-
-batch.reward.mean
-
-batch.reward.mean(group)
-
-batch.reward.shape
-
-batch[0]
-
-batch.reward == 1 and batch.correct
-
-not batch.correct
-
-import numpy as np
-
-def f(x): return x
-
-torch.mean(batch.reward)
-
-sum(batch.reward)
-
-print batch.reward
-
-r**2
-
-True
-
-if 1 { 2 }
-
-:diff passk k=2
-
-:load nothere
-
-_
-
-advantage(batch, p)
-
-passk()
-
-grpo
-
-fn los(batch, p) { batch.logp.mean("batch") }
-
--(batch.logp * batch.advantage).mean("batch")
-"#,
-    );
-    assert_snapshot!(text);
 }
 
 #[test]

@@ -219,7 +219,7 @@ impl LogLine {
 }
 
 /// The step of a row or of a line of the log.
-pub(crate) fn step_of(line: &Value) -> Option<u64> {
+pub fn step_of(line: &Value) -> Option<u64> {
     line["step"].as_u64()
 }
 

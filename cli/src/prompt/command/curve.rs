@@ -4,7 +4,7 @@ use super::super::session::Session;
 use super::recipe::{chosen, title};
 use super::{Answered, option, plot};
 use crate::report::figure::{Figure, Mark, Panel, Series};
-use crate::report::study::{Curve, Drawn, Point, label, surface as drawn};
+use crate::report::study::{Curve, Drawn, Point, label, largest_group, surface as drawn};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::{column, value};
 use advlab::script::Recipe;
@@ -44,27 +44,21 @@ pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
 /// The text without `--n`, and the size of the group that it asks for: that of the batch's largest if none.
 pub(super) fn size(session: &Session, text: &str) -> Result<(String, usize), Diagnostics> {
     let (rest, size) = option(text, "--n")?;
-    let layout = session.data.batch.layout();
-    let sizes = (0..layout.groups()).map(|group| layout.members(group).len());
     match size.map(|text| text.parse::<usize>()) {
         Some(Ok(size @ 1..=1024)) => Ok((rest, size)),
         Some(_) => Err(Diagnostic::error("`--n` is the size of the group, from 1 to 1024").into()),
-        None => Ok((rest, sizes.max().unwrap_or(1).clamp(2, 1024))),
+        None => Ok((rest, largest_group(&session.data.batch))),
     }
 }
 
 pub(super) fn surface(session: &mut Session, arguments: &str) -> Answered {
     let (rest, file) = option(arguments, "--out")?;
-    let words: Vec<&str> = rest.split_whitespace().collect();
-    let named: Vec<&str> = words
-        .iter()
-        .copied()
-        .filter(|word| *word != "loss")
-        .collect();
-    let what = if named.len() < words.len() {
-        Drawn::Loss
-    } else {
+    let (loss, named): (Vec<&str>, Vec<&str>) =
+        rest.split_whitespace().partition(|word| *word == "loss");
+    let what = if loss.is_empty() {
         Drawn::Push
+    } else {
+        Drawn::Loss
     };
     let recipe = session.recipe_of(&named.join(" "))?;
     session.script.guard().rearm();
@@ -88,27 +82,27 @@ fn draw(size: usize, curves: &[(Recipe, Curve)]) -> Figure {
         Series::new(name, Mark::Line, points)
     };
     let panel =
-        |y: &str, series: Vec<Series>| Panel::new(format!("right responses of {size}"), y, series);
+        |y: &str, all: Vec<Series>| Panel::new(format!("right responses of {size}"), y, all);
     if let [(recipe, curve)] = curves {
-        let [right, wrong, total] = NUMBERS.map(|(name, of)| series(name, curve, of));
-        let total = Series {
-            name: String::new(),
-            ..total
-        };
+        let [right, wrong, total] = NUMBERS;
+        let advantage = [right, wrong].map(|(name, of)| series(name, curve, of));
         return Figure {
             title: format!("{}, a group of {size}", title(recipe)),
             columns: 2,
             panels: vec![
-                panel("advantage", vec![right, wrong]),
-                panel("total |A|", vec![total]),
+                panel("advantage", advantage.into()),
+                panel(total.0, vec![series("", curve, total.1)]),
             ],
         };
     }
     let all = NUMBERS.map(|(y, of)| {
-        let lines = curves
-            .iter()
-            .map(|(recipe, curve)| series(&label(recipe), curve, of));
-        panel(y, lines.collect())
+        let lines = curves.iter();
+        panel(
+            y,
+            lines
+                .map(|(recipe, curve)| series(&label(recipe), curve, of))
+                .collect(),
+        )
     });
     Figure {
         title: format!("groups of {size}"),
@@ -119,8 +113,9 @@ fn draw(size: usize, curves: &[(Recipe, Curve)]) -> Figure {
 
 /// Some of the values, and where the total is largest.
 fn table(points: &[Point]) -> String {
-    let totals = points.iter().map(|point| point.total);
-    let most = totals.fold(0.0f64, f64::max);
+    let most = points
+        .iter()
+        .fold(0.0f64, |most, point| most.max(point.total));
     if most == 0.0 {
         return "the advantage is 0 everywhere".to_string();
     }
@@ -128,10 +123,12 @@ fn table(points: &[Point]) -> String {
     let peaks: Vec<usize> = points.iter().filter(is_peak).map(|one| one.right).collect();
     let (first, last) = (peaks[0], peaks[peaks.len() - 1]);
     let step = (points.len() - 1).div_ceil(ROWS - 1).max(1);
-    let is_shown = |point: &&Point| {
-        point.right.is_multiple_of(step) || point.right == first || point.right + 1 == points.len()
-    };
-    let shown: Vec<&Point> = points.iter().filter(is_shown).collect();
+    let is_shown =
+        |right: usize| right.is_multiple_of(step) || [first, points.len() - 1].contains(&right);
+    let shown: Vec<&Point> = points
+        .iter()
+        .filter(|point| is_shown(point.right))
+        .collect();
     let columns = NUMBERS.map(|(_, of)| {
         let values = shown.iter().map(|one| of(one).unwrap_or(f64::NAN));
         column(&values.collect::<Vec<f64>>())

@@ -3,7 +3,7 @@
 use super::super::session::{Session, join};
 use super::recipe::{assign, named, title};
 use super::{Answered, wrong};
-use crate::report::study::{accuracies, with_advantage};
+use crate::report::study::{accuracies, members, with_advantage};
 use advlab::Batch;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, share, value};
@@ -47,28 +47,30 @@ fn recipes(session: &Session, words: &[&str]) -> Result<(Recipe, Recipe), Diagno
         [] => {
             let a = session.recipe()?;
             let mut b = a.clone();
-            for setting in words {
-                assign(&mut b, setting)?;
-            }
+            words
+                .iter()
+                .try_for_each(|setting| assign(&mut b, setting))?;
             Ok((a, b))
         }
         [0] if session.script.recipe().is_none() && !session.script.inputs().has_advantage() => {
             let first = words[0];
             let other = if first == "grpo" { "dr_grpo" } else { "grpo" };
-            Err(wrong(
-                format!("there is nothing to compare `{first}` with: no recipe is in use"),
-                format!("`:diff {other} {first}` compares two, `:recipe {other}` puts one in use"),
-            ))
+            let message =
+                format!("there is nothing to compare `{first}` with: no recipe is in use");
+            let help =
+                format!("`:diff {other} {first}` compares two, `:recipe {other}` puts one in use");
+            Err(wrong(message, help))
         }
         [0] => Ok((session.recipe()?, named(words)?)),
         [0, second] => Ok((named(&words[..second])?, named(&words[second..])?)),
-        [0, _, third, ..] => Err(wrong(
-            format!(
+        [0, _, third, ..] => {
+            let message = format!(
                 "`:diff` compares two recipes, and `{}` is a third",
                 words[third]
-            ),
-            "it is `:diff [A] B [k=8]`; a setting is written without spaces, `k=8`",
-        )),
+            );
+            let help = "it is `:diff [A] B [k=8]`; a setting is written without spaces, `k=8`";
+            Err(wrong(message, help))
+        }
         [..] => Err(wrong(
             format!("`{}` stands before any recipe", words[0]),
             "a setting stands behind its recipe: `:diff grpo passk k=8`",
@@ -98,13 +100,12 @@ pub(super) fn difference(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) ->
     Ok(lines.join("\n"))
 }
 
-/// Both advantages where each of them has its values: token by token, if either is by token.
+/// Two advantages side by side: per token if either of them is, else per response.
 struct Both {
     level: Level,
     a: Vec<f64>,
     b: Vec<f64>,
-    /// How far the two are apart, value by value. Two ways to compute the same differ in their last bits; what is no number
-    /// differs from what is one.
+    /// The differences, value by value. Those of rounding are 0; a NaN differs from a number.
     gaps: Vec<f64>,
     /// Differences up to this are rounding.
     rounding: f64,
@@ -112,28 +113,26 @@ struct Both {
 
 impl Both {
     fn of(one: &Outcome, two: &Outcome) -> Both {
-        let outcomes = [one, two];
-        let is_token = |outcome: &&Outcome| outcome.advantage.level() == Level::Token;
-        let (level, [a, b]) = if outcomes.iter().any(is_token) {
-            let values = |outcome: &Outcome| outcome.advantage.per_token().collect();
-            (Level::Token, outcomes.map(values))
-        } else {
-            (
-                Level::Response,
-                outcomes.map(|outcome| outcome.advantage.by_response()),
-            )
+        let is_token = |outcome: &Outcome| outcome.advantage.level() == Level::Token;
+        let level = match is_token(one) || is_token(two) {
+            true => Level::Token,
+            false => Level::Response,
         };
+        let [a, b]: [Vec<f64>; 2] = [one, two].map(|outcome| match level {
+            Level::Token => outcome.advantage.per_token().collect(),
+            _ => outcome.advantage.by_response(),
+        });
         let all = a.iter().chain(&b);
-        let largest = all.fold(0.0, |most: f64, x| most.max(x.abs()));
-        let rounding = ROUNDING * largest;
+        let rounding = ROUNDING * all.fold(0.0, |most: f64, x| most.max(x.abs()));
         let gap = |(a, b): (&f64, &f64)| match (a - b).abs() {
             gap if gap.is_nan() => f64::from(u8::from(a.is_nan() != b.is_nan())),
             gap if gap <= rounding => 0.0,
             gap => gap,
         };
+        let gaps = a.iter().zip(&b).map(gap).collect();
         Both {
             level,
-            gaps: a.iter().zip(&b).map(gap).collect(),
+            gaps,
             a,
             b,
             rounding,
@@ -162,9 +161,8 @@ impl Both {
             Level::Token => layout.response_of_token(farthest),
             _ => farthest,
         };
-        let mut members = layout.members(layout.group_of(response)).iter();
-        let among = members.position(|&member| member as usize == response);
         // As the table of a tensor numbers them.
+        let among = members(layout, layout.group_of(response)).position(|one| one == response);
         let among = among.map_or(String::new(), |index| format!(" (its #{index})"));
         let correlation = correlation(&self.a, &self.b);
         let correlation = correlation.map_or(String::new(), |r| format!(", correlation {r:.3}"));
@@ -184,8 +182,9 @@ impl Both {
         paint: Paint,
     ) -> Vec<String> {
         let layout = outcomes[0].advantage.layout();
-        let members = |group: usize| layout.members(group).iter().map(|&one| one as usize);
-        let sizes: Vec<usize> = (0..layout.groups()).map(|one| members(one).len()).collect();
+        let sizes: Vec<usize> = (0..layout.groups())
+            .map(|one| layout.members(one).len())
+            .collect();
         let is_uniform = sizes.windows(2).all(|pair| pair[0] == pair[1]);
         let exact = sizes.first().filter(|size| is_uniform && **size <= 16);
         let parts = *exact.unwrap_or(&BINS);
@@ -196,41 +195,42 @@ impl Both {
             paint.dim(&format!("  {:<8}  {:>6}{titles}", "", "")),
             paint.dim(&format!("  {:<8}  {:>6}{letters}", "accuracy", "groups")),
         ];
+        let advantages = outcomes.map(|outcome| outcome.advantage.by_response());
         let mean = |sum: f64, number: usize| match number {
             0 => "-".to_string(),
             _ if sum.abs() <= self.rounding * number as f64 => "0".to_string(),
             number => value(sum / number as f64),
         };
-        // All right has a bin of its own, and so has all wrong where groups are of one size.
-        let right = |response: usize| correct.at(response, 0) == 1.0;
-        // A share of 3/10 is 0.3, but 10 of it are a little less than 3.
+        // All right has a bin of its own, and so has all wrong if groups are of one size. A share of 3/10 is 0.3, but 10 of
+        // it are a little less than 3.
         let bin = |accuracy: f64| (accuracy * parts as f64 + 1e-9) as usize;
         let bins: Vec<usize> = accuracies(correct).into_iter().map(bin).collect();
-        let advantages = outcomes.map(|outcome| outcome.advantage.by_response());
         for index in 0..=parts {
-            let groups = (0..layout.groups()).filter(|&group| bins[group] == index);
-            let all: Vec<usize> = groups.clone().flat_map(members).collect();
-            let groups = groups.count();
-            if groups == 0 {
+            let groups: Vec<usize> = (0..bins.len())
+                .filter(|&group| bins[group] == index)
+                .collect();
+            if groups.is_empty() {
                 continue;
             }
-            let (rights, wrongs): (Vec<usize>, Vec<usize>) =
-                all.iter().partition(|&&response| right(response));
-            let accuracy = match index {
-                index if exact.is_some() => format!("{index}/{parts}"),
-                index if index == parts => "1".to_string(),
-                index => format!("{:.2} up", index as f64 / parts as f64),
+            let all = groups.iter().flat_map(|&group| members(layout, group));
+            let accuracy = match exact {
+                Some(_) => format!("{index}/{parts}"),
+                None if index == parts => "1".to_string(),
+                None => format!("{:.2} up", index as f64 / parts as f64),
             };
-            let mut line = format!("  {accuracy:<8}  {groups:>6}");
-            for own in [&rights, &wrongs] {
+            let mut line = format!("  {accuracy:<8}  {:>6}", groups.len());
+            for is_right in [true, false] {
+                let own = all
+                    .clone()
+                    .filter(|&one| (correct.at(one, 0) == 1.0) == is_right);
                 for advantage in &advantages {
-                    let sum = own.iter().map(|&response| advantage[response]).sum();
-                    line.push_str(&format!("  {:>8}", mean(sum, own.len())));
+                    let sum = own.clone().map(|one| advantage[one]).sum();
+                    line.push_str(&format!("  {:>8}", mean(sum, own.clone().count())));
                 }
             }
             for advantage in &advantages {
-                let sum = all.iter().map(|&response| advantage[response].abs()).sum();
-                line.push_str(&format!("  {:>8}", mean(sum, groups)));
+                let sum = all.clone().map(|one| advantage[one].abs()).sum();
+                line.push_str(&format!("  {:>8}", mean(sum, groups.len())));
             }
             lines.push(line);
         }

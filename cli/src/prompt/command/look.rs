@@ -1,9 +1,11 @@
-//! `:look`: responses with their texts, the answer that was found, and what they got.
+//! `:look`: responses with their texts, the answer that was found, their reward and their advantage.
 
 use std::ops::Range;
 
 use super::super::session::Session;
-use super::{Answered, wrong};
+use super::Answered;
+use crate::report::study::members;
+use crate::wrong;
 use advlab::Batch;
 use advlab::batch::{Level, Tokenize, spans};
 use advlab::diagnostic::Diagnostics;
@@ -18,6 +20,9 @@ const MOST: usize = 8;
 
 /// Tokens that are marked, those with the largest |A|.
 const MARKED: usize = 5;
+
+/// Columns of responses that follow from others.
+const COMPUTED: [&str; 4] = ["reward", "correct", "verified", "length"];
 
 pub(in crate::prompt) fn look(session: &mut Session, what: &str) -> Answered {
     let mut batch = (*session.data.batch).clone();
@@ -35,7 +40,7 @@ pub(in crate::prompt) fn look(session: &mut Session, what: &str) -> Answered {
         paint: session.paint,
         batch: &batch,
     };
-    let found = looker.meant(what)?;
+    let found = looker.meant(if what.is_empty() { "0" } else { what })?;
     for &response in found.iter().take(MOST) {
         lines.push(looker.response(response)?);
     }
@@ -54,122 +59,89 @@ struct Looker<'a> {
 }
 
 impl Looker<'_> {
-    /// The responses that are meant: by number, by group, the best or the worst, or those of a condition.
+    /// The responses that are meant: by number, by group, the best or the worst, or those that meet a condition.
     fn meant(&mut self, what: &str) -> Result<Vec<usize>, Diagnostics> {
         let layout = self.batch.layout();
-        let responses = layout.responses();
-        if let Ok(number) = if what.is_empty() { "0" } else { what }.parse::<i64>() {
-            if let Some(number) = usize::try_from(number).ok().filter(|one| *one < responses) {
-                return Ok(vec![number]);
-            }
-            let message = format!("`{what}` is not the number of a response");
-            return Err(wrong(message, format!("there are 0 to {}", responses - 1)));
-        }
-        let name = what.trim_matches('"');
-        if let Some(group) =
-            (0..layout.groups()).find(|&group| layout.group_id(group).name() == name)
-        {
-            return Ok(layout
-                .members(group)
-                .iter()
-                .map(|&member| member as usize)
-                .collect());
-        }
-        if let "best" | "worst" = what {
-            let sign = if what == "best" { 1.0 } else { -1.0 };
-            let given = self
-                .of_responses("advantage")
-                .or_else(|| self.of_responses("reward"));
-            let given = given.unwrap_or_default();
-            let best = (0..given.len()).max_by(|&a, &b| {
-                // Of equals the first one.
-                (sign * given[a])
-                    .total_cmp(&(sign * given[b]))
-                    .then(b.cmp(&a))
+        if let Ok(number) = what.parse::<i64>() {
+            let number = usize::try_from(number).ok();
+            let number = number.filter(|one| *one < layout.responses());
+            return number.map(|number| vec![number]).ok_or_else(|| {
+                let message = format!("`{what}` is not the number of a response");
+                wrong(
+                    message,
+                    format!("there are 0 to {}", layout.responses() - 1),
+                )
             });
-            return Ok(best.into_iter().collect());
         }
-        // `=` sets a variable, as in most languages.
-        let compared = compared(what);
-        if compared != what {
-            let help = format!("did you mean `{compared}`?");
-            return Err(wrong(format!("`=` compares nothing in `{what}`"), help));
+        let is_it = |group: &usize| layout.group_id(*group).name() == what.trim_matches('"');
+        if let Some(group) = (0..layout.groups()).find(is_it) {
+            return Ok(members(layout, group).collect());
         }
-        let code = self.with_columns(what)?;
-        let (level, values) = self.script.numbers(&code)?;
+        let sign = match what {
+            "best" => 1.0,
+            "worst" => -1.0,
+            condition => return self.that_meet(condition),
+        };
+        let given = self.of_responses("advantage");
+        let given = given.or_else(|| self.of_responses("reward"));
+        let given = given.unwrap_or_default();
+        let order = |&a: &usize, &b: &usize| (sign * given[a]).total_cmp(&(sign * given[b]));
+        // Of equals the first one.
+        let best = (0..given.len()).max_by(|a, b| order(a, b).then(b.cmp(a)));
+        Ok(best.into_iter().collect())
+    }
+
+    /// The responses that meet a condition: a script's expression in which each column is a variable, and so is the key of
+    /// each text.
+    fn that_meet(&mut self, condition: &str) -> Result<Vec<usize>, Diagnostics> {
+        let columns = self.batch.columns().chain(COMPUTED);
+        let columns = columns.map(|name| format!("let {name} = batch.{name};"));
+        let texts = self.batch.texts().map(|(name, _)| name).chain(["group"]);
+        let texts = texts.filter(|name| condition.contains(name) && *name != condition);
+        let keys = texts.map(|name| format!("let {name} = batch.key(\"{name}\");"));
+        for definition in columns.chain(keys).collect::<Vec<_>>() {
+            // A column that this batch cannot have is no variable.
+            let _ = self.script.evaluate(&definition);
+        }
+        let (level, values) = self
+            .script
+            .numbers(condition)
+            .map_err(|error| self.no_name(condition).unwrap_or(error))?;
         if level != Some(Level::Response) {
             let help = "a response's number, a group's name, `best`, `worst`, or a condition on columns of responses, such as `correct == 0 & advantage > 0`";
-            return Err(wrong(format!("`{what}` names no responses"), help));
+            return Err(wrong(format!("`{condition}` names no responses"), help));
         }
         let found: Vec<usize> = (0..values.len()).filter(|&at| values[at] != 0.0).collect();
         match found.is_empty() {
             true => Err(wrong(
-                format!("no response has `{what}`"),
+                format!("no response has `{condition}`"),
                 "`best`, a response's number or another condition shows one that is there",
             )),
             false => Ok(found),
         }
     }
 
-    /// A condition in which columns stand by their names alone, those of texts and `group` as keys; there is nothing else
-    /// that it could name.
-    fn with_columns(&self, condition: &str) -> Result<String, Diagnostics> {
-        const COMPUTED: [&str; 4] = ["reward", "correct", "verified", "length"];
-        let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
-        let mut code = String::new();
-        let mut word = String::new();
-        let mut is_text = false;
-        for letter in condition.chars().chain(std::iter::once(' ')) {
-            if is_letter(letter) {
-                word.push(letter);
-                continue;
-            }
-            let mut written = word.clone();
-            let is_name = word.starts_with(|letter: char| letter.is_alphabetic() || letter == '_');
-            if is_name && !is_text && letter != '(' && !code.ends_with('.') {
-                let is_column = self.batch.has(&word) || COMPUTED.contains(&&*word);
-                let is_key = word == "group" || self.batch.text(&word).is_some();
-                if is_column {
-                    written = format!("batch.{word}");
-                } else if is_key && word != condition {
-                    written = format!("batch.key(\"{word}\")");
-                } else if !["batch", "true", "false"].contains(&&*word) {
-                    let names = self.batch.response_columns().map(|(name, _)| name);
-                    let names = names.chain(self.batch.token_columns().map(|(name, _)| name));
-                    let names =
-                        names.chain(COMPUTED.into_iter().filter(|name| !self.batch.has(name)));
-                    // A group's name may have signs in it.
-                    let is_name = |letter: char| is_letter(letter) || "-.:/".contains(letter);
-                    let named = match condition.chars().all(is_name) {
-                        true => condition,
-                        false => &word,
-                    };
-                    let message = format!("`{named}` is neither a column nor a group");
-                    let layout = self.batch.layout();
-                    let groups = (0..layout.groups()).map(|group| layout.group_id(group).name());
-                    let groups: Vec<_> = groups.collect();
-                    let near = nearest(named, groups.iter().map(|name| &**name));
-                    let help = if is_key {
-                        format!("it is a text: compare it, as in `{word} == \"...\"`")
-                    } else if code.contains("batch.key(") {
-                        "a text is written in quotes, as in `group == \"maze-01\"`".to_string()
-                    } else if let Some(near) = near {
-                        format!("did you mean the group `{near}`?")
-                    } else {
-                        did_you_mean(&word, names)
-                    };
-                    return Err(wrong(message, help));
-                }
-            }
-            is_text ^= letter == '"';
-            code.push_str(&written);
-            code.push(letter);
-            word.clear();
+    /// The error if a single name, which may have signs in it, is neither a column nor a group.
+    fn no_name(&self, name: &str) -> Option<Diagnostics> {
+        let is_letter = |letter: char| letter.is_alphanumeric() || "_-.:/".contains(letter);
+        if !name.chars().all(is_letter) {
+            return None;
         }
-        Ok(code.trim_end().to_string())
+        let layout = self.batch.layout();
+        let groups = (0..layout.groups()).map(|group| layout.group_id(group).name());
+        let groups: Vec<_> = groups.collect();
+        let help = if self.batch.text(name).is_some() || name == "group" {
+            format!("it is a text: compare it, as in `{name} == \"...\"`")
+        } else if let Some(near) = nearest(name, groups.iter().map(|name| &**name)) {
+            format!("did you mean the group `{near}`?")
+        } else {
+            did_you_mean(name, self.batch.columns().chain(COMPUTED))
+        };
+        let message = format!("`{name}` is neither a column nor a group");
+        Some(wrong(message, help))
     }
 
-    /// A column, one value a response: of tokens the mean. `None` where the batch has none.
+    /// A column with one value per response: of tokens the mean. `None` if the batch does not have it.
     fn of_responses(&mut self, name: &str) -> Option<Vec<f64>> {
         let of_tokens = self.batch.token_column(name).is_some();
         let mean = if of_tokens { ".mean(\"response\")" } else { "" };
@@ -177,81 +149,82 @@ impl Looker<'_> {
         self.script.numbers(&code).ok().map(|(_, values)| values)
     }
 
-    /// The numbers of a response, and beside those that matter the means of its group.
+    /// The numbers of a response, and the means of some of them over its group.
     fn numbers(&mut self, response: usize) -> (Vec<String>, Vec<String>) {
+        const WITH_MEAN: [&str; 3] = ["reward", "length", "advantage"];
         let layout = self.batch.layout().clone();
         let group = layout.group_of(response);
-        let members = layout.members(group);
-        // It may be a whole prompt.
+        // The name may be a whole prompt.
         let name = layout.group_id(group).name().replace('\n', " ");
         let mut about = vec![format!("group {}", cut(&visible(&name), 40))];
-        let mut beside = Vec::new();
-        let own = self.batch.response_columns();
-        let mut names: Vec<String> = own.map(|(name, _)| name.to_string()).collect();
-        for name in ["reward", "length", "advantage"] {
-            if !names.iter().any(|own| own == name) {
-                names.push(name.to_string());
-            }
-        }
+        let mut means = Vec::new();
+        let mut names: Vec<&str> = self.batch.response_columns().map(|one| one.0).collect();
+        let others = WITH_MEAN.into_iter().filter(|name| !names.contains(name));
+        names.extend(others.collect::<Vec<_>>());
         for name in names {
-            let Some(values) = self.of_responses(&name) else {
+            let Some(values) = self.of_responses(name) else {
                 continue;
             };
-            about.push(format!("{} {}", visible(&name), value(values[response])));
-            if ["reward", "length", "advantage"].contains(&&*name) && members.len() > 1 {
-                let of_group = members.iter().map(|&member| values[member as usize]);
-                let (sum, size) =
-                    of_group.fold((0.0, 0.0), |(sum, size), x| (sum + x, x.abs().max(size)));
-                let mean = sum / members.len() as f64;
+            about.push(format!("{} {}", visible(name), value(values[response])));
+            let own: Vec<f64> = members(&layout, group).map(|one| values[one]).collect();
+            if WITH_MEAN.contains(&name) && own.len() > 1 {
+                let mean = own.iter().sum::<f64>() / own.len() as f64;
+                let largest = own.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
                 // Advantages that sum to 0 do so up to rounding.
-                let is_none = mean.abs() <= 1e-12 * size;
-                beside.push(format!(
+                let is_zero = mean.abs() <= 1e-12 * largest;
+                means.push(format!(
                     "{name} {}",
-                    value(if is_none { 0.0 } else { mean })
+                    value(if is_zero { 0.0 } else { mean })
                 ));
             }
         }
-        (about, beside)
+        (about, means)
     }
 
     fn response(&mut self, response: usize) -> Answered {
         let (layout, paint) = (self.batch.layout().clone(), self.paint);
-        let group = layout.group_of(response);
-        let (about, beside) = self.numbers(response);
+        let (about, means) = self.numbers(response);
         let title = paint.bold(&format!("response {response}"));
         let mut lines = vec![format!("{title}   {}", paint.dim(&about.join(", ")))];
-        if !beside.is_empty() {
-            let size = layout.members(group).len();
-            let text = format!("mean of its {size} responses: {}", beside.join(", "));
+        if !means.is_empty() {
+            let size = layout.members(layout.group_of(response)).len();
+            let text = format!("mean of its {size} responses: {}", means.join(", "));
             lines.push(paint.dim(&wrapped("  ", &text, paint.width)));
         }
-        let tokens = self.largest(layout.tokens_of(response));
-        let text_of = |name: &str| self.batch.text(name).map(|texts| &*texts[response]);
-        let length = layout.tokens_of(response).len();
-        let completion = text_of("completion");
+        let tokens = layout.tokens_of(response);
+        let length = tokens.len();
+        let largest = self.largest(tokens);
+        let completion = self.batch.text("completion").map(|texts| &*texts[response]);
         let spans = completion.and_then(|text| spans(text, length, self.tokenizer));
         for (name, texts) in self.batch.texts() {
-            let text = &texts[response];
             lines.push(paint.dim(&format!("  {}", visible(name))));
-            let marks = match (&tokens, &spans) {
+            let marks = match (&largest, &spans) {
                 (Some(tokens), Some(spans)) if name == "completion" => {
                     let marks = tokens.iter().map(|(at, a)| (spans[*at].clone(), *a));
                     marks.collect()
                 }
                 _ => Vec::new(),
             };
-            lines.extend(marked(text, marks, paint));
+            lines.extend(marked(&texts[response], marks, paint));
         }
         if let Some(completion) = completion {
             lines.extend(answer(completion, self.batch.solution(response).as_deref()));
         }
-        if let Some(tokens) = tokens {
-            lines.push(self.told(&tokens, completion.zip(spans.as_ref())));
+        if let Some(largest) = largest {
+            let token = |&(at, a): &(usize, f64)| {
+                let text = completion.zip(spans.as_ref());
+                let own = text.and_then(|(text, spans)| text.get(spans[at].clone()));
+                let own = own.map_or(String::new(), |own| format!(" `{}`", visible(own.trim())));
+                format!("{at}{own} {}", value(a))
+            };
+            let tokens: Vec<String> = largest.iter().map(token).collect();
+            let text = format!("largest |A|: tokens {}", tokens.join(", "));
+            lines.push(wrapped("  ", &text, paint.width));
         }
         Ok(lines.join("\n"))
     }
 
-    /// The tokens of a response with the largest |A|, counted from its first, where the advantage is one of tokens.
+    /// The tokens of a response with the largest |A|, by their place in it, if the advantage is per token.
     fn largest(&mut self, tokens: Range<usize>) -> Option<Vec<(usize, f64)>> {
         self.batch.token_column("advantage")?;
         let (_, values) = self.script.numbers("batch.advantage").ok()?;
@@ -260,38 +233,9 @@ impl Looker<'_> {
         largest.truncate(MARKED);
         Some(largest)
     }
-
-    /// A line with the tokens that have the largest |A|.
-    fn told(&self, tokens: &[(usize, f64)], text: Option<(&str, &Vec<Range<usize>>)>) -> String {
-        let token = |&(at, a): &(usize, f64)| {
-            let own = text.and_then(|(text, spans)| text.get(spans[at].clone()));
-            let own = own.map_or(String::new(), |own| format!(" `{}`", visible(own.trim())));
-            format!("{at}{own} {}", value(a))
-        };
-        let tokens: Vec<String> = tokens.iter().map(token).collect();
-        let text = format!("largest |A|: tokens {}", tokens.join(", "));
-        wrapped("  ", &text, self.paint.width)
-    }
 }
 
-/// A condition with `==` for each `=` that is part of no other sign.
-fn compared(condition: &str) -> String {
-    let letters: Vec<char> = condition.chars().collect();
-    let near = |index: usize| letters.get(index).copied().unwrap_or(' ');
-    let is_part =
-        |index: usize| near(index + 1) == '=' || "=<>!".contains(near(index.wrapping_sub(1)));
-    let mut is_text = false;
-    let written = letters.iter().enumerate().map(|(index, letter)| {
-        is_text ^= *letter == '"';
-        match letter {
-            '=' if !is_text && !is_part(index) => "==".to_string(),
-            letter => letter.to_string(),
-        }
-    });
-    written.collect()
-}
-
-/// The answer of a completion, beside that of its solution; nothing where neither has one to be found.
+/// The answer in a completion beside that of its solution; nothing if there is neither.
 fn answer(completion: &str, solution: Option<&str>) -> Option<String> {
     let shown =
         |answer: Option<String>| answer.map_or("none".to_string(), |text| visible(text.trim()));
@@ -313,11 +257,11 @@ fn answer(completion: &str, solution: Option<&str>) -> Option<String> {
     ))
 }
 
-/// The lines of a text, wrapped, with some parts in the colour of their values' sign.
+/// The wrapped lines of a text, with some parts in the colour of their values' sign.
 fn marked(text: &str, mut marks: Vec<(Range<usize>, f64)>, paint: Paint) -> Vec<String> {
     marks.sort_by_key(|(span, _)| span.start);
     let (mut shown, mut at) = (String::new(), 0);
-    // Line by line below: what a terminal would obey is written out there.
+    // Line by line: `visible` writes out control characters, line breaks too.
     let plain = |part: &str| {
         let lines: Vec<String> = part.split('\n').map(visible).collect();
         lines.join("\n")
@@ -340,23 +284,4 @@ fn marked(text: &str, mut marks: Vec<(Range<usize>, f64)>, paint: Paint) -> Vec<
         .lines()
         .map(|line| wrapped("    ", line, paint.width))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::compared;
-
-    #[test]
-    fn a_single_equals_sign_compares() {
-        for (condition, expected) in [
-            ("reward=1", "reward==1"),
-            ("correct = 0 & length >= 3", "correct == 0 & length >= 3"),
-            (
-                r#"role == "a=b" | reward != 0"#,
-                r#"role == "a=b" | reward != 0"#,
-            ),
-        ] {
-            assert_eq!(compared(condition), expected);
-        }
-    }
 }

@@ -15,6 +15,7 @@ mod watch;
 
 use super::session::{Session, join};
 use crate::doc;
+pub(super) use crate::wrong;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::paint::{Paint, beside, wrapped};
 use advlab::suggest;
@@ -119,11 +120,6 @@ pub(super) fn run(session: &mut Session, text: &str) -> Answered {
         }
         _ => command(session, arguments),
     }
-}
-
-/// An error with what to do about it.
-pub(super) fn wrong(message: impl Into<String>, help: impl Into<String>) -> Diagnostics {
-    Diagnostic::error(message).with_help(help).into()
 }
 
 /// A name explained: a command, a function, a recipe or a topic; all commands without one.

@@ -1,6 +1,7 @@
 //! A tensor: where it has its values, how they are spread, and the first of them, group by group.
 
 use super::{dtype, finite, histogram};
+use crate::report::study::indices;
 use advlab::batch::Layout;
 use advlab::figures::{column, counted, exact, share, value};
 use advlab::paint::{Paint, cut, filled, visible, width};
@@ -74,26 +75,20 @@ fn first_values(computed: &Computed, values: &[f64], paint: Paint) -> Vec<String
     // Responses of more than one group, where there is more than one.
     let is_single = layout.groups() == 1;
     let each = if is_single { ROWS } else { OF_A_GROUP };
-    let at = |index: usize| values[index];
-    let of_group = |group| -> Vec<(String, Vec<f64>)> {
+    let of_group = |group| {
         let label = label(layout, group);
-        let members = layout.members(group).iter().map(|&one| one as usize);
-        match level {
-            Level::Token => members
-                .take(each)
-                .enumerate()
-                .map(|(index, one)| {
-                    let own = layout.tokens_of(one).map(at);
-                    (format!("{label} #{index}"), own.collect())
-                })
-                .collect(),
-            Level::Position => vec![(label, layout.positions_of(group).map(at).collect())],
-            Level::Trajectory => {
-                let own = layout.trajectories_of(group).into_iter().flatten();
-                vec![(label, own.map(at).collect())]
-            }
-            _ => vec![(label, members.map(at).collect())],
-        }
+        let lists = indices(layout, level, group)
+            .into_iter()
+            .take(each)
+            .enumerate();
+        let row = move |(number, own): (usize, Vec<usize>)| {
+            let label = match level {
+                Level::Token => format!("{label} #{number}"),
+                _ => label.clone(),
+            };
+            (label, own.iter().map(|&index| values[index]).collect())
+        };
+        lists.map(row)
     };
     let rows = (0..layout.groups()).flat_map(of_group).take(ROWS);
     let rows: Vec<(String, Vec<f64>)> = rows.collect();

@@ -10,9 +10,6 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 impl Comparison {
     /// Writes `report.html`, which is one file, `report.md` with `curves.svg`, `runs.csv` and `curves.csv`. The HTML also says
     /// how to make it again: the command, this machine, and each design's configuration and scripts.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] where one cannot be written.
     pub fn write(&self, folder: &Path, command: &str) -> Result<(), Diagnostics> {
         std::fs::create_dir_all(folder).map_err(|error| {
             let message = format!("cannot make the folder {}: {error}", folder.display());

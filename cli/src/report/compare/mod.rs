@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 pub use self::report::Comparison;
 pub use self::training::{Failed, Planned, Progress, run};
+use crate::wrong;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab_train::{Config, RunFolder};
 
@@ -102,9 +103,6 @@ impl Finished {
 }
 
 /// The runs of some folders, by design: a folder that is no run stands for the runs in it.
-///
-/// # Errors
-/// [`Diagnostics`] where a folder has no run, or a run has done nothing.
 pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>, Diagnostics> {
     let mut designs: Vec<(String, Option<Config>, Vec<Finished>)> = Vec::new();
     for folder in folders {
@@ -179,16 +177,13 @@ fn about(config: Option<&Config>, runs: &[Finished]) -> String {
 }
 
 /// The folders of runs in a folder, itself included.
-///
-/// # Errors
-/// [`Diagnostics`] where there is none.
 pub fn folders_of_runs(folder: &Path) -> Result<Vec<PathBuf>, Diagnostics> {
     let mut runs = Vec::new();
     find(folder, 3, &mut runs);
     if runs.is_empty() {
         let message = format!("{} is not a run, and has none in it", folder.display());
         let help = "a run's folder has a `metrics.jsonl`";
-        return Err(Diagnostic::error(message).with_help(help).into());
+        return Err(wrong(message, help));
     }
     Ok(runs)
 }

@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use super::alike;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use crate::wrong;
+use advlab::diagnostic::Diagnostics;
 use advlab_train::{Config, Ending, Event, Run, RunFolder};
 
 /// A run that is to be done, or has been.
@@ -26,9 +27,6 @@ pub type Progress<'a> = dyn Fn(Option<&Path>) + Sync + 'a;
 
 impl Planned {
     /// The runs of some designs with the seeds 0, 1, ..., each in a folder below `folder` that has its design's name.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] where a configuration is wrong, or a folder has the run of another one.
     pub fn all(
         designs: &[(String, Config)],
         seeds: u64,
@@ -44,7 +42,7 @@ impl Planned {
                 if all.iter().any(|other| other.config.out == out) {
                     let message = format!("two designs are called {name}");
                     let help = "give their scripts other names, or their recipes other settings";
-                    return Err(Diagnostic::error(message).with_help(help).into());
+                    return Err(wrong(message, help));
                 }
                 all.push(Planned::of(Config {
                     seed,
@@ -68,7 +66,7 @@ impl Planned {
         if alike(&run.config()?) != alike(&config) {
             let message = format!("{} has a run with another configuration", config.out);
             let help = "choose another folder with -o, or remove that one";
-            return Err(Diagnostic::error(message).with_help(help).into());
+            return Err(wrong(message, help));
         }
         check_versions(&run, &config)?;
         let rows = run.rows()?;
@@ -118,7 +116,7 @@ fn check_versions(run: &RunFolder, config: &Config) -> Result<(), Diagnostics> {
             let message =
                 format!("{folder} was run with version {used} of {path}, the file is {now} now");
             let help = "choose another folder with -o, or remove that one";
-            return Err(Diagnostic::error(message).with_help(help).into());
+            return Err(wrong(message, help));
         }
     }
     Ok(())

@@ -10,8 +10,9 @@ use std::path::Path;
 use serde::Serialize;
 
 use self::scale::Range;
+use crate::wrong;
 use advlab::batch::Replacement;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostics;
 
 /// How points are drawn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -155,9 +156,6 @@ impl Figure {
     }
 
     /// Writes the figure: as SVG, or its numbers as CSV or JSON, as the name ends.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] where the name has another ending, or the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), Diagnostics> {
         let ending = path.extension().and_then(|ending| ending.to_str());
         let text = match ending {
@@ -167,7 +165,7 @@ impl Figure {
             _ => {
                 let message = format!("{}: this is no kind of figure", path.display());
                 let help = "figures are written as .svg, their numbers as .csv or .json";
-                return Err(Diagnostic::error(message).with_help(help).into());
+                return Err(wrong(message, help));
             }
         };
         Replacement::write(path, text.as_bytes())

@@ -1,11 +1,12 @@
 //! What right and wrong responses get, by how many of their group are right.
 
-use super::Design;
+use super::{Design, accuracies};
 use advlab::Batch;
 use advlab::check::{Variant, groups_are_independent, on_policy, with_rewards};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::{Purpose, RandomStream, StreamKey};
 use advlab::script::{Host, Recipe};
+use advlab::session::Answer;
 
 /// The share of the groups that are there only for the curve is at most one in so many.
 const DILUTED: usize = 20;
@@ -50,11 +51,8 @@ impl Curve {
     /// The curve for groups of `size`, in one batch that has as large a share of groups of each accuracy as `like`, and
     /// its token columns. Accuracies that `like` lacks have one group each, together a small share. Its responses are
     /// one token long, and differ in nothing but whether they are right; where their order matters, it is drawn.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] where the recipe fails on that batch.
     pub fn of(recipe: &Recipe, like: &Batch, size: usize) -> Result<Curve, Diagnostics> {
-        let groups = in_proportion(&accuracies(like), size);
+        let groups = in_proportion(&accuracies_of(like), size);
         let design = Design::of(recipe)?;
         let first = alike(like, size, &groups, None)?;
         let (points, off) = points(&design, &first, size)?;
@@ -77,11 +75,8 @@ impl Curve {
 
     /// The curve of responses drawn from `input`, with their tokens, in batches whose groups are drawn from its groups
     /// where the other groups of the batch matter.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] where the recipe fails on such a batch, or no response is right or none is wrong.
     pub fn drawn(recipe: &Recipe, input: &Batch, size: usize) -> Result<Curve, Diagnostics> {
-        let own = accuracies(input);
+        let own = accuracies_of(input);
         let depends_on_batch = !groups_are_independent(recipe, input)?;
         let pools = pools(input)?;
         let design = Design::of(recipe)?;
@@ -172,10 +167,12 @@ fn points(
     Ok((points, most))
 }
 
-/// The share of right responses in each group; none where nothing says which are right.
-fn accuracies(batch: &Batch) -> Vec<f64> {
-    let accuracy = Host::new().evaluate("batch.correct.mean(\"group\")", batch);
-    accuracy.map_or(Vec::new(), |accuracy| accuracy.numbers())
+/// The share of right responses in each group; none if nothing says which are right.
+fn accuracies_of(batch: &Batch) -> Vec<f64> {
+    match Host::new().evaluate("batch.correct", batch) {
+        Ok(Answer::Tensor(correct)) => accuracies(&correct),
+        _ => Vec::new(),
+    }
 }
 
 /// How many responses are right in each group of the batch: all numbers from 0 to `size` first, then as many groups of

@@ -13,9 +13,11 @@ pub use self::curve::{Curve, Point};
 pub use self::mass::{Mass, Part};
 pub use self::objective::{Known, Objective};
 pub use self::surface::{Drawn, surface};
+use crate::wrong;
 use advlab::Batch;
+use advlab::batch::{Layout, Level};
 use advlab::check::needs;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostics;
 use advlab::script::{Computed, Hook, Outcome, Recipe};
 
 /// The advantage that a loss sees which has none of its own: it optimises the reward itself, so that what is seen is the
@@ -54,9 +56,6 @@ impl Design<'_> {
 
 /// The batch on which a recipe runs: where it is a loss on `batch.advantage`, and the batch has none, one with the
 /// [`NEUTRAL`] advantage, and a note that says so.
-///
-/// # Errors
-/// [`Diagnostics`] where that cannot be computed.
 pub fn with_advantage<'b>(
     recipe: &Recipe,
     batch: &'b Batch,
@@ -70,59 +69,71 @@ pub fn with_advantage<'b>(
     Ok((batch, note))
 }
 
+/// The responses of a group.
+pub(crate) fn members(layout: &Layout, group: usize) -> impl Iterator<Item = usize> + Clone + '_ {
+    layout.members(group).iter().map(|&one| one as usize)
+}
+
+/// The indices of a group's values at a level: of tokens a list per response, else one list.
+pub(crate) fn indices(layout: &Layout, level: Level, group: usize) -> Vec<Vec<usize>> {
+    let members = members(layout, group);
+    let trajectories = layout.trajectories_of(group).into_iter().flatten();
+    match level {
+        Level::Token => members.map(|one| layout.tokens_of(one).collect()).collect(),
+        Level::Position => vec![layout.positions_of(group).collect()],
+        Level::Trajectory => vec![trajectories.collect()],
+        Level::Group => vec![vec![group]],
+        _ => vec![members.collect()],
+    }
+}
+
+/// The size of the largest group, from 2 to 1024.
+pub(crate) fn largest_group(batch: &Batch) -> usize {
+    let layout = batch.layout();
+    let sizes = (0..layout.groups()).map(|group| layout.members(group).len());
+    sizes.max().unwrap_or(1).clamp(2, 1024)
+}
+
 /// The share of right responses in each group, from which responses are right.
 pub(crate) fn accuracies(correct: &Computed) -> Vec<f64> {
     let layout = correct.layout();
     let share = |group: usize| {
-        let members = layout.members(group);
-        let right: f64 = members.iter().map(|&one| correct.at(one as usize, 0)).sum();
-        right / members.len().max(1) as f64
+        let right: f64 = members(layout, group).map(|one| correct.at(one, 0)).sum();
+        right / layout.members(group).len().max(1) as f64
     };
     (0..layout.groups()).map(share).collect()
 }
 
-/// A recipe's name with the settings that it has otherwise than it declares: `passk k=8`.
+/// A recipe's name with the parameters that differ from their defaults: `passk k=8`.
 pub fn label(recipe: &Recipe) -> String {
-    let path = std::path::Path::new(recipe.name());
-    let name = path
-        .file_stem()
-        .map(|stem| stem.to_string_lossy())
-        .unwrap_or_default();
-    let set = recipe
-        .params()
-        .iter()
-        .filter(|(parameter, value)| **value != parameter.default);
+    let name = std::path::Path::new(recipe.name()).file_stem();
+    let name = name.unwrap_or_default().to_string_lossy();
+    let params = recipe.params().iter();
+    let set = params.filter(|(parameter, value)| **value != parameter.default);
     let set = set.map(|(parameter, value)| format!(" {}={value}", parameter.name));
     format!("{name}{}", set.collect::<String>())
 }
 
 /// Recipes with their settings as words name them, `passk k=4 grpo`: a word with `=` belongs to the recipe before it.
-///
-/// # Errors
-/// [`Diagnostics`] where a setting has no recipe before it, or a recipe has one twice.
 pub fn recipes_of<'w>(words: &[&'w str]) -> Result<Vec<(&'w str, Vec<&'w str>)>, Diagnostics> {
     let mut recipes: Vec<(&str, Vec<&str>)> = Vec::new();
+    let name_of = |setting: &str| setting.split_once('=').map(|(name, _)| name.to_string());
     for &word in words {
-        let Some((name, _)) = word.split_once('=') else {
+        let Some(name) = name_of(word) else {
             recipes.push((word, Vec::new()));
             continue;
         };
         let Some((recipe, settings)) = recipes.last_mut() else {
-            let error = Diagnostic::error(format!("`{word}` stands before any recipe"));
-            return Err(error
-                .with_help("a setting stands behind its recipe: `passk k=8`")
-                .into());
+            let message = format!("`{word}` stands before any recipe");
+            let help = "a setting stands behind its recipe: `passk k=8`";
+            return Err(wrong(message, help));
         };
-        let is_same = |other: &&str| {
-            other
-                .split_once('=')
-                .is_some_and(|(other, _)| other == name)
-        };
-        if let Some(other) = settings.iter().find(|other| is_same(other)) {
-            let error = Diagnostic::error(format!("`{recipe}` has `{other}` and `{word}`"));
+        let mut others = settings.iter();
+        if let Some(other) = others.find(|other| name_of(other).as_ref() == Some(&name)) {
+            let message = format!("`{recipe}` has `{other}` and `{word}`");
             let help =
                 format!("for two designs, name it twice: `{recipe} {other} {recipe} {word}`");
-            return Err(error.with_help(help).into());
+            return Err(wrong(message, help));
         }
         settings.push(word);
     }

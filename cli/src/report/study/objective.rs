@@ -3,7 +3,7 @@
 //! For groups of N responses with rewards 0 and 1, the expected update is F'(p) times the gradient of p, with
 //! F'(p) = E over S ~ Bin(N - 1, p) of A+(S + 1) - A-(S) (Davis and Recht, arXiv 2510.13651; arXiv 2510.23049).
 
-use super::{Curve, Design, NEUTRAL, Point};
+use super::{Curve, Design, NEUTRAL, Point, members};
 use advlab::Batch;
 use advlab::check::{on_policy, usual};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
@@ -29,9 +29,6 @@ pub struct Objective {
 impl Objective {
     /// The objective of a recipe in groups of `size`: exact where the advantage is a function of how many of a group are
     /// right; else drawn from the responses and the groups of `input`.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] where it is no such function and there is no `input`, or where the recipe fails.
     pub fn of(
         recipe: &Recipe,
         input: Option<&Batch>,
@@ -255,7 +252,7 @@ fn looks_at_tokens(outcome: &Outcome) -> bool {
     };
     let largest = advantage.iter().fold(0.0f64, |most, x| most.max(x.abs()));
     let differs = |group: usize| {
-        let members = layout.members(group).iter().map(|&one| one as usize);
+        let members = members(layout, group);
         [0.0, 1.0].into_iter().any(|label| {
             let own = members.clone().filter(|&one| correct.at(one, 0) == label);
             let own: Vec<f64> = own.map(|one| advantage[one]).collect();

@@ -1,9 +1,10 @@
 //! A loss over ratio and advantage: the picture of clipping that papers have.
 
 use crate::report::figure::{Figure, Mark, Panel, Series};
+use crate::wrong;
 use advlab::Batch;
 use advlab::check::usual;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostics;
 use advlab::script::{Hook, Loss, Recipe};
 
 /// Cells for each unit of the ratio, which goes to 2, and half the cells up: advantages from -2 to 2. Clips at multiples of
@@ -29,15 +30,12 @@ pub enum Drawn {
 
 /// A heat map of a loss over ratio and advantage, and lines at the advantages 1 and -1. Each place is a batch of one
 /// response of one token, whose `logp` is `old_logp` plus the ratio's logarithm.
-///
-/// # Errors
-/// [`Diagnostics`] where the recipe has no loss, or fails on such a batch.
 pub fn surface(recipe: &Recipe, drawn: Drawn) -> Result<Figure, Diagnostics> {
     if !recipe.has(Hook::Loss) {
         let message = format!("{} has no loss to draw", recipe.name());
         let help =
             "a loss is a recipe such as ppo_clip, gspo or cispo, or your own `loss(batch, p)`";
-        return Err(Diagnostic::error(message).with_help(help).into());
+        return Err(wrong(message, help));
     }
     let usual = usual();
     let columns: Vec<&str> = usual.token_columns().map(|(name, _)| name).collect();

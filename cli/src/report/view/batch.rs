@@ -4,8 +4,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::curve::rounded;
-use crate::report::study::{Mass, Objective, accuracies, label, objectives, with_advantage};
+use super::run::rounded;
+use crate::report::study::{
+    Mass, Objective, accuracies, label, largest_group, members, objectives, with_advantage,
+};
 use advlab::Batch;
 use advlab::batch::{Level, ReadOptions, Tokenize, read, spans};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
@@ -13,33 +15,31 @@ use advlab::script::{Hook, Host, Outcome, Recipe};
 use advlab_train::tokenizer::Tokenizer;
 use advlab_train::{Config, RunFolder};
 
-/// A batch with the advantage that the version of its step gives it.
-pub(super) struct Seen {
+/// A batch of a run with the advantage that its recipe gave it at that step.
+pub(super) struct KeptBatch {
     recipe: Recipe,
     loss: Recipe,
     batch: Batch,
     outcome: Outcome,
     /// The largest |A|.
     most: f64,
-    /// Whether the recipe has a state and the folder has not kept it: it was as at the first step.
+    /// Whether the recipe has a state that the folder does not have: the first step's was used.
     is_first_state: bool,
     tokenizer: Option<Tokenizer>,
 }
 
-impl Seen {
+impl KeptBatch {
     /// The batch of a step of a run.
     pub(super) fn open(
         run: &Path,
         config: Option<&Config>,
         step: u64,
-    ) -> Result<Seen, Diagnostics> {
+    ) -> Result<KeptBatch, Diagnostics> {
         let kept = RunFolder::open(run)?;
         let found = kept.batches().iter().find(|(own, _)| *own == step);
         let Some((_, path)) = found else {
-            return Err(Diagnostic::error(format!(
-                "the batch of step {step} is not kept any more"
-            ))
-            .into());
+            let message = format!("the batch of step {step} is not kept any more");
+            return Err(Diagnostic::error(message).into());
         };
         let host = Host::new().with_seed(kept.seed().unwrap_or_default());
         let recipe = kept.recipe_at(&host, step)?;
@@ -51,41 +51,44 @@ impl Seen {
         let outcome = recipe.advantage(&batch, &mut state)?;
         let model = config.map(|config| &*config.transformer.model);
         let model = model.filter(|model| !model.is_empty()).map(Path::new);
-        let mut seen = Seen {
+        // Without a tokenizer, words are told apart.
+        let tokenizer = model.map(|model| Tokenizer::load(&model.join("tokenizer.json"), false));
+        let mut batch = KeptBatch {
             loss: kept.loss(&host)?,
-            // Words are told apart where it cannot be read.
-            tokenizer: model
-                .and_then(|model| Tokenizer::load(&model.join("tokenizer.json"), false).ok()),
+            tokenizer: tokenizer.and_then(Result::ok),
             recipe,
             batch,
             outcome,
             most: 0.0,
             is_first_state,
         };
-        let all = (0..seen.batch.layout().responses()).flat_map(|one| seen.advantages(one));
-        seen.most = all.fold(0.0, |most, a| most.max(a.abs()));
-        Ok(seen)
+        let responses = 0..batch.batch.layout().responses();
+        let all = responses.flat_map(|one| batch.advantages(one));
+        batch.most = all.fold(0.0, |most, a| most.max(a.abs()));
+        Ok(batch)
     }
 
     /// The groups, and the shares of the signal.
     pub(super) fn groups(&self) -> Result<Value, Diagnostics> {
         let layout = self.batch.layout();
-        let mean = |group: usize, of: &dyn Fn(usize) -> f64| {
-            let members = layout.members(group);
-            let sum: f64 = members.iter().map(|&one| of(one as usize)).sum();
-            rounded(sum / members.len().max(1) as f64)
-        };
         let accuracy = self.outcome.correct.as_ref().map(accuracies);
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+        let size = |one: usize| {
+            let all: Vec<f64> = self.advantages(one).iter().map(|a| a.abs()).collect();
+            mean(&all)
+        };
         let of = |group: usize| {
+            let members = members(layout, group);
+            let sizes: Vec<f64> = members.clone().map(size).collect();
+            let lengths: Vec<f64> = members
+                .map(|one| layout.tokens_of(one).len() as f64)
+                .collect();
             json!([
                 layout.group_id(group).name(),
-                layout.members(group).len(),
+                sizes.len(),
                 accuracy.as_ref().map(|all| rounded(all[group])),
-                mean(group, &|one| {
-                    let all = self.advantages(one);
-                    all.iter().map(|a| a.abs()).sum::<f64>() / all.len().max(1) as f64
-                }),
-                mean(group, &|one| layout.tokens_of(one).len() as f64),
+                rounded(mean(&sizes)),
+                rounded(mean(&lengths)),
             ])
         };
         let groups: Vec<Value> = (0..layout.groups()).map(of).collect();
@@ -109,7 +112,7 @@ impl Seen {
         if group >= self.size() {
             return None;
         }
-        let members = layout.members(group).iter().map(|&one| one as usize);
+        let members = members(layout, group);
         let first = members.clone().next()?;
         let prompt = self.batch.text("prompt").map(|texts| &*texts[first]);
         Some(json!({
@@ -164,9 +167,7 @@ impl Seen {
 
     /// What the recipe optimises, as a drawing.
     pub(super) fn objective(&self) -> Result<Value, Diagnostics> {
-        let layout = self.batch.layout();
-        let sizes = (0..layout.groups()).map(|group| layout.members(group).len());
-        let size = sizes.max().unwrap_or(1).clamp(2, 1024);
+        let size = largest_group(&self.batch);
         let objective = Objective::of(&self.recipe, Some(&self.batch), size)?;
         let notes = objective.notes.clone();
         let svg = objectives::figure(&[(label(&self.recipe), objective)]).svg();

@@ -4,12 +4,9 @@
 //! It only reads: everything that it shows comes from files, so that it runs in the run's own process or in another one.
 
 mod batch;
-mod curve;
-mod follow;
-mod http;
+mod run;
 mod server;
 mod site;
-mod versions;
 
 pub use server::Server;
 pub use site::Site;

@@ -9,9 +9,11 @@ use serde_json::{Value, json};
 
 use advlab_train::{Config, LogEvent, LogLine, RunFolder, flatten, is_stopped};
 
-/// The end of what was read of a file is kept so long: where it is another one, the file was cut and went on.
+/// Bytes of the end of what was read of a file that are kept: if they change, the file was cut and went on.
 const MEMORY: usize = 128;
-/// Bookkeeping of a row that no curve is wanted of.
+/// The most marks of a curve: a screen cannot show more.
+const MARKS: u64 = 400;
+/// Bookkeeping in a row, which has no curve.
 const UNSHOWN: [&str; 7] = [
     "step",
     "batch_step",
@@ -26,7 +28,7 @@ const UNSHOWN: [&str; 7] = [
 pub(super) type Points = Vec<(u32, f32)>;
 
 /// A run that is followed.
-pub(super) struct Followed {
+pub(super) struct FollowedRun {
     name: String,
     pub(super) folder: PathBuf,
     metrics: Tail,
@@ -45,16 +47,16 @@ pub(super) struct Followed {
     pub(super) heading: Value,
 }
 
-impl Followed {
+impl FollowedRun {
     /// A run in a folder, which has its name below `above`.
-    pub(super) fn new(folder: PathBuf, above: &Path) -> Followed {
+    pub(super) fn new(folder: PathBuf, above: &Path) -> FollowedRun {
         let below = folder.strip_prefix(above).unwrap_or(above);
         let name = if below.as_os_str().is_empty() {
             folder.as_path()
         } else {
             below
         };
-        Followed {
+        FollowedRun {
             name: name.display().to_string(),
             metrics: Tail::new(folder.join("metrics.jsonl")),
             reloads: Tail::new(folder.join("reloads.jsonl")),
@@ -72,10 +74,10 @@ impl Followed {
     /// Reads what the files have beyond what was read.
     pub(super) fn refresh(&mut self) {
         if self.metrics.is_cut() || self.reloads.is_cut() {
-            *self = Followed {
+            *self = FollowedRun {
                 name: self.name.clone(),
                 readings: self.readings + 1,
-                ..Followed::new(self.folder.clone(), &self.folder)
+                ..FollowedRun::new(self.folder.clone(), &self.folder)
             };
         }
         let path = self.folder.join("config.toml");
@@ -94,10 +96,10 @@ impl Followed {
         });
         self.reloads
             .lines(|line| self.events.push(LogLine::of(&line)));
-        self.heading = self.said();
+        self.heading = self.heading();
     }
 
-    fn said(&self) -> Value {
+    fn heading(&self) -> Value {
         let written = stamp(&self.metrics.path);
         let batches = RunFolder::open(&self.folder).map(|kept| {
             let steps = kept.batches().iter().map(|(step, _)| *step);
@@ -149,6 +151,61 @@ impl Followed {
             (at, false)
         }
     }
+
+    /// The marks of all curves from a step on, which is the first of a mark: `[step, mean, least, most]`, or `[step, value]`
+    /// if each step has its own.
+    pub(super) fn marks(&self, width: u64, from: u64) -> Value {
+        let mark_of = |point: &(u32, f32)| u64::from(point.0) / width;
+        let mark = |all: &[(u32, f32)]| {
+            let (step, values) = (all[0].0, all.iter().map(|point| point.1));
+            let mean = values.clone().map(f64::from).sum::<f64>() / all.len() as f64;
+            if width == 1 {
+                return json!([step, rounded(mean)]);
+            }
+            let ends = [values.clone().reduce(f32::min), values.reduce(f32::max)];
+            let [least, most] = ends.map(|end| rounded(end.unwrap_or(f32::NAN).into()));
+            json!([step, rounded(mean), least, most])
+        };
+        let curves = self.curves.iter().filter_map(|(name, points)| {
+            let first = points.partition_point(|point| u64::from(point.0) < from);
+            let all = points[first..].chunk_by(|a, b| mark_of(a) == mark_of(b));
+            let marks: Vec<Value> = all.map(mark).collect();
+            (!marks.is_empty()).then(|| (name.clone(), marks.into()))
+        });
+        curves.collect::<serde_json::Map<_, _>>().into()
+    }
+
+    /// The numbers before a step, and from it on: means over as many steps as there are between it and the next change on
+    /// either side, at most 50.
+    pub(super) fn around(&self, step: u64, (least, most): (u64, u64)) -> Value {
+        let from = least.max(step.saturating_sub(50));
+        let to = most.min(step + 50);
+        let mean = |points: &Points, from: u64, to: u64| {
+            let place = |step: u64| points.partition_point(|point| u64::from(point.0) < step);
+            let own = points.get(place(from)..place(to)).unwrap_or_default();
+            let sum: f64 = own.iter().map(|point| f64::from(point.1)).sum();
+            (!own.is_empty()).then(|| rounded(sum / own.len() as f64))
+        };
+        let of = |(name, points): (&String, &Points)| {
+            // An evaluation after the step before is one of what was before.
+            let late = u64::from(name.starts_with("evaluation/"));
+            // The first one of all comes before the first step.
+            let first = if from == 0 { 0 } else { from + late };
+            let before = mean(points, first, step + late);
+            json!([name, before, mean(points, step + late, to + late)])
+        };
+        json!({ "from": from, "to": to, "means": self.curves.iter().map(of).collect::<Vec<_>>() })
+    }
+}
+
+/// How many steps a mark stands for: a power of two, so that existing marks stay when a run goes on.
+pub(super) fn mark_width(steps: u64) -> u64 {
+    (steps / MARKS + 1).next_power_of_two()
+}
+
+/// Five digits of a number: a screen cannot show more.
+pub(super) fn rounded(number: f64) -> f64 {
+    format!("{number:.4e}").parse().unwrap_or(number)
 }
 
 /// When a file was written, since 1970, and its length: of two saves within a tick of the clock, the time alone may be one.
@@ -206,7 +263,7 @@ pub(super) fn now() -> u64 {
 }
 
 /// The step of a line; none that is beyond four billion.
-fn step_of(line: &Value) -> Option<u64> {
+pub fn step_of(line: &Value) -> Option<u64> {
     line["step"]
         .as_u64()
         .filter(|step| *step < u64::from(u32::MAX))
@@ -305,7 +362,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let run = place.path().join("run");
         fs::create_dir_all(run.join("checkpoints")).unwrap();
-        let mut followed = Followed::new(run.clone(), place.path());
+        let mut followed = FollowedRun::new(run.clone(), place.path());
         let mut expect = |at: &str, is_over: bool| {
             followed.refresh();
             let heading = &followed.heading;
@@ -347,5 +404,39 @@ mod tests {
         }
         fs::remove_dir_all(&run).unwrap();
         expect("the folder is gone", true);
+    }
+
+    #[test]
+    fn marks_are_few_and_keep_the_extremes() {
+        let mut run = FollowedRun::new("nowhere".into(), Path::new("nowhere"));
+        let points = (0..100_000u32).map(|step| (step, f32::from(u8::from(step == 77_777))));
+        run.curves
+            .insert("reward_mean".to_string(), points.collect());
+        let width = mark_width(100_000);
+        let all = run.marks(width, 0);
+        let marks = all["reward_mean"].as_array().unwrap();
+        assert!(marks.len() as u64 <= MARKS, "{}", marks.len());
+        let most = marks.iter().filter_map(|mark| mark[3].as_f64());
+        assert_eq!(most.fold(0.0, f64::max), 1.0);
+        // From a mark on, they are the same marks.
+        let tail = run.marks(width, 99_999 / width * width);
+        assert_eq!(tail["reward_mean"][0], *marks.last().unwrap());
+    }
+
+    #[test]
+    fn means_around_a_change_end_at_its_neighbours() {
+        let mut run = FollowedRun::new("nowhere".into(), Path::new("nowhere"));
+        let points = (0..100u32).map(|step| (step, if step < 40 { 1.0 } else { 3.0 }));
+        run.curves.insert("loss".to_string(), points.collect());
+        let evaluations = vec![(0, 5.0), (40, 6.0), (80, 8.0)];
+        run.curves
+            .insert("evaluation/pass@1".to_string(), evaluations);
+        let all = run.around(40, (20, 60));
+        let expected = json!([["evaluation/pass@1", 6.0, null], ["loss", 1.0, 3.0]]);
+        assert_eq!(all["means"], expected);
+        // The evaluation before the first step is one of the first version.
+        let all = run.around(30, (0, 60));
+        let expected = json!([["evaluation/pass@1", 5.0, 6.0], ["loss", 1.0, 2.3333]]);
+        assert_eq!(all["means"], expected);
     }
 }

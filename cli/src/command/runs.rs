@@ -1,4 +1,4 @@
-//! `advlab replay RUN`: repeats a run with its reloads, and says whether every number agrees.
+//! Runs that were done: `advlab replay RUN`, `advlab export RUN DIR`, and `advlab view RUN...`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,8 +8,9 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 
-use super::Natively;
-use super::streams::{self, out};
+use super::streams::{self, err, out};
+use super::{Natively, end_cleanly};
+use crate::report::view::{Server, Site};
 
 /// Repeat a run with its reloads, and say whether every number agrees.
 ///
@@ -69,4 +70,63 @@ fn relative(difference: &Difference) -> Option<f64> {
     let number = |value: &Option<Value>| value.as_ref().and_then(Value::as_f64);
     let (recorded, repeated) = (number(&difference.recorded)?, number(&difference.repeated)?);
     (recorded != 0.0).then(|| ((repeated - recorded) / recorded).abs())
+}
+
+/// Write a run's model as a folder that transformers (Python) opens.
+///
+/// It is the model of the newest checkpoint. What came with a model from a folder, such as its tokenizer, goes along.
+#[derive(Args)]
+pub struct Export {
+    /// The run's folder
+    #[arg(value_name = "RUN")]
+    run: PathBuf,
+    /// The folder to write, which must be empty or not exist yet
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+impl Export {
+    /// Writes the folder.
+    pub fn run(self) -> Result<ExitCode> {
+        let (step, notes) = advlab_train::export(&self.run, &self.folder)?;
+        for note in notes {
+            err!("note: {note}");
+        }
+        let (run, folder) = (self.run.display(), self.folder.display());
+        out!("{folder} has the model of {run} after {step} steps");
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Look at runs in a browser: curves, reloads, groups and responses, while they go or after
+///
+/// The page only reads the runs' folders, and only its address shows it: the address has a secret token.
+#[derive(Args)]
+pub struct ShowRuns {
+    /// Folders of runs, also of a trainer's, or folders that have runs in them
+    #[arg(value_name = "RUN|FOLDER", required = true)]
+    runs: Vec<PathBuf>,
+    /// The port of 127.0.0.1; 8765, or a free one where that is taken, if not given
+    #[arg(long)]
+    port: Option<u16>,
+    /// Write the page to a file that needs no server, and end
+    #[arg(long, value_name = "FILE.html", conflicts_with = "port")]
+    export: Option<PathBuf>,
+}
+
+impl ShowRuns {
+    pub fn run(self) -> Result<ExitCode> {
+        let site = Site::of(&self.runs)?;
+        if let Some(path) = &self.export {
+            site.export(path)?;
+            out!("written to {}", path.display());
+            return Ok(ExitCode::SUCCESS);
+        }
+        let server = Server::bind(site, self.port)?;
+        // To end it so is the usual way.
+        end_cleanly(|| ())?;
+        out!("{}  Ctrl-C ends it", server.address()?);
+        server.serve();
+        Ok(ExitCode::SUCCESS)
+    }
 }

@@ -1,17 +1,18 @@
-//! The pages of `docs/` that are made from the tables: `reference.md`, every function on one page, and `recipes.md`, every
-//! built-in recipe and what other trainers call it. `UPDATE_REFERENCE=1 cargo test --lib doc::pages` writes them.
+//! The tables' examples and names; and the pages of `docs/` that are made from the tables: `reference.md`, every function on one page, and `recipes.md`, every
+//! built-in recipe and what other trainers call it. `UPDATE_REFERENCE=1 cargo test -p advlab-cli --lib doc::` writes them.
 
 use std::path::Path;
 
-use super::entry::{Entry, filled};
+use super::entry::{Entry, TOPICS, Topic, filled, shown};
+use super::search::{TERMS, found, items};
+use super::sections;
 use super::trainers::{Alias, trainers};
-use super::{TOPICS, capital, sections};
 use crate::report::study::Objective;
 use crate::report::study::objectives::multiples;
-use advlab::check::needed;
+use advlab::Batch;
 use advlab::diagnostic::Diagnostics;
-use advlab::paint::WIDTH;
-use advlab::script::{BUILTINS, BuiltinKind, Host, Recipe};
+use advlab::paint::{Paint, WIDTH};
+use advlab::script::{BUILTINS, BuiltinKind, Host, MEMBERS, Recipe, needed};
 
 /// The group's size in the pictures.
 const SIZE: usize = 16;
@@ -30,7 +31,7 @@ fn pages_are_what_the_tables_make() {
         let page = std::fs::read_to_string(&path).expect("the page");
         assert!(
             page == made,
-            "docs/{name} is not what the tables make: UPDATE_REFERENCE=1 cargo test --lib doc::pages"
+            "docs/{name} is not what the tables make: UPDATE_REFERENCE=1 cargo test -p advlab-cli --lib doc::"
         );
     }
 }
@@ -163,6 +164,13 @@ fn row(alias: &Alias, is_measured: bool) -> String {
     format!("| `{theirs}` | `{ours}` | {differs} |{measured}\n")
 }
 
+/// A title with a capital.
+fn capital(title: &str) -> String {
+    let mut letters = title.chars();
+    let first = letters.next().map(char::to_uppercase);
+    first.into_iter().flatten().chain(letters).collect()
+}
+
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
@@ -213,4 +221,97 @@ fn entry(entry: &Entry) -> String {
     };
     let (call, doc, example, shows) = (&entry.call, entry.doc, entry.example, &entry.shows);
     format!("- **`{call}`**: {doc}.{source}  \n  `{example}` → `{shows}`\n")
+}
+
+#[test]
+fn every_example_of_a_member_gives_what_it_shows() {
+    let (host, batch) = (Host::new(), Batch::example());
+    for member in MEMBERS.iter() {
+        let got = match host.evaluate(member.example, &batch) {
+            Ok(answer) => shown(&answer),
+            Err(error) => panic!("{}: {}", member.call, error.render(false)),
+        };
+        assert_eq!(got, member.shows, "{}", member.call);
+    }
+}
+
+#[test]
+fn every_example_of_a_topic_is_a_recipe_that_runs() {
+    let batch = Batch::example();
+    for topic in TOPICS.iter() {
+        let run = |text: &str| {
+            let recipe = Host::new().compile(topic.name, text)?;
+            assert!(recipe.warnings().is_empty(), "{}", topic.name);
+            recipe.advantage(&batch, &mut recipe.init()?)
+        };
+        if let Err(error) = run(topic.example) {
+            panic!("{}: {}", topic.name, error.render(false));
+        }
+    }
+}
+
+#[test]
+fn a_word_stands_for_one_topic_and_lines_fit() {
+    for topic in TOPICS.iter() {
+        for word in topic.others.iter().chain([&topic.name]) {
+            let found = Topic::find(word).map(|found| found.name);
+            assert_eq!(found, Some(topic.name), "{word}");
+        }
+        let shown = topic.shown(Paint::PLAIN);
+        let long = shown.lines().find(|line| line.chars().count() > 80);
+        assert_eq!(long, None, "{}", topic.name);
+    }
+}
+
+#[test]
+fn words_lead_to_what_is_meant() {
+    for (asked, wanted) in [
+        ("baseline", "running"),
+        ("baseline", "reinforce_pp_baseline"),
+        ("overlong", "dapo_overlong"),
+        ("leave one out", "rloo"),
+        ("leave-one-out", "grpo_loo"),
+        ("Zscore", "whiten"),
+        ("z-score", "whiten"),
+        ("normalize", "whiten"),
+        ("argmax", "argmax"),
+        ("gradient", "grad"),
+        ("adv", "hooks"),
+        ("clip", "clamp"),
+        ("clip", "ppo_clip"),
+        ("dynamic sampling", "weights"),
+        ("return to go", "suffix_sum"),
+        ("quantile", "quantile"),
+        ("entropy loss", "high_entropy"),
+    ] {
+        let found = found(asked, false);
+        let names: Vec<&str> = found.iter().take(5).map(|item| item.name).collect();
+        assert!(names.contains(&wanted), "{asked}: {names:?}");
+    }
+    for asked in ["", " ", "sufix_sum", "pask", "qqq"] {
+        let names: Vec<&str> = found(asked, false).iter().map(|item| item.name).collect();
+        assert!(names.is_empty(), "{asked}: {names:?}");
+    }
+}
+
+#[test]
+fn terms_are_of_names_that_there_are() {
+    for (name, _) in TERMS {
+        assert!(items().any(|item| item.name == name), "{name}");
+    }
+}
+
+#[test]
+fn every_name_is_of_a_built_in_that_takes_the_settings() {
+    for (name, trainer) in trainers() {
+        for alias in &trainer.names {
+            let recipe = Host::new().load(&alias.ours);
+            let mut recipe = recipe.unwrap_or_else(|error| panic!("{name}: {error}"));
+            for setting in alias.set.split_whitespace() {
+                let (parameter, value) = setting.split_once('=').unwrap();
+                let set = recipe.set_text(parameter, value);
+                set.unwrap_or_else(|error| panic!("{name} {}: {error}", alias.theirs));
+            }
+        }
+    }
 }

@@ -1,0 +1,293 @@
+//! The files of `apply`: its inputs and outputs, the recipe's state, and the metrics.
+
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use advlab::batch::{Replacement, Unfinished, cannot_be_written, step_of, steps};
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::regular_file;
+use advlab::script::{Recipe, State};
+use advlab_train::RunFolder;
+use anyhow::{Context, Result};
+use same_file::{Handle, is_same_file};
+use serde_json::{Value, json};
+
+use super::super::streams::{is_stdout, tell};
+use super::{Apply, params};
+use crate::wrong;
+
+/// Whether two paths are one file, also through links, and also before the file exists. Devices and pipes may be used twice;
+/// opening a pipe to compare it would break it.
+pub(in crate::command) fn is_same(one: &Path, other: &Path) -> bool {
+    let is_no_file = |path: &Path| path.metadata().is_ok_and(|there| !there.is_file());
+    if is_no_file(one) || is_no_file(other) {
+        return false;
+    }
+    is_same_file(one, other).unwrap_or(false) || resolved(one) == resolved(other)
+}
+
+/// Whether a path is the input, or lies in it if that is a folder.
+pub(in crate::command) fn holds(input: &Path, path: &Path) -> bool {
+    is_same(input, path) || input.is_dir() && resolved(path).starts_with(resolved(input))
+}
+
+/// The path without links, also of a file that does not exist yet.
+fn resolved(path: &Path) -> PathBuf {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let to_come = || Some(folder.canonicalize().ok()?.join(path.file_name()?));
+    let found = path.canonicalize().ok().or_else(to_come);
+    found.unwrap_or_else(|| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()))
+}
+
+impl Apply {
+    /// The inputs one by one, in the order of their steps; each exists.
+    pub(super) fn steps(&self) -> Result<Vec<PathBuf>, Diagnostics> {
+        let mut inputs = Vec::new();
+        for input in &self.inputs {
+            match (RunFolder::open(input), self.step) {
+                (Ok(_), Some(_)) if self.inputs.len() > 1 => {
+                    let message =
+                        "`--step` takes one batch of a run's folder, and there are other inputs";
+                    return Err(Diagnostic::error(message).in_file(input).into());
+                }
+                (Ok(kept), Some(step)) => inputs.push(kept.at(step)?.to_path_buf()),
+                (Ok(kept), None) if self.metrics.is_some() || self.state.is_some() => {
+                    inputs.extend(kept.batches().iter().map(|(_, path)| path.clone()));
+                }
+                (Ok(_), None) => inputs.push(input.clone()),
+                (Err(_), _) => inputs.extend(steps(input)?),
+            }
+        }
+        if self.inputs.len() > 1 {
+            // The shell puts step_10 before step_9.
+            inputs.sort_by_key(|input| step_of(input));
+        }
+        for input in &inputs {
+            let Err(error) = fs::metadata(input) else {
+                continue;
+            };
+            let shown = input.display().to_string();
+            let mut missing =
+                Diagnostic::error(format!("it cannot be read: {error}")).in_file(input);
+            if shown.contains('=') {
+                missing = missing.with_help(format!("a parameter is set by `--set {shown}`"));
+            } else if inputs.len() == 1 {
+                // The reader's own error says more.
+                continue;
+            }
+            return Err(missing.into());
+        }
+        Ok(inputs)
+    }
+
+    /// The output for each input: of several, one with its name in the folder, which is created. Nothing is written over
+    /// what is read, and no two things into one file.
+    pub(super) fn outputs(&self, inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
+        let name_of = |input: &PathBuf| {
+            let mut name = input.file_name().unwrap_or_default().to_os_string();
+            name.push(if input.is_dir() { ".jsonl" } else { "" });
+            name
+        };
+        let outputs: Vec<PathBuf> = match (&self.output, inputs) {
+            (Some(folder), [_, _, ..]) if is_stdout(folder) || folder.extension().is_some() => {
+                let message = format!("{}: several inputs have several outputs", folder.display());
+                let help = "`-o FOLDER` writes one file into it for each of them";
+                return Err(wrong(message, help).into());
+            }
+            (Some(folder), [_, _, ..]) => inputs
+                .iter()
+                .map(|input| folder.join(name_of(input)))
+                .collect(),
+            (output, _) => output.iter().cloned().collect(),
+        };
+        let recipe = Path::new(&self.recipe);
+        let inputs_alone = || inputs.iter().map(PathBuf::as_path);
+        let read: Vec<&Path> = inputs_alone()
+            .chain(recipe.is_file().then_some(recipe))
+            .collect();
+        let named = inputs.iter().zip(&outputs);
+        let named =
+            named.map(|(input, output)| (format!("the output of {}", input.display()), output));
+        let flags = [("`--state`", &self.state), ("`--metrics`", &self.metrics)];
+        let flags = flags.into_iter();
+        let flags = flags.filter_map(|(flag, path)| Some((flag.to_string(), path.as_ref()?)));
+        let written: Vec<(String, &PathBuf)> = named
+            .chain(flags)
+            .filter(|(_, path)| !is_stdout(path))
+            .collect();
+        for (index, (what, path)) in written.iter().enumerate() {
+            // One output over its input is for `--force` to allow.
+            let mut read = read
+                .iter()
+                .filter(|_| !(inputs.len() == 1 && outputs.contains(path)));
+            if let Some(read) = read.find(|read| holds(read, path)) {
+                let message = format!("{what} would overwrite {}", read.display());
+                return Err(wrong(message, "choose another name").into());
+            }
+            if let Some((other, _)) = written[..index]
+                .iter()
+                .find(|(_, other)| is_same(other, path))
+            {
+                let message = format!("{what} and {other} are both {}", path.display());
+                return Err(wrong(message, "give one of them another name").into());
+            }
+        }
+        if let (Some(folder), [_, _, ..]) = (&self.output, inputs) {
+            fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
+        }
+        Ok(outputs)
+    }
+
+    /// Refuses a step that the state has seen: one before `carried`.
+    pub(super) fn check_step(
+        &self,
+        input: &Path,
+        step: u64,
+        carried: Option<u64>,
+    ) -> Result<(), Diagnostics> {
+        let (Some(path), Some(next)) = (&self.state, carried.filter(|next| step < *next)) else {
+            return Ok(());
+        };
+        let (state, last) = (path.display(), next - 1);
+        let message =
+            format!("this is step {step}, and the state in {state} is that after step {last}");
+        let help = format!(
+            "go on with the inputs from step {next}, say which step it is with `--step`, or begin again with another `--state`"
+        );
+        let error = Diagnostic::error(message).in_file(input);
+        Err(error.with_help(help).into())
+    }
+
+    /// Locks the state until this process ends: two that go on from one state would lose the work of one.
+    pub(super) fn lock(&self) -> Result<Option<(Unfinished, File)>> {
+        let Some(state) = &self.state else {
+            return Ok(None);
+        };
+        // Beside the file itself: links to it share its lock.
+        let mut path = resolved(state).into_os_string();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        loop {
+            let mut options = File::options();
+            let file = options.create(true).truncate(false).write(true).open(&path);
+            let file = file.map_err(|error| Diagnostics::from(cannot_be_written(state, &error)))?;
+            match file.try_lock() {
+                Err(TryLockError::WouldBlock) => {
+                    let error = Diagnostic::error("another `apply --state` is at work on it")
+                        .in_file(state)
+                        .with_help("wait until it ends, or keep another state with another name");
+                    return Err(Diagnostics::from(error).into());
+                }
+                // Some network drives have no locks: better no lock than no state.
+                Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
+                    return Err(error).with_context(|| format!("{}", path.display()));
+                }
+                _ => {}
+            }
+            // The process that held it before may have removed it after it was opened here.
+            if Handle::from_file(file.try_clone()?).ok() == Handle::from_path(&path).ok() {
+                return Ok(Some((Unfinished::there(&path)?, file)));
+            }
+        }
+    }
+
+    /// The state to begin with, and the step after the last one that it has seen, if an earlier call saved one.
+    pub(super) fn saved_state(&self, recipe: &Recipe) -> Result<(State, Option<u64>)> {
+        let Some(path) = self.state.as_deref().filter(|path| path.exists()) else {
+            return Ok((recipe.init()?, None));
+        };
+        let wrong = |message: String| {
+            let help = "it is no state that `apply --state` left, or name another file";
+            Diagnostics::from(Diagnostic::error(message).in_file(path).with_help(help))
+        };
+        let text = regular_file::read_to_string(path);
+        let text = text.with_context(|| format!("{}", path.display()))?;
+        let saved: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        if saved["recipe"] != recipe.name() {
+            return Err(wrong(format!("it is the state of {}", saved["recipe"])).into());
+        }
+        let note = |what: &str| {
+            let note = Diagnostic::note(format!("the state is of {what}")).in_file(path);
+            tell(if self.json {
+                &[]
+            } else {
+                std::slice::from_ref(&note)
+            });
+        };
+        if saved["version"] != recipe.version().as_str() {
+            note("another version of the recipe");
+        }
+        // As text: numbers may change their type when they are read back.
+        let params = serde_json::from_str::<Value>(&params(recipe).to_string())?;
+        if saved["params"].is_object() && saved["params"] != params {
+            note("the recipe with other parameters");
+        }
+        let state = State::from_json(&saved["state"]).map_err(|error| error.in_file(path));
+        let state = state.map_err(Diagnostics::from)?;
+        Ok((state, saved["next_step"].as_u64()))
+    }
+
+    /// Saves the state after a step.
+    pub(super) fn save_state(&self, recipe: &Recipe, state: &State, step: u64) -> Result<()> {
+        let Some(path) = &self.state else {
+            return Ok(());
+        };
+        let saved = json!({
+            "recipe": recipe.name(),
+            "version": recipe.version().as_str(),
+            "params": params(recipe),
+            "next_step": step.saturating_add(1),
+            "state": state.to_json(),
+        });
+        Ok(Replacement::write(path, format!("{saved:#}\n").as_bytes())?)
+    }
+
+    /// Opens the file of metrics. If the state goes on at the step `next`, the file goes on as well, without the recipe's rows
+    /// from that step on: an earlier call was killed after it wrote them and before it saved the state.
+    pub(super) fn open_metrics(
+        &self,
+        recipe: &Recipe,
+        next: Option<u64>,
+    ) -> Result<Option<(File, &Path)>> {
+        let Some(path) = self.metrics.as_deref() else {
+            return Ok(None);
+        };
+        if let Some(next) = next
+            && path.is_file()
+        {
+            let rows = regular_file::read(path).with_context(|| format!("{}", path.display()))?;
+            let is_kept = |row: &&[u8]| match serde_json::from_slice::<Value>(row) {
+                Ok(row) => {
+                    let is_seen = row["step"].as_u64().is_none_or(|step| step < next);
+                    is_seen || row["recipe"] != recipe.name()
+                }
+                // Without its newline, the last row was cut off.
+                Err(_) => row.ends_with(b"\n"),
+            };
+            let kept = rows.split_inclusive(|&byte| byte == b'\n').filter(is_kept);
+            let mut kept = kept.collect::<Vec<_>>().concat();
+            if !kept.is_empty() && !kept.ends_with(b"\n") {
+                kept.push(b'\n');
+            }
+            if kept != rows {
+                Replacement::write(path, &kept)?;
+                let note = format!(
+                    "rows that the state has not seen are gone: it is that before step {next}"
+                );
+                tell(&[Diagnostic::note(note).in_file(path)]);
+            }
+        }
+        let mut options = File::options();
+        let options = options.create(true).write(true);
+        let file = options
+            .append(next.is_some())
+            .truncate(next.is_none())
+            .open(path);
+        let file = file.map_err(|error| Diagnostics::from(cannot_be_written(path, &error)))?;
+        Ok(Some((file, path)))
+    }
+}

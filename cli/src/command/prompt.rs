@@ -1,0 +1,120 @@
+//! `advlab repl [INPUT]`, formulas at a prompt, and `advlab look FILE [WHAT]`, responses with their answers and advantages.
+
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use advlab::script::Host;
+use anyhow::Result;
+use clap::Args;
+
+use super::streams::{self, out};
+use super::{AtStep, Tokenizing, load, mappings, pair};
+use crate::prompt::{self, Session};
+use crate::wrong;
+
+/// Try formulas at a prompt, on a real batch.
+#[derive(Args)]
+pub struct Repl {
+    /// Rollouts (.jsonl, .gz, .zst, .parquet, .safetensors, .npz), a folder of them: the last, a run's folder, or a .rhai
+    /// file: the recipe on its own test batch; a small built-in batch if not given
+    input: Option<PathBuf>,
+    /// Load a recipe: a built-in's name, or the path of a .rhai file
+    #[arg(long, value_name = "RECIPE")]
+    recipe: Option<String>,
+    /// Read a field under another name, as in --map reward=score
+    #[arg(long, value_name = "OURS=THEIRS", value_parser = pair, requires = "input")]
+    map: Vec<(String, String)>,
+    /// Set a parameter of the recipe
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, requires = "recipe")]
+    set: Vec<(String, String)>,
+    /// The step that the batch is of
+    #[arg(long, value_name = "N")]
+    step: Option<u64>,
+    /// The seed of `batch.random`; the run's whose batch it is, or 0, if not given
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Take the inputs from standard input, line by line, and end with it
+    #[arg(long)]
+    stdin: bool,
+    #[command(flatten)]
+    tokenizing: Tokenizing,
+}
+
+impl Repl {
+    pub fn run(self) -> Result<ExitCode> {
+        let host = Host::new();
+        let mut session = Session::new(&host, streams::on_stdout());
+        if let Some(seed) = self.seed {
+            session.set_seed(seed);
+        }
+        session.set_tokenizer(self.tokenizing.load()?);
+        if let Some(path) = &self.input {
+            session.open(path, &mappings(&self.map))?;
+        }
+        if let Some(step) = self.step {
+            session.set_step(step)?;
+        }
+        if let Some(name) = &self.recipe {
+            session.use_recipe(load(&host, name, &self.set)?);
+        }
+        if self.stdin || !io::stdin().is_terminal() {
+            let wrong = prompt::piped(&mut session, io::stdin().lock(), io::stdout().lock())?;
+            return Ok(ExitCode::from(u8::from(wrong > 0)));
+        }
+        prompt::terminal(session)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Show responses: prompt, completion, the answer that was found, its reward and advantage.
+///
+/// As `:look` at the prompt. Where the advantage is one of tokens, those with the largest |A| are marked.
+#[derive(Args)]
+pub struct Look {
+    /// The rollouts, or a run's folder: its last batch
+    input: PathBuf,
+    /// A group's name, a response's number, `best`, `worst`, or a condition such as 'correct == 0 & advantage > 0'
+    #[arg(default_value = "best", allow_negative_numbers = true)]
+    what: String,
+    /// The recipe whose advantage is shown; the file's own if not given
+    #[arg(long, value_name = "RECIPE")]
+    recipe: Option<String>,
+    /// Set a parameter of the recipe
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, requires = "recipe")]
+    set: Vec<(String, String)>,
+    /// Read a field under another name, as in --map reward=score
+    #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
+    map: Vec<(String, String)>,
+    #[command(flatten)]
+    at: AtStep,
+    #[command(flatten)]
+    tokenizing: Tokenizing,
+}
+
+impl Look {
+    pub fn run(self) -> Result<ExitCode> {
+        let host = Host::new();
+        let mut session = Session::new(&host, streams::on_stdout());
+        session.set_tokenizer(self.tokenizing.load()?);
+        session.open(&self.input, &mappings(&self.map))?;
+        if let Some(step) = self.at.of_run(&self.input)? {
+            session.go_to(step)?;
+        }
+        if self.input.is_dir() {
+            // Which of its files this is.
+            out!("{}\n", session.about_data());
+        }
+        if let Some(name) = &self.recipe {
+            session.use_recipe(load(&host, name, &self.set)?);
+        }
+        let shown = session.look(&self.what);
+        if shown.is_err() && Path::new(&self.what).is_file() {
+            let what = format!("{} is a second file, and one is shown", self.what);
+            let help = "behind the file comes a group, a number, `best`, or a condition";
+            return Err(wrong(what, help).into());
+        }
+        out!("{}", shown?);
+        Ok(ExitCode::SUCCESS)
+    }
+}
