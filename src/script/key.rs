@@ -8,7 +8,7 @@ use rhai::{Array, Dynamic, Engine, INT, ImmutableString, NativeCallContext};
 use super::batch_type::ScriptBatch;
 use super::bind::{describe, number};
 use super::call::Call;
-use super::error::{Problem, Raised, raise};
+use super::error::{CallError, Raised, raise};
 use super::memory::{MAX_KEYS, Table};
 use super::mistake::Mistake;
 use crate::tensor::op::{self, Argument};
@@ -54,7 +54,7 @@ impl Key {
     }
 
     /// 1 for the responses that have a name, 0 for the others.
-    fn is(&self, other: &Dynamic) -> Result<Tensor, Problem> {
+    fn is(&self, other: &Dynamic) -> Result<Tensor, CallError> {
         if let Some(other) = other.read_lock::<Key>() {
             // By the names of this key; where the other one has another name, no code.
             let own = self.names.iter().enumerate();
@@ -140,7 +140,7 @@ fn summary(key: &Key) -> String {
 /// `recall`, `remember` and `running`.
 fn memory(engine: &mut Engine) {
     type Context<'a> = NativeCallContext<'a>;
-    let raised = |context: &Context, result: Result<Tensor, Problem>| {
+    let raised = |context: &Context, result: Result<Tensor, CallError>| {
         result.map_err(|problem| raise(context, problem))
     };
     engine.register_fn(
@@ -192,10 +192,10 @@ fn memory(engine: &mut Engine) {
 }
 
 /// A tensor or a number, one value a response of the key.
-fn of_responses(key: &Key, value: &Dynamic) -> Result<Vec<f64>, Problem> {
+fn of_responses(key: &Key, value: &Dynamic) -> Result<Vec<f64>, CallError> {
     let wrong = || {
         let found = &describe(value);
-        Problem::from(Mistake::KeyValue { found })
+        CallError::from(Mistake::KeyValue { found })
     };
     let tensor = match (value.read_lock::<Tensor>(), number(value)) {
         (Some(tensor), _) => tensor.clone(),
@@ -210,7 +210,7 @@ fn of_responses(key: &Key, value: &Dynamic) -> Result<Vec<f64>, Problem> {
     Ok(sum.evaluate()?.iter().collect())
 }
 
-fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, Problem> {
+fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> {
     let (texts, start) = (key.texts()?, of_responses(key, start)?);
     // What it gives depends on the group.
     key.call.report(|reports| reports.said += 1);
@@ -238,7 +238,7 @@ struct Write<'a> {
 }
 
 impl<'a> Write<'a> {
-    fn of(table: &'a str, key: &'a Key, most: INT) -> Result<Self, Problem> {
+    fn of(table: &'a str, key: &'a Key, most: INT) -> Result<Self, CallError> {
         let most = usize::try_from(most).ok().filter(|most| *most > 0);
         let most = most.ok_or(Mistake::TableBound)?;
         Ok(Write { table, key, most })
@@ -250,7 +250,7 @@ impl<'a> Write<'a> {
         &self,
         values: &[&Dynamic],
         next: impl Fn(Option<f64>, &[f64]) -> f64,
-    ) -> Result<Tensor, Problem> {
+    ) -> Result<Tensor, CallError> {
         let key = self.key;
         let columns = values.iter().map(|value| of_responses(key, value));
         let columns = columns.collect::<Result<Vec<_>, _>>()?;
@@ -266,7 +266,7 @@ impl<'a> Write<'a> {
                 new => {
                     let cell = frame(key).layout().describe(Level::Response, response);
                     let (value, response) = (&new.to_string(), &cell);
-                    Err(Problem::from(Mistake::NotRemembered { value, response }))
+                    Err(CallError::from(Mistake::NotRemembered { value, response }))
                 }
             })?;
             before.push(old.unwrap_or(row[0]));
@@ -285,7 +285,7 @@ impl<'a> Write<'a> {
         kept.map_err(|bound| {
             let table: String = self.table.chars().take(40).collect();
             let (table, bound) = (&table, &bound);
-            Problem::from(Mistake::MemoryFull { table, bound })
+            CallError::from(Mistake::MemoryFull { table, bound })
         })?;
         Ok(Tensor::of_responses(frame(key), before.into()))
     }

@@ -13,7 +13,7 @@ use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, Map, NativeCallC
 
 use super::bind::{describe, number};
 use super::call::Call;
-use super::error::{Problem, Raised, raise};
+use super::error::{CallError, Raised, raise};
 use super::host::Host;
 use super::key::Key;
 use super::mistake::Mistake;
@@ -114,7 +114,7 @@ impl ScriptBatch {
     }
 
     /// The batch with its groups split by a key or the values of a response tensor, or with groups by these alone.
-    fn regroup(&self, name: &str, by: &Dynamic, across: bool) -> Result<ScriptBatch, Problem> {
+    fn regroup(&self, name: &str, by: &Dynamic, across: bool) -> Result<ScriptBatch, CallError> {
         self.frame().look_at();
         let key = by.read_lock::<Key>();
         let codes = match (&key, by.read_lock::<Tensor>()) {
@@ -151,7 +151,7 @@ impl ScriptBatch {
     }
 
     /// The key of the columns of these names, of texts or of numbers; `group` is that of the groups.
-    fn key(&self, names: &[&str]) -> Result<Key, Problem> {
+    fn key(&self, names: &[&str]) -> Result<Key, CallError> {
         let cached = names.join("\u{1f}");
         let known = || self.0.keys.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(key) = known().get(&cached) {
@@ -182,7 +182,7 @@ impl ScriptBatch {
     }
 
     /// The text of each response in a column of texts or numbers.
-    fn texts(&self, name: &str) -> Result<Vec<Arc<str>>, Problem> {
+    fn texts(&self, name: &str) -> Result<Vec<Arc<str>>, CallError> {
         let batch = match &self.0.source {
             Source::Whole { batch, .. } => batch,
             Source::With { base, given } if !given.contains_key(name) => return base.texts(name),
@@ -214,7 +214,7 @@ impl ScriptBatch {
     }
 
     /// The numbers of a response column as texts.
-    fn numbers(&self, name: &str, column: &Tensor) -> Result<Vec<Arc<str>>, Problem> {
+    fn numbers(&self, name: &str, column: &Tensor) -> Result<Vec<Arc<str>>, CallError> {
         if column.level() != Level::Response {
             let level = column.level().name();
             return Err(Mistake::KeyLevel { name, level }.into());
@@ -228,7 +228,7 @@ impl ScriptBatch {
     }
 
     /// The name of the group that this is the batch of.
-    fn own_key(&self) -> Result<ImmutableString, Problem> {
+    fn own_key(&self) -> Result<ImmutableString, CallError> {
         self.frame().look_at();
         match &self.0.source {
             Source::GroupOf { .. } => Ok((&*self.frame().layout().group_id(0).name()).into()),
@@ -237,7 +237,7 @@ impl ScriptBatch {
     }
 
     /// Drawn numbers, or those of a column `random` of that level: so a recipe gives again what it gave elsewhere.
-    fn random(&self, level: Level) -> Result<Tensor, Problem> {
+    fn random(&self, level: Level) -> Result<Tensor, CallError> {
         if self.has("random") {
             let given = self.column("random")?;
             if given.level() == level {
@@ -250,7 +250,7 @@ impl ScriptBatch {
 
 impl ScriptBatch {
     /// 1 for `k` responses of each cell of a level, drawn at random.
-    fn subset(&self, level: &str, k: &Dynamic) -> Result<Tensor, Problem> {
+    fn subset(&self, level: &str, k: &Dynamic) -> Result<Tensor, CallError> {
         let level = level_of("subset", level)?;
         let k = match (k.read_lock::<Tensor>(), number(k)) {
             (Some(k), _) => k.clone(),
@@ -370,8 +370,8 @@ fn groupings(engine: &mut Engine) {
 }
 
 /// The names of the columns of a key, of which there is one at least.
-fn texts_in(names: &Array) -> Result<Vec<ImmutableString>, Problem> {
-    let wrong = |found: &str| Problem::from(Mistake::KeyNames { found });
+fn texts_in(names: &Array) -> Result<Vec<ImmutableString>, CallError> {
+    let wrong = |found: &str| CallError::from(Mistake::KeyNames { found });
     if names.is_empty() {
         return Err(wrong("an empty array"));
     }
@@ -393,7 +393,7 @@ fn text_of(columns: &[Vec<Arc<str>>], row: usize) -> Arc<str> {
     }
 }
 
-fn level_of(function: &'static str, level: &str) -> Result<Level, Problem> {
+fn level_of(function: &'static str, level: &str) -> Result<Level, CallError> {
     let parsed = level.parse::<Level>();
     Ok(parsed.map_err(|unknown| TensorError::level(function, unknown))?)
 }

@@ -1,7 +1,7 @@
 //! Hooks that are called at the prompt, as functions of the current batch.
 
 use super::{Returned, Run};
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::Diagnostics;
 use crate::script::batch_type::ScriptBatch;
 use crate::script::recipe::{Hook, Recipe};
 use crate::tensor::Tensor;
@@ -26,12 +26,12 @@ pub(crate) fn tensor_of(
     run.reward()?;
     if hook == Hook::Reward {
         let reward = run.batch().column("reward");
-        return reward.map_err(|problem| Diagnostic::error(problem.message).into());
+        return reward.map_err(|error| error.diagnostic.into());
     }
     run.weight()?;
     if hook == Hook::Weight {
         let weight = run.batch().column("weight");
-        return weight.map_err(|problem| Diagnostic::error(problem.message).into());
+        return weight.map_err(|error| error.diagnostic.into());
     }
     if recipe.has(Hook::Advantage) {
         let advantage = run.signal(Hook::Advantage)?;

@@ -9,7 +9,7 @@ use super::{Placed, Run};
 use crate::batch::Rows;
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::bind;
-use crate::script::error::Problem;
+use crate::script::error::CallError;
 use crate::script::recipe::Hook;
 use crate::tensor::{Level, Origin, Tensor, TensorError, Value};
 
@@ -151,7 +151,7 @@ impl Run<'_> {
 
     /// A failure of a computation that happened after the hook returned.
     pub(super) fn failed(&self, hook: Hook, error: TensorError) -> Diagnostics {
-        let raised: Box<rhai::EvalAltResult> = Problem::from(error).into();
+        let raised: Box<rhai::EvalAltResult> = CallError::from(error).into();
         self.recipe.failed_in(hook, &raised)
     }
 

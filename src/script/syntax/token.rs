@@ -1,4 +1,4 @@
-//! Tokens: the engine's own lexer with exact places, and what it gives up on while a text is still being typed.
+//! Tokens: the engine's own lexer with exact locations, also of texts that are still being typed.
 
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ pub(crate) fn code(text: &str) -> Vec<Token<'_>> {
     all
 }
 
-/// The tokens of a text, comments among them. Between them is white space alone.
+/// The tokens of a text, including comments. Between them is only white space.
 pub(crate) fn lex(text: &str) -> Vec<Token<'_>> {
     let mut stream = Stream { text, at: 0 };
     let mut state = TokenizeState {
@@ -307,7 +307,7 @@ pub(crate) fn unfinished(text: &str) -> Unfinished<'_> {
 }
 
 impl<'a> Unfinished<'a> {
-    /// Whether the next line belongs to this input, whatever the engine says of it so far.
+    /// Whether the next line belongs to this input.
     pub(crate) fn goes_on(&self) -> bool {
         match self.last {
             Some(last) if last.ending == Ending::Open => true,
