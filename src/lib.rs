@@ -11,6 +11,7 @@
 //! - where a built-in's hook is hot, a kernel answers it with the bits of its script ([`native`]);
 //! - a [`LiveRecipe`] follows its file: each [`LiveRecipe::step`] uses the newest version that works ([`live`]);
 //! - a [`session::Session`] evaluates pieces of script one after the other, as the prompt does;
+//! - [`check`] tries a recipe on degenerate batches;
 //! - [`answers`] compares the answer of a completion with a reference;
 //! - underneath are lazy tensors at five levels, from one table of operations, with gradients ([`tensor`]).
 //!

@@ -30,6 +30,8 @@ pub const DEGENERATE: [Degenerate; 6] = [
 /// The largest distance of `logp` from `old_logp`: far enough for a ratio to be clipped.
 const MOVED: f64 = 0.4;
 
+type ByToken<'a> = &'a dyn Fn(usize, usize) -> f64;
+
 /// A batch with all usual columns: sizes of groups, rewards and lengths are mixed, and groups interleaved.
 pub fn usual() -> Batch {
     // The last group is large, and most of it wrong: a `k` of 4 has something to tell apart there.
@@ -40,7 +42,7 @@ pub fn usual() -> Batch {
     let lengths: Vec<usize> = (0..groups.len()).map(|i| 1 + (i * 5) % 7).collect();
     let mut builder = Batch::builder().groups(groups).lengths(lengths.clone());
     let old = |i, t| -0.1 - wave(i, t, 1);
-    let tokens: [(&str, &dyn Fn(usize, usize) -> f64); 8] = [
+    let tokens: [(&str, ByToken<'_>); 8] = [
         ("old_logp", &old),
         ("ref_logp", &|i, t| old(i, t) + 0.2 * (wave(i, t, 2) - 0.5)),
         ("value", &|i, t| wave(i, t, 4)),

@@ -10,7 +10,7 @@ use crate::script::Outcome;
 
 /// The largest difference that rounding makes.
 pub(super) const EXACT: f64 = 1e-9;
-/// The most groups that are run alone.
+/// The most groups that are each run as a batch of their own.
 const ALONE: usize = 16;
 
 impl Checks<'_> {
@@ -101,7 +101,7 @@ impl Checks<'_> {
             counted(right_down, "right one"),
             layout.responses()
         );
-        // A loss alone is told by its own check.
+        // A recipe with a loss only has the check of the loss for that.
         if base.loss.is_none() && prefers_wrong(layout, right, mean) {
             if self.ignores_rewards(batch, base, right) {
                 let why = format!("{why}: its reward is in other columns");
@@ -129,7 +129,8 @@ impl Checks<'_> {
             let members: Vec<usize> = members.collect();
             let alone = self.advantage(&batch.select(&members))?;
             let off = |scale| differences(&base.advantage, &members, &alone.advantage, scale);
-            // A loss averaged over responses gives each group alone another weight by its number of tokens.
+            // Under a loss averaged over responses, a group's weight depends on its share of the tokens: it differs when the
+            // group is alone.
             let per_token = |computed: &Computed| {
                 computed.layout().responses() as f64 / computed.layout().tokens() as f64
             };
@@ -155,7 +156,7 @@ fn prefers_wrong(layout: &Layout, right: &Computed, advantage: impl Fn(usize) ->
             let (sum, count) = alike.fold((0.0, 0.0), |(sum, n), i| (sum + advantage(i), n + 1.0));
             sum / count
         };
-        // NaN where the group has one kind alone.
+        // NaN if the group has only right or only wrong responses.
         mean(1.0) - mean(0.0)
     };
     let leads: Vec<f64> = (0..layout.groups()).map(lead).collect();

@@ -12,7 +12,7 @@ use crate::session::Answer;
 /// Half the step of a finite difference: log-probs are of the order of 1, and a loss is exact to 1e-16.
 const STEP: f64 = 1e-5;
 const DIRECTIONS: usize = 3;
-/// How far a slope may be off the gradient's, as a share of it.
+/// The largest relative difference between a slope and the gradient's.
 const SLOPE: f64 = 1e-4;
 
 /// How a check came out, and one line on it.
@@ -127,7 +127,7 @@ impl Checks<'_> {
         let (loss, advantage) = self.loss_on(on_policy, 1.0)?;
         let (turned, _) = self.loss_on(on_policy, -1.0)?;
         let (slopes, turned) = (loss.gradient.buffer(), turned.gradient.buffer());
-        // The part that turns with the advantage: what a KL or an entropy bonus pulls at stays out of it.
+        // The part that changes sign with the advantage, without the pull of a KL or an entropy bonus.
         let odd = slopes.iter().zip(turned.iter());
         let odd: Vec<f64> = odd.map(|(slope, turned)| turned - slope).collect();
         let reads_advantage = odd.iter().any(|&x| x != 0.0);
@@ -199,10 +199,10 @@ fn calls_detach(recipe: &Recipe) -> bool {
     recipe.sources().any(|(_, text)| is_called(text))
 }
 
-/// A correlation of no more says nothing.
+/// A correlation up to this one counts as none.
 const WEAK: f64 = 0.1;
 
-/// The correlation over tokens, without taking means off: the signs are what matters.
+/// The correlation over tokens, uncentred: the signs matter.
 fn correlation(a: &Computed, b: &Computed) -> f64 {
     let (mut both, mut of_a, mut of_b) = (0.0, 0.0, 0.0);
     for (a, b) in a.per_token().zip(b.per_token()) {

@@ -65,7 +65,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
         return checks.findings;
     };
     let mut loss_runs = recipe.has(Hook::Loss);
-    // A loss alone has been run: its equivalent advantage is what came out.
+    // A recipe with a loss only has been run: its outcome is the equivalent advantage.
     if loss_runs && recipe.has(Hook::Advantage) {
         checks.runs_loss = true;
         loss_runs = checks.runs(LOSS, "", &batch).is_some();
@@ -83,7 +83,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
         let known = checks.findings.len();
         stage(&mut checks);
         if let Err(stopped) = guard.check() {
-            // Which of them came too late, and which failed for another reason, nobody knows.
+            // It is not known which of them came too late, and which failed for another reason.
             checks.findings.truncate(known);
             let why = format!("{stopped}: the checks from here on are not done");
             checks.add("time for all checks", Fails, why);
@@ -166,7 +166,7 @@ pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
 pub fn groups_are_independent(recipe: &Recipe, batch: &Batch) -> Result<bool, Diagnostics> {
     let checks = Checks::new(recipe);
     let (batch, _) = first_of(batch);
-    // Groups of unlike shares of right ones: what divides by a mean over the batch shows nothing where all are alike.
+    // Groups with different shares of right responses: a division by a mean over the batch shows only there.
     let unlike = with_rewards(&batch, |response, group| {
         f64::from(u8::from(
             wave(response, group, 6) * 4.0 < 1.0 + (group % 3) as f64,
@@ -174,11 +174,11 @@ pub fn groups_are_independent(recipe: &Recipe, batch: &Batch) -> Result<bool, Di
     });
     let influence = |batch: &Batch| -> Result<f64, Diagnostics> {
         let base = checks.advantage(batch)?;
-        // A recipe that fails only where a group is alone needs the others.
+        // A recipe that fails only on a single group needs the others.
         Ok(checks.influence(batch, &base).unwrap_or(f64::INFINITY))
     };
     let mut most = influence(&batch)?;
-    // The recipe may refuse these.
+    // The recipe may refuse these batches.
     for batch in [unlike, usual()] {
         most = most.max(influence(&batch).unwrap_or(0.0));
     }
@@ -257,8 +257,8 @@ impl<'a> Checks<'a> {
                 Some(outcome)
             }
             Err(error) => {
-                // That an operation refuses the batch is worth knowing; that the result is not finite, or that the
-                // recipe cannot do the ordinary case, is a failure.
+                // An operation that refuses the batch is a note; a result that is not finite, or a failure in the
+                // ordinary case, is a failure.
                 let must = error[0].kind == ProblemKind::NotFinite || matches!(check, MIXED | LOSS);
                 self.refused(check, if must { Fails } else { Note }, error);
                 None

@@ -9,7 +9,7 @@ use rhai::{
 };
 
 use super::batch_type::ScriptBatch;
-use super::error::{Problem, Raised, origin, raise};
+use super::error::{CallError, Raised, origin, raise};
 use super::explain::type_in_words;
 use super::mistake::Mistake;
 use crate::suggest;
@@ -156,7 +156,7 @@ fn call(
         .iter()
         .zip(op.params)
         .map(|(value, param)| argument(op, param, value))
-        .collect::<Result<Vec<Argument>, Problem>>()
+        .collect::<Result<Vec<Argument>, CallError>>()
         .map_err(|problem| raise(context, problem))?;
     let is_map = matches!(
         op.kernel,
@@ -179,13 +179,13 @@ fn call(
     Ok(Dynamic::from(tensor))
 }
 
-fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Problem> {
+fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, CallError> {
     let wrong = |expected: &'static str| {
         let error = TensorError::argument(op.name, param.name, expected, &describe(value));
-        let mut problem = Problem::from(error);
+        let mut problem = CallError::from(error);
         if value.is_unit() {
             let help = "an `if` without an `else` gives nothing, as does a block whose last line ends in `;`";
-            problem.help = Some(help.to_string());
+            problem = problem.help(help);
         }
         problem
     };

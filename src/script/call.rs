@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hmac_sha256::Hash as Sha256;
 
 use super::batch_type::MapGroups;
-use super::error::Problem;
+use super::error::CallError;
 use super::hook::Hook;
 use super::memory::Tables;
 use crate::tensor::{Context, Depth, Guard, Moments, Tensor, TensorError};
@@ -143,7 +143,7 @@ pub(crate) struct Reports {
 
 impl Reports {
     /// Keeps a metric: the last value of each name in a hook, and in a `map_groups` that of each group.
-    pub(super) fn metric(&mut self, name: &str, value: Tensor) -> Result<(), Problem> {
+    pub(super) fn metric(&mut self, name: &str, value: Tensor) -> Result<(), CallError> {
         self.said += 1;
         let (from, turn) = (self.turns_from.unwrap_or(u64::MAX), self.turn);
         let mut known = self.metrics.iter_mut();
@@ -153,7 +153,7 @@ impl Reports {
             return Ok(());
         }
         if self.metrics.len() == METRICS {
-            let too_many = Problem::new(format!("more than {METRICS} metrics in one step"));
+            let too_many = CallError::new(format!("more than {METRICS} metrics in one step"));
             return Err(too_many.help("is `metric` called in a loop, with another name each time?"));
         }
         self.metrics.push(Metric {

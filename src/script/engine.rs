@@ -18,7 +18,7 @@ use super::bounds::{
     ARRAY_ELEMENTS, MAP_ENTRIES, OPERATIONS, PER_READ, READS, TEXT_BYTES, measure_all,
 };
 use super::call::Call;
-use super::error::{Problem, raise};
+use super::error::{CallError, raise};
 use super::key;
 use super::numbers;
 use super::sandbox::{CALL_LEVELS, EXPRESSION_DEPTH};
@@ -78,9 +78,13 @@ impl Functions {
         reports(&mut engine, call);
         // The value of `catch (error)`.
         engine
-            .register_type_with_name::<Problem>("error")
-            .register_fn("to_string", |problem: &mut Problem| problem.message.clone())
-            .register_fn("to_debug", |problem: &mut Problem| problem.message.clone());
+            .register_type_with_name::<CallError>("error")
+            .register_fn("to_string", |problem: &mut CallError| {
+                problem.diagnostic.message.clone()
+            })
+            .register_fn("to_debug", |problem: &mut CallError| {
+                problem.diagnostic.message.clone()
+            });
         engine
     }
 }
@@ -159,18 +163,18 @@ fn reports(engine: &mut Engine, call: &Arc<Call>) {
     engine.on_debug(move |line, _, _| debugs.report(|reports| reports.print(line)));
 }
 
-fn metric(name: &str, value: &Dynamic) -> Result<Tensor, Problem> {
+fn metric(name: &str, value: &Dynamic) -> Result<Tensor, CallError> {
     let length = name.len();
     if !(1..=64).contains(&length) {
         let message = format!("a metric's name has 1 to 64 characters, this one has {length}");
-        return Err(Problem::new(message));
+        return Err(CallError::new(message));
     }
     if let Some(number) = bind::number(value) {
         return Ok(Tensor::number(number));
     }
     let Some(tensor) = value.read_lock::<Tensor>() else {
         let found = bind::describe(value);
-        return Err(Problem::new(format!(
+        return Err(CallError::new(format!(
             "metric \"{name}\" must be a number or a batch tensor, this is {found}"
         )));
     };
@@ -178,7 +182,7 @@ fn metric(name: &str, value: &Dynamic) -> Result<Tensor, Problem> {
     if level != Level::Batch {
         let message = format!("metric \"{name}\" is a {level} tensor: a metric is one number");
         let help = "reduce it first, as in `x.mean(\"batch\")`";
-        return Err(Problem::new(message).help(help));
+        return Err(CallError::new(message).help(help));
     }
     Ok(tensor.clone())
 }

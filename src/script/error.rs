@@ -1,87 +1,77 @@
-//! Problems that native functions report to the script that called them, on their way through the engine.
+//! Errors that native functions report to the script that called them, on their way through the engine.
 
 use rhai::{Dynamic, EvalAltResult, NativeCallContext, Position};
 
 use crate::diagnostic::{Diagnostic, ProblemKind};
 use crate::tensor::{Origin, TensorError, TensorErrorKind};
 
+/// The error of a native function.
 #[derive(Clone, Debug)]
-pub(crate) struct Problem {
-    pub(crate) message: String,
-    pub(crate) help: Option<String>,
-    pub(crate) kind: ProblemKind,
+pub(crate) struct CallError {
+    pub(crate) diagnostic: Diagnostic,
+    /// The error of the operation on tensors, if it is one.
     pub(crate) tensor: Option<Box<TensorError>>,
 }
 
-impl Problem {
+impl CallError {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Problem {
-            message: message.into(),
-            help: None,
-            kind: ProblemKind::Other,
-            tensor: None,
-        }
-    }
-
-    /// An error of the script engine. A script may catch it with `try`, but for what ends the script: time, memory.
-    fn into_error(self, position: Position) -> Box<EvalAltResult> {
-        let ends = self
-            .tensor
-            .as_ref()
-            .is_some_and(|error| matches!(error.kind, TensorErrorKind::Stopped(_)));
-        let problem = Dynamic::from(self);
-        if ends {
-            EvalAltResult::ErrorTerminated(problem, position).into()
-        } else {
-            EvalAltResult::ErrorRuntime(problem, position).into()
-        }
+        Diagnostic::error(message).into()
     }
 
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
+        self.diagnostic.help = Some(help.into());
         self
+    }
+
+    /// An error of the script engine. A script may catch it with `try`, unless it ends the script: time, memory.
+    fn into_error(self, position: Position) -> Box<EvalAltResult> {
+        let kind = self.tensor.as_ref().map(|error| &error.kind);
+        let ends_script = matches!(kind, Some(TensorErrorKind::Stopped(_)));
+        let error = Dynamic::from(self);
+        if ends_script {
+            EvalAltResult::ErrorTerminated(error, position).into()
+        } else {
+            EvalAltResult::ErrorRuntime(error, position).into()
+        }
     }
 }
 
-impl From<Diagnostic> for Problem {
-    fn from(mut diagnostic: Diagnostic) -> Self {
-        Problem {
-            message: std::mem::take(&mut diagnostic.message),
-            help: diagnostic.help.take(),
-            kind: std::mem::take(&mut diagnostic.kind),
+impl From<Diagnostic> for CallError {
+    fn from(diagnostic: Diagnostic) -> Self {
+        CallError {
+            diagnostic,
             tensor: None,
         }
     }
 }
 
-impl From<TensorError> for Problem {
+impl From<TensorError> for CallError {
     fn from(error: TensorError) -> Self {
-        Problem {
-            message: error.to_string(),
-            help: None,
-            kind: match error.kind {
-                TensorErrorKind::Value(_) => ProblemKind::Values,
-                _ => ProblemKind::Other,
-            },
+        let kind = match error.kind {
+            TensorErrorKind::Value(_) => ProblemKind::Values,
+            _ => ProblemKind::Other,
+        };
+        CallError {
+            diagnostic: Diagnostic::error(error.to_string()).of_kind(kind),
             tensor: Some(Box::new(error)),
         }
     }
 }
 
-/// The problem that a value of the engine's errors carries.
-pub(super) fn problem(value: &Dynamic) -> Option<Problem> {
-    value.read_lock::<Problem>().map(|problem| problem.clone())
+/// The error of a native function that a value of the engine's errors carries.
+pub(super) fn call_error(value: &Dynamic) -> Option<CallError> {
+    value.read_lock::<CallError>().map(|error| error.clone())
 }
 
 /// The result of a native function, for the script that called it.
 pub(crate) type Raised<T> = Result<T, Box<EvalAltResult>>;
 
-/// A problem as an error of the script engine, at the location of the call.
+/// An error of the script engine, at the location of the call.
 pub(crate) fn raise(
     context: &NativeCallContext,
-    problem: impl Into<Problem>,
+    problem: impl Into<CallError>,
 ) -> Box<EvalAltResult> {
-    let mut problem: Problem = problem.into();
+    let mut problem: CallError = problem.into();
     if let Some(error) = &mut problem.tensor {
         // An error that ends the script loses its location on the way out.
         if matches!(error.kind, TensorErrorKind::Stopped(_)) && error.origin.is_none() {
@@ -101,8 +91,8 @@ pub(super) fn origin(context: &NativeCallContext) -> Origin {
     }
 }
 
-impl From<Problem> for Box<EvalAltResult> {
-    fn from(problem: Problem) -> Self {
+impl From<CallError> for Box<EvalAltResult> {
+    fn from(problem: CallError) -> Self {
         problem.into_error(Position::NONE)
     }
 }

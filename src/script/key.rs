@@ -8,7 +8,7 @@ use rhai::{Array, Dynamic, Engine, INT, ImmutableString, NativeCallContext};
 
 use super::bind::{describe, number};
 use super::call::Call;
-use super::error::{Problem, Raised, raise};
+use super::error::{CallError, Raised, raise};
 use super::memory::{MAX_KEYS, Table};
 use super::mistake::Mistake;
 use crate::tensor::op::{self, Argument};
@@ -65,7 +65,7 @@ impl Key {
     }
 
     /// 1 for the responses that have a name, 0 for the others.
-    fn is(&self, other: &Dynamic) -> Result<Tensor, Problem> {
+    fn is(&self, other: &Dynamic) -> Result<Tensor, CallError> {
         if let Some(other) = other.read_lock::<Key>() {
             // As codes of this key; a name that it does not have has no code.
             let own = self.names.iter().enumerate();
@@ -167,7 +167,7 @@ fn summary(key: &Key) -> String {
 }
 
 /// A tensor or a number, as one value per response of the key.
-fn of_responses(key: &Key, value: &Dynamic) -> Result<Vec<f64>, Problem> {
+fn of_responses(key: &Key, value: &Dynamic) -> Result<Vec<f64>, CallError> {
     let tensor = match (value.read_lock::<Tensor>(), number(value)) {
         (Some(tensor), _) => Some(tensor.clone()),
         (None, number) => number.map(Tensor::number),
@@ -181,7 +181,7 @@ fn of_responses(key: &Key, value: &Dynamic) -> Result<Vec<f64>, Problem> {
     Ok(sum.evaluate()?.iter().collect())
 }
 
-fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, Problem> {
+fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> {
     let (texts, start) = (key.texts()?, of_responses(key, start)?);
     // The result depends on the group.
     key.call.report(|reports| reports.said += 1);
@@ -196,7 +196,7 @@ fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, Problem> {
 
 /// `remember`, of one value per response, or `running`, of three. Writes response by response in batch order, and gives the
 /// values before, or for a new key the response's first value. Nothing is written if a new value is not finite.
-fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, Problem> {
+fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     let (Some(name), Some(key)) = (
         args[0].read_lock::<ImmutableString>(),
         args[1].read_lock::<Key>(),
@@ -229,7 +229,7 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, Problem> {
             }
             let response = &key.frame().layout().describe(Level::Response, response);
             let value = &new.to_string();
-            Err(Problem::from(Mistake::NotRemembered { value, response }))
+            Err(CallError::from(Mistake::NotRemembered { value, response }))
         })?;
         before.push(old.unwrap_or(first));
     }
@@ -247,7 +247,7 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, Problem> {
     kept.map_err(|bound| {
         let table: String = name.chars().take(40).collect();
         let (table, bound) = (&table, &bound);
-        Problem::from(Mistake::MemoryFull { table, bound })
+        CallError::from(Mistake::MemoryFull { table, bound })
     })?;
     Ok(Tensor::of_responses(key.frame(), before.into()))
 }

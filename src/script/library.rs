@@ -11,7 +11,7 @@ use rhai::{
 
 pub(super) use super::builtin::{Builtin, Sources};
 use super::engine::bare;
-use super::error::Problem;
+use super::error::CallError;
 use super::mistake::Mistake;
 use super::source_files::{self, Content};
 use crate::suggest;
@@ -125,7 +125,7 @@ impl Library {
     }
 
     /// The name and text of an imported script.
-    fn read(&self, path: &str) -> Result<(String, String), Problem> {
+    fn read(&self, path: &str) -> Result<(String, String), CallError> {
         let name = path.strip_suffix(".rhai").unwrap_or(path);
         let is_plain = |c: char| c.is_alphanumeric() || "_-.".contains(c);
         if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
@@ -138,7 +138,7 @@ impl Library {
             self.found().files.insert(file.clone(), read.clone());
             let shown = file.display().to_string();
             let file = shown.as_str();
-            let cannot = |why: &str| Problem::from(Mistake::ImportUnreadable { path, file, why });
+            let cannot = |why: &str| CallError::from(Mistake::ImportUnreadable { path, file, why });
             match read {
                 Ok(bytes) => {
                     let text = String::from_utf8(bytes.to_vec());

@@ -2,7 +2,7 @@
 
 use rhai::EvalAltResult;
 
-use super::error::Problem;
+use super::error::CallError;
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity, Span};
 
 /// Declares the mistakes. A row is `Name { fields } "message" => "help";` the strings name the fields in braces.
@@ -312,7 +312,7 @@ impl From<Mistake<'_>> for Diagnostic {
     }
 }
 
-impl From<Mistake<'_>> for Problem {
+impl From<Mistake<'_>> for CallError {
     fn from(mistake: Mistake<'_>) -> Self {
         Diagnostic::from(mistake).into()
     }
@@ -320,6 +320,6 @@ impl From<Mistake<'_>> for Problem {
 
 impl From<Mistake<'_>> for Box<EvalAltResult> {
     fn from(mistake: Mistake<'_>) -> Self {
-        Problem::from(mistake).into()
+        CallError::from(mistake).into()
     }
 }

@@ -8,7 +8,7 @@ use std::any::TypeId;
 use rhai::{Array, Dynamic, Engine, FLOAT, FnPtr, INT, NativeCallContext};
 
 use super::bind::{describe, number};
-use super::error::{Problem, Raised, origin, raise};
+use super::error::{CallError, Raised, origin, raise};
 use super::mistake::Mistake;
 use crate::tensor::Tensor;
 use crate::tensor::op::{self, Argument, Class, Op};
@@ -150,13 +150,13 @@ fn is_before(
         _ => {
             let found = describe(&compared);
             let message = format!("what a sort compares by is a number or a boolean, not {found}");
-            let problem = Problem::new(message).help("as in `a.sort(|x, y| x - y)`");
+            let problem = CallError::new(message).help("as in `a.sort(|x, y| x - y)`");
             Err(raise(context, problem))
         }
     }
 }
 
-fn reduce(name: &str, row: &'static Op, array: &Array) -> Result<Tensor, Problem> {
+fn reduce(name: &str, row: &'static Op, array: &Array) -> Result<Tensor, CallError> {
     let mut result: Option<Tensor> = None;
     for value in array {
         let value = match (value.read_lock::<Tensor>(), number(value)) {
@@ -166,7 +166,7 @@ fn reduce(name: &str, row: &'static Op, array: &Array) -> Result<Tensor, Problem
                 let found = describe(value);
                 let message =
                     format!("`{name}` of an array takes numbers and tensors, not {found}");
-                return Err(Problem::new(message));
+                return Err(CallError::new(message));
             }
         };
         result = Some(match result {
@@ -176,7 +176,7 @@ fn reduce(name: &str, row: &'static Op, array: &Array) -> Result<Tensor, Problem
     }
     match result {
         None if name == "sum" => Ok(Tensor::number(0.0)),
-        None => Err(Problem::new(format!("an empty array has no `{name}`"))),
+        None => Err(CallError::new(format!("an empty array has no `{name}`"))),
         Some(sum) if name == "mean" => {
             // Exact: the size of an array is bounded.
             let count = Tensor::number(1.0 / array.len() as f64);

@@ -1,4 +1,4 @@
-//! An outcome at a glance: how many groups carry a signal, and what the advantage looks like.
+//! A summary of an outcome: how many groups carry a signal, and the distribution of the advantage.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::batch::Computed;
 use crate::figures::{count, share};
 use crate::tensor::Level;
 
-/// Mean, standard deviation (ddof 1, as `std` of scripts) and extremes of some values; all 0 where there is none.
+/// Mean, standard deviation (ddof 1, as `std` in scripts), minimum and maximum of some values; all 0 if there are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Statistics {
     /// The mean.
@@ -21,7 +21,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// The spread of some values.
+    /// The statistics of some values.
     pub fn of(values: impl Iterator<Item = f64> + Clone) -> Statistics {
         let (mut count, mut sum) = (0usize, 0.0);
         let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -45,7 +45,7 @@ impl Statistics {
     }
 }
 
-/// An outcome at a glance.
+/// A summary of an outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
@@ -74,8 +74,8 @@ pub struct Summary {
     pub weight: Option<Statistics>,
     /// Tokens whose advantage or weight is exactly 0.
     pub tokens_without_signal: usize,
-    /// Over how many responses the sum of |A|, weighted, is spread: its square over the sum of the squares of the responses' sums
-    /// over their tokens; 0 where there is no signal.
+    /// The effective number of responses that the weighted sum of |A| comes from: (sum of s)² / (sum of s²), where s is the sum of
+    /// |A| over a response's tokens; 0 without a signal.
     pub effective_responses: f64,
 }
 

@@ -7,7 +7,7 @@ use rhai::{AST, Dynamic, EvalAltResult, ParseErrorType};
 use super::{Name, Session, inputs};
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::compile::natives;
-use crate::script::error::Problem;
+use crate::script::error::CallError;
 use crate::script::explain::Script;
 use crate::script::library::functions_of;
 use crate::script::lint::misspelt_hooks;
@@ -18,7 +18,7 @@ use crate::tensor::TensorError;
 impl Session {
     /// An error of a value of an input that is not recorded.
     pub(super) fn failed_in(&self, text: &str, error: TensorError) -> Diagnostics {
-        let problem = Dynamic::from(Problem::from(error));
+        let problem = Dynamic::from(CallError::from(error));
         let raised = EvalAltResult::ErrorRuntime(problem, rhai::Position::NONE);
         self.explain(text, &raised)
     }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rhai::{Engine, EvalAltResult, Map, NativeCallContext as Context};
 
-use super::{Session, lock};
+use super::Session;
 use crate::script::batch_type::ScriptBatch;
-use crate::script::error::{Problem, raise};
+use crate::script::error::raise;
 use crate::script::mistake::Mistake;
 use crate::script::{Hook, Recipe};
 use crate::tensor::Tensor;
@@ -54,7 +54,7 @@ impl Session {
         hook: Hook,
     ) -> impl Fn(&Context, Arguments) -> Result<Tensor, Box<EvalAltResult>> + use<> {
         let recipe = self.recipe.clone();
-        let (current, failed) = (self.batch.clone(), self.failed.clone());
+        let current = self.batch.clone();
         move |context, arguments| {
             let name = hook.name();
             let Some(recipe) = &recipe else {
@@ -73,11 +73,9 @@ impl Session {
                         raise(context, Mistake::RefusedSetting { error })
                     })?;
             }
-            recipe.tensor(hook, &current).map_err(|error| {
-                let problem = Problem::new(error.to_string());
-                *lock(&failed) = Some(error);
-                raise(context, problem)
-            })
+            recipe
+                .tensor(hook, &current)
+                .map_err(|error| raise(context, error[0].clone()))
         }
     }
 }

@@ -102,7 +102,7 @@ impl Inputs {
             }
         }
         if self.lines() > LINES {
-            // A failure in an earlier function is then shown in the wrong input: better than no session any more.
+            // An error in an earlier function is then shown in the wrong input, which is better than a session that ends.
             self.first_counted = self.all.len();
         }
         self.all.push(Input {
@@ -275,73 +275,76 @@ impl Inputs {
         signals.by_ref().last().map(|(index, _)| index)
     }
 
+    /// The script of all inputs: imports, functions and, if no hook was typed, the statements as one.
     pub(super) fn script(&self, in_use: Option<&Recipe>) -> String {
-        let has_hook = self.has_hook();
-        let result = self.last_signal();
-        let value = self.value_name();
-        let (mut imports, mut functions, mut body) = (Vec::new(), Vec::new(), Vec::new());
-        let mut declares = false;
-        let mut last_value = None;
-        for (index, input) in self.completed().enumerate() {
-            let is_read = result.is_none_or(|result| index <= result);
-            for item in items(&input.text) {
-                match item {
-                    Item::Import(line) if !imports.contains(&line) => imports.push(line),
-                    Item::Import(_) => {}
-                    Item::Function(name, parameters, text) => {
-                        declares |= name == Hook::Params.name();
-                        // A function that is typed again replaces the one before.
-                        functions
-                            .retain(|(known, count, _)| (known, *count) != (&name, parameters));
-                        functions.push((name, parameters, with_value_named(&text, &value)));
-                    }
-                    // A `_` before there was a value.
-                    Item::Statement(text) if text == "_" && last_value.is_none() => {}
-                    Item::Statement(text) if is_read => {
-                        if !last_values(&text).is_empty()
-                            && let Some(index) = last_value
-                        {
-                            let before: &mut String = &mut body[index];
-                            if !before.starts_with(&format!("let {value} = ")) {
-                                before.insert_str(0, &format!("let {value} = "));
-                            }
-                        }
-                        body.push(with_value_named(&text, &value));
-                    }
-                    Item::Statement(_) => {}
+        let (has_hook, value) = (self.has_hook(), self.value_name());
+        let (mut imports, mut functions) = (Vec::new(), Vec::new());
+        for item in self.completed().flat_map(|input| items(&input.text)) {
+            match item {
+                Item::Import(line) if !imports.contains(&line) => imports.push(line),
+                Item::Function(name, parameters, text) => {
+                    // A function that is typed again replaces the one before.
+                    functions.retain(|(known, count, _)| (known, *count) != (&name, parameters));
+                    functions.push((name, parameters, with_value_named(&text, &value)));
                 }
-            }
-            if input.has_value && is_read {
-                last_value = body.len().checked_sub(1);
+                _ => {}
             }
         }
-        let body = match has_hook {
-            true => String::new(),
-            false => {
-                body.join(";\n")
-                    + if result.is_none() && !body.is_empty() {
-                        ";"
-                    } else {
-                        ""
-                    }
-            }
-        };
         let mut script = vec!["//! What was typed at the prompt.".to_string()];
         if !imports.is_empty() {
             script.push(imports.join("\n"));
         }
-        // A hook takes the settings of now; a formula was computed with those of then.
-        let in_use = in_use.filter(|_| has_hook);
-        script.extend(self.declared_params(in_use).filter(|_| !declares));
+        let mut names = functions.iter().map(|(name, ..)| name);
+        if !names.any(|name| name == Hook::Params.name()) {
+            // A hook takes the settings of now; a formula was computed with those of then.
+            script.extend(self.declared_params(in_use.filter(|_| has_hook)));
+        }
         script.extend(functions.into_iter().map(|(.., text)| text));
-        if !body.is_empty() {
-            let lines = body
-                .lines()
-                .map(|line| format!("    {line}").trim_end().to_string());
-            let body = lines.collect::<Vec<_>>().join("\n");
+        let body = self.statements(&value);
+        if !has_hook && !body.is_empty() {
+            let lines = body.lines().map(|line| format!("    {line}"));
+            let lines: Vec<String> = lines.map(|line| line.trim_end().to_string()).collect();
+            let body = lines.join("\n");
             script.push(format!("fn advantage(batch, p) {{\n{body}\n}}"));
         }
         script.join("\n\n") + "\n"
+    }
+
+    /// The statements up to the last whose value can be the advantage, which is the result; `value` is the name of the last
+    /// value in them.
+    fn statements(&self, value: &str) -> String {
+        let declaration = format!("let {value} = ");
+        let result = self.last_signal();
+        let mut statements: Vec<String> = Vec::new();
+        let mut last_value: Option<usize> = None;
+        let inputs = self.completed();
+        for input in inputs.take(result.map_or(usize::MAX, |last| last + 1)) {
+            for item in items(&input.text) {
+                let Item::Statement(text) = item else {
+                    continue;
+                };
+                match last_value {
+                    // A `_` before there was a value.
+                    None if text == "_" => continue,
+                    Some(index) if !last_values(&text).is_empty() => {
+                        let before = &mut statements[index];
+                        if !before.starts_with(&declaration) {
+                            before.insert_str(0, &declaration);
+                        }
+                    }
+                    _ => {}
+                }
+                statements.push(with_value_named(&text, value));
+            }
+            if input.has_value {
+                last_value = statements.len().checked_sub(1);
+            }
+        }
+        if result.is_none() && !statements.is_empty() {
+            // Without a value that can be the advantage, the hook has no result.
+            statements.push(String::new());
+        }
+        statements.join(";\n").trim_end().to_string()
     }
 
     /// A name for the last value that nothing else has.

@@ -97,7 +97,7 @@ impl Session {
             loss.ok_or_else(|| is_no(text, &value, "and only a batch tensor has a gradient"))?;
         let logp = self.batch.column("logp").map_err(|problem| {
             let help = "a gradient is one by the policy's log-probs";
-            Diagnostics::from(Diagnostic::error(problem.message).with_help(help))
+            Diagnostics::from(Diagnostic::error(problem.diagnostic.message.clone()).with_help(help))
         })?;
         let gradient = grad(&loss, &logp).map_err(|error| self.failed_in(text, error))?;
         self.answer(&Dynamic::from(gradient))
@@ -196,7 +196,7 @@ impl Session {
     }
 }
 
-/// An input whose value is not what is asked of it.
+/// The error of an input whose value has the wrong type.
 fn is_no(text: &str, value: &Dynamic, what: &str) -> Diagnostics {
     Diagnostic::error(format!("`{text}` is {}, {what}", describe(value))).into()
 }

@@ -9,7 +9,7 @@ mod items;
 mod names;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope};
 
@@ -57,8 +57,6 @@ pub struct Session {
     inputs: Inputs,
     library: Library,
     recipe: Option<Recipe>,
-    /// The error of a recipe's hook that an input called: the engine's own errors cannot carry it.
-    failed: Arc<Mutex<Option<Diagnostics>>>,
 }
 
 /// The effects of an input.
@@ -98,7 +96,6 @@ impl Session {
             inputs: Inputs::default(),
             library: Library::new(Some(Path::new("."))),
             recipe: None,
-            failed: Arc::default(),
         };
         session.reset();
         session
@@ -299,15 +296,13 @@ impl Session {
         ast: &AST,
         text: &str,
     ) -> Result<Dynamic, Diagnostics> {
-        lock(&self.failed).take();
         let scope = &mut self.scope;
         let outcome = guarded(EVALUATING, || {
             engine.eval_ast_with_scope::<Dynamic>(scope, ast)
         })?;
-        outcome.map(Dynamic::flatten).map_err(|error| {
-            let failed = lock(&self.failed).take();
-            failed.unwrap_or_else(|| self.explain(text, &error))
-        })
+        outcome
+            .map(Dynamic::flatten)
+            .map_err(|error| self.explain(text, &error))
     }
 
     /// Puts the batch and the parameters where inputs find them.
@@ -372,10 +367,6 @@ const EVALUATING: &str = "to evaluate this";
 
 fn whole(host: &Host, batch: &Batch) -> ScriptBatch {
     ScriptBatch::new(host.call(batch.step()), batch)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The tensor that a value is, or that a number stands for.

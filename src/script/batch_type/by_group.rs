@@ -13,7 +13,7 @@ use rhai::{Array, Dynamic, FnPtr, INT, ImmutableString, Map, NativeCallContext};
 use super::ScriptBatch;
 use crate::script::bind::{describe, number};
 use crate::script::call::{Reports, Turns};
-use crate::script::error::{Problem, Raised, origin, raise};
+use crate::script::error::{CallError, Raised, origin, raise};
 use crate::tensor::{Frame, Level, NotLifted, Origin, Tensor, TensorError, by_form};
 
 /// A call of `map_groups` in a script.
@@ -170,7 +170,7 @@ fn part_of(context: &NativeCallContext, result: &Dynamic) -> Raised<Tensor> {
                 "the function of `map_groups` must give a tensor or a number, it gave {found}"
             );
             let help = "the last line of the function is its result, without a semicolon";
-            Err(raise(context, Problem::new(message).help(help)))
+            Err(raise(context, CallError::new(message).help(help)))
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{DERIVED, ScriptBatch, Source};
 use crate::batch::{Batch, Buffer, FloatBuffer, known};
 use crate::diagnostic::{Diagnostic, ProblemKind};
 use crate::script::bind::{describe, number};
-use crate::script::error::Problem;
+use crate::script::error::CallError;
 use crate::script::mistake::Mistake;
 use crate::suggest;
 use crate::tensor::op;
@@ -82,7 +82,7 @@ impl ScriptBatch {
     }
 
     /// A column by its name: one of the batch, or one that follows from others.
-    pub(crate) fn column(&self, name: &str) -> Result<Tensor, Problem> {
+    pub(crate) fn column(&self, name: &str) -> Result<Tensor, CallError> {
         let known = self.made().get(name).cloned();
         if let Some(tensor) = known {
             return Ok(tensor);
@@ -100,7 +100,7 @@ impl ScriptBatch {
         Ok(made.entry(name.to_string()).or_insert(tensor).clone())
     }
 
-    fn own_column(&self, batch: &Batch, name: &str) -> Result<Tensor, Problem> {
+    fn own_column(&self, batch: &Batch, name: &str) -> Result<Tensor, CallError> {
         if let Some(values) = batch.response_buffer(name) {
             return Ok(Tensor::of_responses(self.frame(), values.clone()));
         }
@@ -114,7 +114,7 @@ impl ScriptBatch {
     }
 
     /// Columns that follow from others: each is the field's own reading of what the rollouts do carry.
-    fn derived(&self, batch: &Batch, name: &str) -> Result<Option<Tensor>, Problem> {
+    fn derived(&self, batch: &Batch, name: &str) -> Result<Option<Tensor>, CallError> {
         if !self.follows(batch, name) {
             return Ok(None);
         }
@@ -154,7 +154,7 @@ impl ScriptBatch {
     }
 
     /// 1 where the answer of a response's completion is that of its solution, 0 elsewhere.
-    fn verified(&self, batch: &Batch) -> Result<Tensor, Problem> {
+    fn verified(&self, batch: &Batch) -> Result<Tensor, CallError> {
         let guard = self.call().guard();
         let right = batch.verified(&|| !guard.is_cancelled());
         // The comparing is not the script's time.
@@ -168,7 +168,7 @@ impl ScriptBatch {
 
     /// A reward by token, summed for each response, in the precision that it was given in: 0.1 + 0.2 + 0.4 is then the
     /// 0.7 of another response also where both were f32, and their group has no difference.
-    fn sum_of_tokens(&self, reward: &Tensor) -> Result<Tensor, Problem> {
+    fn sum_of_tokens(&self, reward: &Tensor) -> Result<Tensor, CallError> {
         let sum = op::sum(reward, Level::Response)?;
         if reward.is_f64() {
             return Ok(sum);
@@ -179,7 +179,7 @@ impl ScriptBatch {
     }
 
     /// The same batch with columns of a script's above its own: each a tensor or a number.
-    pub(super) fn with_columns(&self, columns: &Map) -> Result<ScriptBatch, Problem> {
+    pub(super) fn with_columns(&self, columns: &Map) -> Result<ScriptBatch, CallError> {
         let mut given = BTreeMap::new();
         for (name, value) in columns {
             let tensor = match (value.read_lock::<Tensor>(), number(value)) {
@@ -225,7 +225,7 @@ impl ScriptBatch {
         }
     }
 
-    fn unknown(&self, batch: &Batch, name: &str) -> Problem {
+    fn unknown(&self, batch: &Batch, name: &str) -> CallError {
         let own: Vec<&str> = batch.column_names().collect();
         if batch.text(name).is_some() {
             return Mistake::TextColumn { name }.into();

@@ -14,7 +14,7 @@ use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, Map, NativeCallC
 
 use super::bind::{describe, number};
 use super::call::Call;
-use super::error::{Problem, Raised, raise};
+use super::error::{CallError, Raised, raise};
 use super::key::Key;
 use super::mistake::Mistake;
 use crate::batch::Batch;
@@ -113,7 +113,7 @@ impl ScriptBatch {
     }
 
     /// The batch with its groups split by a key or the values of a response tensor, or with groups by these alone.
-    fn regroup(&self, name: &str, by: &Dynamic, across: bool) -> Result<ScriptBatch, Problem> {
+    fn regroup(&self, name: &str, by: &Dynamic, across: bool) -> Result<ScriptBatch, CallError> {
         self.frame().look_at();
         let key = by.read_lock::<Key>();
         let codes = match (&key, by.read_lock::<Tensor>()) {
@@ -150,8 +150,8 @@ impl ScriptBatch {
     }
 
     /// The key of columns whose names a script gives, at least one.
-    fn key_of<'a>(&self, names: impl Iterator<Item = &'a Dynamic>) -> Result<Key, Problem> {
-        let wrong = |found: &str| Problem::from(Mistake::KeyNames { found });
+    fn key_of<'a>(&self, names: impl Iterator<Item = &'a Dynamic>) -> Result<Key, CallError> {
+        let wrong = |found: &str| CallError::from(Mistake::KeyNames { found });
         let text = |name: &Dynamic| match name.read_lock::<ImmutableString>() {
             Some(name) => Ok(name.clone()),
             None => Err(wrong(&describe(name))),
@@ -165,7 +165,7 @@ impl ScriptBatch {
     }
 
     /// The key of the columns of these names, of texts or of numbers; `group` is that of the groups.
-    fn key(&self, names: &[&str]) -> Result<Key, Problem> {
+    fn key(&self, names: &[&str]) -> Result<Key, CallError> {
         let cached = names.join("\u{1f}");
         let known = || self.0.keys.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(key) = known().get(&cached) {
@@ -197,7 +197,7 @@ impl ScriptBatch {
     }
 
     /// The text of each response in a column of texts or numbers.
-    fn texts(&self, name: &str) -> Result<Vec<Arc<str>>, Problem> {
+    fn texts(&self, name: &str) -> Result<Vec<Arc<str>>, CallError> {
         let batch = match &self.0.source {
             Source::Whole { batch, .. } => batch,
             Source::With { base, given } if !given.contains_key(name) => return base.texts(name),
@@ -229,7 +229,7 @@ impl ScriptBatch {
     }
 
     /// The numbers of a response column as texts.
-    fn numbers(&self, name: &str, column: &Tensor) -> Result<Vec<Arc<str>>, Problem> {
+    fn numbers(&self, name: &str, column: &Tensor) -> Result<Vec<Arc<str>>, CallError> {
         if column.level() != Level::Response {
             let level = column.level().name();
             return Err(Mistake::KeyLevel { name, level }.into());
@@ -243,7 +243,7 @@ impl ScriptBatch {
     }
 
     /// The name of the group that this is the batch of.
-    fn own_key(&self) -> Result<ImmutableString, Problem> {
+    fn own_key(&self) -> Result<ImmutableString, CallError> {
         self.frame().look_at();
         match &self.0.source {
             Source::GroupOf { .. } => Ok((&*self.frame().layout().group_id(0).name()).into()),
@@ -252,7 +252,7 @@ impl ScriptBatch {
     }
 
     /// Drawn numbers, or those of a column `random` of that level: so a recipe gives again what it gave elsewhere.
-    fn random(&self, level: Level) -> Result<Tensor, Problem> {
+    fn random(&self, level: Level) -> Result<Tensor, CallError> {
         if self.has("random") {
             let given = self.column("random")?;
             if given.level() == level {
@@ -263,7 +263,7 @@ impl ScriptBatch {
     }
 
     /// 1 for `k` responses of each cell of a level, drawn at random.
-    fn subset(&self, level: &str, k: &Dynamic) -> Result<Tensor, Problem> {
+    fn subset(&self, level: &str, k: &Dynamic) -> Result<Tensor, CallError> {
         let level = level_of("subset", level)?;
         let k = match (k.read_lock::<Tensor>(), number(k)) {
             (Some(k), _) => k.clone(),
@@ -283,7 +283,7 @@ impl ScriptBatch {
 fn method<A: Variant + Clone, T: Variant + Clone>(
     engine: &mut Engine,
     name: &str,
-    method: impl Fn(&ScriptBatch, A) -> Result<T, Problem> + Send + Sync + 'static,
+    method: impl Fn(&ScriptBatch, A) -> Result<T, CallError> + Send + Sync + 'static,
 ) {
     engine.register_fn(
         name,
@@ -370,7 +370,7 @@ fn text_of(columns: &[Vec<Arc<str>>], row: usize) -> Arc<str> {
     }
 }
 
-fn level_of(function: &'static str, level: &str) -> Result<Level, Problem> {
+fn level_of(function: &'static str, level: &str) -> Result<Level, CallError> {
     let parsed = level.parse::<Level>();
     Ok(parsed.map_err(|unknown| TensorError::level(function, unknown))?)
 }

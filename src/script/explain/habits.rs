@@ -69,7 +69,7 @@ pub(crate) fn type_named(name: &str) -> (&'static str, &'static str) {
         ("Tensor", "tensor"),
         ("ScriptBatch", "batch"),
         ("Range", "range"),
-        ("Problem", "error"),
+        ("CallError", "error"),
     ];
     let path = path.into_iter().find(|(part, _)| name.contains(part));
     let name = path.map_or(name, |(_, name)| name);

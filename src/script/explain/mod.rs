@@ -14,9 +14,8 @@ pub(super) use self::functions::unknown_function;
 pub use self::habits::help_for_foreign;
 pub(crate) use self::habits::{CLOSURE, type_in_words, type_named};
 pub(crate) use self::script::Script;
-use super::error::{line_column, problem};
-use crate::diagnostic::Diagnostic;
-use crate::tensor::Origin;
+use super::error::{call_error, line_column};
+use crate::diagnostic::{Diagnostic, Span};
 
 impl Script<'_> {
     pub(crate) fn explain(&self, error: &EvalAltResult) -> Diagnostic {
@@ -47,11 +46,8 @@ impl Script<'_> {
                 _ => break,
             }
         }
-        let place = match origin(innermost) {
-            // The tensor at fault was made elsewhere than where its value was asked for: that is the line to look at.
-            Some(origin) => self.place_of(&origin),
-            None => self.place(&source, innermost.position()),
-        };
+        let place =
+            reported_place(self, innermost).or_else(|| self.place(&source, innermost.position()));
         if let EvalAltResult::ErrorParsing(kind, _) = innermost {
             return parse::not_parsed(self, kind, place);
         }
@@ -62,11 +58,14 @@ impl Script<'_> {
     }
 }
 
-/// Where the tensor at fault was made, if an error has one.
-fn origin(error: &EvalAltResult) -> Option<Origin> {
+/// The location that the error of a native function has itself: that of the hook that failed, or of the tensor at fault,
+/// which may have been made elsewhere than where its value was asked for.
+fn reported_place(script: &Script<'_>, error: &EvalAltResult) -> Option<Span> {
     let (EvalAltResult::ErrorRuntime(value, _) | EvalAltResult::ErrorTerminated(value, _)) = error
     else {
         return None;
     };
-    problem(value)?.tensor?.origin
+    let error = call_error(value)?;
+    let of_tensor = || script.place_of(&error.tensor?.origin?);
+    error.diagnostic.span.clone().or_else(of_tensor)
 }

@@ -8,7 +8,7 @@ use super::script::Script;
 use crate::diagnostic::{Diagnostic, ProblemKind, Span};
 use crate::figures::counted;
 use crate::script::bounds::{ARRAY_ELEMENTS, MAP_ENTRIES, OPERATIONS, Overfull, TEXT_BYTES};
-use crate::script::error::problem;
+use crate::script::error::{CallError, call_error};
 use crate::script::mistake::Mistake;
 use crate::script::syntax::{TokenKind, declared_names, declared_parameters, map_keys};
 use crate::suggest;
@@ -100,7 +100,7 @@ fn terminated(why: &Dynamic) -> Diagnostic {
     if let Some(overfull) = why.read_lock::<Overfull>() {
         return overfull.diagnostic();
     }
-    let by_tensor = problem(why).and_then(|problem| problem.tensor);
+    let by_tensor = call_error(why).and_then(|error| error.tensor);
     let stopped = match by_tensor.map(|error| error.kind) {
         Some(TensorErrorKind::Stopped(stopped)) => stopped,
         _ => match why.read_lock::<Stopped>() {
@@ -194,7 +194,7 @@ fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String
     })
 }
 
-/// A map without the key that is asked of it: the parameters, the state, or another.
+/// The diagnostic of a map without a key: the parameters, the state, or another map.
 fn no_key(script: &Script<'_>, key: &str, place: Option<&Span>) -> Diagnostic {
     let site = place.map(|place| script.site(place));
     let code = site.map_or(&[][..], |site| site.code);
@@ -238,7 +238,7 @@ fn no_key(script: &Script<'_>, key: &str, place: Option<&Span>) -> Diagnostic {
 
 /// The error of a native function of ours, or of the script's own `throw`.
 fn thrown(value: &Dynamic) -> Diagnostic {
-    let Some(problem) = problem(value) else {
+    let Some(CallError { diagnostic, tensor }) = call_error(value) else {
         let text = value.to_string();
         let mut shown: String = text.chars().take(SHOWN).collect();
         if shown.len() < text.len() {
@@ -246,9 +246,10 @@ fn thrown(value: &Dynamic) -> Diagnostic {
         }
         return Diagnostic::error(shown);
     };
-    let mut diagnostic = Diagnostic::error(problem.message).of_kind(problem.kind);
-    diagnostic.help = problem.help.or_else(|| operation_help(&*problem.tensor?));
-    diagnostic
+    match tensor.and_then(|error| operation_help(&error)) {
+        Some(help) if diagnostic.help.is_none() => diagnostic.with_help(help),
+        _ => diagnostic,
+    }
 }
 
 /// The help for an error of an operation; `None` if its message says enough.

@@ -184,7 +184,7 @@ impl Recipe {
         }
         if let Hook::Reward | Hook::Weight = hook {
             let column = run.batch().column(hook.name());
-            return column.map_err(|problem| Diagnostic::error(problem.message).into());
+            return column.map_err(|problem| problem.diagnostic.into());
         }
         if self.has(Hook::Advantage) {
             let advantage = run.signal(Hook::Advantage)?;

@@ -11,7 +11,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::batch_type::ScriptBatch;
 use crate::script::bind::{self, describe};
 use crate::script::call::Reports;
-use crate::script::error::Problem;
+use crate::script::error::CallError;
 use crate::script::hook::Hook;
 use crate::script::recipe::Recipe;
 use crate::script::state::State;
@@ -180,7 +180,7 @@ impl<'a> Run<'a> {
         let loss = self.loss_tensor(batch.clone())?;
         let logp = batch.column("logp").map_err(|problem| {
             let help = "a loss needs the policy's log-probs";
-            self.error(Hook::Loss, problem.message, help)
+            self.error(Hook::Loss, problem.diagnostic.message, help)
         })?;
         if !depends_on(&loss, &logp) {
             let message = "the loss does not depend on `batch.logp`".to_string();
@@ -322,7 +322,7 @@ impl<'a> Run<'a> {
 
     /// A failure of a computation that happened after the hook returned.
     fn failed(&self, hook: Hook, error: TensorError) -> Diagnostics {
-        let raised: Box<rhai::EvalAltResult> = Problem::from(error).into();
+        let raised: Box<rhai::EvalAltResult> = CallError::from(error).into();
         self.recipe.failed_in(hook, &raised)
     }
 

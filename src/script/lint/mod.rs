@@ -1,7 +1,7 @@
-//! The lint: what can be known to be wrong from the script's text alone, before it runs.
+//! The lint: finds what is wrong in a script before it runs.
 //!
 //! Rhai looks a function up when the call happens, so a slip in a branch that is rarely taken would end a run days
-//! later; and some things that look right do something else without a word.
+//! later; and some code that looks right does something else silently.
 
 mod calls;
 mod columns;
@@ -28,7 +28,7 @@ pub(super) struct LintInput<'a> {
     pub(super) is_import: bool,
 }
 
-/// All that is wrong or odd, in the order of the text; the columns that the script reads join `reads`.
+/// All findings, in the order of the text; the columns that the script reads are added to `reads`.
 pub(super) fn lint(ast: &AST, known: &LintInput<'_>, reads: &mut Reads) -> Vec<Diagnostic> {
     // An import that is not at the top is refused elsewhere.
     let aliases = imports_of(ast).map(|(path, alias)| match alias {
@@ -46,7 +46,7 @@ pub(super) fn lint(ast: &AST, known: &LintInput<'_>, reads: &mut Reads) -> Vec<D
         found: Vec::new(),
     };
     for function in ast.iter_fn_def() {
-        // The engine hands the statements of a body to a walk alone, and a walk goes through all functions.
+        // The engine gives the statements of a body only to a walk, and a walk goes through all functions.
         let mut module = Module::new();
         module.set_script_fn(function.clone());
         let alone = AST::new_from_module(module);

@@ -1,4 +1,4 @@
-//! Tokens: the engine's own lexer with exact places, and what it gives up on while a text is still being typed.
+//! Tokens: the engine's own lexer with exact locations, also of texts that are still being typed.
 
 use std::sync::Arc;
 
@@ -315,7 +315,7 @@ pub fn unfinished(text: &str) -> Unfinished<'_> {
 }
 
 impl<'a> Unfinished<'a> {
-    /// Whether the next line belongs to this input, whatever the engine says of it so far.
+    /// Whether the next line belongs to this input.
     pub(crate) fn goes_on(&self) -> bool {
         match self.last {
             Some(last) if last.ending == Ending::Open => true,
