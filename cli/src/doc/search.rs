@@ -1,4 +1,4 @@
-//! Search: what has some words in its name, its other names or its explanation.
+//! Search by words in names, other names and explanations.
 
 use std::cmp::Reverse;
 
@@ -8,13 +8,13 @@ use super::trainers::trainers;
 use advlab::paint::{Paint, beside, wrapped};
 use advlab::script::{BUILTINS, help_for_foreign};
 
-/// The most results that are shown.
+/// The most results.
 const SHOWN: usize = 10;
 
 /// The column at which the summaries stand.
 const SUMMARY: usize = 34;
 
-/// Terms of the field that are in no name, by the name that they lead to.
+/// Terms of the field that no name has, by the name that they lead to.
 pub(super) const TERMS: [(&str, &str); 9] = [
     ("rloo", "leave one out loo"),
     ("grpo_loo", "leave one out loo"),
@@ -30,7 +30,7 @@ pub(super) const TERMS: [(&str, &str); 9] = [
     ("safe_div", "divide division by zero"),
 ];
 
-/// What can be found.
+/// Something that can be found.
 pub(super) struct Item {
     pub(super) name: &'static str,
     kind: &'static str,
@@ -77,7 +77,7 @@ pub(super) fn items() -> impl Iterator<Item = Item> {
     topics.chain(functions).chain(recipes)
 }
 
-/// Text in lower case, with spaces in place of all signs.
+/// Text in lower case, with spaces instead of punctuation.
 fn words(text: &str) -> String {
     let plain = |letter: char| {
         if letter.is_alphanumeric() {
@@ -90,7 +90,7 @@ fn words(text: &str) -> String {
 }
 
 impl Item {
-    /// How well it answers a word: 0 for not at all.
+    /// How well it matches a word: 0 for not at all.
     fn score(&self, word: &str) -> u32 {
         let begins = |text: &str| words(text).split(' ').any(|own| own.starts_with(word));
         let is = |text: &str| words(text).split(' ').any(|own| own == word);
@@ -124,8 +124,8 @@ impl Item {
     }
 }
 
-/// What has all of the words, the best first, a line each: functions and members, topics, recipes; or recipes only. `None` if
-/// nothing has them.
+/// What matches all words, the best first, a line each: functions, members, topics and recipes, or only recipes. `None` if
+/// nothing does.
 pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<String> {
     let foreign = help_for_foreign(asked.trim());
     let found = found(asked, only_recipes);

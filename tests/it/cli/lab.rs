@@ -54,6 +54,19 @@ impl Lab {
         }
     }
 
+    /// Runs the commands of a snapshot, each in a line after `$ advlab `, and compares what they print with it.
+    pub fn replay(&self, name: &str) {
+        let folder = Path::new(crate::ROOT).join("tests/it/cli/snapshots");
+        let snapshot = std::fs::read_to_string(folder.join(format!("it__cli__lab__{name}.snap")));
+        let snapshot = snapshot.expect("a snapshot");
+        let commands = snapshot
+            .lines()
+            .filter_map(|line| line.strip_prefix("$ advlab "));
+        let shown = commands.map(|one| format!("$ advlab {one}\n{}\n", self.run(one).shown()));
+        let text = shown.collect::<String>();
+        insta::assert_snapshot!(name, text);
+    }
+
     /// Runs a table of commands, a line each: the exit status, the arguments, and a part of what is printed.
     pub fn expect(&self, table: &str) {
         for row in table.trim().lines() {

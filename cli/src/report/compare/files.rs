@@ -8,8 +8,8 @@ use advlab::batch::Replacement;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 
 impl Comparison {
-    /// Writes `report.html`, which is one file, `report.md` with `curves.svg`, `runs.csv` and `curves.csv`. The HTML also says
-    /// how to make it again: the command, this machine, and each design's configuration and scripts.
+    /// Writes `report.html`, a single file, `report.md` with `curves.svg`, `runs.csv` and `curves.csv`. The HTML also has what
+    /// reproduces it: the command, this machine, and each design's configuration and scripts.
     pub fn write(&self, folder: &Path, command: &str) -> Result<(), Diagnostics> {
         std::fs::create_dir_all(folder).map_err(|error| {
             let message = format!("cannot make the folder {}: {error}", folder.display());
@@ -29,7 +29,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// The report in Markdown, with the curves beside it in `curves.svg`.
+    /// The report in Markdown, which shows `curves.svg`.
     pub fn markdown(&self) -> String {
         let mut table = String::new();
         for (index, row) in self.cells().iter().enumerate() {
@@ -96,7 +96,7 @@ th:first-child, td:first-child {{ text-align: left }} svg {{ max-width: 100%; he
         )
     }
 
-    /// A line a run.
+    /// A line per run.
     fn csv(&self) -> String {
         let heads: String = self.numbers.iter().map(|name| format!(",{name}")).collect();
         let mut lines = vec![format!("design,seed,folder{heads},seconds")];
