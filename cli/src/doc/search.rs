@@ -57,10 +57,8 @@ pub(super) fn items() -> impl Iterator<Item = Item> {
         text: entry.source.to_string(),
     });
     let recipes = BUILTINS.iter().map(|builtin| {
-        let doc = builtin
-            .text
-            .lines()
-            .map_while(|line| line.strip_prefix("//!"));
+        let lines = builtin.text.lines();
+        let doc = lines.map_while(|line| line.strip_prefix("//!"));
         let text = doc.collect::<Vec<_>>().join("\n");
         let summary = text.lines().next().unwrap_or_default().trim();
         let names = trainers().flat_map(|(_, trainer)| &trainer.names);
@@ -79,14 +77,8 @@ pub(super) fn items() -> impl Iterator<Item = Item> {
 
 /// Text in lower case, with spaces instead of punctuation.
 fn words(text: &str) -> String {
-    let plain = |letter: char| {
-        if letter.is_alphanumeric() {
-            letter
-        } else {
-            ' '
-        }
-    };
-    text.to_lowercase().chars().map(plain).collect()
+    let is_punctuation = |letter: char| !letter.is_alphanumeric();
+    text.to_lowercase().replace(is_punctuation, " ")
 }
 
 impl Item {

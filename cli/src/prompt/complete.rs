@@ -181,11 +181,8 @@ fn receiver<'a, 't>(code: &'a [Token<'t>]) -> Option<&'a [Token<'t>]> {
 
 fn command_names() -> Vec<Name> {
     let name = |command: Command| {
-        let space = if command.arguments.is_empty() {
-            ""
-        } else {
-            " "
-        };
+        let has_arguments = !command.arguments.is_empty();
+        let space = if has_arguments { " " } else { "" };
         Name {
             text: format!("{}{space}", command.name),
             call: format!(":{}", command.name),

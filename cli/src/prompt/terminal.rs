@@ -216,13 +216,9 @@ impl Completer for Prompt {
         _: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<Pair>)> {
         let (start, all) = self.0.borrow().complete(line, cursor);
-        let pair = |name: Name| Pair {
-            display: if name.call.is_empty() {
-                name.text.clone()
-            } else {
-                name.call
-            },
-            replacement: name.text,
+        let pair = |Name { text, call }: Name| Pair {
+            display: if call.is_empty() { text.clone() } else { call },
+            replacement: text,
         };
         Ok((start, all.into_iter().map(pair).collect()))
     }

@@ -81,6 +81,25 @@ impl Lab {
 }
 
 impl Ran {
+    /// Its standard error has this part.
+    #[track_caller]
+    pub fn says(&self, part: &str) {
+        assert!(self.err.contains(part), "{}{}", self.out, self.err);
+    }
+
+    /// Its standard output has this part.
+    #[track_caller]
+    pub fn shows(&self, part: &str) {
+        assert!(self.out.contains(part), "{}{}", self.out, self.err);
+    }
+
+    /// It ended with this status, and its standard error has this part.
+    #[track_caller]
+    pub fn ends(&self, status: i32, part: &str) {
+        assert_eq!(self.status, status, "{}{}", self.out, self.err);
+        self.says(part);
+    }
+
     /// All of it as a snapshot shows it, without what no two runs share.
     pub fn shown(&self) -> String {
         let timeless = |line: &str| match line.trim_start().starts_with("time  ") {

@@ -151,11 +151,7 @@ fn apply_shows_the_loss_beside_the_advantage() {
         ran.err
             .starts_with("Warning: the loss is not computed: the batch has no column")
     );
-    assert!(
-        ran.out.contains("1 response in 1 group of 1, 3 tokens"),
-        "{}",
-        ran.out
-    );
+    ran.shows("1 response in 1 group of 1, 3 tokens");
 }
 
 /// Columns that recipes need and no rollouts without a critic, a teacher or the like have.
@@ -211,11 +207,7 @@ fn apply_writes_to_a_pipe() {
     let ran = lab.run("apply grpo rollouts.jsonl -o -");
     assert_eq!(ran.status, 0, "{}", ran.err);
     assert!(ran.out == lab.read("out.jsonl") && !lab.path().join("-").exists());
-    assert!(
-        ran.err.contains("256 responses in 32 groups of 8"),
-        "{}",
-        ran.err
-    );
+    ran.says("256 responses in 32 groups of 8");
     let ran = lab.run("apply grpo rollouts.jsonl -o - --json");
     assert!(ran.out == lab.read("out.jsonl") && ran.err.starts_with("{\"recipe\":\"grpo\""));
 }
@@ -293,12 +285,7 @@ fn json_is_one_object_for_a_machine() {
     let odd = "fn advantage(batch, p) { metric(\"odd\", 0.0 / 0.0); batch.reward }";
     lab.write("odd.rhai", odd);
     let ran = lab.run("apply odd.rhai rollouts.jsonl --json");
-    assert!(
-        ran.out.contains("\"odd\":\"NaN\""),
-        "{}{}",
-        ran.out,
-        ran.err
-    );
+    ran.shows("\"odd\":\"NaN\"");
 }
 
 #[test]
@@ -498,19 +485,14 @@ fn a_run_begins_with_the_warnings_of_its_recipe() {
     let odd = "fn advantage(batch, p) { batch.reward }\nfn los(batch, p) { batch.logp.mean(\"batch\") }\n";
     lab.write("odd.rhai", odd);
     let ran = lab.run("train --recipe odd.rhai --steps 1 --out run");
-    assert_eq!(ran.status, 0, "{}", ran.err);
-    assert!(
-        ran.err.contains("nothing calls the function `los`"),
-        "{}",
-        ran.err
-    );
+    ran.ends(0, "nothing calls the function `los`");
     assert!(!ran.err.contains("sign of the loss"), "{}", ran.err);
     let flipped = "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }\nfn loss(batch, p) { (batch.advantage * batch.logp).mean(\"batch\") }\n";
     lab.write("flipped.rhai", flipped);
     let ran = lab.run("train --recipe flipped.rhai --steps 1 --out flipped");
     assert_eq!(ran.status, 0, "{}", ran.err);
     let expected = "sign of the loss: a smaller loss lowers what the advantage says is good";
-    assert!(ran.err.contains(expected), "{}", ran.err);
+    ran.says(expected);
 }
 
 /// Who compares too few seeds learns it before the runs, which may take hours.

@@ -6,7 +6,7 @@ use super::recipe::{chosen, title};
 use super::{Answered, option, plot};
 use crate::report::figure::{Figure, Mark, Panel, Series};
 use crate::report::study::{
-    Curve, Drawn, Mass, Objective, Point, label, largest_group, objectives, surface as drawn,
+    Curve, Drawn, Mass, Point, label, largest_group, objectives, surface as drawn,
 };
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::{column, value};
@@ -72,11 +72,8 @@ pub(super) fn objective(session: &mut Session, arguments: &str) -> Answered {
     let (rest, file) = option(arguments, "--out")?;
     let (rest, size) = size(session, &rest)?;
     session.script.guard().rearm();
-    let mut all = Vec::new();
-    for recipe in chosen(session, &rest)? {
-        let objective = Objective::of(&recipe, Some(&session.data.batch), size)?;
-        all.push((label(&recipe), objective));
-    }
+    let recipes = chosen(session, &rest)?;
+    let all = objectives::of(&recipes, Some(&session.data.batch), size)?;
     let table = objectives::table(&all, session.paint);
     plot::finish(session, &objectives::figure(&all), file, &table)
 }

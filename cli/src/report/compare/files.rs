@@ -53,20 +53,12 @@ impl Comparison {
             format!("<tr>{}</tr>\n", row.iter().map(cell).collect::<String>())
         };
         let table: String = self.cells().iter().enumerate().map(row).collect();
-        let claims = self.claims().into_iter();
-        let claims: String = claims
-            .map(|claim| format!("<li>{}</li>\n", safe(&claim)))
-            .collect();
-        let (version, cores) = (
-            env!("CARGO_PKG_VERSION"),
-            std::thread::available_parallelism(),
-        );
-        let machine = format!(
-            "advlab {version}, {} {}, {} cores",
-            std::env::consts::OS,
-            std::env::consts::ARCH,
-            cores.map_or(0, usize::from)
-        );
+        let claim = |claim: &String| format!("<li>{}</li>\n", safe(claim));
+        let claims: String = self.claims().iter().map(claim).collect();
+        let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        let version = env!("CARGO_PKG_VERSION");
+        let machine = format!("advlab {version}, {os} {arch}, {cores} cores");
         let about = self.designs.iter().map(|design| {
             let (name, about) = (safe(&design.name), safe(&design.about));
             format!("<details><summary>{name}</summary><pre>{about}</pre></details>\n")
@@ -108,12 +100,9 @@ th:first-child, td:first-child {{ text-align: left }} svg {{ max-width: 100%; he
                     number.map_or(",".to_string(), |x| format!(",{x}"))
                 };
                 let numbers: String = self.numbers.iter().map(number).collect();
-                let (name, folder) = (quoted(&design.name), run.folder.display().to_string());
-                lines.push(format!(
-                    "{name},{seed},{}{numbers},{}",
-                    quoted(&folder),
-                    run.seconds
-                ));
+                let folder = quoted(&run.folder.display().to_string());
+                let (name, seconds) = (quoted(&design.name), run.seconds);
+                lines.push(format!("{name},{seed},{folder}{numbers},{seconds}"));
             }
         }
         lines.join("\n") + "\n"

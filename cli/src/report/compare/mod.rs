@@ -59,13 +59,11 @@ impl Finished {
             ];
             for (steps, numbers) in evaluations.into_iter().flatten() {
                 for (name, number) in numbers.as_object().into_iter().flatten() {
-                    let is_shown = name.starts_with("pass@")
-                        || ["entropy", "length", "reward_mean"].contains(&name.as_str());
+                    let others = ["entropy", "length", "reward_mean"];
+                    let is_shown = name.starts_with("pass@") || others.contains(&&**name);
                     if let Some(number) = number.as_f64().filter(|_| is_shown) {
-                        curves
-                            .entry(name.clone())
-                            .or_default()
-                            .push((steps, number));
+                        let curve = curves.entry(name.clone()).or_default();
+                        curve.push((steps, number));
                     }
                 }
             }
@@ -75,16 +73,12 @@ impl Finished {
             seconds += stages.filter_map(|(_, ms)| ms.as_f64()).sum::<f64>() / 1e3;
         }
         if curves.is_empty() {
-            let message = format!(
-                "{} has no step with a number to compare",
-                logged.folder.display()
-            );
+            let folder = logged.folder.display();
+            let message = format!("{folder} has no step with a number to compare");
             return Err(Diagnostic::error(message).into());
         }
-        let own = logged
-            .config
-            .as_ref()
-            .filter(|config| !config.is_recorded());
+        let config = logged.config.as_ref();
+        let own = config.filter(|config| !config.is_recorded());
         Ok(Finished {
             seed: own.map(|config| config.seed),
             folder: logged.folder,
@@ -191,15 +185,16 @@ fn find(folder: &Path, depth: usize, runs: &mut Vec<PathBuf>) {
     } else if depth > 0 {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         // A link may lead to one.
-        let folders = entries.filter(|entry| {
+        let may_be_folder = |entry: &std::fs::DirEntry| {
             let kind = entry.file_type();
             kind.is_ok_and(|kind| kind.is_dir() || kind.is_symlink())
-        });
-        let mut folders: Vec<PathBuf> = folders.map(|entry| entry.path()).collect();
+        };
+        let folders = entries.filter(may_be_folder).map(|entry| entry.path());
+        let mut folders: Vec<PathBuf> = folders.collect();
         folders.sort();
-        folders
-            .iter()
-            .for_each(|folder| find(folder, depth - 1, runs));
+        for folder in folders {
+            find(&folder, depth - 1, runs);
+        }
     }
 }
 

@@ -88,10 +88,8 @@ impl Comparison {
             let middle = (!own.is_empty()).then(|| spread(interquartile(&own), 3));
             let seconds: Vec<f64> = design.runs.iter().map(|run| run.seconds).collect();
             let mut row = vec![design.name.clone(), own.len().to_string(), number(&own, 3)];
-            row.extend(
-                [middle, better.map(|better| spread(better, 2))]
-                    .map(|cell| cell.unwrap_or("-".to_string())),
-            );
+            let cells = [middle, better.map(|better| spread(better, 2))];
+            row.extend(cells.map(|cell| cell.unwrap_or("-".to_string())));
             row.extend(others.iter().map(|name| {
                 let digits = if name == "length" { 1 } else { 3 };
                 number(&self.numbers_of(design, name), digits)
@@ -119,22 +117,19 @@ impl Comparison {
                 ));
                 continue;
             }
-            claims.push(
-                match self.improvement(design).map(|better| better.interval) {
-                    None => format!("{name} has no run to compare"),
-                    Some(_) if stats::are_too_few(of_first, own) => {
-                        too_few.entry(own).or_default().push(name);
-                        continue;
-                    }
-                    Some((low, _)) if low > 0.5 => {
-                        format!("{name} is above {than} at 95 % ({seeds})")
-                    }
-                    Some((_, high)) if high < 0.5 => {
-                        format!("{name} is below {than} at 95 % ({seeds})")
-                    }
-                    _ => format!("{name}: no difference from {than} is shown at 95 % ({seeds})"),
-                },
-            );
+            let better = self.improvement(design).map(|better| better.interval);
+            claims.push(match better {
+                None => format!("{name} has no run to compare"),
+                Some(_) if stats::are_too_few(of_first, own) => {
+                    too_few.entry(own).or_default().push(name);
+                    continue;
+                }
+                Some((low, _)) if low > 0.5 => format!("{name} is above {than} at 95 % ({seeds})"),
+                Some((_, high)) if high < 0.5 => {
+                    format!("{name} is below {than} at 95 % ({seeds})")
+                }
+                _ => format!("{name}: no difference from {than} is shown at 95 % ({seeds})"),
+            });
         }
         for (own, names) in too_few {
             let (names, seeds) = (names.join(", "), counted(of_first, "seed"));
@@ -151,21 +146,15 @@ impl Comparison {
     pub fn text(&self, paint: Paint) -> String {
         let rows = self.cells();
         let columns = rows.first().map_or(0, Vec::len);
-        let widths: Vec<usize> = (0..columns)
-            .map(|column| {
-                rows.iter()
-                    .map(|row| row[column].chars().count().min(24))
-                    .max()
-                    .unwrap_or(0)
-            })
-            .collect();
+        let width = |column: usize| {
+            let cells = rows.iter().map(|row| row[column].chars().count().min(24));
+            cells.max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
         // The other numbers are in a second table: 80 columns have no room for all.
-        let tables: [Vec<usize>; 2] = [
-            (0..5).collect(),
-            [0].into_iter().chain(5..columns).collect(),
-        ];
+        let others = std::iter::once(0).chain(5..columns).collect();
         let mut lines = Vec::new();
-        for table in tables {
+        for table in [Vec::from_iter(0..5), others] {
             for (index, row) in rows.iter().enumerate() {
                 let cell = |&column: &usize| {
                     let text = cut(&row[column], widths[column]);
@@ -179,11 +168,8 @@ impl Comparison {
             }
             lines.push(String::new());
         }
-        lines.extend(
-            self.claims()
-                .iter()
-                .map(|claim| wrapped("", claim, paint.width)),
-        );
+        let claims = self.claims();
+        lines.extend(claims.iter().map(|claim| wrapped("", claim, paint.width)));
         lines.push(wrapped("", &self.method(), paint.width));
         lines.join("\n")
     }
@@ -191,20 +177,16 @@ impl Comparison {
     /// After which steps the numbers were taken, and how the estimates are made.
     pub(super) fn method(&self) -> String {
         let score = &self.numbers[0];
-        let ends = self
-            .runs()
-            .filter_map(|run| Some(run.curves.get(score)?.last()?.0));
-        let ends: Vec<f64> = ends.collect();
+        let end = |run: &Finished| Some(run.curves.get(score)?.last()?.0);
+        let ends: Vec<f64> = self.runs().filter_map(end).collect();
         let place = match self.end {
             Some(end) if ends.iter().any(|own| *own > end) => {
                 format!("after {end} steps, the last that all runs have: some runs are longer")
             }
             Some(end) => format!("after {end} steps"),
             None => {
-                let (least, most) = (
-                    ends.iter().copied().fold(f64::INFINITY, f64::min),
-                    ends.iter().copied().fold(0.0, f64::max),
-                );
+                let least = ends.iter().copied().fold(f64::INFINITY, f64::min);
+                let most = ends.iter().copied().fold(0.0, f64::max);
                 format!(
                     "of each run's end, after {least} to {most} steps: the runs have no evaluation after equally many steps, so that the designs are not compared at one place"
                 )
@@ -265,10 +247,8 @@ fn curve(runs: &[Finished], name: &str) -> Vec<(f64, Estimate)> {
     let shared = shared(runs.iter(), name);
     let every = shared.len().div_ceil(PLACES).max(1);
     let at = |&steps: &f64| {
-        let scores: Vec<f64> = runs
-            .iter()
-            .filter_map(|run| run.at(name, Some(steps)))
-            .collect();
+        let scores = runs.iter().filter_map(|run| run.at(name, Some(steps)));
+        let scores: Vec<f64> = scores.collect();
         // A single run has no bootstrap.
         let estimate = match scores[..] {
             [value] => Estimate {

@@ -87,13 +87,17 @@ impl Series {
         points.filter(|(x, y)| x.is_finite() && y.is_finite())
     }
 
-    /// The points with the third numbers of a band or a heat map, if all three are finite.
-    fn with_third(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
-        let third: &[f64] = match &self.mark {
+    /// The third numbers of a band or a heat map.
+    fn third(&self) -> &[f64] {
+        match &self.mark {
             Mark::Band(third) | Mark::Heat(third) => third,
             _ => &[],
-        };
-        let points = self.points.iter().zip(third);
+        }
+    }
+
+    /// The points with the third numbers, if all three are finite.
+    fn with_third(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
+        let points = self.points.iter().zip(self.third());
         let points = points.map(|(&(x, y), &z)| (x, y, z));
         points.filter(|(x, y, z)| x.is_finite() && y.is_finite() && z.is_finite())
     }
@@ -175,10 +179,7 @@ impl Figure {
         let mut lines = vec!["panel,series,x,y,z".to_string()];
         for panel in &self.panels {
             for series in &panel.series {
-                let third = match &series.mark {
-                    Mark::Band(third) | Mark::Heat(third) => third.as_slice(),
-                    _ => &[],
-                };
+                let third = series.third();
                 let names = format!("{},{}", quoted(&panel.y), quoted(&series.name));
                 let number = |x: &f64| match x.is_finite() {
                     true => x.to_string(),
@@ -196,9 +197,8 @@ impl Figure {
 
 /// A cell of a CSV file.
 pub(crate) fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_string()
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_string(),
     }
 }

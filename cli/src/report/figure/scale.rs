@@ -55,12 +55,9 @@ impl Range {
     /// The range with room above and below the points, except at an end that is 0.
     pub(super) fn with_room(self) -> Range {
         let (least, most) = self.y;
-        let room = |end: f64| {
-            if end == 0.0 {
-                0.0
-            } else {
-                0.04 * (most - least)
-            }
+        let room = |end: f64| match end {
+            0.0 => 0.0,
+            _ => 0.04 * (most - least),
         };
         let y = (least - room(least), most + room(most));
         let is_finite = y.0.is_finite() && y.1.is_finite();

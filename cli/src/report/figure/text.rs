@@ -228,10 +228,9 @@ impl Panel {
             if share.abs() < 1e-3 || !share.is_finite() {
                 return " ".to_string();
             }
-            let (shades, code) = if share < 0.0 {
-                (COLD, "34")
-            } else {
-                (WARM, "33")
+            let (shades, code) = match share < 0.0 {
+                true => (COLD, "34"),
+                false => (WARM, "33"),
             };
             let index = ((share.abs() * 4.0) as usize).min(3);
             paint.with(code, &shades[index].to_string())

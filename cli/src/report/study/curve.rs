@@ -139,11 +139,8 @@ fn points(
     for (response, x) in advantage.iter_mut().enumerate() {
         *x *= outcome.counts(response);
     }
-    let labels: Vec<f64> = outcome
-        .correct
-        .iter()
-        .flat_map(|own| own.buffer().iter())
-        .collect();
+    let correct = outcome.correct.iter();
+    let labels: Vec<f64> = correct.flat_map(|own| own.buffer().iter()).collect();
     let mut most = 0.0f64;
     let mut point = |right: usize| {
         let members = right * size..(right + 1) * size;
@@ -177,16 +174,12 @@ fn accuracies_of(batch: &Batch) -> Vec<f64> {
 /// are those of the accuracies.
 fn in_proportion(accuracies: &[f64], size: usize) -> Vec<usize> {
     let room = RESPONSES / size;
-    let mut own: Vec<usize> = accuracies
-        .iter()
-        .map(|accuracy| (accuracy * size as f64).round() as usize)
-        .collect();
+    let right = |accuracy: &f64| (accuracy * size as f64).round() as usize;
+    let mut own: Vec<usize> = accuracies.iter().map(right).collect();
     // If there are too many, an even sample.
     own.sort_unstable();
-    let own: Vec<usize> = own
-        .into_iter()
-        .step_by(accuracies.len().div_ceil(room).max(1))
-        .collect();
+    let every = accuracies.len().div_ceil(room).max(1);
+    let own: Vec<usize> = own.into_iter().step_by(every).collect();
     let lacking = (0..=size).filter(|right| !own.contains(right)).count();
     // Just enough copies to make the added groups a small share.
     let wanted = (DILUTED * lacking).div_ceil(own.len().max(1));
@@ -241,11 +234,8 @@ fn alike(
 /// The wrong and the right responses of a batch.
 fn pools(input: &Batch) -> Result<[Vec<usize>; 2], Diagnostics> {
     let correct = Host::new().evaluate("batch.correct", input)?.numbers();
-    let of = |label: f64| {
-        (0..correct.len())
-            .filter(|&one| correct[one] == label)
-            .collect()
-    };
+    let all = 0..correct.len();
+    let of = |label: f64| all.clone().filter(|&one| correct[one] == label).collect();
     let pools: [Vec<usize>; 2] = [of(0.0), of(1.0)];
     for (pool, kind) in pools.iter().zip(["wrong", "right"]) {
         if pool.is_empty() {
