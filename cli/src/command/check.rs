@@ -45,7 +45,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl Check {
-    /// Prints a table a recipe: what held, what did not, what is worth knowing.
+    /// Prints a table per recipe: what holds, what fails, what is worth knowing.
     pub fn run(mut self) -> Result<ExitCode> {
         let limits = Limits {
             time: Duration::from_secs_f64(self.time),
@@ -97,7 +97,7 @@ impl Check {
         Ok(ExitCode::from(u8::from(failed)))
     }
 
-    /// The rollouts behind the recipes, where there are any.
+    /// The rollouts after the recipes, if there are any.
     fn input(&mut self) -> Result<Option<Batch>> {
         let is_behind = self.recipes.len() > 1;
         let is_input = |name: &Path| is_behind && (name.is_dir() || is_rollouts(name));
@@ -113,7 +113,7 @@ impl Check {
     }
 }
 
-/// The errors of the checks that fail, each once, with the checks in which it occurs.
+/// The errors of the checks that fail, each once, with its checks.
 fn errors(findings: &[Finding]) -> Vec<Diagnostics> {
     let mut different: Vec<(Diagnostics, Vec<&str>)> = Vec::new();
     let failed = findings.iter().filter(|f| f.result == CheckResult::Fails);
@@ -134,7 +134,7 @@ fn errors(findings: &[Finding]) -> Vec<Diagnostics> {
     named.collect()
 }
 
-/// Whether two errors are mended by the same edit: the location and the advice agree, if not the value that was found.
+/// Whether two errors are fixed by the same edit: they have the same location and advice; the value may differ.
 fn is_same(a: &Diagnostics, b: &Diagnostics) -> bool {
     let is_same = |(a, b): (&Diagnostic, &Diagnostic)| {
         let is_told = a.span.is_some() && a.help.is_some();

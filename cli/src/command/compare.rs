@@ -89,7 +89,7 @@ impl Compare {
         })
     }
 
-    /// The designs as they are named, with their configurations.
+    /// The designs with their names and configurations.
     fn configs(&self) -> Result<Vec<(String, Config)>> {
         let words: Vec<&str> = self.designs.iter().map(String::as_str).collect();
         let base = match &self.config {
@@ -115,7 +115,7 @@ impl Compare {
         Ok(configs)
     }
 
-    /// Runs what has not been run yet; the folders of all that did not fail.
+    /// Does the runs that are not done yet. Returns the folders of all that did not fail, and the failures.
     fn train(&self, folder: &Path) -> Result<(Vec<PathBuf>, Vec<Failed>)> {
         let configs = self.configs()?;
         let seeds = self.seeds as usize;
@@ -130,7 +130,7 @@ impl Compare {
         let steps = |of: fn(&Planned) -> u64| planned.iter().map(of).sum::<u64>();
         let all = steps(|run| run.config.steps);
         let done = steps(|run| run.done.min(run.config.steps));
-        // Not after hours of runs that have no place either.
+        // Before hours of runs, not after them.
         let cannot = || format!("cannot make the folder {}", folder.display());
         std::fs::create_dir_all(folder).with_context(cannot)?;
         let stop = stop_at_ctrl_c()?;

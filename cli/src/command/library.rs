@@ -39,7 +39,7 @@ impl Recipes {
     }
 }
 
-/// Lists the built-ins, or those that need a column.
+/// Lists the built-ins, or only those that need a column.
 fn list(column: Option<String>, paint: Paint) -> Result<()> {
     let host = Host::new();
     let mut number = 0;
@@ -101,7 +101,7 @@ pub struct New {
 }
 
 impl New {
-    /// Writes the copy; never over a file that is there.
+    /// Writes the copy, never over a file.
     pub fn run(self) -> Result<ExitCode> {
         let recipe = Host::new().load(&self.from)?;
         let file = self.file.display();

@@ -228,7 +228,7 @@ fn report(error: &anyhow::Error) {
     streams::tell(&diagnostics);
 }
 
-/// The error with its causes; a cause that the error's own message tells already is not told again.
+/// The error with its causes, except causes that its own message includes.
 fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -240,7 +240,7 @@ fn chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// Loads a recipe with its settings, and prints what the lint found odd.
+/// Loads a recipe with its settings, and prints the lint's warnings.
 fn load(host: &Host, name: &str, settings: &[(String, String)]) -> Result<Recipe> {
     let mut recipe = host.load(name)?;
     set(&mut recipe, settings)?;
@@ -257,7 +257,7 @@ fn set(recipe: &mut Recipe, settings: &[(String, String)]) -> Result<()> {
     Ok(())
 }
 
-/// The recipes that words name, each with the settings behind it, and those for all of them.
+/// The recipes that words name, each followed by its settings; `settings` are for all of them.
 fn designs(host: &Host, words: &[String], settings: &[(String, String)]) -> Result<Vec<Recipe>> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let mut loaded = Vec::new();

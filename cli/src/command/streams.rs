@@ -1,5 +1,4 @@
-//! The standard streams: the colours and the width of the terminal that each may be, what is printed on them, and bars of
-//! progress on standard error, where that is a terminal.
+//! The standard streams: colours and width if they are terminals, printing, and progress bars on standard error.
 
 use std::fmt;
 use std::fs::File;
@@ -19,8 +18,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 /// Work faster than this needs no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Prints a line to standard output; where that fails, the function ends with the error. Its reader may leave before the
-/// end, as in `advlab doc | head`: an error like any other, no panic.
+/// Prints a line to standard output; if that fails, the function returns the error. A reader that leaves early, as in
+/// `advlab doc | head`, is an error like any other, not a panic.
 macro_rules! out {
     ($($text:tt)*) => {{
         use std::io::Write;
@@ -28,7 +27,7 @@ macro_rules! out {
     }};
 }
 
-/// Prints a line to standard error, where nobody may be left to read it.
+/// Prints a line to standard error, even if nobody reads it any more.
 macro_rules! err {
     ($($text:tt)*) => {{
         use std::io::Write;
@@ -38,7 +37,7 @@ macro_rules! err {
 
 pub(super) use {err, out};
 
-/// Whether what went wrong is that nobody reads standard output any more: they have seen enough.
+/// Whether the error is that the reader of standard output left.
 pub(super) fn reader_left(error: &anyhow::Error) -> bool {
     let cause = error.downcast_ref::<io::Error>();
     cause.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
@@ -49,7 +48,7 @@ pub fn on_stdout() -> Paint {
     paint(&Term::stdout(), WIDTH)
 }
 
-/// Colours and lines for what programs read as well: whole lines where there is no terminal.
+/// Colours and lines for output that programs read too: without a terminal, lines are not wrapped.
 pub fn whole(stream: &Term) -> Paint {
     paint(stream, usize::MAX)
 }
@@ -71,15 +70,15 @@ fn paint(stream: &Term, width_of_files: usize) -> Paint {
 pub fn tell(problems: &[Diagnostic]) {
     let paint = whole(&Term::stderr());
     for problem in problems {
-        // Of an error that nobody reads the exit status tells.
+        // If nobody reads it, the exit status tells.
         let _ = write!(io::stderr(), "{}", problem.render_within(paint));
     }
 }
 
-/// Says that the work was ended before its time.
+/// Reports that the work was interrupted.
 pub fn interrupted() {
     if Term::stderr().is_term() {
-        // Behind a bar of progress.
+        // After a progress bar.
         let _ = writeln!(io::stderr());
     }
     let what = "interrupted; nothing is left half written";
@@ -102,8 +101,8 @@ pub fn is_stdout(output: &Path) -> bool {
     output == Path::new("-")
 }
 
-/// Has a copy of the input written; to standard output, `-`, by way of a file: who reads the pipe gets all of it or
-/// nothing.
+/// Writes a copy of the input with `write`. For standard output, `-`, it goes through a file: the reader of the pipe gets all
+/// of it or nothing.
 pub fn written<R>(
     output: &Path,
     input: &Path,
@@ -112,12 +111,12 @@ pub fn written<R>(
     if !is_stdout(output) {
         return write(output);
     }
-    // Its name says what kind of file it is.
+    // The name says what kind of file it is.
     let file = Unfinished::passing(input.file_name().unwrap_or_default())?;
     let result = write(file.path())?;
     let mut out = io::stdout().lock();
     io::copy(&mut File::open(file.path())?, &mut out)?;
-    // At the exit nobody would be told of what cannot be written.
+    // At exit, an error would not be reported.
     out.flush()?;
     Ok(result)
 }
@@ -128,7 +127,7 @@ fn bar_style(template: &str) -> ProgressStyle {
     style.progress_chars("=> ")
 }
 
-/// A bar over bytes that are read or written: it is told how many of how many.
+/// A progress bar over bytes: it is called with how many of how many are done.
 pub fn bytes_bar(what: &'static str) -> impl Fn(u64, u64) + Sync {
     let bar = ProgressBar::hidden().with_message(what);
     // 80 columns have room for any number of bytes.
@@ -143,17 +142,17 @@ pub fn bytes_bar(what: &'static str) -> impl Fn(u64, u64) + Sync {
     }
 }
 
-/// A bar over the steps of a run, `done` of which were done before.
+/// A progress bar over the steps of a run, `done` of which are done already.
 pub fn steps_bar(what: &'static str, steps: u64, done: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps).with_prefix(what);
     let speed = |state: &ProgressState, out: &mut dyn fmt::Write| {
-        // A speed that cannot be written is not shown.
+        // Writing to the bar cannot fail.
         let _ = write!(out, "{:.1} steps/s", state.per_sec());
     };
     // 80 columns have room for a million steps.
     let style = bar_style("{prefix} [{bar:8}] {pos}/{len}  {per_sec}  {eta} left  {msg}");
     bar.set_style(style.with_key("per_sec", speed));
-    // The steps done before say nothing of the speed.
+    // Earlier steps do not count for the speed.
     bar.set_position(done);
     bar.reset_eta();
     bar

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::streams::{on_stdout, out, tell};
 use super::{AtStep, designs, load, pair, rollouts, title};
-use crate::report::study::{Mass, Objective, label, largest_group, objectives, with_advantage};
+use crate::report::study::{Mass, largest_group, objectives, with_advantage};
 
 /// See what a design optimises: F'(p), the weight of prompts whose responses are right with chance p
 #[derive(Args)]
@@ -50,27 +50,18 @@ impl ShowObjective {
         let batch = input.map(|(rollouts, _)| rollouts.batch);
         let largest = batch.as_ref().map(largest_group);
         let size = self.n.map(usize::from).or(largest).unwrap_or(16);
-        let mut all = Vec::new();
-        for recipe in &recipes {
-            tell(recipe.warnings());
-            let objective = Objective::of(recipe, batch.as_ref(), size)?;
-            all.push((label(recipe), objective));
-        }
+        recipes.iter().for_each(|recipe| tell(recipe.warnings()));
+        let all = objectives::of(&recipes, batch.as_ref(), size)?;
         let figure = objectives::figure(&all);
         if let Some(path) = &self.out {
             figure.write(path)?;
         }
         let paint = on_stdout();
-        match (&self.out, self.json) {
-            (_, true) => out!("{}", objectives::to_json(&all)),
-            (Some(path), _) => {
-                out!(
-                    "{}\n\nwritten to {}",
-                    objectives::table(&all, paint),
-                    path.display()
-                );
-            }
-            _ => out!("{}\n{}", figure.text(paint), objectives::table(&all, paint)),
+        let table = objectives::table(&all, paint);
+        match &self.out {
+            _ if self.json => out!("{}", objectives::to_json(&all)),
+            Some(path) => out!("{table}\n\nwritten to {}", path.display()),
+            None => out!("{}\n{table}", figure.text(paint)),
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -57,7 +57,7 @@ pub struct Train {
 }
 
 impl Train {
-    /// Runs until all steps are done, or until Ctrl-C.
+    /// Runs until all steps are done or Ctrl-C is pressed.
     pub fn run(self) -> Result<ExitCode> {
         let mut moved = None;
         let mut run = match &self.resume {
@@ -91,7 +91,7 @@ impl Train {
         Ok(view.ended(ending, run.saved(), run.step()))
     }
 
-    /// The file's configuration, or the default one, with the flags above it.
+    /// The file's configuration, or the default one, changed by the flags.
     fn config(&self) -> Result<Config> {
         let mut config = match &self.config {
             Some(path) if is_recipe(path) => bail!(
@@ -118,7 +118,7 @@ impl Train {
     }
 }
 
-/// Whether somebody means a recipe: a script, or a built-in whose name no file has.
+/// Whether a path is a recipe: a script, or the name of a built-in and of no file.
 fn is_recipe(path: &Path) -> bool {
     let is_builtin = Builtin::find(&path.to_string_lossy()).is_some();
     path.extension().is_some_and(|ending| ending == "rhai") || is_builtin && !path.exists()
@@ -130,17 +130,17 @@ pub(super) fn stop_at_ctrl_c() -> Result<Arc<AtomicBool>> {
     let is_set = stop.clone();
     let handler = move || {
         if is_set.swap(true, Ordering::Relaxed) {
-            // As a shell reports a process that Ctrl-C ended.
+            // The status of a process that Ctrl-C ended.
             std::process::exit(130);
         }
-        // Where nobody reads it, the step is finished all the same.
+        // The step is finished even if nobody reads this.
         let _ = writeln!(
             std::io::stderr(),
             "\nfinishing the step; Ctrl-C again ends at once"
         );
     };
     ctrlc::set_handler(handler).context("cannot catch Ctrl-C")?;
-    // A cluster that takes the machine away says so first. A hangup is left to `nohup`.
+    // A cluster sends SIGTERM before it takes the machine away. A hangup is left to `nohup`.
     #[cfg(unix)]
     {
         use signal_hook::{consts::SIGTERM, flag};

@@ -50,7 +50,7 @@ const ROWS: [(Verdict, &str); 4] = [
     (Verdict::Undecided, "not decided"),
 ];
 
-/// The responses of a verdict, those whose tokens were counted, and these.
+/// The responses with a verdict, those whose tokens were counted, and their tokens.
 #[derive(Clone, Copy, Default)]
 struct Count {
     responses: usize,
@@ -80,7 +80,7 @@ impl Verify {
                 count.counted += usize::from(verified.length.is_some());
                 count.tokens += verified.length.unwrap_or_default();
                 if self.explain && verified.verdict != Verdict::Equal {
-                    // Nobody reads it any more: the next line of the table will say so.
+                    // If nobody reads it any more, the table below fails and says so.
                     let _ = stream.write_line(&explained(line, &verified, paint));
                 }
             };
@@ -111,7 +111,7 @@ impl Verify {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Prints how many responses there are of each verdict.
+    /// Prints the number of responses with each verdict.
     fn tell(&self, counts: &BTreeMap<usize, Count>, stream: &Term) -> Result<()> {
         let all: usize = counts.values().map(|count| count.responses).sum();
         stream.write_line(&format!(
@@ -133,7 +133,7 @@ impl Verify {
     }
 }
 
-/// A line for a response that is not right.
+/// A line about a response that is not right.
 fn explained(line: usize, verified: &Verified, paint: Paint) -> String {
     let shown = |answer: &Option<String>| match answer {
         Some(answer) => cut(&visible(&answer.replace('\n', " ")), 60),

@@ -13,7 +13,7 @@ use advlab::session::Answer;
 use advlab::tensor::Level;
 use advlab::tensor::op::Op;
 
-/// A function or a member, as the tables have it.
+/// A function or a member, from its table.
 pub(super) struct Entry {
     pub(super) name: &'static str,
     /// How it is written.
@@ -21,7 +21,7 @@ pub(super) struct Entry {
     pub(super) doc: &'static str,
     /// Its effect on levels; empty for a member.
     levels: String,
-    /// Where its formula is from; empty where that needs no source.
+    /// The source of its formula, if it needs one.
     pub(super) source: &'static str,
     pub(super) example: &'static str,
     /// The value of the example, for docs/reference.md.
@@ -74,7 +74,7 @@ impl Entry {
     }
 }
 
-/// An example, run on the batch of the examples: the columns that it reads and its result, group by group.
+/// An example, run on the example batch: the columns that it reads and its result, by group.
 fn example(host: &Host, script: &str) -> Result<Vec<String>, Diagnostics> {
     let batch = Batch::example();
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
@@ -104,7 +104,7 @@ fn example(host: &Host, script: &str) -> Result<Vec<String>, Diagnostics> {
     Ok(lines)
 }
 
-/// The columns of the example batch that a script reads, as it writes them, but for its own result.
+/// The columns of the example batch that a script reads, unless the whole script is one.
 fn columns(script: &str, batch: &Batch) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let tokens: Vec<&str> = lex(script).iter().map(|token| token.text).collect();

@@ -1,4 +1,4 @@
-//! Search: what has some words in its name, its other names or its explanation.
+//! Search by words in names, other names and explanations.
 
 use std::cmp::Reverse;
 
@@ -8,13 +8,13 @@ use super::trainers::trainers;
 use advlab::paint::{Paint, beside, wrapped};
 use advlab::script::{BUILTINS, help_for_foreign};
 
-/// The most results that are shown.
+/// The most results.
 const SHOWN: usize = 10;
 
 /// The column at which the summaries stand.
 const SUMMARY: usize = 34;
 
-/// Terms of the field that are in no name, by the name that they lead to.
+/// Terms of the field that no name has, by the name that they lead to.
 pub(super) const TERMS: [(&str, &str); 9] = [
     ("rloo", "leave one out loo"),
     ("grpo_loo", "leave one out loo"),
@@ -30,7 +30,7 @@ pub(super) const TERMS: [(&str, &str); 9] = [
     ("safe_div", "divide division by zero"),
 ];
 
-/// What can be found.
+/// Something that can be found.
 pub(super) struct Item {
     pub(super) name: &'static str,
     kind: &'static str,
@@ -57,10 +57,8 @@ pub(super) fn items() -> impl Iterator<Item = Item> {
         text: entry.source.to_string(),
     });
     let recipes = BUILTINS.iter().map(|builtin| {
-        let doc = builtin
-            .text
-            .lines()
-            .map_while(|line| line.strip_prefix("//!"));
+        let lines = builtin.text.lines();
+        let doc = lines.map_while(|line| line.strip_prefix("//!"));
         let text = doc.collect::<Vec<_>>().join("\n");
         let summary = text.lines().next().unwrap_or_default().trim();
         let names = trainers().flat_map(|(_, trainer)| &trainer.names);
@@ -77,20 +75,14 @@ pub(super) fn items() -> impl Iterator<Item = Item> {
     topics.chain(functions).chain(recipes)
 }
 
-/// Text in lower case, with spaces in place of all signs.
+/// Text in lower case, with spaces instead of punctuation.
 fn words(text: &str) -> String {
-    let plain = |letter: char| {
-        if letter.is_alphanumeric() {
-            letter
-        } else {
-            ' '
-        }
-    };
-    text.to_lowercase().chars().map(plain).collect()
+    let is_punctuation = |letter: char| !letter.is_alphanumeric();
+    text.to_lowercase().replace(is_punctuation, " ")
 }
 
 impl Item {
-    /// How well it answers a word: 0 for not at all.
+    /// How well it matches a word: 0 for not at all.
     fn score(&self, word: &str) -> u32 {
         let begins = |text: &str| words(text).split(' ').any(|own| own.starts_with(word));
         let is = |text: &str| words(text).split(' ').any(|own| own == word);
@@ -124,8 +116,8 @@ impl Item {
     }
 }
 
-/// What has all of the words, the best first, a line each: functions and members, topics, recipes; or recipes only. `None` if
-/// nothing has them.
+/// What matches all words, the best first, a line each: functions, members, topics and recipes, or only recipes. `None` if
+/// nothing does.
 pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<String> {
     let foreign = help_for_foreign(asked.trim());
     let found = found(asked, only_recipes);

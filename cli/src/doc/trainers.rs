@@ -30,13 +30,13 @@ pub struct Alias {
     pub theirs: String,
     /// The built-in.
     pub ours: String,
-    /// The parameters with which it gives the same numbers, as `--set` takes them.
+    /// The parameters with which it gives the same numbers, as for `--set`.
     #[serde(default)]
     pub set: String,
-    /// Where the numbers differ all the same; empty for nowhere.
+    /// Where the numbers differ nevertheless, if they do.
     #[serde(default)]
     pub differs: String,
-    /// The largest difference between their function's numbers and ours on random batches, where it was run.
+    /// The largest difference between their function's numbers and ours on random batches, if it was measured.
     pub measured: Option<f64>,
 }
 
@@ -53,7 +53,7 @@ pub fn trainers() -> impl Iterator<Item = (&'static str, &'static Trainer)> {
 /// The column at which our names stand.
 const THEIRS: usize = 36;
 
-/// What a trainer's names mean here, two lines each: theirs, and the recipe with its settings; where no trainer has that
+/// What a trainer's names mean here, two lines each: theirs, and the recipe with its settings; if there is no trainer of that
 /// name, the recipes that a search for it finds.
 pub fn trainer(name: &str, paint: Paint) -> Result<String, Diagnostics> {
     let Some(trainer) = TRAINERS.get(&name.to_lowercase()) else {

@@ -9,7 +9,7 @@ use advlab::tensor::Level;
 use advlab::tensor::op::{self, ParamKind};
 use advlab_train::RunFolder;
 
-/// Names that are shown as they are typed.
+/// Names that are displayed as they are typed.
 fn plain(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<Name> {
     let name = |text: String| Name {
         text,
@@ -19,7 +19,7 @@ fn plain(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<Name> {
 }
 
 impl Session {
-    /// Where the word at the cursor begins, and what it can become.
+    /// Where the word at the cursor begins, and its completions.
     pub fn complete(&self, text: &str, cursor: usize) -> (usize, Vec<Name>) {
         let before = &text[..cursor];
         let (start, mut all) = if let Some(command) = before.strip_prefix(':') {
@@ -37,8 +37,8 @@ impl Session {
         (start, all)
     }
 
-    /// A hint to show behind the text: how the function is called whose arguments are being typed, or, in a new line,
-    /// what the input waits for.
+    /// A hint to show after the text: the signature of the function whose arguments are being typed, or, in a new line, what
+    /// is still open.
     pub fn hint(&self, text: &str) -> Option<String> {
         let open = unfinished(text);
         if text.ends_with('\n') && self.is_incomplete(text) {
@@ -57,7 +57,7 @@ impl Session {
         let mut all = self.script_names(receiver).into_iter();
         let found = all.find(|known| known.text.trim_end_matches(['(', ')']) == name.text)?;
         let (_, arguments) = found.call.split_once('(')?;
-        // A row that is called as a function is shown as one, its receiver among the arguments.
+        // In the signature of a function, the receiver is the first argument.
         let has_receiver = found.call.starts_with(&format!("{}(", name.text));
         Some(match (receiver.is_some(), has_receiver) {
             (true, true) => arguments
@@ -79,7 +79,7 @@ impl Session {
         }
     }
 
-    /// The arguments of a command, by the first of them in its row of the help.
+    /// The arguments of a command, of the kind that the first one in its row of the help is.
     fn arguments(&self, name: &str, arguments: &str, before: &str) -> (usize, Vec<Name>) {
         let Some(command) = Command::find(name) else {
             return (before.len(), Vec::new());
@@ -144,7 +144,7 @@ impl Session {
         }
     }
 
-    /// The strings that can stand in the quotes that are open.
+    /// The strings that fit between the open quotes.
     fn in_quotes(&self, open: &Unfinished<'_>) -> Vec<Name> {
         let quoted = |name: &str| Name {
             text: format!("{name}\""),
@@ -182,11 +182,8 @@ fn receiver<'a, 't>(code: &'a [Token<'t>]) -> Option<&'a [Token<'t>]> {
 
 fn command_names() -> Vec<Name> {
     let name = |command: Command| {
-        let space = if command.arguments.is_empty() {
-            ""
-        } else {
-            " "
-        };
+        let has_arguments = !command.arguments.is_empty();
+        let space = if has_arguments { " " } else { "" };
         Name {
             text: format!("{}{space}", command.name),
             call: format!(":{}", command.name),

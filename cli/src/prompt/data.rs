@@ -25,8 +25,7 @@ struct Rollout {
     entropy: Vec<f64>,
 }
 
-/// The batch that is there without an input: 128 responses to 16 prompts, with what their tokens' log-probs and
-/// entropies were.
+/// The batch of a session without an input: 128 responses to 16 prompts, with their tokens' log-probs and entropies.
 pub fn builtin() -> Batch {
     let rows = ROLLOUTS.lines().map(serde_json::from_str);
     let rows: Vec<Rollout> = rows
@@ -49,7 +48,7 @@ pub(super) struct Data {
     /// The source, as messages name it.
     pub(super) name: String,
     pub(super) batch: Arc<Batch>,
-    /// Notes on values that were read otherwise than they stand in the file.
+    /// Notes on values that were read differently than they are written.
     pub(super) notes: Vec<String>,
     /// The run that it is from, and the step.
     pub(super) run: Option<(RunFolder, u64)>,
@@ -68,7 +67,7 @@ impl Data {
         }
     }
 
-    /// The batch that is there without an input.
+    /// The batch of a session without an input.
     pub(super) fn builtin() -> Data {
         Data::new("the built-in batch", builtin())
     }
@@ -128,7 +127,7 @@ impl Data {
         Data::of_step(kept, step)
     }
 
-    /// The recipe that a run used: at the step of the batch, where that is the run's, else at its last batch.
+    /// The recipe that a run used: at the step of this batch if it is from that run, else at the run's last batch.
     pub(super) fn recipe_of_run(&self, host: &Host, folder: &Path) -> Result<Recipe, Diagnostics> {
         let asked = RunFolder::open(folder)?;
         let is_same = |run: &Path| run.canonicalize().ok() == folder.canonicalize().ok();
@@ -139,7 +138,7 @@ impl Data {
         asked.recipe_at(host, step)
     }
 
-    /// A version that the batch's run used, by the digits that name it.
+    /// A version that the batch's run used, by its hexadecimal digits.
     pub(super) fn version_of_run(
         &self,
         host: &Host,

@@ -3,7 +3,7 @@
 mod command;
 mod complete;
 mod data;
-mod in_use;
+mod recipe;
 mod session;
 mod show;
 mod terminal;

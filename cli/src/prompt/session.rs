@@ -44,20 +44,20 @@ type Editor = Box<dyn FnMut(&Path) -> io::Result<()>>;
 pub struct Session {
     pub(super) script: Script,
     pub(super) paint: Paint,
-    /// The lines of the window, without the one of the prompt.
+    /// The lines of the window, except the one of the prompt.
     pub(super) height: usize,
-    /// The host that was given: bounded call by call, for what goes on beside the inputs.
+    /// The host that was given: it limits each call, also of the thread that watches a script.
     pub(super) host: Host,
     pub(super) data: Data,
-    /// The seed of `batch.random` for files of no run, and whether a run's batch leaves it as it is.
+    /// The seed of `batch.random` for files without a run, and whether it also holds for a run's batch.
     own_seed: (u64, bool),
     /// The version that was loaded with a run's batch.
     pub(super) run_version: Option<Version>,
-    /// Whether a typed hook is no recipe yet: a function that is typed may be what it lacks.
+    /// Whether a typed hook did not compile: the next function that is typed may be what it calls.
     pub(super) lacks_helper: bool,
     /// The last piece of script, right or wrong.
     pub(super) last_input: String,
-    /// The scripts that the session itself wrote, with their text.
+    /// The scripts that `:save` wrote, with their text.
     pub(super) saved: BTreeMap<PathBuf, String>,
     pub(super) watched: Watching,
     editor: Option<Editor>,
@@ -92,38 +92,38 @@ impl Session {
         self.editor = Some(Box::new(edit));
     }
 
-    /// Counts the tokens of completions in files that are opened from here on by this.
+    /// Counts the tokens of completions in files that are opened later with this tokenizer.
     pub fn set_tokenizer(&mut self, tokenizer: Option<Arc<dyn Tokenize>>) {
         self.tokenizer = tokenizer;
     }
 
-    /// Draws `batch.random` from this seed, whichever a run has whose batch is opened.
+    /// Draws `batch.random` from this seed, also on the batch of a run that has another.
     pub fn set_seed(&mut self, seed: u64) {
         self.host = self.host.clone().with_seed(seed);
         self.script.set_seed(seed);
         self.own_seed = (seed, true);
     }
 
-    /// Goes on with the batch of a path: a file of rollouts, whose fields may have other names, a run's folder, or a
-    /// script with a test batch.
+    /// Opens the batch of a path: a file of rollouts, whose fields may have other names, a run's folder, or a script with a
+    /// test batch.
     pub fn open(&mut self, path: &Path, map: &[Mapping]) -> Result<(), Diagnostics> {
         let data = Data::open(&self.host, path, map, self.tokenizer.as_ref())?;
         self.use_data(data)
     }
 
-    /// Goes on with the batch that the opened run has kept of a step.
+    /// Opens the batch that the run has kept of a step.
     pub fn go_to(&mut self, step: u64) -> Result<(), Diagnostics> {
         self.use_data(self.data.at_step(step)?)
     }
 
-    /// Goes on with the batch as one of another step.
+    /// Treats the batch as one of another step.
     pub fn set_step(&mut self, step: u64) -> Result<(), Diagnostics> {
         let mut data = self.data.clone();
         data.batch = Arc::new(data.batch.as_ref().clone().at_step(step));
         self.use_data(data)
     }
 
-    /// The batch's name and shape in a line; what was read otherwise than it stands in the file follows.
+    /// The batch's name and shape in a line, and below it notes on values that were read differently than they are written.
     pub fn about_data(&self) -> String {
         let shape = shape(self.data.batch.layout());
         let name = &self.data.name;
@@ -158,17 +158,17 @@ impl Session {
         [steps, recipe]
     }
 
-    /// Lines that stand back.
+    /// Dimmed text in lines of the terminal's width.
     pub(super) fn dimmed(&self, text: &str) -> String {
         self.paint.dim(&wrapped("", text, self.paint.width))
     }
 
-    /// A note on an answer, in lines.
+    /// A note on an answer.
     pub(super) fn note(&self, note: &str) -> String {
         self.dimmed(&format!("note: {note}"))
     }
 
-    /// Bounds the input that is being evaluated: whoever holds it can cancel that.
+    /// Limits the input that is being evaluated, and can cancel it from another thread.
     pub fn guard(&self) -> &Arc<Guard> {
         self.script.guard()
     }
@@ -178,14 +178,14 @@ impl Session {
         self.is_over
     }
 
-    /// Whether the text is the beginning of an input that goes on in the next line.
+    /// Whether the text is an incomplete input, which goes on in the next line.
     pub fn is_incomplete(&self, text: &str) -> bool {
         let is_script = !text.trim_start().starts_with([':', '?']);
         is_script && self.script.is_incomplete(text)
     }
 
-    /// Evaluates an input: a piece of script, a command, or a question; or, as lines that are pasted together, several of
-    /// them, each command and question in a line of its own.
+    /// Evaluates an input: a piece of script, a command, or a question; or several of them that were pasted together, with each
+    /// command and question on its own line.
     pub fn submit(&mut self, text: &str) -> Reply {
         let mut replies = Vec::new();
         let mut rest = text;
@@ -202,9 +202,9 @@ impl Session {
         }
     }
 
-    /// Where the first of some inputs ends: before or behind a line that is a command or a question.
+    /// Where the first of several inputs ends: before or after a line that is a command or a question.
     fn first_input(&self, text: &str) -> usize {
-        // `?.` at the beginning of a line goes on with an expression.
+        // `?.` and `?[` continue an expression.
         let is_own = |line: &str| {
             let line = line.trim_start();
             line.starts_with([':', '?']) && !line.starts_with("?.") && !line.starts_with("?[")
@@ -213,7 +213,7 @@ impl Session {
         for line in text.split_inclusive('\n') {
             let before = &text[..end];
             let is_next = is_own(line) && !is_own(before) && !self.is_incomplete(before);
-            // A command goes on in the next line only where a bracket or a quote is open.
+            // A command goes on in the next line only if a bracket or a quote is open.
             let is_over = is_own(before) && unfinished(before).closed_by().is_none();
             if !before.trim().is_empty() && (is_over || is_next) {
                 break;
@@ -245,14 +245,14 @@ impl Session {
         }
     }
 
-    /// Whether an input is a command that people type without its colon.
+    /// Whether an input is a command that many type without its colon.
     fn is_plain_word(&self, input: &str) -> bool {
         let word = input.trim_end_matches("()");
         let is_command = ["help", "quit", "exit"].contains(&word) || input == "q()";
         is_command && !self.script.has_variable(word)
     }
 
-    /// A piece of script with its answer.
+    /// Evaluates a piece of script.
     pub(super) fn evaluated(&mut self, text: &str) -> Result<String, Diagnostics> {
         if !text.trim().is_empty() {
             self.last_input = text.to_string();
@@ -267,12 +267,12 @@ impl Session {
         Ok(lines.join("\n"))
     }
 
-    /// Responses with their texts and what they got: by number, by group, the best, or by a condition.
+    /// Responses with their texts, rewards and advantages: by number, by group, the best, or by a condition.
     pub fn look(&mut self, what: &str) -> Result<String, Diagnostics> {
         command::look(self, what)
     }
 
-    /// Has a file edited.
+    /// Opens a file in the user's editor.
     pub(super) fn edit(&mut self, file: &Path) -> Result<(), Diagnostics> {
         let Some(edit) = &mut self.editor else {
             let help = "write a file with your editor: `:watch FILE` follows it";
@@ -283,12 +283,12 @@ impl Session {
         edit(file).map_err(|error| wrong(format!("the editor failed: {error}"), help))
     }
 
-    /// The news since the last call: a script that is watched was saved.
+    /// What changed since the last call because a watched script was saved.
     pub fn news(&self) -> Option<String> {
         lock(&self.watched).as_mut()?.poll()
     }
 
-    /// Goes on with another batch, and with the recipe that comes with it.
+    /// Replaces the batch, and the recipe if one comes with it.
     pub(super) fn use_data(&mut self, mut data: Data) -> Result<(), Diagnostics> {
         if let Some(recipe) = data.recipe.take() {
             data.notes.extend(self.choose(Some(recipe)));
@@ -316,7 +316,7 @@ impl Session {
         Ok(())
     }
 
-    /// Forgets what was typed, a typed recipe too. Says whether a recipe stays.
+    /// Forgets what was typed, also a typed recipe. Returns whether a recipe stays.
     pub(super) fn reset(&mut self) -> bool {
         self.script.reset();
         self.last_input.clear();
@@ -329,7 +329,7 @@ impl Session {
     }
 }
 
-/// A string, and a line below it where there is one.
+/// A text, and a line below it if there is one.
 pub(super) fn join(text: String, line: Option<String>) -> String {
     match line {
         Some(line) => format!("{text}\n{line}"),

@@ -23,16 +23,16 @@ use advlab::script::{Token, TokenKind, lex};
 use advlab::session::Name;
 
 const PROMPT: &str = "> ";
-/// How often a script that is watched is looked at: what it changes is shown before a hand is back at the keys.
+/// How often a watched script is checked: changes show before a hand is back at the keys.
 const LOOK: Duration = Duration::from_millis(100);
-/// Inputs that are kept from session to session.
+/// Inputs that are kept between sessions.
 const HISTORY: usize = 5000;
 
 /// Runs a session at the terminal until Ctrl-D.
 pub fn terminal(mut session: Session) -> io::Result<()> {
     session.set_editor(edit);
     let guard = session.guard().clone();
-    // At the prompt Ctrl-C is a key like any other; while an input is evaluated it is a signal.
+    // At the prompt Ctrl-C is an ordinary key; while an input is evaluated it is a signal.
     ctrlc::set_handler(move || guard.cancel()).map_err(io::Error::other)?;
     greet(&session);
     let session = Rc::new(RefCell::new(session));
@@ -57,7 +57,7 @@ pub fn terminal(mut session: Session) -> io::Result<()> {
             session.height = usize::from(rows).saturating_sub(1);
         }
         let reply = session.submit(&input);
-        // What failed is marked by a space, which changes nothing: it can be called back, but is not offered.
+        // A space at the end marks an input that failed: it stays in the history, but is not suggested.
         let mark = if reply.is_error { " " } else { "" };
         let _ = editor.add_history_entry(format!("{}{mark}", input.trim_end()));
         let _ = editor.append_history(&history);
@@ -80,29 +80,29 @@ fn greet(session: &Session) {
     println!("{}", paint.dim(keys));
 }
 
-/// A variable of the environment.
+/// A non-empty variable of the environment.
 fn set(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Shows what is higher than the window in the user's pager.
+/// Shows text that is higher than the window in the user's pager.
 fn page(text: &str) -> io::Result<()> {
     let pager = set("PAGER").unwrap_or("less".to_string());
     let mut words = pager.split_whitespace();
     let mut pager = std::process::Command::new(words.next().unwrap_or("less"));
     if set("LESS").is_none() {
-        // As git has it: with colours, and what was shown stays.
+        // As git does: with colours, and the text stays on the screen.
         pager.env("LESS", "FRX");
     }
     let mut pager = pager.args(words).stdin(Stdio::piped()).spawn()?;
     if let Some(mut input) = pager.stdin.take() {
-        // Somebody who has seen enough ends the pager.
+        // The user may quit the pager early.
         let _ = writeln!(input, "{text}");
     }
     pager.wait().map(drop)
 }
 
-/// Opens a file in the user's editor, and waits for its end.
+/// Opens a file in the user's editor, and waits until it ends.
 fn edit(file: &Path) -> io::Result<()> {
     let editor = set("VISUAL").or_else(|| set("EDITOR"));
     let editor = editor.unwrap_or("vi".to_string());
@@ -140,7 +140,7 @@ fn history_file() -> Option<PathBuf> {
     Some(folder.join("history"))
 }
 
-/// Starts the thread that shows what a watched script changes, above the line that is being typed.
+/// Starts the thread that prints what a watched script changes above the line that is being typed.
 fn tell_news(editor: &mut Terminal, watching: Watching) -> io::Result<()> {
     let mut printer = editor.create_external_printer().map_err(io::Error::other)?;
     let tell = move || {
@@ -157,8 +157,7 @@ fn tell_news(editor: &mut Terminal, watching: Watching) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs a session on lines, and writes its replies; errors are written too, and the session goes on. Gives the number
-/// of inputs that were wrong.
+/// Runs a session on lines, and writes its replies, errors too. Returns the number of inputs that were wrong.
 pub fn piped(session: &mut Session, lines: impl BufRead, mut out: impl Write) -> io::Result<usize> {
     let (mut input, mut wrong) = (String::new(), 0);
     let mut lines = lines.split(b'\n');
@@ -175,7 +174,7 @@ pub fn piped(session: &mut Session, lines: impl BufRead, mut out: impl Write) ->
                 continue;
             }
         }
-        // An input that the end of the lines cuts off is an error with its location, like any other.
+        // An input that is cut off at the end is evaluated too, which gives an error with its location.
         if !is_last && session.is_incomplete(&input) {
             input.push('\n');
             continue;
@@ -197,7 +196,7 @@ pub fn piped(session: &mut Session, lines: impl BufRead, mut out: impl Write) ->
     Ok(wrong)
 }
 
-/// Completion, hints and colours for the line that is typed.
+/// Completion, hints and colours for the line that is being typed.
 struct Prompt(Rc<RefCell<Session>>);
 
 impl Prompt {
@@ -218,13 +217,9 @@ impl Completer for Prompt {
         _: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<Pair>)> {
         let (start, all) = self.0.borrow().complete(line, cursor);
-        let pair = |name: Name| Pair {
-            display: if name.call.is_empty() {
-                name.text.clone()
-            } else {
-                name.call
-            },
-            replacement: name.text,
+        let pair = |Name { text, call }: Name| Pair {
+            display: if call.is_empty() { text.clone() } else { call },
+            replacement: text,
         };
         Ok((start, all.into_iter().map(pair).collect()))
     }
@@ -233,7 +228,7 @@ impl Completer for Prompt {
 /// Dimmed text after the cursor.
 struct Ahead {
     shown: String,
-    /// Whether the right arrow takes it over.
+    /// Whether the right arrow accepts it.
     is_input: bool,
 }
 
@@ -261,7 +256,7 @@ impl Hinter for Prompt {
     }
 }
 
-/// The rest of the newest input that begins so and did not fail.
+/// The rest of the newest input in the history that begins like this and did not fail.
 fn earlier(line: &str, history: &dyn History) -> Option<String> {
     let mut newest = history.len().checked_sub(1)?;
     loop {

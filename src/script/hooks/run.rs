@@ -180,7 +180,7 @@ impl<'a> Run<'a> {
         let loss = self.loss_tensor(batch.clone())?;
         let logp = batch.column("logp").map_err(|problem| {
             let help = "a loss needs the policy's log-probs";
-            self.error(Hook::Loss, problem.diagnostic.message, help)
+            self.error(Hook::Loss, problem.diagnostic.message.clone(), help)
         })?;
         if !depends_on(&loss, &logp) {
             let message = "the loss does not depend on `batch.logp`".to_string();

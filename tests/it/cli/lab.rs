@@ -54,6 +54,19 @@ impl Lab {
         }
     }
 
+    /// Runs the commands of a snapshot, each in a line after `$ advlab `, and compares what they print with it.
+    pub fn replay(&self, name: &str) {
+        let folder = Path::new(crate::ROOT).join("tests/it/cli/snapshots");
+        let snapshot = std::fs::read_to_string(folder.join(format!("it__cli__lab__{name}.snap")));
+        let snapshot = snapshot.expect("a snapshot");
+        let commands = snapshot
+            .lines()
+            .filter_map(|line| line.strip_prefix("$ advlab "));
+        let shown = commands.map(|one| format!("$ advlab {one}\n{}\n", self.run(one).shown()));
+        let text = shown.collect::<String>();
+        insta::assert_snapshot!(name, text);
+    }
+
     /// Runs a table of commands, a line each: the exit status, the arguments, and a part of what is printed.
     pub fn expect(&self, table: &str) {
         for row in table.trim().lines() {
@@ -68,6 +81,25 @@ impl Lab {
 }
 
 impl Ran {
+    /// Its standard error has this part.
+    #[track_caller]
+    pub fn says(&self, part: &str) {
+        assert!(self.err.contains(part), "{}{}", self.out, self.err);
+    }
+
+    /// Its standard output has this part.
+    #[track_caller]
+    pub fn shows(&self, part: &str) {
+        assert!(self.out.contains(part), "{}{}", self.out, self.err);
+    }
+
+    /// It ended with this status, and its standard error has this part.
+    #[track_caller]
+    pub fn ends(&self, status: i32, part: &str) {
+        assert_eq!(self.status, status, "{}{}", self.out, self.err);
+        self.says(part);
+    }
+
     /// All of it as a snapshot shows it, without what no two runs share.
     pub fn shown(&self) -> String {
         let timeless = |line: &str| match line.trim_start().starts_with("time  ") {

@@ -64,11 +64,7 @@ fn a_sequence_carries_the_state_and_goes_on_later() {
     assert_eq!(ran.status, 0, "{}", ran.err);
     assert_eq!(metrics(&lab, "m.jsonl"), all);
     let wrong = lab.run("apply grpo steps/step_11.jsonl --state s.json");
-    assert!(
-        wrong.err.contains("it is the state of \"counts.rhai\""),
-        "{}",
-        wrong.err
-    );
+    wrong.says("it is the state of \"counts.rhai\"");
     let step = lab.run("apply counts.rhai steps/step_9.jsonl --step 40 --json");
     let step: Value = serde_json::from_str(&step.out).unwrap();
     assert_eq!(
@@ -76,11 +72,7 @@ fn a_sequence_carries_the_state_and_goes_on_later() {
         (&40.into(), &40.0.into())
     );
     let wrong = lab.run("apply counts.rhai steps -o out.jsonl");
-    assert!(
-        wrong.err.contains("several inputs have several outputs"),
-        "{}",
-        wrong.err
-    );
+    wrong.says("several inputs have several outputs");
 }
 
 #[test]
@@ -113,11 +105,7 @@ fn what_is_read_is_not_overwritten() {
     lab.write("other/step_10.jsonl", step.trim_end());
     lab.write("other/step_11.jsonl", &step);
     let ran = lab.run("convert other other/all.jsonl");
-    assert!(
-        ran.err.contains("other/all.jsonl lies in other"),
-        "{}",
-        ran.err
-    );
+    ran.says("other/all.jsonl lies in other");
     assert_eq!(lab.run("convert other all.jsonl").status, 0);
     assert_eq!(lab.read("all.jsonl"), step.repeat(3));
 }
@@ -133,18 +121,13 @@ fn a_step_that_the_state_has_seen_is_refused() {
         "apply counts.rhai steps/step_11.jsonl --state s.json",
     ] {
         let ran = lab.run(again);
-        assert_eq!(ran.status, 1, "{}", ran.err);
-        assert!(ran.err.contains("that after step 11"), "{}", ran.err);
+        ran.ends(1, "that after step 11");
     }
     assert_eq!((lab.read("s.json"), lab.read("m.jsonl")), (state, rows));
     let set = "apply grpo steps/step_9.jsonl --state g.json --set std=";
     assert_eq!(lab.run(&format!("{set}sample")).status, 0);
     let ran = lab.run(&format!("{set}population --step 10"));
-    assert!(
-        ran.status == 0 && ran.err.contains("with other parameters"),
-        "{}",
-        ran.err
-    );
+    ran.ends(0, "with other parameters");
 }
 
 /// A level that is found in a text column has it read, though no source names the column.
@@ -220,17 +203,12 @@ fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }",
         let written = format!("written.{kind}");
         let ran = lab.run(&format!("apply gives.rhai rollouts.{kind} -o {written}"));
         let said = format!("written     {written}: advantage, weight, shaped_reward");
-        assert!(ran.out.contains(&said), "{}{}", ran.out, ran.err);
+        ran.shows(&said);
         let first = metrics(&written);
         assert_eq!(&first, expected.get_or_insert(first.clone()), "{kind}");
         // What is there is replaced, as the advantage is.
         let ran = lab.run(&format!("apply gives.rhai {written} -o {written} --force"));
-        assert!(
-            ran.out.contains("(replaced): advantage, weight"),
-            "{}{}",
-            ran.out,
-            ran.err
-        );
+        ran.shows("(replaced): advantage, weight");
         assert_eq!(metrics(&written), first, "{kind}");
         let ran = lab.run(&format!("check grpo rollouts.{kind}"));
         assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
@@ -259,16 +237,12 @@ fn a_state_and_its_rows_agree() {
     let lock = std::fs::File::create(lab.path().join("s.json.lock")).unwrap();
     lock.lock().unwrap();
     let ran = lab.run(rest);
-    assert!(
-        ran.status == 1 && ran.err.contains("another `apply --state`"),
-        "{}",
-        ran.err
-    );
+    ran.ends(1, "another `apply --state`");
     #[cfg(unix)]
     {
         std::os::unix::fs::symlink("s.json", lab.path().join("link.json")).unwrap();
         let ran = lab.run(&rest.replace("s.json", "link.json"));
-        assert!(ran.err.contains("another `apply --state`"), "{}", ran.err);
+        ran.says("another `apply --state`");
     }
     drop(lock);
     assert_eq!(lab.run(rest).status, 0);
@@ -278,11 +252,7 @@ fn a_state_and_its_rows_agree() {
     lab.write("s.json", &state);
     lab.write("m.jsonl", all.trim_end().strip_suffix('}').unwrap());
     let ran = lab.run(rest);
-    assert!(
-        ran.err.contains("rows that the state has not seen"),
-        "{}",
-        ran.err
-    );
+    ran.says("rows that the state has not seen");
     assert_eq!(
         metrics(&lab, "m.jsonl"),
         [(9.0, 1.0), (10.0, 3.0), (11.0, 7.0)]
@@ -330,7 +300,7 @@ fn a_step_of_a_run_is_its_batch() {
         ran.out
     );
     let ran = lab.run("apply grpo run run --step 20");
-    assert!(ran.err.contains("`--step` takes one batch"), "{}", ran.err);
+    ran.says("`--step` takes one batch");
 }
 
 #[test]
@@ -361,11 +331,7 @@ fn every_kind_of_file_converts_to_every_other() {
         }
     }
     let wrong = lab.run("convert rollouts.jsonl a.csv");
-    assert!(
-        wrong.err.contains("no ending that says what to write"),
-        "{}",
-        wrong.err
-    );
+    wrong.says("no ending that says what to write");
     lab.write("odd.jsonl", "{\"a\": [{\"b\": 1, \"c\": {}}, null], \"d\": 18446744073709551617, \"e\": NaN}\n{\"a\": [], \"d\": \"x\", \"f\": [[true], []]}\n");
     let ran = lab.run("convert odd.jsonl odd.parquet");
     assert_eq!(ran.status, 0, "{}", ran.err);
@@ -385,11 +351,7 @@ fn stars_that_no_shell_has_read_are_read() {
         [(9.0, 1.0), (10.0, 3.0), (11.0, 7.0)]
     );
     let none = lab.run("apply counts.rhai steps/stop_*.jsonl");
-    assert!(
-        none.err.contains("stop_*.jsonl: it cannot be read"),
-        "{}",
-        none.err
-    );
+    none.says("stop_*.jsonl: it cannot be read");
 }
 
 #[test]
@@ -400,11 +362,7 @@ fn lines_that_become_lines_keep_their_fields() {
     let ran = lab.run("convert a.jsonl b.jsonl");
     assert_eq!((ran.status, lab.read("b.jsonl").as_str()), (0, lines));
     let named = lab.run("convert a.jsonl c.jsonl --map reward=score");
-    assert!(
-        named.err.contains("fields of lines keep their names"),
-        "{}",
-        named.err
-    );
+    named.says("fields of lines keep their names");
 }
 
 /// Files are open one at a time.

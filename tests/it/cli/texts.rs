@@ -28,11 +28,7 @@ fn verify_counts_writes_and_explains() {
     assert!(row(&["right", "3", "50.0", "%"]), "{}", ran.out);
     assert!(row(&["wrong", "2", "33.3", "%"]), "{}", ran.out);
     assert!(row(&["no", "answer", "found", "1"]), "{}", ran.out);
-    assert!(
-        ran.out.contains("wrong: 2/6   (reference: 0.75)"),
-        "{}",
-        ran.out
-    );
+    ran.shows("wrong: 2/6   (reference: 0.75)");
     let written = lab.read("out.jsonl");
     let lines = written.lines().zip(TEXTS.lines());
     for ((written, line), right) in lines.zip([true, true, false, true, false, false]) {
@@ -104,7 +100,7 @@ fn verify_writes_the_kind_of_lines_that_the_name_says() {
     }
     for other in ["mine.rhai", "tensors.npz"] {
         let ran = lab.run(&format!("verify texts.jsonl -o {other}"));
-        assert!(ran.err.contains("another kind of file"), "{}", ran.err);
+        ran.says("another kind of file");
         assert_eq!((ran.status, lab.path().join(other).exists()), (1, false));
     }
 }
@@ -170,7 +166,7 @@ fn verify_counts_tokens_where_the_lines_have_no_length() {
     );
     let ran = lab.run(&command);
     assert_eq!(ran.status, 0, "{}", ran.err);
-    assert!(ran.out.contains("tokens in the mean"), "{}", ran.out);
+    ran.shows("tokens in the mean");
     // What `apply` counts by the same tokenizer.
     let lengths = |file: &str, flags: &str| {
         let script = "fn advantage(batch, p) { batch.length * 1.0 }";
@@ -186,11 +182,7 @@ fn verify_counts_tokens_where_the_lines_have_no_length() {
     assert_eq!(counted, lengths("out.jsonl", ""));
     // A length that is there stays, and that is said.
     let again = lab.run(&command.replace("texts.jsonl -o out", "out.jsonl -o again"));
-    assert!(
-        again.err.contains("the tokenizer counts nothing"),
-        "{}",
-        again.err
-    );
+    again.says("the tokenizer counts nothing");
     assert_eq!(lab.read("again.jsonl"), lab.read("out.jsonl"));
 }
 
@@ -248,7 +240,7 @@ fn verify_says_what_is_wrong() {
     lab.write("cut.jsonl", &format!("{TEXTS}{{\"completion\": \"4"));
     let ran = lab.run("verify cut.jsonl -o out.jsonl");
     assert_eq!(ran.status, 1);
-    assert!(ran.err.contains("cut.jsonl, line 7"), "{}", ran.err);
+    ran.says("cut.jsonl, line 7");
     assert!(!lab.path().join("out.jsonl").exists());
 }
 
@@ -271,23 +263,15 @@ fn advantages_come_from_completions_and_references() {
         assert_eq!(lab.read(&format!("{name}l")).lines().count(), 6);
     }
     let by_words = lab.run("apply grpo_lambda texts.jsonl");
-    assert!(by_words.err.contains("words"), "{}", by_words.err);
+    by_words.says("words");
     lab.write("no.json", "{}");
     let ran = lab.run("apply grpo_lambda texts.jsonl --tokenizer no.json");
-    assert!(
-        ran.status == 1 && ran.err.contains("no tokenizer"),
-        "{}",
-        ran.err
-    );
+    ran.ends(1, "no tokenizer");
     let ran = lab.run(&format!(
         "apply grpo rollouts.jsonl --tokenizer {}",
         tokenizer("gpt.json")
     ));
-    assert!(
-        ran.err.contains("the tokenizer counts nothing"),
-        "{}",
-        ran.err
-    );
+    ran.says("the tokenizer counts nothing");
 }
 
 #[test]
@@ -312,17 +296,9 @@ fn scripts_have_verdicts_as_a_column() {
         &format!("{number}{}", number.replace("42}", "\"x\"}")),
     );
     let mixed = lab.run("apply mine.rhai mixed.jsonl");
-    assert!(
-        mixed.status == 1 && mixed.err.contains("cannot be compared"),
-        "{}",
-        mixed.err
-    );
+    mixed.ends(1, "cannot be compared");
     let without = lab.run("apply mine.rhai rollouts.jsonl");
-    assert!(
-        without.status == 1 && without.err.contains("verified"),
-        "{}",
-        without.err
-    );
+    without.ends(1, "verified");
 }
 
 #[test]

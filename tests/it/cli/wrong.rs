@@ -18,41 +18,7 @@ fn messages() {
     );
     lab.write("two.rhai", "fn advantage(batch, p) {\n    let x = mena(batch.reward, \"group\");\n    x.meen(\"batch\")\n}\n");
     std::fs::create_dir(lab.path().join("empty")).expect("a folder");
-    for (name, arguments) in [
-        ("typo", "apply typo.rhai rollouts.jsonl"),
-        ("level", "apply level.rhai rollouts.jsonl"),
-        ("two_errors", "check two.rhai"),
-        ("no_input", "apply grpo rollout.jsonl"),
-        ("no_recipe", "apply grppo rollouts.jsonl"),
-        ("no_script", "apply mine.rhai rollouts.jsonl"),
-        ("no_script_near", "apply typos.rhai rollouts.jsonl"),
-        ("profile_parameter", "profile passk --k 2"),
-        ("train_key", "train --policy transformer"),
-        ("no_parameter", "apply grpo rollouts.jsonl --set epsilon=1"),
-        ("out_of_range", "apply grpo rollouts.jsonl --set eps=-1"),
-        ("k_beyond_the_group", "apply passk rollouts.jsonl --set k=9"),
-        ("k_beyond_the_checks_groups", "check passk --set k=7"),
-        ("no_group", "look rollouts.jsonl maze-99"),
-        (
-            "verify_map",
-            "verify rollouts.jsonl --map completion=answer",
-        ),
-        ("no_column", "apply gae rollouts.jsonl"),
-        ("no_function", "doc sufix_sum"),
-        ("folder_as_input", "apply grpo empty"),
-        (
-            "folder_missing",
-            "apply grpo rollouts.jsonl -o missing/out.jsonl",
-        ),
-        ("over_a_recipe", "apply grpo rollouts.jsonl -o typo.rhai"),
-        (
-            "another_kind",
-            "apply grpo rollouts.jsonl -o out.safetensors",
-        ),
-        ("bad_map", "apply grpo rollouts.jsonl --map reward=nothing"),
-    ] {
-        insta::assert_snapshot!(format!("wrong_{name}"), lab.run(arguments).shown());
-    }
+    lab.replay("messages");
 }
 
 /// The size of the check's own groups matters where values do not allow an operation, and nowhere else.

@@ -12,10 +12,10 @@ use advlab::script::{Computed, Hook, Outcome, Recipe};
 use advlab::session::is_typed;
 use advlab::tensor::Level;
 
-/// Advantages that differ by less, beside the largest, differ by rounding.
+/// Advantages that differ by less, relative to the largest, differ by rounding.
 const ROUNDING: f64 = 1e-12;
 
-/// Groups whose size differs are put into so many bins of accuracy.
+/// Bins of accuracy if the sizes of groups differ.
 const BINS: usize = 8;
 
 pub(super) fn diff(session: &mut Session, arguments: &str) -> Answered {

@@ -1,4 +1,4 @@
-//! `:grad` and `:profile`: an expression's gradient, and what it costs.
+//! `:grad` and `:profile`: the gradient of an expression, and its time.
 
 use super::super::session::Session;
 use super::super::show;
@@ -13,7 +13,7 @@ const RUNS: usize = 5;
 
 pub(super) fn grad(session: &mut Session, text: &str) -> Answered {
     let text = match text {
-        // The word for the recipe's loss, unless it is a variable of that name.
+        // `loss` means the recipe's loss, unless there is a variable of that name.
         "" | "loss" if !session.script.has_variable("loss") => "loss()",
         "" => "loss",
         text => text,
@@ -28,7 +28,7 @@ pub(super) fn grad(session: &mut Session, text: &str) -> Answered {
             return Ok(format!("{title}\n{}\n{shown}", session.note(&note)));
         }
     }
-    // Where no recipe is loaded, a formula that was typed has a loss too, that of `:run`.
+    // Without a recipe, a typed formula has the loss of `:run`.
     let is_formula = session.script.recipe().is_none() && session.script.inputs().has_advantage();
     if text == "loss()" && is_formula {
         let recipe = session.recipe()?;
@@ -45,7 +45,7 @@ pub(super) fn grad(session: &mut Session, text: &str) -> Answered {
     })
 }
 
-/// Where the time of an expression goes; without one, that of the recipe in use, or of the recipe that is named.
+/// Where the time of an expression goes, or that of the recipe that is named or in use.
 pub(super) fn profile(session: &mut Session, text: &str) -> Answered {
     let first = text.split_whitespace().next().unwrap_or_default();
     let is_recipe = Builtin::find(first).is_some() || first.ends_with(".rhai");

@@ -103,12 +103,13 @@ impl Looker<'_> {
             // A column that this batch cannot have is no variable.
             let _ = self.script.evaluate(&definition);
         }
-        let (level, values) = self
-            .script
-            .numbers(condition)
-            .map_err(|error| self.no_name(condition).unwrap_or(error))?;
+        let help = "a response's number, a group's name, `best`, `worst`, or a condition on columns of responses, such as `correct == 0 & advantage > 0`";
+        let numbers = self.script.numbers(condition).map_err(|mut error| {
+            error.first_mut().help.get_or_insert(help.to_string());
+            self.no_name(condition).unwrap_or(error)
+        });
+        let (level, values) = numbers?;
         if level != Some(Level::Response) {
-            let help = "a response's number, a group's name, `best`, `worst`, or a condition on columns of responses, such as `correct == 0 & advantage > 0`";
             return Err(wrong(format!("`{condition}` names no responses"), help));
         }
         let found: Vec<usize> = (0..values.len()).filter(|&at| values[at] != 0.0).collect();

@@ -1,16 +1,15 @@
 //! The commands: a table of calls and explanations, from which help and completion come, and the functions behind it.
 //!
-//! A command is a function of the session and the text behind its name; it reaches the session by its methods alone.
+//! A command is a function of the session and the text after its name.
 
-mod curve;
 mod data;
 mod diff;
 mod graph;
 mod look;
-mod objective;
 mod plot;
 mod recipe;
 mod source;
+mod study;
 mod watch;
 
 use super::session::{Session, join};
@@ -27,17 +26,16 @@ pub(super) use self::watch::{Watched, Watching, lock};
 
 type Answered = Result<String, Diagnostics>;
 
-/// The answer to `:help`. Its second paragraph is the table of the commands, in the order in which a newcomer needs them:
-/// how each is called and what it does.
+/// The answer to `:help`. Its second paragraph is the table of commands, in the order in which a newcomer needs them.
 const HELP: &str = include_str!("../help.txt");
 
 /// A row of the table.
 pub(super) struct Command {
-    /// How it is called: `:set k=8`.
+    /// How it is written: `:set k=8`.
     call: &'static str,
     /// The name after the colon.
     pub(super) name: &'static str,
-    /// Its arguments, as help shows them; brackets enclose those that can be left out.
+    /// Its arguments, as help shows them; optional ones are in brackets.
     pub(super) arguments: &'static str,
     doc: &'static str,
 }
@@ -86,10 +84,10 @@ pub(super) fn run(session: &mut Session, text: &str) -> Answered {
         "set" => recipe::set,
         "run" => recipe::run,
         "diff" => diff::diff,
-        "curve" => curve::curve,
-        "surface" => curve::surface,
-        "objective" => objective::objective,
-        "mass" => objective::mass,
+        "curve" => study::curve,
+        "surface" => study::surface,
+        "objective" => study::objective,
+        "mass" => study::mass,
         "watch" => watch::watch,
         "edit" | "e" => source::edit,
         "plot" => plot::plot,
@@ -122,7 +120,7 @@ pub(super) fn run(session: &mut Session, text: &str) -> Answered {
     }
 }
 
-/// A name explained: a command, a function, a recipe or a topic; all commands without one.
+/// Explains a name: a command, a function, a recipe or a topic; lists all commands without one.
 pub(super) fn help(session: &mut Session, name: &str) -> Answered {
     let paint = session.paint;
     if name.is_empty() {
@@ -155,7 +153,7 @@ fn overview(paint: Paint) -> String {
     HELP.lines().map(fitted).collect::<Vec<_>>().join("\n")
 }
 
-/// The words of a command's arguments without the option of that name, and the option's value.
+/// A command's arguments without the option of that name, and the option's value.
 fn option(arguments: &str, name: &str) -> Result<(String, Option<String>), Diagnostics> {
     let ends_name = |letter: char| letter.is_whitespace() || letter == '=';
     let found = arguments.split_once(name);

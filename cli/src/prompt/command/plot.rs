@@ -21,7 +21,7 @@ pub(super) fn plot(session: &mut Session, arguments: &str) -> Answered {
     finish(session, &figure, file, "")
 }
 
-/// Two expressions: with a comma between them, or a space where the whole is not one expression.
+/// Two expressions, separated by a comma or a space, if the whole is not one expression.
 fn two<'t>(session: &Session, text: &'t str) -> Option<(&'t str, &'t str)> {
     let compiles = |part: &str| !part.trim().is_empty() && session.script.compiles(part);
     if compiles(text) {
@@ -38,7 +38,7 @@ fn two<'t>(session: &Session, text: &'t str) -> Option<(&'t str, &'t str)> {
 /// A scatter of two tensors or arrays.
 fn two_variables(session: &mut Session, x: &str, y: &str) -> Result<Figure, Diagnostics> {
     let (level, points) = session.script.pairs(x, y)?;
-    // A point with a NaN in it is a NaN, and so on. Halves of finite numbers have a finite sum.
+    // A point with a NaN counts as NaN, one with an infinity as infinite. Halves of finite numbers have a finite sum.
     let one = |(x, y): &(f64, f64)| x.abs() / 2.0 + y.abs() / 2.0;
     let of = format!("`{y}` over `{x}`");
     let (finite, left_out) = finite(points.iter().map(one), "point", &of)?;
@@ -84,7 +84,7 @@ fn figure(title: String, x: &str, y: &str, mark: Mark, points: Vec<(f64, f64)>) 
     Figure::one(title, Panel::new(x, y, vec![Series::new("", mark, points)]))
 }
 
-/// How many values can be drawn, and how a title says which cannot; an error where none can.
+/// How many values can be drawn, and a text for the title with those that cannot; an error if none can.
 fn finite(
     values: impl Iterator<Item = f64>,
     noun: &str,
@@ -107,8 +107,7 @@ fn finite(
     Err(Diagnostic::error(message).into())
 }
 
-/// The figure, or a line with the file that it was written to, with what stands below; together no higher than the window where
-/// that can be.
+/// The figure, or a line with the file that it was written to, and the text below it; if possible no higher than the window.
 pub(super) fn finish(
     session: &Session,
     figure: &Figure,

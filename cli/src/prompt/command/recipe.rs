@@ -11,8 +11,8 @@ use advlab::figures::{time, value};
 use advlab::paint::{cut, laid_out, wrapped};
 use advlab::script::{Computed, Hook, Recipe, State, Summary};
 
-/// A recipe with its settings, as commands name it: `passk k=4`, `mine.rhai`, the folder of a run that used it, or a
-/// version that the batch's run has used, `8cdb4e`.
+/// A recipe with its settings as commands name it: `passk k=4`, `mine.rhai`, the folder of a run that used it, or a
+/// version that the batch's run used, `8cdb4e`.
 pub(in crate::prompt) fn named(
     session: &Session,
     name: &str,
@@ -32,7 +32,7 @@ pub(in crate::prompt) fn named(
     Ok(recipe)
 }
 
-/// Sets a parameter as written: `k=8`.
+/// Sets a parameter, as in `k=8`.
 pub(super) fn assign(recipe: &mut Recipe, setting: &str) -> Result<(), Diagnostics> {
     let pair = setting
         .split_once('=')
@@ -47,7 +47,7 @@ pub(super) fn assign(recipe: &mut Recipe, setting: &str) -> Result<(), Diagnosti
     Ok(recipe.set_text(name.trim(), text.trim())?)
 }
 
-/// The recipes that words name, each with the settings behind it, `passk k=2 grpo`; the recipe in use where there is none.
+/// The recipes that words name, each followed by its settings, `passk k=2 grpo`; the recipe in use if there are no words.
 pub(in crate::prompt) fn chosen(
     session: &Session,
     words: &str,
@@ -74,7 +74,7 @@ pub(super) fn recipe(session: &mut Session, arguments: &str) -> Answered {
     let recipe = session.recipe_of(arguments)?;
     let mut unwatched = None;
     if !arguments.is_empty() {
-        // A recipe that cannot run here is loaded all the same: the batch may be what has to change.
+        // It is loaded even if it cannot run on this batch: the batch may be what has to change.
         unwatched = session.choose(Some(recipe.clone()));
     }
     let text = show::recipe(&recipe, session.paint);
@@ -147,7 +147,7 @@ pub(super) fn run(session: &mut Session, arguments: &str) -> Answered {
         (loss, of)
     };
     let loss = with_loss.init().and_then(|mut state| {
-        // The advantage of a recipe that is a loss alone comes from its gradient: the loss itself reads the batch's column.
+        // A recipe with only a loss has the equivalent advantage: the loss itself reads the batch's column.
         let advantage = recipe.has(Hook::Advantage).then_some(&outcome.advantage);
         with_loss.loss(&outcome.weighted(&batch), advantage, &mut state)
     });

@@ -1,4 +1,4 @@
-//! `??NAME`, `:edit` and `:save`: sources that are shown, edited, and written.
+//! `??NAME`, `:edit` and `:save`: show, edit and write sources.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use advlab::paint::folded;
 use advlab::script::{Builtin, Computed, Recipe};
 use advlab::session::is_typed;
 
-/// The source of a name, in colours; of the recipe in use without one.
+/// The source of a name, or of the recipe in use, in colours.
 pub(in crate::prompt) fn source(session: &mut Session, name: &str) -> Answered {
     let text = text_of(session, name)?;
     let fold = |line| folded(line, session.paint.width);
@@ -21,8 +21,8 @@ pub(in crate::prompt) fn source(session: &mut Session, name: &str) -> Answered {
     Ok(highlighted(&lines.join("\n"), session.paint))
 }
 
-/// Has a source edited: that of a name, or else the last input, or else the recipe in use. A recipe's own file is
-/// edited directly and becomes the recipe; everything else is evaluated as an input.
+/// Opens a source in the editor: that of a name, or else the last input, or else the recipe in use. A recipe's own file is
+/// edited in place and becomes the recipe; everything else is evaluated as an input.
 pub(super) fn edit(session: &mut Session, name: &str) -> Answered {
     let in_use = session.script.recipe();
     let is_input = name.is_empty() && !session.last_input.is_empty();
@@ -60,7 +60,7 @@ pub(super) fn edit(session: &mut Session, name: &str) -> Answered {
     session.evaluated(edited.trim_end())
 }
 
-/// The script of a recipe, by its name or path or the recipe in use, or of a function, typed or in that recipe.
+/// The script of a recipe, by name or path, or of the one in use; or of a function that was typed or is in that recipe.
 fn text_of(session: &Session, name: &str) -> Result<String, Diagnostics> {
     let name = name.trim_end_matches("()");
     if name.is_empty() {
@@ -84,7 +84,7 @@ fn text_of(session: &Session, name: &str) -> Result<String, Diagnostics> {
     })
 }
 
-/// Writes what was typed as a script; never over a file that is not the session's own.
+/// Writes what was typed as a script, never over a file that the session did not write.
 pub(super) fn save(session: &mut Session, path: &str) -> Answered {
     let file = PathBuf::from(path.trim_matches('"'));
     let shown = file.display();
@@ -137,14 +137,14 @@ pub(super) fn save(session: &mut Session, path: &str) -> Answered {
     };
     let version = recipe.version();
     let line = format!("{shown}: {lines}, a recipe ({version}){other}");
-    // The `params()` of typed hooks are saved as they are.
+    // Typed hooks are saved with the `params()` that were typed.
     let in_use = session.script.recipe().filter(|one| is_typed(one));
     let set = in_use.filter(|in_use| in_use.params() != recipe.params());
     let set = set.map(|set| format!("set here, and not in the file: {}", set.params()));
     Ok(join(line, set))
 }
 
-/// Whether a script of statements gives the value that the prompt had last. Hooks are their own text.
+/// Whether a script of statements gives the last value at the prompt. Hooks are saved as they were typed.
 fn gives_the_same(session: &Session, recipe: &Recipe) -> bool {
     let inputs = session.script.inputs();
     let Some(signal) = inputs.signal().filter(|_| !inputs.has_hook()) else {

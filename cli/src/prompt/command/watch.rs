@@ -1,4 +1,4 @@
-//! `:watch`: a script that is shown again at each save, with what it changes on the session's batch.
+//! `:watch`: shows at each save of a script what it changes on the session's batch.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,12 +15,12 @@ pub(in crate::prompt) struct Watched {
     pub(in crate::prompt) name: String,
     live: LiveRecipe,
     batch: Arc<Batch>,
-    /// The version in use, with the session's settings: the next one is compared with it.
+    /// The version in use, with the session's settings, with which the next one is compared.
     pub(in crate::prompt) last: Recipe,
     paint: Paint,
 }
 
-/// The script that is watched, if one is, for the session and for the thread that tells of its saves.
+/// The watched script, if any, shared with the thread that reports its saves.
 pub(in crate::prompt) type Watching = Arc<Mutex<Option<Watched>>>;
 
 pub(in crate::prompt) fn lock(watching: &Watching) -> MutexGuard<'_, Option<Watched>> {
@@ -58,13 +58,13 @@ pub(super) fn watch(session: &mut Session, file: &str) -> Answered {
 }
 
 impl Watched {
-    /// Goes on with another batch: new versions are tried on it.
+    /// Replaces the batch on which new versions are tried.
     pub(in crate::prompt) fn set_batch(&mut self, batch: Arc<Batch>) {
         self.live.observe(&batch);
         self.batch = batch;
     }
 
-    /// The news of the file since the last call.
+    /// What happened to the file since the last call.
     pub(in crate::prompt) fn poll(&mut self) -> Option<String> {
         let events = self.live.events();
         let lines: Vec<String> = events.iter().map(|event| self.tell(event)).collect();

@@ -9,13 +9,13 @@ use advlab::paint::{self, Paint, filled, visible, width};
 use advlab::script::{Computed, Statistics};
 use advlab::session::{Answer, BatchColumns};
 
-/// An answer, as lines; `None` where there is nothing to show.
+/// An answer as lines; `None` if there is nothing to show.
 pub(super) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
     Some(match answer {
         Answer::Nothing => return None,
         Answer::Tensor(computed) => tensor(computed, paint),
         Answer::Batch(columns) => batch(columns, paint),
-        // Who asks for a string gets the whole of it.
+        // A string that is the whole answer is not cut.
         Answer::String(text) => format!("{text:?}"),
         other => brief(other, two_lines(paint)),
     })
@@ -25,7 +25,7 @@ pub(super) fn dtype(is_f64: bool) -> &'static str {
     if is_f64 { "f64" } else { "f32" }
 }
 
-/// Columns of a string, or of a key, beside which other values stand.
+/// The most columns of a string or a key among other values.
 const STRING: usize = 48;
 
 /// The columns of an array or a map that is shown in two lines.
@@ -33,7 +33,7 @@ pub(super) fn two_lines(paint: Paint) -> usize {
     (2 * paint.width).saturating_sub(30)
 }
 
-/// An answer in one line, of an array or a map as much as so many columns hold.
+/// An answer in one line; of an array or a map as much as fits in so many columns.
 pub(super) fn brief(answer: &Answer, columns: usize) -> String {
     match answer {
         Answer::Nothing => "()".to_string(),
@@ -120,14 +120,14 @@ fn finite(values: &[f64]) -> Statistics {
     Statistics::of(values.iter().copied().filter(|value| value.is_finite()))
 }
 
-/// How often finite values fall in each of `buckets` equal parts of their range, and that range.
+/// The range of the finite values, and how many fall in each of `buckets` equal parts of it.
 pub(super) fn counts(values: &[f64], buckets: usize) -> (f64, f64, Vec<usize>) {
     let Statistics { min, max, .. } = finite(values);
     let mut counts = vec![0; buckets];
     if min < max {
         for value in values.iter().filter(|value| value.is_finite()) {
             let share = along(*value, (min, max));
-            // The largest value belongs to the last part.
+            // The largest value belongs to the last bucket.
             let bucket = ((share * buckets as f64) as usize).min(buckets - 1);
             counts[bucket] += 1;
         }
@@ -135,7 +135,7 @@ pub(super) fn counts(values: &[f64], buckets: usize) -> (f64, f64, Vec<usize>) {
     (min, max, counts)
 }
 
-/// One line of blocks: how values are spread from the least to the most. Empty where they are all the same.
+/// A histogram in one line of blocks. Empty if all values are the same.
 fn histogram(values: &[f64], width: usize) -> String {
     let (_, _, counts) = counts(values, width);
     let most = counts.iter().copied().max().unwrap_or(0);
@@ -144,7 +144,7 @@ fn histogram(values: &[f64], width: usize) -> String {
     }
     let block = |&count: &usize| match count {
         0 => ' ',
-        // A part that has any value at all shows it.
+        // A bucket with any value at all shows a block.
         count => BLOCKS[(count * BLOCKS.len()).div_ceil(most) - 1],
     };
     counts.iter().map(block).collect()

@@ -1,4 +1,4 @@
-//! A tensor: where it has its values, how they are spread, and the first of them, group by group.
+//! A tensor: its level, the distribution of its values, and the first of them by group.
 
 use super::{dtype, finite, histogram};
 use crate::report::study::indices;
@@ -8,11 +8,11 @@ use advlab::paint::{Paint, cut, filled, visible, width};
 use advlab::script::Computed;
 use advlab::tensor::Level;
 
-/// Groups, or responses of a token tensor, that are shown.
+/// The most groups, or responses of a token tensor, that are shown.
 const ROWS: usize = 4;
-/// Responses of one group that a token tensor shows.
+/// The most responses of one group that a token tensor shows.
 const OF_A_GROUP: usize = 2;
-/// Values of a group tensor that are shown.
+/// The most values of a group tensor that are shown.
 const VALUES: usize = 24;
 /// The columns of a group's name before it is cut.
 const LABEL: usize = 14;
@@ -66,13 +66,13 @@ pub(in crate::prompt) fn spread_line(values: &[f64]) -> String {
     line
 }
 
-/// The first values: of groups several a line, else a line a group or a response.
+/// The first values: several groups per line, or else a line per group or response.
 fn first_values(computed: &Computed, values: &[f64], paint: Paint) -> Vec<String> {
     let (level, layout) = (computed.level(), computed.layout());
     if level == Level::Group {
         return in_groups(layout, values, paint);
     }
-    // Responses of more than one group, where there is more than one.
+    // Show responses of more than one group if there are several.
     let is_single = layout.groups() == 1;
     let each = if is_single { ROWS } else { OF_A_GROUP };
     let of_group = |group| {
@@ -101,7 +101,7 @@ fn first_values(computed: &Computed, values: &[f64], paint: Paint) -> Vec<String
     lines
 }
 
-/// Names and values of groups, several a line.
+/// Names and values of groups, several per line.
 fn in_groups(layout: &Layout, values: &[f64], paint: Paint) -> Vec<String> {
     let shown = values.len().min(VALUES);
     let numbers = column(&values[..shown]);
@@ -129,7 +129,7 @@ fn more(number: usize, what: &str, paint: Paint) -> Option<String> {
 fn table(rows: &[(String, Vec<f64>)], paint: Paint) -> Vec<String> {
     let labels = rows.iter().map(|(label, _)| width(label));
     let of_label = labels.max().unwrap_or(0);
-    // Not more than fit at two letters a number.
+    // No more than fit at two letters per number.
     let fitting = |values: &[f64]| values.len().min(paint.width / 3);
     let shown = rows.iter().flat_map(|(_, own)| &own[..fitting(own)]);
     let numbers = column(&shown.copied().collect::<Vec<f64>>());
@@ -139,7 +139,7 @@ fn table(rows: &[(String, Vec<f64>)], paint: Paint) -> Vec<String> {
         let room = paint.width.saturating_sub(2 + of_label + reserved);
         room / (of_number + 2)
     };
-    // The number of those that are left out takes its room.
+    // The number of values that are left out needs room as well.
     let all_fit = room(0) >= longest;
     let rest = format!("  ... {longest} more");
     let across = if all_fit { room(0) } else { room(rest.len()) };
@@ -159,11 +159,11 @@ fn table(rows: &[(String, Vec<f64>)], paint: Paint) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// A group's name, cut where it is long: whole prompts are names too, and they may hold anything.
+/// A group's name, cut if it is long: a name may be a whole prompt, with any characters.
 fn label(layout: &Layout, group: usize) -> String {
     let name = layout.group_id(group).name();
     let text = name.split_whitespace().collect::<Vec<_>>().join(" ");
-    // Of a long one no more is looked at than can be shown.
+    // Of a long name, only what can be shown is looked at.
     let start: String = text.chars().take(4 * LABEL).collect();
     cut(&visible(&start), LABEL + 1)
 }

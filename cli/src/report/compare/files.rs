@@ -8,8 +8,8 @@ use advlab::batch::Replacement;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 
 impl Comparison {
-    /// Writes `report.html`, which is one file, `report.md` with `curves.svg`, `runs.csv` and `curves.csv`. The HTML also says
-    /// how to make it again: the command, this machine, and each design's configuration and scripts.
+    /// Writes `report.html`, a single file, `report.md` with `curves.svg`, `runs.csv` and `curves.csv`. The HTML also has what
+    /// reproduces it: the command, this machine, and each design's configuration and scripts.
     pub fn write(&self, folder: &Path, command: &str) -> Result<(), Diagnostics> {
         std::fs::create_dir_all(folder).map_err(|error| {
             let message = format!("cannot make the folder {}: {error}", folder.display());
@@ -29,7 +29,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// The report in Markdown, with the curves beside it in `curves.svg`.
+    /// The report in Markdown, which shows `curves.svg`.
     pub fn markdown(&self) -> String {
         let mut table = String::new();
         for (index, row) in self.cells().iter().enumerate() {
@@ -53,20 +53,12 @@ impl Comparison {
             format!("<tr>{}</tr>\n", row.iter().map(cell).collect::<String>())
         };
         let table: String = self.cells().iter().enumerate().map(row).collect();
-        let claims = self.claims().into_iter();
-        let claims: String = claims
-            .map(|claim| format!("<li>{}</li>\n", safe(&claim)))
-            .collect();
-        let (version, cores) = (
-            env!("CARGO_PKG_VERSION"),
-            std::thread::available_parallelism(),
-        );
-        let machine = format!(
-            "advlab {version}, {} {}, {} cores",
-            std::env::consts::OS,
-            std::env::consts::ARCH,
-            cores.map_or(0, usize::from)
-        );
+        let claim = |claim: &String| format!("<li>{}</li>\n", safe(claim));
+        let claims: String = self.claims().iter().map(claim).collect();
+        let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        let version = env!("CARGO_PKG_VERSION");
+        let machine = format!("advlab {version}, {os} {arch}, {cores} cores");
         let about = self.designs.iter().map(|design| {
             let (name, about) = (safe(&design.name), safe(&design.about));
             format!("<details><summary>{name}</summary><pre>{about}</pre></details>\n")
@@ -96,7 +88,7 @@ th:first-child, td:first-child {{ text-align: left }} svg {{ max-width: 100%; he
         )
     }
 
-    /// A line a run.
+    /// A line per run.
     fn csv(&self) -> String {
         let heads: String = self.numbers.iter().map(|name| format!(",{name}")).collect();
         let mut lines = vec![format!("design,seed,folder{heads},seconds")];
@@ -108,12 +100,9 @@ th:first-child, td:first-child {{ text-align: left }} svg {{ max-width: 100%; he
                     number.map_or(",".to_string(), |x| format!(",{x}"))
                 };
                 let numbers: String = self.numbers.iter().map(number).collect();
-                let (name, folder) = (quoted(&design.name), run.folder.display().to_string());
-                lines.push(format!(
-                    "{name},{seed},{}{numbers},{}",
-                    quoted(&folder),
-                    run.seconds
-                ));
+                let folder = quoted(&run.folder.display().to_string());
+                let (name, seconds) = (quoted(&design.name), run.seconds);
+                lines.push(format!("{name},{seed},{folder}{numbers},{seconds}"));
             }
         }
         lines.join("\n") + "\n"

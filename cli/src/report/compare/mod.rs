@@ -14,17 +14,17 @@ use crate::wrong;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab_train::{Config, RunFolder};
 
-/// A run as its folder tells it.
+/// The numbers of a run, read from its folder.
 #[derive(Clone, Debug)]
 pub struct Finished {
     /// The run's folder.
     pub folder: PathBuf,
-    /// The seed, where the run's own configuration says it.
+    /// The seed, if the run's own configuration has it.
     pub seed: Option<u64>,
-    /// The version that it used last, where the run says it.
+    /// The version that it used last, if the folder has it.
     pub version: Option<String>,
-    /// Numbers by name (`pass@1`, `pass@16`, `entropy`, `length`), each after so many steps: of evaluations, or of
-    /// training where there was no evaluation.
+    /// Numbers by name (`pass@1`, `pass@16`, `entropy`, `length`), each with the number of steps before it: of evaluations, or of
+    /// training if there was no evaluation.
     pub curves: BTreeMap<String, Vec<(f64, f64)>>,
     /// The steps from which another version was used.
     pub reloads: Vec<u64>,
@@ -32,14 +32,14 @@ pub struct Finished {
     pub seconds: f64,
 }
 
-/// Runs that differ in nothing but their seed.
+/// Runs that only differ in their seed.
 #[derive(Clone, Debug)]
 pub struct Compared {
     /// The recipe with its settings, as tables name it.
     pub name: String,
     /// Its runs.
     pub runs: Vec<Finished>,
-    /// Its version, seeds, configuration and scripts, as a report has them.
+    /// Its version, seeds, configuration and scripts, for the report.
     pub about: String,
 }
 
@@ -60,13 +60,11 @@ impl Finished {
             ];
             for (steps, numbers) in evaluations.into_iter().flatten() {
                 for (name, number) in numbers.as_object().into_iter().flatten() {
-                    let is_shown = name.starts_with("pass@")
-                        || ["entropy", "length", "reward_mean"].contains(&name.as_str());
+                    let others = ["entropy", "length", "reward_mean"];
+                    let is_shown = name.starts_with("pass@") || others.contains(&&**name);
                     if let Some(number) = number.as_f64().filter(|_| is_shown) {
-                        curves
-                            .entry(name.clone())
-                            .or_default()
-                            .push((steps, number));
+                        let curve = curves.entry(name.clone()).or_default();
+                        curve.push((steps, number));
                     }
                 }
             }
@@ -94,7 +92,7 @@ impl Finished {
         })
     }
 
-    /// The number of that name after so many steps; the last one where none are given.
+    /// The number of that name after so many steps, or the last one.
     fn at(&self, name: &str, steps: Option<f64>) -> Option<f64> {
         let curve = self.curves.get(name)?;
         let own = |point: &&(f64, f64)| steps.is_none_or(|steps| point.0 == steps);
@@ -102,7 +100,7 @@ impl Finished {
     }
 }
 
-/// The runs of some folders, by design: a folder that is no run stands for the runs in it.
+/// The runs of some folders, by design; a folder that is not a run stands for the runs in it.
 pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>, Diagnostics> {
     let mut designs: Vec<(String, Option<Config>, Vec<Finished>)> = Vec::new();
     for folder in folders {
@@ -129,7 +127,7 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>, Diagnostics> {
     Ok(named(designs))
 }
 
-/// Designs by their recipes with what is set, and the keys of the configuration in which they differ.
+/// Names designs by their recipes, parameters, and the keys of the configuration in which they differ.
 fn named(designs: Vec<(String, Option<Config>, Vec<Finished>)>) -> Vec<Compared> {
     let configs = designs.iter().filter_map(|(_, config, _)| config.as_ref());
     let set: Vec<Vec<String>> = configs.map(set_keys).collect();
@@ -147,7 +145,7 @@ fn named(designs: Vec<(String, Option<Config>, Vec<Finished>)>) -> Vec<Compared>
             }
         };
         if all.iter().any(|one| one.name == name) {
-            // Another script of that name.
+            // Another script has that name.
             name = format!("{name} ({})", folder.display());
         }
         let about = about(config.as_ref(), &runs);
@@ -156,7 +154,7 @@ fn named(designs: Vec<(String, Option<Config>, Vec<Finished>)>) -> Vec<Compared>
     all
 }
 
-/// What a report says of a design: its version, seeds and configuration, and the scripts that its runs have kept.
+/// A design's version, seeds, configuration and scripts, for the report.
 fn about(config: Option<&Config>, runs: &[Finished]) -> String {
     let seeds = runs.iter().filter_map(|run| Some(run.seed?.to_string()));
     let version = runs[0].version.as_deref().unwrap_or("unknown");
@@ -195,19 +193,20 @@ fn find(folder: &Path, depth: usize, runs: &mut Vec<PathBuf>) {
     } else if depth > 0 {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         // A link may lead to one.
-        let folders = entries.filter(|entry| {
+        let may_be_folder = |entry: &std::fs::DirEntry| {
             let kind = entry.file_type();
             kind.is_ok_and(|kind| kind.is_dir() || kind.is_symlink())
-        });
-        let mut folders: Vec<PathBuf> = folders.map(|entry| entry.path()).collect();
+        };
+        let folders = entries.filter(may_be_folder).map(|entry| entry.path());
+        let mut folders: Vec<PathBuf> = folders.collect();
         folders.sort();
-        folders
-            .iter()
-            .for_each(|folder| find(folder, depth - 1, runs));
+        for folder in folders {
+            find(&folder, depth - 1, runs);
+        }
     }
 }
 
-/// A configuration without what seeds of one design differ in.
+/// A configuration without the keys in which runs of one design differ.
 fn alike(config: &Config) -> Config {
     Config {
         seed: 0,
@@ -218,7 +217,7 @@ fn alike(config: &Config) -> Config {
     }
 }
 
-/// `name=value` of each key that is not as the default configuration has it, but for the recipe and its parameters.
+/// `name=value` of each key that differs from the default configuration, except the recipe and its parameters.
 fn set_keys(config: &Config) -> Vec<String> {
     let words = |config: &Config| {
         let mut words = Vec::new();
@@ -248,7 +247,7 @@ fn settings(table: &toml::Table) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// The name of a script without folder and ending; other words as they are.
+/// The name of a script without folder and ending.
 fn file_stem(text: &str) -> String {
     let stem = Path::new(text).file_stem();
     stem.map_or(text.to_string(), |stem| stem.to_string_lossy().into_owned())

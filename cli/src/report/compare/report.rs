@@ -1,4 +1,4 @@
-//! What a comparison comes to: a table, what can be said of it, and learning curves.
+//! The result of a comparison: a table, its conclusions, and learning curves.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use crate::report::figure::{Figure, Mark, Panel, Series};
 use advlab::figures::counted;
 use advlab::paint::{Paint, cut, filled, wrapped};
 
-/// Places of a curve, at most: each is a bootstrap.
+/// The most points of a curve: each is a bootstrap.
 const PLACES: usize = 200;
 
-/// Designs beside each other.
+/// Designs that are compared.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     pub(super) designs: Vec<Compared>,
-    /// The number that they are compared by, and others.
+    /// The name of the score, and of the other numbers.
     pub(super) numbers: Vec<String>,
-    /// The last steps after which all runs have the score; `None` where there are none.
+    /// The last step after which all runs have the score, if there is one.
     pub(super) end: Option<f64>,
-    /// Runs that are left out, each with the reason.
+    /// Runs that are left out, with the reasons.
     failed: Vec<String>,
 }
 
 impl Comparison {
-    /// Compares designs by the last pass@1 that all of their runs have, or by the mean reward where no run has that. The
-    /// first design is the one that the others are held against. Runs that failed are told of.
+    /// Compares designs with the first one by the last pass@1 that all runs have, or by the mean reward if no run has that. Runs
+    /// that failed are listed.
     pub fn of(designs: Vec<Compared>, failed: &[Failed]) -> Comparison {
         let runs = || designs.iter().flat_map(|design| &design.runs);
         let has = |name: &str| runs().any(|run| run.curves.contains_key(name));
@@ -51,20 +51,20 @@ impl Comparison {
         self.designs.iter().flat_map(|design| &design.runs)
     }
 
-    /// The number of each run of a design that has it.
+    /// The numbers of a design's runs.
     fn numbers_of(&self, design: &Compared, name: &str) -> Vec<f64> {
         let runs = design.runs.iter();
         runs.filter_map(|run| run.at(name, self.end)).collect()
     }
 
-    /// The scores of a design beside those of the first: its chance to score higher. `None` where either has none.
+    /// The chance that a design scores higher than the first; `None` if either has no score.
     fn improvement(&self, design: &Compared) -> Option<Estimate> {
         let [first, own] =
             [&self.designs[0], design].map(|one| self.numbers_of(one, &self.numbers[0]));
         (!first.is_empty() && !own.is_empty()).then(|| improvement(&first, &own))
     }
 
-    /// The cells of the table, the headings first.
+    /// The cells of the table, first the headings.
     pub(super) fn cells(&self) -> Vec<Vec<String>> {
         let Some(first) = self.designs.first() else {
             return Vec::new();
@@ -88,10 +88,8 @@ impl Comparison {
             let middle = (!own.is_empty()).then(|| spread(interquartile(&own), 3));
             let seconds: Vec<f64> = design.runs.iter().map(|run| run.seconds).collect();
             let mut row = vec![design.name.clone(), own.len().to_string(), number(&own, 3)];
-            row.extend(
-                [middle, better.map(|better| spread(better, 2))]
-                    .map(|cell| cell.unwrap_or("-".to_string())),
-            );
+            let cells = [middle, better.map(|better| spread(better, 2))];
+            row.extend(cells.map(|cell| cell.unwrap_or("-".to_string())));
             row.extend(others.iter().map(|name| {
                 let digits = if name == "length" { 1 } else { 3 };
                 number(&self.numbers_of(design, name), digits)
@@ -102,7 +100,7 @@ impl Comparison {
         rows
     }
 
-    /// What the numbers say of each design beside the first, where its seeds are too few to say it, and which runs failed.
+    /// What the numbers say about each design compared with the first, whether the seeds are too few, and which runs failed.
     pub fn claims(&self) -> Vec<String> {
         let (mut claims, mut too_few) = (Vec::new(), BTreeMap::<usize, Vec<&str>>::new());
         let first = self.designs.first();
@@ -119,22 +117,19 @@ impl Comparison {
                 ));
                 continue;
             }
-            claims.push(
-                match self.improvement(design).map(|better| better.interval) {
-                    None => format!("{name} has no run to compare"),
-                    Some(_) if stats::are_too_few(of_first, own) => {
-                        too_few.entry(own).or_default().push(name);
-                        continue;
-                    }
-                    Some((low, _)) if low > 0.5 => {
-                        format!("{name} is above {than} at 95 % ({seeds})")
-                    }
-                    Some((_, high)) if high < 0.5 => {
-                        format!("{name} is below {than} at 95 % ({seeds})")
-                    }
-                    _ => format!("{name}: no difference from {than} is shown at 95 % ({seeds})"),
-                },
-            );
+            let better = self.improvement(design).map(|better| better.interval);
+            claims.push(match better {
+                None => format!("{name} has no run to compare"),
+                Some(_) if stats::are_too_few(of_first, own) => {
+                    too_few.entry(own).or_default().push(name);
+                    continue;
+                }
+                Some((low, _)) if low > 0.5 => format!("{name} is above {than} at 95 % ({seeds})"),
+                Some((_, high)) if high < 0.5 => {
+                    format!("{name} is below {than} at 95 % ({seeds})")
+                }
+                _ => format!("{name}: no difference from {than} is shown at 95 % ({seeds})"),
+            });
         }
         for (own, names) in too_few {
             let (names, seeds) = (names.join(", "), counted(of_first, "seed"));
@@ -147,25 +142,19 @@ impl Comparison {
         claims
     }
 
-    /// The table and what it says, in lines.
+    /// The table and its conclusions.
     pub fn text(&self, paint: Paint) -> String {
         let rows = self.cells();
         let columns = rows.first().map_or(0, Vec::len);
-        let widths: Vec<usize> = (0..columns)
-            .map(|column| {
-                rows.iter()
-                    .map(|row| row[column].chars().count().min(24))
-                    .max()
-                    .unwrap_or(0)
-            })
-            .collect();
-        // The other numbers stand in a table of their own: 80 columns have no room for all.
-        let tables: [Vec<usize>; 2] = [
-            (0..5).collect(),
-            [0].into_iter().chain(5..columns).collect(),
-        ];
+        let width = |column: usize| {
+            let cells = rows.iter().map(|row| row[column].chars().count().min(24));
+            cells.max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        // The other numbers are in a second table: 80 columns have no room for all.
+        let others = std::iter::once(0).chain(5..columns).collect();
         let mut lines = Vec::new();
-        for table in tables {
+        for table in [Vec::from_iter(0..5), others] {
             for (index, row) in rows.iter().enumerate() {
                 let cell = |&column: &usize| {
                     let text = cut(&row[column], widths[column]);
@@ -179,32 +168,25 @@ impl Comparison {
             }
             lines.push(String::new());
         }
-        lines.extend(
-            self.claims()
-                .iter()
-                .map(|claim| wrapped("", claim, paint.width)),
-        );
+        let claims = self.claims();
+        lines.extend(claims.iter().map(|claim| wrapped("", claim, paint.width)));
         lines.push(wrapped("", &self.method(), paint.width));
         lines.join("\n")
     }
 
-    /// Where the numbers were taken, and how the estimates are made.
+    /// After which steps the numbers were taken, and how the estimates are made.
     pub(super) fn method(&self) -> String {
         let score = &self.numbers[0];
-        let ends = self
-            .runs()
-            .filter_map(|run| Some(run.curves.get(score)?.last()?.0));
-        let ends: Vec<f64> = ends.collect();
+        let end = |run: &Finished| Some(run.curves.get(score)?.last()?.0);
+        let ends: Vec<f64> = self.runs().filter_map(end).collect();
         let place = match self.end {
             Some(end) if ends.iter().any(|own| *own > end) => {
                 format!("after {end} steps, the last that all runs have: some runs are longer")
             }
             Some(end) => format!("after {end} steps"),
             None => {
-                let (least, most) = (
-                    ends.iter().copied().fold(f64::INFINITY, f64::min),
-                    ends.iter().copied().fold(0.0, f64::max),
-                );
+                let least = ends.iter().copied().fold(f64::INFINITY, f64::min);
+                let most = ends.iter().copied().fold(0.0, f64::max);
                 format!(
                     "of each run's end, after {least} to {most} steps: the runs have no evaluation after equally many steps, so that the designs are not compared at one place"
                 )
@@ -215,7 +197,7 @@ impl Comparison {
         )
     }
 
-    /// Learning curves: the interquartile mean over the seeds and its interval, with the reloads.
+    /// Learning curves: the interquartile mean over seeds with its interval, and the reloads.
     pub fn figure(&self) -> Figure {
         let panels = self.numbers.iter().map(|name| {
             let mut series = Vec::new();
@@ -248,7 +230,7 @@ impl Comparison {
     }
 }
 
-/// The steps after which all runs that have the number at all have it.
+/// The steps after which all runs that have the number have it.
 fn shared<'r>(runs: impl Iterator<Item = &'r Finished>, name: &str) -> Vec<f64> {
     let mut curves = runs.filter_map(|run| run.curves.get(name));
     let steps = |curve: &Vec<(f64, f64)>| curve.iter().map(|point| point.0).collect::<Vec<f64>>();
@@ -260,16 +242,14 @@ fn shared<'r>(runs: impl Iterator<Item = &'r Finished>, name: &str) -> Vec<f64> 
     })
 }
 
-/// The interquartile mean at numbers of steps that all runs have, the last one included.
+/// The interquartile mean after steps that all runs have, the last one included.
 fn curve(runs: &[Finished], name: &str) -> Vec<(f64, Estimate)> {
     let shared = shared(runs.iter(), name);
     let every = shared.len().div_ceil(PLACES).max(1);
     let at = |&steps: &f64| {
-        let scores: Vec<f64> = runs
-            .iter()
-            .filter_map(|run| run.at(name, Some(steps)))
-            .collect();
-        // Of one run there is nothing to draw.
+        let scores = runs.iter().filter_map(|run| run.at(name, Some(steps)));
+        let scores: Vec<f64> = scores.collect();
+        // A single run has no bootstrap.
         let estimate = match scores[..] {
             [value] => Estimate {
                 value,

@@ -1,11 +1,11 @@
-//! Scores of several seeds: means, interquartile means with bootstrap intervals, and the probability of improvement, as
-//! rliable has them (Agarwal et al., arXiv 2108.13264).
+//! Scores of several seeds: means, interquartile means with bootstrap intervals, and the probability of improvement, as in
+//! rliable (Agarwal et al., arXiv 2108.13264).
 
 use advlab::random::{Purpose, RandomStream, StreamKey};
 
 /// Resamples of an interval.
 const RESAMPLES: usize = 2000;
-/// What lies outside of an interval on each side.
+/// The share outside of an interval on each side.
 const OUTSIDE: f64 = 0.025;
 
 /// An estimate with its 95 % interval.
@@ -70,12 +70,12 @@ fn estimate(samples: &[&[f64]], of: impl Fn(&[Vec<f64>]) -> f64) -> Estimate {
     }
 }
 
-/// Whether no result of so many scores of each design is beyond chance at 95 %.
+/// Whether no result with so many scores of each design is significant at 95 %.
 pub fn are_too_few(one: usize, other: usize) -> bool {
     separations(one, other) < 20.0
 }
 
-/// In one of how many orders of so many scores all of the one design are on one side of all of the other's.
+/// In one of how many orders of so many scores each all of one design are on one side of the other's.
 pub fn separations(one: usize, other: usize) -> f64 {
     let ways = (1..=one).map(|i| (other + i) as f64 / i as f64);
     ways.product::<f64>() / 2.0

@@ -1,4 +1,4 @@
-//! The runs of a comparison: each in its folder, several at a time, and those that were stopped go on.
+//! The runs of a comparison: each in its own folder, several at a time; runs that were stopped go on.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use crate::wrong;
 use advlab::diagnostic::Diagnostics;
 use advlab_train::{Config, Ending, Event, Run, RunFolder};
 
-/// A run that is to be done, or has been.
+/// A run to do, or one that is done.
 #[derive(Clone, Debug)]
 pub struct Planned {
     /// Its configuration, with its seed, its steps and its folder.
@@ -19,21 +19,21 @@ pub struct Planned {
     pub done: u64,
 }
 
-/// A run that ended by an error: its folder, and what was wrong.
+/// A run that failed: its folder and its error.
 pub type Failed = (PathBuf, Diagnostics);
 
-/// A step of one of the runs is done, or all of a run.
+/// Called when a step of one of the runs is done, or, with its folder, when a whole run is.
 pub type Progress<'a> = dyn Fn(Option<&Path>) + Sync + 'a;
 
 impl Planned {
-    /// The runs of some designs with the seeds 0, 1, ..., each in a folder below `folder` that has its design's name.
+    /// The runs of some designs with the seeds 0, 1, ..., each in a folder with its design's name below `folder`.
     pub fn all(
         designs: &[(String, Config)],
         seeds: u64,
         folder: &Path,
     ) -> Result<Vec<Planned>, Diagnostics> {
         let mut all: Vec<Planned> = Vec::new();
-        // Seed by seed: what is stopped early has all designs.
+        // Seed by seed: a comparison that is stopped early has all designs.
         for seed in 0..seeds {
             for (name, design) in designs {
                 let is_other = |c: char| !c.is_alphanumeric() && !"._=-".contains(c);
@@ -54,7 +54,7 @@ impl Planned {
         Ok(all)
     }
 
-    /// Refuses what cannot be loaded or set, and the folder of another run.
+    /// Checks the recipes and settings, and that the folder is not that of another run.
     fn of(config: Config) -> Result<Planned, Diagnostics> {
         config.check()?;
         config.check_recipes()?;
@@ -122,8 +122,8 @@ fn check_versions(run: &RunFolder, config: &Config) -> Result<(), Diagnostics> {
     Ok(())
 }
 
-/// Does what is left of the runs, as many at a time as there are cores, which they divide among them, until all is done or
-/// `stop` is set; the runs that failed, while the others went on.
+/// Does what is left of the runs until all is done or `stop` is set, as many at a time as there are cores, which they share.
+/// Returns the runs that failed.
 pub fn run(runs: &[Planned], stop: &AtomicBool, progress: &Progress<'_>) -> Vec<Failed> {
     let left: Vec<&Planned> = runs.iter().filter(|run| !run.is_done()).collect();
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -141,7 +141,7 @@ pub fn run(runs: &[Planned], stop: &AtomicBool, progress: &Progress<'_>) -> Vec<
             };
             let done = match &pool {
                 Ok(pool) => pool.install(|| run.go(stop, progress)),
-                // Without threads of its own it takes those of all.
+                // Without its own threads it uses the global pool.
                 Err(_) => run.go(stop, progress),
             };
             if let Err(error) = done {

@@ -20,24 +20,24 @@ use advlab::diagnostic::Diagnostics;
 pub enum Mark {
     /// A line through the points.
     Line,
-    /// A line that others are compared with: thin, dashed and grey.
+    /// A line to compare others with: thin, dashed and grey.
     Reference,
     /// A dot for each point.
     Points,
-    /// Bars that stand on 0, one a point; as wide as the points are apart.
+    /// Bars that stand on 0, one per point, as wide as the distance of the points.
     Bars,
-    /// The area from each point to the y that stands here, in the ink of the line of that name.
+    /// The area between each point and the y given here, in the ink of the line with that name.
     Band(Vec<f64>),
-    /// Cells of a grid, coloured by the values here; the points are their middles.
+    /// Cells of a grid, coloured by the values given here; the points are their centres.
     Heat(Vec<f64>),
-    /// Upright lines at the x of the points, whose y is NaN.
+    /// Vertical lines at the x of the points, whose y is NaN.
     Moments,
 }
 
 /// Points that belong together.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
-    /// Its name in the legend; empty where there is only one. Series of one name have one ink, in all panels.
+    /// Its name in the legend; empty if it is the only one. Series with one name have one ink in all panels.
     pub name: String,
     /// How the points are drawn.
     pub mark: Mark,
@@ -48,9 +48,9 @@ pub struct Series {
 /// Axes with series.
 #[derive(Clone, Debug, Serialize)]
 pub struct Panel {
-    /// What the x axis is, with its unit.
+    /// The label of the x axis.
     pub x: String,
-    /// What the y axis is, with its unit.
+    /// The label of the y axis.
     pub y: String,
     /// What is drawn, the first at the bottom.
     pub series: Vec<Series>,
@@ -61,7 +61,7 @@ pub struct Panel {
 pub struct Figure {
     /// One line above the panels.
     pub title: String,
-    /// How many panels are side by side in SVG.
+    /// The number of panels in a row of the SVG.
     pub columns: usize,
     /// The panels, row by row.
     pub panels: Vec<Panel>,
@@ -87,25 +87,29 @@ impl Series {
         points.filter(|(x, y)| x.is_finite() && y.is_finite())
     }
 
-    /// The points with the third numbers of a band or a heat map, where all are finite.
-    fn with_third(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
-        let third: &[f64] = match &self.mark {
+    /// The third numbers of a band or a heat map.
+    fn third(&self) -> &[f64] {
+        match &self.mark {
             Mark::Band(third) | Mark::Heat(third) => third,
             _ => &[],
-        };
-        let points = self.points.iter().zip(third);
+        }
+    }
+
+    /// The points with the third numbers, if all three are finite.
+    fn with_third(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
+        let points = self.points.iter().zip(self.third());
         let points = points.map(|(&(x, y), &z)| (x, y, z));
         points.filter(|(x, y, z)| x.is_finite() && y.is_finite() && z.is_finite())
     }
 
-    /// Whether the legend has its ink.
+    /// Whether it is listed in the legend.
     fn has_ink(&self) -> bool {
         !self.name.is_empty() && !matches!(self.mark, Mark::Heat(_))
     }
 }
 
 impl Panel {
-    /// Axes of these names with some series.
+    /// Axes with these labels and some series.
     pub fn new(x: impl Into<String>, y: impl Into<String>, series: Vec<Series>) -> Panel {
         let (x, y) = (x.into(), y.into());
         Panel { x, y, series }
@@ -116,7 +120,7 @@ impl Panel {
         Range::of(self)
     }
 
-    /// The largest |value| of its heat maps, and their name.
+    /// The name of its heat map, and the largest |value| in it.
     fn heat(&self) -> Option<(&str, f64)> {
         let is_heat = |series: &&Series| matches!(series.mark, Mark::Heat(_));
         let heat = self.series.iter().find(is_heat)?;
@@ -135,8 +139,7 @@ impl Figure {
         }
     }
 
-    /// The names of the legend, each once, with the mark that it shows: their numbers are their inks. What is grey comes
-    /// last.
+    /// The entries of the legend, one per name; their indices are their inks. Grey ones come last.
     fn legend(&self) -> Vec<&Series> {
         let mut legend: Vec<&Series> = Vec::new();
         let all = self.panels.iter().flat_map(|panel| &panel.series);
@@ -145,7 +148,7 @@ impl Figure {
             let all = all.clone().filter(|series| series.has_ink());
             for series in all.filter(|series| is_grey(series) == grey) {
                 match legend.iter_mut().find(|one| one.name == series.name) {
-                    // A line says more of its ink than the band around it.
+                    // The legend shows the line, not the band around it.
                     Some(one) if matches!(one.mark, Mark::Band(_)) => *one = series,
                     Some(_) => {}
                     None => legend.push(series),
@@ -171,15 +174,12 @@ impl Figure {
         Replacement::write(path, text.as_bytes())
     }
 
-    /// A line a point: the panel by its y axis, the series, x, y, and the third number of bands and heat maps.
+    /// A line per point: the panel by its y axis, the series, x, y, and the third number of bands and heat maps.
     pub fn csv(&self) -> String {
         let mut lines = vec!["panel,series,x,y,z".to_string()];
         for panel in &self.panels {
             for series in &panel.series {
-                let third = match &series.mark {
-                    Mark::Band(third) | Mark::Heat(third) => third.as_slice(),
-                    _ => &[],
-                };
+                let third = series.third();
                 let names = format!("{},{}", quoted(&panel.y), quoted(&series.name));
                 let number = |x: &f64| match x.is_finite() {
                     true => x.to_string(),
@@ -197,9 +197,8 @@ impl Figure {
 
 /// A cell of a CSV file.
 pub(crate) fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_string()
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_string(),
     }
 }

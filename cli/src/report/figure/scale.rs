@@ -7,7 +7,7 @@ use super::{Mark, Panel, Series};
 pub(super) struct Range {
     pub(super) x: (f64, f64),
     pub(super) y: (f64, f64),
-    /// The width and the height of a cell or a bar, where there are any.
+    /// The width and the height of a cell or a bar, if there are any.
     pub(super) cell: (f64, f64),
 }
 
@@ -35,7 +35,7 @@ impl Range {
             }
         }
         for axis in [&mut x, &mut y] {
-            // What differs by rounding alone is one value.
+            // Values that differ only by rounding are one value.
             let size = axis.0.abs().max(axis.1.abs());
             if axis.1 - axis.0 <= 1e-9 * size {
                 let room = (1e-6 * size).max(1.0);
@@ -45,22 +45,19 @@ impl Range {
         Some(Range { x, y, cell })
     }
 
-    /// The numbers at the y axis of a terminal: the least, the most, and 0 where it is between them.
+    /// The numbers at the y axis in a terminal: the smallest, the largest, and 0 if it lies between them.
     pub(super) fn ends(self) -> impl Iterator<Item = f64> {
         let (least, most) = self.y;
         let zero = (least < 0.0 && most > 0.0).then_some(0.0);
         [least, most].into_iter().chain(zero)
     }
 
-    /// With room above and below the points, but where they end at 0.
+    /// The range with room above and below the points, except at an end that is 0.
     pub(super) fn with_room(self) -> Range {
         let (least, most) = self.y;
-        let room = |end: f64| {
-            if end == 0.0 {
-                0.0
-            } else {
-                0.04 * (most - least)
-            }
+        let room = |end: f64| match end {
+            0.0 => 0.0,
+            _ => 0.04 * (most - least),
         };
         let y = (least - room(least), most + room(most));
         let is_finite = y.0.is_finite() && y.1.is_finite();
@@ -71,7 +68,7 @@ impl Range {
     }
 }
 
-/// How far the places along an axis are from each other, which lie evenly from its one end to the other.
+/// The distance between places that lie evenly from one end of an axis to the other.
 fn apart((least, most): (f64, f64), places: impl Iterator<Item = f64>) -> f64 {
     let mut places: Vec<f64> = places.collect();
     places.sort_by(f64::total_cmp);
@@ -79,7 +76,7 @@ fn apart((least, most): (f64, f64), places: impl Iterator<Item = f64>) -> f64 {
     (most / 2.0 - least / 2.0) / places.len().saturating_sub(1).max(1) as f64 * 2.0
 }
 
-/// Round numbers within a range, about as many as are wanted, as they are written.
+/// Round numbers within a range, about as many as wanted, with their texts.
 pub(super) fn ticks((least, most): (f64, f64), wanted: usize) -> Vec<(f64, String)> {
     let rough = (most - least) / wanted.max(1) as f64;
     if !rough.is_finite() || rough <= 0.0 {

@@ -1,5 +1,4 @@
-//! A figure as SVG: plain shapes on white, text as text, inks that those who see red and green alike tell apart, lines
-//! that differ in grey too.
+//! A figure as SVG: plain shapes on white, text as text, inks for colour-blind readers, lines that also differ in grey.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -15,18 +14,18 @@ const MARGIN: f64 = 10.0;
 /// Room above and under the drawing of a panel: its name, the numbers and the name of the x axis.
 const ABOVE: f64 = 24.0;
 const UNDER: f64 = 38.0;
-/// About what a letter takes across, and a line of text down.
+/// About the width of a letter, and the height of a line of text.
 const LETTER: f64 = 6.2;
 const LINE: f64 = 17.0;
-/// How far numbers of the x axis are apart at least.
+/// The smallest distance between numbers of the x axis.
 const APART: f64 = 40.0;
 /// The colour bar beside a heat map, with its numbers.
 const BESIDE: f64 = 58.0;
-/// The inks of Okabe and Ito, but for yellow, which white swallows.
+/// The inks of Okabe and Ito, except yellow, which is invisible on white.
 const INKS: [&str; 7] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
 ];
-/// Lines of one grey are told apart by these.
+/// Lines differ by these, also in grey.
 const DASHES: [&str; 4] = ["", "7 3", "2 2.5", "9 3 2 3"];
 /// The ends of a heat map's colours: below 0, and above.
 const COLD: [f64; 3] = [5.0, 90.0, 150.0];
@@ -294,22 +293,22 @@ fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
 /// The colour of a share from -1 to 1: white at 0.
 fn colour(share: f64) -> String {
     let end = if share < 0.0 { COLD } else { WARM };
-    // The square root shows what is small beside the largest.
+    // The square root makes small values visible.
     let share = share.abs().min(1.0).sqrt();
     let [red, green, blue] = end.map(|end| (255.0 + share * (end - 255.0)).round() as u8);
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// A number with the sign that print has for a negative one.
+/// A number with a typographic minus sign.
 fn minus(text: &str) -> String {
     text.replace('-', "\u{2212}")
 }
 
-/// The side of a square whose dots, each wider than two such squares, nobody tells apart.
+/// The side of a square in which dots cannot be told apart: each is wider than two such squares.
 const SQUARE: f64 = 2.0;
 
-/// A dot for each square that has any, at the location of the first of them, with their number: a million points are a
-/// figure that can still be opened.
+/// One dot per square, at the place of the first point in it, with the number of points: a figure of a million points can
+/// still be opened.
 fn apart(places: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64, usize)> {
     let mut dots: Vec<(f64, f64, usize)> = Vec::new();
     let mut squares: HashMap<(i64, i64), usize> = HashMap::new();

@@ -18,10 +18,10 @@ const MARGIN: usize = 9;
 const BITS: [[u8; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
 /// The colours of series, in the order of the legend.
 const INKS: [&str; 6] = ["34", "33", "32", "35", "36", "31"];
-/// How far apart the dots of a line are, by the same order, so that lines are told apart without colours too.
+/// The distance between the dots of a line, in the same order: lines differ without colours too.
 const STEPS: [usize; 4] = [1, 2, 4, 5];
 const SAMPLES: [&str; 4] = ["⣀⣀", "⡀⡀", "⡀ ⡀", "⡀ ⢀ ⡀"];
-/// The code of what stands back.
+/// The code of dimmed text.
 const DIM: &str = "2";
 /// The shades of a heat map, for numbers above 0 and below.
 const WARM: [char; 4] = ['░', '▒', '▓', '█'];
@@ -33,14 +33,14 @@ impl Figure {
         self.text_within(usize::MAX, paint)
     }
 
-    /// The same in at most so many lines, as far as its drawings can be that low.
+    /// The figure in at most so many lines, if its panels can be that low.
     pub(crate) fn text_within(&self, most: usize, paint: Paint) -> String {
         let fits = |down: &usize| self.lines(*down, paint).lines().count() <= most;
         let down = (LEAST_DOWN..=DOWN).rev().find(fits);
         self.lines(down.unwrap_or(LEAST_DOWN), paint)
     }
 
-    /// The figure with drawings of so many rows.
+    /// The figure with panels of so many rows.
     fn lines(&self, down: usize, paint: Paint) -> String {
         let mut lines = vec![paint.bold(&wrapped("", &self.title, paint.width))];
         let inks = self.legend();
@@ -62,7 +62,7 @@ impl Figure {
     }
 }
 
-/// A name of the legend behind a sample of its ink.
+/// A name of the legend after a sample of its ink.
 fn entry(paint: Paint, index: usize, series: &Series) -> String {
     let (code, sample) = match series.mark {
         Mark::Reference => (DIM, "⠂  ⠂"),
@@ -72,12 +72,12 @@ fn entry(paint: Paint, index: usize, series: &Series) -> String {
     format!("   {} {}", paint.with(code, sample), series.name)
 }
 
-/// Letters of dots, each with the colour of the series that drew it last.
+/// Braille letters, each with the colour of the series that drew it last.
 struct Canvas {
     across: usize,
     down: usize,
     letters: Vec<(u8, &'static str)>,
-    /// The most points that one letter stands for.
+    /// The largest number of points in one letter.
     most: usize,
 }
 
@@ -91,7 +91,7 @@ impl Canvas {
         }
     }
 
-    /// Sets each so many-th of the dots from one to another.
+    /// Sets every n-th dot of a line from one dot to another.
     fn line(&mut self, from: (usize, usize), to: (usize, usize), every: usize, code: &'static str) {
         let steps = from.0.abs_diff(to.0).max(from.1.abs_diff(to.1)).max(1);
         let between = |a: usize, b: usize, step: usize| {
@@ -106,7 +106,7 @@ impl Canvas {
 }
 
 impl Panel {
-    /// The name of the y axis and, behind it or below, the legend.
+    /// The name of the y axis and, beside or below it, the legend.
     fn head(&self, entries: &[String], paint: Paint) -> Vec<String> {
         let legend: usize = entries.iter().map(|entry| paint::width(entry)).sum();
         let y = match self.heat() {
@@ -179,7 +179,7 @@ impl Panel {
         lines
     }
 
-    /// Rows of Braille letters, and the most points that a letter stands for.
+    /// Rows of Braille letters, and the largest number of points in a letter.
     fn drawn(
         &self,
         inks: &[&Series],
@@ -206,7 +206,7 @@ impl Panel {
         (rows, canvas.most)
     }
 
-    /// Rows of shades: of each place the cell that is nearest.
+    /// Rows of shades, each that of the nearest cell.
     fn shades(
         &self,
         (across, down): (usize, usize),
@@ -228,10 +228,9 @@ impl Panel {
             if share.abs() < 1e-3 || !share.is_finite() {
                 return " ".to_string();
             }
-            let (shades, code) = if share < 0.0 {
-                (COLD, "34")
-            } else {
-                (WARM, "33")
+            let (shades, code) = match share < 0.0 {
+                true => (COLD, "34"),
+                false => (WARM, "33"),
             };
             let index = ((share.abs() * 4.0) as usize).min(3);
             paint.with(code, &shades[index].to_string())
@@ -242,7 +241,7 @@ impl Panel {
 }
 
 impl Canvas {
-    /// Sets a dot for each point; a letter that stands for twice as many points has one dot more.
+    /// Sets a dot for each point; a letter with twice as many points has one more dot.
     fn points(&mut self, dots: &[(usize, usize)], code: &'static str) {
         let mut held = BTreeMap::new();
         for &(x, y) in dots {
@@ -283,7 +282,7 @@ impl Canvas {
             Mark::Points => self.points(&dots, code),
             Mark::Bars => {
                 let (_, floor) = at((range.x.0, 0.0));
-                // A dot is left between two bars where there is room for it.
+                // A dot stays empty between two bars if there is room for it.
                 let wide = (width / dots.len().max(1)).saturating_sub(1).max(1);
                 for &(x, y) in &dots {
                     for across in 0..wide {
@@ -316,7 +315,7 @@ fn braille(bits: u8) -> char {
     char::from_u32(0x2800 + u32::from(bits)).unwrap_or(' ')
 }
 
-/// The row of dots that a value lies in, from the top, of so many rows of letters.
+/// The row of dots of a value, counted from the top, in so many rows of letters.
 fn row_of(y: f64, range: Range, down: usize) -> usize {
     ((1.0 - along(y, range.y)) * (4 * down - 1) as f64).round() as usize
 }

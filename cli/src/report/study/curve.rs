@@ -1,4 +1,4 @@
-//! What right and wrong responses get, by how many of their group are right.
+//! The advantages of right and wrong responses by the number of right responses in their group.
 
 use super::{Design, accuracies};
 use advlab::Batch;
@@ -8,49 +8,49 @@ use advlab::random::{Purpose, RandomStream, StreamKey};
 use advlab::script::{Host, Recipe};
 use advlab::session::Answer;
 
-/// The share of the groups that are there only for the curve is at most one in so many.
+/// At most one in so many groups is added only for the curve.
 const DILUTED: usize = 20;
-/// Responses that stand for a batch, at most.
+/// The most responses of a batch that is made for a curve.
 const RESPONSES: usize = 1 << 16;
-/// Cells of a padded column of responses that are drawn, and tokens of each at least.
+/// The most cells of a padded column of drawn responses, and the fewest tokens of each.
 const CELLS: usize = 1 << 21;
 const LEAST: usize = 8;
-/// How often what depends on more than the group's composition is drawn.
+/// The number of draws if the advantage depends on more than the group's composition.
 const DRAWS: u64 = 64;
-/// Advantages that differ by less, beside the largest, differ by rounding.
+/// Advantages that differ by less, relative to the largest, differ by rounding.
 const ROUNDING: f64 = 1e-9;
 
-/// The advantages in a group with so many right responses.
+/// The advantages in a group with a given number of right responses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// How many are right.
+    /// The number of right responses.
     pub right: usize,
-    /// The mean advantage of a right response, where there is one.
+    /// The mean advantage of a right response, if there is one.
     pub of_right: Option<f64>,
-    /// The mean advantage of a wrong response, where there is one.
+    /// The mean advantage of a wrong response, if there is one.
     pub of_wrong: Option<f64>,
     /// The sum of |A| over the group.
     pub total: f64,
 }
 
-/// A recipe's advantages for groups of one size with 0, 1, ... all responses right; of a response that has one a token,
-/// the mean over its tokens.
+/// A recipe's advantages for groups of one size with 0, 1, ... all responses right. An advantage per token is averaged over
+/// the response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// One point for each number of right responses: the mean over the draws.
+    /// A point per number of right responses: the mean over the draws.
     pub points: Vec<Point>,
-    /// Whether the other groups of the batch matter: a group alone has other advantages, or none.
+    /// Whether the other groups of the batch matter: alone, a group has different advantages, or none.
     pub depends_on_batch: bool,
-    /// Whether equal responses of a group differ, by their order or by chance.
+    /// Whether equal responses of a group differ because of their order or by chance.
     pub depends_on_order: bool,
-    /// The points of each draw; one where nothing is drawn.
+    /// The points of each draw; a single one if nothing is random.
     pub draws: Vec<Vec<Point>>,
 }
 
 impl Curve {
-    /// The curve for groups of `size`, in one batch that has as large a share of groups of each accuracy as `like`, and
-    /// its token columns. Accuracies that `like` lacks have one group each, together a small share. Its responses are
-    /// one token long, and differ in nothing but whether they are right; where their order matters, it is drawn.
+    /// The curve for groups of `size`, in one batch with the token columns of `like` and the same share of groups of each
+    /// accuracy. Accuracies that `like` does not have get one group each, together a small share. All responses are one token
+    /// long and differ only in whether they are right; if their order matters, it is drawn.
     pub fn of(recipe: &Recipe, like: &Batch, size: usize) -> Result<Curve, Diagnostics> {
         let groups = in_proportion(&accuracies_of(like), size);
         let design = Design::of(recipe)?;
@@ -73,8 +73,8 @@ impl Curve {
         Ok(Curve::over(draws, depends_on_batch, depends_on_order))
     }
 
-    /// The curve of responses drawn from `input`, with their tokens, in batches whose groups are drawn from its groups
-    /// where the other groups of the batch matter.
+    /// The curve of responses drawn from `input`, with their tokens. If the other groups of the batch matter, these are drawn
+    /// from its groups.
     pub fn drawn(recipe: &Recipe, input: &Batch, size: usize) -> Result<Curve, Diagnostics> {
         let own = accuracies_of(input);
         let depends_on_batch = !groups_are_independent(recipe, input)?;
@@ -119,7 +119,7 @@ impl Curve {
     }
 }
 
-/// The mean; of equal numbers, each of them to the last bit.
+/// The mean; of equal numbers, exactly that number.
 fn mean(values: &[f64]) -> f64 {
     let [first, ..] = values else { return 0.0 };
     first + values.iter().map(|x| x - first).sum::<f64>() / values.len() as f64
@@ -129,8 +129,8 @@ fn stream(draw: u64) -> RandomStream {
     StreamKey::new(0, Purpose::Estimates, 0).stream(draw)
 }
 
-/// The points of the groups that lead, which have 0, 1, ... right responses, and how far equal responses of one group are
-/// apart at most.
+/// The points of the first groups, which have 0, 1, ... right responses, and the largest difference between equal responses
+/// of one group.
 fn points(
     design: &Design<'_>,
     batch: &Batch,
@@ -141,11 +141,8 @@ fn points(
     for (response, x) in advantage.iter_mut().enumerate() {
         *x *= outcome.counts(response);
     }
-    let labels: Vec<f64> = outcome
-        .correct
-        .iter()
-        .flat_map(|own| own.buffer().iter())
-        .collect();
+    let correct = outcome.correct.iter();
+    let labels: Vec<f64> = correct.flat_map(|own| own.buffer().iter()).collect();
     let mut most = 0.0f64;
     let mut point = |right: usize| {
         let members = right * size..(right + 1) * size;
@@ -175,25 +172,21 @@ fn accuracies_of(batch: &Batch) -> Vec<f64> {
     }
 }
 
-/// How many responses are right in each group of the batch: all numbers from 0 to `size` first, then as many groups of
-/// each as make the shares those of the accuracies.
+/// The number of right responses in each group of a batch: first all numbers from 0 to `size`, then groups so that the shares
+/// are those of the accuracies.
 fn in_proportion(accuracies: &[f64], size: usize) -> Vec<usize> {
     let room = RESPONSES / size;
-    let mut own: Vec<usize> = accuracies
-        .iter()
-        .map(|accuracy| (accuracy * size as f64).round() as usize)
-        .collect();
-    // Of more than can be computed at once, an even sample.
+    let right = |accuracy: &f64| (accuracy * size as f64).round() as usize;
+    let mut own: Vec<usize> = accuracies.iter().map(right).collect();
+    // If there are too many, an even sample.
     own.sort_unstable();
-    let own: Vec<usize> = own
-        .into_iter()
-        .step_by(accuracies.len().div_ceil(room).max(1))
-        .collect();
+    let every = accuracies.len().div_ceil(room).max(1);
+    let own: Vec<usize> = own.into_iter().step_by(every).collect();
     let lacking = (0..=size).filter(|right| !own.contains(right)).count();
-    // As few copies as dilute the groups that the batch lacks.
+    // Just enough copies to make the added groups a small share.
     let wanted = (DILUTED * lacking).div_ceil(own.len().max(1));
     let mut copied = own.repeat(wanted.min(room / own.len().max(1)).max(1));
-    // The groups that lead stand for one of their copies.
+    // Each of the first groups replaces one of its copies.
     for right in 0..=size {
         if let Some(index) = copied.iter().position(|copy| *copy == right) {
             copied.swap_remove(index);
@@ -202,7 +195,7 @@ fn in_proportion(accuracies: &[f64], size: usize) -> Vec<usize> {
     (0..=size).chain(copied).collect()
 }
 
-/// Which responses of groups with so many right ones each are right: the first ones, or those that a stream draws.
+/// Labels for groups with so many right responses each: the first ones are right, or those that a stream draws.
 fn labels(size: usize, groups: &[usize], mut stream: Option<&mut RandomStream>) -> Vec<f64> {
     let mut labels = Vec::with_capacity(size * groups.len());
     for &right in groups {
@@ -216,7 +209,7 @@ fn labels(size: usize, groups: &[usize], mut stream: Option<&mut RandomStream>) 
     labels
 }
 
-/// A batch of groups with so many right responses each, as long as each other and alike.
+/// A batch of groups with so many right responses each, all of one length and otherwise equal.
 fn alike(
     like: &Batch,
     size: usize,
@@ -231,7 +224,7 @@ fn alike(
         .step(like.step())
         .response("reward", labels.clone())
         .response("correct", labels);
-    // Log-probs and the like are there, and are the same everywhere: the curve is about right and wrong.
+    // Log-probs and the like are the same everywhere: the curve is about right and wrong.
     let names = like.token_columns().map(|(name, _)| name);
     for name in names.filter(|name| *name != "token_reward") {
         let number = if name.ends_with("logp") { -0.5 } else { 0.5 };
@@ -240,14 +233,11 @@ fn alike(
     builder.build()
 }
 
-/// The wrong responses of a batch, and the right ones.
+/// The wrong and the right responses of a batch.
 fn pools(input: &Batch) -> Result<[Vec<usize>; 2], Diagnostics> {
     let correct = Host::new().evaluate("batch.correct", input)?.numbers();
-    let of = |label: f64| {
-        (0..correct.len())
-            .filter(|&one| correct[one] == label)
-            .collect()
-    };
+    let all = 0..correct.len();
+    let of = |label: f64| all.clone().filter(|&one| correct[one] == label).collect();
     let pools: [Vec<usize>; 2] = [of(0.0), of(1.0)];
     for (pool, kind) in pools.iter().zip(["wrong", "right"]) {
         if pool.is_empty() {
@@ -259,7 +249,7 @@ fn pools(input: &Batch) -> Result<[Vec<usize>; 2], Diagnostics> {
     Ok(pools)
 }
 
-/// A batch of groups whose responses are drawn from a batch, with their tokens and `logp` as it was at sampling.
+/// A batch of groups whose responses are drawn from another batch, with their tokens and the `logp` of sampling.
 fn from_pools(
     input: &Batch,
     pools: &[Vec<usize>; 2],

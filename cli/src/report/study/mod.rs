@@ -20,11 +20,10 @@ use advlab::check::needs;
 use advlab::diagnostic::Diagnostics;
 use advlab::script::{Computed, Hook, Outcome, Recipe};
 
-/// The advantage that a loss sees which has none of its own: it optimises the reward itself, so that what is seen is the
-/// loss.
+/// The advantage that a pure loss is given: it optimises the reward itself, so that only the loss shows.
 pub const NEUTRAL: &str = "rloo";
 
-/// A recipe, with an advantage for it where it is a loss on `batch.advantage` alone.
+/// A recipe, with an advantage for it if it is only a loss on `batch.advantage`.
 struct Design<'a> {
     recipe: &'a Recipe,
     advantage: Option<Recipe>,
@@ -37,7 +36,7 @@ impl Design<'_> {
         Ok(Design { recipe, advantage })
     }
 
-    /// The batch with the advantage that the recipe needs, in place of one that it may have.
+    /// The batch with the advantage that the recipe needs, which replaces the batch's own.
     fn batch<'b>(&self, batch: &'b Batch) -> Result<Cow<'b, Batch>, Diagnostics> {
         let Some(advantage) = &self.advantage else {
             return Ok(Cow::Borrowed(batch));
@@ -54,7 +53,7 @@ impl Design<'_> {
     }
 }
 
-/// The batch on which a recipe runs: where it is a loss on `batch.advantage`, and the batch has none, one with the
+/// The batch on which a recipe runs: if the recipe is a loss on `batch.advantage` and the batch has none, one with the
 /// [`NEUTRAL`] advantage, and a note that says so.
 pub fn with_advantage<'b>(
     recipe: &Recipe,

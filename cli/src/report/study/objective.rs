@@ -10,7 +10,7 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::script::{Hook, Outcome, Recipe};
 use advlab::tensor::{Level, ln_binomial};
 
-/// Equal responses of a group whose advantages differ by less, beside the largest, differ by rounding.
+/// Advantages that differ by less, relative to the largest, differ by rounding.
 const ROUNDING: f64 = 1e-9;
 /// Places at which densities over p are compared.
 const PLACES: usize = 512;
@@ -20,15 +20,15 @@ const PLACES: usize = 512;
 pub struct Objective {
     /// The group's size N.
     pub size: usize,
-    /// A+(s + 1) - A-(s) for s = 0 ... N - 1, of each draw; one draw where it is exact.
+    /// A+(s + 1) - A-(s) for s = 0 ... N - 1, for each draw; a single draw if it is exact.
     draws: Vec<Vec<f64>>,
-    /// What is worth knowing of how it was computed.
+    /// Notes on how it was computed.
     pub notes: Vec<String>,
 }
 
 impl Objective {
-    /// The objective of a recipe in groups of `size`: exact where the advantage is a function of how many of a group are
-    /// right; else drawn from the responses and the groups of `input`.
+    /// The objective of a recipe in groups of `size`: exact if the advantage only depends on the number of right responses of the
+    /// group; else estimated on responses and groups drawn from `input`.
     pub fn of(
         recipe: &Recipe,
         input: Option<&Batch>,
@@ -85,14 +85,14 @@ impl Objective {
         })
     }
 
-    /// F'(p), and its standard error; 0 where it is exact.
+    /// F'(p), and its standard error, which is 0 if it is exact.
     pub fn slope(&self, p: f64) -> (f64, f64) {
         let chances = binomial(self.size - 1, p);
         self.mean(&chances)
     }
 
-    /// F(p) with F(0) = 0, and its standard error: the sum over s of the difference at s times I_p(s + 1, N - s), over N;
-    /// that incomplete beta function is the chance of more than s right ones of N.
+    /// F(p) with F(0) = 0, and its standard error: the sum over s of the difference at s times I_p(s + 1, N - s), divided by N.
+    /// That incomplete beta function is the chance of more than s right responses of N.
     pub fn value(&self, p: f64) -> (f64, f64) {
         let mut more: Vec<f64> = binomial(self.size, p);
         for right in (1..self.size).rev() {
@@ -105,7 +105,7 @@ impl Objective {
         self.mean(&weights)
     }
 
-    /// The weighted sum of the differences: its mean over the draws, and the error of that.
+    /// The weighted sum of the differences: its mean over the draws, and the standard error of that.
     fn mean(&self, weights: &[f64]) -> (f64, f64) {
         let of = |draw: &Vec<f64>| draw.iter().zip(weights).map(|(a, b)| a * b).sum::<f64>();
         let sums: Vec<f64> = self.draws.iter().map(of).collect();
@@ -115,13 +115,13 @@ impl Objective {
         (mean, (squares / (number * (number - 1.0).max(1.0))).sqrt())
     }
 
-    /// Whether it is exact, and no estimate.
+    /// Whether it is exact, not an estimate.
     pub fn is_exact(&self) -> bool {
         self.draws.len() == 1
     }
 
-    /// The named objectives by their distances from this one, the nearest first: which share of F' lies elsewhere, between
-    /// p = 1/N and 1 - 1/N. Empty where F' is 0, or somewhere below it, and for N < 3, which has no such p but 1/2.
+    /// The named objectives by their distances from this one, the nearest first: the share of F' between p = 1/N and 1 - 1/N that
+    /// lies elsewhere. Empty if F' is 0 or somewhere negative, and for N < 3, for which that range is a point.
     pub fn nearest(&self) -> Vec<(Known, f64)> {
         let (places, scale) = (self.places(), self.scale(None));
         let is_below = |&p: &f64| self.is_below(p, scale);
@@ -144,13 +144,13 @@ impl Objective {
         all
     }
 
-    /// Whether F'(p) is below 0 by more than rounding, beside the mean of F', and two standard errors.
+    /// Whether F'(p) is negative by more than two standard errors and rounding, relative to the mean of F'.
     pub(super) fn is_below(&self, p: f64, scale: f64) -> bool {
         let (slope, error) = self.slope(p);
         slope + 2.0 * error < -(ROUNDING * scale.abs()).max(1e-12)
     }
 
-    /// The mean of F' between p = 1/N and 1 - 1/N; of one that is known, by its own F'.
+    /// The mean of F' between p = 1/N and 1 - 1/N, or of a named objective's F'.
     pub fn scale(&self, known: Option<Known>) -> f64 {
         let places = self.places();
         let slope = |&p: &f64| known.map_or_else(|| self.slope(p).0, |known| known.slope(p));
@@ -180,7 +180,7 @@ pub enum Known {
 }
 
 impl Known {
-    /// Those with which groups of `size` are compared.
+    /// The objectives with which those of groups of `size` are compared.
     pub fn all(size: usize) -> Vec<Known> {
         let powers = std::iter::successors(Some(2), |k| Some(2 * k));
         let powers: Vec<usize> = powers.take_while(|k| *k <= size).collect();
@@ -202,7 +202,7 @@ impl Known {
         }
     }
 
-    /// Its derivative by p: that to which N to infinity leads, where designs are known by it.
+    /// Its derivative with respect to p, in the limit of large N.
     pub fn slope(self, p: f64) -> f64 {
         let fails = |k: usize| (1.0 - p).powi(k as i32);
         match self {
@@ -226,14 +226,14 @@ fn binomial(n: usize, p: f64) -> Vec<f64> {
     (0..=n).map(chance).collect()
 }
 
-/// What an advantage depends on beyond how many of a group are right.
+/// What an advantage depends on beyond the number of right responses of the group.
 fn beyond_p(
     curve: &Result<Curve, Diagnostics>,
     tried: &Result<Outcome, Diagnostics>,
 ) -> Option<&'static str> {
     match curve {
         Ok(curve) if curve.depends_on_batch => Some("the other groups of the batch"),
-        // Of one that depends on the order, equal responses differ already.
+        // If the order matters, equal responses differ anyway.
         Ok(curve) if !curve.depends_on_order && tried.as_ref().is_ok_and(looks_at_tokens) => {
             Some("more of a response than whether it is right, such as its tokens")
         }
@@ -244,7 +244,7 @@ fn beyond_p(
     }
 }
 
-/// Whether equally right responses of a group that differ in their tokens have other advantages.
+/// Whether responses of a group that are equally right but differ in their tokens have different advantages.
 fn looks_at_tokens(outcome: &Outcome) -> bool {
     let (advantage, layout) = (outcome.advantage.by_response(), outcome.advantage.layout());
     let Some(correct) = &outcome.correct else {

@@ -2,10 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{Known, Objective};
+use super::{Known, Objective, label};
 use crate::report::figure::{Figure, Mark, Panel, Series};
+use advlab::Batch;
+use advlab::diagnostic::Diagnostics;
 use advlab::figures::value;
 use advlab::paint::{Paint, beside, cut, filled, wrapped};
+use advlab::script::Recipe;
 
 /// Places of a curve, and of one in a small panel.
 const PLACES: usize = 200;
@@ -22,6 +25,16 @@ const NAMES: usize = 28;
 
 /// Objectives, each with the name of its design.
 type Named = [(String, Objective)];
+
+/// The objectives of some designs, in groups of `size`.
+pub(crate) fn of(
+    recipes: &[Recipe],
+    input: Option<&Batch>,
+    size: usize,
+) -> Result<Vec<(String, Objective)>, Diagnostics> {
+    let one = |recipe| Ok((label(recipe), Objective::of(recipe, input, size)?));
+    recipes.iter().map(one).collect()
+}
 
 /// Evenly spaced places from `least` to `most`.
 fn places((least, most): (f64, f64), count: usize) -> impl Iterator<Item = f64> {

@@ -7,13 +7,14 @@ use advlab::check::usual;
 use advlab::diagnostic::Diagnostics;
 use advlab::script::{Hook, Loss, Recipe};
 
-/// Cells for each unit of the ratio, which goes to 2, and half the cells up: advantages from -2 to 2. Clips at multiples of
-/// 1 / RATIOS lie between cells.
+/// Cells per unit of the ratio, which goes to 2, and half the number of cells of the advantage, from -2 to 2. Clips at
+/// multiples of 1 / RATIOS lie between cells.
 const RATIOS: usize = 20;
 const ADVANTAGES: i32 = 10;
 /// Advantages at which it is drawn as lines.
 const LINES: [f64; 2] = [1.0, -1.0];
-/// A line has points so close together that it is straight between them: within this share of its height, or as close as this.
+/// Points are added to a line until it is straight between them, within this share of its height, or until they are this
+/// close.
 const STRAIGHT: f64 = 1e-3;
 const CLOSE: f64 = 1e-6;
 /// The most points of a line.
@@ -76,7 +77,7 @@ pub fn surface(recipe: &Recipe, drawn: Drawn) -> Result<Figure, Diagnostics> {
     })
 }
 
-/// A function of the ratio as a line, whose points lie on both sides of each jump and close together at corners.
+/// A function of the ratio as a line, with points on both sides of each jump and close together at corners.
 fn line(value: &dyn Fn(f64) -> Result<f64, Diagnostics>) -> Result<Vec<(f64, f64)>, Diagnostics> {
     let ratios = (1..=2 * RATIOS).map(|index| index as f64 / RATIOS as f64);
     let mut line = ratios

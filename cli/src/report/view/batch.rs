@@ -1,4 +1,4 @@
-//! A batch that a run has kept, as its recipe sees it: groups, responses with their tokens, and who gets the gradient.
+//! A batch that a run has kept, with its recipe's advantage: groups, responses with their tokens, and who gets the gradient.
 
 use std::path::Path;
 
@@ -128,7 +128,7 @@ impl KeptBatch {
         let tokenizer = self.tokenizer.as_ref().map(|one| one as &dyn Tokenize);
         let ends = text.and_then(|text| {
             let spans = spans(text, length, tokenizer)?;
-            // In characters as a browser counts them: what stands before a token belongs to it.
+            // In UTF-16 units, as a browser counts: text before a token belongs to it.
             let ends = spans.iter().scan((0, 0), |(at, count), span| {
                 *count += text.get(*at..span.end)?.encode_utf16().count();
                 *at = span.end;
@@ -153,7 +153,7 @@ impl KeptBatch {
         })
     }
 
-    /// The advantages of a response: one, or one a token.
+    /// The advantages of a response: one, or one per token.
     fn advantages(&self, response: usize) -> Vec<f64> {
         let advantage = &self.outcome.advantage;
         let values = match advantage.level() {
@@ -165,7 +165,7 @@ impl KeptBatch {
             .collect()
     }
 
-    /// What the recipe optimises, as a drawing.
+    /// What the recipe optimises, as a figure.
     pub(super) fn objective(&self) -> Result<Value, Diagnostics> {
         let size = largest_group(&self.batch);
         let objective = Objective::of(&self.recipe, Some(&self.batch), size)?;

@@ -1,4 +1,4 @@
-//! A run as its files tell it while they grow: numbers by name, and what happened to its script.
+//! A run that is followed by its files while they grow: numbers by name, and the events of its script.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
@@ -33,22 +33,22 @@ pub(super) struct FollowedRun {
     pub(super) folder: PathBuf,
     metrics: Tail,
     reloads: Tail,
-    /// By name; an evaluation's number stands after the steps that were done before it.
+    /// By name; an evaluation's number is at the number of steps that were done before it.
     pub(super) curves: BTreeMap<String, Points>,
     /// The lines of `reloads.jsonl`.
     pub(super) events: Vec<LogLine>,
     /// The newest step that has a row.
     pub(super) step: Option<u64>,
-    /// How often its files were cut and it was read anew.
+    /// How often its files were cut and read anew.
     pub(super) readings: usize,
     pub(super) config: Option<Config>,
     configured: Option<Stamp>,
-    /// What is said of the run at each update.
+    /// What the page shows above the curves.
     pub(super) heading: Value,
 }
 
 impl FollowedRun {
-    /// A run in a folder, which has its name below `above`.
+    /// A run in a folder, named by its path below `above`.
     pub(super) fn new(folder: PathBuf, above: &Path) -> FollowedRun {
         let below = folder.strip_prefix(above).unwrap_or(above);
         let name = if below.as_os_str().is_empty() {
@@ -71,7 +71,7 @@ impl FollowedRun {
         }
     }
 
-    /// Reads what the files have beyond what was read.
+    /// Reads what was added to the files.
     pub(super) fn refresh(&mut self) {
         if self.metrics.is_cut() || self.reloads.is_cut() {
             *self = FollowedRun {
@@ -83,7 +83,7 @@ impl FollowedRun {
         let path = self.folder.join("config.toml");
         let configured = stamp(&path);
         if configured != self.configured {
-            // One that is resumed may do more steps.
+            // A resumed run may do more steps.
             (self.config, self.configured) = (Config::read(&path).ok(), configured);
         }
         let (curves, last) = (&mut self.curves, &mut self.step);
@@ -108,7 +108,7 @@ impl FollowedRun {
         let config = self.config.as_ref();
         let recipe = config.map(|config| Path::new(&config.recipe));
         let recipe = recipe.and_then(Path::file_name);
-        // How many steps a trainer will do is not known here.
+        // The number of a trainer's steps is not known.
         let steps = config.filter(|config| config.task != "trainer");
         let (at, is_over) = self.place(steps.map(|config| config.steps));
         json!({
@@ -125,7 +125,7 @@ impl FollowedRun {
         })
     }
 
-    /// How far it is, or why that is not known; and whether nothing more is to come.
+    /// How far it is, or why that is not known; and whether it is over.
     fn place(&self, steps: Option<u64>) -> (String, bool) {
         if !self.folder.is_dir() {
             return ("the folder is gone".to_string(), true);
@@ -208,7 +208,7 @@ pub(super) fn rounded(number: f64) -> f64 {
     format!("{number:.4e}").parse().unwrap_or(number)
 }
 
-/// When a file was written, since 1970, and its length: of two saves within a tick of the clock, the time alone may be one.
+/// When a file was written, since 1970, and its length: two saves within a tick of the clock have one time.
 type Stamp = (Duration, u64);
 
 fn stamp(path: &Path) -> Option<Stamp> {
@@ -217,7 +217,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some((written, file.len()))
 }
 
-/// The first digits of a version, as messages show it.
+/// The first digits of a version, as in messages.
 fn short(version: &str) -> &str {
     version.get(..6).unwrap_or(version)
 }
@@ -256,7 +256,7 @@ pub(super) fn line_of(line: &LogLine) -> Value {
     json!({ "step": step, "kind": kind, "line": text })
 }
 
-/// Seconds since 1970, which the page's clock is compared with.
+/// Seconds since 1970, with which the page compares its clock.
 pub(super) fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs())
@@ -269,15 +269,15 @@ pub fn step_of(line: &Value) -> Option<u64> {
         .filter(|step| *step < u64::from(u32::MAX))
 }
 
-/// A file of lines, and how much of it was read.
+/// A file of lines that grows, and how much of it was read.
 struct Tail {
     path: PathBuf,
     end: u64,
     /// The last bytes before `end`.
     last: Vec<u8>,
-    /// How many lines that was.
+    /// The number of lines that were read.
     read: u64,
-    /// Why it cannot be read, or not beyond a line.
+    /// Why it cannot be read, or not beyond some line.
     problem: Option<String>,
 }
 
@@ -292,7 +292,7 @@ impl Tail {
         }
     }
 
-    /// Whether the file has no longer what was read of it.
+    /// Whether the file no longer has what was read of it.
     fn is_cut(&self) -> bool {
         let Ok(mut file) = advlab::regular_file::open(&self.path) else {
             return self.end > 0;
@@ -303,10 +303,10 @@ impl Tail {
         read.is_err() || found != self.last
     }
 
-    /// Takes the whole lines that are new, up to the first that is no JSON.
+    /// Passes on the new whole lines, up to the first that is not JSON.
     fn lines(&mut self, take: impl FnMut(Value)) {
         self.problem = match self.read_on(take) {
-            // It is still to come.
+            // It does not exist yet.
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => {
                 let name = self.path.file_name().unwrap_or_default();

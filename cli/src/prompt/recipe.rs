@@ -1,4 +1,4 @@
-//! The recipe in use: one that was loaded, that a run used, that is watched, or what was typed.
+//! The recipe in use: a loaded one, a run's, a watched one, or what was typed.
 
 use super::command::{self, Watched, lock, wrong};
 use super::data::Data;
@@ -28,7 +28,7 @@ impl Session {
         Err(wrong("no recipe is loaded", help))
     }
 
-    /// The recipe that words name, with its settings, `passk k=4`; the recipe in use where there are none.
+    /// The recipe that words name, with its settings, `passk k=4`; the recipe in use if there are no words.
     pub(super) fn recipe_of(&self, words: &str) -> Result<Recipe, Diagnostics> {
         let words: Vec<&str> = words.split_whitespace().collect();
         match words.split_first() {
@@ -46,7 +46,7 @@ impl Session {
         Ok((outcome, state))
     }
 
-    /// Makes a recipe the one in use in place of whichever was. Says which script is not watched any more.
+    /// Makes a recipe the one in use, or none. Returns a line if that ends the watching of a script.
     pub(super) fn choose(&mut self, recipe: Option<Recipe>) -> Option<String> {
         self.script.use_recipe(recipe);
         self.lacks_helper = false;
@@ -54,7 +54,7 @@ impl Session {
         Some(self.paint.dim(&unwatched))
     }
 
-    /// Goes on with the recipe in use under other settings.
+    /// Changes the settings of the recipe in use.
     pub(super) fn change_settings(&mut self, recipe: Recipe) {
         if let Some(watched) = lock(&self.watched).as_mut() {
             watched.last = recipe.clone();
@@ -62,13 +62,13 @@ impl Session {
         self.script.use_recipe(Some(recipe));
     }
 
-    /// Follows a script, whose version is the recipe in use.
+    /// Follows a script, whose newest version becomes the recipe in use.
     pub(super) fn watch(&mut self, watched: Watched) {
         self.choose(Some(watched.last.clone()));
         *lock(&self.watched) = Some(watched);
     }
 
-    /// Says which script is not watched any more.
+    /// Ends the watching of a script. Returns a line with its name.
     pub(super) fn unwatch(&mut self) -> Option<String> {
         let watched = lock(&self.watched).take()?;
         Some(format!("{} is not watched any more", watched.name))
@@ -84,13 +84,13 @@ impl Session {
         }
     }
 
-    /// Whether a recipe is the one that the run used.
+    /// Whether a recipe is the version that the run used.
     pub(super) fn is_of_run(&self, recipe: &Recipe) -> bool {
         self.run_version.as_ref() == Some(recipe.version())
     }
 
-    /// Goes on with the version that the run used at the batch's step, unless a recipe was chosen otherwise. Gives why
-    /// that cannot be, as the batch is worth having all the same, or what is to be known of it.
+    /// Loads the version that the run used at the batch's step, unless the user chose a recipe. Returns a note if that fails: the
+    /// batch can be used all the same.
     pub(super) fn use_recipe_of_run(&mut self, data: &Data) -> Option<String> {
         let (kept, step) = data.run.as_ref()?;
         let in_use = self.script.recipe();
@@ -110,7 +110,7 @@ impl Session {
         note
     }
 
-    /// Takes the loss that the batch's run follows, or the default one. Says where it cannot be read.
+    /// Uses the loss of the batch's run, or the default one. Returns a note if it cannot be read.
     pub(super) fn use_loss_of_run(&mut self, data: &Data) -> Option<String> {
         let loss = data.run.as_ref().map(|(kept, _)| kept.loss(&self.host));
         let (loss, note) = match loss.transpose() {

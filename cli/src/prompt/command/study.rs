@@ -1,17 +1,20 @@
-//! `:curve` and `:surface`: what right and wrong responses get, and what a loss does with a ratio.
+//! `:curve`, `:surface`, `:objective` and `:mass`: the advantages of right and wrong responses, a loss over the ratio, what
+//! recipes optimise, and where their signal goes.
 
 use super::super::session::Session;
 use super::recipe::{chosen, title};
 use super::{Answered, option, plot};
 use crate::report::figure::{Figure, Mark, Panel, Series};
-use crate::report::study::{Curve, Drawn, Point, label, largest_group, surface as drawn};
+use crate::report::study::{
+    Curve, Drawn, Mass, Point, label, largest_group, objectives, surface as drawn,
+};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::{column, value};
 use advlab::script::Recipe;
 
-/// Rows of the table under the drawing.
+/// Rows of the table below the figure.
 const ROWS: usize = 9;
-/// Totals that differ by less, beside the largest, differ by rounding.
+/// Totals that differ by less, relative to the largest, differ by rounding.
 const ROUNDING: f64 = 1e-9;
 
 pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
@@ -41,8 +44,8 @@ pub(super) fn curve(session: &mut Session, arguments: &str) -> Answered {
     plot::finish(session, &figure, file, &below)
 }
 
-/// The text without `--n`, and the size of the group that it asks for: that of the batch's largest if none.
-pub(super) fn size(session: &Session, text: &str) -> Result<(String, usize), Diagnostics> {
+/// The text without `--n`, and the group size that it gives; the batch's largest if it gives none.
+fn size(session: &Session, text: &str) -> Result<(String, usize), Diagnostics> {
     let (rest, size) = option(text, "--n")?;
     match size.map(|text| text.parse::<usize>()) {
         Some(Ok(size @ 1..=1024)) => Ok((rest, size)),
@@ -65,16 +68,35 @@ pub(super) fn surface(session: &mut Session, arguments: &str) -> Answered {
     plot::finish(session, &drawn(&recipe, what)?, file, "")
 }
 
+pub(super) fn objective(session: &mut Session, arguments: &str) -> Answered {
+    let (rest, file) = option(arguments, "--out")?;
+    let (rest, size) = size(session, &rest)?;
+    session.script.guard().rearm();
+    let recipes = chosen(session, &rest)?;
+    let all = objectives::of(&recipes, Some(&session.data.batch), size)?;
+    let table = objectives::table(&all, session.paint);
+    plot::finish(session, &objectives::figure(&all), file, &table)
+}
+
+pub(super) fn mass(session: &mut Session, arguments: &str) -> Answered {
+    let recipe = session.recipe_of(arguments)?;
+    session.script.guard().rearm();
+    let loss = session.script.host().loss()?;
+    let mass = Mass::of(&recipe, &loss, &session.data.batch)?;
+    let head = session.paint.bold(&title(&recipe));
+    Ok(format!("{head}\n{}", mass.table(session.paint)))
+}
+
 type Number = fn(&Point) -> Option<f64>;
 
-/// What is drawn of a curve, and stands in the table.
+/// What is drawn of a curve and listed in the table.
 const NUMBERS: [(&str, Number); 3] = [
     ("A+ right", |point| point.of_right),
     ("A- wrong", |point| point.of_wrong),
     ("total |A|", |point| Some(point.total)),
 ];
 
-/// One recipe's curves, or those of several on top of each other.
+/// One recipe's curves, or those of several in the same panels.
 fn draw(size: usize, curves: &[(Recipe, Curve)]) -> Figure {
     let series = |name: &str, curve: &Curve, of: Number| {
         let points = curve.points.iter();
