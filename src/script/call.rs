@@ -10,7 +10,7 @@ use super::error::Problem;
 use super::host::Host;
 use super::memory::Tables;
 use super::recipe::Hook;
-use crate::tensor::{Depth, Guard, Moments, Tensor, TensorError};
+use crate::tensor::{ByGroup, Depth, Guard, Moments, Tensor, TensorError};
 
 /// The most metrics of a step.
 const METRICS: usize = 256;
@@ -28,6 +28,13 @@ pub(super) struct Call {
     reports: Mutex<Reports>,
     /// What the recipe remembers by key.
     tables: Mutex<Tables>,
+}
+
+/// What scripts can change in a call.
+pub(super) struct Snapshot {
+    draws: u64,
+    reports: Reports,
+    tables: Tables,
 }
 
 impl Call {
@@ -64,9 +71,31 @@ impl Call {
         std::mem::take(&mut self.reports.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How many random tensors were drawn so far.
-    pub(super) fn draws(&self) -> u64 {
-        self.draws.load(Ordering::Relaxed)
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            draws: self.draws.load(Ordering::Relaxed),
+            reports: self.report(|reports| reports.clone()),
+            tables: self.tables(|tables| tables.clone()),
+        }
+    }
+
+    /// What scripts have done since a snapshot that they would do for each group by itself.
+    pub(super) fn effect_since(&self, before: &Snapshot) -> Option<ByGroup> {
+        if self.draws.load(Ordering::Relaxed) != before.draws {
+            return Some(ByGroup::Draws);
+        }
+        let said = self.report(|reports| reports.said);
+        (said != before.reports.said).then_some(ByGroup::Reports)
+    }
+
+    /// Takes back what scripts have done since a snapshot, but the host's notes: those are given once.
+    pub(super) fn restore(&self, mut before: Snapshot) {
+        self.draws.store(before.draws, Ordering::Relaxed);
+        self.tables(|tables| *tables = before.tables);
+        self.report(|reports| {
+            before.reports.notes = std::mem::take(&mut reports.notes);
+            *reports = before.reports;
+        });
     }
 
     /// The key of the next random tensor: from the run's seed, the step, how many were drawn before, and the update.
@@ -83,7 +112,7 @@ impl Call {
 }
 
 /// A number that a script reports.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Metric {
     hook: Option<Hook>,
     name: String,
@@ -127,7 +156,7 @@ impl Drop for Turns<'_> {
 }
 
 /// The reports of scripts, by `metric` and `print`, and the notes of the host.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Reports {
     /// The hook that is running; `None` at the prompt.
     pub(super) hook: Option<Hook>,

@@ -20,7 +20,7 @@ use super::key;
 use super::library::Library;
 use super::numbers;
 use super::sandbox;
-use crate::tensor::{Level, Tensor};
+use crate::tensor::{ByGroup, Level, Tensor};
 
 /// The functions of the language itself. No clock, no files, no bytes: nothing that a formula needs, and a step's result
 /// depends on its seed alone.
@@ -122,6 +122,9 @@ fn metric(name: &str, value: &Dynamic) -> Result<Tensor, Problem> {
             "metric \"{name}\" must be a number or a batch tensor, this is {found}"
         )));
     };
+    if let Some(frame) = tensor.frame() {
+        frame.goes_by_group(ByGroup::Reports);
+    }
     let level = tensor.level();
     if level != Level::Batch {
         let message = format!("metric \"{name}\" is a {level} tensor: a metric is one number");

@@ -32,8 +32,9 @@ mod syntax;
 mod test_batch;
 
 pub use crate::batch::Computed;
+pub use crate::tensor::ByGroup;
+pub use batch_type::MapGroups;
 pub(crate) use batch_type::OLD_FOR_LOGP;
-pub use batch_type::{ByGroup, MapGroups};
 pub use check::{CheckResult, Finding, check, groups_are_independent, needed, needs};
 pub(crate) use check::{DEGENERATE, Rollouts, flipped_loss};
 pub(crate) use explain::help_for_foreign;
