@@ -30,7 +30,9 @@ pub(super) fn tensor_type(engine: &mut Engine) {
     type Context<'a> = NativeCallContext<'a>;
     engine
         .register_type_with_name::<Tensor>("tensor")
-        .register_get("level", |tensor: &mut Tensor| tensor.level().name())
+        .register_get("level", |tensor: &mut Tensor| {
+            tensor.level_looked_at().name()
+        })
         .register_fn("value", |context: Context, tensor: &mut Tensor| {
             number_of(&context, tensor)
         })
@@ -67,8 +69,9 @@ fn evaluated(context: &NativeCallContext, tensor: &Tensor) -> Raised<Arc<Value>>
 }
 
 fn number_of(context: &NativeCallContext, tensor: &Tensor) -> Raised<FLOAT> {
-    if tensor.level() != Level::Batch {
-        let level = tensor.level().name();
+    let level = tensor.level_looked_at();
+    if level != Level::Batch {
+        let level = level.name();
         return Err(raise(context, Mistake::NotOneValue { level }));
     }
     Ok(evaluated(context, tensor)?.get(0))
@@ -171,7 +174,7 @@ fn call(
         return Ok(Dynamic::from_float(evaluated(context, &tensor)?.get(0)));
     }
     tensor.mark(&origin(context));
-    if op.class == Class::Logic && tensor.level() == Level::Batch {
+    if op.class == Class::Logic && tensor.level_looked_at() == Level::Batch {
         // One value: a plain true or false, so that a script can branch on it.
         let value = evaluated(context, &tensor)?.get(0);
         return Ok(Dynamic::from_bool(value != 0.0));

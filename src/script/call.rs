@@ -9,7 +9,7 @@ use super::batch_type::MapGroups;
 use super::error::CallError;
 use super::hook::Hook;
 use super::memory::Tables;
-use crate::tensor::{Context, Depth, Guard, Moments, Tensor, TensorError};
+use crate::tensor::{ByGroup, Context, Depth, Guard, Moments, Tensor, TensorError};
 
 /// The most metrics of a step.
 const METRICS: usize = 256;
@@ -27,6 +27,13 @@ pub(crate) struct Call {
     reports: Mutex<Reports>,
     /// What the recipe remembers by key.
     tables: Mutex<Tables>,
+}
+
+/// What scripts can change in a call.
+pub(super) struct Snapshot {
+    draws: u64,
+    reports: Reports,
+    tables: Tables,
 }
 
 impl Call {
@@ -58,9 +65,31 @@ impl Call {
         std::mem::take(&mut self.reports.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The number of random tensors drawn so far.
-    pub(super) fn draws(&self) -> u64 {
-        self.draws.load(Ordering::Relaxed)
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            draws: self.draws.load(Ordering::Relaxed),
+            reports: self.report(|reports| reports.clone()),
+            tables: self.tables(|tables| tables.clone()),
+        }
+    }
+
+    /// What scripts have done since a snapshot that they would do for each group by itself.
+    pub(super) fn effect_since(&self, before: &Snapshot) -> Option<ByGroup> {
+        if self.draws.load(Ordering::Relaxed) != before.draws {
+            return Some(ByGroup::Draws);
+        }
+        let said = self.report(|reports| reports.said);
+        (said != before.reports.said).then_some(ByGroup::Reports)
+    }
+
+    /// Takes back what scripts have done since a snapshot, but the host's notes: those are given once.
+    pub(super) fn restore(&self, mut before: Snapshot) {
+        self.draws.store(before.draws, Ordering::Relaxed);
+        self.tables(|tables| *tables = before.tables);
+        self.report(|reports| {
+            before.reports.notes = std::mem::take(&mut reports.notes);
+            *reports = before.reports;
+        });
     }
 
     /// The key of the next random tensor: from the run's seed, the step, how many were drawn before, and the update.
@@ -77,7 +106,7 @@ impl Call {
 }
 
 /// A number that a script reports.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Metric {
     hook: Option<Hook>,
     name: String,
@@ -121,7 +150,7 @@ impl Drop for Turns<'_> {
 }
 
 /// The reports of scripts, by `metric` and `print`, and the notes of the host.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Reports {
     /// The hook that is running; `None` at the prompt.
     pub(super) hook: Option<Hook>,

@@ -22,7 +22,7 @@ use super::error::{CallError, raise};
 use super::key;
 use super::numbers;
 use super::sandbox::{CALL_LEVELS, EXPRESSION_DEPTH};
-use crate::tensor::{Level, Stopped, Tensor};
+use crate::tensor::{ByGroup, Level, Stopped, Tensor};
 
 /// The functions of the language itself. No clock, no files, no bytes: no formula needs them, and a step's result depends
 /// only on its seed.
@@ -178,6 +178,9 @@ fn metric(name: &str, value: &Dynamic) -> Result<Tensor, CallError> {
             "metric \"{name}\" must be a number or a batch tensor, this is {found}"
         )));
     };
+    if let Some(frame) = tensor.frame() {
+        frame.goes_by_group(ByGroup::Reports);
+    }
     let level = tensor.level();
     if level != Level::Batch {
         let message = format!("metric \"{name}\" is a {level} tensor: a metric is one number");

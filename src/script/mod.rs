@@ -33,7 +33,8 @@ pub(crate) mod syntax;
 mod test_batch;
 
 pub use crate::batch::Computed;
-pub use batch_type::{ByGroup, MapGroups};
+pub use crate::tensor::ByGroup;
+pub use batch_type::MapGroups;
 pub(crate) use batch_type::{OLD_FOR_LOGP, ScriptBatch};
 pub use builtin::{BUILTINS, Builtin, BuiltinKind};
 pub use explain::help_for_foreign;

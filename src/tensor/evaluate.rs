@@ -13,9 +13,14 @@ impl Tensor {
     /// # Errors
     /// [`TensorError`] where the values do not allow an operation, or the guard stopped it.
     pub fn evaluate(&self) -> Result<Arc<Value>, TensorError> {
-        if let Some(value) = self.known().cloned().or_else(|| self.looked_at()) {
-            self.remember(value.clone());
-            return Ok(value);
+        if let Some(frame) = self.frame().filter(|frame| frame.is_open_view()) {
+            frame.look_at();
+            // Nobody is told: the function is called again, for each group.
+            let message = "a group's value is looked at while there is none yet";
+            return Err(TensorError::level("map_groups", message));
+        }
+        if let Some(value) = self.known() {
+            return Ok(value.clone());
         }
         Tensor::evaluate_together(std::slice::from_ref(self))?;
         Ok(match self.known() {
@@ -65,8 +70,6 @@ impl Tensor {
             return Ok(());
         };
         let plan = Plan::new(&tensors);
-        let frames = plan.steps().iter().filter_map(|step| step.tensor.frame());
-        frames.for_each(|frame| frame.look_at());
         let values = frame.context.run(&plan, sink)?;
         for (tensor, &output) in tensors.iter().zip(plan.outputs()) {
             if let Some(value) = &values[output] {

@@ -1,12 +1,12 @@
 //! The frame: what a tensor's values lie over, that is a layout, its precision and its bounds.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::error::TensorError;
 use super::exec::Executor;
 use super::profile::Profile;
-use super::{Guard, Level, Looks, Tensor};
+use super::{Guard, Level, Tensor};
 use crate::batch::Layout;
 
 /// Names one sequence of responses: tensors with one id have the same responses in the same order.
@@ -36,18 +36,36 @@ pub struct Frame {
     /// Whether token tensors that come from coarser ones alone are f64.
     pub(crate) is_f64: bool,
     pub(crate) context: Context,
-    /// The group that it is the frame of, where it is one's.
-    pub(crate) of: Option<Arc<GroupOf>>,
+    /// That of a function of `map_groups` that is called once for all groups.
+    view: Option<Arc<View>>,
 }
 
-/// One group of a batch.
+/// While it is open, its frame's tensors stand for those of each group by itself: the level "batch" is the group's, and no
+/// value may be looked at.
 #[derive(Debug)]
-pub(crate) struct GroupOf {
-    pub(crate) whole: Arc<Frame>,
-    pub(crate) group: usize,
-    /// Shared with the other groups.
-    pub(crate) looks: Arc<Looks>,
-    is_looked_at: AtomicBool,
+pub(crate) struct View {
+    is_open: AtomicBool,
+    by_group: OnceLock<ByGroup>,
+    /// Whether an operation may refuse values.
+    is_checked: AtomicBool,
+}
+
+/// Why a function of `map_groups` has to be called for each group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ByGroup {
+    /// It looks at values of the group, or at its shape: what it does may depend on them.
+    Looks,
+    /// It reports metrics, prints, or reads or writes what is remembered by key.
+    Reports,
+    /// It draws random numbers.
+    Draws,
+    /// It may change a variable from outside.
+    Writes,
+    /// It computes with tensors that are neither the group's nor single numbers.
+    Mixes,
+    /// One of its operations fails.
+    Fails,
 }
 
 /// What computes a batch's tensors, within which bounds.
@@ -74,7 +92,7 @@ impl Frame {
             stream: 0,
             is_f64,
             context,
-            of: None,
+            view: None,
         })
     }
 
@@ -82,17 +100,7 @@ impl Frame {
         &self.layout
     }
 
-    /// The frames of all groups.
-    pub(crate) fn groups(self: &Arc<Self>) -> impl Iterator<Item = Arc<Frame>> + use<> {
-        let (whole, looks) = (self.clone(), Arc::default());
-        (0..self.layout.groups()).map(move |group| whole.group_with(group, &looks))
-    }
-
-    pub(crate) fn group(self: &Arc<Self>, group: usize) -> Arc<Frame> {
-        self.group_with(group, &Arc::default())
-    }
-
-    fn group_with(self: &Arc<Self>, group: usize, looks: &Arc<Looks>) -> Arc<Frame> {
+    pub(crate) fn group(&self, group: usize) -> Arc<Frame> {
         Arc::new(Frame {
             layout: Arc::new(self.layout.group(group)),
             responses: ResponsesId(Arc::new(())),
@@ -101,32 +109,88 @@ impl Frame {
                 .stream
                 .wrapping_mul(0x9e37_79b9_7f4a_7c15)
                 .wrapping_add(group as u64 + 1),
-            of: Some(Arc::new(GroupOf {
-                whole: self.clone(),
-                group,
-                looks: looks.clone(),
-                is_looked_at: AtomicBool::new(false),
-            })),
-            ..Frame::clone(self)
+            view: None,
+            ..self.clone()
         })
     }
 
-    /// Notes that what a script does from here on may depend on the group's own values, or on its shape.
-    pub(crate) fn look_at(&self) {
-        if let Some(of) = &self.of {
-            of.is_looked_at.store(true, Ordering::Relaxed);
+    /// The frame of a new view, which is open.
+    pub(crate) fn view(&self) -> Arc<Frame> {
+        let view = Arc::new(View {
+            is_open: AtomicBool::new(true),
+            by_group: OnceLock::new(),
+            is_checked: AtomicBool::new(false),
+        });
+        Arc::new(Frame {
+            view: Some(view),
+            ..self.clone()
+        })
+    }
+
+    fn open_view(&self) -> Option<&View> {
+        let is_open = |view: &&View| view.is_open.load(Ordering::Relaxed);
+        self.view.as_deref().filter(is_open)
+    }
+
+    pub(crate) fn is_open_view(&self) -> bool {
+        self.open_view().is_some()
+    }
+
+    /// Notes, in an open view, why the function has to be called for each group.
+    pub(crate) fn goes_by_group(&self, why: ByGroup) {
+        if let Some(view) = self.open_view() {
+            let _ = view.by_group.set(why);
         }
     }
 
-    pub(crate) fn is_looked_at(&self) -> bool {
-        (self.of.iter()).any(|of| of.is_looked_at.load(Ordering::Relaxed))
+    /// Notes that what a script does from here on may depend on a group's own values, or on its shape.
+    pub(crate) fn look_at(&self) {
+        self.goes_by_group(ByGroup::Looks);
+    }
+
+    pub(crate) fn note_checked(&self) {
+        if let Some(view) = self.open_view() {
+            view.is_checked.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Closes the view: its tensors are those of the batch from here on. Returns whether an operation may refuse values.
+    ///
+    /// # Errors
+    /// Why the function has to be called for each group.
+    pub(crate) fn close_view(&self) -> Result<bool, ByGroup> {
+        let Some(view) = &self.view else {
+            return Ok(false);
+        };
+        view.is_open.store(false, Ordering::Relaxed);
+        match view.by_group.get() {
+            Some(why) => Err(*why),
+            None => Ok(view.is_checked.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Whether a tensor of this frame comes from the view that another frame is of.
+    pub(crate) fn is_of_view(&self, other: &Frame) -> bool {
+        let view = |frame: &Frame| frame.view.as_ref().map(Arc::as_ptr);
+        view(self) == view(other) && self.responses == other.responses
+    }
+
+    /// Whether tensors of both frames can meet: they have the same responses, and are not of different views.
+    pub(crate) fn meets(&self, other: &Frame) -> bool {
+        let view = |frame: &Frame| frame.open_view().map(std::ptr::from_ref);
+        let is_same_view = view(self) == view(other);
+        if !is_same_view {
+            self.goes_by_group(ByGroup::Mixes);
+            other.goes_by_group(ByGroup::Mixes);
+        }
+        is_same_view && self.responses == other.responses
     }
 
     /// The same responses in other groups: those of [`Layout::regroup`].
     pub(crate) fn with_layout(&self, layout: Layout) -> Arc<Frame> {
         Arc::new(Frame {
             layout: Arc::new(layout),
-            of: None,
+            view: None,
             ..self.clone()
         })
     }
@@ -153,7 +217,7 @@ pub(crate) fn meet(
     let mut frame = (first.level() == level).then_some(home);
     for (arg, other) in placed {
         let (left, right) = (first.level(), arg.level());
-        if home.responses != other.responses {
+        if !home.meets(other) {
             return Err(TensorError::different_batches(op, left, right));
         }
         let by_group = matches!(level, Level::Group | Level::Trajectory | Level::Position);

@@ -1,12 +1,11 @@
 //! Gradients: each row's derivative is again a graph, so that a gradient has a gradient.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::Level;
 use super::error::{TensorError, TensorErrorKind};
 use super::graph::{Prim, Tensor};
 use super::op::{self, Derivative, Op, Term, Vjp};
-use super::{Frame, Level};
 
 /// The derivative of a batch tensor by each value of `x`, at `x`'s level; 0 where the loss does not depend on `x`.
 ///
@@ -20,7 +19,7 @@ pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
         );
         return Err(TensorError::level("grad", message));
     }
-    let order = dependents(loss, x)?;
+    let order = dependents(loss, x);
     let through: HashSet<usize> = order.iter().map(Tensor::id).collect();
     let mut grads: HashMap<usize, Gradient> = HashMap::new();
     grads.entry(loss.id()).or_default().whole = Some(Tensor::number(1.0));
@@ -33,16 +32,15 @@ pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
             grads.entry(node.id()).or_default().whole = Some(grad);
             continue;
         }
-        for (arg, over, part) in contributions(node, &grad, &through)? {
+        for (arg, group, part) in contributions(node, &grad, &through)? {
             // An error in a derivative is about the line that it is the derivative of.
             if let Some(origin) = node.origin() {
                 part.mark(origin);
             }
             let target = grads.entry(arg.id()).or_default();
-            match over {
-                Over::Whole => target.add(part)?,
-                Over::Group(group) => target.parts.push((Some(group), part)),
-                Over::Groups => target.parts.push((None, part)),
+            match group {
+                None => target.add(part)?,
+                Some(group) => target.add_of_group(group, part)?,
             }
         }
     }
@@ -58,12 +56,11 @@ pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
 
 /// Whether any value of `loss` can change with `x`.
 pub(crate) fn depends_on(loss: &Tensor, x: &Tensor) -> bool {
-    // What cannot be told now is told with the gradient.
-    dependents(loss, x).map_or(true, |order| !order.is_empty())
+    !dependents(loss, x).is_empty()
 }
 
 /// The nodes on the ways from `x` to `loss`, arguments before results.
-fn dependents(loss: &Tensor, x: &Tensor) -> Result<Vec<Tensor>, TensorError> {
+fn dependents(loss: &Tensor, x: &Tensor) -> Vec<Tensor> {
     let mut on_the_way: HashMap<usize, bool> = HashMap::from([(x.id(), true)]);
     let mut order = vec![x.clone()];
     let mut stack = vec![(loss.clone(), 0)];
@@ -71,7 +68,7 @@ fn dependents(loss: &Tensor, x: &Tensor) -> Result<Vec<Tensor>, TensorError> {
         if on_the_way.contains_key(&tensor.id()) {
             continue;
         }
-        let args = tensor.args_of_gradient()?;
+        let args = &tensor.inner().args;
         if let Some(arg) = args.get(next) {
             let arg = arg.clone();
             stack.push((tensor, next + 1));
@@ -84,11 +81,10 @@ fn dependents(loss: &Tensor, x: &Tensor) -> Result<Vec<Tensor>, TensorError> {
             order.push(tensor);
         }
     }
-    Ok(if on_the_way.get(&loss.id()) == Some(&true) {
-        order
-    } else {
-        Vec::new()
-    })
+    match on_the_way.get(&loss.id()) {
+        Some(true) => order,
+        _ => Vec::new(),
+    }
 }
 
 /// Whether no gradient goes through the node.
@@ -102,12 +98,12 @@ fn stops(tensor: &Tensor) -> bool {
     }
 }
 
-/// The parts that have reached a node so far: tensors over all of it, and tensors of single groups' frames, or of all
-/// groups at once.
+/// The parts that have reached a node so far: tensors over all of it, and tensors of single groups' frames.
 #[derive(Default)]
 struct Gradient {
     whole: Option<Tensor>,
-    parts: Vec<(Option<usize>, Tensor)>,
+    /// By group.
+    parts: BTreeMap<usize, Tensor>,
 }
 
 impl Gradient {
@@ -119,75 +115,32 @@ impl Gradient {
         Ok(())
     }
 
-    /// The sum of all, at the node's level: what groups have first added up among themselves.
+    fn add_of_group(&mut self, group: usize, part: Tensor) -> Result<(), TensorError> {
+        let sum = match self.parts.get(&group) {
+            Some(sum) => op::add(sum, &part)?,
+            None => part,
+        };
+        self.parts.insert(group, sum);
+        Ok(())
+    }
+
+    /// The sum of all, at the node's level.
     fn total(mut self, node: &Tensor) -> Result<Tensor, TensorError> {
         if let (Some(frame), false) = (node.frame(), self.parts.is_empty()) {
-            let mut of_groups = Gradient::default();
-            let mut single = Single::default();
-            for (group, part) in std::mem::take(&mut self.parts) {
-                match group {
-                    Some(group) => single.add(group, part)?,
-                    None => {
-                        single.empty_into(&mut of_groups, frame, node.level())?;
-                        of_groups.add(part)?;
-                    }
-                }
-            }
-            single.empty_into(&mut of_groups, frame, node.level())?;
-            if let Some(part) = of_groups.whole {
-                self.add(part)?;
-            }
+            let parts = std::mem::take(&mut self.parts).into_iter().collect();
+            self.add(Tensor::assemble(frame, node.level(), parts)?)?;
         }
         Ok(self.whole.unwrap_or_else(|| Tensor::number(0.0)))
     }
 }
 
-/// The parts of single groups, added up for each.
-#[derive(Default)]
-struct Single {
-    parts: Vec<(usize, Tensor)>,
-    index: HashMap<usize, usize>,
-}
-
-impl Single {
-    fn add(&mut self, group: usize, part: Tensor) -> Result<(), TensorError> {
-        match self.index.get(&group) {
-            Some(&at) => self.parts[at].1 = op::add(&self.parts[at].1, &part)?,
-            None => {
-                self.index.insert(group, self.parts.len());
-                self.parts.push((group, part));
-            }
-        }
-        Ok(())
-    }
-
-    fn empty_into(
-        &mut self,
-        gradient: &mut Gradient,
-        frame: &Arc<Frame>,
-        level: Level,
-    ) -> Result<(), TensorError> {
-        let Single { parts, .. } = std::mem::take(self);
-        if parts.is_empty() {
-            return Ok(());
-        }
-        gradient.add(Tensor::assemble(frame, level, parts)?)
-    }
-}
-
-/// What a share of a gradient lies over: all of its node, one group's frame, or those of all groups at once.
-enum Over {
-    Whole,
-    Group(usize),
-    Groups,
-}
-
-/// The share of each argument that `through` names in the node's gradient, at the argument's level.
+/// The share of each argument that `through` names in the node's gradient, at the argument's level; with the group that it is
+/// of, if it is one's.
 fn contributions(
     node: &Tensor,
     grad: &Tensor,
     through: &HashSet<usize>,
-) -> Result<Vec<(Tensor, Over, Tensor)>, TensorError> {
+) -> Result<Vec<(Tensor, Option<usize>, Tensor)>, TensorError> {
     let prim = &node.inner().prim;
     // Where the op table has it, the shares of the first arguments, those of a selection left out.
     let derived = match prim {
@@ -196,31 +149,29 @@ fn contributions(
         }
         _ => Vec::new(),
     };
-    let args = node.args_of_gradient()?.iter().enumerate();
+    let args = node.inner().args.iter().enumerate();
     let args = args.filter(|(_, arg)| through.contains(&arg.id()));
     let mut shares = Vec::new();
     for (index, arg) in args {
-        let (over, share) = match prim {
+        let (group, share) = match prim {
             Prim::Map(_) | Prim::Reduce(_) | Prim::Scan(..) | Prim::Within(..) => {
                 match derived.get(index) {
-                    Some(part) => (Over::Whole, fit(part, node, arg)?),
+                    Some(part) => (None, fit(part, node, arg)?),
                     None => continue,
                 }
             }
-            Prim::Expand => (Over::Whole, fit(grad, node, arg)?),
+            Prim::Expand => (None, fit(grad, node, arg)?),
             Prim::AtLastToken => {
                 let part = op::at_last_token_grad(node, grad)?;
-                (Over::Whole, fit(&part, node, arg)?)
+                (None, fit(&part, node, arg)?)
             }
-            Prim::Select(group) => (Over::Group(*group), at_level_of(node, grad)?),
-            Prim::OfGroups => (Over::Groups, at_level_of(node, grad)?),
-            Prim::Mapped(mapped) => (Over::Whole, mapped.gradient(fit(grad, node, arg)?)?),
+            Prim::Select(group) => (Some(*group), at_level_of(node, grad)?),
             Prim::Assemble(groups) => {
                 let part = match arg.frame() {
                     Some(frame) => grad.select(groups[index], frame)?,
                     None => grad.clone(),
                 };
-                (Over::Whole, fit(&part, arg, arg)?)
+                (None, fit(&part, arg, arg)?)
             }
             Prim::Number(_)
             | Prim::Values(_)
@@ -228,7 +179,7 @@ fn contributions(
             | Prim::Random(_)
             | Prim::Count(_) => continue,
         };
-        shares.push((arg.clone(), over, share));
+        shares.push((arg.clone(), group, share));
     }
     Ok(shares)
 }

@@ -1,7 +1,7 @@
 //! The expression graph: tensors are its nodes, built with their levels checked and computed only when asked.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 use super::error::{Origin, TensorError, TensorErrorKind};
 use super::frame::meet;
@@ -37,7 +37,7 @@ pub(crate) struct Node {
     pub(crate) frame: Option<Arc<Frame>>,
     origin: OnceLock<Origin>,
     value: OnceLock<Arc<Value>>,
-    reservation: Option<Reservation>,
+    _reservation: Option<Reservation>,
 }
 
 impl Tensor {
@@ -110,7 +110,7 @@ impl Tensor {
             frame,
             origin: OnceLock::new(),
             value: OnceLock::new(),
-            reservation: None,
+            _reservation: None,
         }))
     }
 
@@ -148,7 +148,7 @@ impl Tensor {
             frame,
             origin: OnceLock::new(),
             value: OnceLock::new(),
-            reservation,
+            _reservation: reservation,
         })))
     }
 
@@ -158,6 +158,9 @@ impl Tensor {
             .iter()
             .fold(Level::Batch, |join, arg| join.join(arg.level()));
         let frame = meet(op.name, &args, level)?;
+        if let (Kernel::Checked(_), Some(frame)) = (op.kernel, &frame) {
+            frame.note_checked();
+        }
         if let Some(number) = numbers(&args).and_then(|values| op.kernel.on_numbers(&values)) {
             return number.map(Tensor::number).map_err(|why| {
                 let why = format!("{why}, at these numbers");
@@ -221,6 +224,26 @@ impl Tensor {
         Tensor::node(prim, args, level, Some(frame.clone()))
     }
 
+    /// Whether it is what `map_groups` gives if its function gives a number for every group.
+    pub(crate) fn is_number_of_each_group(&self) -> bool {
+        let is_number = |part: &Tensor| match (&part.0.prim, &part.0.args[..]) {
+            (Prim::Expand, [of]) => of.as_number().is_some(),
+            _ => false,
+        };
+        match self.0.prim {
+            Prim::Assemble(_) => self.0.args.iter().all(is_number),
+            _ => self.level() == Level::Group && is_number(self),
+        }
+    }
+
+    /// The level as scripts ask for it: the group's may stand for the batch's in a view.
+    pub(crate) fn level_looked_at(&self) -> Level {
+        if let (Level::Group, Some(frame)) = (self.level(), self.frame()) {
+            frame.look_at();
+        }
+        self.level()
+    }
+
     /// The level that the tensor's values are at.
     pub fn level(&self) -> Level {
         self.0.level
@@ -265,15 +288,6 @@ impl Tensor {
         Arc::as_ptr(&self.0) as usize
     }
 
-    /// Whether the node is an operation that was made when its guard had counted so many, or later.
-    pub(crate) fn is_made_since(&self, made: u64) -> bool {
-        (self.0.reservation.as_ref()).is_some_and(|reservation| reservation.number >= made)
-    }
-
-    pub(crate) fn downgrade(&self) -> Weak<Node> {
-        Arc::downgrade(&self.0)
-    }
-
     /// The value, if it has been computed (or given).
     pub(crate) fn known(&self) -> Option<&Arc<Value>> {
         match &self.0.prim {
@@ -289,12 +303,6 @@ impl Tensor {
 
     pub(crate) fn origin(&self) -> Option<&Origin> {
         self.0.origin.get()
-    }
-
-    /// Notes where the tensor was made, for it alone.
-    pub(crate) fn note(&self, origin: &Origin) {
-        // The first to say so is right.
-        let _ = self.0.origin.set(origin.clone());
     }
 
     /// Notes where the tensor was made, for it and for the nodes under it that one operation brought along.

@@ -68,8 +68,6 @@ pub struct Guard {
     used: AtomicUsize,
     peak: AtomicUsize,
     nodes: AtomicUsize,
-    /// Operations that were ever counted.
-    counted: AtomicU64,
 }
 
 impl Guard {
@@ -84,7 +82,6 @@ impl Guard {
             used: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
             nodes: AtomicUsize::new(0),
-            counted: AtomicU64::new(0),
         })
     }
 
@@ -132,9 +129,10 @@ impl Guard {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// How many operations were made so far: what is made from here on has this number or a larger one.
-    pub(crate) fn counted(&self) -> u64 {
-        self.counted.load(Ordering::Relaxed)
+    /// Whether half of the memory or of the operations is in use.
+    pub(crate) fn is_half_used(&self) -> bool {
+        let (used, nodes) = (&self.used, &self.nodes);
+        used.load(Ordering::Relaxed) > self.memory / 2 || nodes.load(Ordering::Relaxed) > NODES / 2
     }
 
     /// The bytes that tensors hold now.
@@ -171,7 +169,6 @@ impl Guard {
             guard: self.clone(),
             bytes,
             nodes: 0,
-            number: 0,
         };
         let now = before.saturating_add(bytes);
         if now > self.memory {
@@ -185,7 +182,6 @@ impl Guard {
     pub(crate) fn reserve_node(self: &Arc<Self>, bytes: usize) -> Result<Reservation, Stopped> {
         let mut reservation = self.reserve(bytes)?;
         reservation.nodes = 1;
-        reservation.number = self.counted.fetch_add(1, Ordering::Relaxed);
         if self.nodes.fetch_add(1, Ordering::Relaxed) >= NODES {
             return Err(Stopped::Graph { limit: NODES });
         }
@@ -199,8 +195,6 @@ pub(crate) struct Reservation {
     guard: Arc<Guard>,
     bytes: usize,
     nodes: usize,
-    /// How many operations were counted before this one, where it is one.
-    pub(crate) number: u64,
 }
 
 impl Drop for Reservation {

@@ -1,6 +1,5 @@
 //! Tensors: levels, the op table, the lazy graph with its gradients, and what computes it.
 
-mod alike;
 mod binomial;
 mod error;
 mod evaluate;
@@ -10,7 +9,6 @@ mod frame;
 mod grad;
 mod graph;
 mod guard;
-mod lift;
 pub mod op;
 mod plan;
 mod prim;
@@ -20,7 +18,6 @@ mod tests;
 mod value;
 
 pub use crate::batch::Level;
-pub(crate) use alike::{Looks, by_form};
 pub use binomial::{binomial_ratio, ln_binomial};
 pub use error::{Origin, TensorError, TensorErrorKind};
 pub use exec::Executor;
@@ -28,11 +25,11 @@ pub(crate) use exec::moments::{Depth, Moments, TILE};
 pub(crate) use exec::tokens::Token;
 pub(crate) use exec::{Precision, finish, in_strides};
 pub use exp::{exponentials, k3};
+pub use frame::ByGroup;
 pub(crate) use frame::{Context, Frame};
 pub(crate) use grad::depends_on;
 pub use grad::grad;
 pub use graph::Tensor;
 pub use guard::{Guard, Stopped};
-pub(crate) use lift::NotLifted;
 pub(crate) use plan::Plan;
 pub use value::Value;

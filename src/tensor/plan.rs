@@ -58,8 +58,10 @@ impl Plan {
                 continue;
             }
             let args: Vec<usize> = args.iter().map(|arg| index[&arg.id()]).collect();
-            if let (Prim::OfGroups | Prim::Mapped(_), [same]) = (&tensor.inner().prim, &args[..]) {
-                index.insert(tensor.id(), *same);
+            if let (Prim::Expand, [arg]) = (&tensor.inner().prim, &args[..])
+                && is_same(tensor, &steps[*arg].tensor)
+            {
+                index.insert(tensor.id(), *arg);
                 continue;
             }
             let step = *equal.entry(key(tensor, &args)).or_insert_with(|| {
@@ -83,6 +85,12 @@ impl Plan {
     pub(crate) fn steps(&self) -> &[Step] {
         &self.steps
     }
+}
+
+/// Whether a tensor that is another one expanded has just its values.
+fn is_same(expanded: &Tensor, other: &Tensor) -> bool {
+    let layout = |tensor: &Tensor| tensor.frame().map(|frame| Arc::as_ptr(&frame.layout));
+    expanded.level() == other.level() && layout(expanded) == layout(other)
 }
 
 fn key(tensor: &Tensor, args: &[usize]) -> Key {

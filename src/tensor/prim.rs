@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::lift::Mapped;
 use super::op::Op;
 use super::{Level, Value};
 use crate::batch::TokenValues;
@@ -36,10 +35,6 @@ pub(crate) enum Prim {
     Select(usize),
     /// Puts tensors of the groups' own frames together; 0 where no argument has the group.
     Assemble(Arc<[usize]>),
-    /// The argument, as what is made of all groups at once reads it: for each group what [`Prim::Select`] gives it.
-    OfGroups,
-    /// The argument, which is what a function gives for all groups at once.
-    Mapped(Arc<Mapped>),
 }
 
 impl Prim {
@@ -54,8 +49,8 @@ impl Prim {
             Prim::Count(_) => "count",
             Prim::AtLastToken => "at_last_token",
             Prim::Random(_) => "random",
-            Prim::Select(_) | Prim::OfGroups => "groups",
-            Prim::Assemble(_) | Prim::Mapped(_) => "map_groups",
+            Prim::Select(_) => "groups",
+            Prim::Assemble(_) => "map_groups",
         }
     }
 
@@ -73,12 +68,7 @@ impl Prim {
             Prim::Scan(op, number) => [7, row(op), number.to_bits()],
             Prim::AtLastToken => [8, 0, 0],
             Prim::Random(key) => [9, 0, *key],
-            Prim::Values(_)
-            | Prim::Column(_)
-            | Prim::Select(_)
-            | Prim::Assemble(_)
-            | Prim::OfGroups
-            | Prim::Mapped(_) => return None,
+            Prim::Values(_) | Prim::Column(_) | Prim::Select(_) | Prim::Assemble(_) => return None,
         })
     }
 }

@@ -1,20 +1,19 @@
-//! `map_groups`: a function of each group's batch, called once for all groups where that gives the same.
+//! `map_groups`: a function of each group's batch, called once for all groups if that gives the same.
 //!
-//! The function is called for the first group as for any. If that call has looked at no value of the group, has reported
-//! and drawn nothing and has left what it captured as it was, every other call would do the same over again on another
-//! group: the graph that it made stands for all. Else the calls go on with the second group, as if nothing were.
+//! It is called with a view of the batch in which every group is a batch of its own: the level "batch" is the group's. If
+//! the function looks at a value, reports, draws, writes or fails there, what it has done is taken back, and it is called
+//! for each group.
 
 use std::fmt;
-use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use rhai::{Array, Dynamic, FnPtr, INT, ImmutableString, Map, NativeCallContext};
+use rhai::{AST, ASTNode, Dynamic, Expr, FnPtr, Module, NativeCallContext, Stmt};
 
-use super::ScriptBatch;
+use super::{ScriptBatch, Source};
 use crate::script::bind::{describe, number};
 use crate::script::call::{Reports, Turns};
 use crate::script::error::{CallError, Raised, origin, raise};
-use crate::tensor::{Frame, Level, NotLifted, Origin, Tensor, TensorError, by_form};
+use crate::tensor::{ByGroup, Frame, Level, Origin, Tensor, TensorError};
 
 /// A call of `map_groups` in a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,134 +21,100 @@ use crate::tensor::{Frame, Level, NotLifted, Origin, Tensor, TensorError, by_for
 pub struct MapGroups {
     /// The place of the call.
     pub origin: Origin,
-    /// Why its function was called for each group; `None` where one call was enough for all.
+    /// Why its function was called for each group; `None` if one call was enough for all.
     pub by_group: Option<ByGroup>,
-}
-
-/// Why a function of `map_groups` has to be called for each group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ByGroup {
-    /// It looks at values of the group, or at its shape: what it does may depend on them.
-    Looks,
-    /// It reports metrics, or prints.
-    Reports,
-    /// It draws random numbers.
-    Draws,
-    /// It changes a variable from outside.
-    Writes,
-    /// It computes with tensors that are neither the group's nor single numbers.
-    Mixes,
-    /// One of its operations refused a value, maybe of another group.
-    Refuses,
-}
-
-impl fmt::Display for ByGroup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ByGroup::Looks => "its function looks at values, or at the group's shape",
-            ByGroup::Reports => "its function reports a metric or prints",
-            ByGroup::Draws => "its function draws random numbers",
-            ByGroup::Writes => "its function changes a variable from outside",
-            ByGroup::Mixes => "its function computes with what is not the group's own",
-            ByGroup::Refuses => "an operation of its function refused a value",
-        })
-    }
 }
 
 impl fmt::Display for MapGroups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.by_group {
-            None => f.write_str("by one call for all groups"),
-            Some(why) => write!(f, "group by group: {why}"),
-        }
-    }
-}
-
-/// What a call may change beside its result.
-struct Effects {
-    draws: u64,
-    said: u64,
-    captured: Option<Vec<Held>>,
-}
-
-impl Effects {
-    fn so_far(batch: &ScriptBatch, f: &FnPtr) -> Effects {
-        let mut captured = Vec::new();
-        let is_known = f.iter_curry().all(|value| hold(value, 0, &mut captured));
-        Effects {
-            draws: batch.call().draws(),
-            said: batch.call().report(|reports| reports.said),
-            captured: is_known.then_some(captured),
-        }
-    }
-
-    /// What has changed since `self`.
-    fn until(&self, now: &Effects) -> Option<ByGroup> {
-        if now.draws != self.draws {
-            Some(ByGroup::Draws)
-        } else if now.said != self.said {
-            Some(ByGroup::Reports)
-        } else if self.captured.is_none() || now.captured != self.captured {
-            Some(ByGroup::Writes)
-        } else {
-            None
-        }
+        let why = match self.by_group {
+            None => return f.write_str("by one call for all groups"),
+            Some(ByGroup::Looks) => "its function looks at values, or at the group's shape",
+            Some(ByGroup::Reports) => "its function reports a metric, prints or remembers",
+            Some(ByGroup::Draws) => "its function draws random numbers",
+            Some(ByGroup::Writes) => "its function changes a variable from outside",
+            Some(ByGroup::Mixes) => "its function computes with what is not the group's own",
+            Some(ByGroup::Fails) => "an operation of its function fails",
+        };
+        write!(f, "group by group: {why}")
     }
 }
 
 impl ScriptBatch {
     /// The results of `f` for each group's batch, put together over the whole batch.
     pub(super) fn map_groups(&self, context: &NativeCallContext, f: &FnPtr) -> Raised<Tensor> {
-        let before = Effects::so_far(self, f);
-        let made = self.call().guard().counted();
-        let mut parts: Vec<(Tensor, Arc<Frame>)> = Vec::new();
+        if self.frame().is_open_view() {
+            self.frame().look_at();
+            return Err(raise(context, CallError::new("groups have no groups")));
+        }
         let _turns = Turns::begin(self.call());
+        let before = self.call().snapshot();
+        let once = self.called_once(context, f);
+        let once = match self.call().effect_since(&before) {
+            Some(effect) => Err(effect),
+            None => once,
+        };
+        if once.is_err() {
+            self.call().restore(before);
+        }
+        let (tensor, by_group) = match once {
+            Ok(tensor) => (tensor, None),
+            Err(why) => (self.called_for_each(context, f)?, Some(why)),
+        };
+        let origin = origin(context);
+        tensor.mark(&origin);
+        let call = MapGroups { origin, by_group };
+        self.call().report(|reports| reports.map_groups(call));
+        Ok(tensor)
+    }
+
+    /// The results of all groups by one call of the function.
+    fn called_once(&self, context: &NativeCallContext, f: &FnPtr) -> Result<Tensor, ByGroup> {
+        if may_write(context, f) {
+            return Err(ByGroup::Writes);
+        }
+        let frame = self.frame().view();
+        let whole = self.clone();
+        let call = self.call().clone();
+        let batch = ScriptBatch::over(frame.clone(), call, Source::Regrouped { whole });
+        let result = f.call_within_context::<Dynamic>(context, (batch,));
+        let part = result.and_then(|result| part_of(context, &result));
+        let is_checked = frame.close_view()?;
+        let part = part.map_err(|_| ByGroup::Fails)?;
+        let is_own = |own: &Arc<Frame>| own.is_of_view(&frame);
+        if part.level() != Level::Batch && !part.frame().is_some_and(is_own) {
+            return Err(ByGroup::Mixes);
+        }
+        let level = part.level().join(Level::Group);
+        let tensor = part
+            .expanded(level, self.frame())
+            .map_err(|_| ByGroup::Fails)?;
+        if is_checked {
+            // The error names a group's own response, if it is found in a call for that group.
+            tensor.evaluate().map_err(|_| ByGroup::Fails)?;
+        }
+        Ok(tensor)
+    }
+
+    /// The results of a call for each group.
+    fn called_for_each(&self, context: &NativeCallContext, f: &FnPtr) -> Raised<Tensor> {
+        let mut parts: Vec<(Tensor, Arc<Frame>)> = Vec::new();
         for batch in self.groups() {
             let frame = batch.frame().clone();
             self.call().report(Reports::next_group);
             let result: Dynamic = f.call_within_context(context, (batch,))?;
             parts.push((part_of(context, &result)?, frame));
-            if let [(part, frame)] = &parts[..] {
-                let lifted = match before.until(&Effects::so_far(self, f)) {
-                    Some(effect) => Err(effect),
-                    None if frame.is_looked_at() => Err(ByGroup::Looks),
-                    None => match Tensor::lifted(part, frame, made) {
-                        Ok(tensor) => Ok(tensor),
-                        Err(NotLifted::Mixes) => Err(ByGroup::Mixes),
-                        Err(NotLifted::Refused) => Err(ByGroup::Refuses),
-                        Err(NotLifted::Stopped(error)) => return Err(raise(context, error)),
-                    },
-                };
-                self.call().report(|reports| {
-                    let by_group = lifted.as_ref().err().copied();
-                    let origin = origin(context);
-                    reports.map_groups(MapGroups { origin, by_group });
-                });
-                if let Ok(tensor) = lifted {
-                    tensor.mark(&origin(context));
-                    return Ok(tensor);
-                }
-            }
         }
-        let looped = self
-            .assembled(&parts)
-            .map_err(|error| raise(context, error))?;
-        looped.mark(&origin(context));
-        let tensor = by_form(&looped, &parts).unwrap_or(looped);
-        tensor.mark(&origin(context));
-        Ok(tensor)
+        let assembled = self.assembled(&parts);
+        assembled.map_err(|error| raise(context, error))
     }
 
     fn assembled(&self, parts: &[(Tensor, Arc<Frame>)]) -> Result<Tensor, TensorError> {
         let levels = parts.iter().map(|(part, _)| part.level());
         let level = levels.fold(Level::Group, Level::join);
         let expanded = parts.iter().enumerate().map(|(group, (part, frame))| {
-            let is_foreign = part.level() != Level::Batch
-                && part
-                    .frame()
-                    .is_some_and(|own| own.responses != frame.responses);
-            if is_foreign {
+            let own = part.frame().filter(|_| part.level() != Level::Batch);
+            if own.is_some_and(|own| own.responses != frame.responses) {
                 let (op, of) = ("map_groups", part.level());
                 return Err(TensorError::different_batches(op, of, level));
             }
@@ -175,104 +140,72 @@ fn part_of(context: &NativeCallContext, result: &Dynamic) -> Raised<Tensor> {
     }
 }
 
-/// A part of a captured value. Tensors and batches, which do not change, are equal where they are the same.
-enum Held {
-    Unit,
-    /// An integer, a character or a truth.
-    Whole(i64),
-    Float(u64),
-    Text(ImmutableString),
-    Tensor(Tensor),
-    Batch(ScriptBatch),
-    Array(usize),
-    Map(usize),
-    Closure(usize),
-    /// At work in a call: nobody can change it before that ends.
-    Locked,
-}
-
-impl PartialEq for Held {
-    fn eq(&self, other: &Held) -> bool {
-        match (self, other) {
-            (Held::Unit, Held::Unit) | (Held::Locked, Held::Locked) => true,
-            (Held::Whole(a), Held::Whole(b)) => a == b,
-            (Held::Float(a), Held::Float(b)) => a == b,
-            (Held::Text(a), Held::Text(b)) => a == b,
-            (Held::Tensor(a), Held::Tensor(b)) => a.same(b),
-            (Held::Batch(a), Held::Batch(b)) => Arc::ptr_eq(&a.0, &b.0),
-            (Held::Array(a), Held::Array(b))
-            | (Held::Map(a), Held::Map(b))
-            | (Held::Closure(a), Held::Closure(b)) => a == b,
-            _ => false,
-        }
-    }
-}
-
-/// Arrays, maps and closures within one another: a closure may hold itself.
-const DEPTH: usize = 32;
-
-/// Adds all parts of a value; false where there are some that cannot be compared.
-fn hold(value: &Dynamic, depth: usize, parts: &mut Vec<Held>) -> bool {
-    if depth > DEPTH {
+/// Whether a function may change a variable that it has captured: assigns to it or to a part of it, captures it once more, or
+/// calls a function on it that may change it in place.
+fn may_write(context: &NativeCallContext, f: &FnPtr) -> bool {
+    let captured: Vec<Dynamic> = f.iter_curry().map(Dynamic::flatten_clone).collect();
+    if captured.is_empty() {
         return false;
     }
-    if value.is_shared() {
-        // One lock at a time: what is in it may be shared again.
-        let Some(inner) = value.read_lock::<Dynamic>() else {
-            parts.push(Held::Locked);
-            return true;
-        };
-        return hold_inside(&inner, depth, parts);
-    }
-    hold_inside(value, depth, parts)
-}
-
-fn hold_inside(value: &Dynamic, depth: usize, parts: &mut Vec<Held>) -> bool {
-    if let Some(array) = value.read_lock::<Array>() {
-        parts.push(Held::Array(array.len()));
-        return array.iter().all(|value| hold(value, depth + 1, parts));
-    }
-    if let Some(map) = value.read_lock::<Map>() {
-        parts.push(Held::Map(map.len()));
-        return map.iter().all(|(key, value)| {
-            parts.push(Held::Text(key.as_str().into()));
-            hold(value, depth + 1, parts)
-        });
-    }
-    if let Some(closure) = value.read_lock::<FnPtr>() {
-        parts.push(Held::Closure(closure.curry().len()));
-        parts.push(Held::Text(closure.fn_name().into()));
-        return closure
-            .iter_curry()
-            .all(|value| hold(value, depth + 1, parts));
-    }
-    if let Some(range) = value.read_lock::<Range<INT>>() {
-        parts.extend([range.start, range.end].map(Held::Whole));
+    let mut modules = context.iter_namespaces();
+    let Some(function) =
+        modules.find_map(|module| module.get_script_fn(f.fn_name(), captured.len() + 1))
+    else {
         return true;
-    }
-    if let Some(range) = value.read_lock::<RangeInclusive<INT>>() {
-        parts.extend([*range.start(), *range.end()].map(Held::Whole));
-        return true;
-    }
-    let simple = if let Some(tensor) = value.read_lock::<Tensor>() {
-        Held::Tensor(tensor.clone())
-    } else if let Some(batch) = value.read_lock::<ScriptBatch>() {
-        Held::Batch(batch.clone())
-    } else if let Some(text) = value.read_lock::<ImmutableString>() {
-        Held::Text(text.clone())
-    } else if let Ok(number) = value.as_float() {
-        Held::Float(number.to_bits())
-    } else if let Ok(whole) = value.as_int() {
-        Held::Whole(whole)
-    } else if let Ok(truth) = value.as_bool() {
-        Held::Whole(i64::from(truth))
-    } else if let Ok(character) = value.as_char() {
-        Held::Whole(i64::from(u32::from(character)))
-    } else if value.is_unit() {
-        Held::Unit
-    } else {
-        return false;
     };
-    parts.push(simple);
-    true
+    let value_of = |name: &str| {
+        let mut captured = function.params.iter().zip(&captured);
+        captured
+            .find(|(own, _)| *own == name)
+            .map(|(_, value)| value)
+    };
+    let is_captured = |name: Option<&str>| name.is_some_and(|name| value_of(name).is_some());
+    let is_changeable = |name: Option<&str>| name.and_then(value_of).is_some_and(is_changeable);
+    let may_write = |node: &ASTNode<'_>| match node {
+        ASTNode::Stmt(Stmt::Assignment(parts)) => is_captured(root(&parts.1.lhs)),
+        ASTNode::Stmt(Stmt::Share(names)) => names
+            .iter()
+            .any(|(variable, ..)| is_captured(Some(variable.as_str()))),
+        ASTNode::Stmt(Stmt::FnCall(call, _)) | ASTNode::Expr(Expr::FnCall(call, _)) => {
+            is_captured(Some(&call.name)) || is_changeable(call.args.first().and_then(root))
+        }
+        ASTNode::Expr(Expr::Dot(parts, ..) | Expr::Index(parts, ..)) => {
+            is_changeable(root(&parts.lhs)) && calls_method(&parts.rhs)
+        }
+        _ => false,
+    };
+    // The engine walks through a body only as a part of all functions.
+    let mut alone = Module::new();
+    alone.set_script_fn(function.clone());
+    let mut found = false;
+    AST::new_from_module(alone).walk(&mut |path| {
+        found |= path.last().is_some_and(may_write);
+        !found
+    });
+    found
+}
+
+/// Whether functions may change a value in place: none does so to a number, a tensor or a batch.
+fn is_changeable(value: &Dynamic) -> bool {
+    let is_simple = value.is_unit() || value.is_bool() || value.is_int() || value.is_float();
+    !is_simple && !value.is::<Tensor>() && !value.is::<ScriptBatch>()
+}
+
+/// The variable that an expression is, or is a part of.
+fn root(of: &Expr) -> Option<&str> {
+    match of {
+        Expr::Variable(variable, ..) => Some(&variable.1),
+        Expr::Dot(parts, ..) | Expr::Index(parts, ..) => root(&parts.lhs),
+        _ => None,
+    }
+}
+
+fn calls_method(chain: &Expr) -> bool {
+    match chain {
+        Expr::MethodCall(..) => true,
+        Expr::Dot(parts, ..) | Expr::Index(parts, ..) => {
+            calls_method(&parts.lhs) || calls_method(&parts.rhs)
+        }
+        _ => false,
+    }
 }

@@ -195,7 +195,7 @@ impl ScriptBatch {
             }
             let own = self.frame();
             let frame = tensor.frame().filter(|_| tensor.level() != Level::Batch);
-            if frame.is_some_and(|frame| frame.responses != own.responses) {
+            if frame.is_some_and(|frame| !frame.meets(own)) {
                 return Err(Mistake::ForeignColumn { name }.into());
             }
             let is_at_home = frame.is_some_and(|frame| Arc::ptr_eq(&frame.layout, &own.layout));

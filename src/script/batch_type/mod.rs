@@ -3,7 +3,7 @@
 mod by_group;
 mod columns;
 
-pub use by_group::{ByGroup, MapGroups};
+pub use by_group::MapGroups;
 pub(crate) use columns::OLD_FOR_LOGP;
 
 use std::any::TypeId;
@@ -105,10 +105,10 @@ impl ScriptBatch {
     /// One batch a group, in the groups' order.
     fn groups(&self) -> impl Iterator<Item = ScriptBatch> {
         self.frame().look_at();
-        self.frame().groups().enumerate().map(|(group, frame)| {
+        (0..self.frame().layout().groups()).map(|group| {
             let whole = self.clone();
             let source = Source::GroupOf { whole, group };
-            ScriptBatch::over(frame, self.call().clone(), source)
+            ScriptBatch::over(self.frame().group(group), self.call().clone(), source)
         })
     }
 
@@ -126,7 +126,7 @@ impl ScriptBatch {
         };
         let own = self.frame();
         let of = codes.frame().filter(|_| codes.level() != Level::Batch);
-        if of.is_some_and(|of| of.responses != own.responses) {
+        if of.is_some_and(|of| !of.meets(own)) {
             return Err(Mistake::ForeignKey { function: name }.into());
         }
         let codes = match of {

@@ -391,7 +391,7 @@ fn culprit(result: &Tensor) -> Option<(Tensor, Option<Origin>)> {
     let mut origin = result.origin().cloned();
     for _ in 0..STEPS {
         let mut next = None;
-        for arg in culprit.args_by_group().ok()? {
+        for arg in &culprit.inner().args {
             if arg.evaluate().ok()?.first_not_finite().is_some() {
                 next = Some(arg.clone());
                 break;

@@ -76,6 +76,8 @@ pub(super) fn run(
     let frame = main_frame(plan).filter(|_| is_fused);
     let mut execution = Execution::new(plan, context, frame);
     loop {
+        let is_stopped = context.guard.check();
+        is_stopped.map_err(|stopped| execution.error(plan.outputs()[0], stopped.into()))?;
         let needed = execution.needed();
         execution.free(&needed);
         execution.compute_in_full(&needed)?;

@@ -132,11 +132,6 @@ pub(crate) fn sub(a: &Tensor, b: &Tensor) -> Built {
     (Term::from(a) - b).built()
 }
 
-/// The values of `a` where `c` is not 0, and those of `b` where it is.
-pub(crate) fn either(c: &Tensor, a: &Tensor, b: &Tensor) -> Built {
-    select(c, a, b).built()
-}
-
 /// The product of two tensors.
 pub(crate) fn mul(a: &Tensor, b: &Tensor) -> Built {
     (Term::from(a) * b).built()
@@ -165,12 +160,6 @@ pub(crate) fn sum_to(x: &Tensor, level: Level, frame: &Arc<Frame>) -> Built {
     }
     let sum = Prim::Reduce(&reduction::SUM);
     Tensor::node(sum, vec![x.clone()], level, Some(frame.clone()))
-}
-
-/// The sum of the one value in each of the tensor's own cells, as [`sum_to`] has it for a batch that is one group: there
-/// is no -0.
-pub(crate) fn sum_of_one(x: &Tensor) -> Built {
-    like(Prim::Reduce(&reduction::SUM), x)
 }
 
 pub(crate) fn expand(x: &Tensor, to: Level) -> Built {

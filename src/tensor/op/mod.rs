@@ -4,6 +4,28 @@
 //! and the tests (its example runs, its derivative agrees with finite differences, executors agree) all read it. To add
 //! an operation, add a row to the file of its class; write a kernel only where none of the existing ones serves.
 
+/// Rows that have a kernel, and the list of them: `NAME = "name", parameters, "doc"; "example" => [its values]; kernel,
+/// gradients;`. A row without gradients is piecewise constant. Other fields are those of `$base`.
+macro_rules! rows {
+    ($rows:ident, $base:expr; $(
+        $row:ident = $name:literal, $params:expr, $doc:literal;
+        $example:literal => [$($shows:expr),+]; $kernel:ident($f:expr) $(, $gradients:expr)?;
+    )+) => {
+        $(pub(in crate::tensor::op) static $row: Op = Op {
+            name: $name,
+            params: $params,
+            doc: $doc,
+            example: $example,
+            shows: &[$($shows),+],
+            kernel: Kernel::$kernel($f),
+            $(derivative: Derivative::Of($gradients),)?
+            ..$base
+        };)+
+
+        pub(super) const $rows: &[&Op] = &[$(&$row),+];
+    };
+}
+
 mod build;
 mod combinatorics;
 mod elementwise;
@@ -25,7 +47,7 @@ use super::graph::Tensor;
 pub(crate) use build::Term;
 #[cfg(test)]
 pub(crate) use build::sub;
-pub(crate) use build::{add, at_last_token, either, expand, greater, mul, sum, sum_of_one, sum_to};
+pub(crate) use build::{add, at_last_token, expand, greater, mul, sum, sum_to};
 pub(crate) use field::FAR;
 pub(crate) use order::{Within, subset};
 pub use param::{Argument, Param, ParamKind};
@@ -229,6 +251,7 @@ pub fn table() -> impl Iterator<Item = &'static Op> {
         elementwise::ROWS,
         logic::ROWS,
         reduction::ROWS,
+        reduction::COMPOSED,
         statistics::ROWS,
         order::ROWS,
         scan::ROWS,
@@ -268,7 +291,19 @@ impl Op {
                 ));
             }
         }
-        (self.build)(self, args)
+        let is_of_view = |arg: &Argument| match arg {
+            Argument::Tensor(tensor) => tensor.frame().is_some_and(|frame| frame.is_open_view()),
+            _ => false,
+        };
+        if !args.iter().any(is_of_view) {
+            return (self.build)(self, args);
+        }
+        // In a view, each group is a batch.
+        let args = args.iter().map(|arg| match arg {
+            Argument::Level(super::Level::Batch) => Argument::Level(super::Level::Group),
+            arg => arg.clone(),
+        });
+        (self.build)(self, &args.collect::<Vec<Argument>>())
     }
 
     /// How the operation is called: `x.mean(level)`, `a + b`, `where(c, a, b)`.

@@ -36,87 +36,32 @@ const ROW: Op = Op {
     ..super::ROW
 };
 
-pub(super) const ROWS: &[&Op] = &[
-    &SUM,
-    &MEAN,
-    &MIN,
-    &MAX,
-    &STD,
-    &POPULATION_STD,
-    &COUNT,
-    &ANY,
-    &ALL,
-    &EXPAND,
-];
+rows! {
+    ROWS, ROW;
+    SUM = "sum", PARAMS, "the sum in each cell of a level";
+        "batch.reward.sum(\"group\")" => [2.0, 0.0]; Reduce(Reduction::Sum), |vjp| spread(vjp, vjp.grad());
+    MEAN = "mean", PARAMS, "the mean in each cell of a level; exact for equal values; 0 for an empty cell";
+        "batch.length.mean(\"group\", batch.correct)" => [1.5, 0.0];
+        Reduce(Reduction::Mean), |vjp| spread(vjp, safe_div(vjp.grad(), count(vjp)));
+    MIN = "min", PARAMS, "the smallest value in each cell of a level; of nothing, 0";
+        "batch.length.min(\"group\")" => [1.0, 1.0]; Reduce(Reduction::Min), extreme_grads;
+    MAX = "max", PARAMS, "the largest value in each cell of a level; of nothing, 0";
+        "batch.length.max(\"group\")" => [3.0, 2.0]; Reduce(Reduction::Max), extreme_grads;
+    STD = "std", PARAMS,
+        "the sample standard deviation (ddof 1, as torch.std); exactly 0 for equal values and for one alone";
+        "batch.length.std(\"group\")" => [1.0, std::f64::consts::FRAC_1_SQRT_2];
+        Reduce(Reduction::Std), |vjp| deviation_grads(vjp, 1.0);
+    POPULATION_STD = "population_std", PARAMS,
+        "the population standard deviation (ddof 0); exactly 0 for equal values";
+        "batch.length.population_std(\"group\")" => [0.816496580927726, 0.5];
+        Reduce(Reduction::PopulationStd), |vjp| deviation_grads(vjp, 0.0);
+    COUNT = "count", PARAMS,
+        "the number of values in each cell of a level (of those selected, where there is a selection)";
+        "batch.reward.count(\"group\")" => [3.0, 2.0]; Reduce(Reduction::Count);
+}
 
-pub(crate) static SUM: Op = Op {
-    name: "sum",
-    doc: "the sum in each cell of a level",
-    example: "batch.reward.sum(\"group\")",
-    shows: &[2.0, 0.0],
-    kernel: Kernel::Reduce(Reduction::Sum),
-    derivative: Derivative::Of(|vjp| spread(vjp, vjp.grad())),
-    ..ROW
-};
-
-pub(super) static MEAN: Op = Op {
-    name: "mean",
-    doc: "the mean in each cell of a level; exact for equal values; 0 for an empty cell",
-    example: "batch.length.mean(\"group\", batch.correct)",
-    shows: &[1.5, 0.0],
-    kernel: Kernel::Reduce(Reduction::Mean),
-    derivative: Derivative::Of(|vjp| spread(vjp, safe_div(vjp.grad(), count(vjp)))),
-    ..ROW
-};
-
-pub(super) static MIN: Op = Op {
-    name: "min",
-    doc: "the smallest value in each cell of a level; of nothing, 0",
-    example: "batch.length.min(\"group\")",
-    shows: &[1.0, 1.0],
-    kernel: Kernel::Reduce(Reduction::Min),
-    derivative: Derivative::Of(extreme_grads),
-    ..ROW
-};
-
-pub(super) static MAX: Op = Op {
-    name: "max",
-    doc: "the largest value in each cell of a level; of nothing, 0",
-    example: "batch.length.max(\"group\")",
-    shows: &[3.0, 2.0],
-    kernel: Kernel::Reduce(Reduction::Max),
-    derivative: Derivative::Of(extreme_grads),
-    ..ROW
-};
-
-pub(super) static STD: Op = Op {
-    name: "std",
-    doc: "the sample standard deviation (ddof 1, as torch.std); exactly 0 for equal values and for one alone",
-    example: "batch.length.std(\"group\")",
-    shows: &[1.0, std::f64::consts::FRAC_1_SQRT_2],
-    kernel: Kernel::Reduce(Reduction::Std),
-    derivative: Derivative::Of(|vjp| deviation_grads(vjp, 1.0)),
-    ..ROW
-};
-
-pub(super) static POPULATION_STD: Op = Op {
-    name: "population_std",
-    doc: "the population standard deviation (ddof 0); exactly 0 for equal values",
-    example: "batch.length.population_std(\"group\")",
-    shows: &[0.816496580927726, 0.5],
-    kernel: Kernel::Reduce(Reduction::PopulationStd),
-    derivative: Derivative::Of(|vjp| deviation_grads(vjp, 0.0)),
-    ..ROW
-};
-
-pub(super) static COUNT: Op = Op {
-    name: "count",
-    doc: "the number of values in each cell of a level (of those selected, where there is a selection)",
-    example: "batch.reward.count(\"group\")",
-    shows: &[3.0, 2.0],
-    kernel: Kernel::Reduce(Reduction::Count),
-    ..ROW
-};
+/// Rows that are made of these.
+pub(super) const COMPOSED: &[&Op] = &[&ANY, &ALL, &EXPAND];
 
 pub(super) static ANY: Op = Op {
     name: "any",

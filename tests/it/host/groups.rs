@@ -253,7 +253,7 @@ const FUNCTIONS: &[(&str, Option<ByGroup>)] = &[
     ),
     (
         "binomial_ratio(4, 0.5 + g.reward.sum(\"batch\"), 1)",
-        Some(ByGroup::Refuses),
+        Some(ByGroup::Fails),
     ),
     ("1 / (g.reward - 0.5)", None),
     ("g.reward + outer.reward", None),
