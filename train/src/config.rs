@@ -307,7 +307,7 @@ keys! {
     num_hidden_layers: usize = 4, FEW;
     num_attention_heads: usize = 4, FEW;
     num_key_value_heads: usize = 4, FEW;
-    /// The most tokens of a response, where the task allows as many.
+    /// The most tokens of a response, if the task allows as many.
     max_new_tokens: usize = 1024, MANY;
     /// How tokens are drawn, in training and evaluation: logits are divided by the temperature (at 0 the likeliest token is taken), then
     /// only the top_k likeliest are kept (0 for all), then the likeliest with the probability top_p together. The log-probs of responses
@@ -462,7 +462,7 @@ impl Config {
         self.lr * 0.5 * (1.0 + (std::f64::consts::PI * share(done, left)).cos())
     }
 
-    /// The norm that a gradient is scaled down to, where there is one.
+    /// The norm that a gradient is scaled down to, if there is one.
     pub(super) fn max_grad_norm(&self) -> Option<f64> {
         Some(self.max_grad_norm).filter(|norm| *norm > 0.0)
     }

@@ -53,9 +53,9 @@ pub enum Event<'a> {
         recipe: &'a Recipe,
         /// The error that it ended with.
         error: &'a Diagnostics,
-        /// The batch on which it failed; `None` where it was `migrate` that did.
+        /// The batch on which it failed; `None` if it was `migrate` that did.
         batch: Option<&'a Batch>,
-        /// The version that does the step instead; `None` where no other is left, and the run ends.
+        /// The version that does the step instead; `None` if no other is left, and the run ends.
         back_to: Option<&'a Recipe>,
     },
     /// A kernel answers a hook of a built-in from here on, or gave other bits than its script and is not used.
@@ -79,11 +79,11 @@ pub enum Event<'a> {
         /// The line that was printed.
         line: &'a str,
     },
-    /// The policy has been evaluated: before the first step, after a step, or where the run is stopped.
+    /// The policy has been evaluated: before the first step, after a step, or when the run is stopped.
     Evaluated {
         /// The steps that were done before it.
         done: u64,
-        /// The numbers, which are also in the row of the step, but where the run is stopped.
+        /// The numbers, which the row of the step has too, unless the run is stopped.
         evaluation: &'a Evaluation,
         /// A prompt of the evaluation set with a response to it, for a person: always the same prompt.
         example: &'a str,

@@ -248,7 +248,7 @@ impl Learner {
     }
 }
 
-/// Whether a recipe is a loss that works where it is given an advantage.
+/// Whether a recipe is a loss that works if it is given an advantage.
 fn needs_advantage(recipe: &Recipe, batch: &Batch) -> bool {
     let layout = batch.layout().clone();
     let zeros = vec![0.0; layout.responses()];

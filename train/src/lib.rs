@@ -51,6 +51,5 @@ pub use event::Event;
 pub use folder::{KeptVersion, LogEvent, LogLine, RunFolder, RunLog, is_stopped};
 pub use record::Record;
 pub use replay::{Difference, Replay};
-pub use row::flatten;
-pub use row::{Evaluation, Milliseconds, PassAt, Row};
+pub use row::{Evaluation, Milliseconds, PassAt, Row, flatten};
 pub use run::{Ending, Run, export};

@@ -41,7 +41,7 @@ impl Record {
     /// Opens the folder of a live recipe with these settings, or makes it. The last `keep_batches` batches are kept.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the folder is another run's, is being written, or cannot be written.
+    /// [`Diagnostics`] if the folder is another run's, is being written, or cannot be written.
     pub fn open(
         path: &Path,
         live: &LiveRecipe,
@@ -120,7 +120,7 @@ impl Record {
     /// Whether a call may begin: without a state, it may not cut off all rows that an earlier run left.
     ///
     /// # Errors
-    /// [`Diagnostics`] where it would.
+    /// [`Diagnostics`] if it would.
     pub fn check(&self, theirs: Option<u64>) -> Result<(), Diagnostics> {
         let is_over = theirs
             .zip(self.first)
@@ -137,7 +137,7 @@ impl Record {
     /// to an earlier step, the rows that the folder had from there on are set aside, and that is told.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the folder cannot be written, and as [`Record::check`].
+    /// [`Diagnostics`] if the folder cannot be written, and as [`Record::check`].
     pub fn begin(&mut self, theirs: Option<u64>) -> Result<Option<String>, Diagnostics> {
         self.check(theirs)?;
         let mut told = None;
@@ -168,7 +168,7 @@ impl Record {
     /// An event of this step, as of a run: what has become of the recipe's file, or a version that failed.
     ///
     /// # Errors
-    /// [`Diagnostics`] where it cannot be written.
+    /// [`Diagnostics`] if it cannot be written.
     pub fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
         self.writer.tell(event)
     }
@@ -176,7 +176,7 @@ impl Record {
     /// The step is done: by the version in use, which began it with the state `before`.
     ///
     /// # Errors
-    /// [`Diagnostics`] where it cannot be written; there is no row of the step then.
+    /// [`Diagnostics`] if it cannot be written; there is no row of the step then.
     pub fn step(
         &mut self,
         live: &LiveRecipe,

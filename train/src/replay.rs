@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::error::damaged;
 use super::event::{Event, Tell};
-use super::folder::{KeptVersion, RunFolder, RunLog, STATES, step_after, step_of};
+use super::folder::{RunFolder, RunLog, STATES, step_after, step_of};
 use super::learner::StepFailure;
 use super::record;
 use super::row::flatten;
@@ -19,42 +19,30 @@ use advlab::live::LiveRecipe;
 use advlab::native::Mode;
 use advlab::script::{Host, Recipe};
 
-/// A run that is being repeated. Its folder is only read.
-pub struct Replay {
-    steps: Steps,
-    note: Option<String>,
-}
-
-enum Steps {
-    /// All that a run did.
-    Run(Box<Trainer>, Again),
-    /// The recipe's part of another trainer's steps, on the batches that were kept.
-    Kept(RunFolder, Host, Vec<Value>),
-}
-
-/// Steps that a run has done, to be done again from the first of them on.
-pub(super) struct Again {
+/// Steps that a run has done, to be repeated from the first of them on.
+pub(super) struct RecordedSteps {
     rows: VecDeque<Value>,
-    /// The version that a step began with, or tried to, where that was not the one of the step before.
+    /// The version that a step began with, or tried to, if that was not the one of the step before.
     switches: HashMap<u64, Recipe>,
     has_differed: bool,
 }
 
-impl Again {
+impl RecordedSteps {
     /// The steps that have these rows, the first of which is `step`.
-    pub(super) fn of(
+    pub(super) fn new(
         run: &RunFolder,
         log: &RunLog,
         host: &Host,
         step: u64,
         rows: Vec<Value>,
-    ) -> Result<Again, Diagnostics> {
+    ) -> Result<RecordedSteps, Diagnostics> {
         let steps = step..step_after(step, &rows);
-        let switches = log.switches();
-        let switches = switches.filter(|(step, _)| steps.contains(step));
-        let load = |(step, kept): (u64, &KeptVersion)| Ok((step, kept.load(run.folder(), host)?));
-        Ok(Again {
-            switches: switches.map(load).collect::<Result<_, Diagnostics>>()?,
+        let mut switches = HashMap::new();
+        for (step, kept) in log.switches().filter(|(step, _)| steps.contains(step)) {
+            switches.insert(step, kept.load(run.folder(), host)?);
+        }
+        Ok(RecordedSteps {
+            switches,
             rows: rows.into(),
             has_differed: false,
         })
@@ -65,17 +53,16 @@ impl Again {
         self.rows.len() as u64
     }
 
-    /// Does the next step again, where one is left; gives the first number that is not the same, in the first step
-    /// that has one.
+    /// Repeats the next step, if one is left; gives the first number that is not the same, in the first step that has one.
     pub(super) fn step(
         &mut self,
         trainer: &mut Trainer,
         tell: &mut Tell<'_>,
     ) -> Result<Option<Difference>, StepFailure> {
         let step = trainer.step;
-        // A row that was damaged is missing: its step is done again and compared with nothing.
-        let is_it = self.rows.front().is_some_and(|row| row["step"] == step);
-        let recorded = is_it.then(|| self.rows.pop_front()).flatten();
+        // A row that was damaged is missing: its step is repeated and compared with nothing.
+        let is_next = self.rows.front().is_some_and(|row| row["step"] == step);
+        let recorded = is_next.then(|| self.rows.pop_front()).flatten();
         if let Some(recipe) = self.switches.remove(&step) {
             trainer.live.publish(recipe)?;
         }
@@ -98,17 +85,30 @@ pub struct Difference {
     pub step: u64,
     /// The field, such as `evaluation/pass@1`.
     pub field: String,
-    /// The run's own value; `None` where it has no such field.
+    /// The run's own value; `None` if it has no such field.
     pub recorded: Option<Value>,
     /// The value that came out now.
     pub repeated: Option<Value>,
+}
+
+/// A run that is being repeated. Its folder is only read.
+pub struct Replay {
+    steps: Steps,
+    note: Option<String>,
+}
+
+enum Steps {
+    /// All that a run did.
+    OfRun(Box<Trainer>, RecordedSteps),
+    /// The recipe's part of another trainer's steps, on the batches that were kept.
+    OfTrainer(RunFolder, Host, Vec<Value>),
 }
 
 impl Replay {
     /// Opens a run to repeat it.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the folder is no run, or a script that it kept is missing or has been edited.
+    /// [`Diagnostics`] if the folder is no run, or a script that it kept is missing or has been edited.
     pub fn open(folder: &Path) -> Result<Replay, Diagnostics> {
         Replay::open_with(folder, Mode::Off)
     }
@@ -126,32 +126,26 @@ impl Replay {
         let mut rows = run.rows()?;
         let host = config.host();
         if config.is_recorded() {
-            let kept = RunFolder::open(folder)?;
-            // A process that was killed may have left one without the other.
-            let is_kept = |row: &Value| {
-                step_of(row).is_some_and(|step| {
-                    kept.at(step).is_ok() && STATES.path(folder, step).is_file()
-                })
-            };
-            rows.retain(is_kept);
+            let run = RunFolder::open(folder)?;
+            // A process that was killed may have left a batch without its state, or a row without them.
+            let is_kept = |step| run.at(step).is_ok() && STATES.path(folder, step).is_file();
+            rows.retain(|row| step_of(row).is_some_and(is_kept));
             return Ok(Replay {
-                steps: Steps::Kept(kept, host, rows),
+                steps: Steps::OfTrainer(run, host, rows),
                 note: None,
             });
         }
-        let loss = run.loss(&host)?;
         let recipe = recipe.load(folder, &host)?;
-        let options = config.live_options();
-        let live = LiveRecipe::without_file(&host, recipe, options)?;
-        let again = Again::of(&run, &log, &host, 0, rows)?;
-        let trainer = Trainer::new(config, live, loss)?;
+        let live = LiveRecipe::without_file(&host, recipe, config.live_options())?;
+        let steps = RecordedSteps::new(&run, &log, &host, 0, rows)?;
+        let trainer = Trainer::new(config, live, run.loss(&host)?)?;
         Ok(Replay {
             note: log.other_platform(&trainer.platform()),
-            steps: Steps::Run(Box::new(trainer), again),
+            steps: Steps::OfRun(Box::new(trainer), steps),
         })
     }
 
-    /// What is known beforehand of why numbers may differ: it is not the machine that the run was recorded on.
+    /// Why numbers may differ, if that is known beforehand: it is not the machine that the run was recorded on.
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }
@@ -159,30 +153,30 @@ impl Replay {
     /// How many steps are repeated: those that the run has done, or of a trainer's run those whose batches it has kept.
     pub fn steps(&self) -> u64 {
         match &self.steps {
-            Steps::Run(_, again) => again.left(),
-            Steps::Kept(.., rows) => rows.len() as u64,
+            Steps::OfRun(_, steps) => steps.left(),
+            Steps::OfTrainer(.., rows) => rows.len() as u64,
         }
     }
 
-    /// Does all steps again, up to the first number that differs; `None` where all of them are the same, bit for bit.
+    /// Repeats all steps, up to the first number that differs; `None` if all of them are the same, bit for bit.
     ///
     /// # Errors
-    /// [`Diagnostics`] where a step cannot be repeated: a script fails where it had worked.
+    /// [`Diagnostics`] if a step cannot be repeated: a script fails that had worked.
     pub fn go(
         self,
         observer: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Option<Difference>, Diagnostics> {
-        let (mut trainer, mut again) = match self.steps {
-            Steps::Run(trainer, again) => (trainer, again),
-            Steps::Kept(kept, host, rows) => return recompute(&kept, &host, &rows),
+        let (mut trainer, mut steps) = match self.steps {
+            Steps::OfRun(trainer, steps) => (trainer, steps),
+            Steps::OfTrainer(run, host, rows) => return recompute(&run, &host, &rows),
         };
         let tell = &mut |event: &Event<'_>| {
             observer(event);
             Ok(())
         };
         trainer.fine_tune(&AtomicBool::new(false), tell)?;
-        while again.left() > 0 {
-            if let Some(difference) = again.step(&mut trainer, tell)? {
+        while steps.left() > 0 {
+            if let Some(difference) = steps.step(&mut trainer, tell)? {
                 return Ok(Some(difference));
             }
         }
@@ -190,43 +184,25 @@ impl Replay {
     }
 }
 
-/// The first field that is not the same in both rows, but for the times.
-pub(super) fn difference(step: u64, recorded: &Value, repeated: &Value) -> Option<Difference> {
-    let (recorded, repeated) = (flatten(recorded), flatten(repeated));
-    let names = recorded.keys().chain(repeated.keys());
-    // Bit for bit, as only strings tell: 0 is not -0.
-    let shown = |value: Option<&Value>| value.map(Value::to_string);
-    let mut differing =
-        names.filter(|name| shown(recorded.get(*name)) != shown(repeated.get(*name)));
-    let is_of_machine = |name: &String| name.starts_with("ms/") || name == "device_memory";
-    let field = differing.find(|name| !is_of_machine(name))?;
-    Some(Difference {
-        step,
-        field: field.clone(),
-        recorded: recorded.get(field).cloned(),
-        repeated: repeated.get(field).cloned(),
-    })
-}
-
-/// Computes the steps again whose rows these are and whose batches are kept, each by its version from the state that it began
-/// with; gives the first number that is not the same.
+/// Computes a trainer's steps again, those with these rows, each by its version from the state that it began with; gives the
+/// first number that is not the same.
 fn recompute(
-    kept: &RunFolder,
+    run: &RunFolder,
     host: &Host,
     rows: &[Value],
 ) -> Result<Option<Difference>, Diagnostics> {
     for recorded in rows {
-        let (step, version) = (recorded["step"].as_u64(), recorded["version"].as_str());
-        let step = step.unwrap_or_default();
+        let step = step_of(recorded).unwrap_or_default();
         let lost = |what| {
             let what = format!("it has not kept the {what} of step {step}");
-            damaged(kept.folder(), what)
+            damaged(run.folder(), what)
         };
-        let recipe = kept.recipe_named(host, version.unwrap_or_default())?;
+        let version = recorded["version"].as_str().unwrap_or_default();
+        let recipe = run.recipe_named(host, version)?;
         let recipe = recipe.ok_or_else(|| lost("version"))?;
-        let state = kept.state_at(step)?;
+        let state = run.state_at(step)?;
         let mut state = state.ok_or_else(|| lost("state"))?;
-        let batch = read(kept.at(step)?, &ReadOptions::default())?.batch;
+        let batch = read(run.at(step)?, &ReadOptions::default())?.batch;
         let outcome = recipe.advantage(&batch, &mut state)?;
         let repeated = record::row(step, &recipe, &batch, &outcome);
         if let Some(difference) = difference(step, recorded, &repeated) {
@@ -234,4 +210,21 @@ fn recompute(
         }
     }
     Ok(None)
+}
+
+/// The first field that is not the same in both rows, except for times and memory.
+fn difference(step: u64, recorded: &Value, repeated: &Value) -> Option<Difference> {
+    let (recorded, repeated) = (flatten(recorded), flatten(repeated));
+    // Bit for bit, as only strings tell: 0 is not -0.
+    let shown = |value: Option<&Value>| value.map(Value::to_string);
+    let differs = |name: &&String| shown(recorded.get(*name)) != shown(repeated.get(*name));
+    let is_of_machine = |name: &&String| name.starts_with("ms/") || *name == "device_memory";
+    let mut names = recorded.keys().chain(repeated.keys());
+    let field = names.find(|name| !is_of_machine(name) && differs(name))?;
+    Some(Difference {
+        step,
+        field: field.clone(),
+        recorded: recorded.get(field).cloned(),
+        repeated: repeated.get(field).cloned(),
+    })
 }

@@ -79,15 +79,11 @@ impl Rollout {
             rollout.add(task, prompts, samples, &trajectories, turn);
         }
         if task.turns() > 1 {
-            let mut order: Vec<usize> = (0..rollout.turns.len()).collect();
-            order.sort_by_key(|&row| (rollout.turns[row].trajectory, rollout.turns[row].turn));
+            let of_row = |row: usize| (row, rollout.turns[row].trajectory);
+            let mut order: Vec<(usize, usize)> = (0..rollout.turns.len()).map(of_row).collect();
+            order.sort_by_key(|&(row, trajectory)| (trajectory, rollout.turns[row].turn));
             let mut sorted = rollout.emptied();
-            sorted.take(
-                &rollout,
-                order
-                    .into_iter()
-                    .map(|row| (row, rollout.turns[row].trajectory)),
-            );
+            sorted.extend(&rollout, order.into_iter());
             rollout = sorted;
         }
         rollout.reward();
@@ -135,7 +131,7 @@ impl Rollout {
     }
 
     /// Adds responses of another rollout, each as a turn of a trajectory. Neighbours with one prompt share it.
-    fn take(&mut self, from: &Rollout, rows: impl Iterator<Item = (usize, usize)>) {
+    fn extend(&mut self, from: &Rollout, rows: impl Iterator<Item = (usize, usize)>) {
         let mut before = None;
         for (row, trajectory) in rows {
             let prompt = from.responses.prompts()[row];
@@ -196,7 +192,7 @@ impl Rollout {
                 let within = from.turns[row].trajectory - of * self.group_size;
                 (row, group * self.group_size + within)
             };
-            whole.take(from, from.rows_of(of).map(trajectory));
+            whole.extend(from, from.rows_of(of).map(trajectory));
         }
         whole.reward();
         *self = whole;

@@ -23,7 +23,7 @@ pub struct Row {
     pub reward_mean: f64,
     /// Standard deviation of that reward, ddof 1.
     pub reward_std: f64,
-    /// Mean reward after the recipe's `reward` hook, summed over tokens where it has one for each.
+    /// Mean reward after the recipe's `reward` hook, summed over tokens if it has one for each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recipe_reward_mean: Option<f64>,
     /// The policy on the step's own prompts.
@@ -31,7 +31,7 @@ pub struct Row {
     pub sampled: Evaluation,
     /// Share of the groups in which every advantage is exactly 0.
     pub groups_without_signal: f64,
-    /// Groups that were drawn again, since none of their responses had weight; not where the run does not do that.
+    /// Groups that were drawn again, since none of their responses had weight; not if the run does not do that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resampled: Option<usize>,
     /// Over how many responses the sum of |A| is spread, as a share of the step's.
@@ -45,12 +45,12 @@ pub struct Row {
     /// Largest advantage.
     pub advantage_max: f64,
     /// Mean k3 estimate, over tokens, of the KL from the sampling policy to the reference, nats.
-    /// Not where the run has no reference.
+    /// Not if the run has no reference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kl: Option<f64>,
     /// Mean loss of the step's updates.
     pub loss: f64,
-    /// Share of tokens whose ratio was clipped, where the loss recipe reports it as `clip_share`.
+    /// Share of tokens whose ratio was clipped, if the loss recipe reports it as `clip_share`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_share: Option<f64>,
     /// Mean norm of the step's gradients, before they are scaled down.
@@ -129,7 +129,7 @@ impl PassAt {
         PassAt(ks.map(|k| (k, estimate(k))).collect())
     }
 
-    /// The estimate for `k`, where there is one.
+    /// The estimate for `k`, if there is one.
     pub fn at(&self, k: usize) -> Option<f64> {
         self.0.get(&k).copied()
     }

@@ -1,4 +1,4 @@
-//! A run with its folder: begun, stopped, and gone on with to the very same numbers.
+//! A run with its folder: begun, stopped, and resumed to the very same numbers.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::folder::{
 };
 use super::learner::StepFailure;
 use super::policy;
-use super::replay::Again;
+use super::replay::RecordedSteps;
 use super::row::Evaluation;
 use super::task;
 use super::trainer::Trainer;
@@ -31,7 +31,7 @@ pub struct Run {
     trainer: Trainer,
     writer: RunWriter,
     /// Steps that were done after the checkpoint that the run goes on from: they are recorded already.
-    again: Option<Again>,
+    recorded: Option<RecordedSteps>,
     /// The step of the newest checkpoint.
     saved: Option<u64>,
     notes: Vec<String>,
@@ -51,8 +51,8 @@ impl Run {
     /// Begins a run in a folder of its own.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the configuration, a recipe or the folder is not one to begin with. A recipe is
-    /// tried on the first batch before the folder is made, so that one which fails leaves none.
+    /// [`Diagnostics`] if the configuration, a recipe or the folder cannot be used. A recipe is tried on the first batch before
+    /// the folder is made, so that one which fails leaves none.
     pub fn create(config: Config) -> Result<Run, Diagnostics> {
         config.check()?;
         let mut trainer = first(config)?;
@@ -62,12 +62,12 @@ impl Run {
         Run::begin(folder, trainer, 0)
     }
 
-    /// With the rows that the folder has.
+    /// A run whose folder has so many rows.
     fn begin(folder: LockedFolder, trainer: Trainer, rows: u64) -> Result<Run, Diagnostics> {
         Ok(Run {
             writer: RunWriter::open(folder, &trainer.config, rows)?,
             trainer,
-            again: None,
+            recorded: None,
             saved: None,
             notes: Vec::new(),
             evaluations: Vec::new(),
@@ -75,12 +75,11 @@ impl Run {
     }
 
     /// Goes on with a run from its newest checkpoint: to the same numbers, bit for bit, as if it had never stopped. Steps that
-    /// were done after it are done again, by the versions that they had; then the recipe's file is followed. `steps` is how
-    /// many it has in all, where that is to change.
+    /// were done after it are repeated by the versions that they had; then the recipe's file is followed. `steps` changes the
+    /// number of all its steps.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the folder is no run, is being written, has no usable checkpoint, or has done all its
-    /// steps.
+    /// [`Diagnostics`] if the folder is no run, is being written, has no usable checkpoint, or has done all its steps.
     pub fn resume(path: &Path, steps: Option<u64>) -> Result<Run, Diagnostics> {
         Run::resume_with(path, steps, Mode::Off)
     }
@@ -94,17 +93,15 @@ impl Run {
         config.native = native;
         let is_extended = steps.is_some_and(|steps| steps != config.steps);
         if is_extended && config.ends_with_its_steps() {
-            let message = format!(
-                "the run's learning rate falls to 0 at step {}",
-                config.steps
-            );
+            let end = config.steps;
+            let message = format!("the run's learning rate falls to 0 at step {end}");
             let help = "with `lr_schedule = \"cosine\"` a run has the steps that it began with";
             return Err(Diagnostic::error(message).with_help(help).into());
         }
         config.steps = steps.unwrap_or(config.steps);
         config.check()?;
         let run = RunFolder::read(path);
-        let metrics = run.rows()?;
+        let mut metrics = run.rows()?;
         let rows = step_after(0, &metrics);
         let (checkpoint, mut notes) = Checkpoint::newest(path, rows)?;
         let Some(checkpoint) = checkpoint else {
@@ -113,26 +110,21 @@ impl Run {
                 folder.remove_log()?;
                 return Run::begin(folder, first(config)?, 0);
             }
-            let message = format!("{} has no checkpoint that can be used", path.display());
-            let mut problem = Diagnostic::error(message);
-            problem.notes = notes;
-            return Err(problem.into());
+            return Err(no_checkpoint(path, notes));
         };
         let step = checkpoint.step;
         if step >= config.steps || rows > config.steps {
-            let path = path.display();
+            let (path, more) = (path.display(), rows * 2);
             let problem = Diagnostic::error(format!("{path} has done {rows} steps already"));
-            let more = rows * 2;
             let help = format!("`advlab train --resume {path} --steps {more}` goes on");
             return Err(problem.with_help(help).into());
         }
         let log = run.log()?;
-        let mut evaluated = metrics;
-        let done_since =
-            evaluated.split_off(evaluated.partition_point(|row| step_of(row).unwrap_or(0) < step));
-        let (trainer, again, note) = restored(&run, &log, &config, &checkpoint, done_since)?;
+        let is_before = |row: &Value| step_of(row).unwrap_or(0) < step;
+        let later = metrics.split_off(metrics.partition_point(is_before));
+        let (trainer, recorded, note) = restored(&run, &log, &config, &checkpoint, later)?;
         notes.extend(note);
-        if again.is_some() {
+        if recorded.is_some() {
             let last = rows - 1;
             notes.push(format!(
                 "steps {step} to {last} came after the checkpoint: they are done again, as they were"
@@ -146,8 +138,8 @@ impl Run {
         Ok(Run {
             saved: Some(step),
             notes,
-            evaluations: evaluations(&evaluated),
-            again,
+            evaluations: evaluations(&metrics),
+            recorded,
             ..Run::begin(folder, trainer, rows)?
         })
     }
@@ -156,8 +148,8 @@ impl Run {
     /// what was moved.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the folder is no run, or is being written, or cannot be written; where a line of `reloads.jsonl` is
-    /// damaged, without which nobody knows the versions of the steps.
+    /// [`Diagnostics`] if the folder is no run, or is being written, or cannot be written; if a line of `reloads.jsonl` is
+    /// damaged, without which the versions of the steps are not known.
     pub fn set_damaged_aside(path: &Path) -> Result<Option<String>, Diagnostics> {
         let (_held, _) = LockedFolder::open(path)?;
         RunFolder::read(path).log()?;
@@ -188,7 +180,7 @@ impl Run {
         self.saved
     }
 
-    /// How the run was resumed, where that is worth knowing: which checkpoints could not be used.
+    /// What to know of how the run was resumed, such as which checkpoints could not be used.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -209,14 +201,14 @@ impl Run {
     /// policy evaluated.
     ///
     /// # Errors
-    /// [`Diagnostics`]; where a recipe failed with no version to fall back to, a checkpoint of that step is written
-    /// first.
+    /// [`Diagnostics`]; if a recipe failed with no version to fall back to, a checkpoint of that step is written first.
     pub fn go(
         &mut self,
         stop: &AtomicBool,
         observer: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Ending, Diagnostics> {
         let (first, every) = (self.step(), self.config().checkpoint_every);
+        let is_stopped = || stop.load(Ordering::Relaxed);
         both(&mut self.writer, observer)(&Event::Started {
             step: first,
             recipe: self.trainer.live.in_use().recipe(),
@@ -224,21 +216,21 @@ impl Run {
             platform: &self.trainer.platform(),
         })?;
         if self.saved.is_none() {
-            let is_tuned = self
-                .trainer
-                .fine_tune(stop, &mut both(&mut self.writer, observer));
+            let mut tell = both(&mut self.writer, observer);
+            let is_tuned = self.trainer.fine_tune(stop, &mut tell);
+            drop(tell);
             if !is_tuned? {
                 return Ok(Ending::Stopped(first));
             }
             self.checkpoint(false)?;
         }
-        if first == 0 && self.again.is_none() && !stop.load(Ordering::Relaxed) {
-            let mut tell = both(&mut self.writer, observer);
-            self.trainer.initial = Some(self.trainer.evaluate(&mut tell)?);
+        if first == 0 && self.recorded.is_none() && !is_stopped() {
+            let tell = &mut both(&mut self.writer, observer);
+            self.trainer.initial = Some(self.trainer.evaluate(tell)?);
         }
         let mut is_evaluated = true;
         while self.step() < self.config().steps {
-            if stop.load(Ordering::Relaxed) {
+            if is_stopped() {
                 self.checkpoint(false)?;
                 if !is_evaluated {
                     self.trainer
@@ -263,39 +255,37 @@ impl Run {
         Ok(Ending::Finished)
     }
 
-    /// The next step. One that is done again is in the folder already, and only the observer is told of it.
+    /// The next step. One that is repeated is in the folder already, and only the observer is told of it.
     fn train(
         &mut self,
         is_evaluated: bool,
         observer: &mut dyn FnMut(&Event<'_>),
     ) -> Result<(), StepFailure> {
-        let Some(again) = &mut self.again else {
-            let mut tell = both(&mut self.writer, observer);
-            self.trainer.train(is_evaluated, &mut tell)?;
-            return Ok(());
+        let Some(recorded) = &mut self.recorded else {
+            let tell = &mut both(&mut self.writer, observer);
+            return self.trainer.train(is_evaluated, tell).map(drop);
         };
-        let difference = again.step(&mut self.trainer, &mut |event| {
+        let difference = recorded.step(&mut self.trainer, &mut |event| {
             observer(event);
             Ok(())
         })?;
+        let is_over = recorded.left() == 0;
         if let Some(difference) = difference {
-            both(&mut self.writer, observer)(&Event::Warned {
-                step: difference.step,
-                message: &format!(
-                    "the step was done again to another `{}`: its row stays as it was",
-                    difference.field
-                ),
-            })?;
+            let message = format!(
+                "the step was done again to another `{}`: its row stays as it was",
+                difference.field
+            );
+            let (step, message) = (difference.step, &*message);
+            both(&mut self.writer, observer)(&Event::Warned { step, message })?;
         }
-        if again.left() == 0 {
-            self.again = None;
-            let recipe = &self.trainer.config.recipe;
-            self.trainer.live.follow(recipe)?;
+        if is_over {
+            self.recorded = None;
+            self.trainer.live.follow(&self.trainer.config.recipe)?;
         }
         Ok(())
     }
 
-    /// Writes a checkpoint, unless the newest one is of this step; that one is told where the step failed.
+    /// Writes a checkpoint, unless the newest one is of this step: if the step failed, that one is rewritten to say so.
     fn checkpoint(&mut self, is_failed: bool) -> Result<(), Diagnostics> {
         let step = self.step();
         let is_there = self.saved == Some(step);
@@ -315,6 +305,13 @@ impl Run {
     }
 }
 
+fn no_checkpoint(run: &Path, notes: Vec<String>) -> Diagnostics {
+    let message = format!("{} has no checkpoint that can be used", run.display());
+    let mut problem = Diagnostic::error(message);
+    problem.notes = notes;
+    problem.into()
+}
+
 /// The evaluations that rows report, each with the number of steps that were done.
 fn evaluations(rows: &[Value]) -> Vec<(u64, Evaluation)> {
     let of_row = |row: &Value| {
@@ -325,33 +322,31 @@ fn evaluations(rows: &[Value]) -> Vec<(u64, Evaluation)> {
     rows.iter().flat_map(of_row).flatten().collect()
 }
 
-/// The trainer as it was at a checkpoint, the steps that were done after it, which have these rows, and what is worth knowing
-/// of the recipe's file.
+/// The trainer as it was at a checkpoint, the steps that were done after it, which have these rows, and a note about the
+/// recipe's file.
 fn restored(
     run: &RunFolder,
     log: &RunLog,
     config: &Config,
     checkpoint: &Checkpoint,
     rows: Vec<Value>,
-) -> Result<(Trainer, Option<Again>, Option<String>), Diagnostics> {
+) -> Result<(Trainer, Option<RecordedSteps>, Option<String>), Diagnostics> {
     let host = config.host();
     log.refuse_kernels(&host);
-    let load = |left: &VersionState| {
-        let recipe = left.version.load(run.folder(), &host)?;
-        Ok((recipe, State::from_json(&left.state)?))
-    };
-    let left = checkpoint.fallback.iter().chain([&checkpoint.recipe]);
     let rejected = log.rejected_before(step_after(checkpoint.step, &rows));
     let (_, reading) = host.load_reading(&config.recipe);
     let in_file = reading.version.as_ref().map(Version::as_str);
     let is_rejected = in_file.is_some_and(|version| rejected.iter().any(|old| old == version));
     let is_in_use = in_file == Some(&checkpoint.recipe.version.version);
     let note = (is_rejected && !is_in_use).then(|| {
-        format!(
-            "{} holds a version that was rejected before: save it again to have it tried",
-            config.recipe
-        )
+        let file = &config.recipe;
+        format!("{file} holds a version that was rejected before: save it again to have it tried")
     });
+    let load = |left: &VersionState| {
+        let recipe = left.version.load(run.folder(), &host)?;
+        Ok((recipe, State::from_json(&left.state)?))
+    };
+    let left = checkpoint.fallback.iter().chain([&checkpoint.recipe]);
     let options = LiveOptions {
         left: left.map(load).collect::<Result<_, Diagnostics>>()?,
         rejected,
@@ -359,23 +354,23 @@ fn restored(
     };
     let recipe = checkpoint.recipe.version.load(run.folder(), &host)?;
     let mut live = LiveRecipe::without_file(&host, recipe, options)?;
-    let again = match rows.is_empty() {
+    let recorded = match rows.is_empty() {
         true => {
             live.follow(&config.recipe)?;
             None
         }
-        false => Some(Again::of(run, log, &host, checkpoint.step, rows)?),
+        false => Some(RecordedSteps::new(run, log, &host, checkpoint.step, rows)?),
     };
     let mut trainer = Trainer::new(config.clone(), live, run.loss(&host)?)?;
     trainer.restore(checkpoint)?;
-    if checkpoint.is_failed && again.is_none() {
+    if checkpoint.is_failed && recorded.is_none() {
         // The version in use fails at this very step: what the file holds now has to do it.
         let edited = host.load(&config.recipe)?;
         if edited.version() != trainer.live.newest().version() {
             trainer.live.publish(edited)?;
         }
     }
-    Ok((trainer, again, note))
+    Ok((trainer, recorded, note))
 }
 
 /// The trainer of a run before its first step.
@@ -402,22 +397,19 @@ fn both<'a>(
     }
 }
 
-/// Writes the model of a run's newest checkpoint that can be used to a folder that transformers (Python) opens. Gives the
-/// steps that it has learned, and what is wrong with newer checkpoints.
+/// Writes the model of a run's newest usable checkpoint to a folder that transformers (Python) opens. Gives the steps that it
+/// has learned, and what is wrong with newer checkpoints.
 ///
 /// # Errors
-/// [`Diagnostics`] where the run has no checkpoint that can be used, its policy is not a language model, or the
-/// folder is not empty.
+/// [`Diagnostics`] if the run has no checkpoint that can be used, its policy is not a language model, or the folder is not
+/// empty.
 pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>), Diagnostics> {
     let mut config = RunFolder::read(run).config()?;
-    // Wherever the run was: nothing is computed here.
+    // Nothing is computed here, wherever the run was.
     config.transformer.device = "cpu".to_string();
     let (checkpoint, notes) = Checkpoint::newest(run, u64::MAX)?;
     let Some(checkpoint) = checkpoint else {
-        let message = format!("{} has no checkpoint that can be used", run.display());
-        let mut problem = Diagnostic::error(message);
-        problem.notes = notes;
-        return Err(problem.into());
+        return Err(no_checkpoint(run, notes));
     };
     let mut policy = policy::of_config(&config, &*task::of_config(&config)?)?;
     policy.load(&checkpoint.folder)?;

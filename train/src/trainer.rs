@@ -32,7 +32,7 @@ pub(super) struct Trainer {
     evaluation: Vec<Prompt>,
     /// The step that comes next, from 0.
     pub(super) step: u64,
-    /// The data of the next step, where it has been sampled already.
+    /// The data of the next step, if it has been sampled already.
     pub(super) sampled: Option<Sampled>,
     /// The evaluation before the first step, until that step reports it.
     pub(super) initial: Option<Evaluation>,
@@ -121,7 +121,7 @@ impl Trainer {
     /// One step. `is_evaluated` says whether the policy is evaluated after it.
     ///
     /// # Errors
-    /// [`StepFailure::Version`], that of the newest version, where none can do the step; the snapshot is then that of
+    /// [`StepFailure::Version`], that of the newest version, if none can do the step; the snapshot is then that of
     /// before the step. Also whatever `tell` returns.
     pub(super) fn train(
         &mut self,
@@ -220,7 +220,7 @@ impl Trainer {
         Rollout::sample(&*self.task, policy, (ids, prompts), size, key)
     }
 
-    /// The batch of responses, and the KL of the policy to the reference where there is one.
+    /// The batch of responses, and the KL of the policy to the reference if there is one.
     fn batch(&mut self, rollout: &Rollout) -> Result<(Batch, Option<f64>), Diagnostics> {
         let policy = &mut self.learner.policy;
         let ref_logp = self
@@ -395,7 +395,7 @@ impl Trainer {
     /// The task's own response to a prompt.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the task has none.
+    /// [`Diagnostics`] if the task has none.
     pub(super) fn solution(&self, prompt: &Prompt) -> Result<Vec<u32>, Diagnostics> {
         self.task.solution(prompt).ok_or_else(|| {
             let task = &self.config.task;

@@ -39,43 +39,43 @@ impl Warnings {
             let numbers = self.recent.iter().map(|numbers| numbers[index]);
             Some(numbers.sum::<Option<f64>>()? / STEPS as f64)
         };
-        let means: Numbers = std::array::from_fn(mean);
+        let [no_signal, entropy, clipped, effective, length] = std::array::from_fn(mean);
         self.recent.pop_front();
-        let first = *self.length.get_or_insert(means[4].unwrap_or_default());
-        let above = |found: f64, bound: f64| bound > 0.0 && found > bound;
+        let first = *self.length.get_or_insert(length.unwrap_or_default());
+        let above = |found: Option<f64>, bound: f64| found.filter(|x| bound > 0.0 && *x > bound);
+        let below = |found: Option<f64>, bound: f64| found.filter(|x| *x < bound);
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-        let tell = |index: usize, found: f64| match index {
-            0 if above(found, bounds.groups_without_signal) => Some(format!(
-                "{} of the groups have no signal: prompts that are too easy or too hard, or a group_size that is too small",
-                percent(found)
-            )),
-            1 if found < bounds.entropy => Some(format!(
-                "the entropy has fallen to {}: what is sampled hardly differs any more; an entropy bonus, a smaller lr or Pass@k training keep it up",
-                value(found)
-            )),
-            2 if above(found, bounds.clip_share) => Some(format!(
-                "{} of the tokens are clipped: fewer epochs, a smaller lr or wider bounds let them teach",
-                percent(found)
-            )),
-            3 if found < bounds.effective_responses => Some(format!(
-                "{} of the responses carry nearly all of the advantage: `advlab mass` shows which",
-                percent(found)
-            )),
-            4 if above(found, bounds.length_growth * first) => Some(format!(
-                "responses are {} times as long as at first: `advlab mass` shows whether long ones get more",
-                value(found / first)
-            )),
-            _ => None,
-        };
-        let mut all = Vec::new();
-        for (index, found) in means.into_iter().enumerate() {
-            let message = found
-                .filter(|_| !self.given[index])
-                .and_then(|found| tell(index, found));
-            self.given[index] |= message.is_some();
-            all.extend(message);
-        }
-        all
+        let beyond = [
+            above(no_signal, bounds.groups_without_signal).map(|share| {
+                let share = percent(share);
+                format!("{share} of the groups have no signal: prompts that are too easy or too hard, or a group_size that is too small")
+            }),
+            below(entropy, bounds.entropy).map(|entropy| {
+                let entropy = value(entropy);
+                format!("the entropy has fallen to {entropy}: what is sampled hardly differs any more; an entropy bonus, a smaller lr or Pass@k training keep it up")
+            }),
+            above(clipped, bounds.clip_share).map(|share| {
+                let share = percent(share);
+                format!("{share} of the tokens are clipped: fewer epochs, a smaller lr or wider bounds let them teach")
+            }),
+            below(effective, bounds.effective_responses).map(|share| {
+                let share = percent(share);
+                format!("{share} of the responses carry nearly all of the advantage: `advlab mass` shows which")
+            }),
+            above(length, bounds.length_growth * first).map(|length| {
+                let times = value(length / first);
+                format!("responses are {times} times as long as at first: `advlab mass` shows whether long ones get more")
+            }),
+        ];
+        let new = beyond
+            .into_iter()
+            .zip(&mut self.given)
+            .filter_map(|(message, given)| {
+                let message = message.filter(|_| !*given)?;
+                *given = true;
+                Some(message)
+            });
+        new.collect()
     }
 }
 

@@ -80,7 +80,11 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    pub(crate) fn new(path: &Path) -> Result<Self, Diagnostics> {
+    /// Begins to write; the file that is at `path` stays until [`Replacement::finish`].
+    ///
+    /// # Errors
+    /// [`Diagnostics`] if it cannot be written.
+    pub fn new(path: &Path) -> Result<Self, Diagnostics> {
         let (file, beside) = Self::open(path).map_err(|error| cannot_be_written(path, &error))?;
         Ok(Replacement {
             asked: path.to_path_buf(),
@@ -139,12 +143,15 @@ impl Replacement {
     }
 
     /// The sink's error as one of the file that was asked for.
-    pub(crate) fn error(&self, error: &io::Error) -> Diagnostic {
+    pub fn error(&self, error: &io::Error) -> Diagnostic {
         cannot_be_written(&self.asked, error)
     }
 
     /// Replaces the file that was asked for.
-    pub(crate) fn finish(self) -> Result<(), Diagnostics> {
+    ///
+    /// # Errors
+    /// [`Diagnostics`] if it cannot be written.
+    pub fn finish(self) -> Result<(), Diagnostics> {
         let finish = || -> io::Result<()> {
             let file = self.out.into_inner().map_err(|error| error.into_error())?;
             let Some((hidden, place)) = self.beside else {

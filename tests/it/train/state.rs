@@ -74,11 +74,11 @@ fn a_state_that_does_not_fit_is_refused_and_changes_nothing() {
     );
 
     let mut state = before.clone();
-    let short = ndarray::ArrayD::zeros(vec![3]);
+    let short = vec![0.0; 3];
     state.insert(name, short.clone());
     assert_eq!(
-        policy.restore(&state).unwrap_err().to_string(),
-        "\"policy.layer2.bias\" has the shape [3]; this policy's is [64]"
+        policy.restore(&state).unwrap_err()[0].message,
+        "\"policy.layer2.bias\" has 3 values; this policy's has 64"
     );
 
     let mut state = before.clone();

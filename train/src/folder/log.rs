@@ -48,8 +48,11 @@ pub enum LogEvent {
     Use {
         #[serde(flatten)]
         recipe: KeptVersion,
+        #[serde(default)]
         from: String,
+        #[serde(default)]
         lines_added: usize,
+        #[serde(default)]
         lines_removed: usize,
         #[serde(default)]
         checked_in_ms: f64,
@@ -58,6 +61,7 @@ pub enum LogEvent {
     },
     /// A version failed at this step, or its `migrate` did (`hook`), and another one (`back_to`) did the step, if there was one.
     Failed {
+        #[serde(default)]
         hook: String,
         #[serde(flatten)]
         recipe: KeptVersion,

@@ -64,16 +64,16 @@ impl Mlp {
     /// All that training needs to go on to the same numbers: parameters and the optimizer's state, but no gradient that
     /// is still being accumulated.
     pub fn snapshot(&self) -> Arrays {
-        network::snapshot(&self.network, &self.optimizer)
+        network::snapshot(&self.network, Some(&self.optimizer))
     }
 
     /// Goes back to a snapshot of a policy of the same sizes; a gradient that is being accumulated is dropped.
     ///
     /// # Errors
-    /// [`Diagnostics`] where it has other arrays than this policy's; the policy is then as it was.
+    /// [`Diagnostics`] if it has other arrays than this policy's; the policy is then as it was.
     pub fn restore(&mut self, state: &Arrays) -> Result<(), Diagnostics> {
         let network = Arc::make_mut(&mut self.network);
-        network::restore(network, &mut self.optimizer, state)?;
+        network::restore(network, Some(&mut self.optimizer), state)?;
         self.gradient.fill(0.0);
         self.last = None;
         Ok(())
@@ -240,16 +240,16 @@ impl Policy for Mlp {
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), Diagnostics> {
-        network::write(&folder.join(POLICY), &self.snapshot())?;
-        network::write(
-            &folder.join(REFERENCE),
-            &network::parameters(&self.reference),
-        )
+        let sizes = self.network.sizes;
+        network::write(&folder.join(POLICY), sizes, &self.snapshot())?;
+        let reference = network::snapshot(&self.reference, None);
+        network::write(&folder.join(REFERENCE), sizes, &reference)
     }
 
     fn load(&mut self, folder: &Path) -> Result<(), Diagnostics> {
-        let reference = network::read(&folder.join(REFERENCE))?;
-        let reference = network::with_parameters(&self.reference, &reference)?;
+        let mut reference = Network::clone(&self.reference);
+        let arrays = network::read(&folder.join(REFERENCE))?;
+        network::restore(&mut reference, None, &arrays)?;
         self.restore(&network::read(&folder.join(POLICY))?)?;
         self.reference = Arc::new(reference);
         Ok(())

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use ndarray::ArrayD;
 use thiserror::Error;
 
 pub use adamw::{AdamW, AdamWConfig};
@@ -38,7 +37,7 @@ pub trait Policy: Send {
     /// [`Policy::score`].
     ///
     /// # Errors
-    /// [`Diagnostics`] where a prompt does not fit the policy, and where the device or its memory fails.
+    /// [`Diagnostics`] if a prompt does not fit the policy, and if the device or its memory fails.
     fn sample(
         &mut self,
         prompts: &[Prompt],
@@ -50,14 +49,14 @@ pub trait Policy: Send {
     /// distribution that it is from.
     ///
     /// # Errors
-    /// [`Diagnostics`] where prompts or responses do not fit the policy, and where the device or its memory fails.
+    /// [`Diagnostics`] if prompts or responses do not fit the policy, and if the device or its memory fails.
     fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics>;
 
     /// Adds the gradient of a loss to what [`Policy::update`] will follow: `dloss_dlogp` is the derivative of the loss with respect
     /// to the log-prob of each token, `[responses.tokens().len()]`, at the present parameters.
     ///
     /// # Errors
-    /// As [`Policy::score`], and where the sizes do not fit.
+    /// As [`Policy::score`], and if the sizes do not fit.
     fn accumulate(
         &mut self,
         prompts: &[Prompt],
@@ -66,11 +65,11 @@ pub trait Policy: Send {
     ) -> Result<(), Diagnostics>;
 
     /// One step of the optimizer along the accumulated gradient, which is scaled down to `max_grad_norm` (L2, all
-    /// parameters together) where it is longer; then nothing is accumulated. Gives the norm before scaling, or why the step
+    /// parameters together) if it is longer; then nothing is accumulated. Gives the norm before scaling, or why the step
     /// was left out: parameters and optimizer are then as they were.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the device or its memory fails.
+    /// [`Diagnostics`] if the device or its memory fails.
     fn update(&mut self, max_grad_norm: Option<f64>)
     -> Result<Result<f64, NonFinite>, Diagnostics>;
 
@@ -80,7 +79,7 @@ pub trait Policy: Send {
     /// The reference becomes the policy as it is now.
     ///
     /// # Errors
-    /// [`Diagnostics`] where memory does not suffice.
+    /// [`Diagnostics`] if memory does not suffice.
     fn freeze(&mut self) -> Result<(), Diagnostics>;
 
     /// The log-probs that the reference gives, as [`Policy::score`]. Before the first [`Policy::freeze`] it is the policy
@@ -97,32 +96,32 @@ pub trait Policy: Send {
     /// Remembers the parameters and the optimizer, for one [`Policy::rollback`]; the one before is forgotten.
     ///
     /// # Errors
-    /// [`Diagnostics`] where memory does not suffice.
+    /// [`Diagnostics`] if memory does not suffice.
     fn savepoint(&mut self) -> Result<(), Diagnostics>;
 
     /// Goes back to the last [`Policy::savepoint`], and forgets it; what is being accumulated is dropped.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the device fails.
+    /// [`Diagnostics`] if the device fails.
     fn rollback(&mut self) -> Result<(), Diagnostics>;
 
     /// Writes all that training needs to go on to the same numbers (parameters, optimizer, reference) as files into an empty
     /// folder.
     ///
     /// # Errors
-    /// [`Diagnostics`] where a file cannot be written.
+    /// [`Diagnostics`] if a file cannot be written.
     fn save(&mut self, folder: &Path) -> Result<(), Diagnostics>;
 
     /// Goes to what [`Policy::save`] has written for a policy of the same sizes.
     ///
     /// # Errors
-    /// [`Diagnostics`] where a file is missing or of another policy.
+    /// [`Diagnostics`] if a file is missing or of another policy.
     fn load(&mut self, folder: &Path) -> Result<(), Diagnostics>;
 
     /// Writes the model to an empty folder that transformers (Python) opens.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the policy is no model of its kinds, and where a file cannot be written.
+    /// [`Diagnostics`] if the policy is no model of its kinds, and if a file cannot be written.
     fn export(&mut self, _folder: &Path) -> Result<(), Diagnostics> {
         let problem = Diagnostic::error(
             "the run's policy is not a language model, and transformers opens only those",
@@ -278,8 +277,8 @@ pub struct Samples {
     pub scores: Scores,
 }
 
-/// Arrays by their names; what a checkpoint stores.
-pub type Arrays = BTreeMap<String, ArrayD<f32>>;
+/// The values of tensors by their names, row by row.
+pub type Arrays = BTreeMap<String, Vec<f32>>;
 
 /// Why an update was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]

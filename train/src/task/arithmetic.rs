@@ -37,7 +37,7 @@ impl Arithmetic {
         Ok(Self { digits })
     }
 
-    /// The two numbers of a prompt, or nothing where it is not a sum of this many digits.
+    /// The two numbers of a prompt, or nothing if it is not a sum of this many digits.
     fn terms(&self, prompt: &Prompt) -> Option<(u64, u64)> {
         let (a, rest) = prompt.tokens.split_at_checked(self.digits)?;
         let (&plus, rest) = rest.split_first()?;
@@ -136,7 +136,7 @@ impl Task for Arithmetic {
         Ok(vec![("prompt", sum), ("completion", digits.join(" "))])
     }
 
-    /// `27 + 85 = 112 ✓`, or `27 + 85 = 12 ✗ (112)`; `…` at the front where the response never stopped.
+    /// `27 + 85 = 112 ✓`, or `27 + 85 = 12 ✗ (112)`; `…` at the front if the response never stopped.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> String {
         let Some((a, b)) = self.terms(prompt) else {
             return format!("not a sum of two numbers of {} digits", self.digits);

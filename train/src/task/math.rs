@@ -58,7 +58,7 @@ impl Math {
     /// The questions of a JSONL file, in the tokens of a model, for responses of up to so many tokens.
     ///
     /// # Errors
-    /// [`Diagnostics`] with the file and its line, where one has no question or no answer; and where the
+    /// [`Diagnostics`] with the file and its line, if one has no question or no answer; and where the
     /// template is none.
     pub fn load(
         config: &MathConfig,
@@ -150,7 +150,7 @@ impl Task for Math {
     }
 
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool {
-        // Where it cannot be decoded, the texts of the step say so.
+        // If it cannot be decoded, the texts of the step say so.
         let completion = self.text.decode(response).ok();
         let pair = self.row(prompt).zip(completion);
         let verdict = pair.map(|(row, completion)| advlab_answers::equal(&row.answer, &completion));

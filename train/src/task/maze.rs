@@ -102,7 +102,7 @@ impl Maze {
         Ok(Self { turns, ..self })
     }
 
-    /// The maze of a prompt's tokens, or nothing where they are not one of this size.
+    /// The maze of a prompt's tokens, or nothing if they are not one of this size.
     fn board<'a>(&self, cells: &'a [u32]) -> Option<Board<'a>> {
         let find = |token| cells.iter().position(|&cell| cell == token);
         let (start, goal) = (find(START)?, find(GOAL)?);
@@ -180,16 +180,9 @@ impl Task for Maze {
         prompt: &Prompt,
         response: &[u32],
     ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
-        let signs = prompt.tokens.chunks(self.size).map(|row| {
-            let sign = |&cell: &u32| match cell {
-                WALL => '█',
-                START => 'S',
-                GOAL => 'G',
-                _ => '·',
-            };
-            spaced(row.iter().map(sign))
-        });
-        let maze = signs.collect::<Vec<_>>().join("\n");
+        let rows = prompt.tokens.chunks(self.size);
+        let rows = rows.map(|row| spaced(row.iter().map(|&cell| sign(cell))));
+        let maze = rows.collect::<Vec<_>>().join("\n");
         let moves = spaced(response.iter().copied().map(arrow));
         Ok(vec![("prompt", maze), ("completion", moves)])
     }
@@ -222,6 +215,16 @@ fn arrow(token: u32) -> char {
     *ARROWS.get(token as usize).unwrap_or(&'?')
 }
 
+/// How a cell is shown.
+fn sign(cell: u32) -> char {
+    match cell {
+        WALL => '█',
+        START => 'S',
+        GOAL => 'G',
+        _ => '·',
+    }
+}
+
 fn spaced(signs: impl Iterator<Item = char>) -> String {
     signs.map(String::from).collect::<Vec<_>>().join(" ")
 }
@@ -237,12 +240,9 @@ fn draw(board: &Board<'_>, response: &[u32], correct: bool) -> String {
     if let Some(&end) = path.last() {
         signs[end] = '×';
     }
-    for (sign, &cell) in signs.iter_mut().zip(board.cells) {
-        match cell {
-            WALL => *sign = '█',
-            START => *sign = 'S',
-            GOAL => *sign = 'G',
-            _ => {}
+    for (shown, &cell) in signs.iter_mut().zip(board.cells) {
+        if cell != OPEN {
+            *shown = sign(cell);
         }
     }
     let edge = "─".repeat(2 * board.size + 1);
@@ -251,14 +251,9 @@ fn draw(board: &Board<'_>, response: &[u32], correct: bool) -> String {
         lines.push(format!("│ {} │", spaced(row.iter().copied())));
     }
     lines.push(format!("╰{edge}╯"));
-    let mut moves = response.split_inclusive(|&token| token == STOP);
-    let moves: String = moves
-        .next()
-        .unwrap_or_default()
-        .iter()
-        .copied()
-        .map(arrow)
-        .collect();
+    let moves = response.split_inclusive(|&token| token == STOP).next();
+    let moves = moves.unwrap_or_default().iter();
+    let moves: String = moves.copied().map(arrow).collect();
     let verdict = match (correct, stopped) {
         (true, _) => "✓",
         (false, true) => "✗ stopped off the goal or too late",

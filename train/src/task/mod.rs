@@ -99,21 +99,21 @@ pub trait Task: Send + Sync {
         1
     }
 
-    /// The prompt of the turn after a response; `None` where the trajectory ends with it.
+    /// The prompt of the turn after a response; `None` if the trajectory ends with it.
     fn next(&self, _prompt: &Prompt, _response: &[u32]) -> Option<Prompt> {
         None
     }
 
-    /// A response that solves the prompt, with its stop token, where the task knows one.
+    /// A response that solves the prompt, with its stop token, if the task knows one.
     fn solution(&self, _prompt: &Prompt) -> Option<Vec<u32>> {
         None
     }
 
-    /// What a response says, for people who look at the batch: its `prompt`, `completion` and `solution`, where they are
+    /// What a response says, for people who look at the batch: its `prompt`, `completion` and `solution`, if they are
     /// text.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the tokens of a response are no text.
+    /// [`Diagnostics`] if the tokens of a response are no text.
     fn texts(
         &self,
         _prompt: &Prompt,
@@ -140,7 +140,7 @@ pub fn is_held_out(task: &dyn Task, prompt: &Prompt) -> bool {
 /// set.
 ///
 /// # Errors
-/// [`Diagnostics`] where the task draws none that is not held out.
+/// [`Diagnostics`] if the task draws none that is not held out.
 pub fn training_prompts(
     task: &dyn Task,
     seed: u64,

@@ -17,7 +17,7 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 const NAME: &str = "chat";
 
 /// What templates take for today. A run that is gone on with tomorrow must see the same prompts, so that it is always the
-/// same day: the one that Llama's templates name where they are told none.
+/// same day: the one that Llama's templates name if they are told none.
 const TODAY: jiff::civil::DateTime = jiff::civil::date(2024, 7, 26).at(0, 0, 0, 0);
 
 /// A message of a chat.

@@ -46,11 +46,11 @@ pub struct Text {
 }
 
 impl Text {
-    /// Of a model's folder, whose embedding has `vocabulary` rows: `tokenizer.json`, and where they are there
+    /// Of a model's folder, whose embedding has `vocabulary` rows: `tokenizer.json`, and if they are there
     /// `tokenizer_config.json`, `chat_template.jinja` and `generation_config.json`.
     ///
     /// # Errors
-    /// [`Diagnostics`] where there is no tokenizer, a file is damaged, or a token has no row in the embedding.
+    /// [`Diagnostics`] if there is no tokenizer, a file is damaged, or a token has no row in the embedding.
     pub fn load(folder: &Path, vocabulary: u32) -> Result<Self, Diagnostics> {
         let path = folder.join("tokenizer.json");
         if !path.exists() {
@@ -84,7 +84,7 @@ impl Text {
     /// The tokens of a text, with those around it that the tokenizer adds by itself, such as one for the beginning.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the tokenizer has no token for a part of the text.
+    /// [`Diagnostics`] if the tokenizer has no token for a part of the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Diagnostics> {
         self.tokens(text, true)
     }
@@ -92,7 +92,7 @@ impl Text {
     /// The tokens of a chat up to where the model is to answer, by its template.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the model has no template or it refuses the messages, and as [`Text::encode`].
+    /// [`Diagnostics`] if the model has no template or it refuses the messages, and as [`Text::encode`].
     pub fn encode_chat(&self, messages: &[Message<'_>]) -> Result<Vec<u32>, Diagnostics> {
         let Some(template) = &self.template else {
             let message = "the model has no chat template";
@@ -120,7 +120,7 @@ impl Text {
     /// The text of tokens; special ones, such as those that end a response, are left out.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the tokenizer's decoder fails.
+    /// [`Diagnostics`] if the tokenizer's decoder fails.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, Diagnostics> {
         let text = self.tokenizer.decode(tokens, true);
         text.map_err(|error| damaged(&self.path, &error))

@@ -29,12 +29,12 @@ unsafe extern "C" {
     safe fn advlab_torch_device_memory(device: i8) -> i64;
 }
 
-/// Readies libtorch for `device` (`cpu`, `cuda` or `auto`, which is the GPU where there is one): deterministic algorithms,
+/// Readies libtorch for `device` (`cpu`, `cuda` or `auto`, which is the GPU if there is one): deterministic algorithms,
 /// float32 products in full, and the number of threads that `threads` says. Results on the CPU are the same bits in every
 /// repeat with the same number of threads.
 ///
 /// # Errors
-/// [`Diagnostics`] for another name, and for `cuda` where there is none.
+/// [`Diagnostics`] for another name, and for `cuda` if there is none.
 pub fn start(device: &str, threads: NonZeroUsize) -> std::result::Result<Device, Diagnostics> {
     let device = match device {
         "cpu" => Device::Cpu,

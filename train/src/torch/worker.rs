@@ -20,7 +20,7 @@ impl Worker {
     /// Starts the thread.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the system gives none.
+    /// [`Diagnostics`] if the system gives none.
     pub fn start() -> Result<Worker, Diagnostics> {
         let mut thread = None;
         let spawn = |own: rayon::ThreadBuilder| {
@@ -43,7 +43,7 @@ impl Worker {
     /// What `work` gives on the thread; it is waited for.
     ///
     /// # Errors
-    /// [`Diagnostics`] where it panics, as `tch` does in what has no name with `f_`.
+    /// [`Diagnostics`] if it panics, as `tch` does in what has no name with `f_`.
     pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R, Diagnostics> {
         let Some(pool) = &self.pool else {
             unreachable!("the thread ends when its owner does");

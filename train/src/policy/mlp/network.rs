@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use ndarray::{ArrayD, ArrayView2, ArrayViewMut2, NdFloat};
+use ndarray::{ArrayView2, ArrayViewMut2, NdFloat};
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensorError, SafeTensors, serialize};
 
@@ -152,117 +152,101 @@ pub(super) fn add<F: Real>(sum: &mut [F], row: &[F]) {
     }
 }
 
-/// The parameters as arrays.
-pub(super) fn parameters(network: &Network<f32>) -> Arrays {
-    tensors(network.sizes, PARAMETERS, &network.values).collect()
-}
-
-/// The parameters and the optimizer's state as arrays.
-pub(super) fn snapshot(network: &Network<f32>, optimizer: &AdamW) -> Arrays {
-    let digits = [optimizer.updates % BASE, optimizer.updates / BASE];
-    let digits = digits.map(|digit| digit as f32);
-    let mut arrays = parameters(network);
-    arrays.extend(tensors(network.sizes, FIRST, &optimizer.first));
-    arrays.extend(tensors(network.sizes, SECOND, &optimizer.second));
-    arrays.insert(UPDATES.into(), ndarray::arr1(&digits).into_dyn());
+/// The parameters by the names of their tensors, and with `optimizer` its state: what a checkpoint keeps.
+pub(super) fn snapshot(network: &Network<f32>, optimizer: Option<&AdamW>) -> Arrays {
+    let mut groups = vec![(PARAMETERS, &network.values)];
+    let mut arrays = Arrays::new();
+    if let Some(optimizer) = optimizer {
+        groups.extend([(FIRST, &optimizer.first), (SECOND, &optimizer.second)]);
+        let digits = [optimizer.updates % BASE, optimizer.updates / BASE];
+        let digits = digits.map(|digit| digit as f32);
+        arrays.insert(UPDATES.to_string(), digits.to_vec());
+    }
+    for (group, values) in groups {
+        let mut rest = &values[..];
+        for (tensor, shape) in network.sizes.tensors() {
+            let (own, behind) = rest.split_at(shape.iter().product());
+            arrays.insert(format!("{group}.{tensor}"), own.to_vec());
+            rest = behind;
+        }
+    }
     arrays
 }
 
-/// Takes over a snapshot of a network and an optimizer of the same sizes.
+/// Takes over a snapshot of a network, and of an optimizer, of the same sizes; after an error both are as they were.
 pub(super) fn restore(
     network: &mut Network<f32>,
-    optimizer: &mut AdamW,
+    optimizer: Option<&mut AdamW>,
     arrays: &Arrays,
 ) -> Result<(), Diagnostics> {
-    check(&snapshot(network, optimizer), arrays)?;
-    let sizes = network.sizes;
-    let values = |group| values(arrays, group, sizes);
-    (optimizer.first, optimizer.second) = (values(FIRST), values(SECOND));
-    network.values = values(PARAMETERS);
-    let updates = &arrays[UPDATES];
-    optimizer.updates = updates[[0]] as u64 + updates[[1]] as u64 * BASE;
-    Ok(())
-}
-
-/// A network of the same sizes with these parameters.
-pub(super) fn with_parameters(
-    network: &Network<f32>,
-    arrays: &Arrays,
-) -> Result<Network<f32>, Diagnostics> {
-    check(&parameters(network), arrays)?;
-    Ok(Network {
-        sizes: network.sizes,
-        values: values(arrays, PARAMETERS, network.sizes),
-    })
-}
-
-/// Cuts values into the tensors of a network.
-fn tensors(
-    sizes: Sizes,
-    group: &str,
-    values: &[f32],
-) -> impl Iterator<Item = (String, ArrayD<f32>)> {
-    let mut rest = values.iter().copied();
-    sizes.tensors().into_iter().map(move |(tensor, shape)| {
-        let array = ArrayD::from_shape_simple_fn(shape, || rest.next().unwrap_or_default());
-        (format!("{group}.{tensor}"), array)
-    })
-}
-
-fn values(arrays: &Arrays, group: &str, sizes: Sizes) -> Vec<f32> {
-    let tensors = sizes.tensors().into_iter();
-    let tensors = tensors.flat_map(|(tensor, _)| &arrays[&format!("{group}.{tensor}")]);
-    tensors.copied().collect()
-}
-
-/// Whether arrays have the names and shapes of this policy's own.
-fn check(own: &Arrays, arrays: &Arrays) -> Result<(), Diagnostics> {
-    let missing = own.keys().find(|name| !arrays.contains_key(*name));
-    let missing = missing.map(|name| format!("the state has no array {name:?}"));
-    let unknown = arrays.keys().find(|name| !own.contains_key(*name));
-    let unknown = || {
-        unknown
-            .map(|name| format!("the state has an array {name:?} which this policy does not have"))
-    };
-    if let Some(message) = missing.or_else(unknown) {
-        let help = "is it of another policy?";
-        return Err(Diagnostic::error(message).with_help(help).into());
-    }
-    for (name, own) in own {
-        let (shape, own) = (arrays[name].shape(), own.shape());
-        if shape != own {
-            let message = format!("{name:?} has the shape {shape:?}; this policy's is {own:?}");
-            return Err(Diagnostic::error(message).into());
+    const OTHER: &str = "is it of another policy?";
+    let wrong = |message: String| Err(Diagnostic::error(message).with_help(OTHER).into());
+    let own = snapshot(network, optimizer.as_deref());
+    for (name, own) in &own {
+        match arrays.get(name) {
+            None => return wrong(format!("the state has no array {name:?}")),
+            Some(array) if array.len() != own.len() => {
+                let (found, own) = (array.len(), own.len());
+                return wrong(format!(
+                    "{name:?} has {found} values; this policy's has {own}"
+                ));
+            }
+            Some(_) => {}
         }
     }
+    if let Some(name) = arrays.keys().find(|name| !own.contains_key(*name)) {
+        return wrong(format!(
+            "the state has an array {name:?} which this policy does not have"
+        ));
+    }
+    let tensors = network.sizes.tensors();
+    let values = |group: &str| -> Vec<f32> {
+        let names = tensors
+            .iter()
+            .map(|(tensor, _)| format!("{group}.{tensor}"));
+        names.flat_map(|name| arrays[&name].clone()).collect()
+    };
+    network.values = values(PARAMETERS);
+    if let Some(optimizer) = optimizer {
+        (optimizer.first, optimizer.second) = (values(FIRST), values(SECOND));
+        let updates = &arrays[UPDATES];
+        optimizer.updates = updates[0] as u64 + updates[1] as u64 * BASE;
+    }
     Ok(())
 }
 
-/// Writes arrays to a safetensors file.
-pub(super) fn write(path: &Path, arrays: &Arrays) -> Result<(), Diagnostics> {
+/// Writes a snapshot to a safetensors file.
+pub(super) fn write(path: &Path, sizes: Sizes, arrays: &Arrays) -> Result<(), Diagnostics> {
     let wrong = |error: SafeTensorError| damaged(path, error.to_string());
-    let bytes = |array: &ArrayD<f32>| array.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let bytes = |values: &Vec<f32>| {
+        values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect()
+    };
     let bytes: Vec<Vec<u8>> = arrays.values().map(bytes).collect();
-    let views = arrays.iter().zip(&bytes).map(|((name, array), bytes)| {
-        let view = TensorView::new(Dtype::F32, array.shape().to_vec(), bytes)?;
-        Ok((name, view))
+    let views = arrays.iter().zip(&bytes).map(|((name, values), bytes)| {
+        let mut tensors = sizes.tensors().into_iter();
+        let shape = tensors.find(|(tensor, _)| name.ends_with(tensor));
+        let shape = shape.map_or(vec![values.len()], |(_, shape)| shape);
+        Ok((name, TensorView::new(Dtype::F32, shape, bytes)?))
     });
     let views: Vec<_> = views.collect::<Result<_, _>>().map_err(wrong)?;
     let file = serialize(views, None).map_err(wrong)?;
     fs::write(path, file).map_err(io("write", path))
 }
 
-/// The arrays of a safetensors file.
+/// The snapshot of a safetensors file.
 pub(super) fn read(path: &Path) -> Result<Arrays, Diagnostics> {
     let bytes = advlab::regular_file::read(path).map_err(io("read", path))?;
     let file =
         SafeTensors::deserialize(&bytes).map_err(|error| damaged(path, error.to_string()))?;
-    let arrays = file.iter().map(|(name, view)| {
-        let values = view.data().as_chunks().0.iter();
-        let values = values.map(|bytes| f32::from_le_bytes(*bytes)).collect();
-        let array = ArrayD::from_shape_vec(view.shape(), values);
-        let array = array.map_err(|error| damaged(path, format!("{name}: {error}")))?;
-        Ok((name.to_string(), array))
-    });
-    arrays.collect()
+    let values = |bytes: &[u8]| -> Vec<f32> {
+        let values = bytes.as_chunks().0.iter();
+        values.map(|bytes| f32::from_le_bytes(*bytes)).collect()
+    };
+    let arrays = file.iter();
+    Ok(arrays
+        .map(|(name, view)| (name.to_string(), values(view.data())))
+        .collect())
 }

@@ -21,31 +21,12 @@ pub enum Architecture {
     Llama,
 }
 
-const ARCHITECTURES: [Architecture; 3] = [
-    Architecture::Qwen2,
-    Architecture::Qwen3,
-    Architecture::Llama,
+/// Each with its class in transformers, and what a config calls it.
+const ARCHITECTURES: [(Architecture, &str, &str); 3] = [
+    (Architecture::Qwen2, "Qwen2ForCausalLM", "qwen2"),
+    (Architecture::Qwen3, "Qwen3ForCausalLM", "qwen3"),
+    (Architecture::Llama, "LlamaForCausalLM", "llama"),
 ];
-
-impl Architecture {
-    /// Its class in transformers.
-    pub(super) fn class(self) -> &'static str {
-        match self {
-            Architecture::Qwen2 => "Qwen2ForCausalLM",
-            Architecture::Qwen3 => "Qwen3ForCausalLM",
-            Architecture::Llama => "LlamaForCausalLM",
-        }
-    }
-
-    /// What a config calls it.
-    pub(super) fn model_type(self) -> &'static str {
-        match self {
-            Architecture::Qwen2 => "qwen2",
-            Architecture::Qwen3 => "qwen3",
-            Architecture::Llama => "llama",
-        }
-    }
-}
 
 /// The kinds of number that weights are stored in.
 pub(super) const DTYPES: [&str; 3] = ["float32", "bfloat16", "float16"];
@@ -148,7 +129,7 @@ impl ModelConfig {
     /// Of a model's `config.json`.
     ///
     /// # Errors
-    /// [`Diagnostics`] where it cannot be read, is of another model, or has sizes that do not fit each other.
+    /// [`Diagnostics`] if it cannot be read, is of another model, or has sizes that do not fit each other.
     pub fn read(path: &Path) -> Result<Self, Diagnostics> {
         let wrong = |problem: Diagnostic| Diagnostics::from(problem.in_file(path));
         let written: Written = read_json(path)?;
@@ -227,18 +208,15 @@ impl ModelConfig {
 }
 
 fn architecture(names: &[String]) -> Result<Architecture, Diagnostic> {
-    let known = || ARCHITECTURES.into_iter().map(Architecture::class);
+    let known = || ARCHITECTURES.iter().map(|(_, class, _)| *class);
     let [name] = names else {
-        let message = format!(
-            "`architectures` names {} models, and 1 is needed",
-            names.len()
-        );
+        let count = names.len();
+        let message = format!("`architectures` names {count} models, and 1 is needed");
         let known: Vec<&str> = known().collect();
         return Err(Diagnostic::error(message).with_help(format!("known are {}", known.join(", "))));
     };
-    let mut all = ARCHITECTURES.into_iter();
-    let found = all.find(|architecture| architecture.class() == name);
-    found.ok_or_else(|| {
+    let found = ARCHITECTURES.iter().find(|(_, class, _)| class == name);
+    found.map(|(found, ..)| *found).ok_or_else(|| {
         let problem = Diagnostic::error(format!("`{name}` is an unknown architecture"));
         problem.with_help(did_you_mean(name, known()))
     })
@@ -283,9 +261,12 @@ impl ModelConfig {
                 "original_max_position_embeddings": scaling.original_context as i64,
             }),
         };
+        let mut names = ARCHITECTURES.iter();
+        let names = names.find(|(own, ..)| *own == self.architecture);
+        let (class, model_type) = names.map_or(("", ""), |(_, class, name)| (class, name));
         let entries = [
-            ("architectures", json!([self.architecture.class()])),
-            ("model_type", json!(self.architecture.model_type())),
+            ("architectures", json!([class])),
+            ("model_type", json!(model_type)),
             ("vocab_size", json!(self.vocabulary)),
             ("hidden_size", json!(self.hidden)),
             ("intermediate_size", json!(self.intermediate)),

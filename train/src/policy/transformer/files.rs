@@ -29,7 +29,7 @@ const UPDATES: &str = "updates";
 const FIRST: &str = "adamw.first.";
 const SECOND: &str = "adamw.second.";
 
-/// What goes along from the folder that a model came from, where it is there.
+/// What goes along from the folder that a model came from, if it is there.
 const COMPANIONS: [&str; 10] = [
     "generation_config.json",
     "tokenizer.json",
@@ -49,7 +49,7 @@ impl Transformer {
     /// no checksum: a run's checkpoint has one of each file.
     ///
     /// # Errors
-    /// [`Diagnostics`] where it cannot be written.
+    /// [`Diagnostics`] if it cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), Diagnostics> {
         let updates = self.optimizer.updates.to_string();
         write(
@@ -63,7 +63,7 @@ impl Transformer {
     /// numbers. After an error the model is to be restored from another file, or dropped.
     ///
     /// # Errors
-    /// [`Diagnostics`] where it cannot be read, is cut off, or is of another model; and where memory does not suffice.
+    /// [`Diagnostics`] if it cannot be read, is cut off, or is of another model; and if memory does not suffice.
     pub fn restore(&mut self, path: &Path) -> Result<(), Diagnostics> {
         let file = Tensors::saved(path)?;
         let updates = file.metadata(UPDATES).and_then(|text| text.parse().ok());
@@ -102,7 +102,7 @@ impl Transformer {
     /// that the model came from, the config is that one's, and tokenizer, generation config and chat template go along.
     ///
     /// # Errors
-    /// [`Diagnostics`] where a file cannot be read or written.
+    /// [`Diagnostics`] if a file cannot be read or written.
     pub fn export(&self, folder: &Path, origin: Option<&Path>) -> Result<(), Diagnostics> {
         fs::create_dir_all(folder).map_err(error::io("make", folder))?;
         let mut config = match origin {
@@ -194,7 +194,7 @@ impl Tensors {
 
 impl Source for Tensors {
     /// # Errors
-    /// [`Diagnostics`] where it is missing, of another shape or kind, or has a NaN or an infinity.
+    /// [`Diagnostics`] if it is missing, of another shape or kind, or has a NaN or an infinity.
     fn read(&self, name: &str, shape: &[i64]) -> Result<Tensor, Diagnostics> {
         let mut shards = self.shards.iter();
         let found = shards.find_map(|shard| Some((shard, shard.tensors.info(name)?)));

@@ -32,7 +32,7 @@ pub struct LanguageModel {
 /// What lives on the thread of libtorch.
 struct Models {
     policy: Transformer,
-    /// `None` where nothing reads its log-probs.
+    /// `None` if nothing reads its log-probs.
     reference: Option<Transformer>,
     savepoint: Option<Snapshot>,
 }
@@ -41,7 +41,7 @@ impl LanguageModel {
     /// The model that a configuration says, for a task: from a folder, or with random weights drawn from the run's seed.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the device is not there, the folder cannot be read, the sizes do not fit each other, or memory
+    /// [`Diagnostics`] if the device is not there, the folder cannot be read, the sizes do not fit each other, or memory
     /// does not suffice.
     pub(crate) fn new(
         run: &Config,

@@ -33,9 +33,9 @@ pub(super) struct MicroBatch {
     positions: Vec<i64>,
     prompts: Block,
     responses: Block,
-    /// The tokens of each prompt, where they are apart.
+    /// The tokens of each prompt, if they are apart.
     lengths: Vec<i64>,
-    /// The row of each response's prompt, where they are apart.
+    /// The row of each response's prompt, if they are apart.
     owners: Vec<i64>,
     /// The response tokens, response by response.
     targets: Vec<i64>,
@@ -81,7 +81,7 @@ struct Size {
 
 impl Size {
     /// Each prompt once, with the responses apart. Attention from one to the other costs time too, so each response stands
-    /// behind a prompt of its own where that has no more than a third more tokens.
+    /// behind a prompt of its own if that has no more than a third more tokens.
     fn blocks(self) -> [Block; 2] {
         let block = |rows, width| Block { rows, width };
         let shared = [
@@ -138,7 +138,7 @@ pub(super) fn micro_batches(
 }
 
 impl MicroBatch {
-    /// Of these responses, with the rows that prompts have where they are apart.
+    /// Of these responses, with the rows that prompts have if they are apart.
     fn new(
         prompts: &[Prompt],
         responses: &Responses,

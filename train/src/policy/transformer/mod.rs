@@ -16,7 +16,6 @@ mod weights;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ndarray::{ArrayD, IxDyn};
 use tch::{Device, Kind, Tensor, no_grad_guard};
 
 pub use config::{Architecture, Llama3Scaling, ModelConfig, Rope};
@@ -59,7 +58,7 @@ pub struct Transformer {
     config: ModelConfig,
     weights: Weights,
     compute: Compute,
-    /// The sum of what was accumulated, for each of the weights' parameters in their order, float32; empty where that is
+    /// The sum of what was accumulated, for each of the weights' parameters in their order, float32; empty if that is
     /// nothing.
     gradient: Vec<Tensor>,
     optimizer: Optimizer,
@@ -69,8 +68,8 @@ impl Transformer {
     /// The model of a folder: `config.json`, and `model.safetensors` or the files of `model.safetensors.index.json`.
     ///
     /// # Errors
-    /// [`Diagnostics`] where a file is missing, damaged, of a model that is not known, does not fit the others or has a
-    /// NaN; and where the weights do not fit into memory.
+    /// [`Diagnostics`] if a file is missing, damaged, of a model that is not known, does not fit the others or has a
+    /// NaN; and if the weights do not fit into memory.
     pub fn load(folder: &Path, compute: Compute) -> Result<Self, Diagnostics> {
         let config = Transformer::read_config(folder)?;
         let weights = Weights::load(&config, &files::Tensors::open(folder)?, compute)?;
@@ -80,7 +79,7 @@ impl Transformer {
     /// The sizes of a folder's model.
     ///
     /// # Errors
-    /// [`Diagnostics`] where it has no `config.json`, or that of a model that is not known.
+    /// [`Diagnostics`] if it has no `config.json`, or that of a model that is not known.
     pub fn read_config(folder: &Path) -> Result<ModelConfig, Diagnostics> {
         ModelConfig::read(&config_file(folder)?)
     }
@@ -89,7 +88,7 @@ impl Transformer {
     /// standard deviation of 0.02, biases 0.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the sizes do not fit each other, and where the weights do not fit into memory.
+    /// [`Diagnostics`] if the sizes do not fit each other, and if the weights do not fit into memory.
     pub fn new(config: ModelConfig, seed: u64, compute: Compute) -> Result<Self, Diagnostics> {
         config.check()?;
         let initial = Initial::new(StreamKey::new(seed, Purpose::Initialization, 0));
@@ -117,7 +116,7 @@ impl Transformer {
     ///
     /// # Errors
     /// [`Diagnostics`] for a token that the vocabulary does not have, a response without a prompt, an empty prompt, and
-    /// where memory does not suffice.
+    /// if memory does not suffice.
     pub fn score(&self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
         self.check(prompts, responses)?;
         let count = responses.tokens().len();
@@ -133,11 +132,11 @@ impl Transformer {
         Ok(scores)
     }
 
-    /// Adds the gradient of a loss to [`Transformer::gradient`]: `dloss_dlogp` is the derivative of the loss by the
+    /// Adds the gradient of a loss to [`Transformer::gradient`]: `dloss_dlogp` is the derivative of the loss with respect to the
     /// log-prob of each token, `[responses.tokens().len()]`, at the present weights.
     ///
     /// # Errors
-    /// As [`Transformer::score`], and where the sizes do not fit; the gradient is dropped where memory does not suffice.
+    /// As [`Transformer::score`], and if the sizes do not fit; the gradient is dropped if memory does not suffice.
     pub fn accumulate(
         &mut self,
         prompts: &[Prompt],
@@ -156,18 +155,15 @@ impl Transformer {
     }
 
     /// The accumulated gradient, under the names that transformers gives the weights; a tied head's is in the
-    /// embedding's. No arrays where nothing was accumulated.
+    /// embedding's. No arrays if nothing was accumulated.
     ///
     /// # Errors
-    /// [`Diagnostics`] where memory does not suffice.
+    /// [`Diagnostics`] if memory does not suffice.
     pub fn gradient(&self) -> Result<Arrays, Diagnostics> {
         let mut arrays = Arrays::new();
         for (parameter, gradient) in self.weights.parameters().zip(&self.gradient) {
             for (name, part) in parameter.split(gradient)? {
-                let shape: Vec<usize> = part.size().iter().map(|&size| size as usize).collect();
-                let array = ArrayD::from_shape_vec(IxDyn(&shape), to_vec::<f32>(&part)?);
-                let array = array.map_err(|error| Diagnostic::error(error.to_string()))?;
-                arrays.insert(name, array);
+                arrays.insert(name, to_vec::<f32>(&part)?);
             }
         }
         Ok(arrays)
@@ -178,7 +174,7 @@ impl Transformer {
     /// the optimizer are then as they were.
     ///
     /// # Errors
-    /// [`Diagnostics`] where memory does not suffice.
+    /// [`Diagnostics`] if memory does not suffice.
     pub fn update(
         &mut self,
         config: &AdamWConfig,
@@ -193,7 +189,7 @@ impl Transformer {
         Ok(updated?)
     }
 
-    /// Zeros, where nothing was accumulated.
+    /// Zeros, if nothing was accumulated.
     fn begin_gradient(&mut self) -> torch::Result<()> {
         if self.gradient.is_empty() {
             let all = self.weights.parameters();
@@ -256,7 +252,7 @@ impl Transformer {
     /// A copy of the weights, which keeps its numbers while this one is trained: a reference.
     ///
     /// # Errors
-    /// [`Diagnostics`] where memory does not suffice.
+    /// [`Diagnostics`] if memory does not suffice.
     pub fn frozen(&self) -> Result<Transformer, Diagnostics> {
         let all: BTreeMap<_, _> = self.weights.split()?.into_iter().collect();
         let weights = Weights::load(&self.config, &all, self.compute)?;
@@ -267,7 +263,7 @@ impl Transformer {
     /// Weights and optimizer, to come back to.
     ///
     /// # Errors
-    /// [`Diagnostics`] where memory does not suffice.
+    /// [`Diagnostics`] if memory does not suffice.
     pub fn snapshot(&self) -> Result<Snapshot, Diagnostics> {
         let _guard = no_grad_guard();
         let weights = self
@@ -283,7 +279,7 @@ impl Transformer {
     /// Back to a snapshot of this model.
     ///
     /// # Errors
-    /// [`Diagnostics`] where memory does not suffice.
+    /// [`Diagnostics`] if memory does not suffice.
     pub fn go_back(&mut self, to: Snapshot) -> Result<(), Diagnostics> {
         let _guard = no_grad_guard();
         self.gradient.clear();

@@ -38,7 +38,7 @@ impl Optimizer {
         })
     }
 
-    /// Moves the parameters one step against the gradient, which is scaled down to `max_norm` where it is longer. Gives its
+    /// Moves the parameters one step against the gradient, which is scaled down to `max_norm` if it is longer. Gives its
     /// norm before. Where it is not finite, or a parameter would not be, nothing changes.
     pub(super) fn update(
         &mut self,

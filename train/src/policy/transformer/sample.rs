@@ -117,7 +117,7 @@ impl Transformer {
     /// numbers, which moves a token now and then.
     ///
     /// # Errors
-    /// [`Diagnostics`] for settings out of their bounds, as [`Transformer::score`], and where the logits are NaN.
+    /// [`Diagnostics`] for settings out of their bounds, as [`Transformer::score`], and if the logits are NaN.
     pub fn sample(
         &self,
         prompts: &[Prompt],

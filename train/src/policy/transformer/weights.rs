@@ -63,7 +63,7 @@ pub(super) struct Weights {
     pub embedding: Parameter,
     pub layers: Vec<Layer>,
     pub norm: Parameter,
-    /// `[vocabulary, hidden]`, where it is not the embedding.
+    /// `[vocabulary, hidden]`, if it is not the embedding.
     head: Option<Parameter>,
 }
 

@@ -23,7 +23,7 @@ const ANSWERS: [&str; 6] = [
 ];
 
 /// The question and the answer of each line, in their order; a question that was asked before is left out. The fields are
-/// found by their names in the first line where they are empty.
+/// found by their names in the first line if they are empty.
 pub(super) fn read(
     path: &Path,
     question: &str,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tch::{Device, Kind, no_grad_guard};
 
 use super::*;
-use crate::policy::transformer::{Decoding, Text};
+use crate::policy::transformer::Decoding;
+use crate::text::Text;
 use crate::torch::to_vec;
 use advlab::random::{Purpose, StreamKey};
 

@@ -5,9 +5,8 @@ use tch::{Device, Tensor};
 
 use super::*;
 use crate::policy::transformer::ModelConfig;
-use crate::policy::transformer::decoder::Decoder;
 use crate::policy::transformer::micro_batch::micro_batches;
-use crate::policy::{AdamWConfig, Arrays, NonFinite, Scores};
+use crate::policy::{AdamWConfig, NonFinite, Scores};
 use crate::torch::to_vec;
 
 #[test]
@@ -29,12 +28,7 @@ fn the_logits_of_every_position_are_those_of_transformers() {
             response.push(0, &[&tokens[1..], &[0]].concat());
             let mut batches = micro_batches(std::slice::from_ref(&prompt), &response, 1);
             let inputs = batches.next().unwrap().inputs(Device::Cpu).unwrap();
-            let Transformer {
-                config, weights, ..
-            } = &transformer;
-            let decoder = Decoder::over(config, weights, &inputs).unwrap();
-            let hidden = decoder.states(|_, heads| inputs.sight.attend(&heads));
-            let hidden = hidden.unwrap();
+            let hidden = transformer.states(&inputs).unwrap();
             let head = &transformer.weights.head().tensor;
             let found = to_vec::<f32>(&hidden.linear(head, None::<Tensor>).detach()).unwrap();
             // Left-padded there.
@@ -90,7 +84,7 @@ fn gradients_are_those_of_autograd_over_the_whole_logits() {
                     .unwrap();
             }
             let mut gradient = transformer.gradient().unwrap();
-            gradient.values_mut().for_each(|array| *array /= 2.0);
+            gradient.values_mut().flatten().for_each(|g| *g /= 2.0);
             let squares = gradient.values().flatten().map(|g| f64::from(*g).powi(2));
             let norm = squares.sum::<f64>().sqrt();
             let number = |bytes: &[u8]| f64::from_le_bytes(bytes.try_into().unwrap());
