@@ -53,6 +53,8 @@ pub mod doc;
 #[cfg(feature = "cli")]
 pub mod figure;
 pub mod figures;
+#[cfg(feature = "files")]
+pub mod files;
 pub mod live;
 pub mod native;
 #[cfg(feature = "render")]
