@@ -41,6 +41,8 @@ pub mod batch;
 pub mod check;
 pub mod diagnostic;
 pub mod figures;
+#[cfg(feature = "files")]
+pub mod files;
 pub mod live;
 pub mod native;
 #[cfg(feature = "render")]

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::Duration;
 
-use advlab::batch::{ReadOptions, read};
+use advlab::files::{ReadOptions, read};
 use advlab::{Batch, Host, LiveRecipe};
 use advlab_train::{Config, Run};
 use divan::Bencher;

@@ -1,9 +1,8 @@
 //! A batch, from arrays or from a file, and its columns as arrays.
 
 use advlab::Batch;
-use advlab::batch::{
-    BatchBuilder, Buffer, Dtype, FloatBuffer, Mapping, ReadOptions, TokenValues, read,
-};
+use advlab::batch::{BatchBuilder, Buffer, FloatBuffer, TokenValues};
+use advlab::files::{Dtype, Mapping, ReadOptions, read};
 use ndarray::{ArrayView1, ArrayView2};
 use numpy::{Element, PyArray1, PyArray2, PyUntypedArray};
 use pyo3::IntoPyObjectExt;

@@ -69,7 +69,7 @@ impl TokenValues {
     }
 
     /// The tokens of some responses, one response after another.
-    pub(super) fn select(&self, layout: &Layout, responses: &[usize]) -> FloatBuffer {
+    pub(crate) fn select(&self, layout: &Layout, responses: &[usize]) -> FloatBuffer {
         each_layout!(
             self,
             array => gathered(array, layout, responses).into(),

@@ -5,8 +5,6 @@ mod builder;
 mod column;
 mod computed;
 mod example;
-#[cfg(feature = "files")]
-mod files;
 pub mod known;
 pub(crate) mod layout;
 mod level;
@@ -23,17 +21,12 @@ use advlab_answers::Verdict;
 pub use buffer::{Buffer, Element, FloatBuffer, Owner, Padded};
 pub use builder::BatchBuilder;
 pub use column::TokenValues;
+pub(crate) use column::{Given, Ragged};
 pub use computed::Computed;
 pub(crate) use computed::{Rows, has_shape_of};
-#[cfg(feature = "files")]
-pub use files::{
-    Column, Dtype, Mapping, ReadOptions, Rollouts, Tokenize, Verified, convert, discard_unfinished,
-    read, step_of, steps, verify_lines,
-};
-#[cfg(feature = "files")]
-pub use files::{Replacement, Unfinished, cannot_be_written, is_rollouts, spans};
 pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::Level;
+pub(crate) use zeros::Plain;
 pub use zeros::Zeros;
 
 /// Columns of references, the first of which counts.
@@ -54,7 +47,7 @@ pub struct Batch {
     texts: Texts,
     /// Whether the answers of completions are those of their solutions, once somebody has asked.
     verified: Arc<OnceLock<Buffer<f64>>>,
-    is_f64: bool,
+    pub(crate) is_f64: bool,
     step: Option<u64>,
 }
 

@@ -219,7 +219,7 @@ fn the_python_functions_and_the_recipes_give_the_same() {
 /// The built-in batch is the beginning of the example file, but for the digits that were left out.
 #[test]
 fn the_builtin_batch_is_the_beginning_of_the_example_file() {
-    let rollouts = advlab::batch::read(root().join("examples/rollouts.jsonl"), &Default::default())
+    let rollouts = advlab::files::read(root().join("examples/rollouts.jsonl"), &Default::default())
         .expect("the example");
     let (small, whole) = (prompt::builtin(), rollouts.batch);
     let number = small.layout().responses();

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use advlab::batch::{Batch, ReadOptions, read};
+use advlab::batch::Batch;
+use advlab::files::{ReadOptions, read};
 use advlab::script::{Builtin, Host, Recipe, Setting};
 
 fn advantage(recipe: &Recipe, batch: &Batch) -> Vec<f64> {

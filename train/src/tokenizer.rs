@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::de::IgnoredAny;
 
-use advlab::batch::Tokenize;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::files::Tokenize;
 use advlab::panics::caught;
 use advlab::regular_file;
 

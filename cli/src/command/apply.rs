@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use advlab::batch::{Column, Dtype, Rollouts, step_of};
 use advlab::diagnostic::{Diagnostic, Severity};
 use advlab::figures::{counted, in_json, shape_in, time, value};
+use advlab::files::{Column, Dtype, Rollouts, step_of};
 use advlab::native::Native;
 use advlab::paint::laid_out;
 use advlab::script::{Computed, Hook, Host, Outcome, Recipe, State, Statistics, Summary};

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use advlab::batch::{Batch, is_rollouts};
+use advlab::batch::Batch;
 use advlab::check::{CheckResult, Finding, check};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
+use advlab::files::is_rollouts;
 use advlab::paint::beside;
 use advlab::script::{Host, Limits};
 use anyhow::Result;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use advlab::batch::{Dtype, Mapping, ReadOptions, Rollouts, Tokenize, convert, read};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::files::{Dtype, Mapping, ReadOptions, Rollouts, Tokenize, convert, read};
 use advlab_train::RunFolder;
 use advlab_train::tokenizer::Tokenizer;
 use anyhow::Result;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::doc;
-use advlab::batch::cannot_be_written;
 use advlab::check::needs;
 use advlab::diagnostic::Diagnostics;
+use advlab::files::cannot_be_written;
 use advlab::paint::{Paint, beside};
 use advlab::script::{BUILTINS, BuiltinKind, Host};
 use anyhow::{Context, Result, bail};

@@ -20,8 +20,8 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use advlab::batch::discard_unfinished;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::files::discard_unfinished;
 use advlab::native::Mode;
 use advlab::paint::{Paint, beside, width, wrapped};
 use advlab::panics::silence_caught;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::apply::is_same;
 use crate::wrong;
-use advlab::batch::Unfinished;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::files::Unfinished;
 use advlab::paint::{NARROWEST, Paint, WIDTH};
 use anyhow::Result;
 use console::Term;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use advlab::batch::{Verified, verify_lines};
 use advlab::diagnostic::Diagnostic;
 use advlab::figures::{count, value};
+use advlab::files::{Verified, verify_lines};
 use advlab::paint::{Paint, cut, visible};
 use advlab_answers::Verdict;
 use anyhow::Result;

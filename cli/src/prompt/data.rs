@@ -7,9 +7,9 @@ use serde::Deserialize;
 
 use super::command::wrong;
 use advlab::Batch;
-use advlab::batch::{Mapping, ReadOptions, Tokenize, read, steps};
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::counted;
+use advlab::files::{Mapping, ReadOptions, Tokenize, read, steps};
 use advlab::script::{Builtin, Host, Recipe, TEST_BATCH};
 use advlab_train::RunFolder;
 

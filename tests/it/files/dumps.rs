@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::per_response;
-use advlab::batch::{self, ReadOptions, Rollouts, steps};
+use advlab::batch;
+use advlab::files::{ReadOptions, Rollouts, steps};
 
 fn data(name: &str) -> PathBuf {
     let dumps = Path::new(crate::ROOT).join("tests/data/dumps");

@@ -7,7 +7,8 @@ mod properties;
 mod rollouts;
 mod wrong;
 
-use advlab::batch::{Batch, Computed, FloatBuffer, Level, Rollouts};
+use advlab::batch::{Batch, Computed, FloatBuffer, Level};
+use advlab::files::Rollouts;
 
 /// An advantage of one number a response.
 fn per_response(rollouts: &Rollouts, values: &[f64]) -> Computed {

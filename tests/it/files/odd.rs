@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use super::{per_response, per_token};
-use advlab::batch::{self, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts};
+use advlab::batch::{self, FloatBuffer};
+use advlab::files::{Dtype, Mapping, ReadOptions, Rollouts};
 use safetensors::tensor::{Dtype as Type, SafeTensors, TensorView};
 
 use crate::cases::{self, Case};

@@ -4,9 +4,8 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use super::{per_response, per_token};
-use advlab::batch::{
-    self, Batch, Column, Computed, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts, TokenValues,
-};
+use advlab::batch::{self, Batch, Computed, FloatBuffer, TokenValues};
+use advlab::files::{Column, Dtype, Mapping, ReadOptions, Rollouts};
 use advlab::tensor::Level;
 use half::bf16;
 use ndarray::{Array1, Array2, array};

@@ -5,7 +5,8 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use super::{per_response, per_token};
-use advlab::batch::{self, Batch, FloatBuffer, GroupId, ReadOptions, TokenValues};
+use advlab::batch::{self, Batch, FloatBuffer, GroupId, TokenValues};
+use advlab::files::ReadOptions;
 use ndarray::{Array1, Array2};
 use ndarray_npy::NpzWriter;
 use proptest::prelude::*;

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::{per_response, per_token};
-use advlab::batch::{
-    self, Batch, Column, Dtype, FloatBuffer, Mapping, ReadOptions, Rollouts, TokenValues,
-};
+use advlab::batch::{self, Batch, FloatBuffer, TokenValues};
+use advlab::files::{Column, Dtype, Mapping, ReadOptions, Rollouts};
 
 fn data(name: &str) -> PathBuf {
     Path::new(crate::ROOT).join("tests/data").join(name)

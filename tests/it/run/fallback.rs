@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use advlab::batch::{ReadOptions, read};
+use advlab::files::{ReadOptions, read};
 use advlab::live::LiveEvent;
 use advlab::script::Host;
 use advlab_train::{Ending, Event, Run, RunFolder};

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use advlab::batch::{self, ReadOptions};
+use advlab::batch;
+use advlab::files::ReadOptions;
 use advlab_train::{Ending, Run, TransformerConfig, export};
 use safetensors::SafeTensors;
 

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::{CHECKPOINTS, KeptVersion, PART, UNUSED, first_free, make_folder, remove, sync_folder};
 use crate::error::{damaged, io};
 use crate::policy::Policy;
-use advlab::batch::Replacement;
 use advlab::diagnostic::Diagnostics;
+use advlab::files::Replacement;
 
 const FORMAT: &str = "advlab checkpoint 3";
 const RUN: &str = "run.json";

@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::{KeptVersion, RELOADS, RunFolder};
 use crate::error::{io, no_run};
 use crate::policy::Platform;
-use advlab::batch::Replacement;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::files::Replacement;
 use advlab::script::Host;
 
 /// A line of `reloads.jsonl`.

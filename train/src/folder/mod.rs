@@ -31,8 +31,8 @@ pub(super) use writer::RunWriter;
 
 use super::config::Config;
 use super::error::io;
-use advlab::batch::Replacement;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::files::Replacement;
 
 pub(super) const CONFIG: &str = "config.toml";
 pub(super) const METRICS: &str = "metrics.jsonl";

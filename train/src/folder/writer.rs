@@ -14,8 +14,9 @@ use crate::config::Config;
 use crate::error::io;
 use crate::event::Event;
 use crate::row::flatten;
-use advlab::batch::{Batch, Replacement};
+use advlab::batch::Batch;
 use advlab::diagnostic::Diagnostics;
+use advlab::files::Replacement;
 use advlab::live::LiveEvent;
 use advlab::script::{Recipe, State, Version};
 

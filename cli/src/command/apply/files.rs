@@ -4,8 +4,8 @@ use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use advlab::batch::{Replacement, Unfinished, cannot_be_written, step_of, steps};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::files::{Replacement, Unfinished, cannot_be_written, step_of, steps};
 use advlab::regular_file;
 use advlab::script::{Recipe, State};
 use advlab_train::RunFolder;

@@ -6,8 +6,8 @@ use super::super::data::Data;
 use super::super::session::Session;
 use super::super::show;
 use super::{Answered, option};
-use advlab::batch::Mapping;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::files::Mapping;
 
 pub(super) fn load(session: &mut Session, path: &str) -> Answered {
     let (mut path, mut map) = (path.to_string(), Vec::new());

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::Comparison;
 use crate::report::figure::quoted;
-use advlab::batch::Replacement;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::files::Replacement;
 
 impl Comparison {
     /// Writes `report.html`, a single file, `report.md` with `curves.svg`, `runs.csv` and `curves.csv`. The HTML also has what

@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use self::scale::Range;
 use crate::wrong;
-use advlab::batch::Replacement;
 use advlab::diagnostic::Diagnostics;
+use advlab::files::Replacement;
 
 /// How points are drawn.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -9,8 +9,9 @@ use crate::report::study::{
     Mass, Objective, accuracies, label, largest_group, members, objectives, with_advantage,
 };
 use advlab::Batch;
-use advlab::batch::{Level, ReadOptions, Tokenize, read, spans};
+use advlab::batch::Level;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::files::{ReadOptions, Tokenize, read, spans};
 use advlab::script::{Hook, Host, Outcome, Recipe};
 use advlab_train::tokenizer::Tokenizer;
 use advlab_train::{Config, RunFolder};

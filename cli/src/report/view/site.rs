@@ -12,8 +12,8 @@ use super::batch::KeptBatch;
 use super::run::{FollowedRun, line_of, mark_width, now, step_of};
 use super::server::{UPDATE, parameter};
 use crate::report::compare;
-use advlab::batch::Replacement;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::files::Replacement;
 use advlab_train::{LogEvent, LogLine};
 
 /// The parts of the page, put together when it is sent: a page is a single file.

@@ -19,8 +19,8 @@ use super::optimizer::Optimizer;
 use super::weights::Source;
 use crate::error::{self, damaged, read_json};
 use crate::torch::{self, TorchError, floats, room};
-use advlab::batch::Replacement;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::files::Replacement;
 use advlab::random::{RandomStream, StreamKey};
 
 /// The number of updates so far, in a file's metadata.

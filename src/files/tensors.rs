@@ -1,21 +1,24 @@
-//! A tensor of a padded file, whatever the file: its type and shape, and how its bytes become numbers in memory.
+//! Tensors of padded files, whatever the format: their types and shapes, how their bytes become numbers in memory, and how numbers
+//! become bytes.
 
 use std::fmt;
-use std::fs::File;
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use half::{bf16, f16};
 use ndarray::{ArrayView2, ShapeBuilder};
 use rayon::prelude::*;
 use safetensors::Dtype as Number;
-use zerocopy::IntoBytes;
+use zerocopy::{Immutable, IntoBytes};
 
-use super::{Dtype, Progress, damaged, npz};
+use super::json::Type;
+use super::names::{FileKind, Schema};
+use super::table::{Column, Origin, Saved, Table};
+use super::{Dtype, Progress};
 use crate::batch::layout::Tokens;
-use crate::batch::zeros::Plain;
-use crate::batch::{Buffer, Element, GroupId, Numeric, Padded, TokenValues, Zeros};
+use crate::batch::{Buffer, Element, GroupId, Layout, Numeric, Padded, Plain, TokenValues, Zeros};
 use crate::diagnostic::Diagnostic;
 
 // Numbers are read where they lie, and files hold them with the lowest byte first.
@@ -35,7 +38,7 @@ pub(super) enum Kind {
 }
 
 /// A type by its name in safetensors, such as `F32`.
-pub(super) fn number(name: &str) -> Option<Number> {
+pub(super) fn number_type(name: &str) -> Option<Number> {
     serde_json::from_value(name.into()).ok()
 }
 
@@ -56,28 +59,77 @@ pub(super) struct Info {
     pub(super) kind: Kind,
     pub(super) shape: Vec<usize>,
     pub(super) big_endian: bool,
-    /// Columns first, as Fortran has it.
+    /// Columns first, as in Fortran.
     pub(super) fortran: bool,
     /// Its first byte in a safetensors file, its index in an npz archive.
     pub(super) at: u64,
-    /// At most so many bytes can come, whatever the shape says.
+    /// A bound for its bytes, whatever the shape claims.
     pub(super) most: u64,
 }
 
-/// What a tensor's bytes are read from.
-#[derive(Clone, Debug)]
-pub(super) enum Source {
-    /// A file that holds them as they are: any part can be read.
-    File(Arc<File>),
-    /// An npz archive, which is unpacked from an array's first byte to its last.
-    Archive,
+/// A file that tensors are read from.
+pub(super) trait Source: fmt::Debug + Send + Sync {
+    /// Whether a part can be read by itself; otherwise a tensor is read whole.
+    fn has_parts(&self) -> bool;
+
+    /// Reads bytes of a tensor from an offset on.
+    fn fill(
+        &self,
+        tensor: &Info,
+        offset: usize,
+        bytes: &mut [u8],
+        told: &(dyn Fn(u64) + Sync),
+    ) -> io::Result<()>;
 }
 
+/// A tensor that can be read.
 #[derive(Clone, Debug)]
 pub(super) struct Tensor {
-    pub(super) info: Info,
-    pub(super) path: PathBuf,
-    pub(super) source: Source,
+    info: Info,
+    path: PathBuf,
+    source: Arc<dyn Source>,
+}
+
+impl Deref for Tensor {
+    type Target = Info;
+
+    fn deref(&self) -> &Info {
+        &self.info
+    }
+}
+
+/// A file of tensors, each of which is read when it is used.
+pub(super) fn table(
+    path: &Path,
+    source: Arc<dyn Source>,
+    tensors: Vec<Info>,
+    saved: Option<Saved>,
+    schema: Schema,
+    progress: &Progress,
+) -> Result<Table, Diagnostic> {
+    progress.expect(tensors.iter().map(|tensor| tensor.most).sum());
+    let fields = tensors
+        .iter()
+        .map(|tensor| (tensor.name.clone(), Type::Array));
+    let kind = match saved {
+        Some(_) => FileKind::Saved,
+        None => FileKind::Tensors,
+    };
+    let names = schema(&fields.collect::<Vec<_>>(), kind)?;
+    let columns = tensors.iter().map(|info| {
+        Column::of_tensor(Tensor {
+            info: info.clone(),
+            path: path.to_path_buf(),
+            source: source.clone(),
+        })
+    });
+    Ok(Table {
+        path: path.to_path_buf(),
+        names: Arc::new(names),
+        columns: columns.collect(),
+        origin: Origin::Tensors(tensors),
+        saved,
+    })
 }
 
 /// Runs `$body` with `$T` the type of a tensor's numbers.
@@ -98,7 +150,7 @@ macro_rules! each_number {
 }
 
 impl Info {
-    /// Bytes of one element; `None` where that is not known, or is nothing.
+    /// Bytes of one element; `None` if that is not known, or is nothing.
     fn size(&self) -> Option<usize> {
         match &self.kind {
             Kind::String(letters) => letters.checked_mul(4).filter(|&size| size > 0),
@@ -120,90 +172,77 @@ impl Info {
 
     /// Type and shape in words, such as `f32 [128, 1024]`.
     pub(super) fn describe(&self) -> String {
-        let kind = &self.kind;
-        format!("{kind} {}", shape(&self.shape))
+        format!("{} {:?}", self.kind, self.shape)
     }
-}
-
-/// A shape in words.
-pub(super) fn shape(sizes: &[usize]) -> String {
-    let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
-    format!("[{}]", sizes.join(", "))
 }
 
 impl Tensor {
     fn wrong(&self, found: String, expected: String) -> Diagnostic {
         let error = Diagnostic::error("").found(found).expected(expected);
-        error.in_file(&self.path).in_field(&self.info.name)
+        error.in_file(&self.path).in_field(&self.name)
     }
 
     /// How many numbers there are. A header may claim more bytes than the file has: no memory is taken for those.
     fn count<T>(&self) -> Result<usize, Diagnostic> {
-        let info = &self.info;
-        let sizes = info.shape.iter();
-        let elements = sizes.copied().try_fold(1usize, usize::checked_mul);
-        let bytes = elements.and_then(|elements| elements.checked_mul(info.size()?));
-        match bytes.filter(|&bytes| bytes as u64 <= info.most) {
+        let mut sizes = self.shape.iter().copied();
+        let elements = sizes.try_fold(1usize, usize::checked_mul);
+        let bytes = elements.and_then(|elements| elements.checked_mul(self.size()?));
+        match bytes.filter(|&bytes| bytes as u64 <= self.most) {
             Some(bytes) => Ok(bytes / size_of::<T>()),
             None => {
-                let expected = format!("at most the {} bytes that the file has for it", info.most);
-                Err(self.wrong(info.describe(), expected))
+                let expected = format!("at most the {} bytes that the file has for it", self.most);
+                Err(self.wrong(self.describe(), expected))
             }
         }
     }
 
-    fn no_memory(&self) -> Diagnostic {
-        self.wrong(self.info.describe(), "what the memory holds".to_string())
+    fn zeros<T: Plain>(&self, count: usize) -> Result<Zeros<T>, Diagnostic> {
+        let no_memory = |_| self.wrong(self.describe(), "what the memory holds".to_string());
+        Zeros::new(count).map_err(no_memory)
     }
 
-    /// The numbers in file order.
+    /// The numbers in the order of the file.
     fn load<T: Plain>(&self, progress: &Progress) -> Result<Buffer<T>, Diagnostic> {
-        let mut values: Zeros<T> = Zeros::new(self.count::<T>()?).map_err(|_| self.no_memory())?;
+        let mut values: Zeros<T> = self.zeros(self.count::<T>()?)?;
         self.fill(0, values.as_mut_bytes(), progress)?;
         Ok(values.into())
     }
 
-    /// Reads the tensor's bytes from an offset on; an archive has no other offset than 0, and gives all of them.
+    /// Reads the tensor's bytes from an offset on.
     fn fill(&self, offset: usize, bytes: &mut [u8], progress: &Progress) -> Result<(), Diagnostic> {
-        let info = &self.info;
         let length = bytes.len();
-        let told = |piece| progress.add(piece);
-        let filled = match &self.source {
-            Source::File(file) => read_at(file, info.at + offset as u64, bytes, &told),
-            Source::Archive => npz::fill(&self.path, info, bytes, &told),
-        };
+        let filled = self
+            .source
+            .fill(self, offset, bytes, &|piece| progress.add(piece));
         filled.map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
-                let expected = format!("{length} bytes for {}", self.info.describe());
+                let expected = format!("{length} bytes for {}", self.describe());
                 self.wrong("fewer bytes: it is cut off".to_string(), expected)
             }
             io::ErrorKind::FileTooLarge => {
-                let expected = format!("as many as {} has", self.info.describe());
+                let expected = format!("as many as {} has", self.describe());
                 self.wrong(format!("more than {length} bytes"), expected)
             }
-            _ => {
-                let what = format!("tensor `{}` is damaged: {error}", info.name);
-                damaged(&self.path, what)
-            }
+            _ => Diagnostic::error(format!("tensor `{}` is damaged: {error}", self.name))
+                .in_file(&self.path),
         })?;
-        if info.kind == Kind::Number(Number::BOOL) {
-            bytes
-                .iter_mut()
-                .for_each(|byte| *byte = u8::from(*byte != 0));
-        }
-        if info.big_endian {
-            let size = match info.kind {
-                Kind::String(_) => 4,
-                _ => info.size().unwrap_or(1),
+        if self.kind == Kind::Number(Number::BOOL) {
+            let bytes = bytes.iter_mut();
+            bytes.for_each(|byte| *byte = u8::from(*byte != 0));
+        } else if self.big_endian {
+            let size = if self.are_strings() {
+                4
+            } else {
+                self.size().unwrap_or(1)
             };
             bytes.par_chunks_exact_mut(size).for_each(<[u8]>::reverse);
         }
         Ok(())
     }
 
-    /// The numbers in the order of the file, widened; exact but for integers beyond 2^53.
+    /// The numbers in the order of the file, widened; exact except for integers beyond 2^53.
     pub(super) fn numbers(&self, progress: &Progress) -> Result<Vec<f64>, Diagnostic> {
-        each_number!(self.info.kind, T => {
+        each_number!(self.kind, T => {
             let values: Buffer<T> = self.load(progress)?;
             Ok(values.par_iter().map(|&value| value.number()).collect())
         }, else Ok(Vec::new()))
@@ -217,7 +256,7 @@ impl Tensor {
         fn exact<T: Copy + Into<GroupId>>(values: &[T]) -> Vec<GroupId> {
             values.iter().map(|&id| id.into()).collect()
         }
-        match self.info.kind {
+        match self.kind {
             Kind::Number(Number::U64) => return Ok(Ok(exact(&self.load::<u64>(progress)?))),
             Kind::Number(Number::I64) => return Ok(Ok(exact(&self.load::<i64>(progress)?))),
             _ => {}
@@ -234,7 +273,7 @@ impl Tensor {
 
     /// Strings that numpy holds as characters of four bytes, filled up with zeros.
     pub(super) fn strings(&self, progress: &Progress) -> Result<Vec<String>, Diagnostic> {
-        let Kind::String(letters) = self.info.kind else {
+        let Kind::String(letters) = self.kind else {
             return Ok(Vec::new());
         };
         let codes: Buffer<u32> = self.load(progress)?;
@@ -253,19 +292,16 @@ impl Tensor {
         progress: &Progress,
     ) -> Result<TokenValues, Diagnostic> {
         let (is_f32, is_f64) = (dtype == Some(Dtype::F32), dtype == Some(Dtype::F64));
-        Ok(match self.info.kind {
+        Ok(match self.kind {
             Kind::Number(Number::F64) if !is_f32 => self.padded::<f64>(self.load(progress)?),
             Kind::Number(Number::F32) if !is_f64 => self.padded::<f32>(self.load(progress)?),
             Kind::Number(Number::F16) if !is_f64 => self.padded::<f16>(self.load(progress)?),
             Kind::Number(Number::BF16) if !is_f64 => self.padded::<bf16>(self.load(progress)?),
             _ => {
                 let values = self.numbers(progress)?;
-                // Integers beyond 2^24, such as hashes, are no f32.
-                let are_f32 = || {
-                    let mut values = values.iter();
-                    values.all(|&value| f64::from(value as f32) == value)
-                };
-                if is_f32 || !is_f64 && are_f32() {
+                // Integers beyond 2^24, such as hashes, are not f32.
+                let is_exact = |&value: &f64| f64::from(value as f32) == value;
+                if is_f32 || !is_f64 && values.iter().all(is_exact) {
                     let narrow: Vec<f32> = values.par_iter().map(|&value| value as f32).collect();
                     self.padded::<f32>(narrow.into())
                 } else {
@@ -275,15 +311,10 @@ impl Tensor {
         })
     }
 
-    /// [B, T]. The caller has seen that there are two sizes.
-    fn shape(&self) -> (usize, usize) {
-        (self.info.shape[0], self.info.shape[1])
-    }
-
     fn padded<T: Element>(&self, values: Buffer<T>) -> TokenValues {
-        let (rows, width) = self.shape();
-        // A size of something in memory is below 2^63.
-        let strides = match self.info.fortran {
+        // The caller has seen that there are two sizes, and a size of something in memory is below 2^63.
+        let (rows, width) = (self.shape[0], self.shape[1]);
+        let strides = match self.fortran {
             true => (1, rows as isize),
             false => (width as isize, 1),
         };
@@ -299,29 +330,29 @@ impl Tensor {
         &self,
         progress: &Progress,
     ) -> Result<Result<Tokens, (usize, usize, f64)>, Diagnostic> {
-        let (rows, width) = self.shape();
-        each_number!(self.info.kind, T => {
+        let (rows, width) = (self.shape[0], self.shape[1]);
+        each_number!(self.kind, T => {
             self.count::<T>()?;
             let row_bytes = width * size_of::<T>();
-            let block = match self.source {
-                Source::File(_) if !self.info.fortran => BLOCK.div_ceil(row_bytes.max(1)),
-                _ => rows.max(1),
+            let block = match self.source.has_parts() && !self.fortran {
+                true => BLOCK.div_ceil(row_bytes.max(1)),
+                false => rows.max(1),
             };
-            let blocks = (0..rows.div_ceil(block)).into_par_iter();
-            let memory = || Zeros::<T>::new(block.min(rows) * width);
-            let blocks = blocks.map_init(memory, |memory, at| {
-                let first = at * block;
+            let laid_out = |memory: &mut Option<Zeros<T>>, first: usize| {
                 let count = block.min(rows - first);
-                let memory = memory.as_mut().map_err(|_| self.no_memory())?;
-                let values = &mut memory[..count * width];
+                if memory.is_none() {
+                    *memory = Some(self.zeros(block.min(rows) * width)?);
+                }
+                let values = memory.as_mut().map_or(&mut [][..], |values| &mut values[..count * width]);
                 self.fill(first * row_bytes, values.as_mut_bytes(), progress)?;
-                let order = (count, width).set_f(self.info.fortran);
-                match ArrayView2::from_shape(order, values) {
+                match ArrayView2::from_shape((count, width).set_f(self.fortran), values) {
                     Ok(mask) => Ok::<_, Diagnostic>(Tokens::of_mask(mask)
                         .map_err(|(row, column, value)| (first + row, column, value))),
                     Err(_) => unreachable!("a block has as many numbers as its rows"),
                 }
-            });
+            };
+            let blocks = (0..rows.div_ceil(block)).into_par_iter();
+            let blocks = blocks.map_init(|| None, |memory, at| laid_out(memory, at * block));
             // Of several errors the first in the file is told.
             let blocks: Vec<_> = blocks.collect();
             let mut tokens = Tokens::new(Some(width));
@@ -332,38 +363,88 @@ impl Tensor {
                 }
             }
             Ok(Ok(tokens))
-        }, else Err(self.wrong(self.info.describe(), "numbers or booleans".to_string())))
+        }, else Err(self.wrong(self.describe(), "numbers or booleans".to_string())))
     }
 }
 
-/// Reads a part of a file, in parallel where the system reads at an offset.
-fn read_at(
-    file: &File,
-    offset: u64,
-    bytes: &mut [u8],
-    told: &(dyn Fn(u64) + Sync),
-) -> io::Result<()> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::FileExt;
-        // A huge page: no two threads begin the same one.
-        const PART: usize = 2 << 20;
-        let parts = bytes.par_chunks_mut(PART).enumerate();
-        parts.try_for_each(|(part, bytes)| {
-            file.read_exact_at(bytes, offset + (part * PART) as u64)?;
-            told(bytes.len() as u64);
-            Ok(())
+type WriteBytes<'a> = Box<dyn Fn(&mut dyn Write) -> io::Result<()> + 'a>;
+
+/// A tensor to be written: a name, a type and a shape, and what writes its elements.
+pub(super) struct NewTensor<'a> {
+    pub(super) name: &'a str,
+    pub(super) kind: Kind,
+    pub(super) shape: Vec<usize>,
+    /// How many bytes `write` gives.
+    pub(super) bytes: u64,
+    pub(super) write: WriteBytes<'a>,
+}
+
+impl<'a> NewTensor<'a> {
+    /// A tensor of numbers.
+    pub(super) fn new(
+        name: &'a str,
+        dtype: Number,
+        shape: Vec<usize>,
+        write: impl Fn(&mut dyn Write) -> io::Result<()> + 'a,
+    ) -> Self {
+        let elements: u64 = shape.iter().map(|&size| size as u64).product();
+        NewTensor {
+            name,
+            kind: Kind::Number(dtype),
+            shape,
+            bytes: elements * dtype.bitsize() as u64 / 8,
+            write: Box::new(write),
+        }
+    }
+
+    /// Numbers [B] that are in memory.
+    pub(super) fn of<T: IntoBytes + Immutable>(
+        name: &'a str,
+        dtype: Number,
+        values: impl AsRef<[T]> + 'a,
+    ) -> Self {
+        let shape = vec![values.as_ref().len()];
+        NewTensor::new(name, dtype, shape, move |out| {
+            out.write_all(values.as_ref().as_bytes())
         })
     }
-    #[cfg(not(unix))]
-    {
-        use std::io::{Read, Seek};
-        static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-        let _turn = TURN.lock();
-        let mut file = file;
-        file.seek(io::SeekFrom::Start(offset))?;
-        file.read_exact(bytes)?;
-        told(bytes.len() as u64);
-        Ok(())
+
+    /// Strings [B] as numpy keeps them: four bytes a character, filled up with zeros.
+    pub(super) fn strings<'t>(
+        name: &'a str,
+        texts: impl ExactSizeIterator<Item = &'t str> + Clone + 'a,
+    ) -> Self {
+        let longest = texts.clone().map(|text| text.chars().count()).max();
+        let (width, count) = (longest.unwrap_or(0).max(1), texts.len());
+        let write = move |out: &mut dyn Write| {
+            texts.clone().try_for_each(|text| {
+                let mut letters: Vec<u32> = text.chars().map(u32::from).collect();
+                letters.resize(width, 0);
+                out.write_all(letters.as_bytes())
+            })
+        };
+        NewTensor {
+            name,
+            kind: Kind::String(width),
+            shape: vec![count],
+            bytes: (4 * width * count) as u64,
+            write: Box::new(write),
+        }
     }
+}
+
+/// Writes [B, T] with a value for each token that counts, by its response and its index, and 0 elsewhere.
+pub(super) fn write_rows<T: Copy + Default + IntoBytes + Immutable>(
+    out: &mut dyn Write,
+    layout: &Layout,
+    width: usize,
+    value: impl Fn(usize, usize) -> T,
+) -> io::Result<()> {
+    let mut row = vec![T::default(); width];
+    for response in 0..layout.responses() {
+        row.fill(T::default());
+        layout.scatter(response, &mut row, |token| value(response, token));
+        out.write_all(row.as_bytes())?;
+    }
+    Ok(())
 }

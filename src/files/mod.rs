@@ -1,29 +1,28 @@
 //! Reads rollouts from files, and writes them back with the advantage added.
 //!
-//! Files are lines of JSON, however they hold them ([`lines`]), or tensors. A reader gives the columns of its file as the
-//! file has them ([`raw`]); one stage finds out what they mean ([`infer`]).
+//! A file holds lines of JSON, in some form ([`open`], [`parquet`]), or tensors. A reader gives its columns as a [`table`];
+//! [`meaning`] makes a batch of that. What is known of trainers' own files stands in [`trainers`].
 
+mod added;
 mod convert;
-mod dumps;
-mod eight;
 mod format;
-mod infer;
 mod json;
-mod jsonl;
 mod lines;
+mod meaning;
 mod names;
-mod npy;
 mod npz;
-mod raw;
+mod open;
+mod padded;
+mod parquet;
+mod ragged;
 mod replace;
 mod safetensors;
 mod saved;
-mod spread;
-mod steps;
-mod tensor;
-mod texts;
+mod table;
+mod tensors;
+mod trainers;
+mod verify;
 mod words;
-mod written;
 
 use std::fmt;
 use std::io;
@@ -31,23 +30,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+pub use added::Column;
 pub use convert::convert;
+pub use format::is_rollouts;
+pub use format::{step_of, steps};
 pub use replace::discard_unfinished;
 pub use replace::{Replacement, Unfinished, cannot_be_written};
-pub use spread::Column;
-pub use steps::{step_of, steps};
-pub use texts::{Verified, verify_lines};
+pub use verify::{Verified, verify_lines};
 pub use words::Tokenize;
 pub use words::spans;
 
-use self::format::Format;
-pub use self::format::is_rollouts;
+use self::added::Added;
+use self::format::{Format, is_parquet};
 use self::json::Type;
+use self::lines::Blocks;
 use self::names::Names;
-use self::raw::{Header, Origin, Raw, RawColumn, Schema, Values};
-use self::spread::Spread;
-use self::tensor::{Info, Source, Tensor};
-use super::{Batch, Computed, Level};
+use self::parquet::{Item, Shape};
+use self::table::Origin;
+use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// How to read a file.
@@ -55,11 +55,11 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 pub struct ReadOptions<'a> {
     /// Names for fields that the file calls otherwise.
     pub map: &'a [Mapping],
-    /// The precision of token columns; that of the file (f64 for JSONL) where it is `None`.
+    /// The precision of token columns; that of the file (f64 for JSONL) if it is `None`.
     pub dtype: Option<Dtype>,
-    /// Of token columns, only these and those that they follow from are read; all, where it is `None`.
+    /// Of token columns, only these and those that they follow from are read; all, if it is `None`.
     pub columns: Option<&'a [String]>,
-    /// What counts the tokens of completions where nothing else says how long responses are; without it, words are.
+    /// Counts the tokens of completions if nothing else says how long responses are; without it, words are counted.
     pub tokenizer: Option<&'a Arc<dyn Tokenize>>,
     /// Told from time to time how many bytes of how many have been read.
     pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
@@ -91,12 +91,12 @@ pub struct Rollouts {
     pub batch: Batch,
     /// The decisions of the reader and the fields that it left out: nothing of that happens in silence.
     pub notes: Vec<Diagnostic>,
-    /// What the tokens of the batch are: `token`, or `word` where lengths are those of completions in words.
+    /// What the tokens of the batch are: `token`, or `word` if lengths are those of completions in words.
     pub unit: &'static str,
     path: PathBuf,
     format: Format,
     origin: Origin,
-    /// T, where there are tensors [B, T].
+    /// T, if there are tensors [B, T].
     width: Option<usize>,
     /// Whether an advantage is written to a tensor as f64.
     is_f64: bool,
@@ -111,18 +111,14 @@ pub struct Rollouts {
 pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, Diagnostics> {
     let path = path.as_ref();
     let format = Format::of(path)?;
-    let progress = Progress {
-        told: options.progress,
-        ..Progress::default()
-    };
-    let schema =
-        |fields: &[(String, Type)], header: &Header| Names::new(path, options, fields, header);
-    let raw = match format {
-        Format::Lines => jsonl::read(path, &schema, &progress),
+    let progress = Progress::new(options.progress);
+    let schema = |fields: &[(String, Type)], kind| Names::new(path, options, fields, kind);
+    let table = match format {
+        Format::Lines => lines::read(path, &schema, &progress),
         Format::Safetensors => safetensors::read(path, &schema, &progress),
         Format::Npz => npz::read(path, &schema, &progress),
     }?;
-    let rollouts = infer::rollouts(raw, options, &progress, format)?;
+    let rollouts = meaning::rollouts(table, options, &progress, format)?;
     progress.finish();
     Ok(rollouts)
 }
@@ -138,7 +134,7 @@ impl Rollouts {
         self.is_partial
     }
 
-    /// The line of a response in the file, from 1, where the file has lines.
+    /// The line of a response in the file, from 1, if the file has lines.
     pub fn line(&self, response: usize) -> Option<usize> {
         self.origin.line(response)
     }
@@ -147,7 +143,7 @@ impl Rollouts {
     /// where the mask is 0); in padded files the tensor `advantages` [B, T]. `out` may be the file that was read.
     ///
     /// Of dumps that hold several responses a line, or count them otherwise (ROLL, NeMo-RL, prime-rl, AReaL), the copy has the
-    /// lines that were read, one a response.
+    /// lines that were read, one per response.
     ///
     /// # Errors
     /// Why it cannot be written; nothing half-written is left, and a file that was at `out` is as it was.
@@ -160,7 +156,7 @@ impl Rollouts {
     }
 
     /// As [`Rollouts::write_advantage`], with any of the columns that a recipe gives. A field or tensor of that name that is
-    /// there is replaced. Of lines, `progress` is told from time to time how many bytes of how many are copied.
+    /// there is replaced. `progress` is told from time to time how many bytes of how many lines are copied.
     ///
     /// # Errors
     /// As [`Rollouts::write_advantage`].
@@ -170,45 +166,85 @@ impl Rollouts {
         columns: &[(Column, &Computed)],
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<(), Diagnostics> {
-        let here = |error: Diagnostic| error.in_file(out);
-        self.check_outputs(out, columns).map_err(here)?;
-        let are_lines = self.format == Format::Lines;
-        let spread = |given| Spread::new(given, are_lines, self.width, self.is_f64);
-        let spreads: Vec<Spread> = columns.iter().copied().map(spread).collect();
-        if let Some(what) = spreads.iter().find_map(|one| one.misfit(&self.origin)) {
-            return Err(here(Diagnostic::error(what)).into());
+        for (column, values) in columns {
+            let (found, level) = (values.buffer().len(), values.level());
+            let expected = self.batch.layout().size(level);
+            if !matches!(level, Level::Response | Level::Token) || found != expected {
+                let what = format!(
+                    "the {} has {found} values, the batch has {expected} (one for each {level})",
+                    column.name()
+                );
+                return Err(Diagnostic::error(what).in_file(out).into());
+            }
         }
-        let mut file = Replacement::new(out)?;
-        let tensors = || spreads.iter().map(Spread::written).collect::<Vec<_>>();
-        let (input, origin) = (&self.path, &self.origin);
-        let progress = Progress::told(progress);
+        self.format.check_copy("the advantage", out)?;
+        let are_lines = self.format == Format::Lines;
+        let added = |given| Added::new(given, are_lines, self.width, self.is_f64);
+        let added: Vec<Added> = columns.iter().copied().map(added).collect();
+        for one in &added {
+            let checked = one.check(&self.origin);
+            checked.map_err(|what| Diagnostic::error(what).in_file(out))?;
+        }
+        let mut file = match self.origin {
+            Origin::Lines { sum, .. } => return self.write_lines(out, sum, &added, progress),
+            Origin::Tensors(_) => Replacement::new(out)?,
+        };
+        let tensors: Vec<_> = added.iter().map(Added::tensor).collect();
         match self.format {
-            Format::Lines => jsonl::write(input, origin, &spreads, out, &mut file, &progress),
-            Format::Safetensors => safetensors::write(input, origin, tensors(), &mut file),
-            Format::Npz => npz::write(input, origin, &tensors(), &mut file),
+            Format::Npz => npz::write_copy(&self.path, &self.origin, &tensors, &mut file),
+            _ => safetensors::write_copy(&self.path, &self.origin, tensors, &mut file),
         }?;
         file.finish()
     }
 
-    /// Refuses values of another batch, and what the copy has no place for.
-    fn check_outputs(&self, out: &Path, columns: &[(Column, &Computed)]) -> Result<(), Diagnostic> {
-        for (column, values) in columns {
-            let (found, level) = (values.buffer().len(), values.level());
-            let expected = self.batch.layout().size(level);
-            let is_signal = matches!(level, Level::Response | Level::Token);
-            if !is_signal || found != expected {
-                return Err(Diagnostic::error(format!(
-                    "the {} has {found} values, the batch has {expected} (one for each {level})",
-                    column.name()
-                )));
+    fn write_lines(
+        &self,
+        out: &Path,
+        checksum: u32,
+        added: &[Added],
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<(), Diagnostics> {
+        let input = &self.path;
+        let fields = added.iter().map(|added| {
+            let (item, is_list) = (Item::Float, added.is_list());
+            (added.name, Shape { item, is_list })
+        });
+        let fields: Vec<(&str, Shape)> = fields.collect();
+        let values = |response: usize| {
+            added
+                .iter()
+                .map(|added| Some(added.json(response)))
+                .collect()
+        };
+        if is_parquet(input) && is_parquet(out) {
+            if !open::checksum_of_end(input).is_ok_and(|found| found == checksum) {
+                return Err(changed(input, "its columns are others").into());
             }
+            let mut file = Replacement::new(out)?;
+            parquet::write_copy(input, &fields, values, &mut file)?;
+            return file.finish();
         }
-        self.format.check_copy("the advantage", out)
+        let progress = Progress::new(Some(progress));
+        let blocks = Blocks::open(input, &progress);
+        let mut blocks = blocks.map_err(|error| changed(input, &error.message))?;
+        let mut responses = 0..self.batch.layout().responses();
+        blocks.copy_to(
+            Some(out),
+            Some(checksum),
+            &fields,
+            |_| Ok(()),
+            |_, ()| match responses.next() {
+                Some(response) => Ok(values(response)),
+                None => Err(changed(input, "it has more lines")),
+            },
+            |_, error| changed(input, error),
+        )?;
+        progress.finish();
+        Ok(())
     }
 }
 
 /// How many bytes are there to read, and how many have been read.
-#[derive(Default)]
 struct Progress<'a> {
     told: Option<&'a (dyn Fn(u64, u64) + Sync)>,
     done: AtomicU64,
@@ -216,10 +252,11 @@ struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    fn told(told: &'a (dyn Fn(u64, u64) + Sync)) -> Self {
+    fn new(told: Option<&'a (dyn Fn(u64, u64) + Sync)>) -> Self {
         Progress {
-            told: Some(told),
-            ..Progress::default()
+            told,
+            done: AtomicU64::new(0),
+            total: AtomicU64::new(0),
         }
     }
 
@@ -249,42 +286,8 @@ impl<'a> Progress<'a> {
     }
 }
 
-fn read_tensors(
-    path: &Path,
-    header: Header,
-    tensors: Vec<Info>,
-    source: Source,
-    schema: Schema,
-    progress: &Progress,
-) -> Result<Raw, Diagnostic> {
-    let fields = tensors
-        .iter()
-        .map(|tensor| (tensor.name.clone(), Type::Array));
-    let names = schema(&fields.collect::<Vec<_>>(), &header)?;
-    progress.expect(tensors.iter().map(|tensor| tensor.most).sum());
-    let columns = tensors.iter().map(|info| {
-        let tensor = Tensor {
-            info: info.clone(),
-            path: path.to_path_buf(),
-            source: source.clone(),
-        };
-        RawColumn::new(info.name.clone(), Values::Tensor(tensor))
-    });
-    Ok(Raw {
-        path: path.to_path_buf(),
-        header,
-        names,
-        columns: columns.collect(),
-        origin: Origin::Tensors(tensors),
-    })
-}
-
 fn cannot_be_read(path: &Path, error: &io::Error) -> Diagnostic {
     Diagnostic::error(format!("it cannot be read: {error}")).in_file(path)
-}
-
-fn damaged(path: &Path, what: String) -> Diagnostic {
-    Diagnostic::error(what).in_file(path)
 }
 
 /// The input is not what it was when it was read.

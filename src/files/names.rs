@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::added::ADVANTAGES;
 use super::json::Type;
-use super::raw::Header;
-use super::spread;
 use super::words::Tokenize;
 use super::{Mapping, ReadOptions};
-use crate::batch::SOLUTIONS;
-use crate::batch::known;
-use crate::batch::level::Level;
+use crate::batch::{Level, SOLUTIONS, known};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
+
+/// Finds the names of a file's fields, once, from those that it begins with.
+pub(super) type Schema<'a> = &'a dyn Fn(&[(String, Type)], FileKind) -> Result<Names, Diagnostic>;
 
 /// The meaning of a column, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,11 +21,11 @@ pub(super) enum Role {
     Group,
     Mask,
     Step,
-    /// The response as a string, whose words are counted where no length is known.
+    /// The response as a string, whose words are counted if no length is known.
     Completion,
-    /// A number a response.
+    /// A number per response.
     Response,
-    /// A number a token.
+    /// A number per token.
     Token,
     /// An unknown name: `Response` or `Token`, by the values.
     Any,
@@ -46,7 +46,7 @@ pub(super) fn role(name: &str) -> Role {
     }
 }
 
-/// Our name for a tensor that may have another trainer's.
+/// Our name for a tensor that may have a trainer's.
 pub(super) fn alias(tensor: &str) -> &str {
     known::ours(tensor).unwrap_or(tensor)
 }
@@ -71,12 +71,6 @@ impl Reading {
         }
     }
 
-    /// The least and the greatest number that nothing is said of in a token column: log-probs are at most 0.
-    pub(super) fn usual(&self) -> (f32, f32) {
-        let is_logp = self.ours.ends_with("logp");
-        (f32::MIN, if is_logp { 0.0 } else { f32::MAX })
-    }
-
     /// Whether a gap is an error: in a column that we know, or that the user asked for.
     pub(super) fn is_needed(&self) -> bool {
         match self.role {
@@ -90,28 +84,38 @@ impl Reading {
 /// Our columns that say how good a response is.
 pub(super) const REWARDS: [&str; 3] = ["reward", "token_reward", "correct"];
 
+/// The kind of a file, which says how its fields are named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum FileKind {
+    /// Lines of fields, which may be a trainer's dump.
+    #[default]
+    Lines,
+    /// Tensors under the names that trainers give them.
+    Tensors,
+    /// A batch saved under our own names. In a copy of it, `advantages` is what was written last.
+    Saved,
+}
+
 /// The names that fields are read under.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
+    pub(super) kind: FileKind,
     /// Those that are not read from a field of that very name.
     pub(super) readings: Vec<Reading>,
-    has_aliases: bool,
-    /// A batch of ours, in whose copies `advantages` is what was written last.
-    is_saved: bool,
-    /// The groups are those of another program's dump, which are told apart by step too.
+    /// The groups are those of a trainer's dump, which are also told apart by step.
     pub(super) are_dumped: bool,
     /// Nothing but the words of a completion says how long a response is.
     pub(super) count_words: bool,
-    /// Its tokens are counted by this, its words without it.
+    /// Counts the tokens of completions; without it, words are counted.
     pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
     /// There is no reward: the answers of completions are compared with references.
     pub(super) compares_answers: bool,
     /// The note on a known dump, if the file is one.
     pub(super) note: Option<String>,
-    /// The token columns that are asked for; all, where it is `None`.
-    wanted: Option<Vec<String>>,
-    has_reward: bool,
-    /// The columns whose sum is the reward, where there are such.
+    /// The columns that are asked for; all if it is `None`.
+    pub(super) wanted: Option<Vec<String>>,
+    pub(super) has_reward: bool,
+    /// The columns whose sum is the reward, if there are any.
     pub(super) rewards: Vec<String>,
 }
 
@@ -121,27 +125,26 @@ impl Names {
         path: &Path,
         options: &ReadOptions,
         fields: &[(String, Type)],
-        header: &Header,
+        kind: FileKind,
     ) -> Result<Names, Diagnostic> {
-        let are_lines = matches!(header, Header::Lines);
         let mut names = Names {
-            has_aliases: matches!(header, Header::Tensors),
-            is_saved: matches!(header, Header::Saved { .. }),
+            kind,
             tokenizer: options.tokenizer.cloned(),
             wanted: options.columns.map(<[String]>::to_vec),
             ..Names::default()
         };
-        let here = |error: Diagnostic| error.in_file(path);
-        names.map(options.map, fields, here)?;
+        names.map(path, options.map, fields)?;
+        let are_lines = kind == FileKind::Lines;
         if are_lines {
             names.recognise(fields);
         }
         let is_rewarded = REWARDS.iter().any(|ours| names.provides(ours, fields));
-        let is_verifiable = are_lines
+        names.compares_answers = are_lines
+            && !is_rewarded
             && names.provides("completion", fields)
             && SOLUTIONS.iter().any(|ours| names.provides(ours, fields));
-        names.compares_answers = !is_rewarded && is_verifiable;
-        names.check(fields, are_lines).map_err(here)?;
+        let checked = names.check(fields, is_rewarded);
+        checked.map_err(|error| error.in_file(path))?;
         let says_length = |reading: &Reading| {
             reading.ours == "length" || matches!(reading.role, Role::Mask | Role::Token)
         };
@@ -149,7 +152,7 @@ impl Names {
             .iter()
             .any(|(field, value)| *value != Type::Null && names.of(field).iter().any(says_length));
         if let Some(wanted) = names.wanted.as_mut().filter(|_| are_lines) {
-            // It is told of rewards that the mask takes away.
+            // Rewards that the mask takes away are noted.
             wanted.push("token_reward".to_string());
             if !is_rewarded || wanted.iter().any(|name| name == "verified") {
                 let texts = ["completion"].into_iter().chain(SOLUTIONS);
@@ -163,11 +166,10 @@ impl Names {
     /// Takes the names that the user gives.
     fn map(
         &mut self,
+        path: &Path,
         map: &[Mapping],
         fields: &[(String, Type)],
-        here: impl Fn(Diagnostic) -> Diagnostic,
     ) -> Result<(), Diagnostic> {
-        let all = || fields.iter().map(|(field, _)| field.as_str());
         for Mapping { ours, theirs } in map {
             if let Some(first) = self.reading(ours) {
                 return Err(Diagnostic::error(format!(
@@ -175,47 +177,44 @@ impl Names {
                     first.theirs
                 )));
             }
-            if !all().any(|field| field == theirs) {
-                let what = format!(
-                    "`--map {ours}={theirs}`: there is no field `{theirs}`; {}",
-                    suggest::did_you_mean(theirs, all())
-                );
-                return Err(here(Diagnostic::error(what)));
+            let mut all = fields.iter().map(|(field, _)| field.as_str());
+            if !all.clone().any(|field| field == theirs) {
+                let near = suggest::did_you_mean(theirs, &mut all);
+                let what = format!("`--map {ours}={theirs}`: there is no field `{theirs}`; {near}");
+                return Err(Diagnostic::error(what).in_file(path));
             }
             self.readings.push(Reading::new(ours, theirs, true));
         }
         Ok(())
     }
 
-    /// Whether there are groups, and rewards or answers to compare.
-    fn check(&self, fields: &[(String, Type)], are_lines: bool) -> Result<(), Diagnostic> {
-        let all = || fields.iter().map(|(field, _)| field.as_str());
-        let missing = |what: &str, [lines, tensors]: [&str; 2], hint| {
-            let wanted = if are_lines { lines } else { tensors };
-            Err(Diagnostic::error(format!("{what}: there is no {wanted}")).with_help(hint))
-        };
-        if !self.provides("group", fields) {
+    /// Refuses a file without groups, or without rewards and answers to compare.
+    fn check(&self, fields: &[(String, Type)], is_rewarded: bool) -> Result<(), Diagnostic> {
+        let (what, wanted, ours, likely) = if !self.provides("group", fields) {
             let wanted = ["`group`", "tensor `index` (or `group`) [B]"];
             let what = "nothing says which responses belong to one prompt";
-            return missing(what, wanted, hint("group", LIKELY_GROUPS, all()));
-        }
-        if !self.compares_answers && !REWARDS.iter().any(|ours| self.provides(ours, fields)) {
+            (what, wanted, "group", LIKELY_GROUPS)
+        } else if !is_rewarded && !self.compares_answers {
             let wanted = [
                 "`reward`, `correct` or `token_reward`",
                 "tensor `token_level_rewards` (or `token_reward`) [B, T], `rewards` (or `reward`) [B], or `correct` [B]",
             ];
             let what = "nothing says how good a response is";
-            return missing(what, wanted, hint("reward", LIKELY_REWARDS, all()));
-        }
-        Ok(())
+            (what, wanted, "reward", LIKELY_REWARDS)
+        } else {
+            return Ok(());
+        };
+        let wanted = wanted[usize::from(self.kind != FileKind::Lines)];
+        let error = Diagnostic::error(format!("{what}: there is no {wanted}"));
+        Err(error.with_help(hint(ours, likely, fields)))
     }
 
     /// The name that a field has by itself.
     fn own<'a>(&self, field: &'a str) -> &'a str {
-        if self.has_aliases || (self.is_saved && field == spread::ADVANTAGES) {
-            alias(field)
-        } else {
-            field
+        match self.kind {
+            FileKind::Tensors => alias(field),
+            FileKind::Saved if field == ADVANTAGES => alias(field),
+            _ => field,
         }
     }
 
@@ -232,8 +231,8 @@ impl Names {
             || own.any(|field| self.own(field) == ours && !is_away(field))
     }
 
-    /// Whether the values of a token column are to be read: it is asked for, one that is asked for follows from it, or it
-    /// is the mask.
+    /// Whether the values of a token column are to be read: it is the mask, or it or a column that follows from it is asked
+    /// for.
     pub(super) fn wants(&self, reading: &Reading) -> bool {
         let Some(wanted) = &self.wanted else {
             return true;
@@ -247,8 +246,8 @@ impl Names {
         }
     }
 
-    /// Whether the batch is to have the strings of a field: it is a column that nobody knows, or the completion. Levels
-    /// are of the trajectories.
+    /// Whether the batch is to have the strings of a field: it is a completion or an unknown column. Levels need those of
+    /// trajectories.
     pub(super) fn wants_text(&self, reading: &Reading) -> bool {
         let mut wanted = self.wanted.iter().flatten();
         let is_wanted = reading.ours == "trajectory" || self.wanted.is_none();
@@ -264,15 +263,15 @@ impl Names {
         (!is_read).then(|| format!("`{own}` is read from `{}`", other.theirs))
     }
 
-    /// The names that a field is read under: none where its own name is given to another field.
+    /// The names that a field is read under: none if its own name is given to another field.
     pub(super) fn of(&self, field: &str) -> Vec<Reading> {
         let mut mapped = self.readings.clone();
         mapped.retain(|reading| reading.theirs == field);
         let own = self.own(field);
-        if !mapped.is_empty() || self.reading(own).is_some() {
-            return mapped;
+        if mapped.is_empty() && self.reading(own).is_none() {
+            mapped.push(Reading::new(own, field, false));
         }
-        vec![Reading::new(own, field, false)]
+        mapped
     }
 }
 
@@ -283,17 +282,16 @@ const LIKELY_REWARDS: &str = "rewards score scores token_level_scores total_rewa
     is_correct passed success label verified";
 
 /// Help for a file without a column: the likeliest field for it, or all of them.
-fn hint<'a>(ours: &str, likely: &str, all: impl Iterator<Item = &'a str>) -> String {
-    let all: Vec<&str> = all.collect();
-    if all.is_empty() {
+fn hint(ours: &str, likely: &str, fields: &[(String, Type)]) -> String {
+    let all = || fields.iter().map(|(field, _)| field.as_str());
+    if fields.is_empty() {
         return "there is nothing at all".to_string();
     }
-    let there = format!("there is {}", suggest::list(all.iter().copied()));
+    let there = format!("there is {}", suggest::list(all()));
     let mut likely = likely.split(' ');
     let candidate = likely
-        .find_map(|name| all.iter().find(|field| field.eq_ignore_ascii_case(name)))
-        .copied()
-        .or_else(|| suggest::nearest(ours, all.iter().copied()));
+        .find_map(|name| all().find(|field| field.eq_ignore_ascii_case(name)))
+        .or_else(|| suggest::nearest(ours, all()));
     match candidate {
         Some("token_level_scores") => format!(
             "{there}: if it is `token_level_scores`, say `--map token_reward=token_level_scores`"

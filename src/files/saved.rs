@@ -3,19 +3,16 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::Arc;
 
 use ::safetensors::Dtype;
 use serde_json::Value;
 
-use super::damaged;
-use super::lines::Value as Line;
+use super::added::{write_array, write_number};
 use super::npz;
-use super::raw::Header;
 use super::replace::Replacement;
 use super::safetensors::{self, Metadata};
-use super::spread::write_rows;
-use super::written::Written;
+use super::table::Saved;
+use super::tensors::{NewTensor, write_rows};
 use crate::batch::{Batch, FloatBuffer, GroupId, Layout};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -28,47 +25,44 @@ const TEXTS: &str = "texts";
 /// The most bytes of texts in a header, for which the format has 100 million; more are left out.
 pub(super) const MOST_TEXT: usize = 80_000_000;
 
-/// The step and the groups' names in the header of a file of ours; [`Header::Tensors`] for somebody else's file.
-pub(super) fn header(path: &Path, metadata: &Metadata) -> Result<Header, Diagnostic> {
+/// What the header of a file of ours holds; `None` for a trainer's file.
+pub(super) fn header(metadata: &Metadata) -> Result<Option<Saved>, String> {
     let Some(version) = metadata.get(MARK.0) else {
-        return Ok(Header::Tensors);
+        return Ok(None);
     };
-    let read = || -> Result<Header, String> {
-        if version != MARK.1 {
-            let known = MARK.1;
-            return Err(format!(
-                "it is a batch of version {version}, and this advlab knows version {known}"
-            ));
-        }
-        let step = metadata.get(STEP).map_or("0", String::as_str).parse();
-        let step = step.map_err(|_| format!("its header's `{STEP}` is no number of a step"))?;
-        let names = metadata.get(NAMES).map(|names| -> Option<Arc<[GroupId]>> {
-            let names: Vec<Value> = serde_json::from_str(names).ok()?;
-            names.into_iter().map(group_id).collect()
-        });
-        let wrong = || format!("its header's `{NAMES}` are no list of strings and whole numbers");
-        let texts = metadata.get(TEXTS).map_or("{}", String::as_str);
-        let texts = serde_json::from_str(texts)
-            .map_err(|_| format!("its header's `{TEXTS}` are no lists of strings by name"))?;
-        Ok(Header::Saved {
-            step,
-            texts,
-            group_names: names.map(|names| names.ok_or_else(wrong)).transpose()?,
-        })
-    };
-    read().map_err(|what| damaged(path, what))
-}
-
-fn group_id(name: Value) -> Option<GroupId> {
-    match name {
-        Value::String(name) => Some(name.into()),
-        name => name.as_i64().map(GroupId::Number),
+    if version != MARK.1 {
+        let known = MARK.1;
+        return Err(format!(
+            "it is a batch of version {version}, and this advlab knows version {known}"
+        ));
     }
+    let step = metadata.get(STEP).map_or("0", String::as_str).parse();
+    let step = step.map_err(|_| format!("its header's `{STEP}` is no number of a step"))?;
+    let names = |names: &String| -> Option<Vec<GroupId>> {
+        let names: Vec<Value> = serde_json::from_str(names).ok()?;
+        let names = names.into_iter().map(|name| match name {
+            Value::String(name) => Some(name.into()),
+            name => name.as_i64().map(GroupId::Number),
+        });
+        names.collect()
+    };
+    let wrong = || format!("its header's `{NAMES}` are no list of strings and whole numbers");
+    let group_names = metadata
+        .get(NAMES)
+        .map(|text| names(text).ok_or_else(wrong));
+    let texts = metadata.get(TEXTS).map_or("{}", String::as_str);
+    let texts = serde_json::from_str(texts)
+        .map_err(|_| format!("its header's `{TEXTS}` are no lists of strings by name"))?;
+    Ok(Some(Saved {
+        step,
+        texts,
+        group_names: group_names.transpose()?,
+    }))
 }
 
 impl Batch {
     /// Writes all columns to a safetensors file, token columns padded to [B, T] with 0, texts in its header;
-    /// [`read`](crate::batch::read) gives the same batch again: groups, tokens that count, values and step.
+    /// [`read`](crate::files::read) gives the same batch again: groups, tokens that count, values and step.
     ///
     /// # Errors
     /// The file and why it cannot be written; nothing half-written is left, and a file that was at `path` is as it was.
@@ -86,20 +80,17 @@ impl Batch {
         metadata.insert(MARK.0.to_string(), MARK.1.to_string());
         metadata.insert(STEP.to_string(), self.step().to_string());
         if are_named {
-            let names = ids.map(|id| match id {
-                GroupId::Number(number) => Value::from(*number),
-                GroupId::String(name) => Value::from(&**name),
-            });
-            metadata.insert(NAMES.to_string(), Value::Array(names.collect()).to_string());
+            let names: Value = ids.map(group_name).collect();
+            metadata.insert(NAMES.to_string(), names.to_string());
         }
         let texts = self.texts().map(|(name, texts)| {
             let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
             (name, texts)
         });
         let texts: BTreeMap<&str, Vec<&str>> = texts.collect();
-        let texts = serde_json::to_string(&texts)?;
-        if !self.texts.is_empty() && texts.len() <= MOST_TEXT {
-            metadata.insert(TEXTS.to_string(), texts);
+        let header = serde_json::to_string(&texts)?;
+        if !texts.is_empty() && header.len() <= MOST_TEXT {
+            metadata.insert(TEXTS.to_string(), header);
         }
         let groups = (0..layout.responses()).map(|response| {
             let group = layout.group_of(response);
@@ -110,7 +101,7 @@ impl Batch {
             }
         });
         let groups: Vec<i64> = groups.collect();
-        let mut tensors = vec![Written::of("group", Dtype::I64, groups)];
+        let mut tensors = vec![NewTensor::of("group", Dtype::I64, groups)];
         tensors.extend(self.tensors());
         safetensors::write_file(out, &metadata, &tensors)
     }
@@ -118,10 +109,8 @@ impl Batch {
     /// Writes all columns to an npz archive, names of groups and texts as strings.
     pub(super) fn save_npz(&self, out: &mut Replacement) -> Result<(), Diagnostic> {
         let layout: &Layout = self.layout();
-        let ids = (0..layout.responses()).map(|response| {
-            let group = layout.group_of(response);
-            layout.group_id(group)
-        });
+        let responses = 0..layout.responses();
+        let ids = responses.map(|response| layout.group_id(layout.group_of(response)));
         let numbers = ids.clone().map(|id| match id {
             GroupId::Number(number) => Some(*number),
             GroupId::String(_) => None,
@@ -129,32 +118,37 @@ impl Batch {
         let numbers: Option<Vec<i64>> = numbers.collect();
         let names: Vec<String> = ids.map(|id| id.name().to_string()).collect();
         let groups = match numbers {
-            Some(numbers) => Written::of("group", Dtype::I64, numbers),
-            None => Written::strings("group", names.iter().map(String::as_str)),
+            Some(numbers) => NewTensor::of("group", Dtype::I64, numbers),
+            None => NewTensor::strings("group", names.iter().map(String::as_str)),
         };
         let step = self.step();
         let write = move |out: &mut dyn Write| out.write_all(&step.to_le_bytes());
-        let mut arrays = vec![groups, Written::new("step", Dtype::U64, vec![], write)];
+        let mut arrays = vec![groups, NewTensor::new("step", Dtype::U64, vec![], write)];
         let texts = self.texts();
         arrays.extend(texts.map(|(name, texts)| {
             let texts = texts.iter().map(|text| &**text);
-            Written::strings(name, texts)
+            NewTensor::strings(name, texts)
         }));
         arrays.extend(self.tensors());
         npz::write_file(out, &arrays)
     }
 
-    /// All columns as tensors, and the mask where they do not say how long the responses are.
-    pub(super) fn tensors(&self) -> Vec<Written<'_>> {
+    /// All columns as tensors, and the mask if they do not say how long the responses are.
+    fn tensors(&self) -> Vec<NewTensor<'_>> {
         let layout: &Layout = self.layout();
         let (rows, width) = (layout.responses(), layout.width());
-        let mut tensors: Vec<Written> = Vec::new();
-        if !self.tokens.is_empty() || !self.follows_length() {
+        let mut tensors: Vec<NewTensor> = Vec::new();
+        if self.token_columns().next().is_some() || !self.follows_length() {
             let write = move |out: &mut dyn Write| write_rows(out, layout, width, |_, _| true);
-            tensors.push(Written::new("mask", Dtype::BOOL, vec![rows, width], write));
+            tensors.push(NewTensor::new(
+                "mask",
+                Dtype::BOOL,
+                vec![rows, width],
+                write,
+            ));
         }
         let columns = self.response_columns();
-        tensors.extend(columns.map(|(name, values)| Written::of(name, Dtype::F64, &**values)));
+        tensors.extend(columns.map(|(name, values)| NewTensor::of(name, Dtype::F64, &**values)));
         for (name, values) in self.token_columns() {
             let dtype = if values.is_f64() {
                 Dtype::F64
@@ -168,12 +162,12 @@ impl Batch {
                     FloatBuffer::F64(values) => write_rows(out, layout, width, |_, at| values[at]),
                 }
             };
-            tensors.push(Written::new(name, dtype, vec![rows, width], write));
+            tensors.push(NewTensor::new(name, dtype, vec![rows, width], write));
         }
         tensors
     }
 
-    /// Writes one line of JSON a response.
+    /// Writes one line of JSON per response.
     pub(super) fn write_lines(&self, out: &mut dyn Write) -> io::Result<()> {
         let layout: &Layout = self.layout();
         let all: Vec<usize> = (0..layout.responses()).collect();
@@ -188,35 +182,35 @@ impl Batch {
             false => all.iter().any(has_gaps),
         };
         for response in all {
-            let group = layout.group_id(layout.group_of(response));
-            let group = match group {
-                GroupId::Number(number) => Line::Int(*number),
-                GroupId::String(name) => Line::Text(name.to_string()),
-            };
-            let mut fields = vec![("group".to_string(), group)];
-            let mut add = |name: &str, value| fields.push((name.to_string(), value));
+            let mut line = Vec::new();
+            let group = group_name(layout.group_id(layout.group_of(response)));
+            write!(line, "{{\"group\": {group}")?;
             if self.step() > 0 {
-                // A step is below 2^53.
-                add("step", Line::Int(self.step() as i64));
+                write!(line, ", \"step\": {}", self.step())?;
             }
             for (name, texts) in self.texts() {
-                add(name, Line::Text(texts[response].to_string()));
+                let text = Value::from(&*texts[response]);
+                write!(line, ", {}: {text}", Value::from(name))?;
             }
             for (name, values) in self.response_columns() {
-                add(name, Line::Float(values[response]));
+                write!(line, ", {}: ", Value::from(name))?;
+                write_number(&mut line, values[response]);
             }
-            let row = |value: &dyn Fn(usize) -> f64| {
+            let mut add = |name: &str, value: &dyn Fn(usize) -> f64| {
                 let mut row = vec![0.0; layout.row_length(response)];
-                layout.scatter(response, &mut row, value);
-                Line::List(row.into_iter().map(Line::Float).collect())
+                layout.scatter(response, &mut row[..], value);
+                write!(line, ", {}: ", Value::from(name))?;
+                write_array(&mut line, &row);
+                io::Result::Ok(())
             };
             if is_masked {
-                add("mask", row(&|_| 1.0));
+                add("mask", &|_| 1.0)?;
             }
             for (name, values) in &columns {
-                add(name, row(&|at| values.get(at)));
+                add(name, &|at| values.get(at))?;
             }
-            writeln!(out, "{}", Line::Fields(fields))?;
+            line.extend_from_slice(b"}\n");
+            out.write_all(&line)?;
         }
         Ok(())
     }
@@ -233,5 +227,12 @@ impl Batch {
                 _ => false,
             }
         })
+    }
+}
+
+fn group_name(id: &GroupId) -> Value {
+    match id {
+        GroupId::Number(number) => Value::from(*number),
+        GroupId::String(name) => Value::from(&**name),
     }
 }

@@ -2,14 +2,13 @@
 
 use std::collections::HashSet;
 
-use super::{Inference, MASK};
-use crate::batch::GroupId;
-use crate::batch::column::{Given, Ragged};
-use crate::batch::files::Dtype;
-use crate::batch::files::names::{Reading, Role};
-use crate::batch::files::raw::{RawColumn, Values};
-use crate::batch::files::words;
+use super::Dtype;
+use super::meaning::{MASK, Meaning};
+use super::names::{Reading, Role};
+use super::table::{Column, Data};
+use super::words;
 use crate::batch::layout::Tokens;
+use crate::batch::{Given, GroupId, Ragged};
 use crate::diagnostic::Diagnostic;
 
 /// How many tokens each response has.
@@ -17,7 +16,7 @@ struct Lengths {
     of_response: Vec<usize>,
     /// The field that says so.
     from: String,
-    /// What they are, where they are not its own tokens: the words of a completion, or the tokens of it as a text.
+    /// What they are, if they are not the response's own tokens: words or tokens of a text.
     counted: Option<&'static str>,
 }
 
@@ -34,15 +33,15 @@ fn expected(reading: &Reading) -> &'static str {
     }
 }
 
-impl Inference<'_> {
+impl Meaning<'_> {
     /// Whether a column has a value of the right kind in every line. Otherwise it is left out, or that is an error.
     pub(super) fn is_whole(&mut self, reading: &Reading, index: usize) -> Result<bool, Diagnostic> {
         let field = &reading.theirs;
-        let (raw, column) = (&self.raw, &self.raw.columns[index]);
+        let column = &self.table.columns[index];
         if reading.role == Role::Completion {
-            let name_of = |response| raw.origin.name_of(response);
-            let why = no_words(column, name_of).filter(|_| raw.names.count_words);
-            let is_counted = raw.names.count_words && why.is_none();
+            let counts = self.table.names.count_words;
+            let why = self.no_words(column).filter(|_| counts);
+            let is_counted = counts && why.is_none();
             self.no_length = why.map(|why| (field.clone(), why));
             return Ok(is_counted);
         }
@@ -56,91 +55,119 @@ impl Inference<'_> {
             matches!(reading.role, Role::Token | Role::Mask)
                 .then(|| "it is null wherever it is".to_string())
         } else {
-            let has_kind = match (reading.role, &column.values) {
-                (Role::Group, Values::Ids { .. }) => true,
-                (Role::Mask | Role::Token | Role::Any, Values::Arrays(_)) => true,
-                (Role::Response | Role::Step | Role::Any, Values::Numbers(_)) => true,
+            let is_right = match (reading.role, &column.data) {
+                (Role::Group, Data::Ids { .. }) => true,
+                (Role::Mask | Role::Token | Role::Any, Data::Lists(_)) => true,
+                (Role::Response | Role::Step | Role::Any, Data::Numbers(_)) => true,
                 // The field names groups too.
-                (Role::Any, Values::Ids { are_strings, .. }) if *are_strings => return Ok(false),
-                (Role::Response | Role::Step | Role::Any, Values::Ids { ids, .. }) => {
+                (Role::Any, Data::Ids { are_texts, .. }) if *are_texts => return Ok(false),
+                (Role::Response | Role::Step | Role::Any, Data::Ids { ids, .. }) => {
                     numbers(ids).is_some()
                 }
                 // It is a text column, or nobody wants it.
-                (Role::Any, Values::Strings(_)) => return Ok(false),
+                (Role::Any, Data::Texts(_)) => return Ok(false),
                 _ => false,
             };
             let found = column.describe_first();
-            match (has_kind, reading.is_needed()) {
+            match (is_right, reading.is_needed()) {
                 (true, _) => return Ok(true),
                 (false, true) => return Err(self.wrong_value(reading, 0, &found)),
                 (false, false) => Some(format!("it is {found}")),
             }
         };
         if let Some(why) = why {
-            self.notes.left_out(field, &why);
+            self.left_out(field, &why);
         }
         Ok(false)
     }
 
     fn wrong_value(&self, reading: &Reading, response: usize, found: &str) -> Diagnostic {
-        let field = &reading.theirs;
-        let expected = expected(reading);
-        self.raw.wrong(field, Some(response), None, found, expected)
+        let (field, response) = (&reading.theirs, Some(response));
+        self.table
+            .wrong(field, response, None, found, expected(reading))
     }
 
-    /// Why a column without a value of one kind in every line is left out, if that is worth a word; of one that is needed, the
-    /// error.
-    fn why_odd(&self, reading: &Reading, column: &RawColumn) -> Result<Option<String>, Diagnostic> {
+    /// Why a column without a value of one kind in every line is left out, if that is worth a word; or the error, if the column is
+    /// needed.
+    fn why_odd(&self, reading: &Reading, column: &Column) -> Result<Option<String>, Diagnostic> {
         let Some(odd) = &column.odd else {
             return Ok(None);
         };
-        let (field, other) = (&reading.theirs, self.raw.origin.name_of(odd.other));
+        let (field, other) = (&reading.theirs, self.table.origin.name_of(odd.other));
         match odd.found.as_str() {
             "missing" if reading.is_needed() => {
                 let what = format!(
                     "`{field}` is missing, while {other} has it; a column has a value in every response"
                 );
-                Err(self.raw.error(Some(odd.response), Diagnostic::error(what)))
+                Err(self
+                    .table
+                    .error(Some(odd.response), Diagnostic::error(what)))
             }
             found if reading.is_needed() => Err(self.wrong_value(reading, odd.response, found)),
             // A string or an object is not meant to be a column.
-            _ if matches!(column.values, Values::Other(_) | Values::Strings(_)) => Ok(None),
+            _ if matches!(column.data, Data::Other(_) | Data::Texts(_)) => Ok(None),
             found => {
-                let here = self.raw.origin.name_of(odd.response);
+                let here = self.table.origin.name_of(odd.response);
                 Ok(Some(format!("it is {found} in {here}, and not in {other}")))
             }
         }
     }
 
+    /// Why a completion does not say how long the responses are, if it does not.
+    fn no_words(&self, column: &Column) -> Option<String> {
+        let name_of = |response| self.table.origin.name_of(response);
+        let Some(odd) = &column.odd else {
+            let is_null = column.filled == 0;
+            return is_null.then(|| "it is null wherever it is".to_string());
+        };
+        let (here, found) = (name_of(odd.response), &odd.found);
+        let rest = match found.as_str() {
+            "missing" | "null" => format!("in {}", name_of(odd.other)),
+            _ => words::EXPECTED.to_string(),
+        };
+        Some(format!("it is {found} in {here}, and not {rest}"))
+    }
+
     /// How many tokens each response has, and which count: by the mask or a known token array, by `length`, by the
-    /// words of the completion, or by arrays that nobody knows, if these agree. Of the arrays that have not one number a
-    /// token, a known one is an error, and the others are left out.
+    /// words of the completion, or by unknown arrays, if these agree. An array of another length is an error if it is known, and
+    /// left out otherwise.
     pub(super) fn ragged_tokens(&mut self) -> Result<(), Diagnostic> {
-        let arrays: Vec<(Reading, usize)> = self.arrays().cloned().collect();
+        let is_array = |index: usize| matches!(self.table.columns[index].data, Data::Lists(_));
+        let arrays = self.readings.iter().filter(|(_, index)| is_array(*index));
+        let arrays: Vec<(Reading, usize)> = arrays.cloned().collect();
         let is_known = |reading: &Reading| reading.role != Role::Any || reading.asked;
         let known = arrays.iter().find(|(reading, _)| is_known(reading));
         let lengths = known
             .map(|(_, index)| self.lengths_of(*index))
             .or_else(|| self.lengths())
-            .or_else(|| self.lengths_of_unknown());
+            .or_else(|| self.lengths_of_unknown(&arrays));
         let mut left_out = Vec::new();
         for (reading, index) in &arrays {
             let Some(lengths) = &lengths else {
-                left_out.push((reading, self.no_lengths(*index)));
+                let why = match self.first_empty(*index) {
+                    Some(at) => format!("it is empty in {}", self.table.origin.name_of(at)),
+                    None => "the arrays of the lines differ in length".to_string(),
+                };
+                left_out.push((
+                    reading,
+                    format!(
+                        "{why}, and nothing says how many tokens the response has (`mask`, `length`)"
+                    ),
+                ));
                 continue;
             };
             let Some(at) = self.differs(lengths, *index) else {
                 continue;
             };
             let (field, from) = (&reading.theirs, &lengths.from);
-            let (found, length) = (self.rows(*index).length(at), lengths.of_response[at]);
+            let (found, length) = (self.lists(*index).length(at), lengths.of_response[at]);
             if is_known(reading) {
                 let what = format!(
                     "`{field}` has {found} tokens, `{from}` has {length}; the token arrays of one response are of one length"
                 );
-                return Err(self.raw.error(Some(at), Diagnostic::error(what)));
+                return Err(self.table.error(Some(at), Diagnostic::error(what)));
             }
-            let line = self.raw.origin.name_of(at);
+            let line = self.table.origin.name_of(at);
             let why = match (found, lengths.counted) {
                 (0, Some(_)) => format!("it is empty in {line}"),
                 (found, Some(what)) => format!(
@@ -159,45 +186,43 @@ impl Inference<'_> {
         self.readings
             .retain(|(other, _)| !names.contains(&*other.ours));
         for (reading, why) in &left_out {
-            self.notes.left_out(&reading.theirs, why);
+            self.left_out(&reading.theirs, why);
         }
         Ok(())
     }
 
-    fn arrays(&self) -> impl Iterator<Item = &(Reading, usize)> {
-        let is_array = |index: usize| matches!(self.raw.columns[index].values, Values::Arrays(_));
-        let readings = self.readings.iter();
-        readings.filter(move |(_, index)| is_array(*index))
-    }
-
-    fn rows(&self, index: usize) -> &Ragged {
-        match &self.raw.columns[index].values {
-            Values::Arrays(rows) => rows,
+    fn lists(&self, index: usize) -> &Ragged {
+        match &self.table.columns[index].data {
+            Data::Lists(rows) => rows,
             _ => unreachable!("a column of arrays was asked for"),
         }
     }
 
     fn lengths_of(&self, index: usize) -> Lengths {
-        let rows = self.rows(index);
+        let rows = self.lists(index);
+        let lengths = (0..self.responses).map(|response| rows.length(response));
         Lengths {
-            of_response: (0..self.responses)
-                .map(|response| rows.length(response))
-                .collect(),
-            from: self.raw.columns[index].name.clone(),
+            of_response: lengths.collect(),
+            from: self.table.columns[index].name.clone(),
             counted: None,
         }
     }
 
     /// The first response whose array is of another length.
     fn differs(&self, lengths: &Lengths, index: usize) -> Option<usize> {
-        let rows = self.rows(index);
+        let rows = self.lists(index);
         (0..self.responses).find(|&response| rows.length(response) != lengths.of_response[response])
+    }
+
+    fn first_empty(&self, index: usize) -> Option<usize> {
+        let rows = self.lists(index);
+        (0..self.responses).find(|&response| rows.length(response) == 0)
     }
 
     /// The lengths by `length` or by the words of a completion.
     fn lengths(&mut self) -> Option<Lengths> {
         if let Some((reading, index)) = self.find("length") {
-            let Values::Numbers(lengths) = &self.raw.columns[index].values else {
+            let Data::Numbers(lengths) = &self.table.columns[index].data else {
                 return None;
             };
             // Other numbers are refused when the batch is built.
@@ -212,23 +237,23 @@ impl Inference<'_> {
         }
         let mut readings = self.readings.iter_mut();
         let (reading, index) = readings.find(|(reading, _)| reading.role == Role::Completion)?;
-        let Values::Words { counts, messages } = &self.raw.columns[*index].values else {
+        let Data::Words { counts, are_chats } = &self.table.columns[*index].data else {
             return None;
         };
         let field = reading.theirs.clone();
-        let of_messages = match messages {
+        let of_chats = match are_chats {
             true => "the `content` of each message of ",
             false => "",
         };
-        let (what, by) = match &self.raw.names.tokenizer {
+        let (what, by) = match &self.table.names.tokenizer {
             Some(tokenizer) => ("tokens", format!(", by {}", tokenizer.name())),
             None => {
                 self.unit = "word";
                 ("words", String::new())
             }
         };
-        self.notes.add(format!(
-            "the length of a response is the number of {what} in {of_messages}`{field}`{by}: there is no `length` and no token array"
+        self.notes.push(format!(
+            "the length of a response is the number of {what} in {of_chats}`{field}`{by}: there is no `length` and no token array"
         ));
         // They are the column `length` from here on.
         reading.ours = "length".to_string();
@@ -240,24 +265,24 @@ impl Inference<'_> {
         })
     }
 
-    /// The lengths of the arrays that nobody knows. An array that is empty somewhere, of errors say, is no sign of
-    /// responses without tokens.
-    fn lengths_of_unknown(&mut self) -> Option<Lengths> {
-        let is_full = |&index: &usize| self.first_empty(index).is_none();
-        let arrays = self.arrays().map(|(_, index)| *index);
-        let full: Vec<usize> = arrays.filter(is_full).collect();
+    /// The lengths of unknown arrays, if they agree. An array that is empty somewhere, of errors say, is no sign of responses
+    /// without tokens.
+    fn lengths_of_unknown(&mut self, arrays: &[(Reading, usize)]) -> Option<Lengths> {
+        let full = arrays.iter().map(|(_, index)| *index);
+        let full: Vec<usize> = full
+            .filter(|&index| self.first_empty(index).is_none())
+            .collect();
         let first = full.first().map(|&index| self.lengths_of(index));
-        let is_agreed = |first: &Lengths| {
-            full.iter()
-                .all(|&index| self.differs(first, index).is_none())
-        };
-        let lengths = first.filter(is_agreed);
+        let lengths = first.filter(|first| {
+            let mut full = full.iter();
+            full.all(|&index| self.differs(first, index).is_none())
+        });
         match (&lengths, self.no_length.take()) {
-            (Some(lengths), _) => self.notes.add(format!(
+            (Some(lengths), _) => self.notes.push(format!(
                 "the length of a response is that of its array `{}`: there is no `mask`, no `length`, no known token array and no `completion`",
                 lengths.from
             )),
-            (None, Some((field, why))) => self.notes.add(format!(
+            (None, Some((field, why))) => self.notes.push(format!(
                 "no response has a length: `{field}` does not give it ({why}), and there is no `length` and no token array"
             )),
             (None, None) => {}
@@ -265,46 +290,31 @@ impl Inference<'_> {
         lengths
     }
 
-    fn first_empty(&self, index: usize) -> Option<usize> {
-        let rows = self.rows(index);
-        (0..self.responses).find(|&response| rows.length(response) == 0)
-    }
-
     fn count_tokens(&self, lengths: &Lengths) -> Result<Tokens, Diagnostic> {
-        let mask = self
-            .arrays()
-            .find(|(reading, _)| reading.role == Role::Mask);
+        let mut readings = self.readings.iter();
+        let mask = readings.find(|(reading, _)| reading.role == Role::Mask);
         let mut tokens = Tokens::new(None);
         for (response, &length) in lengths.of_response.iter().enumerate() {
             let Some((reading, index)) = mask else {
                 tokens.add_full(length);
                 continue;
             };
-            let added = tokens.add(self.rows(*index).row(response));
+            let added = tokens.add(self.lists(*index).row(response));
             added.map_err(|(token, value)| {
-                let (name, found) = (&reading.theirs, value.to_string());
-                self.raw
-                    .wrong(name, Some(response), Some(token), found, MASK)
+                let (at, token) = (Some(response), Some(token));
+                self.table
+                    .wrong(&reading.theirs, at, token, value.to_string(), MASK)
             })?;
         }
         Ok(tokens)
     }
 
-    /// Why an array has no numbers of tokens, where no response has a length.
-    fn no_lengths(&self, index: usize) -> String {
-        let why = match self.first_empty(index) {
-            Some(at) => format!("it is empty in {}", self.raw.origin.name_of(at)),
-            None => "the arrays of the lines differ in length".to_string(),
-        };
-        format!("{why}, and nothing says how many tokens the response has (`mask`, `length`)")
-    }
-
-    /// The columns that are to be read: of an array that nobody wants there are the lengths alone.
+    /// The columns that are to be read: of an array that nobody wants there are only the lengths.
     pub(super) fn wanted(&mut self, mut readings: Vec<(Reading, usize)>) -> Vec<(Reading, usize)> {
         let all = readings.len();
         readings.retain(|(reading, index)| {
-            let is_array = matches!(self.raw.columns[*index].values, Values::Arrays(_));
-            !is_array || self.raw.names.wants(reading)
+            let is_array = matches!(self.table.columns[*index].data, Data::Lists(_));
+            !is_array || self.table.names.wants(reading)
         });
         if readings.len() < all {
             self.unread = Some(self.options.dtype != Some(Dtype::F32));
@@ -312,20 +322,20 @@ impl Inference<'_> {
         readings
     }
 
-    /// The values of a column of lines, which are taken where `is_last`, since nothing else reads them.
-    pub(super) fn take_lines(&mut self, index: usize, is_last: bool) -> Option<Given> {
-        let values = &mut self.raw.columns[index].values;
-        let values = match is_last {
-            true => std::mem::replace(values, Values::None),
-            false => values.clone(),
+    /// The values of a column of lines, which are taken if `is_last`, since nothing else reads them.
+    pub(super) fn values_of_lines(&mut self, index: usize, is_last: bool) -> Option<Given> {
+        let data = &mut self.table.columns[index].data;
+        let data = match is_last {
+            true => std::mem::replace(data, Data::Null),
+            false => data.clone(),
         };
-        Some(match values {
-            Values::Numbers(numbers)
-            | Values::Words {
+        Some(match data {
+            Data::Numbers(numbers)
+            | Data::Words {
                 counts: numbers, ..
             } => Given::Responses(numbers.into()),
-            Values::Ids { ids, .. } => Given::Responses(numbers(&ids)?.into()),
-            Values::Arrays(mut rows) => {
+            Data::Ids { ids, .. } => Given::Responses(numbers(&ids)?.into()),
+            Data::Lists(mut rows) => {
                 rows.is_f64 = self.options.dtype != Some(Dtype::F32);
                 Given::Rows(rows)
             }
@@ -342,18 +352,4 @@ fn numbers(ids: &[GroupId]) -> Option<Vec<f64>> {
         GroupId::String(_) => None,
     });
     ids.collect()
-}
-
-/// Why a completion does not say how long the responses are, if it does not.
-fn no_words(column: &RawColumn, name_of: impl Fn(usize) -> String) -> Option<String> {
-    let Some(odd) = &column.odd else {
-        let is_null = column.filled == 0;
-        return is_null.then(|| "it is null wherever it is".to_string());
-    };
-    let (here, found) = (name_of(odd.response), &odd.found);
-    let rest = match found.as_str() {
-        "missing" | "null" => format!("in {}", name_of(odd.other)),
-        _ => words::EXPECTED.to_string(),
-    };
-    Some(format!("it is {found} in {here}, and not {rest}"))
 }

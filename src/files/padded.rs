@@ -1,29 +1,46 @@
 //! Tensors: [B] is a response column and [B, T] a token column, where B is that of the groups and T that of the mask.
 
-use super::{Inference, MASK};
-use crate::batch::column::Given;
-use crate::batch::files::Dtype;
-use crate::batch::files::names::{Reading, Role};
-use crate::batch::files::npy;
-use crate::batch::files::raw::{Header, Values};
-use crate::batch::files::tensor::{Info, Kind, Tensor, shape};
+use super::Dtype;
+use super::meaning::{MASK, Meaning};
+use super::names::{Reading, Role};
+use super::npz;
+use super::table::Data;
+use super::tensors::{Info, Kind, Tensor};
 use crate::batch::layout::Tokens;
-use crate::batch::{GroupId, Level};
+use crate::batch::{Given, GroupId, Level};
 use crate::diagnostic::Diagnostic;
 
-impl Inference<'_> {
+impl Meaning<'_> {
     fn wrong_tensor(&self, info: &Info, expected: impl Into<String>) -> Diagnostic {
         let found = info.describe();
-        self.raw.wrong(&info.name, None, None, found, expected)
+        self.table.wrong(&info.name, None, None, found, expected)
+    }
+
+    fn tensor(&self, index: usize) -> Option<&Tensor> {
+        match &self.table.columns[index].data {
+            Data::Tensor(tensor) => Some(tensor),
+            _ => None,
+        }
     }
 
     /// All tensors that have a name of ours.
     fn tensors(&self) -> impl Iterator<Item = (&Reading, &Info)> {
         let readings = self.readings.iter();
-        readings.filter_map(|(reading, index)| match &self.raw.columns[*index].values {
-            Values::Tensor(tensor) => Some((reading, &tensor.info)),
-            _ => None,
-        })
+        readings.filter_map(|(reading, index)| Some((reading, &**self.tensor(*index)?)))
+    }
+
+    /// Whether a column is one of numbers or of groups: strings are texts, or nothing.
+    pub(super) fn is_usable_tensor(&mut self, reading: &Reading, index: usize) -> bool {
+        let is_text = |info: &Tensor| info.are_strings() && info.shape.len() == 1;
+        let is_text = self.tensor(index).is_some_and(is_text);
+        match reading.role {
+            Role::Any | Role::Completion if is_text => false,
+            Role::Completion => {
+                self.left_out(&reading.theirs, "it holds no strings [B]");
+                false
+            }
+            _ => true,
+        }
     }
 
     /// The group of each response: whole numbers, strings, or indices in a list of names.
@@ -33,35 +50,32 @@ impl Inference<'_> {
         tensor: &Tensor,
     ) -> Result<Vec<GroupId>, Diagnostic> {
         const EXPECTED: &str = "whole numbers or strings [B], one for each response";
-        let info = &tensor.info;
+        let is_column = matches!(tensor.shape.as_slice(), [_] | [_, 1]);
         let is_unread_string = |name: &String| {
-            let mut unread = npy::UNREAD_STRINGS.iter();
+            let mut unread = npz::UNREAD_STRINGS.iter();
             unread.any(|unread| name.starts_with(unread))
         };
-        match (info.shape.as_slice(), &info.kind) {
-            ([_] | [_, 1], Kind::String(_)) => {
+        match &tensor.kind {
+            Kind::String(_) if is_column => {
                 let strings = tensor.strings(self.progress)?;
                 return Ok(strings.into_iter().map(GroupId::from).collect());
             }
-            ([_] | [_, 1], _) if info.is_number() => {}
-            ([_] | [_, 1], Kind::Other(name)) if is_unread_string(name) => {
+            Kind::Number(_) if is_column && tensor.is_number() => {}
+            Kind::Other(name) if is_column && is_unread_string(name) => {
                 let help = "numpy: `np.array(ids).astype(str)` makes strings of them";
-                return Err(self.wrong_tensor(info, EXPECTED).with_help(help));
+                return Err(self.wrong_tensor(tensor, EXPECTED).with_help(help));
             }
-            _ => return Err(self.wrong_tensor(info, EXPECTED)),
+            _ => return Err(self.wrong_tensor(tensor, EXPECTED)),
         }
         let wrong = |response, found: String| {
             let name = &reading.theirs;
-            self.raw.wrong(name, response, None, found, EXPECTED)
+            self.table.wrong(name, response, None, found, EXPECTED)
         };
         let ids = tensor
             .ids(self.progress)?
             .map_err(|(response, value)| wrong(Some(response), value.to_string()))?;
-        let Header::Saved {
-            group_names: Some(names),
-            ..
-        } = &self.raw.header
-        else {
+        let saved = self.table.saved.as_ref();
+        let Some(names) = saved.and_then(|saved| saved.group_names.as_ref()) else {
             return Ok(ids);
         };
         let named = ids.iter().map(|id| match id {
@@ -79,23 +93,27 @@ impl Inference<'_> {
         let Some((width, _)) = self.width else {
             return Ok(());
         };
-        let Some((reading, index)) = self.find("mask") else {
-            let hint = self.mask_hint(width);
-            self.notes
-                .add(format!("there is no mask: all tokens count{hint}"));
-            let mut tokens = Tokens::new(Some(width));
-            (0..self.responses).for_each(|_| tokens.add_full(width));
-            self.tokens = Some(tokens);
-            return Ok(());
+        let mask = self.find("mask");
+        let mask = mask.and_then(|(reading, index)| Some((reading, self.tensor(index)?)));
+        let tokens = match mask {
+            Some((reading, tensor)) => {
+                let tokens = tensor.mask(self.progress)?;
+                tokens.map_err(|(response, token, value)| {
+                    let (name, found) = (&reading.theirs, value.to_string());
+                    self.table
+                        .wrong(name, Some(response), Some(token), found, MASK)
+                })?
+            }
+            None => {
+                let hint = self.mask_hint(width);
+                self.notes
+                    .push(format!("there is no mask: all tokens count{hint}"));
+                let mut tokens = Tokens::new(Some(width));
+                (0..self.responses).for_each(|_| tokens.add_full(width));
+                tokens
+            }
         };
-        if let Values::Tensor(tensor) = &self.raw.columns[index].values {
-            let tokens = tensor.mask(self.progress)?;
-            self.tokens = Some(tokens.map_err(|(response, token, value)| {
-                let (name, found) = (&reading.theirs, value.to_string());
-                self.raw
-                    .wrong(name, Some(response), Some(token), found, MASK)
-            })?);
-        }
+        self.tokens = Some(tokens);
         Ok(())
     }
 
@@ -114,7 +132,7 @@ impl Inference<'_> {
                     continue;
                 }
                 (found, Some((known, _))) if *found == [rows, *known] => continue,
-                (_, Some((known, from))) => format!("{}, as `{from}` is", shape(&[rows, *known])),
+                (_, Some((known, from))) => format!("[{rows}, {known}], as `{from}` is"),
                 (_, None) => format!("[{rows}, T], a value for each token"),
             };
             let error = self.wrong_tensor(info, expected);
@@ -126,12 +144,12 @@ impl Inference<'_> {
             });
         }
         // An older advantage, perhaps of another batch, says nothing about the tokens.
-        let mut others = of_role(Role::Any)
-            .filter(|(reading, info)| reading.ours != "advantage" && info.is_number())
-            .filter_map(|(_, info)| match info.shape.as_slice() {
-                &[found, width] if found == rows => Some((width, info.name.clone())),
-                _ => None,
-            });
+        let others = of_role(Role::Any)
+            .filter(|(reading, info)| reading.ours != "advantage" && info.is_number());
+        let mut others = others.filter_map(|(_, info)| match info.shape.as_slice() {
+            &[found, width] if found == rows => Some((width, info.name.clone())),
+            _ => None,
+        });
         if width.is_none() {
             width = others.next();
             width = width.filter(|(first, _)| others.all(|(other, _)| other == *first));
@@ -153,19 +171,15 @@ impl Inference<'_> {
         let candidate = likely
             .find_map(|name| masks().find(|info| info.name == name))
             .or_else(|| masks().find(|info| info.name.contains("mask")));
-        let Some(Info {
-            name, shape: of, ..
-        }) = candidate
-        else {
+        let Some(Info { name, shape, .. }) = candidate else {
             return String::new();
         };
-        match of[1].checked_sub(width) {
+        match shape[1].checked_sub(width) {
             Some(0) => {
                 format!("; if `{name}` says which tokens of a response do, say `--map mask={name}`")
             }
             Some(prompt) => format!(
-                "; `{name}` is {}, {prompt} wider than the responses: if it is of prompt and response, as verl's is, its last {width} columns are the mask (`{name}[:, -{width}:]`, to be added to the file as `response_mask`)",
-                shape(of)
+                "; `{name}` is {shape:?}, {prompt} wider than the responses: if it is of prompt and response, as verl's is, its last {width} columns are the mask (`{name}[:, -{width}:]`, to be added to the file as `response_mask`)"
             ),
             None => String::new(),
         }
@@ -175,6 +189,7 @@ impl Inference<'_> {
     fn level(&self, reading: &Reading, info: &Info) -> Option<Level> {
         let width = self.width.as_ref().map(|(width, _)| *width);
         match *info.shape.as_slice() {
+            _ if !info.is_number() => None,
             [rows] if rows == self.responses => Some(Level::Response),
             // [B, 1] will do for a column that we know.
             [rows, 1] if rows == self.responses && reading.role == Role::Response => {
@@ -195,18 +210,15 @@ impl Inference<'_> {
         let rows = self.responses;
         let mut fitting = Vec::new();
         for (reading, index) in readings {
-            let Values::Tensor(Tensor { info, .. }) = &self.raw.columns[index].values else {
+            let Some(info) = self.tensor(index).map(|tensor| Info::clone(tensor)) else {
                 continue;
             };
-            let level = self.level(&reading, info).filter(|_| info.is_number());
-            if let Some(level) = level {
-                let is_f64 = match self.options.dtype {
-                    Some(dtype) => dtype == Dtype::F64,
-                    None => info.is_f64(),
-                };
+            if let Some(level) = self.level(&reading, &info) {
                 if level == Level::Response {
                     self.is_f64 |= info.is_f64() && self.options.dtype.is_none();
-                } else if !self.raw.names.wants(&reading) {
+                } else if !self.table.names.wants(&reading) {
+                    let dtype = self.options.dtype;
+                    let is_f64 = dtype.map_or(info.is_f64(), |dtype| dtype == Dtype::F64);
                     self.unread = Some(is_f64 || self.unread == Some(true));
                     continue;
                 }
@@ -219,19 +231,18 @@ impl Inference<'_> {
                 Role::Any if reading.asked => format!("numbers [{rows}] or [{rows}, T]"),
                 _ => {
                     let sizes = match &self.width {
-                        Some((width, _)) => format!("[{rows}] or {}", shape(&[rows, *width])),
+                        Some((width, _)) => format!("[{rows}] or [{rows}, {width}]"),
                         None => format!("[{rows}]"),
                     };
-                    let why = if info.is_number() {
-                        format!("it is {}, and columns are {sizes}", shape(&info.shape))
-                    } else {
-                        format!("it is {}", info.describe())
+                    let why = match info.is_number() {
+                        true => format!("it is {:?}, and columns are {sizes}", info.shape),
+                        false => format!("it is {}", info.describe()),
                     };
-                    self.notes.left_out(&info.name, &why);
+                    self.left_out(&info.name, &why);
                     continue;
                 }
             };
-            let error = self.wrong_tensor(info, expected);
+            let error = self.wrong_tensor(&info, expected);
             return Err(match (reading.ours.as_str(), info.shape.len()) {
                 ("reward", 2) if info.is_number() => error.with_help(format!(
                     "a reward for each token is `token_reward`: `--map token_reward={}`",
@@ -244,15 +255,15 @@ impl Inference<'_> {
     }
 
     /// The values of a tensor that fits.
-    pub(super) fn tensor(
+    pub(super) fn values_of_tensor(
         &self,
         reading: &Reading,
         index: usize,
     ) -> Result<Option<Given>, Diagnostic> {
-        let Values::Tensor(tensor) = &self.raw.columns[index].values else {
+        let Some(tensor) = self.tensor(index) else {
             return Ok(None);
         };
-        Ok(Some(match self.level(reading, &tensor.info) {
+        Ok(Some(match self.level(reading, tensor) {
             Some(Level::Token) => Given::Tokens(tensor.tokens(self.options.dtype, self.progress)?),
             _ => Given::Responses(tensor.numbers(self.progress)?.into()),
         }))

@@ -1,0 +1,192 @@
+//! What a recipe computes, as a file holds it: its value if a token counts, 0 everywhere else.
+
+use std::io::{self, Write};
+
+use safetensors::Dtype;
+use serde::Serialize;
+use zerocopy::{Immutable, IntoBytes};
+
+use super::table::Origin;
+use super::tensors::{NewTensor, write_rows};
+use crate::batch::{Computed, FloatBuffer, Layout, Level};
+
+/// What a recipe gives for each response or token of a batch, as a file is to hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Column {
+    /// The field `advantage`; in padded files the tensor `advantages` [B, T].
+    Advantage,
+    /// A critic's `returns`; in padded files [B, T].
+    Returns,
+    /// The `weight` of each response in a loss; in padded files [B].
+    Weight,
+    /// The reward that a recipe made of that of the file, `shaped_reward`; in padded files [B], or [B, T].
+    ShapedReward,
+}
+
+impl Column {
+    /// Its name in lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Column::Advantage => "advantage",
+            Column::Returns => "returns",
+            Column::Weight => "weight",
+            Column::ShapedReward => "shaped_reward",
+        }
+    }
+}
+
+/// The tensor of advantages.
+pub(super) const ADVANTAGES: &str = "advantages";
+
+/// Values that are written response by response.
+pub(super) struct Added<'a> {
+    /// The name of the field or of the tensor.
+    pub(super) name: &'static str,
+    column: Column,
+    layout: &'a Layout,
+    values: &'a Computed,
+    /// T of a tensor; `None` if the file has no tokens at all and the values are those of responses.
+    width: Option<usize>,
+    /// Whether a tensor is f64; it is f32 otherwise.
+    is_f64: bool,
+}
+
+impl<'a> Added<'a> {
+    /// `width` is that of the file's token tensors, if it has any.
+    pub(super) fn new(
+        (column, values): (Column, &'a Computed),
+        are_lines: bool,
+        width: Option<usize>,
+        is_f64: bool,
+    ) -> Self {
+        let layout: &Layout = values.layout();
+        // Trainers want a number per token of these two; the others are columns of the batch.
+        let is_signal = matches!(column, Column::Advantage | Column::Returns);
+        Added {
+            name: match column {
+                Column::Advantage if !are_lines => ADVANTAGES,
+                column => column.name(),
+            },
+            column,
+            layout,
+            values,
+            width: match values.level() {
+                Level::Token => width.or(Some(layout.width())),
+                _ => width.filter(|_| is_signal),
+            },
+            // As response columns are written elsewhere.
+            is_f64: is_f64 || !is_signal && values.level() == Level::Response,
+        }
+    }
+
+    /// Refuses a value that the file to be has no number for. A value that no token has is not written to a tensor [B, T].
+    pub(super) fn check(&self, origin: &Origin) -> Result<(), String> {
+        let of_tensor = matches!(origin, Origin::Tensors(_));
+        let is_token = self.values.level() == Level::Token;
+        let is_narrow = of_tensor && !self.is_f64;
+        let lookup = self.values.lookup();
+        for response in 0..self.layout.responses() {
+            let tokens = self.layout.tokens_of(response);
+            let cells = match tokens.len() {
+                length if is_token => 0..length,
+                0 if of_tensor && self.width.is_some() => 0..0,
+                _ => 0..1,
+            };
+            for token in cells {
+                let value = lookup(response, tokens.start + token);
+                let why = match (value.is_finite(), of_tensor) {
+                    (true, _) if is_narrow && (value as f32).is_infinite() => {
+                        ", which is too large for f32 (`--dtype f64` writes f64)"
+                    }
+                    (true, _) => continue,
+                    (false, true) => "",
+                    (false, false) => ", which JSON has no number for",
+                };
+                let runs = self.layout.runs(response).iter();
+                let column = runs.flat_map(|run| run.columns()).nth(token);
+                let column = column.filter(|_| is_token);
+                let column = column.map_or(String::new(), |column| format!(", token {column},"));
+                let what = self.column.name().replace('_', " ");
+                let (what, name) = (what.trim_end_matches('s'), origin.name_of(response));
+                return Err(format!(
+                    "the {what} of {name}{column} is {value}{why}; nothing was written"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The tensor: [B, T], or [B] if there is no T.
+    pub(super) fn tensor(&self) -> NewTensor<'_> {
+        let shape = [self.layout.responses()]
+            .into_iter()
+            .chain(self.width)
+            .collect();
+        let dtype = if self.is_f64 { Dtype::F64 } else { Dtype::F32 };
+        NewTensor::new(self.name, dtype, shape, |out| match self.is_f64 {
+            true => self.write_as(out, |value| value),
+            // The precision of the batch's tokens; `check` has seen that nothing becomes infinite.
+            false => self.write_as(out, |value| value as f32),
+        })
+    }
+
+    fn write_as<T: Copy + Default + IntoBytes + Immutable>(
+        &self,
+        out: &mut dyn Write,
+        narrow: impl Fn(f64) -> T,
+    ) -> io::Result<()> {
+        let value = self.values.lookup();
+        if let Some(width) = self.width {
+            let narrowed = |response, token| narrow(value(response, token));
+            return write_rows(out, self.layout, width, narrowed);
+        }
+        let values = (0..self.layout.responses()).map(|response| narrow(value(response, 0)));
+        out.write_all(values.collect::<Vec<T>>().as_bytes())
+    }
+
+    /// Whether each response has an array, and not a number, in lines.
+    pub(super) fn is_list(&self) -> bool {
+        self.values.level() == Level::Token
+    }
+
+    /// A response's values in JSON: a number, or an array with 0 where the mask is 0. All are finite.
+    pub(super) fn json(&self, response: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self.values.buffer() {
+            _ if !self.is_list() => write_number(&mut out, self.values.at(response, 0)),
+            FloatBuffer::F32(values) => write_array(&mut out, &self.row(response, values)),
+            FloatBuffer::F64(values) => write_array(&mut out, &self.row(response, values)),
+        }
+        out
+    }
+
+    /// The values of a response's columns.
+    fn row<T: Copy + Default>(&self, response: usize, values: &[T]) -> Vec<T> {
+        let mut row = vec![T::default(); self.layout.row_length(response)];
+        self.layout.scatter(response, &mut row[..], |at| values[at]);
+        row
+    }
+}
+
+/// Writes the shortest number that reads back as the same one; NaN and infinities as Python does.
+pub(super) fn write_number<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, value: T) {
+    match value.into() {
+        // Writing a float to memory cannot fail.
+        wide if wide.is_finite() => drop(serde_json::to_writer(out, &value)),
+        wide if wide.is_nan() => out.extend_from_slice(b"NaN"),
+        wide if wide > 0.0 => out.extend_from_slice(b"Infinity"),
+        _ => out.extend_from_slice(b"-Infinity"),
+    }
+}
+
+/// Writes an array of numbers.
+pub(super) fn write_array<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, values: &[T]) {
+    out.push(b'[');
+    for (index, value) in values.iter().enumerate() {
+        if index > 0 {
+            out.extend_from_slice(b", ");
+        }
+        write_number(out, *value);
+    }
+    out.push(b']');
+}

@@ -1,0 +1,266 @@
+//! The names of files: which format an ending means, and which files of a folder are rollouts, in the order of their steps.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{cannot_be_read, trainers};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::figures::counted;
+
+/// A format of rollouts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Lines,
+    Safetensors,
+    Npz,
+}
+
+/// The endings of files with their formats, and whether messages list them.
+const ENDINGS: [(&str, Format, bool); 9] = [
+    (".jsonl", Format::Lines, true),
+    (".jsonl.gz", Format::Lines, true),
+    (".jsonl.zst", Format::Lines, true),
+    (".parquet", Format::Lines, true),
+    (".safetensors", Format::Safetensors, true),
+    (".npz", Format::Npz, true),
+    (".ndjson", Format::Lines, false),
+    (".ndjson.gz", Format::Lines, false),
+    (".ndjson.zst", Format::Lines, false),
+];
+
+/// Whether the name of a file says that it holds rollouts.
+pub fn is_rollouts(path: &Path) -> bool {
+    Format::named(path).is_some()
+}
+
+pub(super) fn has_ending(path: &Path, ending: &str) -> bool {
+    path.extension()
+        .is_some_and(|found| found.eq_ignore_ascii_case(ending))
+}
+
+pub(super) fn is_parquet(path: &Path) -> bool {
+    has_ending(path, "parquet") && !path.is_dir()
+}
+
+impl Format {
+    /// The format that the name of a file says.
+    pub(super) fn named(path: &Path) -> Option<Format> {
+        let name = path.file_name()?.to_string_lossy().to_lowercase();
+        let mut endings = ENDINGS.iter();
+        let known = endings.find(|(ending, ..)| name.ends_with(ending));
+        known.map(|(_, format, _)| *format)
+    }
+
+    /// The endings of formats, for messages.
+    pub(super) fn endings(is: impl Fn(Format) -> bool) -> String {
+        let listed = ENDINGS
+            .iter()
+            .filter(|(_, format, is_listed)| *is_listed && is(*format));
+        let listed: Vec<&str> = listed.map(|(ending, ..)| *ending).collect();
+        listed.join(", ")
+    }
+
+    /// Refuses the name of another format for a copy to which something is added.
+    pub(super) fn check_copy(self, added: &str, out: &Path) -> Result<(), Diagnostic> {
+        // A name without an ending may be a pipe; another ending is another kind of file, or somebody's recipe.
+        let is_other = match Format::of(out) {
+            Ok(format) => format != self,
+            Err(_) => out.extension().is_some(),
+        };
+        if !is_other {
+            return Ok(());
+        }
+        let what =
+            format!("{added} is added to a copy of the input, which is another kind of file");
+        let help = format!(
+            "give the output a name that ends in {}; `advlab convert` makes other kinds",
+            Format::endings(|format| format == self)
+        );
+        Err(Diagnostic::error(what).with_help(help).in_file(out))
+    }
+
+    /// The format of an input.
+    pub(super) fn of(path: &Path) -> Result<Format, Diagnostic> {
+        if let Some(format) = Format::named(path) {
+            return Ok(format);
+        }
+        if path.is_dir() {
+            return Ok(Format::Lines);
+        }
+        if path.starts_with("/dev/fd") || matches!(path.to_str(), Some("-" | "/dev/stdin")) {
+            let error = Diagnostic::error("rollouts are read from files, not from a stream");
+            let help = "write them to a file first: `COMMAND > rollouts.jsonl`";
+            return Err(error.in_file(path).with_help(help));
+        }
+        // If there is no such file, that is the error.
+        fs::metadata(path).map_err(|error| cannot_be_read(path, &error))?;
+        let ending = path.extension().unwrap_or_default();
+        let ending = ending.to_string_lossy().to_lowercase();
+        let found = match &*ending {
+            "" => "its name has no ending that says what it is".to_string(),
+            ending => format!("`.{ending}` is no format of rollouts"),
+        };
+        let help = match &*ending {
+            "json" => "write one object a line: `jq -c '.[]' rollouts.json > rollouts.jsonl`",
+            "arrow" | "csv" | "tsv" => {
+                "write it as parquet; pandas: `df.to_parquet(\"rollouts.parquet\")`"
+            }
+            "pt" | "pth" | "bin" | "ckpt" => {
+                "write its tensors with `safetensors.torch.save_file(batch, \"rollouts.safetensors\")`"
+            }
+            "npy" => {
+                "put the arrays in one file: `numpy.savez(\"rollouts.npz\", rewards=..., index=...)`"
+            }
+            "pkl" | "pickle" => "write its arrays with `numpy.savez` or its rows as JSON lines",
+            "gz" | "zst" | "xz" | "bz2" | "zip" => "unpack it first",
+            _ => "",
+        };
+        let endings = Format::endings(|_| true);
+        let error = Diagnostic::error(format!("{found}; rollouts are read from {endings} files"));
+        let mut error = error.in_file(path);
+        error.help = (!help.is_empty()).then(|| help.to_string());
+        Err(error)
+    }
+}
+
+/// The files of lines in a folder and in the folders in it, in the order of the numbers in their names; each once, whatever
+/// links lead to it.
+pub(super) fn files_of_lines(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    collect(folder, &mut HashSet::new(), &mut found)?;
+    Ok(found)
+}
+
+fn collect(folder: &Path, seen: &mut HashSet<PathBuf>, found: &mut Vec<PathBuf>) -> io::Result<()> {
+    seen.insert(folder.canonicalize()?);
+    let mut entries: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(trainers::folder_of_rollouts(folder))? {
+        entries.push(entry?.path());
+    }
+    entries.sort_by_cached_key(|entry| order(entry));
+    for entry in entries {
+        let is_folder = entry.is_dir();
+        let is_lines = matches!(Format::of(&entry), Ok(Format::Lines));
+        if !(is_folder || is_lines && !trainers::is_summary(&entry)) {
+            continue;
+        }
+        let named = |error: io::Error| io::Error::other(format!("{}: {error}", entry.display()));
+        if seen.insert(entry.canonicalize().map_err(named)?) {
+            match is_folder {
+                true => collect(&entry, seen, found)?,
+                false => found.push(entry),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The rollouts in a folder in the order of the numbers in their names: its files, and the folders in it that have a
+/// number and lines of rollouts, each of which is one batch. A file is one by itself, and a name with stars is a pattern.
+///
+/// # Errors
+/// Why the folder cannot be read, or that there are no rollouts in it.
+pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
+    let path = path.as_ref();
+    if !path.is_dir() {
+        let matching = matching(path);
+        return Ok(match matching.is_empty() {
+            true => vec![path.to_path_buf()],
+            false => matching,
+        });
+    }
+    let list = || -> io::Result<(Vec<PathBuf>, usize)> {
+        let (mut found, mut others) = (Vec::new(), 0);
+        for entry in fs::read_dir(path)? {
+            let entry = entry?.path();
+            let is_step = match entry.is_dir() {
+                true => step_of(&entry).is_some() && !files_of_lines(&entry)?.is_empty(),
+                false => Format::of(&entry).is_ok(),
+            };
+            others += usize::from(!is_step);
+            found.extend(is_step.then_some(entry));
+        }
+        Ok((found, others))
+    };
+    let (mut found, others) = list().map_err(|error| cannot_be_read(path, &error))?;
+    if found.is_empty() {
+        let what = match others {
+            0 => "it is empty".to_string(),
+            others => format!("it has {}", counted(others, "other file")),
+        };
+        let error = Diagnostic::error(format!("there are no rollouts in the folder: {what}"));
+        // TRL's are in `completions`, below the run's folder.
+        let below = fs::read_dir(path).into_iter().flatten().flatten();
+        let mut below = below.map(|entry| entry.path());
+        let has_lines =
+            |entry: &PathBuf| files_of_lines(entry).is_ok_and(|files| !files.is_empty());
+        let help = match below.find(has_lines) {
+            Some(folder) => format!("there are some in {}", folder.display()),
+            None => format!(
+                "each step is a file in it ({}), or a folder with a number in its name",
+                Format::endings(|_| true)
+            ),
+        };
+        return Err(error.in_file(path).with_help(help).into());
+    }
+    found.sort_by_cached_key(|entry| order(entry));
+    Ok(found)
+}
+
+/// The files that a name with stars means, as in a shell, in order; none if it is the name of a file.
+fn matching(path: &Path) -> Vec<PathBuf> {
+    let pattern = path.file_name().and_then(|name| name.to_str());
+    let Some(pattern) = pattern.filter(|name| name.contains('*') && !path.exists()) else {
+        return Vec::new();
+    };
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    let entries = fs::read_dir(folder.unwrap_or(Path::new(".")));
+    let names = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name());
+    // Hidden files are meant only by a pattern that begins with a dot.
+    let is_meant =
+        |name: &str| (pattern.starts_with('.') || !name.starts_with('.')) && fits(name, pattern);
+    let names = names.filter(|name| name.to_str().is_some_and(is_meant));
+    let mut found: Vec<PathBuf> = names.map(|name| path.with_file_name(name)).collect();
+    found.sort_by_cached_key(|path| order(path));
+    found
+}
+
+/// Whether a pattern with stars means a name.
+fn fits(name: &str, pattern: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else {
+        return name == pattern;
+    };
+    let Some(name) = name.strip_prefix(start) else {
+        return false;
+    };
+    let mut ends = name.char_indices().map(|(at, _)| at).chain([name.len()]);
+    ends.any(|at| fits(&name[at..], rest))
+}
+
+/// The step that the name of a file or a folder ends with a number for, as `step_12.jsonl` does.
+pub fn step_of(path: &Path) -> Option<u64> {
+    let parts = order(Path::new(path.file_name()?));
+    parts.into_iter().rev().find_map(|(_, number)| number)
+}
+
+/// The texts and the numbers in a name, which sort `step_9` before `step_10`.
+fn order(path: &Path) -> Vec<(String, Option<u64>)> {
+    let name = path.to_string_lossy();
+    let mut parts = Vec::new();
+    let mut rest = &*name;
+    while !rest.is_empty() {
+        let digits = rest.find(|letter: char| letter.is_ascii_digit());
+        let (text, more) = rest.split_at(digits.unwrap_or(rest.len()));
+        let end = more.find(|letter: char| !letter.is_ascii_digit());
+        let (number, more) = more.split_at(end.unwrap_or(more.len()));
+        parts.push((text.to_string(), number.parse().ok()));
+        rest = more;
+    }
+    parts
+}

@@ -1,0 +1,400 @@
+//! One line of JSON: its fields, numbers and texts, and a copy of the line with values added.
+//!
+//! `serde_json` checks the syntax and finds where values begin and end; numbers are read here, since lines are mostly arrays.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::{self, Write};
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::diagnostic::Diagnostic;
+
+/// The type of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Type {
+    Null,
+    Bool,
+    Number,
+    String,
+    Array,
+    Object,
+}
+
+/// The type of a value, which its first character tells.
+pub(super) fn type_of(raw: &str) -> Type {
+    match raw.as_bytes().first() {
+        Some(b'n') => Type::Null,
+        Some(b't' | b'f') => Type::Bool,
+        Some(b'"') => Type::String,
+        Some(b'[') => Type::Array,
+        Some(b'{') => Type::Object,
+        _ => Type::Number,
+    }
+}
+
+/// The parts of an object or an array as they are written: keys in their quotes, and values. The keys of an array are its values.
+struct Parts<'a> {
+    parts: Vec<(&'a str, &'a str)>,
+    is_object: bool,
+}
+
+impl<'de> Deserialize<'de> for Parts<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Parts<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(OBJECT)
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+                let mut parts = Vec::with_capacity(16);
+                while let Some((key, value)) = map.next_entry::<&RawValue, &RawValue>()? {
+                    parts.push((key.get(), value.get()));
+                }
+                let is_object = true;
+                Ok(Parts { parts, is_object })
+            }
+
+            fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<Self::Value, S::Error> {
+                let mut parts = Vec::new();
+                while let Some(value) = list.next_element::<&RawValue>()? {
+                    parts.push((value.get(), value.get()));
+                }
+                let is_object = false;
+                Ok(Parts { parts, is_object })
+            }
+        }
+        deserializer.deserialize_any(Any)
+    }
+}
+
+const OBJECT: &str = "an object in braces, one response a line";
+
+fn parts(line: &str) -> Result<Parts<'_>, Diagnostic> {
+    let strict = match serde_json::from_str(line) {
+        Ok(parts) => return Ok(parts),
+        Err(error) => error,
+    };
+    // Python writes NaN and Infinity, which JSON does not have.
+    let Some(mended) = mended(line) else {
+        return Err(wrong(line, &strict));
+    };
+    let found: Parts = serde_json::from_str(&mended).map_err(|error| wrong(line, &error))?;
+    let original = |part| &line[place(&mended, part)];
+    let parts = found.parts.into_iter();
+    Ok(Parts {
+        parts: parts
+            .map(|(key, value)| (original(key), original(value)))
+            .collect(),
+        is_object: found.is_object,
+    })
+}
+
+/// The fields of a line in their order: each key in its quotes and each value, as they are written.
+pub(super) fn fields(line: &str) -> Result<Vec<(&str, &str)>, Diagnostic> {
+    let found = parts(line.trim_ascii_end())?;
+    match found.is_object {
+        true => Ok(found.parts),
+        false => Err(Diagnostic::error("")
+            .found("an array")
+            .expected(OBJECT)
+            .at_column(1)),
+    }
+}
+
+/// The values of an array, as they are written.
+pub(super) fn elements(raw: &str) -> Option<Vec<&str>> {
+    let found = parts(raw).ok().filter(|found| !found.is_object)?;
+    Some(found.parts.into_iter().map(|(_, value)| value).collect())
+}
+
+/// The line with numbers of the same length in place of `NaN` and `Infinity`; `None` if there are none.
+fn mended(line: &str) -> Option<String> {
+    let mut mended = line.as_bytes().to_vec();
+    let (mut at, mut in_string, mut is_changed) = (0, false, false);
+    while at < mended.len() {
+        match mended[at] {
+            b'\\' if in_string => at += 1,
+            b'"' => in_string = !in_string,
+            b'N' | b'I' if !in_string => {
+                let words = [(&b"NaN"[..], &b"100"[..]), (b"Infinity", b"10000000")];
+                let rest = &mut mended[at..];
+                if let Some((word, number)) = words.iter().find(|(word, _)| rest.starts_with(word))
+                {
+                    rest[..word.len()].copy_from_slice(number);
+                    at += word.len() - 1;
+                    is_changed = true;
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    String::from_utf8(mended).ok().filter(|_| is_changed)
+}
+
+/// Where a part of a line stands in it.
+pub(super) fn place(line: &str, part: &str) -> Range<usize> {
+    let start = part.as_ptr() as usize - line.as_ptr() as usize;
+    start..start + part.len()
+}
+
+/// The error for a line that is not JSON, with its column.
+fn wrong(line: &str, error: &serde_json::Error) -> Diagnostic {
+    let text = error.to_string();
+    let what = text
+        .rsplit_once(" at line ")
+        .map_or(&*text, |(what, _)| what);
+    // It counts bytes, and an end is after the last of them.
+    let end = (error.column() + usize::from(error.is_eof())).saturating_sub(1);
+    let letters = line.char_indices();
+    let before = letters.take_while(|(at, _)| *at < end).count();
+    let wrong = Diagnostic::error(what).at_column(before + 1);
+    match error.is_eof() {
+        true => wrong.with_help(
+            "is the file cut off? Each line holds one whole object: `jq -c . FILE` writes such lines",
+        ),
+        false => wrong,
+    }
+}
+
+/// The names of a line's fields, and the types of their values.
+pub(super) fn types(line: &str) -> Result<Vec<(String, Type)>, Diagnostic> {
+    let fields = fields(line)?.into_iter();
+    Ok(fields
+        .map(|(key, value)| (text(key).into_owned(), type_of(value)))
+        .collect())
+}
+
+/// The text of a string in its quotes; half of a surrogate pair, which a cut completion may end with, becomes U+FFFD.
+pub(super) fn text(raw: &str) -> Cow<'_, str> {
+    struct Bytes;
+    impl Visitor<'_> for Bytes {
+        type Value = String;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string")
+        }
+
+        fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<String, E> {
+            Ok(String::from_utf8_lossy(bytes).into_owned())
+        }
+    }
+    let between = &raw[1..raw.len() - 1];
+    if !between.contains('\\') {
+        return between.into();
+    }
+    let lossy = || {
+        serde_json::Deserializer::from_str(raw)
+            .deserialize_bytes(Bytes)
+            .unwrap_or_else(|_| between.to_string())
+    };
+    serde_json::from_str(raw).unwrap_or_else(|_| lossy()).into()
+}
+
+/// Whether a key in its quotes is that of a field.
+pub(super) fn is_key(key: &str, name: &str) -> bool {
+    &key[1..key.len() - 1] == name || key.contains('\\') && text(key) == name
+}
+
+/// A number, or a boolean as 0 or 1, or null as NaN, as which pandas writes it.
+pub(super) fn number(raw: &str) -> f64 {
+    match type_of(raw) {
+        Type::Bool => f64::from(u8::from(raw == "true")),
+        Type::Number => fast_float2::parse(raw).unwrap_or(f64::NAN),
+        _ => f64::NAN,
+    }
+}
+
+/// Adds the values of an array, read as [`number`] does; or says what the array is if it holds anything else.
+pub(super) fn numbers(raw: &str, numbers: &mut Vec<f64>) -> Result<(), &'static str> {
+    let mut rest = &raw.as_bytes()[1..];
+    loop {
+        rest = rest.trim_ascii_start();
+        let (value, length) = match rest.first() {
+            None | Some(b']') => return Ok(()),
+            Some(b'"') => return Err("an array with strings in it"),
+            Some(b'{') => return Err("an array of objects"),
+            Some(b'[') => return Err("an array of arrays"),
+            Some(b't') => (1.0, 4),
+            Some(b'f') => (0.0, 5),
+            Some(b'n') => (f64::NAN, 4),
+            Some(_) => fast_float2::parse_partial(rest).unwrap_or((f64::NAN, 1)),
+        };
+        numbers.push(value);
+        rest = &rest[length..];
+        loop {
+            match rest.split_first() {
+                Some((b',', next)) => {
+                    rest = next;
+                    break;
+                }
+                None | Some((b']', _)) => return Ok(()),
+                Some((_, next)) => rest = next,
+            }
+        }
+    }
+}
+
+/// At most `most` characters of a text, with dots if there are more.
+pub(super) fn shorten(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_string(),
+        Some((end, _)) => format!("{}...", &text[..end]),
+    }
+}
+
+/// Where the values of some fields go in a line: in place of a field's own value (the last one's if it stands there several
+/// times, as readers of JSON take it), or behind the last field.
+#[derive(Debug)]
+pub(super) struct Places {
+    /// The fields that are there by their index, in the order of the line.
+    there: Vec<(usize, Range<usize>)>,
+    /// The end of the last field.
+    end: usize,
+    is_empty: bool,
+    /// A space after colons and commas, as Python writes, or nothing.
+    space: &'static str,
+}
+
+impl Places {
+    pub(super) fn new(line: &str, fields: &[(&str, &str)], names: &[&str]) -> Places {
+        let there = names.iter().enumerate().filter_map(|(index, name)| {
+            let mut fields = fields.iter().rev();
+            let (_, value) = fields.find(|(key, _)| is_key(key, name))?;
+            Some((index, place(line, value)))
+        });
+        let mut there: Vec<(usize, Range<usize>)> = there.collect();
+        there.sort_by_key(|(_, place)| place.start);
+        let is_dense = |(key, value): &(&str, &str)| {
+            !line[place(line, key).end..place(line, value).start].ends_with(' ')
+        };
+        Places {
+            there,
+            end: match fields.last() {
+                Some((_, value)) => place(line, value).end,
+                None => line.find('{').map_or(0, |brace| brace + 1),
+            },
+            is_empty: fields.is_empty(),
+            space: if fields.first().is_some_and(is_dense) {
+                ""
+            } else {
+                " "
+            },
+        }
+    }
+
+    /// Writes the line with these values; a field without one stays as it is.
+    pub(super) fn write(
+        &self,
+        line: &[u8],
+        names: &[&str],
+        values: &[Option<Vec<u8>>],
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let mut at = 0;
+        for (index, place) in &self.there {
+            if let Some(value) = &values[*index] {
+                out.write_all(&line[at..place.start])?;
+                out.write_all(value)?;
+                at = place.end;
+            }
+        }
+        out.write_all(&line[at..self.end])?;
+        let (space, mut is_first) = (self.space, self.is_empty);
+        for (index, (name, value)) in names.iter().zip(values).enumerate() {
+            let is_there = self.there.iter().any(|(there, _)| *there == index);
+            if let Some(value) = value.as_ref().filter(|_| !is_there) {
+                let comma = if is_first { "" } else { "," };
+                let before = if is_first { "" } else { space };
+                write!(out, "{comma}{before}\"{name}\":{space}")?;
+                out.write_all(value)?;
+                is_first = false;
+            }
+        }
+        out.write_all(&line[self.end..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_gives_its_fields_as_they_are_written() {
+        let line = "{\"a\": 1.50, \"b\":[1,NaN,-Infinity],\"e\\n\":\"x\\\"NaN\", \"half\": \"\\ud800\"} \n";
+        let fields = fields(line).unwrap();
+        let expected = [
+            ("\"a\"", "1.50"),
+            ("\"b\"", "[1,NaN,-Infinity]"),
+            ("\"e\\n\"", "\"x\\\"NaN\""),
+            ("\"half\"", "\"\\ud800\""),
+        ];
+        assert_eq!(fields, expected);
+        assert_eq!(text(fields[2].0), "e\n");
+        assert!(text(fields[3].1).contains('\u{fffd}'));
+    }
+
+    #[test]
+    fn arrays_of_numbers_are_rounded_to_the_nearest() {
+        for (raw, expected) in [
+            ("[]", &[][..]),
+            ("[ 1 , true,false ,-0.0]", &[1.0, 1.0, 0.0, -0.0]),
+            (
+                "[1E+2,2.2250738585072012e-308]",
+                &[100.0, f64::MIN_POSITIVE],
+            ),
+            (
+                "[9007199254740993, 1e999]",
+                &[9007199254740992.0, f64::INFINITY],
+            ),
+            (
+                "[0.1234567890123456,-Infinity]",
+                &[0.1234567890123456, f64::NEG_INFINITY],
+            ),
+        ] {
+            let mut found = Vec::new();
+            numbers(raw, &mut found).unwrap();
+            let bits = |values: &[f64]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&found), bits(expected), "{raw}");
+        }
+        let mut found = Vec::new();
+        numbers("[null, NaN]", &mut found).unwrap();
+        assert!(found.len() == 2 && found.iter().all(|value| value.is_nan()));
+        for (raw, what) in [
+            ("[1, \"a\"]", "an array with strings in it"),
+            ("[{}]", "an array of objects"),
+            ("[[1]]", "an array of arrays"),
+        ] {
+            assert_eq!(numbers(raw, &mut found), Err(what));
+        }
+    }
+
+    #[test]
+    fn what_is_no_json_is_an_error_at_its_column() {
+        for (line, column) in [
+            ("[1]", 1),
+            ("{\"a\":1", 7),
+            ("{\"a\":[1,", 9),
+            ("{\"é\":1} {}", 9),
+            ("{a:1}", 2),
+            ("{\"a\":01}", 7),
+            ("{\"a\":1.}", 8),
+            ("{\"a\":NaN,}", 10),
+            ("{\"a\":nan}", 7),
+            ("{\"a\":\"\\q\"}", 8),
+        ] {
+            let error = fields(line).unwrap_err();
+            assert_eq!(error.file.column, Some(column), "{line}: {error}");
+        }
+        let deep = format!("{{\"a\":{}", "[".repeat(100_000));
+        assert!(fields(&deep).is_err());
+    }
+}

@@ -1,0 +1,337 @@
+//! npz: the arrays of a zip archive, compressed or not, and a copy of an archive with more arrays. The headers of arrays are read
+//! here: crates take the memory that a header claims, and those that know numpy's strings or half floats parse all of Python's
+//! literals.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use safetensors::Dtype;
+use serde::Deserialize;
+use zip::result::{ZipError, ZipResult};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
+
+use super::json::shorten;
+use super::names::Schema;
+use super::replace::Replacement;
+use super::table::{Origin, Table};
+use super::tensors::{self, Info, Kind, NewTensor, Source, number_type};
+use super::{Progress, cannot_be_read, changed};
+use crate::diagnostic::Diagnostic;
+use crate::regular_file;
+
+/// A bound of Deflate: how many bytes it makes of one byte.
+const DEFLATE: u64 = 1032;
+
+/// Bytes that are unpacked between two reports to the caller.
+const PIECE: usize = 4 << 20;
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// A bound for a header: numpy's own are at most a few hundred bytes, and it refuses more than 10000 by default.
+const LONGEST_HEADER: usize = 64 << 10;
+
+/// Names of types that strings come in which are not read: numpy turns them into one that is.
+pub(super) const UNREAD_STRINGS: [&str; 2] = ["Python objects", "strings of bytes"];
+
+type Zip = ZipArchive<BufReader<File>>;
+
+/// An archive, which is opened again for each array: they are unpacked in parallel.
+#[derive(Debug)]
+struct Archive(PathBuf);
+
+impl Source for Archive {
+    fn has_parts(&self) -> bool {
+        false
+    }
+
+    fn fill(
+        &self,
+        tensor: &Info,
+        _: usize,
+        bytes: &mut [u8],
+        told: &(dyn Fn(u64) + Sync),
+    ) -> io::Result<()> {
+        let mut zip = open_zip(&self.0).map_err(|error| io::Error::other(error.to_string()))?;
+        let mut entry = zip.by_index(tensor.at as usize).map_err(io::Error::other)?;
+        let (info, _) = read_header(&mut entry).map_err(io::Error::other)?;
+        if info.shape != tensor.shape {
+            return Err(io::Error::other("the file changed while it was read"));
+        }
+        for piece in bytes.chunks_mut(PIECE) {
+            entry.read_exact(piece)?;
+            told(piece.len() as u64);
+        }
+        // The end, at which the sum is checked, follows.
+        match entry.read(&mut [0])? {
+            0 => Ok(()),
+            _ => Err(io::ErrorKind::FileTooLarge.into()),
+        }
+    }
+}
+
+fn open_zip(path: &Path) -> Result<Zip, Diagnostic> {
+    let file = regular_file::open(path).map_err(|error| cannot_be_read(path, &error))?;
+    ZipArchive::new(BufReader::with_capacity(256 << 10, file)).map_err(|error| {
+        let what = "it is cut off, or no zip archive of arrays as `numpy.savez` makes";
+        Diagnostic::error(format!("{what}: {error}")).in_file(path)
+    })
+}
+
+fn open(path: &Path) -> Result<(Zip, Vec<Info>), Diagnostic> {
+    let mut zip = open_zip(path)?;
+    let damaged = |what: String| Diagnostic::error(what).in_file(path);
+    let mut tensors = Vec::new();
+    for at in 0..zip.len() {
+        let mut entry = zip.by_index(at).map_err(|error| {
+            damaged(format!("entry {at} of the archive cannot be read: {error}"))
+        })?;
+        let Some(name) = entry.name().strip_suffix(".npy").map(str::to_string) else {
+            continue;
+        };
+        let header = read_header(&mut entry);
+        let (info, length) = header.map_err(|what| damaged(format!("array `{name}`: {what}")))?;
+        let packed = entry.compressed_size();
+        let most = match entry.compression() {
+            CompressionMethod::Stored => packed,
+            _ => entry.size().min(packed.saturating_mul(DEFLATE)),
+        };
+        tensors.push(Info {
+            name,
+            at: at as u64,
+            most: most.saturating_sub(length),
+            ..info
+        });
+    }
+    Ok((zip, tensors))
+}
+
+/// Reads the arrays' headers; the arrays are read when they are used.
+pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Table, Diagnostic> {
+    let (_, tensors) = open(path)?;
+    let source = Arc::new(Archive(path.to_path_buf()));
+    tensors::table(path, source, tensors, None, schema, progress)
+}
+
+/// Writes arrays behind those that are there. Strings are mostly zeros, and are the only ones worth compressing.
+fn add(archive: &mut ZipWriter<&mut Replacement>, arrays: &[NewTensor]) -> ZipResult<()> {
+    for array in arrays {
+        let method = match array.kind {
+            Kind::String(_) => CompressionMethod::Deflated,
+            _ => CompressionMethod::Stored,
+        };
+        let options = SimpleFileOptions::default()
+            .compression_method(method)
+            .large_file(array.bytes >= u64::from(u32::MAX));
+        archive.start_file(format!("{}.npy", array.name), options)?;
+        archive.write_all(&header(&array.kind, &array.shape))?;
+        // The archive adds each piece to its sum: rows of a few tokens are better put together first.
+        let mut rows = BufWriter::with_capacity(256 << 10, &mut *archive);
+        (array.write)(&mut rows)?;
+        rows.flush()?;
+    }
+    Ok(())
+}
+
+/// Writes an archive of the entries that `copy` adds, and of these arrays.
+fn write(
+    out: &mut Replacement,
+    arrays: &[NewTensor],
+    copy: impl FnOnce(&mut ZipWriter<&mut Replacement>) -> ZipResult<()>,
+) -> Result<(), Diagnostic> {
+    // Dropped after an error, the archive would try to write its end, and print that it cannot.
+    let mut archive = ManuallyDrop::new(ZipWriter::new(&mut *out));
+    let written = copy(&mut archive)
+        .and_then(|()| add(&mut archive, arrays))
+        .and_then(|()| Ok(archive.flush()?))
+        .and_then(|()| ManuallyDrop::into_inner(archive).finish().map(drop));
+    written.map_err(|error| match error {
+        ZipError::Io(error) => out.error(&error),
+        error => out.error(&io::Error::other(error)),
+    })
+}
+
+/// Writes an archive.
+pub(super) fn write_file(out: &mut Replacement, arrays: &[NewTensor]) -> Result<(), Diagnostic> {
+    write(out, arrays, |_| Ok(()))
+}
+
+/// Writes a copy of `input` with more arrays, which come last.
+pub(super) fn write_copy(
+    input: &Path,
+    origin: &Origin,
+    more: &[NewTensor],
+    out: &mut Replacement,
+) -> Result<(), Diagnostic> {
+    let (mut zip, tensors) = open(input).map_err(|error| changed(input, error))?;
+    if !matches!(origin, Origin::Tensors(then) if *then == tensors) {
+        return Err(changed(input, "its arrays are others"));
+    }
+    let is_new = |name: &str| {
+        let name = name.strip_suffix(".npy");
+        more.iter().any(|array| name == Some(array.name))
+    };
+    write(out, more, |archive| {
+        for at in 0..zip.len() {
+            let entry = zip.by_index_raw(at)?;
+            if !is_new(entry.name()) {
+                archive.raw_copy_file(entry)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The parts of an array's header, a Python literal.
+#[derive(Deserialize)]
+struct Header {
+    descr: serde_json::Value,
+    fortran_order: bool,
+    shape: Vec<usize>,
+}
+
+/// Reads the header of an array, and how many bytes that has, or says what is wrong with it.
+fn read_header(input: &mut impl Read) -> Result<(Info, u64), String> {
+    let cut = |error: io::Error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => "it is cut off in its header".to_string(),
+        _ => error.to_string(),
+    };
+    let mut start = [0; 8];
+    input.read_exact(&mut start).map_err(cut)?;
+    if !start.starts_with(MAGIC) {
+        return Err("it is no npy array".to_string());
+    }
+    let mut length = [0; 4];
+    let size = if start[6] == 1 { 2 } else { 4 };
+    input.read_exact(&mut length[..size]).map_err(cut)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > LONGEST_HEADER {
+        return Err(format!(
+            "its header claims {length} bytes, where numpy writes a few hundred"
+        ));
+    }
+    let mut text = vec![0; length];
+    input.read_exact(&mut text).map_err(cut)?;
+    let literal = String::from_utf8(text).map_err(|_| "its header is no text".to_string())?;
+    let header: Header = serde_json::from_str(&json(&literal)).map_err(|error| {
+        let literal = shorten(literal.trim_end(), 120);
+        format!("its header cannot be read ({error}): {literal}")
+    })?;
+    let (kind, big_endian) = match header.descr.as_str() {
+        Some(code) => (kind(code), code.starts_with('>')),
+        None => (Kind::Other("a structured type".to_string()), false),
+    };
+    let info = Info {
+        name: String::new(),
+        kind,
+        shape: header.shape,
+        big_endian,
+        fortran: header.fortran_order,
+        at: 0,
+        most: 0,
+    };
+    Ok((info, (8 + size + length) as u64))
+}
+
+/// A Python literal in JSON.
+fn json(literal: &str) -> String {
+    let literal = literal.replace(['\'', '"'], "\"").replace('(', "[");
+    let literal = literal.replace(')', "]").replace(", }", "}");
+    let literal = literal.replace(",]", "]").replace(",}", "}");
+    literal.replace("False", "false").replace("True", "true")
+}
+
+/// The header of an array in row order.
+fn header(kind: &Kind, shape: &[usize]) -> Vec<u8> {
+    let code = match kind {
+        Kind::Number(Dtype::BOOL) => "|b1".to_string(),
+        Kind::String(letters) => format!("<U{letters}"),
+        kind => {
+            let name = kind.to_string();
+            let bits: usize = name[1..].parse().unwrap_or_default();
+            format!("<{}{}", &name[..1], bits / 8)
+        }
+    };
+    let sizes: Vec<String> = shape.iter().map(|size| format!("{size},")).collect();
+    let mut text = format!(
+        "{{'descr': '{code}', 'fortran_order': False, 'shape': ({}), }}",
+        sizes.join(" ")
+    );
+    // The numbers start at a multiple of 64, as numpy has it.
+    let padded = (10 + text.len() + 1).next_multiple_of(64) - 11;
+    text.extend(std::iter::repeat_n(' ', padded - text.len()));
+    text.push('\n');
+    let length = (text.len() as u16).to_le_bytes();
+    [MAGIC, &[1, 0], &length, text.as_bytes()].concat()
+}
+
+/// A type by numpy's name for it, such as `<f4`.
+fn kind(code: &str) -> Kind {
+    let name = code.trim_start_matches(['<', '>', '|', '=']);
+    let size = |letter: char| name.strip_prefix(letter)?.parse::<usize>().ok();
+    let of_bits = |letter: char| {
+        let bits = size(letter.to_ascii_lowercase())?.checked_mul(8)?;
+        number_type(&format!("{letter}{bits}"))
+    };
+    let known = match name {
+        "b1" | "?" => Some(Dtype::BOOL),
+        _ => ['U', 'I', 'F'].into_iter().find_map(of_bits),
+    };
+    if let Some(number) = known {
+        return Kind::Number(number);
+    }
+    size('U').map(Kind::String).unwrap_or_else(|| {
+        Kind::Other(match name {
+            "O" => format!("{} (pickled)", UNREAD_STRINGS[0]),
+            _ if name.starts_with(['S', 'a']) => format!("{} (`{code}`)", UNREAD_STRINGS[1]),
+            _ => format!("numpy type `{code}`"),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<(Info, u64), String> {
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((text.len() as u16).to_le_bytes());
+        bytes.extend(text.as_bytes());
+        read_header(&mut bytes.as_slice())
+    }
+
+    #[test]
+    fn headers_are_read_and_written() {
+        let text = "{'descr': '>f4', 'fortran_order': True, 'shape': (3, 4), }";
+        let (info, _) = read(text).unwrap();
+        assert_eq!(info.kind, Kind::Number(Dtype::F32));
+        assert!(info.big_endian && info.fortran);
+        assert_eq!(info.shape, [3, 4]);
+        for shape in [&[][..], &[5], &[5, 0]] {
+            let bytes = header(&Kind::Number(Dtype::F64), shape);
+            assert_eq!(bytes.len() % 64, 0);
+            let (info, length) = read_header(&mut bytes.as_slice()).unwrap();
+            assert_eq!((&*info.shape, length), (shape, bytes.len() as u64));
+        }
+        let (info, _) = read("{'descr': '<U7', 'fortran_order': False, 'shape': (2,)}").unwrap();
+        assert_eq!(info.kind, Kind::String(7));
+        for (wrong, said) in [
+            ("{'descr': '<f4', 'shape': (2,)}", "fortran_order"),
+            (
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (-2,)}",
+                "",
+            ),
+        ] {
+            assert!(read(wrong).unwrap_err().contains(said), "{wrong}");
+        }
+        let lying = [&b"\x93NUMPY\x02\x00"[..], &u32::MAX.to_le_bytes()].concat();
+        assert!(
+            read_header(&mut lying.as_slice())
+                .unwrap_err()
+                .contains("claims")
+        );
+    }
+}

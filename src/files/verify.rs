@@ -1,0 +1,153 @@
+//! Completions in a file of lines compared with their references, line by line: the file may be many times the memory.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use super::Progress;
+use super::format::Format;
+use super::json::{self, Type};
+use super::lines::Blocks;
+use super::parquet::{Item, Shape};
+use super::words::{self, Tokenize};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::suggest;
+use advlab_answers::Verdict;
+
+/// The fields of completions and of their references, unless somebody says otherwise.
+const FIELDS: [(&str, &[&str]); 2] = [
+    ("completion", &["completion", "output"]),
+    ("solution", &["solution", "answer", "gts"]),
+];
+
+/// The field of lengths in tokens.
+const LENGTH: &str = "length";
+
+/// The fields that are written, with their types in parquet.
+const WRITTEN: [(&str, Shape); 2] = [
+    ("correct", Shape::of_items(Item::Bool)),
+    (LENGTH, Shape::of_items(Item::Int)),
+];
+
+/// A line that was verified.
+#[derive(Debug)]
+pub struct Verified {
+    /// The reference's answer; `None` if there is none.
+    pub reference: Option<String>,
+    /// The completion's answer; `None` if there is none.
+    pub answer: Option<String>,
+    /// How they compare.
+    pub verdict: Verdict,
+    /// The completion's tokens, if a tokenizer counted them.
+    pub length: Option<usize>,
+}
+
+impl Verified {
+    /// Compares the texts of a line's fields. Numbers stand as they are written, and of a chat there is what its messages say.
+    fn of(
+        fields: &[(&str, &str)],
+        names: &[String; 2],
+        tokenizer: Option<&dyn Tokenize>,
+    ) -> Result<Verified, Diagnostic> {
+        let value = |name: &str| {
+            let mut fields = fields.iter().rev();
+            Some(fields.find(|(key, _)| json::is_key(key, name))?.1)
+        };
+        let texts = names.each_ref().map(|name| {
+            let raw = value(name).unwrap_or("null");
+            match json::type_of(raw) {
+                Type::String => json::text(raw),
+                Type::Array => words::text_of_chat(raw).unwrap_or_default().into(),
+                Type::Null => Cow::default(),
+                _ => raw.into(),
+            }
+        });
+        let counted = tokenizer.filter(|_| value(LENGTH).is_none());
+        let length = match (counted, value(&names[0])) {
+            (Some(tokenizer), Some(raw)) => {
+                let count = match json::type_of(raw) {
+                    Type::String => words::count(&texts[0], Some(tokenizer)).map(Some),
+                    _ => words::count_chat(raw, Some(tokenizer)),
+                };
+                count.map_err(|what| Diagnostic::error("").found(what).in_field(&names[0]))?
+            }
+            _ => None,
+        };
+        let [completion, solution] = texts;
+        let (verdict, reference, answer) = advlab_answers::compared(&solution, &completion);
+        Ok(Verified {
+            reference,
+            answer,
+            verdict,
+            length,
+        })
+    }
+}
+
+/// Compares the completion of each line of a file with its solution, in parallel, and calls `told` with each and its line's
+/// number in order. If there is an `output`, each line is written there with the field `correct`.
+///
+/// `asked` has names for the fields of the completion and the solution, if they are not the usual ones. A tokenizer counts
+/// the tokens of completions in lines without a `length`, and that is written too.
+///
+/// # Errors
+/// The line and what is wrong in it, a field that is not there, or why the output cannot be written; nothing half-written
+/// is left.
+pub fn verify_lines(
+    path: &Path,
+    asked: [Option<&str>; 2],
+    tokenizer: Option<&dyn Tokenize>,
+    progress: &(dyn Fn(u64, u64) + Sync),
+    output: Option<&Path>,
+    mut told: impl FnMut(usize, Verified) + Send,
+) -> Result<(), Diagnostics> {
+    if Format::named(path).is_some_and(|format| format != Format::Lines) {
+        let error = Diagnostic::error("it holds tensors, and answers are compared in lines");
+        let help = "`advlab convert` writes its texts as lines, if it has some";
+        return Err(error.in_file(path).with_help(help).into());
+    }
+    if let Some(output) = output {
+        Format::Lines.check_copy("the verdict", output)?;
+    }
+    let progress = Progress::new(Some(progress));
+    let mut blocks = Blocks::open(path, &progress)?;
+    let first = blocks.begin()?;
+    let all: Vec<&str> = first.iter().map(|(field, _)| field.as_str()).collect();
+    let field = |at: usize| field(at, asked[at], &all).map_err(|error| error.in_file(path));
+    let names = [field(0)?, field(1)?];
+    blocks.copy_to(
+        output,
+        None,
+        &WRITTEN,
+        |fields| Verified::of(fields, &names, tokenizer),
+        |line, verified| {
+            let is_right = (verified.verdict == Verdict::Equal).to_string();
+            let length = verified
+                .length
+                .map(|length| length.to_string().into_bytes());
+            told(line, verified);
+            Ok(vec![Some(is_right.into_bytes()), length])
+        },
+        |line, error| error.on_line(line).in_file(path),
+    )?;
+    progress.finish();
+    Ok(())
+}
+
+/// The field of completions (0) or of solutions (1) in lines that have all these.
+fn field(at: usize, asked: Option<&str>, all: &[&str]) -> Result<String, Diagnostic> {
+    let (ours, known) = FIELDS[at];
+    let is_there = |name: &&str| all.contains(name);
+    let found = match asked {
+        Some(asked) => Some(asked).filter(is_there),
+        None => known.iter().copied().find(is_there),
+    };
+    found.map(str::to_string).ok_or_else(|| {
+        let what = match asked {
+            Some(asked) => format!("there is no field `{asked}`"),
+            None => format!("nothing says which field has the {ours}"),
+        };
+        let near = suggest::list(all.iter().copied());
+        let help = format!("there is {near}: `--{ours} FIELD` names the one that has the {ours}");
+        Diagnostic::error(what).with_help(help)
+    })
+}

@@ -1,0 +1,178 @@
+//! Completions and prompts as text: strings, or the messages of a chat, and how many words or tokens they have.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde_json::{Map, Value as Json};
+
+/// A tokenizer.
+pub trait Tokenize: fmt::Debug + Send + Sync {
+    /// Its name in messages.
+    fn name(&self) -> String;
+
+    /// How many tokens a text has.
+    ///
+    /// # Errors
+    /// Why it has none, such as a part for which there is no token.
+    fn count(&self, text: &str) -> Result<usize, String>;
+
+    /// The bytes of the text that each of its tokens stands for; none for a token that the tokenizer adds.
+    ///
+    /// # Errors
+    /// As [`Tokenize::count`].
+    fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, String>;
+}
+
+/// The parts of a completion that are its tokens, or its words. `None` unless there are as many as tokens that count, or one
+/// less by a tokenizer: the token at which a response ended has no text.
+pub fn spans(
+    text: &str,
+    length: usize,
+    tokenizer: Option<&dyn Tokenize>,
+) -> Option<Vec<Range<usize>>> {
+    let by_tokenizer = tokenizer.and_then(|tokenizer| tokenizer.spans(text).ok());
+    let by_tokenizer = by_tokenizer.map(|mut spans| {
+        if spans.len() + 1 == length {
+            spans.push(text.len()..text.len());
+        }
+        spans
+    });
+    let start = |word: &str| word.as_ptr() as usize - text.as_ptr() as usize;
+    let words = || {
+        let words = text.split_whitespace();
+        words
+            .map(|word| start(word)..start(word) + word.len())
+            .collect()
+    };
+    Some(by_tokenizer.unwrap_or_else(words)).filter(|spans: &Vec<_>| spans.len() == length)
+}
+
+/// The values that a completion may have, for messages.
+pub(super) const EXPECTED: &str = "a string or a list of messages with `content`";
+
+/// How many tokens a text has, or words without a tokenizer.
+pub(super) fn count(text: &str, tokenizer: Option<&dyn Tokenize>) -> Result<usize, String> {
+    if let Some(tokenizer) = tokenizer {
+        return tokenizer.count(text);
+    }
+    if !text.is_ascii() {
+        return Ok(text.split_whitespace().count());
+    }
+    // A word starts at each byte that follows a space and is none.
+    let is_space = |byte: u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let bytes = text.as_bytes();
+    let starts = bytes.iter().zip(bytes.iter().skip(1));
+    let starts = starts.map(|(&one, &next)| usize::from(is_space(one) & !is_space(next)));
+    let at_start = bytes.first().is_some_and(|&first| !is_space(first));
+    Ok(starts.sum::<usize>() + usize::from(at_start))
+}
+
+/// The words in all messages of a chat, as TRL's conversational format has them, or their tokens; `None` if it is none.
+pub(super) fn count_chat(
+    raw: &str,
+    tokenizer: Option<&dyn Tokenize>,
+) -> Result<Option<usize>, String> {
+    let Ok(messages) = serde_json::from_str::<Vec<Map<String, Json>>>(raw) else {
+        return Ok(None);
+    };
+    let mut words = 0;
+    for message in &messages {
+        words += match message.get("content") {
+            Some(Json::String(text)) => count(text, tokenizer)?,
+            // A message may be nothing but a call of a tool.
+            Some(Json::Null) => 0,
+            // Some chats hold a message in parts, of which those of text have a `text`.
+            Some(Json::Array(parts)) => {
+                let texts = parts.iter().filter_map(|part| part.get("text")?.as_str());
+                let counts = texts.map(|text| count(text, tokenizer));
+                counts.sum::<Result<usize, String>>()?
+            }
+            _ => return Ok(None),
+        };
+    }
+    Ok(Some(words))
+}
+
+/// The messages of a chat as one text, each after its role if there are several; as they are written if they hold more than
+/// roles and texts.
+pub(super) fn text_of_chat(raw: &str) -> Option<String> {
+    let messages: Vec<Map<String, Json>> = serde_json::from_str(raw).ok()?;
+    let text = |message: &Map<String, Json>| -> Option<String> {
+        let content = message.get("content")?.as_str()?;
+        match message.get("role") {
+            // Rows of a table have null for what other messages have.
+            _ if message.values().filter(|value| !value.is_null()).count() > 2 => None,
+            Some(role) if messages.len() > 1 => Some(format!("{}: {content}", role.as_str()?)),
+            _ => Some(content.to_string()),
+        }
+    };
+    let texts: Option<Vec<String>> = messages.iter().map(text).collect();
+    let texts = texts.map_or(raw.to_string(), |texts| texts.join("\n"));
+    (!messages.is_empty()).then_some(texts)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Each letter is a token.
+    #[derive(Debug)]
+    struct Letters;
+
+    impl Tokenize for Letters {
+        fn name(&self) -> String {
+            "letters".to_string()
+        }
+
+        fn count(&self, text: &str) -> Result<usize, String> {
+            Ok(text.chars().count())
+        }
+
+        fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, String> {
+            let starts = text.char_indices();
+            Ok(starts.map(|(at, one)| at..at + one.len_utf8()).collect())
+        }
+    }
+
+    #[test]
+    fn tokens_have_their_parts_of_a_text_where_their_number_is_right() {
+        assert_eq!(spans("a bc", 2, None), Some(vec![0..1, 2..4]));
+        assert_eq!(spans("a bc", 3, None), None);
+        assert_eq!(spans("aé", 2, Some(&Letters)), Some(vec![0..1, 1..3]));
+        // The end of the response.
+        assert_eq!(spans("aé", 3, Some(&Letters)), Some(vec![0..1, 1..3, 3..3]));
+        assert_eq!(spans("aé", 4, Some(&Letters)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn words_are_those_between_white_space(text in r"([ a-c\t\n\u{b}\u{c}\r\u{1c}é\u{85}\u{2003}]|[a-z ]{8}){0,24}") {
+            prop_assert_eq!(count(&text, None), Ok(text.split_whitespace().count()));
+            let ascii = text.replace(|letter: char| !letter.is_ascii(), "");
+            prop_assert_eq!(count(&ascii, None), Ok(ascii.split_whitespace().count()));
+        }
+    }
+
+    #[test]
+    fn messages_are_counted_by_their_content() {
+        for (chat, words) in [
+            (
+                r#"[{"role":"a","content":"one\ntwo"},{"content":"x"}]"#,
+                Some(3),
+            ),
+            (r#"[{"content":null,"tool_calls":[1]}]"#, Some(0)),
+            (
+                r#"[{"content":[{"type":"text","text":"a b"},{"type":"image"}]}]"#,
+                Some(2),
+            ),
+            (r#"[{"text":"a"}]"#, None),
+            (r#"[{"content":1}]"#, None),
+            (r#"["a b"]"#, None),
+            ("{}", None),
+        ] {
+            assert_eq!(count_chat(chat, None).unwrap(), words, "{chat}");
+        }
+    }
+}
