@@ -129,12 +129,6 @@ impl Guard {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Whether half of the memory or of the operations is in use.
-    pub(crate) fn is_half_used(&self) -> bool {
-        let (used, nodes) = (&self.used, &self.nodes);
-        used.load(Ordering::Relaxed) > self.memory / 2 || nodes.load(Ordering::Relaxed) > NODES / 2
-    }
-
     /// The bytes that tensors hold now.
     #[cfg(test)]
     pub(crate) fn used(&self) -> usize {

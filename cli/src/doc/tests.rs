@@ -10,9 +10,10 @@ use super::trainers::{Alias, trainers};
 use crate::report::study::Objective;
 use crate::report::study::objectives::multiples;
 use advlab::Batch;
+use advlab::check::needed;
 use advlab::diagnostic::Diagnostics;
 use advlab::paint::{Paint, WIDTH};
-use advlab::script::{BUILTINS, BuiltinKind, Host, MEMBERS, Recipe, needed};
+use advlab::script::{BUILTINS, BuiltinKind, Host, MEMBERS, Recipe};
 
 /// The group's size in the pictures.
 const SIZE: usize = 16;

@@ -5,8 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::per_response;
-use advlab::batch;
-use advlab::files::{ReadOptions, Rollouts, steps};
+use advlab::files::{self, ReadOptions, Rollouts, steps};
 
 fn data(name: &str) -> PathBuf {
     let dumps = Path::new(crate::ROOT).join("tests/data/dumps");
@@ -14,7 +13,7 @@ fn data(name: &str) -> PathBuf {
 }
 
 fn read(path: impl AsRef<Path>) -> Rollouts {
-    batch::read(path, &ReadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+    files::read(path, &ReadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// All that a reader makes of a file.
@@ -127,7 +126,7 @@ fn odd_dumps_are_read_as_they_are() {
     let wide = "{\"group\": 1, \"reward\": 1, \"id\": 9007199254740993}\n{\"group\": 1, \"reward\": 1, \"id\": 0.5}\n";
     fs::write(place("wide.jsonl"), wide).unwrap();
     let convert = |from: &str, to: &str| {
-        batch::convert(place(from), place(to), &ReadOptions::default()).unwrap()
+        files::convert(place(from), place(to), &ReadOptions::default()).unwrap()
     };
     convert("wide.jsonl", "wide.parquet");
     convert("wide.parquet", "back.jsonl");
@@ -141,7 +140,7 @@ fn what_does_not_unpack_is_said() {
     let read = |name: &str, bytes: &[u8]| {
         let path = folder.path().join(name);
         fs::write(&path, bytes).unwrap();
-        let error = batch::read(&path, &ReadOptions::default()).unwrap_err();
+        let error = files::read(&path, &ReadOptions::default()).unwrap_err();
         error
             .to_string()
             .replace(&format!("{}/", folder.path().display()), "")
@@ -181,10 +180,10 @@ fn folders_are_read_in_the_order_of_their_steps() {
     let names: Vec<_> = names.iter().map(|path| path.file_name().unwrap()).collect();
     assert_eq!(names, ["step_9.jsonl", "step_9b.jsonl.gz", "step_10.jsonl"]);
     assert_eq!(
-        batch::step_of(Path::new("a/global_step_12_evals")),
+        files::step_of(Path::new("a/global_step_12_evals")),
         Some(12)
     );
-    assert_eq!(batch::step_of(Path::new("a2/b.jsonl")), None);
+    assert_eq!(files::step_of(Path::new("a2/b.jsonl")), None);
     let empty = folder.path().join("checkpoint-3");
     let error = steps(&empty).unwrap_err().to_string();
     assert!(

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use super::{per_response, per_token};
-use advlab::batch::{self, FloatBuffer};
-use advlab::files::{Dtype, Mapping, ReadOptions, Rollouts};
+use advlab::batch::FloatBuffer;
+use advlab::files::{self, Dtype, Mapping, ReadOptions, Rollouts};
 use safetensors::tensor::{Dtype as Type, SafeTensors, TensorView};
 
 use crate::cases::{self, Case};
@@ -24,7 +24,7 @@ fn read(path: &Path, map: &[Mapping], dtype: Option<Dtype>) -> Rollouts {
         dtype,
         ..ReadOptions::default()
     };
-    batch::read(path, &options).unwrap_or_else(|error| panic!("{error}"))
+    files::read(path, &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The columns, the number of tokens of each response, and the notes.

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use super::{per_response, per_token};
-use advlab::batch::{self, Batch, Computed, FloatBuffer, TokenValues};
-use advlab::files::{Column, Dtype, Mapping, ReadOptions, Rollouts};
+use advlab::batch::{Batch, Computed, FloatBuffer, TokenValues};
+use advlab::files::{self, Column, Dtype, Mapping, ReadOptions, Rollouts};
 use advlab::tensor::Level;
 use half::bf16;
 use ndarray::{Array1, Array2, array};
@@ -76,7 +76,7 @@ fn verl() -> Vec<Raw> {
 }
 
 fn read(path: &Path) -> Rollouts {
-    batch::read(path, &ReadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+    files::read(path, &ReadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The values of a token column that count, widened.
@@ -139,7 +139,7 @@ fn dtype_widens_and_narrows_token_columns() {
         dtype: Some(Dtype::F64),
         ..ReadOptions::default()
     };
-    let rollouts = batch::read(&path, &wide).unwrap();
+    let rollouts = files::read(&path, &wide).unwrap();
     assert!(rollouts.batch.token_column("old_logp").unwrap().is_f64());
     assert_eq!(
         tokens(&rollouts.batch, "old_logp"),
@@ -347,7 +347,7 @@ fn numpy_s_texts_half_floats_and_big_endian_numbers_are_read() {
         map: &map,
         ..ReadOptions::default()
     };
-    let rollouts = batch::read(&path, &options).unwrap();
+    let rollouts = files::read(&path, &options).unwrap();
     let layout = rollouts.batch.layout();
     assert_eq!(layout.group_id(0).to_string(), "\"aé\"");
     assert_eq!(
@@ -507,7 +507,7 @@ fn of_token_columns_only_those_that_are_asked_for_are_read() {
             columns: Some(&columns),
             ..ReadOptions::default()
         };
-        let rollouts = batch::read(&path, &options).unwrap();
+        let rollouts = files::read(&path, &options).unwrap();
         let names = rollouts.batch.columns().collect::<Vec<_>>().join(" ");
         assert!(rollouts.is_partial());
         (names, rollouts)

@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use super::{per_response, per_token};
-use advlab::batch::{self, Batch, FloatBuffer, GroupId, TokenValues};
-use advlab::files::ReadOptions;
+use advlab::batch::{Batch, FloatBuffer, GroupId, TokenValues};
+use advlab::files::{self, ReadOptions};
 use ndarray::{Array1, Array2};
 use ndarray_npy::NpzWriter;
 use proptest::prelude::*;
@@ -139,7 +139,7 @@ fn contents(batch: &Batch) -> impl PartialEq + std::fmt::Debug + use<> {
 }
 
 fn read(path: &Path) -> Batch {
-    match batch::read(path, &ReadOptions::default()) {
+    match files::read(path, &ReadOptions::default()) {
         Ok(rollouts) => rollouts.batch,
         Err(error) => panic!("{error}"),
     }
@@ -170,13 +170,13 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.jsonl");
         fs::write(&path, rows.jsonl()).unwrap();
-        let rollouts = batch::read(&path, &ReadOptions::default()).unwrap();
+        let rollouts = files::read(&path, &ReadOptions::default()).unwrap();
         let tokens = rollouts.batch.layout().tokens();
         let values: Vec<f64> = (0..tokens).map(|token| seed / (token + 1) as f64).collect();
         let values = FloatBuffer::F64(values.into());
         rollouts.write_advantage(&path, &per_token(&rollouts, &values)).unwrap();
-        let map = [batch::Mapping { ours: "old_advantage".into(), theirs: "advantage".into() }];
-        let again = batch::read(&path, &ReadOptions { map: &map, ..ReadOptions::default() }).unwrap();
+        let map = [files::Mapping { ours: "old_advantage".into(), theirs: "advantage".into() }];
+        let again = files::read(&path, &ReadOptions { map: &map, ..ReadOptions::default() }).unwrap();
         let TokenValues::Compact(read) = again.batch.token_column("old_advantage").unwrap() else {
             panic!("a line's array is a column of tokens that count");
         };
@@ -222,7 +222,7 @@ fn survives(
     }
     let path = folder.join(name);
     fs::write(&path, bytes).unwrap();
-    if let Ok(rollouts) = batch::read(&path, &ReadOptions::default()) {
+    if let Ok(rollouts) = files::read(&path, &ReadOptions::default()) {
         let zeros = vec![0.0; rollouts.batch.layout().responses()];
         // A length may be damaged into billions of tokens, which is a batch all the same, but no padded file.
         let _ = rollouts.write_advantage(

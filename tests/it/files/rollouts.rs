@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::{per_response, per_token};
-use advlab::batch::{self, Batch, FloatBuffer, TokenValues};
-use advlab::files::{Column, Dtype, Mapping, ReadOptions, Rollouts};
+use advlab::batch::{Batch, FloatBuffer, TokenValues};
+use advlab::files::{self, Column, Dtype, Mapping, ReadOptions, Rollouts};
 
 fn data(name: &str) -> PathBuf {
     Path::new(crate::ROOT).join("tests/data").join(name)
 }
 
 fn read(path: impl AsRef<Path>) -> Rollouts {
-    batch::read(path, &ReadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+    files::read(path, &ReadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn mapping(ours: &str, theirs: &str) -> Mapping {
@@ -143,7 +143,7 @@ fn read_lines(lines: &[&str], map: &[Mapping]) -> Result<Rollouts, String> {
         map,
         ..ReadOptions::default()
     };
-    batch::read(&path, &options).map_err(|error| error.to_string())
+    files::read(&path, &options).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn single_precision_is_had_for_the_asking() {
         dtype: Some(Dtype::F32),
         ..ReadOptions::default()
     };
-    let rollouts = batch::read(data("tokens.jsonl"), &options).unwrap();
+    let rollouts = files::read(data("tokens.jsonl"), &options).unwrap();
     let column = rollouts.batch.token_column("old_logp").unwrap();
     assert!(matches!(column, TokenValues::Compact(FloatBuffer::F32(_))));
     assert_eq!(tokens(&rollouts.batch, "old_logp")[5], f64::from(-1e-3f32));
@@ -256,7 +256,7 @@ fn of_arrays_only_those_that_are_asked_for_are_read() {
             columns: Some(&[]),
             ..ReadOptions::default()
         };
-        batch::read(&path, &options)
+        files::read(&path, &options)
     };
     let few = rollouts("-1,0,-3").unwrap();
     assert_eq!(columns(&few.batch), ["reward"]);
@@ -313,7 +313,7 @@ fn a_damaged_page_of_parquet_is_found_by_its_checksum() {
     // In the first page.
     bytes[108] ^= 4;
     fs::write(&path, bytes).unwrap();
-    let error = batch::read(&path, &ReadOptions::default())
+    let error = files::read(&path, &ReadOptions::default())
         .unwrap_err()
         .to_string();
     assert!(error.contains("CRC"), "{error}");
@@ -327,7 +327,7 @@ fn progress_ends_at_the_end() {
         progress: Some(&progress),
         ..ReadOptions::default()
     };
-    batch::read(data("verl.jsonl"), &options).unwrap();
+    files::read(data("verl.jsonl"), &options).unwrap();
     let (done, total) = *last.lock().unwrap();
     assert_eq!(
         (done, done),
@@ -426,7 +426,7 @@ fn real_solutions_read_at_once() {
         map: &[mapping("group", "prompt")],
         ..ReadOptions::default()
     };
-    let rollouts = batch::read(&path, &by_prompt).unwrap();
+    let rollouts = files::read(&path, &by_prompt).unwrap();
     assert_eq!(rollouts.batch.layout().groups(), 1319);
 }
 

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::per_response;
-use advlab::batch;
-use advlab::files::{Mapping, ReadOptions};
+use advlab::files::{self, Mapping, ReadOptions};
 use safetensors::tensor::{Dtype, TensorView};
 
 use crate::cases;
@@ -16,7 +15,7 @@ fn message(path: &Path, map: &[Mapping]) -> String {
         map,
         ..ReadOptions::default()
     };
-    let message = match batch::read(path, &options) {
+    let message = match files::read(path, &options) {
         Ok(_) => panic!("{} reads without an error", path.display()),
         Err(error) => error.to_string(),
     };
@@ -357,7 +356,7 @@ fn every_place_that_cannot_be_written_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let input = folder.path().join("in.jsonl");
     fs::write(&input, "{\"group\": 1, \"reward\": 0.0}\n").unwrap();
-    let rollouts = batch::read(&input, &ReadOptions::default()).unwrap();
+    let rollouts = files::read(&input, &ReadOptions::default()).unwrap();
     let write = |out: PathBuf, values: &[f64]| {
         let error = rollouts
             .write_advantage(&out, &per_response(&rollouts, values))

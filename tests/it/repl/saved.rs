@@ -69,7 +69,7 @@ fn a_formula_with_a_hook_of_the_recipe_is_not_saved() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("hook.rhai");
     let mut session = session();
-    transcript(&mut session, ":recipe passk k=2\n\nadvantage() * 2");
+    transcript(&mut session, &[":recipe passk k=2", "advantage() * 2"]);
     let outcome = session.submit(&format!(":save {}", file.display()));
     assert!(outcome.is_error && !file.exists());
     let import = "import \"passk\" as passk;";

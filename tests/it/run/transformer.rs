@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use advlab::batch;
-use advlab::files::ReadOptions;
+use advlab::files::{self, ReadOptions};
 use advlab_train::{Ending, Run, TransformerConfig, export};
 use safetensors::SafeTensors;
 
@@ -216,7 +216,7 @@ fn questions_are_answered_in_text() {
     lab.config.transformer.model = model.display().to_string();
     let steps = edited_and_killed(&mut lab);
     let name = format!("batches/step-{:06}.safetensors", steps - 1);
-    let batch = batch::read(lab.file(&name), &ReadOptions::default())
+    let batch = files::read(lab.file(&name), &ReadOptions::default())
         .unwrap()
         .batch;
     let lengths = batch.response_column("length").unwrap();

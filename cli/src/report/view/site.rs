@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use similar::{Algorithm, DiffTag, capture_diff_slices_deadline, group_diff_ops};
 
 use super::batch::KeptBatch;
-use super::run::{FollowedRun, line_of, mark_width, now, step_of};
+use super::run::{FollowedRun, line_of, mark_width, now};
 use super::server::{UPDATE, parameter};
 use crate::report::compare;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
