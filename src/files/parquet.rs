@@ -386,10 +386,10 @@ fn fields(line: &[u8]) -> io::Result<Vec<(String, &str)>> {
         .collect())
 }
 
-fn new_file<'a>(
+fn new_file(
     columns: Vec<TypePtr>,
-    out: &'a mut Replacement,
-) -> Result<SerializedFileWriter<&'a mut Replacement>> {
+    out: &mut Replacement,
+) -> Result<SerializedFileWriter<&mut Replacement>> {
     let schema = Type::group_type_builder("schema")
         .with_fields(columns)
         .build()?;
