@@ -292,11 +292,16 @@ impl Column {
             self.data = Data::of_kind(raw, self.texts.is_some());
         }
         let kind = json::type_of(raw);
+        let text_here = self.texts.as_ref().and_then(|_| text(raw));
         match (&mut self.data, kind) {
             (Data::Words(counts), _) => {
                 let tokenizer = shared.tokenizer.as_deref();
+                let count = match &text_here {
+                    Some(text) if kind == Type::String => Some(words::count(text, tokenizer)?),
+                    _ => words::count_in(raw, tokenizer)?,
+                };
                 // A text has far fewer than 2^53 words.
-                counts.push(words::count_in(raw, tokenizer)?.ok_or_else(|| describe(raw))? as f64);
+                counts.push(count.ok_or_else(|| describe(raw))? as f64);
             }
             (Data::Ids(ids, are_texts), _) => {
                 let id = shared.id(raw).ok_or_else(|| describe(raw))?;
@@ -325,7 +330,7 @@ impl Column {
             _ => return Err(describe(raw)),
         }
         if let Some(texts) = &mut self.texts {
-            match (text(raw), texts.last()) {
+            match (text_here, texts.last()) {
                 (None, _) => self.texts = None,
                 // A prompt comes once for each of its responses.
                 (Some(text), Some(last)) if **last == *text => texts.push(last.clone()),

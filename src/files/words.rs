@@ -53,7 +53,7 @@ pub(crate) fn spans(
 pub(super) const EXPECTED: &str = "a string or a list of messages with `content`";
 
 /// How many tokens a text has, or words without a tokenizer.
-fn count(text: &str, tokenizer: Option<&dyn Tokenize>) -> Result<usize, String> {
+pub(super) fn count(text: &str, tokenizer: Option<&dyn Tokenize>) -> Result<usize, String> {
     if let Some(tokenizer) = tokenizer {
         return tokenizer.count(text);
     }
