@@ -3,8 +3,9 @@
 use std::io;
 use std::path::Path;
 
-use super::format::Format;
+use super::format::{Format, has_ending, is_parquet};
 use super::open::{self, Sink};
+use super::parquet;
 use super::replace::{Replacement, cannot_be_written};
 use super::saved::MOST_TEXT;
 use super::{Progress, ReadOptions, Rollouts, cannot_be_read, read};
@@ -39,6 +40,10 @@ pub fn convert(
                 "`--map` names what becomes tensors; `apply` and `repl` take it for lines too";
             let error = Diagnostic::error(what).in_file(input);
             return Err(error.with_help(help).into());
+        }
+        (Format::Lines, Format::Lines) if is_parquet(input) && has_ending(output, "parquet") => {
+            parquet::write_copy(input, &[], |_| Vec::new(), &mut file)?;
+            Vec::new()
         }
         (Format::Lines, Format::Lines) => {
             let progress = Progress::new(options.progress);

@@ -1,6 +1,7 @@
 //! Lines of JSON, one response each: read block by block in parallel, and copied with values added.
 
 use std::io::{self, BufRead, Read, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use rayon::prelude::*;
 
 use super::format::is_parquet;
 use super::json::{self, Places, Type};
-use super::names::{FileKind, Schema};
+use super::names::{FileKind, Names, Schema};
 use super::open::{self, LONGEST_LINE, Lines, Sink};
 use super::parquet::{self, Shape};
 use super::replace::{Replacement, cannot_be_written};
@@ -247,17 +248,17 @@ impl Rows {
 
     /// The lines of a block in parts of at least so many bytes, parsed in parallel into rows of their own; `None` for a part in
     /// which a line is wrong.
-    fn parts<'b>(&self, block: &'b [u8], least: usize) -> Vec<(&'b [u8], Option<Rows>)> {
-        let (mut parts, mut rest) = (Vec::new(), block);
-        while !rest.is_empty() {
-            let end = least.min(rest.len());
-            let (part, after) = rest.split_at(end + line_end(&rest[end..]));
-            parts.push(part);
-            rest = after;
+    fn parts(names: &Arc<Names>, block: &[u8], least: usize) -> Vec<(Range<usize>, Option<Rows>)> {
+        let (mut parts, mut start) = (Vec::new(), 0);
+        while start < block.len() {
+            let end = block.len().min(start + least);
+            let end = end + line_end(&block[end..]);
+            parts.push(start..end);
+            start = end;
         }
         let parts = parts.into_par_iter().map(|part| {
-            let mut rows = Rows::new(self.names.clone());
-            let read = rows.read(part);
+            let mut rows = Rows::new(names.clone());
+            let read = rows.read(&block[part.clone()]);
             (part, read.is_ok().then_some(rows))
         });
         parts.collect()
@@ -265,11 +266,15 @@ impl Rows {
 
     /// Adds a parsed block. A part that is wrong, or in which a column is no longer of one kind, is read once more line by line,
     /// for the errors and notes that a single thread would give.
-    fn add(&mut self, parts: Vec<(&[u8], Option<Rows>)>) -> Result<(), Diagnostic> {
+    fn add(
+        &mut self,
+        block: &[u8],
+        parts: Vec<(Range<usize>, Option<Rows>)>,
+    ) -> Result<(), Diagnostic> {
         for (part, rows) in parts {
             match rows {
                 Some(rows) if self.goes_on_in(&rows) => self.append(rows),
-                _ => self.read(part)?,
+                _ => self.read(&block[part])?,
             }
         }
         Ok(())
@@ -285,22 +290,11 @@ fn read_blocks(mut blocks: Blocks<impl Read + Send>, schema: Schema) -> Result<T
     let names = Arc::new(schema(&blocks.begin()?, FileKind::Lines)?);
     let mut rows = Rows::new(names.clone());
     rows.blank = vec![0; blocks.passed];
-    let (path, parser) = (blocks.path.clone(), Rows::new(names));
+    let path = blocks.path.clone();
     blocks.each(
-        |block| {
-            let parts = parser.parts(block, PART).into_iter();
-            // The block is taken with them, so they are told by their lengths.
-            parts
-                .map(|(part, rows)| (part.len(), rows))
-                .collect::<Vec<_>>()
-        },
-        |mut block, parts| {
-            let parts = parts.into_iter().map(|(length, rows)| {
-                let (part, rest) = block.split_at(length);
-                block = rest;
-                (part, rows)
-            });
-            let added = rows.add(parts.collect());
+        |block| Rows::parts(&names, block, PART),
+        |block, parts| {
+            let added = rows.add(block, parts);
             added.map_err(|error| error.in_file(&path))
         },
     )?;
@@ -344,7 +338,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::files::names::Names;
 
     /// The fields of a line are these or none: values of all kinds, most of them alike.
     const FIELDS: [(&str, [&str; 5]); 6] = [
@@ -410,7 +403,7 @@ mod tests {
             let mut expected = Rows::new(names.clone());
             let read = expected.read(&block);
             let mut found = Rows::new(names);
-            let added = found.add(found.parts(&block, least));
+            let added = found.add(&block, Rows::parts(&found.names.clone(), &block, least));
             prop_assert_eq!(format!("{added:?}"), format!("{read:?}"));
             if read.is_ok() {
                 let all = |rows: Rows| {

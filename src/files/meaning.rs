@@ -161,7 +161,7 @@ impl Meaning<'_> {
             let is_open = matches!(reading.role, Role::Any | Role::Completion);
             let may_be_text = matches!(
                 column.data,
-                Data::Texts(_) | Data::Words { .. } | Data::Other(_)
+                Data::Texts(_) | Data::Words(_) | Data::Other(_)
             );
             self.lacks_texts |= is_open && (may_be_text || strings.is_some());
             return Ok(());
@@ -230,7 +230,7 @@ impl Meaning<'_> {
         };
         match &self.table.columns[index].data {
             Data::Tensor(tensor) => self.groups_of_tensor(&reading, tensor),
-            Data::Ids { ids, .. } => Ok(ids.clone()),
+            Data::Ids(ids, _) => Ok(ids.clone()),
             _ => unreachable!("`is_whole` has seen that groups are ids"),
         }
     }
@@ -344,63 +344,63 @@ impl Meaning<'_> {
         let Some(tokens) = &self.tokens else {
             return Ok(());
         };
-        let first = |found: &Found| {
-            let line = self.table.origin.name_of(found.response);
-            format!("{line}, token {}", found.column)
-        };
         let is_f32 = self.options.dtype == Some(Dtype::F32);
         let is_stray = |value: f64| !value.is_finite() || is_f32 && (value as f32).is_infinite();
         // Half precision may round a log-prob of 0 up by as much.
         let is_logp = reading.ours.ends_with("logp");
         let is_positive = |value: f64| is_logp && value > 1e-3;
-        let usual = (f32::MIN, if is_logp { 0.0 } else { f32::MAX });
-        let counted_columns = |at: usize| tokens.runs(at).iter().map(|run| run.columns()).collect();
-        let found = |is: &Is| Found::among(given, tokens.responses(), &counted_columns, usual, is);
-        let (mut notes, mut not_finite) = (Vec::new(), None);
-        // Most often there is nothing odd, which one pass finds.
-        if found(&|value| is_stray(value) || is_positive(value)).is_some() {
-            if let Some(stray) = found(&is_stray) {
-                if reading.role == Role::Token && self.table.saved.is_none() {
-                    return Err(self.stray(reading, given, &stray));
-                }
-                let plural = if stray.values == 1 {
-                    " that counts"
-                } else {
-                    "s that count"
-                };
-                not_finite = Some(format!(
-                    "`{}` is NaN or infinite at {} token{plural}, the first in {}",
-                    reading.ours,
-                    stray.values,
-                    first(&stray)
-                ));
-            }
-            if let Some(positive) = found(&is_positive) {
-                notes.push(format!(
-                    "`{}` is above 0 at {}, the first in {}: no log-prob is; are these probabilities, or -logp?",
-                    reading.theirs,
-                    counted(positive.values, "token"),
-                    first(&positive)
-                ));
-            }
-        }
         // NaN under the mask is what padding may be.
-        let gaps = |at: usize| tokens.gaps(at).collect();
         let is_lost = |value: f64| value.is_finite() && value != 0.0;
-        if reading.ours == "token_reward"
-            && let Some(lost) = Found::among(given, tokens.responses(), &gaps, (0.0, 0.0), &is_lost)
-        {
-            notes.push(format!(
+        let usual = (f32::MIN, if is_logp { 0.0 } else { f32::MAX });
+        let runs = |at: usize| tokens.runs(at).iter().map(|run| run.columns()).collect();
+        let gaps = |at: usize| tokens.gaps(at).collect();
+        let all = tokens.responses();
+        let counts = |is: &Is| Found::among(given, all, &runs, usual, is);
+        // Most often there is nothing odd, which one pass finds.
+        let (stray, positive) = match counts(&|value| is_stray(value) || is_positive(value)) {
+            Some(_) => (counts(&is_stray), counts(&is_positive)),
+            None => (None, None),
+        };
+        let lost = Some(&reading.ours).filter(|ours| *ours == "token_reward");
+        let lost = lost.and_then(|_| Found::among(given, all, &gaps, (0.0, 0.0), &is_lost));
+        let named = |found: Option<Found>| {
+            let found = found?;
+            let name = self.table.origin.name_of(found.response);
+            let first = format!("{name}, token {}", found.column);
+            Some((found, first))
+        };
+        let [stray, positive, lost] = [stray, positive, lost].map(named);
+        if let Some((stray, first)) = stray {
+            if reading.role == Role::Token && self.table.saved.is_none() {
+                return Err(self.stray(reading, given, &stray));
+            }
+            let (ours, values) = (&reading.ours, stray.values);
+            let plural = if values == 1 {
+                " that counts"
+            } else {
+                "s that count"
+            };
+            let what = format!(
+                "`{ours}` is NaN or infinite at {values} token{plural}, the first in {first}"
+            );
+            self.note_field("NaN or infinite", ours, what);
+        }
+        if let Some((positive, first)) = positive {
+            self.notes.push(format!(
+                "`{}` is above 0 at {}, the first in {}: no log-prob is; are these probabilities, or -logp?",
+                reading.theirs,
+                counted(positive.values, "token"),
+                first
+            ));
+        }
+        if let Some((lost, first)) = lost {
+            self.notes.push(format!(
                 "`{}` holds rewards where the mask is 0, in {} (the first in {}): they do not count",
                 reading.theirs,
                 counted(lost.responses, "response"),
-                first(&lost)
+                first
             ));
         }
-        if let Some(note) = not_finite {
-            self.note_field("NaN or infinite", &reading.ours, note);
-        }
-        self.notes.extend(notes);
         Ok(())
     }
 
@@ -492,12 +492,11 @@ impl Found {
                 column,
                 value,
                 values,
-                responses: 0,
-            });
-            let found = found.reduce(sum)?;
-            Some(Found {
                 responses: 1,
-                ..found
+            });
+            found.reduce(|first, next| Found {
+                values: first.values + next.values,
+                ..first
             })
         };
         let found = (0..responses).into_par_iter().filter_map(of_response);

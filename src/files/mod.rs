@@ -245,6 +245,7 @@ impl Rollouts {
 }
 
 /// How many bytes are there to read, and how many have been read.
+#[derive(Default)]
 struct Progress<'a> {
     told: Option<&'a (dyn Fn(u64, u64) + Sync)>,
     done: AtomicU64,
@@ -255,8 +256,7 @@ impl<'a> Progress<'a> {
     fn new(told: Option<&'a (dyn Fn(u64, u64) + Sync)>) -> Self {
         Progress {
             told,
-            done: AtomicU64::new(0),
-            total: AtomicU64::new(0),
+            ..Progress::default()
         }
     }
 

@@ -29,6 +29,28 @@ const FRAME: usize = 4 << 20;
 /// Bytes that are lines.
 pub(super) type Lines<'a> = Box<dyn Read + Send + 'a>;
 
+/// Lines that are made piece by piece.
+pub(super) fn in_pieces<'a>(
+    pieces: impl Iterator<Item = io::Result<String>> + Send + 'a,
+) -> Lines<'a> {
+    struct InPieces<I>(I, io::Cursor<String>);
+    impl<I: Iterator<Item = io::Result<String>>> Read for InPieces<I> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            loop {
+                let read = self.1.read(into)?;
+                if read > 0 || into.is_empty() {
+                    return Ok(read);
+                }
+                match self.0.next() {
+                    Some(piece) => self.1 = io::Cursor::new(piece?),
+                    None => return Ok(0),
+                }
+            }
+        }
+    }
+    Box::new(InPieces(pieces, io::Cursor::default()))
+}
+
 /// Opens the lines of a file, or of all files of a folder one after another; `progress` is told of the bytes on disk.
 pub(super) fn lines<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
     let files = match path.is_dir() {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::io::{self, BufRead, BufReader, Seek};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use parquet::schema::types::{Type, TypePtr};
 use serde_json::Value;
 
 use super::json::{self, Type as Kind};
-use super::open::Lines;
+use super::open::{Lines, in_pieces};
 use super::replace::Replacement;
 use super::{Progress, cannot_be_read};
 use crate::diagnostic::Diagnostic;
@@ -61,51 +61,26 @@ fn open(file: File) -> io::Result<SerializedFileReader<File>> {
 }
 
 /// The rows of a file as lines of JSON.
-struct RowLines<'a> {
-    rows: RowIter<'static>,
-    line: String,
-    /// How much of the line has been read.
-    at: usize,
-    progress: &'a Progress<'a>,
-    /// The bytes of the file for each row.
-    bytes: u64,
-}
-
 pub(super) fn lines<'a>(file: File, progress: &'a Progress) -> io::Result<Lines<'a>> {
     let length = file.metadata()?.len();
     let file = open(file)?;
-    let rows = file.metadata().file_metadata().num_rows();
-    Ok(Box::new(RowLines {
-        rows: RowIter::from_file_into(Box::new(file)),
-        line: String::new(),
-        at: 0,
-        progress,
-        bytes: length / u64::try_from(rows).unwrap_or(1).max(1),
-    }))
-}
-
-impl Read for RowLines<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.at == self.line.len() {
-            self.line.clear();
-            self.at = 0;
-            let Some(row) = whole(|| self.rows.next().transpose())? else {
-                return Ok(0);
-            };
-            write_row(&row, &mut self.line);
-            self.line.push('\n');
-            self.progress.add(self.bytes);
-        }
-        let read = (&self.line.as_bytes()[self.at..]).read(into)?;
-        self.at += read;
-        Ok(read)
-    }
+    let rows = u64::try_from(file.metadata().file_metadata().num_rows());
+    let bytes = length / rows.unwrap_or(1).max(1);
+    let mut rows = RowIter::from_file_into(Box::new(file));
+    Ok(in_pieces(std::iter::from_fn(move || {
+        let row = whole(|| rows.next().transpose()).transpose()?;
+        progress.add(bytes);
+        Some(row.map(|row| {
+            let mut line = String::new();
+            write_row(&row, &mut line);
+            line + "\n"
+        }))
+    })))
 }
 
 fn write_row(row: &Row, out: &mut String) {
-    let fields = row
-        .get_column_iter()
-        .map(|(name, field)| (Some(name), field));
+    let fields = row.get_column_iter();
+    let fields = fields.map(|(name, field)| (Some(name), field));
     write_items(["{", "}"], fields, out);
 }
 
@@ -411,10 +386,10 @@ fn fields(line: &[u8]) -> io::Result<Vec<(String, &str)>> {
         .collect())
 }
 
-fn new_file<'a>(
+fn new_file(
     columns: Vec<TypePtr>,
-    out: &'a mut Replacement,
-) -> Result<SerializedFileWriter<&'a mut Replacement>> {
+    out: &mut Replacement,
+) -> Result<SerializedFileWriter<&mut Replacement>> {
     let schema = Type::group_type_builder("schema")
         .with_fields(columns)
         .build()?;

@@ -56,12 +56,12 @@ impl Meaning<'_> {
                 .then(|| "it is null wherever it is".to_string())
         } else {
             let is_right = match (reading.role, &column.data) {
-                (Role::Group, Data::Ids { .. }) => true,
+                (Role::Group, Data::Ids(..)) => true,
                 (Role::Mask | Role::Token | Role::Any, Data::Lists(_)) => true,
                 (Role::Response | Role::Step | Role::Any, Data::Numbers(_)) => true,
                 // The field names groups too.
-                (Role::Any, Data::Ids { are_texts, .. }) if *are_texts => return Ok(false),
-                (Role::Response | Role::Step | Role::Any, Data::Ids { ids, .. }) => {
+                (Role::Any, Data::Ids(_, true)) => return Ok(false),
+                (Role::Response | Role::Step | Role::Any, Data::Ids(ids, _)) => {
                     numbers(ids).is_some()
                 }
                 // It is a text column, or nobody wants it.
@@ -237,14 +237,10 @@ impl Meaning<'_> {
         }
         let mut readings = self.readings.iter_mut();
         let (reading, index) = readings.find(|(reading, _)| reading.role == Role::Completion)?;
-        let Data::Words { counts, are_chats } = &self.table.columns[*index].data else {
+        let Data::Words(counts) = &self.table.columns[*index].data else {
             return None;
         };
         let field = reading.theirs.clone();
-        let of_chats = match are_chats {
-            true => "the `content` of each message of ",
-            false => "",
-        };
         let (what, by) = match &self.table.names.tokenizer {
             Some(tokenizer) => ("tokens", format!(", by {}", tokenizer.name())),
             None => {
@@ -253,7 +249,7 @@ impl Meaning<'_> {
             }
         };
         self.notes.push(format!(
-            "the length of a response is the number of {what} in {of_chats}`{field}`{by}: there is no `length` and no token array"
+            "the length of a response is the number of {what} in `{field}`{by}: there is no `length` and no token array"
         ));
         // They are the column `length` from here on.
         reading.ours = "length".to_string();
@@ -330,11 +326,8 @@ impl Meaning<'_> {
             false => data.clone(),
         };
         Some(match data {
-            Data::Numbers(numbers)
-            | Data::Words {
-                counts: numbers, ..
-            } => Given::Responses(numbers.into()),
-            Data::Ids { ids, .. } => Given::Responses(numbers(&ids)?.into()),
+            Data::Numbers(numbers) | Data::Words(numbers) => Given::Responses(numbers.into()),
+            Data::Ids(ids, _) => Given::Responses(numbers(&ids)?.into()),
             Data::Lists(mut rows) => {
                 rows.is_f64 = self.options.dtype != Some(Dtype::F32);
                 Given::Rows(rows)

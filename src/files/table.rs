@@ -68,10 +68,10 @@ pub(super) enum Data {
     Null,
     /// A number per response, 0 and 1 for booleans.
     Numbers(Vec<f64>),
-    /// The names of groups: strings and chats, or whole numbers. A number beyond i64 is a name of its digits.
-    Ids { ids: Vec<GroupId>, are_texts: bool },
-    /// The number of words, or of tokens, per completion; whether completions are chats.
-    Words { counts: Vec<f64>, are_chats: bool },
+    /// The names of groups, and whether they are texts: strings and chats. A number beyond i64 is a name of its digits.
+    Ids(Vec<GroupId>, bool),
+    /// The number of words, or of tokens, per completion.
+    Words(Vec<f64>),
     /// A string or a chat per response, held in [`Column::texts`]; the first in words.
     Texts(String),
     /// An array of numbers per response.
@@ -111,64 +111,68 @@ pub(super) struct Odd {
     pub(super) other: usize,
 }
 
-/// One value of a response.
-pub(super) enum Cell<'a> {
-    Null,
-    /// A number or a boolean, and how it is written.
-    Number(f64, Cow<'a, str>),
-    Text(Cow<'a, str>),
-    Numbers(&'a [f64]),
-    /// Any other value in JSON, and what it is in words.
-    Json(&'a str, &'static str),
+/// What all columns of some lines share while these are read.
+#[derive(Default)]
+struct Shared {
+    /// The names of groups, each held once: one may be a whole prompt.
+    ids: HashSet<Arc<str>>,
+    /// The numbers of the array that is being read.
+    numbers: Vec<f64>,
+    tokenizer: Option<Arc<dyn Tokenize>>,
 }
 
-impl Cell<'_> {
-    /// The value in words.
-    fn describe(&self) -> String {
-        match self {
-            Cell::Null => "null".to_string(),
-            Cell::Number(_, written) => written.to_string(),
-            Cell::Text(text) => format!("the string {:?}", json::shorten(text, 38)),
-            Cell::Numbers(numbers) => of_numbers(numbers.len()),
-            Cell::Json(_, what) => what.to_string(),
+impl Shared {
+    fn held(&mut self, name: &str) -> GroupId {
+        if let Some(known) = self.ids.get(name) {
+            return known.clone().into();
         }
+        let name: Arc<str> = name.into();
+        self.ids.insert(name.clone());
+        name.into()
     }
 
-    /// A string, or the messages of a chat.
-    fn text(&self) -> Option<Cow<'_, str>> {
-        match self {
-            Cell::Text(text) => Some(Cow::Borrowed(text)),
-            Cell::Json(raw, _) => words::text_of_chat(raw).map(Cow::Owned),
-            _ => None,
+    /// A value as the name of a group. A number is exact, however large.
+    fn id(&mut self, raw: &str) -> Option<GroupId> {
+        if json::type_of(raw) != Type::Number {
+            return text(raw).map(|text| self.held(&text));
         }
-    }
-
-    /// The value as the name of a group. A number is exact, however large.
-    fn id(&self, known: &mut HashSet<Arc<str>>) -> Option<GroupId> {
-        let Cell::Number(value, written) = self else {
-            return self.text().map(|text| held(known, &text).into());
-        };
-        if let Ok(number) = written.parse() {
+        if let Ok(number) = raw.parse() {
             return Some(GroupId::Number(number));
         }
-        let mut bytes = written.bytes();
-        if bytes.all(|byte| byte == b'-' || byte.is_ascii_digit()) {
-            return Some((**written).into());
+        if raw
+            .bytes()
+            .all(|byte| byte == b'-' || byte.is_ascii_digit())
+        {
+            return Some(raw.into());
         }
         // pandas writes the whole numbers of a column with gaps as 7.0. Beyond 2^53 neighbours are no longer apart.
+        let value = json::number(raw);
         let is_exact = value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0;
-        let is_number = written.starts_with(|first: char| first == '-' || first.is_ascii_digit());
-        (is_exact && is_number).then_some(GroupId::Number(*value as i64))
+        is_exact.then_some(GroupId::Number(value as i64))
     }
 }
 
-/// A name that is held once, however often it comes: it may be a whole prompt.
-fn held(known: &mut HashSet<Arc<str>>, name: &str) -> Arc<str> {
-    known.get(name).cloned().unwrap_or_else(|| {
-        let name: Arc<str> = name.into();
-        known.insert(name.clone());
-        name
-    })
+/// A string, or the messages of a chat.
+fn text(raw: &str) -> Option<Cow<'_, str>> {
+    match json::type_of(raw) {
+        Type::String => Some(json::text(raw)),
+        Type::Array => words::text_of_chat(raw).map(Cow::Owned),
+        _ => None,
+    }
+}
+
+/// A value in words.
+fn describe(raw: &str) -> String {
+    match json::type_of(raw) {
+        Type::String => format!("the string {}", json::shorten(raw, 40)),
+        Type::Object => "an object".to_string(),
+        Type::Array => {
+            let mut numbers = Vec::new();
+            let read = json::numbers(raw, &mut numbers);
+            read.map_or_else(str::to_string, |()| of_numbers(numbers.len()))
+        }
+        _ => raw.to_string(),
+    }
 }
 
 /// An array in words.
@@ -187,48 +191,29 @@ pub(super) fn in_words(value: f64) -> String {
 
 impl Data {
     /// An empty column of the kind of its first value.
-    fn of_kind(first: &Cell, is_text: bool) -> Data {
-        match first {
-            Cell::Number(..) => Data::Numbers(Vec::new()),
-            Cell::Numbers(_) => Data::Lists(Ragged::new(true)),
-            Cell::Text(_) => Data::Texts(first.describe()),
-            Cell::Json(..) if is_text && first.text().is_some() => Data::Texts(first.describe()),
-            _ => Data::Other(first.describe()),
-        }
-    }
-
-    fn is_as(&self, more: &Data) -> bool {
-        match (self, more) {
-            (
-                Data::Ids { are_texts, .. },
-                Data::Ids {
-                    are_texts: more, ..
-                },
-            ) => are_texts == more,
-            _ => discriminant(self) == discriminant(more),
+    fn of_kind(first: &str, is_text: bool) -> Data {
+        match json::type_of(first) {
+            Type::Null | Type::Bool | Type::Number => Data::Numbers(Vec::new()),
+            Type::String => Data::Texts(describe(first)),
+            Type::Array if json::numbers(first, &mut Vec::new()).is_ok() => {
+                Data::Lists(Ragged::new(true))
+            }
+            Type::Array if is_text && text(first).is_some() => Data::Texts(describe(first)),
+            _ => Data::Other(describe(first)),
         }
     }
 
     /// Adds the values of more responses, which are of the same kind.
-    fn append(&mut self, more: Data, known: &mut HashSet<Arc<str>>) {
+    fn append(&mut self, more: Data, shared: &mut Shared) {
         match (self, more) {
-            (Data::Numbers(numbers), Data::Numbers(more)) => numbers.extend(more),
+            (Data::Numbers(numbers), Data::Numbers(more))
+            | (Data::Words(numbers), Data::Words(more)) => numbers.extend(more),
             (Data::Lists(rows), Data::Lists(more)) => rows.append(&more),
-            (Data::Ids { ids, .. }, Data::Ids { ids: more, .. }) => {
+            (Data::Ids(ids, _), Data::Ids(more, _)) => {
                 ids.extend(more.into_iter().map(|id| match id {
-                    GroupId::String(name) => held(known, &name).into(),
+                    GroupId::String(name) => shared.held(&name),
                     number => number,
                 }));
-            }
-            (
-                Data::Words { counts, are_chats },
-                Data::Words {
-                    counts: more,
-                    are_chats: are,
-                },
-            ) => {
-                counts.extend(more);
-                *are_chats |= are;
             }
             _ => {}
         }
@@ -237,9 +222,13 @@ impl Data {
 
 impl Column {
     pub(super) fn of_tensor(tensor: Tensor) -> Column {
+        Column::empty(&tensor.name.clone(), Data::Tensor(tensor))
+    }
+
+    fn empty(name: &str, data: Data) -> Column {
         Column {
-            name: tensor.name.clone(),
-            data: Data::Tensor(tensor),
+            name: name.to_string(),
+            data,
             texts: None,
             is_summand: false,
             is_unread: false,
@@ -254,30 +243,19 @@ impl Column {
         let readings = names.of(name);
         let is = |role: Role| readings.iter().any(|reading| reading.role == role);
         let data = if is(Role::Group) {
-            let (ids, are_texts) = (Vec::new(), false);
-            Data::Ids { ids, are_texts }
+            Data::Ids(Vec::new(), false)
         } else if is(Role::Completion) && names.count_words {
-            let (counts, are_chats) = (Vec::new(), false);
-            Data::Words { counts, are_chats }
+            Data::Words(Vec::new())
         } else {
             Data::Null
         };
         let is_text = readings.iter().any(|reading| names.wants_text(reading));
         Column {
-            name: name.to_string(),
-            data,
             texts: is_text.then(Vec::new),
             is_summand: names.rewards.iter().any(|reward| reward == name),
             is_unread: !readings.iter().any(|reading| names.wants(reading)),
-            filled: 0,
-            null: None,
-            odd: None,
+            ..Column::empty(name, data)
         }
-    }
-
-    /// Whether it needs the characters of strings, and not only to know that they are some.
-    pub(super) fn reads_texts(&self) -> bool {
-        self.texts.is_some() || matches!(self.data, Data::Ids { .. } | Data::Words { .. })
     }
 
     /// Whether there is a text for every response.
@@ -285,81 +263,74 @@ impl Column {
         self.odd.is_none() && self.filled > 0 && self.texts.is_some()
     }
 
-    /// Adds the value of a response.
-    fn push(
-        &mut self,
-        response: usize,
-        cell: Cell,
-        known: &mut HashSet<Arc<str>>,
-        tokenizer: Option<&dyn Tokenize>,
-    ) {
+    /// Adds the value of a response, as it is written.
+    fn push(&mut self, response: usize, raw: &str, shared: &mut Shared) {
         if self.odd.is_some() {
             return;
         }
-        let cell = match cell {
-            Cell::Null if self.is_summand => Cell::Number(f64::NAN, "null".into()),
-            Cell::Null => {
-                self.null.get_or_insert(response);
-                return;
-            }
-            cell => cell,
-        };
-        match self.give(&cell, known, tokenizer) {
+        if raw == "null" && !self.is_summand {
+            self.null.get_or_insert(response);
+            return;
+        }
+        match self.give(raw, shared) {
+            Ok(()) if self.filled < response => self.end(response),
+            Ok(()) => self.filled += 1,
             Err(found) => {
+                let other = 0;
                 self.odd = Some(Odd {
                     response,
                     found,
-                    other: 0,
+                    other,
                 });
             }
-            Ok(()) if self.filled < response => self.end(response),
-            Ok(()) => self.filled += 1,
         }
     }
 
     /// Adds a value, or says what it is if the column holds something else.
-    fn give(
-        &mut self,
-        cell: &Cell,
-        known: &mut HashSet<Arc<str>>,
-        tokenizer: Option<&dyn Tokenize>,
-    ) -> Result<(), String> {
+    fn give(&mut self, raw: &str, shared: &mut Shared) -> Result<(), String> {
         if matches!(self.data, Data::Null) {
-            self.data = Data::of_kind(cell, self.texts.is_some());
+            self.data = Data::of_kind(raw, self.texts.is_some());
         }
-        match (&mut self.data, cell) {
-            (Data::Words { counts, are_chats }, cell) => {
-                let count = match cell {
-                    Cell::Text(text) => Some(words::count(text, tokenizer)?),
-                    Cell::Json(raw, _) => words::count_chat(raw, tokenizer)?,
-                    _ => None,
+        let kind = json::type_of(raw);
+        let text_here = self.texts.as_ref().and_then(|_| text(raw));
+        match (&mut self.data, kind) {
+            (Data::Words(counts), _) => {
+                let tokenizer = shared.tokenizer.as_deref();
+                let count = match &text_here {
+                    Some(text) if kind == Type::String => Some(words::count(text, tokenizer)?),
+                    _ => words::count_in(raw, tokenizer)?,
                 };
                 // A text has far fewer than 2^53 words.
-                counts.push(count.ok_or_else(|| cell.describe())? as f64);
-                *are_chats |= matches!(cell, Cell::Json(..));
+                counts.push(count.ok_or_else(|| describe(raw))? as f64);
             }
-            (Data::Ids { ids, are_texts }, cell) => {
-                let id = cell.id(known).ok_or_else(|| cell.describe())?;
-                let is_text = !matches!(cell, Cell::Number(..));
+            (Data::Ids(ids, are_texts), _) => {
+                let id = shared.id(raw).ok_or_else(|| describe(raw))?;
+                let is_text = kind != Type::Number;
                 if !ids.is_empty() && *are_texts != is_text {
                     let before = if is_text { "a number" } else { "a string" };
-                    let found = cell.describe();
+                    let found = describe(raw);
                     return Err(format!("{found} where the lines before have {before}"));
                 }
                 *are_texts = is_text;
                 ids.push(id);
             }
-            (Data::Numbers(numbers), Cell::Number(value, _)) => numbers.push(*value),
-            (Data::Lists(rows), Cell::Numbers(values)) if self.is_unread => {
-                rows.push_length(values.len());
+            (Data::Numbers(numbers), Type::Number | Type::Bool | Type::Null) => {
+                numbers.push(json::number(raw));
             }
-            (Data::Lists(rows), Cell::Numbers(values)) => rows.push(values.iter().copied()),
-            (Data::Texts(_), Cell::Text(_)) => {}
-            (Data::Texts(_), Cell::Json(..)) if self.texts.is_some() => {}
-            _ => return Err(cell.describe()),
+            (Data::Lists(rows), Type::Array) => {
+                shared.numbers.clear();
+                json::numbers(raw, &mut shared.numbers)?;
+                match self.is_unread {
+                    true => rows.push_length(shared.numbers.len()),
+                    false => rows.push(shared.numbers.iter().copied()),
+                }
+            }
+            (Data::Texts(_), Type::String) => {}
+            (Data::Texts(_), Type::Array) if self.texts.is_some() => {}
+            _ => return Err(describe(raw)),
         }
         if let Some(texts) = &mut self.texts {
-            match (cell.text(), texts.last()) {
+            match (text_here, texts.last()) {
                 (None, _) => self.texts = None,
                 // A prompt comes once for each of its responses.
                 (Some(text), Some(last)) if **last == *text => texts.push(last.clone()),
@@ -384,11 +355,11 @@ impl Column {
         match &self.data {
             Data::Null => "null".to_string(),
             Data::Numbers(values) => in_words(values[0]),
-            Data::Ids { ids, .. } => match &ids[0] {
+            Data::Ids(ids, _) => match &ids[0] {
                 GroupId::Number(number) => number.to_string(),
                 text => format!("the string {text}"),
             },
-            Data::Words { .. } => "a string".to_string(),
+            Data::Words(_) => "a string".to_string(),
             Data::Lists(rows) => of_numbers(rows.length(0)),
             Data::Tensor(tensor) => tensor.describe(),
             Data::Texts(words) | Data::Other(words) => words.clone(),
@@ -411,16 +382,19 @@ pub(super) struct Rows {
     by_key: HashMap<Box<str>, usize>,
     /// The column that most lines have next.
     next: usize,
-    /// The names of groups.
-    ids: HashSet<Arc<str>>,
-    /// The numbers of the array that is being read.
-    numbers: Vec<f64>,
+    shared: Shared,
 }
 
 impl Rows {
     pub(super) fn new(names: Arc<Names>) -> Rows {
+        let tokenizer = names.tokenizer.clone();
+        let shared = Shared {
+            tokenizer,
+            ..Shared::default()
+        };
         Rows {
             names,
+            shared,
             ..Rows::default()
         }
     }
@@ -437,29 +411,14 @@ impl Rows {
                 let before = line[..json::place(line, key).start].chars().count();
                 return Err(Diagnostic::error(what).at_column(before + 2));
             }
-            let column = &mut self.columns[index];
-            self.numbers.clear();
-            let cell = match json::type_of(raw) {
-                _ if column.odd.is_some() => continue,
-                Type::Null => Cell::Null,
-                Type::Bool | Type::Number => Cell::Number(json::number(raw), raw.into()),
-                Type::String if column.reads_texts() => Cell::Text(json::text(raw)),
-                Type::String => Cell::Text(raw[1..raw.len() - 1].into()),
-                Type::Object => Cell::Json(raw, "an object"),
-                Type::Array => match json::numbers(raw, &mut self.numbers) {
-                    Ok(()) => Cell::Numbers(&self.numbers),
-                    Err(what) => Cell::Json(raw, what),
-                },
-            };
-            let tokenizer = self.names.tokenizer.as_deref();
-            column.push(response, cell, &mut self.ids, tokenizer);
+            self.columns[index].push(response, raw, &mut self.shared);
         }
         self.responses += 1;
         Ok(())
     }
 
     /// The column of a key in its quotes. Most lines have the same fields in the same order.
-    pub(super) fn column(&mut self, key: &str) -> usize {
+    fn column(&mut self, key: &str) -> usize {
         let index = match self.keys.get(self.next) {
             Some(next) if **next == *key => self.next,
             _ => match self.by_key.get(key) {
@@ -494,7 +453,12 @@ impl Rows {
             known.is_some_and(|known| {
                 let are_null = known.filled == 0 && column.filled == 0;
                 let are_full = known.filled == before && column.filled == added;
-                let is_same = are_null || are_full && known.data.is_as(&column.data);
+                let is_same = are_null
+                    || are_full
+                        && match (&known.data, &column.data) {
+                            (Data::Ids(_, known), Data::Ids(_, more)) => known == more,
+                            (known, more) => discriminant(known) == discriminant(more),
+                        };
                 known.odd.is_some() || column.odd.is_none() && is_same
             })
         })
@@ -506,7 +470,7 @@ impl Rows {
             let known = &mut self.columns[self.by_key[&key]];
             if known.odd.is_none() {
                 known.filled += column.filled;
-                known.data.append(column.data, &mut self.ids);
+                known.data.append(column.data, &mut self.shared);
                 match (&mut known.texts, column.texts) {
                     (Some(texts), Some(more)) => texts.extend(more),
                     (texts, _) => *texts = None,
@@ -580,15 +544,7 @@ mod tests {
 
     #[test]
     fn ids_are_exact_and_nothing_else_is_one() {
-        let id = |raw: &str| {
-            let mut known = HashSet::new();
-            match json::type_of(raw) {
-                Type::String => Cell::Text(json::text(raw)).id(&mut known),
-                Type::Null | Type::Object => Cell::Null.id(&mut known),
-                Type::Array => Cell::Json(raw, "").id(&mut known),
-                _ => Cell::Number(json::number(raw), raw.into()).id(&mut known),
-            }
-        };
+        let id = |raw: &str| Shared::default().id(raw);
         let beyond = "18446744073709551617";
         for (raw, expected) in [
             ("9007199254740993", 9007199254740993_i64.into()),

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::json::{self, Type};
 use super::names::{Names, REWARDS, Reading, Role, role};
-use super::open::{LONGEST_LINE, Lines};
+use super::open::{LONGEST_LINE, Lines, in_pieces};
 
 /// The names of our columns in one program's dumps.
 #[derive(Deserialize)]
@@ -149,16 +149,28 @@ pub(super) fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>>
     let unfold = std::str::from_utf8(&first[start..])
         .ok()
         .and_then(unfold_of);
-    let lines = io::Cursor::new(first).chain(text);
-    Ok(match unfold {
-        None => Box::new(lines),
-        Some(unfold) => Box::new(Unfolded {
-            lines,
-            unfold,
-            rows: Box::new(std::iter::empty()),
-            out: io::Cursor::default(),
-        }),
-    })
+    let mut lines = io::Cursor::new(first).chain(text);
+    let Some(unfold) = unfold else {
+        return Ok(Box::new(lines));
+    };
+    let mut rows: Rows = Box::new(std::iter::empty());
+    Ok(in_pieces(std::iter::from_fn(move || {
+        loop {
+            if let Some(row) = rows.next() {
+                return Some(Ok(row + "\n"));
+            }
+            let mut line = String::new();
+            match (&mut lines).take(LONGEST_LINE).read_line(&mut line) {
+                Ok(0) => return None,
+                Err(error) => return Some(Err(error)),
+                Ok(_) => match unfold(&line) {
+                    Some(unfolded) => rows = unfolded,
+                    // Its reader says what is wrong with it.
+                    None => return Some(Ok(line)),
+                },
+            }
+        }
+    })))
 }
 
 /// What unfolds the lines of a file that begins with this one.
@@ -172,38 +184,6 @@ fn unfold_of(first: &str) -> Option<Unfold> {
         () if has("traces", Type::Array) && has("task", Type::Object) => Some(episode),
         () if has("seqlen", Type::Number) && has("prompt_len", Type::Number) => Some(length),
         () => None,
-    }
-}
-
-struct Unfolded<R> {
-    lines: R,
-    unfold: Unfold,
-    /// The next rows of the line.
-    rows: Rows,
-    out: io::Cursor<String>,
-}
-
-impl<R: BufRead> Read for Unfolded<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let read = self.out.read(into)?;
-            if read > 0 || into.is_empty() {
-                return Ok(read);
-            }
-            if let Some(row) = self.rows.next() {
-                self.out = io::Cursor::new(row + "\n");
-                continue;
-            }
-            let mut line = String::new();
-            if (&mut self.lines).take(LONGEST_LINE).read_line(&mut line)? == 0 {
-                return Ok(0);
-            }
-            match (self.unfold)(&line) {
-                Some(rows) => self.rows = rows,
-                // Its reader says what is wrong with it.
-                None => self.out = io::Cursor::new(line),
-            }
-        }
     }
 }
 

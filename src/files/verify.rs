@@ -62,23 +62,18 @@ impl Verified {
             }
         });
         let counted = tokenizer.filter(|_| value(LENGTH).is_none());
-        let length = match (counted, value(&names[0])) {
-            (Some(tokenizer), Some(raw)) => {
-                let count = match json::type_of(raw) {
-                    Type::String => words::count(&texts[0], Some(tokenizer)).map(Some),
-                    _ => words::count_chat(raw, Some(tokenizer)),
-                };
-                count.map_err(|what| Diagnostic::error("").found(what).in_field(&names[0]))?
-            }
-            _ => None,
-        };
+        let counted = counted.zip(value(&names[0]));
+        let counted = counted.map(|(tokenizer, raw)| words::count_in(raw, Some(tokenizer)));
+        let length = counted.transpose();
+        let length =
+            length.map_err(|what| Diagnostic::error("").found(what).in_field(&names[0]))?;
         let [completion, solution] = texts;
         let (verdict, reference, answer) = advlab_answers::compared(&solution, &completion);
         Ok(Verified {
             reference,
             answer,
             verdict,
-            length,
+            length: length.flatten(),
         })
     }
 }

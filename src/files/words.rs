@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use serde_json::{Map, Value as Json};
 
+use super::json::{self, Type};
+
 /// A tokenizer.
 pub trait Tokenize: fmt::Debug + Send + Sync {
     /// Its name in messages.
@@ -67,11 +69,19 @@ pub(super) fn count(text: &str, tokenizer: Option<&dyn Tokenize>) -> Result<usiz
     Ok(starts.sum::<usize>() + usize::from(at_start))
 }
 
-/// The words in all messages of a chat, as TRL's conversational format has them, or their tokens; `None` if it is none.
-pub(super) fn count_chat(
+/// The words of a value in JSON, which is a string or a chat, or their tokens; `None` if it is neither.
+pub(super) fn count_in(
     raw: &str,
     tokenizer: Option<&dyn Tokenize>,
 ) -> Result<Option<usize>, String> {
+    match json::type_of(raw) {
+        Type::String => count(&json::text(raw), tokenizer).map(Some),
+        _ => count_chat(raw, tokenizer),
+    }
+}
+
+/// The words in all messages of a chat, as TRL's conversational format has them, or their tokens; `None` if it is none.
+fn count_chat(raw: &str, tokenizer: Option<&dyn Tokenize>) -> Result<Option<usize>, String> {
     let Ok(messages) = serde_json::from_str::<Vec<Map<String, Json>>>(raw) else {
         return Ok(None);
     };
