@@ -5,7 +5,7 @@ use super::batches::{on_policy, wave, with_scaled_advantage, with_tokens};
 use super::{Checks, largest};
 use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::Diagnostics;
-use crate::script::syntax::{TokenKind, code};
+use crate::script::syntax::{code, sites};
 use crate::script::{Hook, Loss, Recipe};
 use crate::session::Answer;
 
@@ -184,19 +184,10 @@ impl Checks<'_> {
     }
 }
 
-/// Whether the script, or what it imports, calls `detach`. A comment that mentions it detaches nothing, and neither
-/// does a function of that name where it is defined.
+/// Whether the script, or one that it imports, calls `detach`.
 fn calls_detach(recipe: &Recipe) -> bool {
-    let is_called = |text: &str| {
-        let tokens = code(text);
-        (0..tokens.len()).any(|index| {
-            let before = index.checked_sub(1).map(|before| tokens[before]);
-            tokens[index].is_name("detach")
-                && tokens.get(index + 1).is_some_and(|next| next.opens_call())
-                && !before.is_some_and(|word| word.kind == TokenKind::Keyword && word.text == "fn")
-        })
-    };
-    recipe.sources().any(|(_, text)| is_called(text))
+    let mut sources = recipe.sources();
+    sources.any(|(_, text)| sites(&code(text)).any(|site| site.calls("detach")))
 }
 
 /// A correlation up to this one counts as none.

@@ -15,7 +15,7 @@ use crate::batch::Computed;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::script::bind::written;
 use crate::script::library::imports_of;
-use crate::script::syntax::code;
+use crate::script::syntax::{code, sites};
 use crate::script::{Hook, Parameter, Recipe, Setting};
 use crate::tensor::{Level, Origin};
 
@@ -255,11 +255,7 @@ impl Inputs {
             let recipe = input.recipe.as_ref()?;
             let code = code(&input.text);
             let is_called = |name: &str| {
-                let mut pairs = code.windows(2);
-                pairs.any(|pair| pair[0].is_name(name) && pair[1].opens_call())
-                    && !code
-                        .windows(2)
-                        .any(|pair| pair[0].text == "::" && pair[1].is_name(name))
+                sites(&code).any(|site| site.calls(name) && ![".", "::"].contains(&site.text(-1)))
             };
             let mut hooks = Hook::OF_BATCH.into_iter().map(Hook::name);
             Some((hooks.find(|name| is_called(name))?, recipe.name()))
@@ -409,8 +405,7 @@ pub(super) fn function_names(ast: &AST) -> Vec<String> {
 
 /// Where a name is first defined or used in an input.
 pub(super) fn place_of_name(text: &str, name: &str) -> Option<Span> {
-    let all = code(text);
-    let is_member = |index: usize| index > 0 && all[index - 1].text == ".";
-    let index = (0..all.len()).find(|&index| all[index].is_name(name) && !is_member(index))?;
-    Some(all[index].span(&SOURCE.into(), &text.into()))
+    let code = code(text);
+    let site = sites(&code).find(|site| site.text(0) == name && site.text(-1) != ".")?;
+    Some(code[site.index].span(&SOURCE.into(), &text.into()))
 }

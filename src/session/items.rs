@@ -1,6 +1,6 @@
 //! The parts of an input: imports, functions and statements, and the uses of the last value in them.
 
-use crate::script::syntax::{Token, TokenKind, code};
+use crate::script::syntax::{Token, TokenKind, code, sites};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item {
@@ -57,10 +57,9 @@ fn item(text: &str, from: usize, code: &[Token<'_>]) -> Option<Item> {
 
 /// The uses of the last value: `_`, except as the last arm of a `switch`.
 pub(super) fn last_values(text: &str) -> Vec<Token<'_>> {
-    let all = code(text);
-    let is_arm = |index: usize| all.get(index + 1).is_some_and(|next| next.text == "=>");
-    let values = (0..all.len()).filter(|&index| all[index].is_name("_") && !is_arm(index));
-    values.map(|index| all[index]).collect()
+    let code = code(text);
+    let values = sites(&code).filter(|site| site.text(0) == "_" && site.text(1) != "=>");
+    values.map(|site| site.code[site.index]).collect()
 }
 
 /// The text with another name for the last value.

@@ -9,7 +9,7 @@ use rhai::Position;
 use crate::diagnostic::Span;
 use crate::script::builtin::Sources;
 use crate::script::error::line_column;
-use crate::script::syntax::{Token, code};
+use crate::script::syntax::{Site, Token, code, sites};
 use crate::tensor::Origin;
 
 /// A script with the sources that it imports, for the diagnostics of its errors.
@@ -21,13 +21,6 @@ pub(crate) struct Script<'a> {
     pub(crate) functions: Vec<String>,
     /// The tokens of each source by its name, read on first use.
     code: OnceCell<BTreeMap<&'a str, Vec<Token<'a>>>>,
-}
-
-/// A token of a script, with the code around it.
-#[derive(Clone, Copy)]
-pub(super) struct Site<'s, 'a> {
-    pub(super) code: &'s [Token<'a>],
-    index: usize,
 }
 
 impl<'a> Script<'a> {
@@ -176,23 +169,9 @@ impl<'a> Script<'a> {
         self.sources
             .iter()
             .flat_map(|(source, text)| {
-                let code = self.code(source);
-                (0..code.len()).map(move |index| (Site { code, index }, source, text))
+                sites(self.code(source)).map(move |site| (site, source, text))
             })
             .filter(move |(site, ..)| is_it(site))
             .map(|(site, source, text)| site.code[site.index].span(source, text))
-    }
-}
-
-impl<'s, 'a> Site<'s, 'a> {
-    /// The text of the token at this distance, negative before this one; empty if there is none.
-    pub(super) fn text(&self, offset: isize) -> &'a str {
-        let index = self.index.checked_add_signed(offset);
-        let token = index.and_then(|index| self.code.get(index));
-        token.map_or("", |token| token.text)
-    }
-
-    pub(super) fn before(&self) -> &'s [Token<'a>] {
-        &self.code[..self.index]
     }
 }

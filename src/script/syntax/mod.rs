@@ -13,38 +13,59 @@ use super::members::ops;
 use super::mistake::Mistake;
 use crate::diagnostic::{Diagnostic, Span};
 
-/// The texts of the tokens for which `is_it` holds, given a function that has the texts of the tokens around.
-fn texts<'a>(
-    code: &[Token<'a>],
-    is_it: impl Fn(&dyn Fn(isize) -> &'a str) -> bool,
-) -> Vec<&'a str> {
-    let texts = (0..code.len()).filter(|&index| {
-        is_it(&|offset| {
-            let index = index.checked_add_signed(offset);
-            let token = index.and_then(|index| code.get(index));
-            token.map_or("", |token| token.text)
-        })
-    });
-    texts.map(|index| code[index].text).collect()
+/// A token with the code around it.
+#[derive(Clone, Copy)]
+pub(crate) struct Site<'s, 'a> {
+    pub(crate) code: &'s [Token<'a>],
+    pub(crate) index: usize,
+}
+
+impl<'s, 'a> Site<'s, 'a> {
+    /// The text of the token at this distance, negative before this one; empty if there is none.
+    pub(crate) fn text(&self, offset: isize) -> &'a str {
+        let index = self.index.checked_add_signed(offset);
+        let token = index.and_then(|index| self.code.get(index));
+        token.map_or("", |token| token.text)
+    }
+
+    pub(crate) fn before(&self) -> &'s [Token<'a>] {
+        &self.code[..self.index]
+    }
+
+    /// Whether it is a function of that name where it is called.
+    pub(crate) fn calls(&self, name: &str) -> bool {
+        let is_call = matches!(self.text(1), "(" | "()") && self.text(-1) != "fn";
+        is_call && self.text(0) == name
+    }
+}
+
+pub(crate) fn sites<'s, 'a>(code: &'s [Token<'a>]) -> impl Iterator<Item = Site<'s, 'a>> {
+    (0..code.len()).map(move |index| Site { code, index })
+}
+
+/// The texts of the tokens for which `is_it` holds.
+fn texts<'a>(code: &[Token<'a>], is_it: impl Fn(&Site<'_, 'a>) -> bool) -> Vec<&'a str> {
+    let found = sites(code).filter(is_it);
+    found.map(|site| site.text(0)).collect()
 }
 
 /// The keys of map literals.
 pub(crate) fn map_keys<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
-    texts(code, |text| text(1) == ":")
+    texts(code, |site| site.text(1) == ":")
 }
 
 /// The parameters that a script declares: keys whose values are maps.
 pub(crate) fn declared_parameters<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
-    texts(code, |text| text(1) == ":" && text(2) == "#{")
+    texts(code, |site| site.text(1) == ":" && site.text(2) == "#{")
 }
 
 /// The names that are given to variables, parameters and functions.
 pub(crate) fn declared_names<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
-    texts(code, |text| {
-        let is_name = text(0).starts_with(|c: char| c.is_alphabetic() || c == '_');
-        let is_parameter =
-            ["(", ",", "|"].contains(&text(-1)) && [",", ")", "|"].contains(&text(1));
-        is_name && (["let", "const", "for", "fn"].contains(&text(-1)) || is_parameter)
+    texts(code, |site| {
+        let (before, after) = (site.text(-1), site.text(1));
+        let is_parameter = ["(", ",", "|"].contains(&before) && [",", ")", "|"].contains(&after);
+        let is_declared = ["let", "const", "for", "fn"].contains(&before);
+        site.code[site.index].kind == TokenKind::Name && (is_declared || is_parameter)
     })
 }
 
