@@ -150,7 +150,7 @@ impl Follower {
                 self.said = Said::Rejected(version.clone());
             }
             // Without waiting until the file is quiet: a save that is just being written is looked at again.
-            _ => self.judge_until_decided(&self.reading.clone(), Instant::now()),
+            _ => self.judge(&self.reading.clone(), Instant::now()),
         }
     }
 
@@ -173,7 +173,7 @@ impl Follower {
         let settled = self.settle(now);
         // If the content was saved again unchanged, the change was the truncated file.
         if is_asked || !settled.agrees(&self.reading) {
-            self.judge_until_decided(&settled, since);
+            self.judge(&settled, since);
         }
         self.watch_files();
     }
@@ -185,13 +185,15 @@ impl Follower {
         matches!(self.said, Said::Well) && held.is_some_and(|held| held != current.version())
     }
 
-    fn judge_until_decided(&mut self, reading: &SourceFiles, since: Instant) {
+    /// Decides about the content of the files.
+    fn judge(&mut self, settled: &SourceFiles, since: Instant) {
         while !self.shared.is_stopped() {
-            match guarded("to judge a version", || self.judge(reading, since)) {
+            let decided = guarded("to judge a version", || self.try_publish(settled, since));
+            match decided.and_then(|decided| decided) {
                 Ok(true) => break,
                 Ok(false) => {}
                 Err(error) => {
-                    self.say_rejected(error);
+                    self.reject(error);
                     break;
                 }
             }
@@ -213,49 +215,43 @@ impl Follower {
         }
     }
 
-    /// Decides about the content of the files; `false` without a decision if the version that it was compared with has been
-    /// taken out of use in the meantime.
-    fn judge(&mut self, settled: &SourceFiles, since: Instant) -> bool {
+    /// Publishes the version in the files, if it passes its checks; `false` without a decision if the version that it was
+    /// compared with has been taken out of use in the meantime.
+    fn try_publish(&mut self, settled: &SourceFiles, since: Instant) -> Result<bool, Diagnostics> {
         let began = Instant::now();
         if let Some(Err(unread)) = settled.main_content() {
             self.reading = settled.clone();
             self.say_missing(unread.why.clone());
-            return true;
+            return Ok(true);
         }
         let Some(guard) = self.shared.begin_check() else {
-            return true;
+            return Ok(true);
         };
         let host = self.shared.host.clone().with_guard(guard.clone());
         let in_use = self.shared.current();
         let (loaded, reading) = host.load_read(settled);
-        let before = std::mem::replace(&mut self.reading, reading);
-        let checked = match loaded {
-            Ok(recipe) if recipe.version() == in_use.version() => Ok(None),
-            Ok(recipe) => self.check(recipe, &in_use, &host, &guard).map(Some),
-            Err(error) => Err(error),
-        };
-        if self.shared.is_stopped() {
-            return true;
-        }
+        let before = std::mem::replace(&mut self.reading, reading).version;
         self.watch_files();
-        match checked {
-            Ok(None) => self.say_reverted(&in_use, before.version.as_ref()),
-            Ok(Some((recipe, warnings))) => {
-                let version = recipe.version().clone();
-                let times = (began.elapsed(), since.elapsed());
-                if !self.shared.publish(&in_use, recipe, times) {
-                    return false;
-                }
-                self.said = Said::Well;
-                if !warnings.is_empty() {
-                    self.shared
-                        .ledger()
-                        .tell(LiveEvent::Warned { version, warnings });
-                }
+        let recipe = loaded?;
+        let version = recipe.version().clone();
+        if version == *in_use.version() {
+            self.said = Said::Well;
+            if before.is_none_or(|before| before != version) {
+                self.shared.ledger().tell(LiveEvent::Reverted { version });
             }
-            Err(error) => self.say_rejected(error),
+            return Ok(true);
         }
-        true
+        let (recipe, warnings) = self.check(recipe, &in_use, &host, &guard)?;
+        let times = (began.elapsed(), since.elapsed());
+        if !self.shared.publish(&in_use, recipe, times) {
+            return Ok(false);
+        }
+        self.said = Said::Well;
+        if !warnings.is_empty() {
+            let warned = LiveEvent::Warned { version, warnings };
+            self.shared.ledger().tell(warned);
+        }
+        Ok(true)
     }
 
     /// The recipe with the run's settings, and warnings.
@@ -294,7 +290,7 @@ impl Follower {
         }
     }
 
-    fn say_rejected(&mut self, error: Diagnostics) {
+    fn reject(&mut self, error: Diagnostics) {
         let Some(version) = self.reading.version.as_ref().cloned() else {
             return self.say_missing(error.to_string());
         };
@@ -314,16 +310,6 @@ impl Follower {
             still_using: self.shared.current().version().clone(),
         };
         self.say(Said::Missing, missing);
-    }
-
-    /// `before` is the version in the file at the last check, if there was one.
-    fn say_reverted(&mut self, in_use: &Loaded, before: Option<&Version>) {
-        self.said = Said::Well;
-        if before != Some(in_use.version()) {
-            self.shared.ledger().tell(LiveEvent::Reverted {
-                version: in_use.version().clone(),
-            });
-        }
     }
 
     /// Watches the files of the last reading. Reports once if there are no events for them.

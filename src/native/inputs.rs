@@ -10,6 +10,9 @@ use crate::batch::{Batch, Buffer, Computed, FloatBuffer, Layout, Level, Rows, To
 use crate::script::{OLD_FOR_LOGP, Parameters, ScriptBatch, Setting};
 use crate::tensor::{Guard, Precision, Token};
 
+/// A thread looks at the clock once for so many responses.
+const RESPONSES_PER_CHECK: usize = 64;
+
 /// A batch, the parameters of a recipe, and the advantage that a loss is given.
 pub(crate) struct Inputs<'a> {
     pub(crate) batch: &'a Batch,
@@ -110,7 +113,9 @@ impl<'a> Inputs<'a> {
     ) -> Option<(Option<Computed>, Vec<R>)> {
         let layout = &**self.layout();
         let compute = |scratch: &mut S, response: usize, out: &mut [T]| {
-            self.guard.check().ok()?;
+            if response.is_multiple_of(RESPONSES_PER_CHECK) {
+                self.guard.check().ok()?;
+            }
             let summary = compute(scratch, response, out)?;
             scale(out, self.factor).then_some(summary)
         };

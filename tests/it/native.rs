@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use advlab::batch::{Batch, BatchBuilder, Computed, FloatBuffer, TokenValues};
 use advlab::native::{Mode, Native};
-use advlab::script::{Host, Loss, Outcome, Recipe};
+use advlab::script::{Host, Limits, Loss, Outcome, Recipe};
 use advlab::tensor::Executor;
 use half::{bf16, f16};
 use ndarray::{Array2, ShapeBuilder};
@@ -278,18 +278,23 @@ fn bits(computed: &Computed) -> (String, bool, Vec<u64>) {
 
 /// All that an outcome says, but for times and memory.
 fn shown(outcome: &Outcome) -> String {
-    let metrics: Vec<(&str, u64)> = (outcome.metrics.iter())
-        .map(|(name, value)| (name.as_str(), value.to_bits()))
-        .collect();
-    format!(
-        "{:?} {:?} {:?} {:?} {metrics:?} {:?} {:?}",
-        outcome.reward.as_ref().map(bits),
-        bits(&outcome.advantage),
-        outcome.loss.map(f64::to_bits),
-        outcome.correct.as_ref().map(bits),
-        outcome.prints,
-        outcome.notes,
-    )
+    let of = |values: &Option<Computed>| values.as_ref().map(bits);
+    let advantage = (bits(&outcome.advantage), outcome.loss.map(f64::to_bits));
+    let told = told(&outcome.metrics, &outcome.prints, &outcome.notes);
+    let (reward, correct) = (of(&outcome.reward), of(&outcome.correct));
+    format!("{reward:?} {advantage:?} {correct:?} {told}")
+}
+
+/// All that a loss says, but for its time.
+fn shown_loss(loss: &Loss) -> String {
+    let gradient = (loss.value.to_bits(), bits(&loss.gradient));
+    let told = told(&loss.metrics, &loss.prints, &loss.notes);
+    format!("{gradient:?} {told}")
+}
+
+fn told(metrics: &[(String, f64)], prints: &[String], notes: &[String]) -> String {
+    let metrics = metrics.iter().map(|(name, value)| (name, value.to_bits()));
+    format!("{:?} {prints:?} {notes:?}", metrics.collect::<Vec<_>>())
 }
 
 fn advantage(recipe: &Recipe, batch: &Batch) -> Result<Outcome, TestCaseError> {
@@ -302,18 +307,6 @@ fn loss(recipe: &Recipe, batch: &Batch, of: Option<&Computed>) -> Result<Loss, T
     let mut state = recipe.init().expect("no state");
     let loss = recipe.loss(batch, of, &mut state);
     loss.map_err(|error| TestCaseError::fail(error.render(false)))
-}
-
-/// All that a loss says, but for its time.
-fn told(loss: &Loss) -> String {
-    let metrics: Vec<(&str, u64)> = (loss.metrics.iter())
-        .map(|(name, value)| (name.as_str(), value.to_bits()))
-        .collect();
-    let (value, gradient) = (loss.value.to_bits(), bits(&loss.gradient));
-    format!(
-        "{value:?} {gradient:?} {metrics:?} {:?} {:?}",
-        loss.prints, loss.notes
-    )
 }
 
 proptest! {
@@ -355,52 +348,40 @@ proptest! {
             let of = advantage(&Host::new().load(of).expect("a built-in"), &batch)?.advantage;
             let settings = pick.get(settings);
             let [naive, fused, native] = three(name, settings);
-            let script = told(&loss(&fused, &batch, Some(&of))?);
-            prop_assert_eq!(&script, &told(&loss(&naive, &batch, Some(&of))?));
+            let script = shown_loss(&loss(&fused, &batch, Some(&of))?);
+            prop_assert_eq!(&script, &shown_loss(&loss(&naive, &batch, Some(&of))?));
             for pool in &*POOLS {
                 let loss = pool.install(|| loss(&native, &batch, Some(&of)))?;
                 let is_native = rollouts.are_plain(&batch, settings);
                 prop_assert_eq!(loss.native.is_some(), is_native, "{} {}", name, settings);
-                prop_assert_eq!(&script, &told(&loss), "{} {}", name, settings);
+                prop_assert_eq!(&script, &shown_loss(&loss), "{} {}", name, settings);
             }
         }
     }
 }
 
-/// What an edit changes is the script from then on; a copy to the last byte is the built-in under another name.
+/// A copy to the last byte, with the shipped imports, is the built-in under another name; an edit of either is not.
 #[test]
-fn an_edited_copy_runs_as_the_script_that_it_is() {
-    let host = Host::new().with_native(&Native::new(Mode::On));
-    let text = host.load("grpo").unwrap().text().to_string();
-    let is_native = |text: &str| {
-        let recipe = host.compile("mine", text).unwrap();
-        recipe
-            .advantage(&Batch::example(), &mut recipe.init().unwrap())
-            .unwrap()
-            .native
-            .is_some()
-    };
-    assert!(is_native(&text));
-    assert!(!is_native(&format!("{text}\n")));
-}
-
-/// An import of the same name that is another script makes another recipe.
-#[test]
-fn an_import_that_is_not_the_shipped_one_is_no_built_in() {
+fn an_edited_copy_or_import_runs_as_the_script_that_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let host = Host::new().with_native(&Native::new(Mode::On));
     let text = |name: &str| host.load(name).unwrap().text().to_string();
-    let path = folder.path().join("mine.rhai");
-    std::fs::write(&path, text("grpo_lambda")).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let is_native = || {
-        let recipe = host.load(path.to_str().unwrap()).unwrap();
+        let recipe = host.load(folder.path().join("mine.rhai").to_str().unwrap());
+        let recipe = recipe.unwrap();
         let outcome = recipe.advantage(&Batch::example(), &mut recipe.init().unwrap());
         outcome.unwrap().native.is_some()
     };
+    let (lambda, own) = (text("grpo_lambda"), text("grpo"));
+    write("mine.rhai", &lambda);
     assert!(is_native());
-    let own = text("grpo").replace("safe_div(r", "safe_div(2 * r");
-    assert_ne!(own, text("grpo"));
-    std::fs::write(folder.path().join("grpo.rhai"), own).unwrap();
+    write("mine.rhai", &format!("{lambda}\n"));
+    assert!(!is_native());
+    write("mine.rhai", &lambda);
+    let edited = own.replace("safe_div(r", "safe_div(2 * r");
+    assert_ne!(edited, own);
+    write("grpo.rhai", &edited);
     assert!(!is_native());
 }
 
@@ -431,30 +412,6 @@ fn errors_are_those_of_the_script() {
         });
         assert_eq!(errors[1], errors[2], "{name}: {why}");
     }
-}
-
-/// Kernels answer within the bounds of a call, too.
-#[test]
-fn memory_that_is_not_there_is_told_of_by_the_script() {
-    let limits = advlab::script::Limits {
-        memory: 1 << 10,
-        ..Default::default()
-    };
-    let host = Host::new().with_limits(limits);
-    let batch = Batch::builder()
-        .groups([0, 0])
-        .lengths([4096, 4096])
-        .response("advantage", vec![1.0, 0.0])
-        .token("old_logp", FloatBuffer::from(vec![0.0f32; 8192]))
-        .build()
-        .unwrap();
-    let errors = [host.clone(), host.with_native(&Native::new(Mode::On))].map(|host| {
-        let recipe = host.load("ppo_clip").unwrap();
-        let outcome = recipe.advantage(&batch, &mut recipe.init().unwrap());
-        outcome.expect_err("there is no room").render(false)
-    });
-    assert_eq!(errors[0], errors[1]);
-    assert!(errors[0].contains("MiB"), "{}", errors[0]);
 }
 
 /// Columns or rows that kernels were not written for are left to the script, also in the middle of a run.
@@ -488,7 +445,11 @@ fn a_kernel_declines_holes_strides_and_half_precision() {
                 recipe.loss(&batch, None, &mut state).unwrap()
             });
             assert_eq!(native.native.is_some(), is_native, "{name} {hole} {logp:?}");
-            assert_eq!(told(&script), told(&native), "{name} {hole} {logp:?}");
+            assert_eq!(
+                shown_loss(&script),
+                shown_loss(&native),
+                "{name} {hole} {logp:?}"
+            );
         }
     }
 }
@@ -520,33 +481,34 @@ fn a_hook_is_switched_and_told_of() {
     }
 }
 
-/// Kernels take no memory that the call has not, and the script does without.
+/// Kernels keep to the memory of the call: where they have none, the script runs, or says so.
 #[test]
-fn a_kernel_for_which_there_is_no_room_leaves_the_hook_to_the_script() {
+fn a_kernel_without_memory_leaves_the_hook_to_the_script() {
     const RESPONSES: usize = 4000;
-    let batch = Batch::builder()
+    let rewards = (0..RESPONSES).map(|response| (response % 3) as f64);
+    let builder = Batch::builder()
         .groups((0..RESPONSES as i64).map(|response| response / 4))
-        .lengths([1; RESPONSES])
-        .response(
-            "reward",
-            (0..RESPONSES).map(|r| (r % 3) as f64).collect::<Vec<_>>(),
-        );
-    let batch = batch.build().unwrap();
-    let run = |memory: usize| {
-        let limits = advlab::script::Limits {
+        .lengths([2; RESPONSES])
+        .response("reward", rewards.clone().collect::<Vec<_>>())
+        .response("advantage", rewards.collect::<Vec<_>>())
+        .token("old_logp", FloatBuffer::from(vec![0.0f32; 2 * RESPONSES]));
+    let batch = builder.build().unwrap();
+    let run = |name: &str, mode: Mode, memory: usize| {
+        let limits = Limits {
             memory,
-            ..Default::default()
+            ..Limits::default()
         };
-        let host = Host::new()
-            .with_limits(limits)
-            .with_native(&Native::new(Mode::On));
-        let grpo = host.load("grpo").unwrap();
-        grpo.advantage(&batch, &mut grpo.init().unwrap()).unwrap()
+        let host = Host::new().with_limits(limits);
+        let recipe = host.with_native(&Native::new(mode)).load(name).unwrap();
+        recipe.advantage(&batch, &mut recipe.init().unwrap())
     };
-    assert!(run(1 << 30).native.is_some());
-    let script = Host::new().load("grpo").unwrap();
-    let script = script
-        .advantage(&batch, &mut script.init().unwrap())
-        .unwrap();
-    assert!(run(script.peak_bytes).native.is_none());
+    assert!(run("grpo", Mode::On, 1 << 30).unwrap().native.is_some());
+    let peak = run("grpo", Mode::Off, 1 << 30).unwrap().peak_bytes;
+    assert!(run("grpo", Mode::On, peak).unwrap().native.is_none());
+    let errors = [Mode::Off, Mode::On].map(|mode| {
+        let outcome = run("ppo_clip", mode, 1 << 10);
+        outcome.expect_err("there is no room").render(false)
+    });
+    assert_eq!(errors[0], errors[1]);
+    assert!(errors[0].contains("MiB"), "{}", errors[0]);
 }

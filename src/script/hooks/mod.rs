@@ -10,8 +10,8 @@ use std::time::Instant;
 use ndarray::ArrayViewMut2;
 pub(crate) use outcome::Computation;
 pub use outcome::{Loss, Outcome};
-use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
-use run::Run;
+use rhai::{Dynamic, Engine, FuncArgs};
+use run::{Array, Run, invoke};
 
 use super::batch_type::ScriptBatch;
 use super::call::Call;
@@ -24,9 +24,6 @@ use crate::batch::{Batch, Computed, has_shape_of};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::native::KernelChange;
 use crate::tensor::{Guard, Tensor};
-
-/// The caller's padded array [B, T] that a result is written into.
-type Array<'a, 'b> = Option<&'a mut ArrayViewMut2<'b, f32>>;
 
 impl Recipe {
     /// The state to start a run with: what `init(p)` returns, or an empty map.
@@ -250,13 +247,12 @@ impl<'a> Request<'a> {
             let is_loss = self.hook == Hook::Loss;
             let update = is_loss.then(|| state.updates(step));
             let mut run = Run::new(self.recipe, self.batch, update, state, &self.guard);
-            let (reward, weight) = match is_loss {
-                true => (None, None),
-                false => (run.reward()?, run.weight()?),
-            };
-            if is_loss {
+            let (reward, weight) = if is_loss {
                 run.give(self.batch, self.advantage)?;
-            }
+                (None, None)
+            } else {
+                (run.reward()?, run.weight()?)
+            };
             let (advantage, loss) = if !is_loss && self.recipe.has(Hook::Advantage) {
                 let tensor = run.signal(Hook::Advantage)?;
                 (run.place(Hook::Advantage, &tensor, None, array)?, None)
@@ -266,14 +262,12 @@ impl<'a> Request<'a> {
                     gradient = run.equivalent(&gradient)?;
                 }
                 let placed = run.place(Hook::Loss, &gradient, Some(&loss), array)?;
-                (placed, Some(run.number(&loss)?))
+                (placed, Some(run.evaluate(Hook::Loss, &loss)?.get(0)))
             };
-            let correct = match is_loss {
-                true => None,
-                false => correct(&run.input),
-            };
+            let correct = (!is_loss).then(|| correct(&run.input)).flatten();
             let reports = run.input.call().take_reports();
-            let metrics = run.metrics(&reports)?;
+            let hook = reports.hook.unwrap_or(Hook::Advantage);
+            let metrics = reports.metrics().map_err(|error| run.failed(hook, error))?;
             *state = run.finished_state()?;
             if let Some(update) = update {
                 state.set_updates(step, update + 1);
@@ -300,23 +294,6 @@ impl<'a> Request<'a> {
 fn correct(input: &ScriptBatch) -> Option<Computed> {
     let value = input.column("correct").ok()?.evaluate().ok()?;
     Some(value.over(input.frame().layout()))
-}
-
-fn invoke(
-    recipe: &Recipe,
-    engine: &Engine,
-    hook: Hook,
-    state: &mut Dynamic,
-    args: impl FuncArgs,
-) -> Result<Dynamic, Diagnostics> {
-    let name = hook.name();
-    let (mut scope, ast) = (Scope::new(), &recipe.script.ast);
-    let called = guarded(&format!("in `{name}`"), || {
-        let options = CallFnOptions::new().bind_this_ptr(state);
-        engine.call_fn_with_options::<Dynamic>(options, &mut scope, ast, name, args)
-    })?;
-    let value = called.map_err(|error| recipe.failed_in(hook, &error))?;
-    Ok(value.flatten())
 }
 
 #[cfg(test)]

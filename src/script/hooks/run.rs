@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rhai::{Dynamic, Engine};
+use ndarray::ArrayViewMut2;
+use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 
-use super::{Array, invoke};
 use crate::batch::{Batch, Computed, Rows};
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::batch_type::ScriptBatch;
@@ -14,9 +14,13 @@ use crate::script::call::Reports;
 use crate::script::error::CallError;
 use crate::script::hook::Hook;
 use crate::script::recipe::Recipe;
+use crate::script::sandbox::guarded;
 use crate::script::state::State;
 use crate::tensor::op;
 use crate::tensor::{Guard, Level, Origin, Tensor, TensorError, Value, depends_on, grad};
+
+/// The caller's padded array [B, T] that a result is written into.
+pub(super) type Array<'a, 'b> = Option<&'a mut ArrayViewMut2<'b, f32>>;
 
 /// One call of a recipe's hooks: an engine, the batch, and the state as it changes.
 pub(super) struct Run<'a> {
@@ -115,9 +119,7 @@ impl<'a> Run<'a> {
             let Ok(own) = self.input.column("weight") else {
                 return Ok(None);
             };
-            let value = own.evaluate();
-            let value = value.map_err(|error| self.failed(Hook::Weight, error))?;
-            return Ok(Some(value.over(&layout)));
+            return Ok(Some(self.evaluate(Hook::Weight, &own)?.over(&layout)));
         }
         let tensor = self.signal(Hook::Weight)?;
         let value = self.value(Hook::Weight, &tensor, None)?;
@@ -198,15 +200,8 @@ impl<'a> Run<'a> {
         op::mul(gradient, &Tensor::number(-tokens)).map_err(|error| self.failed(Hook::Loss, error))
     }
 
-    pub(super) fn number(&self, loss: &Tensor) -> Result<f64, Diagnostics> {
-        let value = loss.evaluate();
-        let value = value.map_err(|error| self.failed(Hook::Loss, error))?;
-        Ok(value.get(0))
-    }
-
-    pub(super) fn metrics(&self, reports: &Reports) -> Result<Vec<(String, f64)>, Diagnostics> {
-        let hook = reports.hook.unwrap_or(Hook::Advantage);
-        reports.metrics().map_err(|error| self.failed(hook, error))
+    pub(super) fn evaluate(&self, hook: Hook, tensor: &Tensor) -> Result<Arc<Value>, Diagnostics> {
+        tensor.evaluate().map_err(|error| self.failed(hook, error))
     }
 
     /// Calls a hook that gives a value to each response or token, not yet computed.
@@ -268,7 +263,7 @@ impl<'a> Run<'a> {
             .report(|reports| all.extend(reports.metric_tensors().cloned()));
         let result = run(&all).map_err(|error| self.failed(hook, error))?;
         if let Some(loss) = loss {
-            let value = loss.evaluate().map_err(|error| self.failed(hook, error))?;
+            let value = self.evaluate(hook, loss)?;
             self.finite(hook, loss, &value, "the loss")?;
         }
         Ok(result)
@@ -282,8 +277,7 @@ impl<'a> Run<'a> {
         loss: Option<&Tensor>,
     ) -> Result<Computed, Diagnostics> {
         self.compute(hook, tensor, loss, Tensor::evaluate_together)?;
-        let value = tensor.evaluate();
-        let value = value.map_err(|error| self.failed(hook, error))?;
+        let value = self.evaluate(hook, tensor)?;
         let what = match loss {
             Some(_) => GRADIENT.to_string(),
             None => format!("the {}", hook.name()),
@@ -321,7 +315,7 @@ impl<'a> Run<'a> {
     }
 
     /// A failure of a computation that happened after the hook returned.
-    fn failed(&self, hook: Hook, error: TensorError) -> Diagnostics {
+    pub(super) fn failed(&self, hook: Hook, error: TensorError) -> Diagnostics {
         let raised: Box<rhai::EvalAltResult> = CallError::from(error).into();
         self.recipe.failed_in(hook, &raised)
     }
@@ -375,6 +369,24 @@ impl<'a> Run<'a> {
         let cell = self.input.frame().layout().describe(value.level(), index);
         Some(format!("the column `{name}` is {found} at {cell}"))
     }
+}
+
+/// Calls a function of a recipe's script.
+pub(super) fn invoke(
+    recipe: &Recipe,
+    engine: &Engine,
+    hook: Hook,
+    state: &mut Dynamic,
+    args: impl FuncArgs,
+) -> Result<Dynamic, Diagnostics> {
+    let name = hook.name();
+    let (mut scope, ast) = (Scope::new(), &recipe.script.ast);
+    let called = guarded(&format!("in `{name}`"), || {
+        let options = CallFnOptions::new().bind_this_ptr(state);
+        engine.call_fn_with_options::<Dynamic>(options, &mut scope, ast, name, args)
+    })?;
+    let value = called.map_err(|error| recipe.failed_in(hook, &error))?;
+    Ok(value.flatten())
 }
 
 const GRADIENT: &str = "dloss/dlogp";
