@@ -347,7 +347,7 @@ impl Config {
         problem.map_or(Ok(()), |(_, problem)| Err(problem.into()))
     }
 
-    /// The first key that is wrong, alone or beside another one, and what is wrong with it.
+    /// The first key that is wrong, by itself or beside another one, and what is wrong with it.
     fn problem(&self) -> Option<(&'static str, Diagnostic)> {
         let out_of_bounds = self
             .out_of_bounds()

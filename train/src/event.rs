@@ -1,4 +1,4 @@
-//! Events of a run while it goes: for its folder, for a person, for whoever embeds it.
+//! Events of a run while it goes: for its folder, for a person, for the program that embeds it.
 
 use super::policy::Platform;
 use super::row::{Evaluation, Row};
@@ -97,5 +97,5 @@ pub enum Event<'a> {
     },
 }
 
-/// Tells an event to the run's folder and to whoever looks on; an error ends the run.
+/// Tells an event to the run's folder and to the observer; an error ends the run.
 pub(super) type Tell<'a> = dyn FnMut(&Event<'_>) -> Result<(), Diagnostics> + 'a;

@@ -69,7 +69,7 @@ struct Updates {
     prints: Vec<String>,
 }
 
-/// The advantage of a step. That which is equivalent to a loss is only reported: the loss runs again, on each
+/// The advantage of a step. If it follows from a loss, it is only reported: the loss runs again, on each
 /// minibatch, and its state, metrics and lines are those of then.
 fn advantage(recipe: &Recipe, batch: &Batch, state: &mut State) -> Result<Outcome, StepFailure> {
     if recipe.has(Hook::Advantage) {
@@ -233,7 +233,7 @@ impl Learner {
             }
             refused(error, recipe)
         })?;
-        // A recipe with a loss alone has computed it already: its advantage is made of the loss.
+        // A recipe with only a loss has computed it already: its advantage is made of the loss.
         if !recipe.has(Hook::Advantage) {
             return Ok(());
         }

@@ -4,7 +4,7 @@
 //! - [`Run`] is the loop over both, with a folder: sample groups, verify, make the batch, ask the newest version of the
 //!   recipe, update in epochs of minibatches, evaluate. It can be stopped at any moment, and resumed to the same
 //!   numbers. [`Replay`] repeats one.
-//! - [`Config`] is what a run is set to, and [`Event`] what it tells whoever looks on.
+//! - [`Config`] has the settings of a run, and [`Event`] is what it tells its observer.
 //!
 //! ```
 //! use std::sync::atomic::AtomicBool;

@@ -202,7 +202,7 @@ impl Record {
     }
 }
 
-/// The row of a step, as that of a run with what a recipe knows.
+/// The row of a step: of a run's row the fields that a recipe gives.
 pub(super) fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Value {
     let reward = batch.response_column("reward");
     let reward = reward.map(|values| Statistics::of(values.iter().copied()));

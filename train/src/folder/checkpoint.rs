@@ -77,7 +77,7 @@ impl Checkpoint {
             sync_folder(&all)
         };
         write().inspect_err(|_| {
-            // What cannot be removed is passed over by whoever goes on.
+            // A resumed run skips what cannot be removed.
             let _ = fs::remove_dir_all(&part);
         })?;
         CHECKPOINTS.remove_old(run, keep)

@@ -23,7 +23,7 @@ const QUESTION: &str = "{question}";
 /// Questions with answers that can be compared, such as GSM8K's: a response is right where [`advlab_answers::equal`] says so.
 ///
 /// A prompt is the text of a template in the tokens of a model. A question that stands in the file several times is one
-/// prompt, with the first answer. Which questions are held out depends on their words alone, not on template or model.
+/// prompt, with the first answer. Which questions are held out depends only on their words, not on template or model.
 #[derive(Debug)]
 pub struct Math {
     rows: Vec<Row>,

@@ -91,7 +91,7 @@ impl Maze {
         Ok(Self { size, turns: 1 })
     }
 
-    /// The same mazes, walked in so many turns at the most.
+    /// The same mazes, walked in at most so many turns.
     ///
     /// # Errors
     /// [`Diagnostics`] unless there are from 1 to 64 turns, and moves for each.

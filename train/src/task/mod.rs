@@ -126,7 +126,7 @@ pub trait Task: Send + Sync {
     fn show(&self, prompt: &Prompt, response: &[u32]) -> String;
 }
 
-/// Whether a prompt is held out for evaluation: decided by a hash of its content alone, so it is the same in every run,
+/// Whether a prompt is held out for evaluation: decided only by a hash of its content, so it is the same in every run,
 /// and as good as independent of how hard the prompt is, so training sees the same distribution.
 pub fn is_held_out(task: &dyn Task, prompt: &Prompt) -> bool {
     let mut hash = Sha256::new();

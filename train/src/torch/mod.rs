@@ -1,17 +1,16 @@
-//! libtorch, through `tch`: its settings, its errors, and slices in and out. Here alone is C++ of ours, and `unsafe`.
+//! libtorch, through `tch`: its settings, its errors, and slices in and out. Only here is C++ of ours, and `unsafe`.
 //!
 //! libtorch's settings are the process's: [`start`] makes them, and every start makes the same.
 
-mod error;
 mod worker;
 
 use std::num::NonZeroUsize;
 use std::sync::OnceLock;
 
 use tch::kind::Element;
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
+use thiserror::Error;
 
-pub use error::TorchError;
 pub use worker::Worker;
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
@@ -22,7 +21,51 @@ pub const VERSION: &str = env!("ADVLAB_TORCH_VERSION");
 /// A result of libtorch.
 pub type Result<T> = std::result::Result<T, TorchError>;
 
-// SAFETY: they are defined in settings.cpp with these signatures, take numbers alone, and let no exception out.
+/// Why a computation of libtorch did not come about.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TorchError {
+    /// The memory of the device, or of the machine, does not suffice; with libtorch's own line.
+    #[error("there is not enough memory: {0}")]
+    OutOfMemory(String),
+    /// Anything else, such as shapes that do not fit each other.
+    #[error("libtorch: {0}")]
+    Refused(String),
+}
+
+/// libtorch's texts begin with a line that says it all; the stack of its C++ follows.
+fn first_line(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty());
+    line.unwrap_or("it does not say why").to_string()
+}
+
+impl From<TchError> for TorchError {
+    fn from(error: TchError) -> Self {
+        let line = match error {
+            TchError::Torch(text) => first_line(&text),
+            other => first_line(&other.to_string()),
+        };
+        // "CUDA out of memory. ..." of the device, "... can't allocate memory: you tried to allocate ..." of the machine.
+        if line.contains("out of memory") || line.contains("can't allocate memory") {
+            TorchError::OutOfMemory(line)
+        } else {
+            TorchError::Refused(line)
+        }
+    }
+}
+
+impl From<TorchError> for Diagnostics {
+    fn from(error: TorchError) -> Self {
+        let problem = Diagnostic::error(error.to_string());
+        match error {
+            TorchError::OutOfMemory(_) => problem
+                .with_help("a lower `tokens_per_forward` needs less at a time, and in sampling a lower `rows_per_batch` or `max_new_tokens`; the model itself needs 4 bytes a weight, and 16 while it learns")
+                .into(),
+            TorchError::Refused(_) => problem.into(),
+        }
+    }
+}
+
+// SAFETY: they are defined in settings.cpp with these signatures, take only numbers, and let no exception out.
 unsafe extern "C" {
     safe fn advlab_torch_be_deterministic() -> bool;
     safe fn advlab_torch_refuse_nondeterministic(refuse: bool);
@@ -51,20 +94,13 @@ pub fn start(device: &str, threads: NonZeroUsize) -> std::result::Result<Device,
             return Err(problem.into());
         }
     };
-    settle().map_err(|error| Diagnostic::error(error.to_string()))?;
+    static IS_DETERMINISTIC: OnceLock<bool> = OnceLock::new();
+    if !IS_DETERMINISTIC.get_or_init(|| advlab_torch_be_deterministic()) {
+        let message = "libtorch: there are no deterministic algorithms";
+        return Err(Diagnostic::error(message).into());
+    }
     tch::set_num_threads(i32::try_from(threads.get()).unwrap_or(i32::MAX));
     Ok(device)
-}
-
-/// Deterministic algorithms and float32 products in full, from here on and in the whole process.
-pub(crate) fn settle() -> Result<()> {
-    static IS_SETTLED: OnceLock<bool> = OnceLock::new();
-    match IS_SETTLED.get_or_init(|| advlab_torch_be_deterministic()) {
-        true => Ok(()),
-        false => Err(TorchError::Refused(
-            "there are no deterministic algorithms".to_string(),
-        )),
-    }
 }
 
 /// The most bytes that tensors have had at once on a GPU; none for the CPU.
@@ -158,5 +194,41 @@ mod tests {
         );
         let indices = indices(&[7, -1], Device::Cpu).unwrap();
         assert_eq!(to_vec::<f32>(&indices).unwrap(), [7.0, -1.0]);
+    }
+
+    fn refused(text: &str) -> TorchError {
+        TorchError::from(TchError::Torch(text.to_string()))
+    }
+
+    #[test]
+    fn the_first_line_alone_is_kept() {
+        let error = refused("\nsizes differ\nException raised from f at g.cpp:1\nframe #0: h");
+        assert_eq!(error.to_string(), "libtorch: sizes differ");
+    }
+
+    #[test]
+    fn what_libtorch_itself_says_of_shapes_is_one_line() {
+        let ones = |size: i64| Tensor::f_ones([size], (Kind::Float, Device::Cpu)).unwrap();
+        let error = TorchError::from(ones(2).f_add(&ones(3)).unwrap_err());
+        let text = error.to_string();
+        assert!(matches!(error, TorchError::Refused(_)), "{text}");
+        assert!(
+            text.contains("must match the size") && text.lines().count() == 1,
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn out_of_memory_says_what_to_lower() {
+        // 2^60 bytes: more than an address has bits for on the machines that there are.
+        let much = Tensor::f_zeros([1 << 58], (Kind::Float, Device::Cpu));
+        let found = TorchError::from(much.unwrap_err());
+        let device = refused("CUDA out of memory. Tried to allocate 20.00 GiB.\nException raised");
+        let host = room::<f32>(1 << 58).unwrap_err();
+        for error in [found, device, host] {
+            assert!(matches!(error, TorchError::OutOfMemory(_)), "{error:?}");
+            let help = Diagnostics::from(error)[0].help.clone();
+            assert!(help.is_some_and(|help| help.contains("`tokens_per_forward`")));
+        }
     }
 }

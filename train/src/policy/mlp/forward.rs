@@ -148,7 +148,7 @@ pub(super) struct Choice {
 pub(super) struct Trie<F> {
     /// Those of each position in the order of the responses that come to them first.
     pub nodes: Vec<Prefix>,
-    /// Hidden layers behind their ReLU, [nodes, hidden]; empty unless they are remembered.
+    /// Hidden layers behind their ReLU, [nodes, hidden]; unless they are remembered, those of the last position.
     pub h1: Vec<F>,
     pub h2: Vec<F>,
     /// Probabilities and log-probs of the next token, [nodes, vocabulary].
@@ -248,21 +248,20 @@ impl<F: Real> Trie<F> {
         let [w1, _, w2, b2, _, b3] = network.tensors();
         let row = network.sizes.position_row(self.nodes[front.first].position);
         let now = &w1[row * hidden..][..hidden];
-        let mut h1 = front.sums.clone();
-        for h1 in h1.chunks_exact_mut(hidden) {
-            for (h1, &now) in h1.iter_mut().zip(now) {
-                *h1 = relu(*h1 + now);
-            }
+        if !remembers {
+            self.h1.clear();
+            self.h2.clear();
         }
-        let mut h2 = vec![F::zero(); h1.len()];
-        let (inputs, mut products) = (rows(&h1, hidden), rows_mut(&mut h2, hidden));
-        general_mat_mul(
-            F::one(),
-            &inputs,
-            &rows(w2, hidden),
-            F::zero(),
-            &mut products,
-        );
+        let start = self.h1.len();
+        for sum in front.sums.chunks_exact(hidden) {
+            let inputs = sum.iter().zip(now).map(|(&x, &now)| relu(x + now));
+            self.h1.extend(inputs);
+        }
+        self.h2.resize(self.h1.len(), F::zero());
+        let (h1, h2) = (&self.h1[start..], &mut self.h2[start..]);
+        let (inputs, weights) = (rows(h1, hidden), rows(w2, hidden));
+        let mut products = rows_mut(h2, hidden);
+        general_mat_mul(F::one(), &inputs, &weights, F::zero(), &mut products);
         let mut logits = Vec::with_capacity(h2.len() / hidden * task.vocabulary);
         for h2 in h2.chunks_exact_mut(hidden) {
             for (h2, &bias) in h2.iter_mut().zip(b2) {
@@ -270,10 +269,6 @@ impl<F: Real> Trie<F> {
             }
             let weights = transposed.chunks_exact(hidden).zip(b3);
             logits.extend(weights.map(|(weights, &bias)| bias + dot(h2, weights)));
-        }
-        if remembers {
-            self.h1.extend(h1);
-            self.h2.extend(h2);
         }
         self.distribute(&logits, task.vocabulary);
     }

@@ -45,7 +45,7 @@ const COMPANIONS: [&str; 10] = [
 
 impl Transformer {
     /// Writes the weights, and the optimizer once there were updates, to one safetensors file; a [`Transformer::frozen`]
-    /// one has weights alone. The file that was there stays until all is written. What was accumulated is not in it, and
+    /// one has only weights. The file that was there stays until all is written. What was accumulated is not in it, and
     /// no checksum: a run's checkpoint has one of each file.
     ///
     /// # Errors

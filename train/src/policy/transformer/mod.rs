@@ -22,7 +22,7 @@ pub use config::{Architecture, Llama3Scaling, ModelConfig, Rope};
 pub use language_model::LanguageModel;
 pub use sample::Decoding;
 
-use super::{AdamWConfig, Arrays, NonFinite, Responses, Scores};
+use super::{AdamWConfig, NonFinite, Responses, Scores};
 use crate::task::Prompt;
 use crate::text::config_file;
 use crate::torch::{self, TorchError, to_vec};
@@ -40,7 +40,7 @@ use weights::Weights;
 pub struct Compute {
     /// Of [`torch::start`].
     pub device: Device,
-    /// Up to so many tokens, padding included, are in a forward pass (but always one response).
+    /// The most tokens of a forward pass, padding included (but always one response).
     pub tokens_per_forward: usize,
 }
 
@@ -132,7 +132,7 @@ impl Transformer {
         Ok(scores)
     }
 
-    /// Adds the gradient of a loss to [`Transformer::gradient`]: `dloss_dlogp` is the derivative of the loss with respect to the
+    /// Adds the gradient of a loss to what [`Transformer::update`] will follow: `dloss_dlogp` is the derivative of the loss with respect to the
     /// log-prob of each token, `[responses.tokens().len()]`, at the present weights.
     ///
     /// # Errors
@@ -152,21 +152,6 @@ impl Transformer {
             }
         }
         Ok(())
-    }
-
-    /// The accumulated gradient, under the names that transformers gives the weights; a tied head's is in the
-    /// embedding's. No arrays if nothing was accumulated.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if memory does not suffice.
-    pub fn gradient(&self) -> Result<Arrays, Diagnostics> {
-        let mut arrays = Arrays::new();
-        for (parameter, gradient) in self.weights.parameters().zip(&self.gradient) {
-            for (name, part) in parameter.split(gradient)? {
-                arrays.insert(name, to_vec::<f32>(&part)?);
-            }
-        }
-        Ok(arrays)
     }
 
     /// One step of AdamW along the accumulated gradient, scaled down to `max_grad_norm` (L2, all weights together) where it

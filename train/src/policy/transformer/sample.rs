@@ -26,7 +26,7 @@ pub struct Decoding {
     pub stops: Vec<u32>,
     /// Or once its text has one of this model's stop strings.
     pub text: Option<Arc<Text>>,
-    /// Or with so many tokens.
+    /// Or with this many tokens.
     pub max_tokens: usize,
     /// Responses that are drawn at a time, in whole groups (but always one).
     pub rows_per_batch: usize,

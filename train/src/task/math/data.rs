@@ -12,7 +12,7 @@ use advlab::suggest::{did_you_mean, list};
 /// Names that data sets give to their questions; the first that a line has counts.
 const QUESTIONS: [&str; 5] = ["question", "problem", "prompt", "input", "query"];
 
-/// Names that data sets give to answers: those that are answers alone before those that may have a derivation.
+/// Names that data sets give to answers: names of plain answers come before names of answers with a derivation.
 const ANSWERS: [&str; 6] = [
     "answer",
     "final_answer",
@@ -50,7 +50,7 @@ pub(super) fn read(
     Ok(pairs)
 }
 
-/// The question and the answer of a line; fields without a name are given that which the line has.
+/// The question and the answer of a line; a field without a name gets the name that the line has.
 fn pair(line: &str, fields: &mut [String; 2]) -> Result<(String, String), Diagnostic> {
     let row: Map<String, Value> =
         serde_json::from_str(line).map_err(|error| Diagnostic::error(error.to_string()))?;

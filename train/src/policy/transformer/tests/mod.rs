@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use safetensors::SafeTensors;
 
 use super::{Compute, Transformer};
-use crate::policy::Responses;
+use crate::policy::{Arrays, Responses};
 use crate::task::Prompt;
-use crate::torch;
+use crate::torch::{self, to_vec};
 use advlab::diagnostic::Diagnostics;
 
 pub(crate) const MODELS: [&str; 3] = ["qwen2", "qwen3", "llama"];
@@ -34,6 +34,20 @@ fn compute(tokens_per_forward: usize) -> Compute {
 
 fn load(folder: &Path, tokens_per_forward: usize) -> Result<Transformer, Diagnostics> {
     Transformer::load(folder, compute(tokens_per_forward))
+}
+
+impl Transformer {
+    /// The accumulated gradient, under the names that transformers gives the weights; a tied head's is in the
+    /// embedding's. No arrays if nothing was accumulated.
+    fn gradient(&self) -> Result<Arrays, Diagnostics> {
+        let mut arrays = Arrays::new();
+        for (parameter, gradient) in self.weights.parameters().zip(&self.gradient) {
+            for (name, part) in parameter.split(gradient)? {
+                arrays.insert(name, to_vec::<f32>(&part)?);
+            }
+        }
+        Ok(arrays)
+    }
 }
 
 /// What transformers computed.

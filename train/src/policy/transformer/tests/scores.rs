@@ -131,32 +131,30 @@ fn a_shared_prompt_is_one_of_their_own_to_each_response() {
         }
         let derivative = |token: usize| (token as f64 * 0.7).sin();
         let weights: Vec<f64> = (0..shared.tokens().len()).map(derivative).collect();
-        {
-            let mut transformer = load(&folder(model), 1 << 20).unwrap();
-            let found = transformer.score(&prompts, &shared).unwrap();
-            let single = transformer.score(&own, &apart).unwrap();
-            assert_close(&found.logp, &single.logp, 1e-5, model);
-            assert_close(&found.entropy, &single.entropy, 1e-5, model);
-            let accumulated = transformer.accumulate(&prompts, &shared, &weights);
-            accumulated.unwrap();
-            let all = transformer.gradient().unwrap();
-            transformer
-                .update(
-                    &AdamWConfig {
-                        lr: 0.0,
-                        ..AdamWConfig::default()
-                    },
-                    None,
-                )
-                .unwrap()
-                .unwrap();
-            transformer.accumulate(&own, &apart, &weights).unwrap();
-            for (name, expected) in transformer.gradient().unwrap() {
-                let largest = expected.iter().fold(0.0f32, |most, g| most.max(g.abs()));
-                let [found, expected] =
-                    [&all[&name], &expected].map(|g| g.iter().copied().collect::<Vec<f32>>());
-                assert_close(&found, &expected, 1e-5 * largest, &name);
-            }
+        let mut transformer = load(&folder(model), 1 << 20).unwrap();
+        let found = transformer.score(&prompts, &shared).unwrap();
+        let single = transformer.score(&own, &apart).unwrap();
+        assert_close(&found.logp, &single.logp, 1e-5, model);
+        assert_close(&found.entropy, &single.entropy, 1e-5, model);
+        let accumulated = transformer.accumulate(&prompts, &shared, &weights);
+        accumulated.unwrap();
+        let all = transformer.gradient().unwrap();
+        transformer
+            .update(
+                &AdamWConfig {
+                    lr: 0.0,
+                    ..AdamWConfig::default()
+                },
+                None,
+            )
+            .unwrap()
+            .unwrap();
+        transformer.accumulate(&own, &apart, &weights).unwrap();
+        for (name, expected) in transformer.gradient().unwrap() {
+            let largest = expected.iter().fold(0.0f32, |most, g| most.max(g.abs()));
+            let [found, expected] =
+                [&all[&name], &expected].map(|g| g.iter().copied().collect::<Vec<f32>>());
+            assert_close(&found, &expected, 1e-5 * largest, &name);
         }
         let blocks = |prompts, responses| {
             let mut batches = micro_batches(prompts, responses, 1 << 20);

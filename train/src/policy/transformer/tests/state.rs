@@ -49,29 +49,27 @@ fn contents(file: &Path) -> BTreeMap<String, (Vec<usize>, safetensors::Dtype, Ve
 
 #[test]
 fn a_state_goes_on_to_the_same_numbers() {
-    {
-        let compute = compute(64);
-        let expected = Expected::of("qwen2");
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("state.safetensors");
-        let mut first = Transformer::load(&folder("qwen2"), compute).unwrap();
-        // Without an optimizer's state, as before the first update, and with one.
-        for begin in [0, 2] {
-            train(&mut first, &expected, 0..begin);
-            first.save(&file).unwrap();
-            let mut second = Transformer::new(first.config().clone(), 5, compute).unwrap();
-            train(&mut second, &expected, 0..1);
-            second.restore(&file).unwrap();
-            assert_eq!(scores(&second, &expected), scores(&first, &expected));
-            train(&mut first, &expected, begin..begin + 3);
-            train(&mut second, &expected, begin..begin + 3);
-            assert_eq!(scores(&second, &expected), scores(&first, &expected));
-            let other = place.path().join("other.safetensors");
-            first.save(&file).unwrap();
-            second.save(&other).unwrap();
-            assert!(fs::read(&file).unwrap() == fs::read(&other).unwrap());
-            first = Transformer::load(&folder("qwen2"), compute).unwrap();
-        }
+    let compute = compute(64);
+    let expected = Expected::of("qwen2");
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("state.safetensors");
+    let mut first = Transformer::load(&folder("qwen2"), compute).unwrap();
+    // Without an optimizer's state, as before the first update, and with one.
+    for begin in [0, 2] {
+        train(&mut first, &expected, 0..begin);
+        first.save(&file).unwrap();
+        let mut second = Transformer::new(first.config().clone(), 5, compute).unwrap();
+        train(&mut second, &expected, 0..1);
+        second.restore(&file).unwrap();
+        assert_eq!(scores(&second, &expected), scores(&first, &expected));
+        train(&mut first, &expected, begin..begin + 3);
+        train(&mut second, &expected, begin..begin + 3);
+        assert_eq!(scores(&second, &expected), scores(&first, &expected));
+        let other = place.path().join("other.safetensors");
+        first.save(&file).unwrap();
+        second.save(&other).unwrap();
+        assert!(fs::read(&file).unwrap() == fs::read(&other).unwrap());
+        first = Transformer::load(&folder("qwen2"), compute).unwrap();
     }
 }
 
