@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use advlab::diagnostic::{Diagnostic, Severity};
+use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
 use advlab::figures::{counted, in_json, shape_in, time, value};
 use advlab::files::{Column, Dtype, Rollouts, step_of};
 use advlab::native::Native;
@@ -174,16 +174,7 @@ impl Apply {
             notes.extend(RunFolder::state_note(&recipe));
         }
         outcome.notes.splice(..0, notes);
-        let has_tokens = rollouts.batch.layout().tokens() > 0;
-        // The loss of a batch in which no token counts is 0; rollouts without token columns have no loss.
-        let is_loss = outcome.loss.is_some() && rollouts.batch.token_columns().next().is_some();
-        if outcome.advantage.level() == Level::Token && !has_tokens && !is_loss {
-            let (path, name) = (rollouts.path().display(), recipe.name());
-            return Err(wrong(
-                format!("{path}: {name} gives an advantage to each token, and no token counts here"),
-                "the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`",
-            ).into());
-        }
+        check_tokens(&recipe, &rollouts, &outcome)?;
         Ok(Applied {
             loss: loss(&recipe, &rollouts, &mut outcome, state),
             recipe,
@@ -194,6 +185,25 @@ impl Apply {
             writing: None,
         })
     }
+}
+
+/// Refuses an advantage per token if no token counts, which would be lost. A pure loss is 0 then, but rollouts without token
+/// columns have none.
+fn check_tokens(
+    recipe: &Recipe,
+    rollouts: &Rollouts,
+    outcome: &Outcome,
+) -> Result<(), Diagnostics> {
+    let has_tokens = rollouts.batch.layout().tokens() > 0;
+    let is_loss = outcome.loss.is_some() && rollouts.batch.token_columns().next().is_some();
+    if outcome.advantage.level() != Level::Token || has_tokens || is_loss {
+        return Ok(());
+    }
+    let (path, name) = (rollouts.path().display(), recipe.name());
+    let message =
+        format!("{path}: {name} gives an advantage to each token, and no token counts here");
+    let help = "the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`";
+    Err(wrong(message, help))
 }
 
 /// The recipe's own loss with the spread of dloss/dlogp; what it reports joins the outcome's. If the loss lacks a column,

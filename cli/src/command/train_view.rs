@@ -157,16 +157,7 @@ impl View {
                 self.say(&title(name, recipe, self.paint));
                 self.settings(step);
             }
-            Event::FineTuned { update, of } => {
-                let done = update + 1;
-                let message = format!("supervised fine-tuning {done}/{of}");
-                self.printer.send(Output::Progress(self.done, message));
-                if done == of {
-                    let seconds = self.started.elapsed().as_secs_f64();
-                    let text = "supervised fine-tuning is done";
-                    self.at(0, &format!("{text}: {of} updates in {seconds:.1} s"));
-                }
-            }
+            Event::FineTuned { update, of } => self.fine_tuned(update + 1, of),
             Event::Live { step, event } => self.live(step, event),
             Event::Switched { step, change, .. } => {
                 self.reloads += 1;
@@ -215,16 +206,28 @@ impl View {
                     self.evaluation(None);
                 }
             }
-            Event::Step { row, .. } => {
-                self.steps += 1;
-                self.done = row.step + 1;
-                let pass = row.sampled.pass_at.at(1).unwrap_or(0.0);
-                let message = format!("batch pass@1 {pass:.3}{}", self.speed(row));
-                self.printer.send(Output::Progress(self.done, message));
-                if row.evaluation.is_some() {
-                    self.evaluation(Some(row));
-                }
-            }
+            Event::Step { row, .. } => self.step(row),
+        }
+    }
+
+    fn fine_tuned(&self, done: u64, of: u64) {
+        let message = format!("supervised fine-tuning {done}/{of}");
+        self.printer.send(Output::Progress(self.done, message));
+        if done == of {
+            let seconds = self.started.elapsed().as_secs_f64();
+            let text = "supervised fine-tuning is done";
+            self.at(0, &format!("{text}: {of} updates in {seconds:.1} s"));
+        }
+    }
+
+    fn step(&mut self, row: &Row) {
+        self.steps += 1;
+        self.done = row.step + 1;
+        let pass = row.sampled.pass_at.at(1).unwrap_or(0.0);
+        let message = format!("batch pass@1 {pass:.3}{}", self.speed(row));
+        self.printer.send(Output::Progress(self.done, message));
+        if row.evaluation.is_some() {
+            self.evaluation(Some(row));
         }
     }
 

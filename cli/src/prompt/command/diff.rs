@@ -15,6 +15,9 @@ use advlab::tensor::Level;
 /// Advantages that differ by less, relative to the largest, differ by rounding.
 const ROUNDING: f64 = 1e-12;
 
+/// The titles of the table by accuracy, each above two columns.
+const TITLES: &str = "   mean A of right     mean A of wrong    sum of |A|, a group";
+
 /// Bins of accuracy if the sizes of groups differ.
 const BINS: usize = 8;
 
@@ -188,12 +191,10 @@ impl Both {
         let is_uniform = sizes.windows(2).all(|pair| pair[0] == pair[1]);
         let exact = sizes.first().filter(|size| is_uniform && **size <= 16);
         let parts = *exact.unwrap_or(&BINS);
-        let titles = ["mean A of right", "mean A of wrong", "sum of |A|, a group"];
-        let titles: String = titles.map(|title| format!("  {title:^18}")).concat();
         let letters = format!("  {:>8}  {:>8}", "a", "b").repeat(3);
         let mut lines = vec![
-            paint.dim(&format!("  {:<8}  {:>6}{titles}", "", "")),
-            paint.dim(&format!("  {:<8}  {:>6}{letters}", "accuracy", "groups")),
+            paint.dim(&format!("{:<18}{TITLES}", "")),
+            paint.dim(&format!("  accuracy  groups{letters}")),
         ];
         let advantages = outcomes.map(|outcome| outcome.advantage.by_response());
         let mean = |sum: f64, number: usize| match number {

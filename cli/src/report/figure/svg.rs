@@ -35,14 +35,30 @@ const GRAY: &str = "#666666";
 const PALE: &str = "#e4e4e4";
 
 /// The shapes so far.
-struct Drawing {
-    out: String,
+struct Drawing(String);
+
+/// Where a panel's data lies on the page.
+struct Frame {
+    range: Range,
+    x: (f64, f64),
+    /// The bottom, then the top.
+    y: (f64, f64),
+}
+
+impl Frame {
+    fn at(&self, (x, y): (f64, f64)) -> (f64, f64) {
+        let between = |(a, b): (f64, f64), share: f64| a + share * (b - a);
+        (
+            between(self.x, along(x, self.range.x)),
+            between(self.y, along(y, self.range.y)),
+        )
+    }
 }
 
 impl Figure {
     /// The figure as SVG.
     pub fn svg(&self) -> String {
-        let mut drawing = Drawing { out: String::new() };
+        let mut drawing = Drawing(String::new());
         let columns = self.columns.clamp(1, self.panels.len().max(1));
         let height = [260.0, 230.0, 190.0, 130.0][columns.min(4) - 1];
         let width = (WIDTH - MARGIN) / columns as f64;
@@ -51,12 +67,11 @@ impl Figure {
         let top = drawing.legend(&inks, 20.0) + 8.0;
         for (index, panel) in self.panels.iter().enumerate() {
             let (row, column) = (index / columns, index % columns);
-            let left = MARGIN / 2.0 + width * column as f64;
-            drawing.panel(
-                panel,
-                &inks,
-                [left, top + height * row as f64, width, height],
+            let corner = (
+                MARGIN / 2.0 + width * column as f64,
+                top + height * row as f64,
             );
+            drawing.panel(panel, &inks, corner, (width, height));
         }
         let bottom = top + height * self.panels.len().div_ceil(columns) as f64;
         format!(
@@ -64,14 +79,18 @@ impl Figure {
 <rect width="{WIDTH}" height="{bottom}" fill="white"/>
 {}</svg>
 "#,
-            drawing.out
+            drawing.0
         )
     }
 }
 
 impl Drawing {
-    fn line(&mut self, from: (f64, f64), to: (f64, f64), ink: &str, more: &str) {
-        let ((x1, y1), (x2, y2)) = (from, to);
+    fn add(&mut self, shape: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "{shape}");
+    }
+
+    fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), ink: &str, more: &str) {
         self.add(format_args!("<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{ink}\" {more}/>"));
     }
 
@@ -80,40 +99,29 @@ impl Drawing {
     }
 
     fn text(&mut self, (x, y): (f64, f64), anchor: &str, content: &str, more: &str) {
-        let letters = ((WIDTH - MARGIN) / LETTER) as usize;
-        let content = cut(&visible(content), letters)
+        let content = cut(&visible(content), ((WIDTH - MARGIN) / LETTER) as usize);
+        let content = content
             .replace('&', "&amp;")
             .replace('<', "&lt;")
             .replace('>', "&gt;");
-        self.add(format_args!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{BLACK}\" {more}>{content}</text>"
-        ));
-    }
-
-    fn add(&mut self, shape: std::fmt::Arguments<'_>) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.out, "{shape}");
+        self.add(format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{BLACK}\" {more}>{content}</text>"));
     }
 
     /// Draws the legend below a place, and returns where it ends.
     fn legend(&mut self, inks: &[&Series], above: f64) -> f64 {
-        let (mut x, mut y) = (MARGIN, above + LINE);
         if inks.is_empty() {
             return above;
         }
+        let (mut x, mut y) = (MARGIN, above + LINE);
         for (index, series) in inks.iter().enumerate() {
             let room = 44.0 + LETTER * series.name.chars().count() as f64;
             if x > MARGIN && x + room > WIDTH - MARGIN {
                 (x, y) = (MARGIN, y + LINE);
             }
+            let (ink, style) = stroke(&series.mark, index);
             match series.mark {
-                Mark::Points | Mark::Bars => {
-                    self.bar([x + 6.0, y - 8.0, 9.0, 9.0], INKS[index % INKS.len()])
-                }
-                _ => {
-                    let (ink, style) = stroke(&series.mark, index);
-                    self.line((x, y - 3.5), (x + 22.0, y - 3.5), ink, &style);
-                }
+                Mark::Points | Mark::Bars => self.bar([x + 6.0, y - 8.0, 9.0, 9.0], ink),
+                _ => self.line((x, y - 3.5), (x + 22.0, y - 3.5), ink, &style),
             }
             self.text((x + 27.0, y), "start", &series.name, "");
             x += room;
@@ -121,12 +129,9 @@ impl Drawing {
         y
     }
 
-    fn panel(&mut self, panel: &Panel, inks: &[&Series], [x0, y0, width, height]: [f64; 4]) {
+    fn panel(&mut self, panel: &Panel, inks: &[&Series], (x0, y0): (f64, f64), size: (f64, f64)) {
         self.text((x0 + 5.0, y0 + 13.0), "start", &panel.y, "");
-        let Some(range) = panel.range().map(|range| match panel.heat() {
-            Some(_) => range,
-            None => range.with_room(),
-        }) else {
+        let Some(range) = panel.range() else {
             return self.text(
                 (x0 + 5.0, y0 + 40.0),
                 "start",
@@ -135,36 +140,42 @@ impl Drawing {
             );
         };
         let heat = panel.heat();
-        let beside = if heat.is_some() { BESIDE } else { 14.0 };
-        let upright = ticks(range.y, ((height - ABOVE - UNDER) / 32.0) as usize);
+        let (range, beside) = match heat {
+            Some(_) => (range, BESIDE),
+            None => (range.with_room(), 14.0),
+        };
+        let upright = ticks(range.y, ((size.1 - ABOVE - UNDER) / 32.0) as usize);
         let letters = upright.iter().map(|(_, text)| text.chars().count()).max();
-        let (top, bottom) = (y0 + ABOVE, y0 + height - UNDER);
         let left = x0 + 14.0 + LETTER * letters.unwrap_or(0) as f64;
-        let right = x0 + width - beside;
-        let to = |(a, b): (f64, f64)| {
-            let x = left + along(a, range.x) * (right - left);
-            (x, bottom - along(b, range.y) * (bottom - top))
+        let (right, top, bottom) = (x0 + size.0 - beside, y0 + ABOVE, y0 + size.1 - UNDER);
+        let frame = Frame {
+            range,
+            x: (left, right),
+            y: (bottom, top),
+        };
+        let level = |drawing: &mut Drawing, y: f64, ink: &str, width: f64| {
+            let (_, y) = frame.at((range.x.0, y));
+            let style = format!("stroke-width=\"{width}\"");
+            drawing.line((left, y), (right, y), ink, &style);
+            y
         };
         for (tick, written) in &upright {
-            let (_, y) = to((range.x.0, *tick));
-            self.line((left, y), (right, y), PALE, "stroke-width=\"0.8\"");
+            let y = level(self, *tick, PALE, 0.8);
             self.text((left - 5.0, y + 4.0), "end", &minus(written), "");
         }
         for series in &panel.series {
             let ink = inks.iter().position(|one| one.name == series.name);
-            self.series(series, ink.unwrap_or(0), range, &to);
+            self.series(series, ink.unwrap_or(0), &frame);
         }
-        let has_zero = range.y.0 < 0.0 && range.y.1 > 0.0 && heat.is_none();
-        if has_zero {
-            let (_, y) = to((range.x.0, 0.0));
-            self.line((left, y), (right, y), GRAY, "stroke-width=\"0.7\"");
+        if range.y.0 < 0.0 && range.y.1 > 0.0 && heat.is_none() {
+            level(self, 0.0, GRAY, 0.7);
         }
         self.line((left, bottom), (right, bottom), GRAY, "stroke-width=\"1\"");
         let across = |room: f64| ticks(range.x, ((right - left) / room) as usize);
         let letters = across(APART).into_iter().map(|(_, text)| text.len()).max();
         let room = 14.0 + LETTER * letters.unwrap_or(0) as f64;
         for (tick, written) in across(room.max(APART)) {
-            let (x, _) = to((tick, range.y.0));
+            let (x, _) = frame.at((tick, range.y.0));
             self.line((x, bottom), (x, bottom + 4.0), GRAY, "stroke-width=\"1\"");
             self.text((x, bottom + 15.0), "middle", &minus(&written), "");
         }
@@ -183,13 +194,11 @@ impl Drawing {
     /// A heat map's bar of colours, from `-most` at its bottom to `most`.
     fn colours(&mut self, [x, y, width, height]: [f64; 4], most: f64) {
         const STEPS: usize = 40;
+        let part = height / STEPS as f64;
         for step in 0..STEPS {
             let share = 1.0 - 2.0 * (step as f64 + 0.5) / STEPS as f64;
-            let part = height / STEPS as f64;
-            self.bar(
-                [x, y + part * step as f64, width, part + 0.5],
-                &colour(share),
-            );
+            let place = [x, y + part * step as f64, width, part + 0.5];
+            self.bar(place, &colour(share));
         }
         for (place, number) in [(0.0, most), (0.5, 0.0), (1.0, -most)] {
             let at = (x + width + 4.0, y + place * height + 4.0);
@@ -197,23 +206,23 @@ impl Drawing {
         }
     }
 
-    fn series(
-        &mut self,
-        series: &Series,
-        index: usize,
-        range: Range,
-        to: &dyn Fn((f64, f64)) -> (f64, f64),
-    ) {
-        let points = series.finite().map(to);
-        let (low, high) = (to((range.x.0, range.y.0)), to((range.x.1, range.y.1)));
+    fn series(&mut self, series: &Series, index: usize, frame: &Frame) {
+        let points = series.finite().map(|point| frame.at(point));
         let (ink, style) = stroke(&series.mark, index);
+        let Range { x, y, cell } = frame.range;
+        // The width and the height of a bar or a cell.
+        let wide = (frame.x.1 - frame.x.0) * cell.0 / (x.1 - x.0);
+        let tall = (frame.y.0 - frame.y.1) * cell.1 / (y.1 - y.0);
         match &series.mark {
             Mark::Line | Mark::Reference => {
                 let path = path(points);
                 self.add(format_args!("<polyline fill=\"none\" stroke=\"{ink}\" stroke-linejoin=\"round\" {style} points=\"{path}\"/>"));
             }
             Mark::Band(_) => {
-                let back: Vec<_> = series.with_third().map(|(x, _, z)| to((x, z))).collect();
+                let back: Vec<_> = series
+                    .with_third()
+                    .map(|(x, _, z)| frame.at((x, z)))
+                    .collect();
                 let path = path(points.chain(back.into_iter().rev()));
                 self.add(format_args!(
                     "<polygon fill=\"{ink}\" fill-opacity=\"0.16\" points=\"{path}\"/>"
@@ -226,46 +235,31 @@ impl Drawing {
                     self.add(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.4\" fill=\"{ink}\" fill-opacity=\"{opacity}\"/>"));
                 }
             }
-            Mark::Bars | Mark::Heat(_) => {
-                let part = |of: f64, all: (f64, f64), room: f64| room * of / (all.1 - all.0);
-                let wide = part(range.cell.0, range.x, high.0 - low.0);
-                let tall = part(range.cell.1, range.y, low.1 - high.1);
-                self.cells(series, ink, (wide, tall), range, to);
+            Mark::Bars => {
+                let floor = frame.at((x.0, 0.0)).1;
+                for (middle, end) in points {
+                    let wide = 0.85 * wide;
+                    let (top, bottom) = (end.min(floor), end.max(floor));
+                    self.bar([middle - wide / 2.0, top, wide, bottom - top], ink);
+                }
+            }
+            Mark::Heat(_) => {
+                let most = series.with_third().map(|cell| cell.2.abs());
+                let most = most.fold(f64::MIN_POSITIVE, f64::max);
+                for (x, y, z) in series.with_third() {
+                    let (x, y) = frame.at((x, y));
+                    // A little larger, so that no seam shows.
+                    let place = [x - wide / 2.0, y - tall / 2.0, wide + 0.3, tall + 0.3];
+                    self.bar(place, &colour(z / most));
+                }
             }
             Mark::Moments => {
                 let xs = series.points.iter().map(|point| point.0);
-                for x in xs.filter(|x| (range.x.0..=range.x.1).contains(x)) {
-                    let x = to((x, range.y.0)).0;
-                    self.line((x, low.1), (x, high.1), ink, &style);
+                for x in xs.filter(|one| (x.0..=x.1).contains(one)) {
+                    let x = frame.at((x, y.0)).0;
+                    self.line((x, frame.y.0), (x, frame.y.1), ink, &style);
                 }
             }
-        }
-    }
-
-    /// Bars or the cells of a heat map, so wide and so tall.
-    fn cells(
-        &mut self,
-        series: &Series,
-        ink: &str,
-        (wide, tall): (f64, f64),
-        range: Range,
-        to: &dyn Fn((f64, f64)) -> (f64, f64),
-    ) {
-        if series.mark == Mark::Bars {
-            let floor = to((range.x.0, 0.0)).1;
-            for (middle, end) in series.finite().map(to) {
-                let (top, bottom) = (end.min(floor), end.max(floor));
-                let wide = 0.85 * wide;
-                self.bar([middle - wide / 2.0, top, wide, bottom - top], ink);
-            }
-        }
-        let most = series.with_third().map(|cell| cell.2.abs());
-        let most = most.fold(f64::MIN_POSITIVE, f64::max);
-        for (x, y, z) in series.with_third() {
-            let (x, y) = to((x, y));
-            // A little larger, so that no seam shows.
-            let place = [x - wide / 2.0, y - tall / 2.0, wide + 0.3, tall + 0.3];
-            self.bar(place, &colour(z / most));
         }
     }
 }

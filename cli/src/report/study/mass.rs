@@ -122,36 +122,58 @@ impl Mass {
     }
 }
 
+/// The sums of 1, |A| and |dloss/dlogp| over a part.
+type Sums = [f64; 3];
+
 /// The shares of all parts that have a token.
 fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
     let layout = outcome.advantage.layout();
-    let has_tokens = layout.tokens() > 0;
-    let accuracy = outcome.correct.as_ref().map(accuracies);
     let responses = 0..layout.responses();
-    let lengths: Vec<usize> = responses
-        .clone()
-        .map(|one| layout.tokens_of(one).len())
-        .collect();
+    let lengths: Vec<usize> = responses.map(|one| layout.tokens_of(one).len()).collect();
     let bounds = quantiles(&lengths);
+    let to = bounds.iter().map(|bound| format!("<= {bound} tokens"));
     let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
     let kinds: [(&str, Vec<String>); 4] = [
         ("accuracy", names(&ACCURACIES)),
         ("response", names(&["wrong", "right"])),
-        (
-            "length",
-            bounds
-                .iter()
-                .map(|bound| format!("<= {bound} tokens"))
-                .collect(),
-        ),
+        ("length", to.collect()),
         ("position", names(&POSITIONS)),
     ];
-    // The sums of 1, |A| and |dloss/dlogp| over each part.
-    let mut sums = kinds
-        .each_ref()
-        .map(|(_, names)| vec![[0.0; 3]; names.len()]);
+    let mut sums = [ACCURACIES.len(), 2, bounds.len(), PARTS].map(|parts| vec![[0.0; 3]; parts]);
+    add_up(outcome, gradient, &lengths, &bounds, &mut sums);
+    let mut parts = Vec::new();
+    for ((by, names), sums) in kinds.into_iter().zip(sums) {
+        let totals = [0, 1, 2].map(|index| sums.iter().map(|own| own[index]).sum::<f64>());
+        for (part, own) in names.into_iter().zip(sums).filter(|(_, own)| own[0] > 0.0) {
+            let share = |index: usize| match totals[index] {
+                0.0 => 0.0,
+                total => own[index] / total,
+            };
+            parts.push(Part {
+                by,
+                part,
+                tokens: share(0),
+                advantage: share(1),
+                gradient: gradient.map(|_| share(2)),
+            });
+        }
+    }
+    parts
+}
+
+/// Adds each token to its part by accuracy, by response, by length and by position.
+fn add_up(
+    outcome: &Outcome,
+    gradient: Option<&[f64]>,
+    lengths: &[usize],
+    bounds: &[usize],
+    sums: &mut [Vec<Sums>; 4],
+) {
+    let layout = outcome.advantage.layout();
+    let has_tokens = layout.tokens() > 0;
+    let accuracy = outcome.correct.as_ref().map(accuracies);
     let value = outcome.advantage.lookup();
-    for response in responses {
+    for (response, length) in lengths.iter().enumerate() {
         let tokens = match has_tokens {
             true => layout.tokens_of(response),
             false => 0..usize::from(outcome.advantage.level() == Level::Response),
@@ -162,21 +184,17 @@ fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
             1.0 => PARTS + 1,
             share => (share * PARTS as f64).ceil() as usize,
         });
-        let right = outcome
-            .correct
-            .as_ref()
-            .map(|right| right.at(response, 0) == 1.0);
-        let length = bounds.iter().position(|bound| lengths[response] <= *bound);
-        let length = length.filter(|_| has_tokens);
+        let right = outcome.correct.as_ref().map(|right| right.at(response, 0));
+        let right = right.map(|right| usize::from(right == 1.0));
+        let of_length = bounds.iter().position(|bound| length <= bound);
+        let of_length = of_length.filter(|_| has_tokens);
         let (start, count) = (tokens.start, tokens.len());
         for token in tokens {
             let size = outcome.counts(response) * value(response, token).abs();
-            let slope = gradient
-                .and_then(|all| all.get(token))
-                .map_or(0.0, |slope| slope.abs());
+            let slope = gradient.and_then(|all| all.get(token));
+            let slope = slope.map_or(0.0, |slope| slope.abs());
             let position = has_tokens.then(|| (token - start) * PARTS / count.max(1));
-            let places = [of_group, right.map(usize::from), length, position];
-            for (sums, place) in sums.iter_mut().zip(places) {
+            for (sums, place) in sums.iter_mut().zip([of_group, right, of_length, position]) {
                 let sums = place.and_then(|place| sums.get_mut(place));
                 for (sum, add) in sums.into_iter().flatten().zip([1.0, size, slope]) {
                     *sum += add;
@@ -184,26 +202,6 @@ fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
             }
         }
     }
-    let mut parts = Vec::new();
-    for ((by, names), sums) in kinds.into_iter().zip(sums) {
-        let totals = [0, 1, 2].map(|index| sums.iter().map(|own| own[index]).sum::<f64>());
-        for (part, own) in names.into_iter().zip(sums).filter(|(_, own)| own[0] > 0.0) {
-            let share = |index: usize| match totals[index] {
-                0.0 => 0.0,
-                total => own[index] / total,
-            };
-            let gradient = gradient.map(|_| share(2));
-            let (tokens, advantage) = (share(0), share(1));
-            parts.push(Part {
-                by,
-                part,
-                tokens,
-                advantage,
-                gradient,
-            });
-        }
-    }
-    parts
 }
 
 /// The lengths up to which each quarter of the responses reaches, each once.
@@ -211,9 +209,8 @@ fn quantiles(lengths: &[usize]) -> Vec<usize> {
     let mut sorted = lengths.to_vec();
     sorted.sort_unstable();
     let end = |part: usize| (sorted.len() * part).div_ceil(PARTS).max(1) - 1;
-    let mut ends: Vec<usize> = (1..=PARTS)
-        .filter_map(|part| sorted.get(end(part)).copied())
-        .collect();
+    let ends = (1..=PARTS).filter_map(|part| sorted.get(end(part)).copied());
+    let mut ends: Vec<usize> = ends.collect();
     ends.dedup();
     ends
 }

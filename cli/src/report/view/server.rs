@@ -118,48 +118,36 @@ impl Server {
     }
 
     fn answer(&self, stream: &Arc<TcpStream>) -> io::Result<()> {
+        let refuse = |status: &str, help: &str| {
+            let body = format!("{status}\n{help}");
+            send(stream, status, "text/plain; charset=utf-8", &body)
+        };
         let request = match Request::read(stream) {
             Ok(Some(request)) => request,
             Ok(None) => return Ok(()),
-            Err(status) => return send(stream, status, TEXT, status.as_bytes()),
+            Err(status) => return refuse(status, ""),
         };
         if !request.is_local() || !request.has(&self.token) {
-            let status = "403 Forbidden";
-            let help = "open the whole address that advlab printed, with its token";
-            return send(
-                stream,
-                status,
-                TEXT,
-                format!("{status}\n{help}\n").as_bytes(),
-            );
+            let help = "open the whole address that advlab printed, with its token\n";
+            return refuse("403 Forbidden", help);
         }
         self.strangers.remove(stream);
         self.users.add(stream);
-        let (path, query) = (&*request.path, &*request.query);
-        match (&*request.method, path) {
-            ("GET", "/events") => events(stream, &self.site),
-            ("GET", "/") => {
-                let page = self.site.page();
-                send(
-                    stream,
-                    "200 OK",
-                    "text/html; charset=utf-8",
-                    page.as_bytes(),
-                )
-            }
-            ("GET", _) => match self.site.find(path, query) {
-                Some(found) => {
-                    let found = found.to_string();
-                    send(stream, "200 OK", "application/json", found.as_bytes())
-                }
-                None => send(stream, "404 Not Found", TEXT, b"404 Not Found\n"),
-            },
-            _ => send(
+        if request.method != "GET" {
+            return refuse("405 Method Not Allowed", "");
+        }
+        match &*request.path {
+            "/events" => events(stream, &self.site),
+            "/" => send(
                 stream,
-                "405 Method Not Allowed",
-                TEXT,
-                b"405 Method Not Allowed\n",
+                "200 OK",
+                "text/html; charset=utf-8",
+                &self.site.page(),
             ),
+            path => match self.site.find(path, &request.query) {
+                Some(found) => send(stream, "200 OK", "application/json", &found.to_string()),
+                None => refuse("404 Not Found", ""),
+            },
         }
     }
 }
@@ -183,14 +171,10 @@ fn events(stream: &TcpStream, site: &Site) -> io::Result<()> {
     }
 }
 
-const TEXT: &str = "text/plain; charset=utf-8";
-
-fn send(stream: &TcpStream, status: &str, kind: &str, body: &[u8]) -> io::Result<()> {
+fn send(stream: &TcpStream, status: &str, kind: &str, body: &str) -> io::Result<()> {
     let length = format!("Content-Length: {}\r\n", body.len());
-    send_bytes(
-        stream,
-        &[head(status, kind, &length).as_bytes(), body].concat(),
-    )
+    let head = head(status, kind, &length);
+    send_bytes(stream, format!("{head}{body}").as_bytes())
 }
 
 /// The beginning of an answer. Other sites must not frame, read or run it.
