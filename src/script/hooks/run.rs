@@ -10,7 +10,6 @@ use crate::batch::{Batch, Computed, Rows};
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::batch_type::ScriptBatch;
 use crate::script::bind::{self, describe};
-use crate::script::call::Reports;
 use crate::script::error::CallError;
 use crate::script::hook::Hook;
 use crate::script::recipe::Recipe;
