@@ -147,15 +147,18 @@ impl Policy for Mlp {
         let count = GRADIENTS.min(parts.len());
         let sums = (0..count).into_par_iter().with_max_len(1).map(|index| {
             let mut sum = Network::zeros(network.sizes);
-            for chunk in index * parts.len() / count..(index + 1) * parts.len() / count {
+            let first = |index: usize| index * parts.len() / count;
+            let parts = parts.iter().enumerate();
+            for (chunk, part) in parts.take(first(index + 1)).skip(first(index)) {
                 let own = chunk * CHUNK..(chunk + 1) * CHUNK;
-                let grown = last.is_none().then(|| {
-                    let source = |response| TokenSource::Given(responses.response(response));
-                    Trie::grow(network, prompts, owners, &parts[chunk], source, true)
-                });
-                let trie = grown.as_ref().or(last.map(|last| last.trie(own.start)));
-                let Some(trie) = trie else {
-                    unreachable!("it was grown unless the last pass has it");
+                let grown;
+                let trie = match last {
+                    Some(last) => last.trie(own.start),
+                    None => {
+                        let source = |response| TokenSource::Given(responses.response(response));
+                        grown = Trie::grow(network, prompts, owners, part, source, true);
+                        &grown
+                    }
                 };
                 add_gradient(
                     &mut sum,
