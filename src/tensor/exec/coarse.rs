@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::kernels::{Source, binary, ternary, unary};
 use super::pass::Arg;
-use super::reduce::{Reduced, within};
+use super::reduce::{reduce, within};
 use super::run::Execution;
 use super::scan::{Running, along_rows};
 use super::{BLOCK, Failure, Precision, cells};
@@ -84,16 +84,7 @@ fn compute(
             [number] => vec![*number; layout.size(node.level)],
             values => values.to_vec(),
         },
-        Prim::Reduce(op) => {
-            let reduced = Reduced {
-                values: args[0].buffer(),
-                selection: args.get(1).map(|value| value.buffer()),
-                layout,
-                from: args[0].level(),
-                to: node.level,
-            };
-            reduced.run(op.kernel.reduction(), guard)?
-        }
+        Prim::Reduce(op) => reduce(op.kernel.reduction(), args, layout, node.level, guard)?,
         Prim::Count(of) => {
             let count = |cell| cells::count(layout, *of, node.level, cell) as f64;
             (0..layout.size(node.level)).map(count).collect()

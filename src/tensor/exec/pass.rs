@@ -316,8 +316,13 @@ impl<'a> Pass<'a> {
                     end += 1;
                 }
                 let tokens = start..layout.tokens_of(end - 1).end;
-                let own = written.split(end - first, tokens.len());
+                let mut own = written.split(end - first, tokens.len());
                 let responses = first..end;
+                if let (true, Some(rows)) = (self.clears_padding, &mut own.rows) {
+                    for (row, response) in responses.clone().enumerate() {
+                        layout.clear_padding(response, rows.row(row));
+                    }
+                }
                 let location = Location {
                     layout,
                     responses,

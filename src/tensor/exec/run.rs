@@ -294,6 +294,13 @@ impl<'a> Execution<'a> {
             ready[step] = self.is_done(step) || now[step] && has_tokens;
         }
         let is_due = |step: usize| needed[step] && !self.is_done(step) && !self.is_in_sink(step);
+        // Whether a step that the pass does not compute reads a step, one in full or one of a later pass.
+        let is_read = |step: usize, in_full: bool| {
+            self.readers[step].iter().any(|&reader| {
+                let is_in_full = self.methods[reader] == Method::InFull;
+                is_due(reader) && !now[reader] && is_in_full == in_full
+            })
+        };
         let mut targets = Targets::default();
         let mut for_full = 0;
         for step in (0..count).filter(|&step| now[step] && is_due(step)) {
@@ -301,11 +308,7 @@ impl<'a> Execution<'a> {
                 targets.reduced.push(step);
                 continue;
             }
-            let readers = self.readers[step].iter().filter(|&&reader| is_due(reader));
-            let (in_full, others): (Vec<usize>, Vec<usize>) =
-                readers.partition(|&&reader| self.methods[reader] == Method::InFull);
-            let is_for_full = !in_full.is_empty();
-            let is_for_later = others.iter().any(|&reader| !now[reader]);
+            let (is_for_full, is_for_later) = (is_read(step, true), is_read(step, false));
             for_full += usize::from(is_for_full && !self.is_output[step]);
             let prim = &self.tensor(step).inner().prim;
             let is_stored = self.is_output[step]
@@ -332,12 +335,9 @@ impl<'a> Execution<'a> {
             }
         }
         // What waits in the rows is stored elsewhere before they are overwritten.
-        let is_for_later = |&step: &usize| {
-            let mut readers = self.readers[step].iter();
-            readers.any(|&reader| is_due(reader) && !now[reader])
-        };
         if targets.is_final {
-            targets.stored.extend(self.waiting.filter(is_for_later));
+            let is_read = |&step: &usize| is_read(step, true) || is_read(step, false);
+            targets.stored.extend(self.waiting.filter(is_read));
         }
         targets
     }
@@ -407,26 +407,26 @@ impl<'a> Execution<'a> {
                 profile.note(self.tensor(step).origin(), seconds * share);
             }
         }
-        let finite: Vec<bool> = (targets.stored.iter().chain(&targets.in_rows))
-            .map(|&step| pass.is_finite(step))
-            .collect();
-        let reductions: Vec<usize> = (targets.reduced.iter())
-            .map(|&step| pass.reduction_of(step))
-            .collect();
-        let stored = targets.stored.iter().zip(memory).zip(reserved);
-        for (((&step, memory), reserved), &finite) in stored.zip(&finite) {
-            let value = Value::checked(Level::Token, memory.into(), reserved, finite);
+        let mut values: Vec<(usize, Arc<Value>)> = Vec::new();
+        for ((&step, memory), share) in targets.stored.iter().zip(memory).zip(reserved) {
+            let is_finite = pass.is_finite(step);
+            let value = Value::checked(Level::Token, memory.into(), share, is_finite);
+            values.push((step, value));
+        }
+        for &step in &targets.reduced {
+            let moments = &moments[pass.reduction_of(step)];
+            values.push((step, self.reduced(step, moments)?));
+        }
+        let is_finite = targets.in_rows.map(|step| pass.is_finite(step));
+        for (step, value) in values {
             self.values[step] = Some(value);
         }
         if let (Some(step), Some(sink)) = (targets.in_rows, sink) {
             self.waiting = (!targets.is_final).then_some(step);
             if targets.is_final {
-                sink.is_finite = finite.last().copied();
+                sink.is_finite = is_finite;
                 self.is_sink_written = true;
             }
-        }
-        for (&step, reduction) in targets.reduced.iter().zip(reductions) {
-            self.values[step] = Some(self.reduced(step, &moments[reduction])?);
         }
         Ok(())
     }

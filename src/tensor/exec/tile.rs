@@ -188,11 +188,6 @@ impl<'t> Tile<'t> {
     ) -> Result<(), Failure> {
         let mut memory: Vec<Option<Floats<'t>>> = written.memory.into_iter().map(Some).collect();
         let (mut rows, mut moments) = (written.rows, written.moments);
-        if let (true, Some(rows)) = (pass.clears_padding, &mut rows) {
-            for (row, response) in location.responses.clone().enumerate() {
-                location.layout.clear_padding(response, rows.row(row));
-            }
-        }
         let mut values = Vec::with_capacity(pass.jobs.len());
         values.resize_with(pass.jobs.len(), || None);
         let mut tile = Tile {
@@ -301,35 +296,14 @@ impl<'t> Tile<'t> {
                     self.location.copy(rows, read);
                 }
             }
-            Code::Map(kernel) => {
-                let is_by_response = job.args.iter().any(|arg| matches!(arg, Arg::Cell(..)));
-                if is_by_response && self.location.responses.len() > 1 {
-                    for (response, own) in self.segments() {
-                        self.map(*kernel, &job.args, response, own.clone(), &mut out[own]);
-                    }
-                } else {
-                    let response = self.location.responses.start;
-                    self.map(*kernel, &job.args, response, 0..out.len(), out);
-                }
-            }
+            Code::Map(kernel) => self.map(*kernel, &job.args, out),
             Code::MapF64(kernel) => return self.map_f64(job, *kernel, out),
             Code::Widen => {
                 let narrow: &[f32] = self.tile(&job.args[0]);
                 let pairs = out.iter_mut().zip(narrow);
                 pairs.for_each(|(out, &value)| *out = T::narrow(value.into()));
             }
-            Code::Fill => {
-                for (response, own) in self.segments() {
-                    match &job.args[0] {
-                        Arg::Cell(values, Level::Position, layout) => {
-                            let start = layout.positions_of(layout.group_of(response)).start;
-                            let pairs = out[own].iter_mut().zip(&values[start..]);
-                            pairs.for_each(|(out, &value)| *out = T::narrow(value));
-                        }
-                        arg => out[own].fill(T::narrow(arg.of_response(response))),
-                    }
-                }
-            }
+            Code::Fill => self.fill(&job.args[0], out),
             Code::AtLastToken => {
                 out.fill(T::default());
                 for (response, own) in self.segments() {
@@ -369,11 +343,35 @@ impl<'t> Tile<'t> {
         T::slice_of(self.floats(arg))
     }
 
-    fn map<T: Lane>(
+    fn fill<T: Lane>(&self, arg: &Arg<'_>, out: &mut [T]) {
+        for (response, own) in self.segments() {
+            if let Arg::Cell(values, Level::Position, layout) = arg {
+                let start = layout.positions_of(layout.group_of(response)).start;
+                let pairs = out[own].iter_mut().zip(&values[start..]);
+                pairs.for_each(|(out, &value)| *out = T::narrow(value));
+            } else {
+                out[own].fill(T::narrow(arg.of_response(response)));
+            }
+        }
+    }
+
+    /// In one loop, or in one for each response if an argument differs between them.
+    fn map<T: Lane>(&self, kernel: Kernel, args: &[Arg<'_>], out: &mut [T]) {
+        let is_by_response = args.iter().any(|arg| matches!(arg, Arg::Cell(..)));
+        let responses = &self.location.responses;
+        if !is_by_response || responses.len() == 1 {
+            return self.map_of(responses.start, kernel, args, 0..out.len(), out);
+        }
+        for (response, own) in self.segments() {
+            self.map_of(response, kernel, args, own.clone(), &mut out[own]);
+        }
+    }
+
+    fn map_of<T: Lane>(
         &self,
+        response: usize,
         kernel: Kernel,
         args: &[Arg<'_>],
-        response: usize,
         own: Range<usize>,
         out: &mut [T],
     ) {

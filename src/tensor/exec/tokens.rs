@@ -8,7 +8,7 @@ use super::{BLOCK, Precision};
 use crate::batch::{self, Layout, Padded, Rows, TokenValues};
 use crate::tensor::{Guard, Level, Stopped};
 
-/// Where some neighbouring tokens lie in padded columns.
+/// Where the tokens of some neighbouring responses lie in padded columns.
 pub(crate) struct Location<'a> {
     pub(crate) layout: &'a Layout,
     /// The responses that they belong to.
@@ -19,13 +19,7 @@ pub(crate) struct Location<'a> {
 impl Location<'_> {
     /// The columns of each stretch of a response's tokens.
     fn stretches(&self, response: usize) -> impl Iterator<Item = Range<usize>> + '_ {
-        let cut = |(tokens, columns): (Range<usize>, Range<usize>)| {
-            let start = tokens.start.max(self.tokens.start);
-            let end = tokens.end.min(self.tokens.end);
-            let column = |token: usize| columns.start + (token - tokens.start);
-            (start < end).then(|| column(start)..column(end))
-        };
-        self.layout.stretches(response).filter_map(cut)
+        self.layout.stretches(response).map(|(_, columns)| columns)
     }
 
     /// The columns, if the tokens are one stretch of one response.
