@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use indicatif::ProgressBar;
 
 /// Messages that may wait to be printed; further ones are left out.
-const MOST: usize = 1 << 16;
+const MOST: usize = 1 << 12;
 
 pub enum Output {
     /// Lines above the bar.

@@ -87,6 +87,14 @@ proptest! {
         }
         prop_assert_eq!(view.close_view(), Ok(false));
         for index in columns.len() + 1..at_once.len() {
+            // What was made of values of the whole batch alone belongs to no group.
+            let is_of_group = |(nodes, home): (&Vec<Tensor>, &Arc<Frame>)| {
+                let (level, frame) = (nodes[index].level(), nodes[index].frame());
+                level == Level::Batch || frame.is_none_or(|own| own.responses == home.responses)
+            };
+            if !groups.iter().zip(&homes).all(is_of_group) {
+                continue;
+            }
             let level = groups[0][index].level().join(Level::Group);
             let part = |(group, home): (usize, &Arc<Frame>)| {
                 (group, groups[group][index].expanded(level, home).unwrap())

@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use super::session;
 
-/// Of a recipe, in use or named, and of an expression: the lines and the bytes are those of what ran.
+/// Of a recipe, in use or named, and of an expression: the lines are those of what ran.
 #[test]
 fn a_profile_is_of_the_recipe_or_of_an_expression() {
     let mut session = session();
@@ -13,15 +13,15 @@ fn a_profile_is_of_the_recipe_or_of_an_expression() {
             ":profile passk k=2",
             [
                 "passk 13a556  k=2",
-                "naive",
+                "script, new array",
                 "let n = right.count(\"group\");",
             ],
         ),
         (
             ":profile (batch.old_logp - batch.ref_logp).sum(\"response\")",
             [
-                "pass 1 over tokens",
-                "script and plans",
+                "input",
+                "the script itself, and plans",
                 "1  (batch.old_logp",
             ],
         ),
@@ -59,7 +59,8 @@ fn what_was_typed_is_saved_as_a_recipe_that_gives_the_same() {
         "batch.length",
         "fn scale(x) { x * 2 }",
         ":recipe passk k=2",
-        "scale(centred) + p.k * advantage()",
+        "import \"passk\" as passk;",
+        "scale(centred) + p.k * passk::advantage(batch, p)",
     ];
     for input in typed {
         let outcome = session.submit(input);
@@ -71,7 +72,7 @@ fn what_was_typed_is_saved_as_a_recipe_that_gives_the_same() {
     assert_snapshot!(script);
     let same = "(_ - advantage()).abs().max(\"batch\").value()".to_string();
     let recipe = format!(":recipe {}", file.display());
-    for input in ["scale(centred) + p.k * advantage()", &recipe, &same] {
+    for input in [typed[7], &recipe, &same] {
         let outcome = session.submit(input);
         assert!(!outcome.is_error, "{}", outcome.text);
         if input == same {
