@@ -1,5 +1,6 @@
 //! The values of columns: one a response, or one a token.
 
+#[cfg(feature = "files")]
 use std::ops::Range;
 
 use half::{bf16, f16};
@@ -168,11 +169,13 @@ impl Ragged {
         self.starts.push(self.values.len());
     }
 
+    #[cfg(feature = "files")]
     /// Adds the length of a row alone: a column whose values nobody reads has no others.
     pub(crate) fn push_length(&mut self, length: usize) {
         self.starts.push(self.end() + length);
     }
 
+    #[cfg(feature = "files")]
     /// Adds the rows of more responses.
     pub(crate) fn append(&mut self, other: &Ragged) {
         let before = self.end();
@@ -181,6 +184,7 @@ impl Ragged {
         self.starts.extend(starts.map(|start| before + start));
     }
 
+    #[cfg(feature = "files")]
     fn end(&self) -> usize {
         self.starts[self.starts.len() - 1]
     }
@@ -241,6 +245,7 @@ impl Given {
         }
     }
 
+    #[cfg(feature = "files")]
     /// Of the values in a response's columns that are `wanted`, the first's column, the first, and how many they are.
     /// None of those from `usual.0` to `usual.1` is.
     pub(crate) fn scan(
@@ -267,6 +272,7 @@ impl Given {
     }
 }
 
+#[cfg(feature = "files")]
 /// Most often all values are usual: counting the others has no branches.
 fn scan<T: Element>(
     row: &[T],

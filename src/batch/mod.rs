@@ -21,11 +21,13 @@ use advlab_answers::Verdict;
 pub use buffer::{Buffer, Element, FloatBuffer, Owner, Padded};
 pub use builder::BatchBuilder;
 pub use column::TokenValues;
+#[cfg(feature = "files")]
 pub(crate) use column::{Given, Ragged};
 pub use computed::Computed;
 pub(crate) use computed::{Rows, has_shape_of};
 pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::Level;
+#[cfg(feature = "files")]
 pub(crate) use zeros::Plain;
 pub use zeros::Zeros;
 

@@ -52,6 +52,7 @@ pub struct Span {
 }
 
 impl Span {
+    #[cfg(feature = "render")]
     fn line(&self) -> &str {
         let mut lines = self.text.lines();
         lines.nth(self.line.saturating_sub(1)).unwrap_or_default()

@@ -118,6 +118,7 @@ impl Tokens {
         self.lengths.push(length as u32);
     }
 
+    #[cfg(feature = "files")]
     /// Adds the rows of more responses.
     pub(crate) fn append(&mut self, other: &Tokens) {
         let before = self.runs.len();
