@@ -102,7 +102,7 @@ fn gradients_are_those_of_autograd_over_the_whole_logits() {
                 let largest = expected
                     .iter()
                     .fold(0.0f32, |largest, g| largest.max(g.abs()));
-                let found: Vec<f32> = gradient[name].iter().copied().collect();
+                let found: Vec<f32> = gradient[name].to_vec();
                 assert_close(
                     &found,
                     &expected,
@@ -152,8 +152,7 @@ fn a_shared_prompt_is_one_of_their_own_to_each_response() {
         transformer.accumulate(&own, &apart, &weights).unwrap();
         for (name, expected) in transformer.gradient().unwrap() {
             let largest = expected.iter().fold(0.0f32, |most, g| most.max(g.abs()));
-            let [found, expected] =
-                [&all[&name], &expected].map(|g| g.iter().copied().collect::<Vec<f32>>());
+            let [found, expected] = [&all[&name], &expected].map(|g| g.to_vec());
             assert_close(&found, &expected, 1e-5 * largest, &name);
         }
         let blocks = |prompts, responses| {
