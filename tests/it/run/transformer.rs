@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use advlab::batch;
 use advlab::files::{self, ReadOptions};
 use advlab_train::{Ending, Run, TransformerConfig, export};
 use safetensors::SafeTensors;
