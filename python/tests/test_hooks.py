@@ -125,7 +125,9 @@ def test_a_recipe_with_weights_arrives_weighted_or_is_refused_when_it_is_loaded(
         slime.post_process_rewards(args(), removed)
     # All of its weights are 1.
     for config, more in ((None, {}), (SimpleNamespace(loss_agg_mode="seq-mean-token-mean"), {"traj_groups": groups})):
-        with pytest.raises(advlab.RecipeError, match="the hook `weight`: rLLM can follow it with `loss_agg_mode=token-mean`"):
+        with pytest.raises(
+            advlab.RecipeError, match="the hook `weight`: rLLM can follow it only with `loss_agg_mode=token-mean`"
+        ):
             rllm.estimate([np.array([1.0, 2.0])], config, **more)
 
 
@@ -171,7 +173,7 @@ def test_skyrls_mean_is_that_of_the_weights(recipe, caplog):
 
 def test_a_loss_and_a_column_of_weights_that_a_trainer_cannot_follow_are_refused(recipe, script):
     recipe(MEAN)
-    live = _trainers.from_environment("X", {"loss": _trainers.NOT_OVER_TOKENS, "weight": "not here"})
+    live = _trainers.Trainer("X").open_from_environment({"loss": _trainers.NOT_OVER_TOKENS, "weight": "not here"})
     batch = {"groups": [0, 0], "reward": [1.0, 0.0]}
     script('fn loss(batch, p) { batch.logp.mean("batch") }', "recipe0.rhai")
     assert not live.refresh() and "mean over the M tokens" in str(live.events()[-1].error)
@@ -187,7 +189,7 @@ def test_a_save_that_begins_or_ceases_to_read_what_a_trainers_discount_is_for_is
     of_return = params + "fn advantage(batch, p) { batch.token_reward.suffix_sum(p.gamma) }"
     for before, after, gamma in [(plain, of_return, 0.25), (of_return, plain, 0.5)]:
         recipe(before)
-        live = _trainers.from_environment("SkyRL", gamma=0.5)
+        live = _trainers.Trainer("SkyRL").open_from_environment(gamma=0.5)
         name = live.name.rpartition("/")[2]
         assert live.params["gamma"] == gamma
         script(after, name)
@@ -198,14 +200,14 @@ def test_a_save_that_begins_or_ceases_to_read_what_a_trainers_discount_is_for_is
         script(after.replace(params, "").replace("p.gamma", "0.5"), name)
         assert live.refresh()
         recipe(before, gamma=0.75)
-        live = _trainers.from_environment("SkyRL", gamma=0.5)
+        live = _trainers.Trainer("SkyRL").open_from_environment(gamma=0.5)
         script(after, live.name.rpartition("/")[2])
         assert live.refresh() and live.params["gamma"] == 0.75
 
 
 def test_a_damaged_checkpoint_is_named(recipe, tmp_path):
     recipe(MEAN)
-    live = _trainers.from_environment("X")
+    live = _trainers.Trainer("X").open_from_environment()
     for text in ('{"state"', "{}", "[]", '{"state": {}, "name": 3, "sources": {}}'):
         (tmp_path / _trainers.STATE).write_text(text)
         with pytest.raises(advlab.RecipeError, match=f"{tmp_path}/advlab.json is damaged.*delete it"):
@@ -279,9 +281,9 @@ def test_skyrls_estimator_gives_advantages_and_returns(recipe):
 def test_a_trainers_discount_is_that_of_a_return_only(recipe, script):
     for text, gamma in [("gae", 0.5), ("reinforce", 0.5), ("kl_advantage", 0.0), ("opd", 0.0)]:
         recipe(text)
-        assert _trainers.from_environment("SkyRL", gamma=0.5).params["gamma"] == gamma
+        assert _trainers.Trainer("SkyRL").open_from_environment(gamma=0.5).params["gamma"] == gamma
     recipe("gae", gamma=0.25)
-    assert _trainers.from_environment("SkyRL", gamma=0.5).params["gamma"] == 0.25
+    assert _trainers.Trainer("SkyRL").open_from_environment(gamma=0.5).params["gamma"] == 0.25
 
 
 def test_a_slip_in_the_file_does_not_end_a_run_that_goes(recipe, script):
