@@ -59,7 +59,7 @@ def labels(values: Iterable[Any]) -> tuple[list[int], list[Any]]:
 
 
 def groups(value: Any) -> tuple[list[int], list[int | str]]:
-    """Group ids as labels: an array of numbers or strings, prompts as rows of tokens, or a sequence of whatever can be a key."""
+    """Group ids as labels: integers or strings, [B], or prompts as rows of tokens, [B, T]."""
     import numpy as np
 
     if is_tensor(value) or isinstance(value, np.ndarray):
@@ -74,31 +74,19 @@ def groups(value: Any) -> tuple[list[int], list[int | str]]:
     except TypeError:
         raise TypeError(f"`groups` is {value}: it is a sequence [B], an id for each response") from None
     if not set(map(type, ids)) <= {int, str}:
-        ids = [_key(response, id) for response, id in enumerate(ids)]
+        ids = [_group_id(response, id) for response, id in enumerate(ids)]
     indices, different = labels(ids)
-    return indices, [_group_id(index, id) for index, id in enumerate(different)]
+    # A hash may have more than 64 bits: its digits are the id.
+    return indices, [str(id) if isinstance(id, int) and not -(1 << 63) <= id < 1 << 63 else id for id in different]
 
 
-def _key(response: int, id: Any) -> Any:
+def _group_id(response: int, id: Any) -> int | str:
     if isinstance(id, str):
         return str(id)
-    if hasattr(id, "__index__"):
-        return operator.index(id)
-    if id is None or isinstance(id, float) and id != id:
-        raise ValueError(f"response {response} has no group: its id is {id}")
     try:
-        hash(id)
+        return operator.index(id)
     except TypeError:
-        raise TypeError(f"the group id of response {response} is {id}, which is no key") from None
-    return id
-
-
-def _group_id(index: int, id: Any) -> int | str:
-    if isinstance(id, int):
-        # A hash may have more than 64 bits: its digits are the name.
-        return id if -(1 << 63) <= id < 1 << 63 else str(id)
-    # Different objects may read alike.
-    return id if isinstance(id, str) else f"{id} #{index}"
+        raise TypeError(f"the group of response {response} is {id}: an integer or a string is needed") from None
 
 
 def whole(name: str, value: Any) -> int:

@@ -36,8 +36,8 @@ class _Hooks(_native.Recipe):
     ) -> Advantage:
         """The advantage of a batch: what `advlab.read` gave, or columns as keywords.
 
-        `groups` says which responses answer one prompt: [B] integers of any width, strings or other objects, in any
-        order. `mask` is [B, T], 1 (or true) for a token that counts; without it, all tokens of the token columns do. It may be named
+        `groups` says which responses answer one prompt: [B] integers of any width or strings, in any order, or the prompts' tokens.
+        `mask` is [B, T], 1 (or true) for a token that counts; without it, all tokens of the token columns do. It may be named
         `response_mask`, `completion_mask`, `action_mask` or `loss_mask` too.
         Columns are [B] or [B, T]: `reward`, `correct`, `length`, `token_reward`, `old_logp`, `ref_logp`, `logp`, `value`,
         `entropy`, `weight`, and any of your own; NumPy arrays, torch tensors on the CPU, whatever has `__dlpack__`, or lists, of
