@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use advlab::batch::{Computed, FloatBuffer, Level, Zeros};
+use advlab::batch::{Computed, FloatBuffer, Level};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 use numpy::{Element, PyArray1, PyArray2};
 use pyo3::IntoPyObjectExt;
@@ -61,13 +61,15 @@ impl Values {
 
 /// The memory of large arrays [B, T] that nobody has any more, for the next ones: of fresh memory each page that is written
 /// for the first time costs more than all the rest. An advantage and the returns beside it are two.
-static SPARE: Mutex<Vec<Zeros<f32>>> = Mutex::new(Vec::new());
+static SPARE: Mutex<Vec<Vec<f32>>> = Mutex::new(Vec::new());
 const SPARES: usize = 2;
+/// The C library gives the memory of so many numbers back to the system when it is freed; smaller blocks it reuses itself.
+const LARGE: usize = 8 << 20;
 
 /// An array [B, T].
 #[pyclass(frozen)]
 pub struct Padded {
-    values: Zeros<f32>,
+    values: Vec<f32>,
     shape: (usize, usize),
 }
 
@@ -85,14 +87,11 @@ impl Padded {
 impl Drop for Padded {
     fn drop(&mut self) {
         // A lock that another thread holds, or held when the process forked, is not waited for.
-        if Zeros::<f32>::is_large(self.values.len())
+        if self.values.len() >= LARGE
             && let Ok(mut spare) = SPARE.try_lock()
         {
             spare.truncate(SPARES - 1);
-            spare.insert(
-                0,
-                std::mem::replace(&mut self.values, Zeros::Vec(Vec::new())),
-            );
+            spare.insert(0, std::mem::take(&mut self.values));
         }
     }
 }
@@ -102,12 +101,10 @@ fn padded(computed: &Computed) -> Padded {
     let shape = (layout.responses(), layout.width());
     let length = shape.0 * shape.1;
     let spare = SPARE.try_lock().ok().and_then(|mut spare| {
-        let fits = |values: &Zeros<f32>| Zeros::<f32>::is_large(length) && values.len() >= length;
+        let fits = |values: &Vec<f32>| length >= LARGE && values.len() >= length;
         spare.iter().position(fits).map(|at| spare.remove(at))
     });
-    let mut values = spare
-        .or_else(|| Zeros::new(length).ok())
-        .unwrap_or_else(|| Zeros::Vec(vec![0.0; length]));
+    let mut values = spare.unwrap_or_else(|| vec![0.0; length]);
     let array = ArrayViewMut2::from_shape(shape, &mut values[..length]);
     let written = array.map(|mut array| computed.write_into(&mut array));
     match written {
