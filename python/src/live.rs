@@ -8,7 +8,7 @@ use std::time::Duration;
 use advlab::live::{LiveEvent, LiveOptions, Loaded};
 use advlab::script::Hook;
 use advlab::{Batch, Diagnostics, LiveRecipe};
-use advlab_train::{Event, Record};
+use advlab_train::Record;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -81,16 +81,7 @@ impl Held {
             Ok((before, compute(recipe, numbered, state)?))
         });
         for failed in &attempt.failed {
-            self.record(|record, _| {
-                let told = record.tell(&Event::Failed {
-                    step: record.step_now(),
-                    recipe: failed.loaded.recipe(),
-                    error: &failed.error,
-                    batch: Some(numbered),
-                    back_to: failed.back_to.as_ref().map(|loaded| loaded.recipe()),
-                });
-                told.map(|()| false)
-            });
+            self.record(|record, _| record.failed(failed, numbered).map(|()| false));
         }
         let (before, computed) = attempt.result?;
         self.record(|record, live| {
@@ -129,10 +120,7 @@ impl Held {
     /// Takes what has become of the file, for the folder and for whoever asks.
     fn hear(&mut self) {
         for event in self.live.events() {
-            self.record(|record, _| {
-                let (step, event) = (record.step_now(), &event);
-                record.tell(&Event::Live { step, event }).map(|()| false)
-            });
+            self.record(|record, _| record.changed(&event).map(|()| false));
             self.heard.push(Heard::Live(event));
         }
     }
