@@ -10,7 +10,7 @@ use advlab::paint::{Paint, laid_out, wrapped};
 use advlab_train::{Config, Ending, Evaluation, Event, LogEntry, LogEvent, Row, Run, RunFolder};
 use console::Term;
 
-use super::printer::{Output, Printer};
+use super::streams::{Output, Printer};
 use super::{report, streams, title};
 
 /// Evaluations, each with the number of steps that were done before it.
