@@ -306,17 +306,14 @@ fn a_run_that_goes_on_has_its_new_batches() {
 fn a_power_of_a_negation_asks_for_brackets() {
     let mut session = session();
     session.submit("let x = batch.reward.mean(\"batch\")");
-    for (input, readings) in [
-        ("-x ** 2", "`(-x) ** 2` or `-(x ** 2)`"),
-        ("-2 ** 2", "`(-2) ** 2` or `-(2 ** 2)`"),
-        (
-            "exp(-((x - 0.25) / 0.2) ** 2)",
-            "`-(((x - 0.25) / 0.2) ** 2)`",
-        ),
-        ("`${1 + -x.value() ** 2}`", "`-(x.value() ** 2)`"),
+    for input in [
+        "-x ** 2",
+        "-2 ** 2",
+        "exp(-((x - 0.25) / 0.2) ** 2)",
+        "`${1 + -x.value() ** 2}`",
     ] {
         assert!(session.submit(input).is_error, "{input}");
-        says(&mut session, input, readings);
+        says(&mut session, input, "`(-x) ** y` or `-(x ** y)`");
     }
     is(&mut session, "-(2 ** 2) + (-2) ** 2 - 2 ** 2", "-4");
 }
