@@ -54,15 +54,15 @@ impl Run {
 
 /// The columns of the tokens that count, row by row; a [`Layout`](super::Layout) is built from these and the groups.
 ///
-/// The caller of each method that adds a row has seen that it is below 2^32 tokens long.
+/// The builder checks that rows are shorter than 2^32 tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct Tokens {
     runs: Vec<Run>,
     run_start: Vec<usize>,
     /// The lengths of the rows that the tokens came in, for writing an advantage back.
-    lengths: Vec<u32>,
-    /// T, where the rows are padded.
-    pub(crate) width: Option<usize>,
+    lengths: Vec<usize>,
+    /// T, if the rows are padded.
+    width: Option<usize>,
 }
 
 impl Tokens {
@@ -115,7 +115,7 @@ impl Tokens {
     fn add_runs(&mut self, runs: &[Run], length: usize) {
         self.runs.extend_from_slice(runs);
         self.run_start.push(self.runs.len());
-        self.lengths.push(length as u32);
+        self.lengths.push(length);
     }
 
     #[cfg(feature = "files")]
@@ -137,26 +137,31 @@ impl Tokens {
         tokens
     }
 
-    /// The length of a row, tokens that do not count included.
+    /// The length of a row, with the tokens that do not count.
     pub(crate) fn row_length(&self, response: usize) -> usize {
-        self.lengths[response] as usize
+        self.lengths[response]
+    }
+
+    /// The length of the longest row.
+    pub(super) fn width(&self) -> usize {
+        let longest = || self.lengths.iter().copied().max();
+        self.width.or_else(longest).unwrap_or(0)
     }
 
     pub(crate) fn runs(&self, response: usize) -> &[Run] {
         &self.runs[self.run_start[response]..self.run_start[response + 1]]
     }
 
-    /// The stretches of a row between its runs, before and behind them, where no token counts.
+    /// The columns of a row where no token counts: before, between and after its runs.
     pub(crate) fn gaps(&self, response: usize) -> impl Iterator<Item = Range<usize>> + '_ {
         let runs = self.runs(response).iter().map(|run| run.columns());
         let starts = std::iter::once(0).chain(runs.clone().map(|run| run.end));
-        let ends = runs.map(|run| run.start);
-        let ends = ends.chain([self.row_length(response)]);
+        let ends = runs.map(|run| run.start).chain([self.row_length(response)]);
         starts.zip(ends).map(|(start, end)| start..end)
     }
 
     pub(crate) fn responses(&self) -> usize {
-        self.run_start.len() - 1
+        self.lengths.len()
     }
 }
 
