@@ -32,8 +32,6 @@ pub enum ProblemKind {
     Values,
     /// The batch does not have the column of this name.
     MissingColumn(String),
-    /// A function uses a variable of this name, which it does not see and which is like no name that it does.
-    UnseenVariable(String),
 }
 
 /// A span of a script's text, in one line.

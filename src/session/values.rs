@@ -1,24 +1,22 @@
-//! An input looked into without keeping its value: its time, its numbers.
+//! An input looked into without keeping its value: its numbers, its gradient, its time.
 
 use std::time::{Duration, Instant};
 
-use rhai::{Array, Dynamic};
+use rhai::{AST, Array, Dynamic, Engine};
 
-use super::{Answer, EVALUATING, Session};
+use super::{Answer, EVALUATING, SOURCE, Session};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::Recipe;
-use crate::script::bind::{describe, number};
 use crate::script::sandbox::guarded;
+use crate::script::value::{as_tensor, describe, number};
 use crate::tensor::profile::Timing;
 use crate::tensor::{Level, Origin, Tensor, grad};
 
 /// The time that measuring an input takes at most, once it has run a few times.
 const MEASURING: Duration = Duration::from_millis(400);
-/// Runs that are enough.
+/// The most runs, the fewest, and those whose operations are timed.
 const RUNS: usize = 5000;
-/// Runs that are made however long they take.
 const LEAST_RUNS: usize = 3;
-/// Runs whose operations are timed.
 const TIMED_RUNS: usize = 5;
 
 /// The times of an input's runs, and one of the runs taken apart.
@@ -41,13 +39,12 @@ impl Session {
     /// The numbers of an input: a tensor's values, with its level, or those of an array.
     ///
     /// # Errors
-    /// As [`Session::evaluate`]; also where the input gives something else.
+    /// As [`Session::evaluate`]; also if the input gives something else.
     pub fn numbers(&mut self, text: &str) -> Result<(Option<Level>, Vec<f64>), Diagnostics> {
         let value = self.value(text)?;
         if let Some(tensor) = value.read_lock::<Tensor>() {
-            let computed = tensor
-                .evaluate()
-                .map_err(|error| self.failed_in(text, error))?;
+            let computed = tensor.evaluate();
+            let computed = computed.map_err(|error| self.failed_in(text, error))?;
             return Ok((Some(tensor.level()), computed.iter().collect()));
         }
         let array = value.read_lock::<Array>();
@@ -63,7 +60,7 @@ impl Session {
     /// As [`Session::numbers`].
     pub fn pairs(&mut self, x: &str, y: &str) -> Result<Pairs, Diagnostics> {
         let (left, right) = (self.value(x)?, self.value(y)?);
-        let (level, left, right) = match (super::as_tensor(&left), super::as_tensor(&right)) {
+        let (level, left, right) = match (as_tensor(&left), as_tensor(&right)) {
             (Some(left), Some(right)) => {
                 let level = left.level().join(right.level());
                 let frame = self.batch.frame();
@@ -71,14 +68,14 @@ impl Session {
                     let tensor = tensor.expanded(level, tensor.frame().unwrap_or(frame));
                     let values = tensor.and_then(|tensor| tensor.evaluate());
                     let values = values.map_err(|error| self.failed_in(text, error))?;
-                    Ok::<_, Diagnostics>(values.iter().collect())
+                    Ok::<Vec<f64>, Diagnostics>(values.iter().collect())
                 };
                 (Some(level), spread(x, &left)?, spread(y, &right)?)
             }
             _ => (None, self.numbers(x)?.1, self.numbers(y)?.1),
         };
         if left.len() != right.len() {
-            let (of_x, of_y): (usize, usize) = (left.len(), right.len());
+            let (of_x, of_y) = (left.len(), right.len());
             let message =
                 format!("`{x}` has {of_x} values and `{y}` has {of_y}: they must go together");
             return Err(Diagnostic::error(message).into());
@@ -86,101 +83,96 @@ impl Session {
         Ok((level, left.into_iter().zip(right).collect()))
     }
 
-    /// The derivative of an input, a batch tensor, by each value of `batch.logp`.
+    /// The derivative of an input, a batch tensor, with respect to each value of `batch.logp`.
     ///
     /// # Errors
-    /// As [`Session::evaluate`]; also where the input is no batch tensor, or has no derivative.
+    /// As [`Session::evaluate`]; also if the input is no batch tensor, or has no derivative.
     pub fn gradient(&mut self, text: &str) -> Result<Answer, Diagnostics> {
         let value = self.value(text)?;
-        let loss = super::as_tensor(&value);
+        let loss = as_tensor(&value);
         let loss =
             loss.ok_or_else(|| is_no(text, &value, "and only a batch tensor has a gradient"))?;
         let logp = self.batch.column("logp").map_err(|problem| {
-            let help = "a gradient is one by the policy's log-probs";
-            Diagnostics::from(Diagnostic::error(problem.diagnostic.message.clone()).with_help(help))
+            let help = "a gradient is one with respect to the policy's log-probs";
+            Diagnostic::error(problem.diagnostic.message.clone()).with_help(help)
         })?;
         let gradient = grad(&loss, &logp).map_err(|error| self.failed_in(text, error))?;
-        self.answer(&Dynamic::from(gradient))
+        self.answer(text, &Dynamic::from(gradient))
     }
 
-    /// Runs an input again and again. Each run builds its graph and computes it.
+    /// Runs an input again and again. Each run builds its graph and computes it, and leaves the session as it was.
     ///
     /// # Errors
     /// As [`Session::evaluate`].
     pub fn measure(&mut self, text: &str) -> Result<InputTimes, Diagnostics> {
-        let (guard, profile) = (self.guard.clone(), self.profile.clone());
-        let mut measured = InputTimes {
+        // All of it on the deep stack: the values are dropped there too, and no run pays for it.
+        let measured = guarded(EVALUATING, || {
+            self.guard.rearm();
+            let engine = self.engine(text);
+            let ast = self.functions.merge(&self.compile(&engine, text)?);
+            self.measured(&engine, &ast, text)
+        });
+        self.profile.switch(false);
+        self.profile.take();
+        self.batch.call().take_reports();
+        measured?
+    }
+
+    fn measured(
+        &mut self,
+        engine: &Engine,
+        ast: &AST,
+        text: &str,
+    ) -> Result<InputTimes, Diagnostics> {
+        let mut times = InputTimes {
             runs: Vec::new(),
             seconds: f64::INFINITY,
             timings: Vec::new(),
             peak: 0,
         };
-        let (began, runs) = (Instant::now(), &mut measured.runs);
-        let repeated = self.again(text, |run| {
-            while runs.len() < LEAST_RUNS || (runs.len() < RUNS && began.elapsed() < MEASURING) {
-                let started = Instant::now();
-                run()?;
-                runs.push(started.elapsed().as_secs_f64());
+        let (guard, profile) = (self.guard.clone(), self.profile.clone());
+        let mut run = || {
+            let started = Instant::now();
+            let value = self.looked_at(engine, ast, text)?;
+            if let Some(tensor) = value.read_lock::<Tensor>() {
+                let computed = tensor.evaluate();
+                computed.map_err(|error| self.failed_in(text, error))?;
             }
-            profile.switch(true);
-            for _ in 0..TIMED_RUNS {
-                let (before, started) = (guard.begin_run(), Instant::now());
-                run()?;
-                let (seconds, timings) = (started.elapsed().as_secs_f64(), profile.take());
-                if seconds < measured.seconds {
-                    (measured.seconds, measured.timings) = (seconds, timings);
-                    measured.peak = guard.peak() - before;
-                }
+            Ok::<f64, Diagnostics>(started.elapsed().as_secs_f64())
+        };
+        run()?;
+        let began = Instant::now();
+        while times.runs.len() < LEAST_RUNS
+            || (times.runs.len() < RUNS && began.elapsed() < MEASURING)
+        {
+            times.runs.push(run()?);
+        }
+        profile.switch(true);
+        for _ in 0..TIMED_RUNS {
+            let before = guard.begin_run();
+            let (seconds, timings) = (run()?, profile.take());
+            if seconds < times.seconds {
+                (times.seconds, times.timings) = (seconds, timings);
+                times.peak = guard.peak() - before;
             }
-            Ok(())
-        });
-        self.profile.switch(false);
-        self.profile.take();
-        repeated.map(|()| measured)
+        }
+        Ok(times)
     }
 
     /// The line of an operation of an input: the name of its source, unless that is the input, its number and its text.
     pub fn line_of(&self, text: &str, origin: &Origin) -> (Option<String>, usize, String) {
-        let (name, number, text) = match self.inputs.line(text, origin) {
-            Some(of_input) => of_input,
-            None => {
-                let name = origin.source.as_deref().unwrap_or_default();
+        let name = origin.source.as_deref().unwrap_or_default();
+        let (name, number, text) = match name {
+            SOURCE => self.inputs.input_at(text, origin.line),
+            _ => {
                 let mut sources = self.recipe.iter().flat_map(Recipe::sources);
                 let text = sources.find(|(own, _)| *own == name);
-                let text = text.map_or("", |(_, text)| text);
-                (Some(name.to_string()), origin.line, text)
+                (name, origin.line, text.map_or("", |(_, text)| text))
             }
         };
         let line = text.lines().nth(number.saturating_sub(1));
+        let name = (name != SOURCE).then(|| name.to_string());
         (name, number, line.unwrap_or_default().trim().to_string())
-    }
-
-    /// Compiles an input, runs it once with all that can go wrong, and lets it be run more often: each run builds its
-    /// graph and computes it, and leaves the session as it was.
-    fn again(
-        &mut self,
-        text: &str,
-        repeat: impl FnOnce(&mut dyn FnMut() -> Result<(), Diagnostics>) -> Result<(), Diagnostics>,
-    ) -> Result<(), Diagnostics> {
-        // All of it there, and not each run: the values are dropped there too, and no run pays for the stack.
-        guarded(EVALUATING, || {
-            let _ = self.value(text)?;
-            let engine = self.engine(text);
-            let ast = self.functions.merge(&self.compile(&engine, text)?);
-            let scope = self.scope.clone();
-            let repeated = repeat(&mut || {
-                let outcome = self.run_compiled(&engine, &ast, text);
-                let computed = outcome.and_then(|value| {
-                    let tensor = value.read_lock::<Tensor>();
-                    let computed = tensor.map_or(Ok(()), |tensor| tensor.evaluate().map(drop));
-                    computed.map_err(|error| self.failed_in(text, error))
-                });
-                self.scope = scope.clone();
-                computed
-            });
-            self.batch.call().take_reports();
-            repeated
-        })?
     }
 
     /// Runs an input for its value, and leaves the session as it was.
@@ -188,10 +180,20 @@ impl Session {
         self.guard.rearm();
         let engine = self.engine(text);
         let ast = self.functions.merge(&self.compile(&engine, text)?);
-        let scope = self.scope.clone();
-        let value = self.run_compiled(&engine, &ast, text);
-        self.scope = scope;
+        let value = self.looked_at(&engine, &ast, text);
         self.batch.call().take_reports();
+        value
+    }
+
+    fn looked_at(
+        &mut self,
+        engine: &Engine,
+        ast: &AST,
+        text: &str,
+    ) -> Result<Dynamic, Diagnostics> {
+        let scope = self.scope.clone();
+        let value = self.run(engine, ast, text);
+        self.scope = scope;
         value
     }
 }
