@@ -112,8 +112,10 @@ class _Hooks(_native.Recipe):
         return tuple(left[name] for name in ("name", "sources", "params", "version", "state"))
 
     def __repr__(self) -> str:
-        params = "".join(f" {name}={value}" for name, value in self.params.items())
-        return f"{type(self).__name__}({self.name} {self.version[:6]}{params})"
+        with contextlib.suppress(RuntimeError, ValueError):
+            params = "".join(f" {name}={value}" for name, value in self.params.items())
+            return f"{type(self).__name__}({self.name} {self.version[:6]}{params})"
+        return f"{type(self).__name__}({self.name}, closed)"
 
 
 def _is_alike_by_any_groups(recipe: Recipe, levels: dict[str, int]) -> bool | None:
@@ -235,12 +237,6 @@ class LiveRecipe(_Hooks):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        try:
-            return super().__repr__()
-        except (RuntimeError, ValueError):
-            return f"LiveRecipe({self.name}, closed)"
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(

@@ -242,19 +242,18 @@ def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, type] | None 
     None is NaN among numbers and the empty string among strings. `kinds` has the types of columns, `str` or `float`, for those with
     nothing but None in this batch; it is added to.
     """
-    kinds = {} if kinds is None else kinds
-    names = Counter(map(column_name, columns))
-    # If scripts would call two alike, none is the column.
-    is_free = {name for name, count in names.items() if count == 1} - RESERVED
-    kept = {}
+    kinds, names, kept = {} if kinds is None else kinds, Counter(map(column_name, columns)), {}
     for name, values in columns.items():
+        # If scripts would call two alike, none is the column.
+        if names[column_name(name)] > 1 or column_name(name) in RESERVED:
+            continue
         values = [plain(value) for value in values]
         there = [value for value in values if value is not None]
         of_all = (kind for kind, likes in KINDS.items() if all(isinstance(value, likes) for value in there))
         kind = next(of_all, None) if there else kinds.get(name)
-        if kind is not None and column_name(name) in is_free:
-            kinds[name] = kind
-            kept[column_name(name)] = [(math.nan if kind is float else "") if value is None else value for value in values]
+        if kind is not None:
+            kinds[name], nothing = kind, math.nan if kind is float else ""
+            kept[column_name(name)] = [nothing if value is None else value for value in values]
     return kept
 
 

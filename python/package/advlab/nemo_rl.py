@@ -73,7 +73,7 @@ def patch() -> None:
         raise ImportError("nemo_rl.algorithms.grpo has no `_create_advantage_estimator`: this NeMo-RL makes it elsewhere")
     for name in MODULES:
         # One that is imported later finds the new function in the first.
-        module = sys.modules.get(f"nemo_rl.{name}")
+        module: Any = sys.modules.get(f"nemo_rl.{name}")
         if hasattr(module, "_create_advantage_estimator"):
             module._create_advantage_estimator = create
 

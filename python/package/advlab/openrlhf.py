@@ -66,7 +66,7 @@ def patch() -> None:
     """Puts the recipe's advantage in the place of OpenRLHF's own, in this process; once."""
     from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker as maker
 
-    theirs = maker.compute_advantages_and_returns
+    theirs: Any = maker.compute_advantages_and_returns
     if getattr(theirs, "is_of_advlab", False):
         return
 
@@ -83,5 +83,5 @@ def patch() -> None:
         replace(experiences, args.rollout.n_samples_per_prompt, "responses" if is_gspo else "tokens")
         return experiences
 
-    compute_advantages_and_returns.is_of_advlab = True
+    compute_advantages_and_returns.is_of_advlab = True  # type: ignore[attr-defined]
     maker.compute_advantages_and_returns = compute_advantages_and_returns

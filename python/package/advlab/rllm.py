@@ -20,8 +20,8 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
     sizes = [len(group) for group in rewards]
     if not sum(sizes):
         return list(rewards), list(rewards)
-    mode, groups = getattr(algorithm_config, "loss_agg_mode", None), others.get("traj_groups")
-    is_known = mode == "token-mean" and bool(groups)
+    mode, groups = getattr(algorithm_config, "loss_agg_mode", None), others.get("traj_groups") or ()
+    is_known = mode == "token-mean" and len(groups) > 0
     why = None if is_known else f"rLLM can follow it only with `loss_agg_mode=token-mean`, and not with {mode}"
     live = RLLM.open_from_environment(refusals("tokens", why))
     counts = [1] * sum(sizes)
