@@ -93,7 +93,7 @@ class Trainer:
             raise ValueError(f'the variable ADVLAB_PARAMS is {text}: it takes JSON, as {{"k": 4}}') from None
         return self.open(recipe, params, theirs, folder=os.environ.get("ADVLAB_FOLDER") or None, _refuses=refuses)
 
-    def advantage(self, recipe: Recipe | LiveRecipe, batch: Batch, padded: bool = True) -> Advantage:
+    def advantage(self, recipe: Recipe | LiveRecipe, batch: Rollouts, padded: bool = True) -> Advantage:
         """The recipe's advantage of a batch, [B, T] also for one value per response if `padded`. Its lines are logged."""
         try:
             f64 = () if padded else ("reward", "token_reward")
@@ -104,7 +104,7 @@ class Trainer:
         report(recipe, out)
         return out
 
-    def per_response(self, live: LiveRecipe, batch: Batch, counts: Any, mean: str) -> Any:
+    def per_response(self, live: LiveRecipe, batch: Rollouts, counts: Any, mean: str) -> Any:
         """The weighted advantage per response, for responses of `counts` tokens; an error if the recipe gives one per token."""
         out = self.advantage(live, batch, padded=False)
         if out.level != "response":
@@ -114,8 +114,8 @@ class Trainer:
 
 
 @dataclass
-class Batch:
-    """A trainer's batch."""
+class Rollouts:
+    """What a trainer gives for one step: [B] or [B, T] columns, the mask [B, T], and its number if it says one."""
 
     groups: Any
     columns: Mapping[str, Any]
@@ -137,7 +137,7 @@ def metrics(out: Advantage, counts: bool = True) -> dict[str, float]:
     return {f"advlab/{name}": float(value) for name, value in found.items()}
 
 
-def targets(live: LiveRecipe, out: Advantage, batch: Batch) -> Any:
+def targets(live: LiveRecipe, out: Advantage, batch: Rollouts) -> Any:
     """What a critic learns, [B, T], if `out` is of the last step: what the recipe's hook `returns` gives, or else the discounted
     reward to go; without a critic the advantage."""
     if "value" not in batch.columns:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ._trainers import Batch, Trainer, column_name, on_cpu, refusals, weighted
+from ._trainers import Rollouts, Trainer, column_name, on_cpu, refusals, weighted
 
 NEMO_RL = Trainer(
     "NeMo-RL",
@@ -53,7 +53,7 @@ class AdvantageEstimator:
         parts = [name for name in repeated_batch or () if name.startswith("reward/")]
         columns.update({column_name(name): repeated_batch[name] for name in parts})
         columns = {name: on_cpu(values)[rows] for name, values in columns.items() if values is not None}
-        batch = Batch(on_cpu(prompt_ids)[rows], columns, on_cpu(mask)[rows])
+        batch = Rollouts(on_cpu(prompt_ids)[rows], columns, on_cpu(mask)[rows])
         out = NEMO_RL.advantage(live, batch)
         whole = torch.zeros(mask.shape, dtype=torch.float32)
         whole[rows] = weighted(out, batch.mask, self.mean).float()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ._trainers import Batch, Trainer, metrics, on_cpu, refusals, targets, weighted
+from ._trainers import Rollouts, Trainer, metrics, on_cpu, refusals, targets, weighted
 
 OPENRLHF = Trainer(
     "OpenRLHF",
@@ -49,7 +49,7 @@ def replace(experiences: list[Any], size: int, mean: str = "tokens") -> None:
     columns = {ours: values for theirs, ours in OPENRLHF.columns.items() if (values := rows(theirs)) is not None}
     columns["reward"] = torch.cat([on_cpu(experience.rewards) for experience in experiences]).float()
     groups = [place // size for experience in experiences for place in experience.index]
-    batch = Batch(groups, columns, rows("action_mask"))
+    batch = Rollouts(groups, columns, rows("action_mask"))
     out = OPENRLHF.advantage(live, batch)
     computed = {"advantages": weighted(out, batch.mask, mean), "returns": targets(live, out, batch)}
     start = 0

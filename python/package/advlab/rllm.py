@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ._trainers import Batch, Trainer, refusals, registry
+from ._trainers import Rollouts, Trainer, refusals, registry
 
 RLLM = Trainer("rLLM")
 
@@ -28,7 +28,7 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
     if is_known:
         counts = [sum(len(step.response_ids) for step in one.steps) for group in groups for one in group.trajectories]
     flat = np.concatenate([np.asarray(group, dtype=np.float64) for group in rewards])
-    batch = Batch(np.repeat(np.arange(len(sizes)), sizes), {"reward": flat})
+    batch = Rollouts(np.repeat(np.arange(len(sizes)), sizes), {"reward": flat})
     by_group = np.split(RLLM.per_response(live, batch, counts, "tokens"), np.cumsum(sizes)[:-1])
     return by_group, by_group
 
