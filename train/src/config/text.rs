@@ -18,8 +18,9 @@ impl Config {
     /// Reads a TOML file; keys that it does not have keep their defaults.
     pub fn read(path: &Path) -> Result<Config, Diagnostics> {
         let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
+        let is_toml = path.extension().is_some_and(|ending| ending == "toml");
         Config::parse(path, &text).map_err(|mut error| {
-            if path.extension().is_none_or(|ending| ending != "toml") {
+            if !is_toml {
                 let help =
                     "a configuration is a TOML file: `advlab train --print-config` prints one";
                 error.first_mut().help.get_or_insert(help.to_string());
