@@ -8,7 +8,7 @@ use advlab::live::{LiveEvent, LiveOptions, Loaded};
 use advlab::native::{Mode, Native};
 use advlab::script::{Hook, Host, Outcome, Recipe, State};
 use advlab::{Batch, Diagnostic, Diagnostics, LiveRecipe};
-use advlab_train::{Event as RunEvent, Record};
+use advlab_train::Record;
 use pyo3::prelude::*;
 
 use crate::batch::PyBatch;
@@ -165,16 +165,7 @@ impl Held {
             Ok((before, compute(recipe, numbered, state)?))
         });
         for failed in &attempt.failed {
-            self.record(|record, _| {
-                let event = RunEvent::Failed {
-                    step: record.step_now(),
-                    recipe: failed.loaded.recipe(),
-                    error: &failed.error,
-                    batch: Some(numbered),
-                    back_to: failed.back_to.as_ref().map(|loaded| loaded.recipe()),
-                };
-                record.tell(&event).map(|()| false)
-            });
+            self.record(|record, _| record.failed(failed, numbered).map(|()| false));
         }
         let (before, step) = attempt.result?;
         self.record(|record, live| {
@@ -212,10 +203,7 @@ impl Held {
     /// Takes the events of the file, for the folder and for the caller.
     pub fn hear(&mut self) {
         for event in self.live.events() {
-            self.record(|record, _| {
-                let (step, event) = (record.step_now(), &event);
-                record.tell(&RunEvent::Live { step, event }).map(|()| false)
-            });
+            self.record(|record, _| record.changed(&event).map(|()| false));
             self.events.push(event.into());
         }
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 NUMBERS = {
@@ -52,10 +51,10 @@ def texts(name: str, value: Any) -> list[str] | None:
     return list(value) if is_column else None
 
 
-def labels(values: Iterable[Any]) -> tuple[list[int], list[Any]]:
+def labels(values: list[Any]) -> tuple[list[int], list[Any]]:
     """For each value its index in a list that has each once, and that list."""
-    places: dict[Any, int] = {}
-    return [places.setdefault(value, len(places)) for value in values], list(places)
+    places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+    return list(map(places.__getitem__, values)), list(places)
 
 
 def groups(value: Any) -> tuple[list[int], list[int | str]]:

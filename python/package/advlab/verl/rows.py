@@ -17,19 +17,17 @@ class Rows:
         if fillers:
             # The default trainer fills batches up with rows without a token: they are no responses.
             is_row = ~(np.isin(index, fillers) & (mask.sum(-1) == 0).numpy() & (rewards == 0).all(-1).numpy())
-        rows = np.flatnonzero(is_row)
+        rows = source = np.flatnonzero(is_row)
         # `{uid}_{session}_{turn}`: of a session's trajectories the last one counts.
         sessions, turns = zip(*(key.rpartition("_")[::2] for key in keys)) if keys else ((), ())
-        of_row = {row: row for row in rows}
         if len(set(sessions)) < len(sessions) and all(turn.isdigit() for turn in turns):
-            by_turn = sorted(rows, key=lambda row: int(turns[row]))
-            last = {sessions[row]: row for row in by_turn}
-            of_row = {row: last[sessions[row]] for row in rows}
-        self.chosen = np.unique(np.array(list(of_row.values()), dtype=int))
+            last = {sessions[row]: row for row in sorted(rows, key=lambda row: int(turns[row]))}
+            source = np.array([last[sessions[row]] for row in rows], dtype=int)
+        self.chosen = np.unique(source)
         """Indices of the rows to compute on."""
         self.source = np.full(len(mask), -1)
         """For each row the place in `chosen` of the row whose values it gets, -1 for a padding row."""
-        self.source[rows] = np.searchsorted(self.chosen, list(of_row.values()))
+        self.source[rows] = np.searchsorted(self.chosen, source)
         self.is_whole = len(self.chosen) == len(self.source)
         self.is_shared = len(self.chosen) < len(rows)
         """Whether a row gets the values of another row."""
