@@ -230,6 +230,10 @@ impl<T: Element> Padded<T> {
         self.buffer[self.index(response, column)]
     }
 
+    fn number(&self, response: usize, column: usize) -> f64 {
+        self.get(response, column).widen().into()
+    }
+
     /// The values of a response's columns in one slice, if they are contiguous.
     pub fn row(&self, response: usize, columns: Range<usize>) -> Option<&[T]> {
         if columns.is_empty() {
@@ -326,7 +330,7 @@ impl TokenValues {
         let columns = layout.runs(response).iter().flat_map(|run| run.columns());
         each_layout!(
             self,
-            array => Box::new(columns.map(move |column| array.get(response, column).widen().into())),
+            array => Box::new(columns.map(move |column| array.number(response, column))),
             values => Box::new(layout.tokens_of(response).map(values.reader()))
         )
     }
