@@ -230,6 +230,10 @@ impl<T: Element> Padded<T> {
         self.buffer[self.index(response, column)]
     }
 
+    fn number(&self, response: usize, column: usize) -> f64 {
+        self.get(response, column).widen().into()
+    }
+
     /// The values of a response's columns in one slice, if they are contiguous.
     pub fn row(&self, response: usize, columns: Range<usize>) -> Option<&[T]> {
         if columns.is_empty() {
@@ -243,7 +247,7 @@ impl<T: Element> Padded<T> {
     }
 
     /// The values of a response's columns, copied only if they are not contiguous.
-    pub(crate) fn cells(&self, response: usize, columns: Range<usize>) -> Cow<'_, [T]> {
+    pub(super) fn cells(&self, response: usize, columns: Range<usize>) -> Cow<'_, [T]> {
         let row = self.row(response, columns.clone()).map(Cow::Borrowed);
         row.unwrap_or_else(|| columns.map(|column| self.get(response, column)).collect())
     }
@@ -326,7 +330,7 @@ impl TokenValues {
         let columns = layout.runs(response).iter().flat_map(|run| run.columns());
         each_layout!(
             self,
-            array => Box::new(columns.map(move |column| array.get(response, column).widen().into())),
+            array => Box::new(columns.map(move |column| array.number(response, column))),
             values => Box::new(layout.tokens_of(response).map(values.reader()))
         )
     }
