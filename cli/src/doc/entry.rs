@@ -8,7 +8,7 @@ use advlab::batch::known;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::value;
 use advlab::paint::{Paint, beside, folded, wrapped};
-use advlab::script::{Computed, Host, Member, Recipe, lex};
+use advlab::script::{Computed, Host, Member, Recipe};
 use advlab::session::Answer;
 use advlab::tensor::Level;
 use advlab::tensor::op::Op;
@@ -78,8 +78,14 @@ impl Entry {
 fn example(host: &Host, script: &str) -> Result<Vec<String>, Diagnostics> {
     let batch = Batch::example();
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
-    for column in columns(script, &batch) {
-        if let Answer::Tensor(computed) = host.evaluate(&column, &batch)? {
+    for name in script.split(|letter: char| !letter.is_alphanumeric() && letter != '_') {
+        let column = format!("batch.{name}");
+        let is_column = batch.has(name) || known::column(name).is_some();
+        let is_new = column != script && rows.iter().all(|(own, _)| *own != column);
+        if is_column
+            && is_new
+            && let Ok(Answer::Tensor(computed)) = host.evaluate(&column, &batch)
+        {
             rows.push((column, by_group(&computed)));
         }
     }
@@ -87,70 +93,47 @@ fn example(host: &Host, script: &str) -> Result<Vec<String>, Diagnostics> {
         Answer::Tensor(computed) => (format!("= {}", computed.level()), by_group(&computed)),
         other => ("=".to_string(), vec![shown(&other)]),
     });
-    let names = rows.iter().map(|(name, _)| name.len());
-    let of_name = names.max().unwrap_or(0);
+    let of_name = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let grouped = rows.iter().filter(|(_, groups)| groups.len() > 1);
-    let of_first = grouped
-        .map(|(_, groups)| groups[0].len())
-        .max()
-        .unwrap_or(0);
+    let of_first = grouped.map(|(_, groups)| groups[0].len()).max();
     let mut lines = vec![String::new(), format!("  > {script}")];
     for (name, mut groups) in rows {
         if groups.len() > 1 {
-            groups[0] = format!("{:<of_first$}", groups[0]);
+            groups[0] = format!("{:<1$}", groups[0], of_first.unwrap_or(0));
         }
         lines.push(format!("  {name:<of_name$}  {}", groups.join("  ")));
     }
     Ok(lines)
 }
 
-/// The columns of the example batch that a script reads, unless the whole script is one.
-fn columns(script: &str, batch: &Batch) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    let tokens: Vec<&str> = lex(script).iter().map(|token| token.text).collect();
-    for part in tokens.windows(3) {
-        // A batch, or one of its groups.
-        let ["batch" | "g", ".", name] = *part else {
-            continue;
-        };
-        let is_column = batch.has(name) || known::column(name).is_some();
-        let column = format!("batch.{name}");
-        if is_column && column != script && !found.contains(&column) {
-            found.push(column);
-        }
-    }
-    found
-}
-
 /// The values of a tensor, a string for each group.
 fn by_group(computed: &Computed) -> Vec<String> {
     let (layout, level) = (computed.layout(), computed.level());
-    let values: Vec<f64> = computed.buffer().iter().collect();
-    let text = |index: &usize| value(values[*index]);
+    let values: Vec<String> = computed.buffer().iter().map(value).collect();
+    if level == Level::Batch {
+        return values;
+    }
     let of_group = |group: usize| {
         let lists = indices(layout, level, group).into_iter().map(|own| {
-            let texts = own.iter().map(text).collect::<Vec<_>>().join(" ");
-            if level == Level::Token {
-                format!("[{texts}]")
-            } else {
-                texts
+            let texts: Vec<&str> = own.iter().map(|index| &*values[*index]).collect();
+            match level {
+                Level::Token => format!("[{}]", texts.join(" ")),
+                _ => texts.join(" "),
             }
         });
         let name = layout.group_id(group).name();
         format!("{name}: {}", lists.collect::<Vec<_>>().join(" "))
     };
-    match level {
-        Level::Batch => values.iter().map(|x| value(*x)).collect(),
-        _ => (0..layout.groups()).map(of_group).collect(),
-    }
+    (0..layout.groups()).map(of_group).collect()
 }
 
 /// The result of an example, in full.
 pub(super) fn shown(answer: &Answer) -> String {
+    let listed = |values: Vec<String>| format!("[{}]", values.join(", "));
     match answer {
         Answer::Tensor(computed) => {
-            let values: Vec<String> = computed.buffer().iter().map(|x| x.to_string()).collect();
-            format!("{} [{}]", computed.level(), values.join(", "))
+            let values = computed.buffer().iter().map(|x| x.to_string());
+            format!("{} {}", computed.level(), listed(values.collect()))
         }
         Answer::String(text) => text.clone(),
         Answer::Array(items, _) => {
@@ -158,12 +141,12 @@ pub(super) fn shown(answer: &Answer) -> String {
                 Answer::String(text) => vec![format!("{text:?}")],
                 item => item.numbers().iter().map(|x| format!("{x:?}")).collect(),
             });
-            format!("[{}]", items.collect::<Vec<_>>().join(", "))
+            listed(items.collect())
         }
-        answer => {
-            let numbers = answer.numbers();
-            numbers.first().map_or(String::new(), f64::to_string)
-        }
+        answer => answer
+            .numbers()
+            .first()
+            .map_or(String::new(), f64::to_string),
     }
 }
 
@@ -195,9 +178,8 @@ pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
     lines.join("\n")
 }
 
-/// A part of `topics.md`.
+/// A part of `topics.md`: `# NAME: DOC`, `Also: OTHERS`, the explanation, and a recipe that shows it.
 pub(super) struct Topic {
-    /// Its name.
     pub(super) name: &'static str,
     /// Other names.
     pub(super) others: Vec<&'static str>,
@@ -205,7 +187,6 @@ pub(super) struct Topic {
     pub(super) doc: &'static str,
     /// The explanation: paragraphs, and lines that are indented and stay as they are.
     pub(super) text: &'static str,
-    /// A recipe that shows it.
     pub(super) example: &'static str,
 }
 

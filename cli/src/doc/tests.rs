@@ -51,7 +51,7 @@ fn recipes() -> Result<Vec<(String, String)>, Diagnostics> {
             let recipe = host.load(builtin.name)?;
             let objective = Objective::of(&recipe, None, SIZE);
             texts.push_str(&recipe_entry(&recipe, objective.as_ref()));
-            objectives.extend(objective.ok().map(|one| (builtin.name.to_string(), one)));
+            objectives.extend(objective);
         }
         entries.push_str(&format!("\n## {title}\n"));
         if !objectives.is_empty() {

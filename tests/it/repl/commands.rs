@@ -13,7 +13,7 @@ fn a_profile_is_of_the_recipe_or_of_an_expression() {
             ":profile passk k=2",
             [
                 "passk 13a556  k=2",
-                "script, new array",
+                "native",
                 "let n = right.count(\"group\");",
             ],
         ),
