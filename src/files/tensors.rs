@@ -11,14 +11,14 @@ use half::{bf16, f16};
 use ndarray::{ArrayView2, ShapeBuilder};
 use rayon::prelude::*;
 use safetensors::Dtype as Number;
-use zerocopy::{Immutable, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::json::Type;
 use super::names::{FileKind, Schema};
 use super::table::{Column, Origin, Saved, Table};
 use super::{Dtype, Progress};
 use crate::batch::layout::Tokens;
-use crate::batch::{Buffer, Element, GroupId, Layout, Numeric, Padded, Plain, TokenValues, Zeros};
+use crate::batch::{Buffer, Element, GroupId, Layout, Numeric, Padded, TokenValues};
 use crate::diagnostic::Diagnostic;
 
 // Numbers are read where they lie, and files hold them with the lowest byte first.
@@ -196,14 +196,17 @@ impl Tensor {
         }
     }
 
-    fn zeros<T: Plain>(&self, count: usize) -> Result<Zeros<T>, Diagnostic> {
+    fn zeros<T: FromBytes>(&self, count: usize) -> Result<Vec<T>, Diagnostic> {
         let no_memory = |_| self.wrong(self.describe(), "what the memory holds".to_string());
-        Zeros::new(count).map_err(no_memory)
+        T::new_vec_zeroed(count).map_err(no_memory)
     }
 
     /// The numbers in the order of the file.
-    fn load<T: Plain>(&self, progress: &Progress) -> Result<Buffer<T>, Diagnostic> {
-        let mut values: Zeros<T> = self.zeros(self.count::<T>()?)?;
+    fn load<T: FromBytes + IntoBytes + Send + Sync>(
+        &self,
+        progress: &Progress,
+    ) -> Result<Buffer<T>, Diagnostic> {
+        let mut values: Vec<T> = self.zeros(self.count::<T>()?)?;
         self.fill(0, values.as_mut_bytes(), progress)?;
         Ok(values.into())
     }
@@ -338,7 +341,7 @@ impl Tensor {
                 true => BLOCK.div_ceil(row_bytes.max(1)),
                 false => rows.max(1),
             };
-            let laid_out = |memory: &mut Option<Zeros<T>>, first: usize| {
+            let laid_out = |memory: &mut Option<Vec<T>>, first: usize| {
                 let count = block.min(rows - first);
                 if memory.is_none() {
                     *memory = Some(self.zeros(block.min(rows) * width)?);

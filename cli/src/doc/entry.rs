@@ -1,6 +1,9 @@
 //! One name explained: a function or member with its example, a recipe with its parameters, a topic.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
+
+use serde::Deserialize;
 
 use crate::report::study::indices;
 use advlab::Batch;
@@ -178,49 +181,44 @@ pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
     lines.join("\n")
 }
 
-/// A part of `topics.md`: `# NAME: DOC`, `Also: OTHERS`, the explanation, and a recipe that shows it.
+/// A topic, of which `topics.toml` has all in the order in which a newcomer needs them.
+#[derive(Deserialize)]
 pub(super) struct Topic {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     /// Other names.
-    pub(super) others: Vec<&'static str>,
+    pub(super) others: Vec<String>,
     /// One line about it.
-    pub(super) doc: &'static str,
+    pub(super) doc: String,
     /// The explanation: paragraphs, and lines that are indented and stay as they are.
-    pub(super) text: &'static str,
-    pub(super) example: &'static str,
+    pub(super) text: String,
+    /// A recipe that shows it.
+    pub(super) example: String,
 }
 
-/// All topics, in the order in which a newcomer needs them.
-pub(super) static TOPICS: LazyLock<Vec<Topic>> = LazyLock::new(|| {
-    let parts = include_str!("topics.md").split("\n# ");
-    let topics = parts.map(|part| {
-        let part = part.trim_start_matches("# ").trim_end();
-        let (head, rest) = part.split_once("\n\nAlso: ")?;
-        let (name, doc) = head.split_once(": ")?;
-        let (others, rest) = rest.split_once("\n\n")?;
-        let (text, example) = rest.split_once("\n\n```rhai\n")?;
-        Some(Topic {
-            name,
-            others: others.split(", ").collect(),
-            doc,
-            text,
-            example: example.strip_suffix("\n```")?,
-        })
-    });
-    let topics: Option<Vec<Topic>> = topics.collect();
-    topics.expect("topics.md has a head, other words, a text and an example for each topic")
+/// What `topics.toml` has.
+#[derive(Deserialize)]
+pub(super) struct Topics {
+    /// Terms of the field that no name has, by the name that they lead to.
+    pub(super) terms: BTreeMap<String, String>,
+    pub(super) topics: Vec<Topic>,
+}
+
+pub(super) static TOPICS: LazyLock<Topics> = LazyLock::new(|| {
+    let topics = toml::from_str(include_str!("topics.toml"));
+    topics.unwrap_or_else(|error| unreachable!("topics.toml: {error}"))
 });
 
 impl Topic {
     pub(super) fn find(word: &str) -> Option<&'static Topic> {
-        let is_it = |topic: &&Topic| topic.name == word || topic.others.contains(&word);
-        TOPICS.iter().find(is_it)
+        let is_it =
+            |topic: &&Topic| topic.name == word || topic.others.iter().any(|one| one == word);
+        TOPICS.topics.iter().find(is_it)
     }
 
     pub(super) fn shown(&self, paint: Paint) -> String {
         let example = self.example.lines().map(|line| format!("\n  {line}"));
-        let (name, doc) = (paint.bold(self.name), self.doc);
-        let text = filled(self.text, paint.width);
+        let (name, doc) = (paint.bold(&self.name), &self.doc);
+        let text = filled(&self.text, paint.width);
         format!("{name}: {doc}\n\n{text}\n{}", example.collect::<String>())
     }
 }

@@ -30,7 +30,7 @@ pub fn is_known(name: &str) -> bool {
 
 /// All names that have an explanation.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    let topics = TOPICS.iter().map(|topic| topic.name);
+    let topics = TOPICS.topics.iter().map(|topic| &*topic.name);
     let builtins = BUILTINS.iter().map(|builtin| builtin.name);
     topics
         .chain(entries().map(|entry| entry.name))
@@ -107,11 +107,8 @@ const FIRST: &str = "grpo, dr_grpo, passk, reinforce_pp, ppo_clip";
 /// The topics, one line each, and the names of all functions, members and recipes, by section and kind.
 pub fn overview(paint: Paint) -> String {
     let mut lines = vec![heading("topics", "what scripts are made of", paint)];
-    lines.extend(
-        TOPICS
-            .iter()
-            .map(|topic| line(topic.name, 16, topic.doc, paint)),
-    );
+    let topics = TOPICS.topics.iter();
+    lines.extend(topics.map(|topic| line(&topic.name, 16, &topic.doc, paint)));
     let about = "the name of one, or of a section, explains it";
     lines.extend([String::new(), heading("functions", about, paint)]);
     for section in sections() {

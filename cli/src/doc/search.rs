@@ -10,22 +10,6 @@ use advlab::script::{BUILTINS, help_for_foreign};
 
 /// The most results.
 const SHOWN: usize = 10;
-/// Terms of the field that no name has, by the name that they lead to.
-pub(super) const TERMS: [(&str, &str); 9] = [
-    ("rloo", "leave one out loo"),
-    ("grpo_loo", "leave one out loo"),
-    (
-        "suffix_sum",
-        "return to go returns discounted reverse cumulative",
-    ),
-    ("running", "baseline moving average ema"),
-    ("whiten", "normalisation normalization z score"),
-    ("rank", "percentile"),
-    ("median", "percentile"),
-    ("ppo_clip", "clipping clipped surrogate"),
-    ("safe_div", "divide division by zero"),
-];
-
 /// Something that can be found.
 pub(super) struct Item {
     pub(super) name: &'static str,
@@ -38,12 +22,12 @@ pub(super) struct Item {
 }
 
 pub(super) fn items() -> impl Iterator<Item = Item> {
-    let topics = TOPICS.iter().map(|topic| Item {
-        name: topic.name,
+    let topics = TOPICS.topics.iter().map(|topic| Item {
+        name: &topic.name,
         kind: "topic",
-        summary: topic.doc.to_string(),
+        summary: topic.doc.clone(),
         aliases: topic.others.join(" "),
-        text: topic.text.to_string(),
+        text: topic.text.clone(),
     });
     let functions = entries().map(|entry| Item {
         name: entry.name,
@@ -88,14 +72,14 @@ impl Item {
     fn score(&self, word: &str) -> u32 {
         let has = |text: &str| words(text).iter().any(|own| own == word);
         let begins = |text: &str| words(text).iter().any(|own| own.starts_with(word));
-        let mut terms = TERMS.iter().filter(|(name, _)| *name == self.name);
+        let terms = TOPICS.terms.get(self.name);
         // The help for a function of another library names ours in its code.
         let foreign = help_for_foreign(word).filter(|_| self.kind == "function");
         let mut code = foreign.unwrap_or_default().split('`').skip(1).step_by(2);
         let is_other = |letter: char| !letter.is_alphanumeric() && letter != '_';
         let matches = [
             (100, has(self.name)),
-            (80, terms.any(|(_, terms)| has(terms))),
+            (80, terms.is_some_and(|terms| has(terms))),
             (
                 70,
                 code.any(|code| code.split(is_other).any(|name| name == self.name)),

@@ -83,10 +83,7 @@ const LISTED = {
 	use: ({ from, version, lines_added = 0, lines_removed = 0 }) => ["use", `${short(from)} → ${short(version)}  +${lines_added} −${lines_removed}`],
 	rejected: ({ version, error }) => ["bad", `rejected ${short(version)}: ${error}`],
 	failed: ({ version, error }) => ["bad", `failed ${short(version)}: ${error}`],
-	warned: ({ version, warnings }) => ["note", `${short(version)}: ${[warnings].flat().join("; ")}`],
 	warning: ({ message }) => ["note", message],
-	missing: ({ why }) => ["bad", `the script is gone: ${why}`],
-	reverted: ({ version }) => ["", `${short(version)} is in the file again`],
 };
 
 function addEvent(run, event) {
