@@ -123,7 +123,9 @@ pub fn recipes_of<'w>(words: &[&'w str]) -> Result<Vec<(&'w str, Vec<&'w str>)>,
             (Some(name), Some((recipe, settings))) => {
                 let is_same = |other: &&&str| name_of(other).as_ref() == Some(&name);
                 if let Some(other) = settings.iter().find(is_same) {
-                    let help = "for two designs, name the recipe twice";
+                    let help = format!(
+                        "for two designs, name it twice: `{recipe} {other} {recipe} {word}`"
+                    );
                     return Err(wrong(
                         format!("`{recipe}` has `{other}` and `{word}`"),
                         help,
