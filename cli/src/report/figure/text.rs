@@ -3,7 +3,7 @@
 use super::scale::Range;
 use super::{Figure, Mark, Panel, Series};
 use advlab::figures::{along, value};
-use advlab::paint::{self, Paint, cut, laid_out, width, wrapped};
+use advlab::paint::{self, Paint, cut, width, wrapped};
 
 /// The most rows of a drawing, and the fewest.
 const DOWN: usize = 10;
@@ -51,7 +51,7 @@ impl Figure {
                 let (code, _, sample) = stroke(&one.mark, index);
                 format!("   {} {}", paint.with(code, sample), one.name)
             });
-            lines.push(panel.head(&entries.collect::<String>(), paint));
+            lines.push(panel.head(&entries.collect::<Vec<String>>(), paint));
             lines.extend(panel.drawn(&inks, down, paint));
             shown.extend(names);
         }
@@ -69,16 +69,24 @@ fn stroke(mark: &Mark, index: usize) -> (&'static str, usize, &'static str) {
 }
 
 impl Panel {
-    /// The name of the y axis, and the legend.
-    fn head(&self, legend: &str, paint: Paint) -> String {
+    /// The name of the y axis and the entries of the legend, as many in a line as have room.
+    fn head(&self, entries: &[String], paint: Paint) -> String {
         let y = match self.heat() {
             Some((name, _)) => format!("{}, and in shades {name}", self.y),
             None => self.y.clone(),
         };
         // `y` may be what somebody typed.
-        let room = (paint.width - 2).saturating_sub(width(legend));
+        let legend: usize = entries.iter().map(|entry| width(entry)).sum();
+        let room = (paint.width - 2).saturating_sub(legend);
         let y = cut(&y, room.max(paint.width / 3));
-        laid_out("  ", &format!("{y}{legend}"), paint.width)
+        let mut lines = vec![format!("  {y}")];
+        for entry in entries {
+            match lines.last_mut() {
+                Some(line) if width(line) + width(entry) <= paint.width => line.push_str(entry),
+                _ => lines.push(entry.clone()),
+            }
+        }
+        lines.join("\n")
     }
 
     /// The drawing with its axes.
