@@ -13,6 +13,11 @@ use super::TokenValues;
 pub trait Owner<T>: Send + Sync + 'static {
     /// The numbers; the same memory at each call.
     fn as_slice(&self) -> &[T];
+
+    /// How many there are, which may be known before they are.
+    fn count(&self) -> usize {
+        self.as_slice().len()
+    }
 }
 
 impl<T: Send + Sync + 'static> Owner<T> for Vec<T> {
@@ -28,6 +33,16 @@ impl<T> Buffer<T> {
     /// The numbers of an owner.
     pub fn new(owner: impl Owner<T>) -> Self {
         Buffer(Arc::new(owner))
+    }
+
+    /// How many numbers there are. A column of a file is not read for that.
+    pub fn len(&self) -> usize {
+        self.0.count()
+    }
+
+    /// Whether there is no number.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 

@@ -1,8 +1,5 @@
 //! The values of columns: one a response, or one a token.
 
-#[cfg(feature = "files")]
-use std::ops::Range;
-
 use half::{bf16, f16};
 use ndarray::{ArcArray2, Array1, Array2, ArrayView1, ArrayView2};
 
@@ -169,26 +166,6 @@ impl Ragged {
         self.starts.push(self.values.len());
     }
 
-    #[cfg(feature = "files")]
-    /// Adds the length of a row alone: a column whose values nobody reads has no others.
-    pub(crate) fn push_length(&mut self, length: usize) {
-        self.starts.push(self.end() + length);
-    }
-
-    #[cfg(feature = "files")]
-    /// Adds the rows of more responses.
-    pub(crate) fn append(&mut self, other: &Ragged) {
-        let before = self.end();
-        self.values.extend_from_slice(&other.values);
-        let starts = other.starts[1..].iter();
-        self.starts.extend(starts.map(|start| before + start));
-    }
-
-    #[cfg(feature = "files")]
-    fn end(&self) -> usize {
-        self.starts[self.starts.len() - 1]
-    }
-
     pub(crate) fn length(&self, response: usize) -> usize {
         self.starts[response + 1] - self.starts[response]
     }
@@ -244,50 +221,4 @@ impl Given {
             _ => self.shape().and_then(|(_, width)| width).unwrap_or(0),
         }
     }
-
-    #[cfg(feature = "files")]
-    /// Of the values in a response's columns that are `wanted`, the first's column, the first, and how many they are.
-    /// None of those from `usual.0` to `usual.1` is.
-    pub(crate) fn scan(
-        &self,
-        response: usize,
-        columns: Range<usize>,
-        usual: (f32, f32),
-        wanted: impl Fn(f64) -> bool + Copy,
-    ) -> Option<(usize, f64, usize)> {
-        let start = columns.start;
-        let (first, value, count) = match self {
-            Given::Rows(rows) => scan(&rows.row(response)[columns], usual, wanted),
-            Given::Tokens(values) => each_layout!(
-                values,
-                array => match array.row(response, columns.clone()) {
-                    Some(row) => scan(row, usual, wanted),
-                    None => scan(&array.values(response, columns).collect::<Vec<_>>(), usual, wanted),
-                },
-                _ => None
-            ),
-            Given::Responses(_) => None,
-        }?;
-        Some((start + first, value, count))
-    }
-}
-
-#[cfg(feature = "files")]
-/// Most often all values are usual: counting the others has no branches.
-fn scan<T: Element>(
-    row: &[T],
-    usual: (f32, f32),
-    wanted: impl Fn(f64) -> bool,
-) -> Option<(usize, f64, usize)> {
-    let (low, high) = (T::Wide::from(usual.0), T::Wide::from(usual.1));
-    let is_usual = |value: T::Wide| (value >= low) & (value <= high);
-    let values = row.iter().map(|value| value.widen());
-    let unusual = values.clone().map(|value| u32::from(!is_usual(value)));
-    if unusual.sum::<u32>() == 0 {
-        return None;
-    }
-    let values = values.map(Into::into).enumerate();
-    let mut wanted = values.filter(|&(_, value)| wanted(value));
-    let (first, value) = wanted.next()?;
-    Some((first, value, 1 + wanted.count()))
 }

@@ -21,21 +21,17 @@ use advlab_answers::Verdict;
 pub use buffer::{Buffer, Element, FloatBuffer, Owner, Padded};
 pub use builder::BatchBuilder;
 pub use column::TokenValues;
-#[cfg(feature = "files")]
-pub(crate) use column::{Given, Ragged};
 pub use computed::Computed;
 pub(crate) use computed::{Rows, has_shape_of};
 pub use layout::{GroupId, Layout, Numeric, Run};
 pub use level::Level;
-#[cfg(feature = "files")]
-pub(crate) use zeros::Plain;
 pub use zeros::Zeros;
 
 /// Columns of references, the first of which counts.
 pub(crate) const SOLUTIONS: [&str; 2] = ["solution", "answer"];
 
 /// Texts by name, one a response each.
-type Texts = BTreeMap<Arc<str>, Arc<[Arc<str>]>>;
+type Texts = BTreeMap<Arc<str>, Buffer<Arc<str>>>;
 
 /// The data of one training step: named columns over a [`Layout`].
 ///
@@ -128,8 +124,9 @@ impl Batch {
 
     /// Whether there is what [`Batch::verified`] compares.
     pub(crate) fn is_verifiable(&self) -> bool {
-        let has = |name: &&str| self.text(name).is_some() || self.response_column(name).is_some();
-        self.text("completion").is_some() && SOLUTIONS.iter().any(has)
+        let has_text = |name: &str| self.texts.contains_key(name);
+        let has = |name: &&str| has_text(name) || self.responses.contains_key(*name);
+        has_text("completion") && SOLUTIONS.iter().any(has)
     }
 
     /// The reference of a response, a text or a number.
@@ -181,7 +178,7 @@ impl Batch {
             let values = values.select(&self.layout, responses);
             (name.clone(), values.into())
         };
-        let of_texts = |(name, texts): (&Arc<str>, &Arc<[Arc<str>]>)| {
+        let of_texts = |(name, texts): (&Arc<str>, &Buffer<Arc<str>>)| {
             let texts = responses.iter().map(|&response| texts[response].clone());
             (name.clone(), texts.collect())
         };

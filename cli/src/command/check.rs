@@ -8,7 +8,7 @@ use advlab::batch::Batch;
 use advlab::check::{CheckResult, Finding, check};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
-use advlab::files::is_rollouts;
+use advlab::files::{ReadOptions, is_rollouts};
 use advlab::paint::beside;
 use advlab::script::{Host, Limits};
 use anyhow::Result;
@@ -106,7 +106,7 @@ impl Check {
             return Ok(None);
         };
         let input = self.at.of(Path::new(&input))?;
-        let (rollouts, notes) = rollouts(&input, &self.map, None, None, None)?;
+        let (rollouts, notes) = rollouts(&input, &self.map, &ReadOptions::default())?;
         for note in notes {
             streams::tell(&[Diagnostic::note(note)]);
         }

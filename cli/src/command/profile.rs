@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use crate::report::profile::{Measured, example};
 use advlab::batch::Batch;
+use advlab::files::ReadOptions;
 use advlab::script::{Host, Recipe};
 use advlab_train::RunFolder;
 use anyhow::Result;
@@ -57,7 +58,7 @@ impl Profile {
     fn recipe_on_batch(&self, host: &Host) -> Result<(Recipe, Option<Recipe>, Batch)> {
         let folder = Path::new(&self.recipe);
         let read = |input: &Path| {
-            let (rollouts, notes) = rollouts(&self.at.of(input)?, &self.map, None, None, None)?;
+            let (rollouts, notes) = rollouts(&self.at.of(input)?, &self.map, &ReadOptions::default())?;
             for note in notes.iter().filter(|_| input.is_dir() && !self.json) {
                 out!("{note}");
             }

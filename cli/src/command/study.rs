@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use advlab::figures::shape_in;
+use advlab::files::ReadOptions;
 use advlab::script::Host;
 use advlab_train::RunFolder;
 use anyhow::Result;
@@ -45,7 +46,7 @@ impl ShowObjective {
         let recipes = designs(&Host::new(), &self.recipes, &self.set)?;
         let input = self.input.as_deref();
         let input = input
-            .map(|path| rollouts(path, &self.map, None, None, None))
+            .map(|path| rollouts(path, &self.map, &ReadOptions::default()))
             .transpose()?;
         let batch = input.map(|(rollouts, _)| rollouts.batch);
         let largest = batch.as_ref().map(largest_group);
@@ -96,7 +97,7 @@ impl ShowMass {
             true => RunFolder::open(&self.input)?.loss(&host)?,
             false => host.loss()?,
         };
-        let (rollouts, notes) = rollouts(&self.at.of(&self.input)?, &self.map, None, None, None)?;
+        let (rollouts, notes) = rollouts(&self.at.of(&self.input)?, &self.map, &ReadOptions::default())?;
         let (batch, note) = with_advantage(&recipe, &rollouts.batch)?;
         let mass = Mass::of(&recipe, &loss, &batch)?;
         if self.json {
