@@ -6,6 +6,7 @@ use safetensors::Dtype;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::json::{write_array, write_number};
+use super::names::ADVANTAGES;
 use super::parquet::{Item, Shape};
 use super::table::Origin;
 use super::tensors::{NewTensor, write_rows};
@@ -35,9 +36,6 @@ impl Column {
         }
     }
 }
-
-/// The tensor of advantages.
-pub(super) const ADVANTAGES: &str = "advantages";
 
 /// Values that are written response by response.
 pub(super) struct Added<'a> {

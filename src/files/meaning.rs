@@ -11,7 +11,7 @@ use super::later::{Later, Pending};
 use super::names::{Names, Reading, Role, alias, role};
 use super::table::{Column, Content, Data, Origin, Table, in_words};
 use super::tensors::Tensor;
-use super::values::Tokenwise;
+use super::values::TokenColumn;
 use super::{Dtype, Progress, ReadOptions, Rollouts, changed, read_table};
 use crate::batch::layout::Tokens;
 use crate::batch::{Batch, BatchBuilder, Buffer, GroupId, Level};
@@ -515,7 +515,7 @@ impl Meaning<'_> {
                 continue;
             }
             let Some(tokens) = &tokens else { continue };
-            let values = Tokenwise {
+            let values = TokenColumn {
                 reading: reading.clone(),
                 origin: self.table.origin.clone(),
                 tokens: tokens.clone(),

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::added::ADVANTAGES;
 use super::dumps;
 use super::json::Type;
 use super::words::Tokenize;
@@ -81,6 +80,9 @@ impl Reading {
         }
     }
 }
+
+/// The tensor of advantages.
+pub(super) const ADVANTAGES: &str = "advantages";
 
 /// Our columns that say how good a response is.
 pub(super) const REWARDS: [&str; 3] = ["reward", "token_reward", "correct"];

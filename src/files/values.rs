@@ -48,7 +48,7 @@ struct Found {
 }
 
 /// What is known of a token column before its values are read.
-pub(super) struct Tokenwise {
+pub(super) struct TokenColumn {
     pub(super) reading: Reading,
     pub(super) origin: Arc<Origin>,
     pub(super) tokens: Arc<Tokens>,
@@ -57,7 +57,7 @@ pub(super) struct Tokenwise {
     pub(super) is_saved: bool,
 }
 
-impl Tokenwise {
+impl TokenColumn {
     /// An array per response, of which the tokens that count are kept.
     pub(super) fn of_lists(&self, lists: Lists) -> Result<(TokenValues, Vec<String>), Diagnostic> {
         let notes = self.check(&Rows {
