@@ -38,10 +38,9 @@ pub fn shape(layout: &Layout) -> String {
 pub fn shape_in(layout: &Layout, unit: &str) -> String {
     let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
     let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
-    let to_most = if least == most {
-        String::new()
-    } else {
-        format!(" to {most}")
+    let to_most = match least == most {
+        true => String::new(),
+        false => format!(" to {most}"),
     };
     let responses = counted(layout.responses(), "response");
     let groups = counted(layout.groups(), "group");
@@ -84,22 +83,13 @@ pub fn value(number: f64) -> String {
     trimmed(&format!("{number:.decimals$}")).to_string()
 }
 
-/// A number in all its digits, `0.1` or `1234567.5`; with an exponent where it would be mostly zeros: `1e300`.
+/// A number in all its digits, `0.1` or `1234567.5`; with an exponent if it would be mostly zeros: `1e300`.
 pub fn exact(number: f64) -> String {
-    let size = number.abs();
-    if number == 0.0 || !number.is_finite() || (1e-6..1e16).contains(&size) {
-        format!("{number}")
-    } else {
-        format!("{number:e}")
-    }
+    format!("{number:?}").trim_end_matches(".0").to_string()
 }
 
-/// Where in a range a value lies: 0 at its start, 1 at its end.
+/// Where in a range a value lies: 0 at its start, 1 at its end. Halves, as the widest ranges are wider than any number.
 pub fn along(value: f64, (least, most): (f64, f64)) -> f64 {
-    if (most - least).is_finite() {
-        return (value - least) / (most - least);
-    }
-    // The widest ranges are wider than any number.
     (value / 2.0 - least / 2.0) / (most / 2.0 - least / 2.0)
 }
 
@@ -179,7 +169,7 @@ mod tests {
             "1e16",
             "1e300",
             "-1.5e-300",
-            "0.000001",
+            "1e-6",
             "2.5e-7",
         ];
         assert_eq!(shown.map(exact), expected);

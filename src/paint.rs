@@ -2,7 +2,7 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// How text is dressed for where it is shown.
+/// Colours and the width of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paint {
     /// Whether there are colours at all.
@@ -23,17 +23,17 @@ impl Paint {
         self.with("1", text)
     }
 
-    /// Text that stands back.
+    /// Secondary text.
     pub fn dim(self, text: &str) -> String {
         self.with("2", text)
     }
 
-    /// A picture's ink.
+    /// A picture.
     pub fn blue(self, text: &str) -> String {
         self.with("34", text)
     }
 
-    /// A string under a code of its own.
+    /// A string with the code of a colour.
     pub fn with(self, code: &str, text: &str) -> String {
         if self.color && !text.is_empty() {
             format!("\x1b[{code}m{text}\x1b[0m")
@@ -43,7 +43,7 @@ impl Paint {
     }
 }
 
-/// The columns of a line where no terminal says how wide it is: in files, pipes and tests.
+/// The columns of a line in files, pipes and tests.
 pub const WIDTH: usize = 80;
 
 /// Columns that lines are made for, however narrow the terminal is.
@@ -89,45 +89,53 @@ pub fn filled(text: &str, columns: usize) -> String {
     format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
 }
 
-/// Text in lines of at most `columns`, each behind the same start. A word that is longer has a line of its own.
+/// Text in lines of at most `columns`, each behind the same start; a text that fits in one keeps its blanks. A word that is
+/// longer has a line of its own.
 pub fn wrapped(start: &str, text: &str, columns: usize) -> String {
     let room = columns.saturating_sub(width(start));
-    let lines = lines_of(text.split_whitespace(), " ", room);
+    if width(text) <= room && !text.contains('\n') {
+        return format!("{start}{}", text.trim_end());
+    }
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if width(line) + 1 + width(word) <= room => *line += &format!(" {word}"),
+            _ => lines.push(word.to_string()),
+        }
+    }
     format!("{start}{}", lines.join(&format!("\n{start}")))
 }
 
-/// Parts with a gap between them, as many in a line as have room.
-fn lines_of<'t>(parts: impl Iterator<Item = &'t str>, gap: &str, room: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for part in parts {
-        match lines.last_mut() {
-            Some(line) if width(line) + gap.len() + width(part) <= room => {
-                line.push_str(&format!("{gap}{part}"));
-            }
-            _ => lines.push(part.to_string()),
-        }
-    }
-    lines
-}
-
-/// A line of a script or a formula as it is, or where it is too long in several: what stands after a wide gap, or does not
-/// fit, goes below, further in; a comment goes on as one.
+/// A line of a script or a formula as it is, or in several lines if it is too long, the others further in.
 pub fn folded(line: &str, columns: usize) -> String {
     if width(line) <= columns {
         return line.to_string();
     }
     let text = line.trim_start();
     let indent = &line[..line.len() - text.len()];
-    let mut marks = ["//! ", "// "].into_iter();
-    if let Some(mark) = marks.find(|mark| text.starts_with(mark)) {
-        return wrapped(&format!("{indent}{mark}"), &text[mark.len()..], columns);
-    }
     let below = format!("{indent}    ");
-    if let Some((text, note)) = text.rsplit_once("   ") {
-        let text = folded(&format!("{indent}{}", text.trim_end()), columns);
-        return format!("{text}\n{}", wrapped(&below, note, columns));
-    }
     format!("{indent}{}", &wrapped(&below, text, columns)[below.len()..])
+}
+
+/// Rows of cells in columns, two blanks apart: the first column to the left, the others to the right.
+pub fn table(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widest = |index: usize| {
+        rows.iter()
+            .filter_map(|row| row.get(index))
+            .map(|cell| width(cell))
+            .max()
+    };
+    let widths: Vec<usize> = (0..columns).filter_map(widest).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate();
+        let cells = cells.map(|(index, (cell, &room))| match index {
+            0 => format!("  {}", filled(cell, room)),
+            _ => format!("  {}{cell}", " ".repeat(room - width(cell))),
+        });
+        cells.collect()
+    };
+    rows.iter().map(line).collect()
 }
 
 /// Text in lines of at most `columns`, indented by `indent`, the first of them beside `head`, or below a `head` that is
@@ -136,27 +144,16 @@ pub fn beside(head: &str, indent: usize, text: &str, columns: usize) -> String {
     let lines = wrapped(&" ".repeat(indent), text, columns);
     if text.is_empty() {
         head.to_string()
-    } else if width(head) < indent {
+    } else if width(head) < indent.max(1) {
         filled(head, indent) + &lines[indent..]
     } else {
         format!("{head}\n{lines}")
     }
 }
 
-/// A line behind its start, broken between parts that have two blanks or three between them, or else between words;
-/// what follows stands below its beginning.
-pub fn laid_out(start: &str, line: &str, columns: usize) -> String {
-    let room = columns.saturating_sub(start.len());
-    if width(line) <= room {
-        return format!("{start}{line}");
-    }
-    let gap = if line.contains("   ") { "   " } else { "  " };
-    let parts = line.split(gap).filter(|part| !part.is_empty());
-    // A part that is too long is broken between its words.
-    let parts: Vec<String> = parts.map(|part| wrapped("", part, room)).collect();
-    let lines = lines_of(parts.iter().flat_map(|part| part.lines()), gap, room);
-    let indent = " ".repeat(start.len());
-    format!("{start}{}", lines.join(&format!("\n{indent}")))
+/// Text in lines of at most `columns` behind its start, the others below the beginning of the first.
+pub fn laid_out(start: &str, text: &str, columns: usize) -> String {
+    beside(start.trim_end(), start.len(), text, columns)
 }
 
 #[cfg(test)]
@@ -176,7 +173,7 @@ mod tests {
         assert_eq!(wrapped("  ", text, 20), "  the mean of 数学\n  and more");
         assert_eq!(wrapped("  ", text, 19), "  the mean of 数学\n  and more");
         assert_eq!(wrapped("", text, 15), "the mean of\n数学 and more");
-        assert_eq!(wrapped("", text, 80), "the mean of 数学 and more");
+        assert_eq!(wrapped("", text, 80), text);
         assert_eq!(beside("", 0, "", 10), "");
         assert_eq!(
             beside("  k", 5, "how many are", 13),
@@ -197,16 +194,8 @@ mod tests {
         let fold = |line: &str| folded(line, 20);
         assert_eq!(fold("  let a =  b; // c"), "  let a =  b; // c");
         assert_eq!(
-            fold("  a =  b;   // the product"),
-            "  a =  b;\n      // the product"
-        );
-        assert_eq!(
             fold("  max(alpha, a,  gamma)"),
             "  max(alpha, a,\n      gamma)"
-        );
-        assert_eq!(
-            fold("//! what it is for, again"),
-            "//! what it is for,\n//! again"
         );
     }
 
@@ -221,19 +210,20 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_broken_between_its_parts_and_never_within_a_word() {
-        let line = "evaluation pass@1 0.107  pass@16 0.719  entropy 1.43";
+    fn a_text_goes_on_below_its_beginning() {
+        let line = "pass@1 0.107  pass@16 0.719";
         assert_eq!(
-            laid_out("step 50    ", line, 50),
-            "step 50    evaluation pass@1 0.107  pass@16 0.719\n           entropy 1.43"
-        );
-        assert_eq!(
-            laid_out("step 50    ", line, usize::MAX),
+            laid_out("step 50    ", line, 80),
             format!("step 50    {line}")
         );
         let words = laid_out("step 3     ", "the script is gone", 24);
         assert_eq!(words, "step 3     the script is\n           gone");
-        // A table that a script prints keeps its blanks.
-        assert_eq!(laid_out("step 3     ", "a     b", 80), "step 3     a     b");
+    }
+
+    #[test]
+    fn cells_line_up_in_columns() {
+        let rows =
+            [["name", "n"], ["数学", "128"], ["a", ""]].map(|row| row.map(String::from).to_vec());
+        assert_eq!(table(&rows), ["  name    n", "  数学  128", "  a        "]);
     }
 }

@@ -1,17 +1,21 @@
-//! NumPy arrays as columns and masks: their memory where it can be read in place, whatever its strides.
+//! NumPy arrays [B, T] in and out: their memory is read in place, whatever its strides.
 
-use advlab::batch::{BatchBuilder, Buffer, GroupId, Numeric, Owner, Padded};
+use std::sync::Mutex;
+
+use advlab::batch::{
+    BatchBuilder, Buffer, Computed, Element, Level, Numeric, Owner, Padded as PaddedColumn,
+};
 use half::{bf16, f16};
-use ndarray::{ArrayView, ArrayView1, ArrayView2, Dimension, IntoDimension, ShapeBuilder};
-use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::exceptions::PyTypeError;
+use ndarray::{ArrayView2, ArrayViewMut2, ShapeBuilder};
+use numpy::{PyArray1, PyArray2, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use rayon::prelude::*;
 
-/// Whole numbers up to here are the same as f32.
+/// Integers up to this one are exact in f32.
 const EXACT: f64 = (1 << 24) as f64;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Kind {
     U8,
     U16,
@@ -42,32 +46,34 @@ macro_rules! typed {
     };
 }
 
-/// A NumPy array that is kept alive, with numbers that are aligned, of the machine's byte order, and no negative stride:
+/// A NumPy array [B, T] that is kept alive, with aligned numbers of the machine's byte order and without negative strides:
 /// `package/advlab/_arrays.py` sees to that.
 pub struct Array {
     object: Py<PyUntypedArray>,
     kind: Kind,
     data: *const u8,
-    shape: Vec<usize>,
+    shape: (usize, usize),
     /// In numbers, not in bytes.
-    strides: Vec<usize>,
+    strides: (usize, usize),
 }
 
 // SAFETY: the object keeps its memory as long as somebody refers to it. Whoever writes into it meanwhile from another
-// thread gets mixed numbers, as with NumPy's own functions, which let go of the interpreter's lock too.
+// thread gets mixed numbers, as with NumPy's own functions, which release the interpreter's lock too.
 unsafe impl Send for Array {}
 // SAFETY: as above.
 unsafe impl Sync for Array {}
 
 impl Array {
-    /// The array of the argument `name`. `is_bf16` says that the two bytes of each number are a bf16, for which NumPy has no
-    /// type.
-    pub fn new(name: &str, object: &Bound<'_, PyUntypedArray>, is_bf16: bool) -> PyResult<Array> {
-        let dtype = object.dtype();
-        let kind = match (dtype.kind(), dtype.itemsize()) {
+    /// `is_bf16` says that the two bytes of each number are a bf16, for which NumPy has no type.
+    pub fn new(object: &Bound<'_, PyUntypedArray>, is_bf16: bool) -> PyResult<Array> {
+        let (dtype, size) = (object.dtype(), object.dtype().itemsize());
+        let strides: Option<Vec<usize>> = (object.strides().iter())
+            .map(|&stride| Some(usize::try_from(stride).ok()? / size))
+            .collect();
+        let kind = match (dtype.kind(), size) {
             (_, 2) if is_bf16 => Kind::Bf16,
-            // A truth value is a byte; one that is neither 0 nor 1 is then told, and not trusted.
-            (b'b', 1) | (b'u', 1) => Kind::U8,
+            // A truth value that is neither 0 nor 1 is refused as a number.
+            (b'b' | b'u', 1) => Kind::U8,
             (b'u', 2) => Kind::U16,
             (b'u', 4) => Kind::U32,
             (b'u', 8) => Kind::U64,
@@ -78,120 +84,58 @@ impl Array {
             (b'f', 2) => Kind::F16,
             (b'f', 4) => Kind::F32,
             (b'f', 8) => Kind::F64,
-            _ => {
-                let message = format!("`{name}` holds {dtype}: numbers or truth values are needed");
-                return Err(PyTypeError::new_err(message));
-            }
+            _ => return Err(PyTypeError::new_err(format!("no numbers: {dtype}"))),
         };
-        let size = dtype.itemsize();
-        let strides = object.strides().iter().map(|&stride| {
-            let stride = usize::try_from(stride).ok()?;
-            (stride % size == 0).then_some(stride / size)
-        });
+        let (&[rows, width], Some(&[down, right])) = (object.shape(), strides.as_deref()) else {
+            return Err(PyTypeError::new_err("not an array [B, T]"));
+        };
         // SAFETY: the pointer is that of an array object.
         let data = unsafe { (*object.as_array_ptr()).fields.data };
-        let Some(strides) = strides.collect::<Option<Vec<usize>>>() else {
-            let message = format!("`{name}` has strides that are no multiples of its numbers");
-            return Err(PyTypeError::new_err(message));
-        };
         Ok(Array {
             object: object.clone().unbind(),
             kind,
             data: data.cast_const().cast(),
-            shape: object.shape().to_vec(),
-            strides,
+            shape: (rows, width),
+            strides: (down, right),
         })
-    }
-
-    pub fn ndim(&self) -> usize {
-        self.shape.len()
-    }
-
-    /// TypeError unless the argument `name` has so many dimensions; `shape` says what they are.
-    pub fn expect(&self, name: &str, ndim: &[usize], shape: &str) -> PyResult<()> {
-        let plural = if self.ndim() == 1 { "" } else { "s" };
-        if ndim.contains(&self.ndim()) {
-            return Ok(());
-        }
-        let found = format!("`{name}` has {} dimension{plural}", self.ndim());
-        Err(PyTypeError::new_err(format!("{found}: {shape}")))
     }
 
     /// B.
     pub fn rows(&self) -> usize {
-        self.shape.first().copied().unwrap_or(0)
+        self.shape.0
     }
 
-    pub fn is_f64(&self) -> bool {
-        self.kind == Kind::F64
-    }
-
-    fn view<T, D: Dimension>(&self, shape: D, strides: D) -> ArrayView<'_, T, D> {
+    fn view<T>(&self) -> ArrayView2<'_, T> {
         // SAFETY: the shape and the strides are the array's own, and `T` is the type of its numbers (`typed`).
-        unsafe { ArrayView::from_shape_ptr(shape.strides(strides), self.data.cast()) }
+        unsafe { ArrayView2::from_shape_ptr(self.shape.strides(self.strides), self.data.cast()) }
     }
 
-    fn view1<T>(&self) -> ArrayView1<'_, T> {
-        self.view(
-            [self.shape[0]].into_dimension(),
-            [self.strides[0]].into_dimension(),
-        )
-    }
-
-    fn view2<T>(&self) -> ArrayView2<'_, T> {
-        let (shape, strides) = (&self.shape, &self.strides);
-        self.view(
-            [shape[0], shape[1]].into_dimension(),
-            [strides[0], strides[1]].into_dimension(),
-        )
-    }
-
-    /// The numbers of one dimension, as f64.
-    pub fn numbers(&self) -> Vec<f64> {
-        typed!(self.kind, T => self.view1::<T>().iter().map(|number| number.number()).collect())
-    }
-
-    /// The sum of each row, what does not count in a mask included.
+    /// The sum of each row, masked tokens included.
     pub fn row_sums(&self) -> Vec<f64> {
         typed!(self.kind, T => {
-            let rows = self.view2::<T>();
-            let sum = |row: usize| match rows.row(row).as_slice() {
+            let rows = self.view::<T>();
+            let of_row = |row: usize| match rows.row(row).as_slice() {
                 Some(row) => sum(row),
                 None => sum(&rows.row(row).to_vec()),
             };
-            (0..self.rows()).into_par_iter().map(sum).collect()
+            (0..self.rows()).into_par_iter().map(of_row).collect()
         })
     }
 
-    /// Group ids; `None` where the numbers are not whole ones by their type.
-    pub fn integers(&self) -> Option<Vec<GroupId>> {
-        Some(match self.kind {
-            Kind::U8 => self.view1::<u8>().iter().map(GroupId::from).collect(),
-            Kind::U16 => self.view1::<u16>().iter().map(GroupId::from).collect(),
-            Kind::U32 => self.view1::<u32>().iter().map(GroupId::from).collect(),
-            Kind::U64 => self.view1::<u64>().iter().map(GroupId::from).collect(),
-            Kind::I8 => self.view1::<i8>().iter().map(GroupId::from).collect(),
-            Kind::I16 => self.view1::<i16>().iter().map(GroupId::from).collect(),
-            Kind::I32 => self.view1::<i32>().iter().map(GroupId::from).collect(),
-            Kind::I64 => self.view1::<i64>().iter().map(GroupId::from).collect(),
-            _ => return None,
-        })
-    }
-
-    /// The mask [B, T].
+    /// Adds the mask.
     pub fn mask(&self, builder: BatchBuilder) -> BatchBuilder {
-        typed!(self.kind, T => builder.mask(self.view2::<T>()))
+        typed!(self.kind, T => builder.mask(self.view::<T>()))
     }
 
-    /// A token column [B, T]: floats in place, integers as f32 where that holds them all, or else as f64.
+    /// Adds a token column: floats in place, integers as f32 if that is exact for all of them, and as f64 otherwise.
     pub fn tokens(self, name: &str, builder: BatchBuilder) -> BatchBuilder {
         match self.kind {
-            Kind::F16 => builder.token(name, self.padded::<f16>()),
-            Kind::Bf16 => builder.token(name, self.padded::<bf16>()),
-            Kind::F32 => builder.token(name, self.padded::<f32>()),
-            Kind::F64 => builder.token(name, self.padded::<f64>()),
+            Kind::F16 => builder.token(name, self.in_place::<f16>()),
+            Kind::Bf16 => builder.token(name, self.in_place::<bf16>()),
+            Kind::F32 => builder.token(name, self.in_place::<f32>()),
+            Kind::F64 => builder.token(name, self.in_place::<f64>()),
             kind => {
-                let wide = typed!(kind, T => self.view2::<T>().mapv(|number| number.number()));
+                let wide = typed!(kind, T => self.view::<T>().mapv(|number| number.number()));
                 if wide.iter().all(|number| number.abs() <= EXACT) {
                     builder.token(name, wide.mapv(|number| number as f32))
                 } else {
@@ -201,30 +145,27 @@ impl Array {
         }
     }
 
-    fn padded<T: advlab::batch::Element>(self) -> Padded<T> {
-        let (shape, strides) = (
-            (self.shape[0], self.shape[1]),
-            (self.strides[0], self.strides[1]),
-        );
-        // Far below 2^63, as NumPy's own are.
-        let signed = (strides.0 as isize, strides.1 as isize);
+    fn in_place<T: Element>(self) -> PaddedColumn<T> {
+        let (shape, strides) = (self.shape, self.strides);
         let length = match shape {
             (0, _) | (_, 0) => 0,
-            (rows, columns) => (rows - 1) * strides.0 + (columns - 1) * strides.1 + 1,
+            (rows, width) => (rows - 1) * strides.0 + (width - 1) * strides.1 + 1,
         };
-        let buffer = Buffer::new(Shared::<T> {
+        let memory = Buffer::new(Memory::<T> {
             data: self.data.cast(),
             length,
             _array: self.object,
         });
-        match Padded::with_strides(buffer, 0, shape, signed) {
-            Some(padded) => padded,
-            None => unreachable!("the buffer ends with the last number"),
+        // Strides are far below 2^63, as NumPy's own are.
+        let signed = (strides.0 as isize, strides.1 as isize);
+        match PaddedColumn::with_strides(memory, 0, shape, signed) {
+            Some(column) => column,
+            None => unreachable!("the memory ends with the last number"),
         }
     }
 }
 
-/// Rewards by token are 0 but for a few: stretches of zeros are passed over at the memory's speed.
+/// The sum of a row. Most rewards per token are 0: runs of zeros are skipped at the memory's speed.
 fn sum<T: Numeric>(row: &[T]) -> f64 {
     let (parts, rest) = row.as_chunks::<16>();
     let is_some = |part: &&[T; 16]| part.iter().fold(false, |some, &x| some | (x != T::BITS[0]));
@@ -238,18 +179,18 @@ fn sum<T: Numeric>(row: &[T]) -> f64 {
 }
 
 /// The memory of an array from its first number to its last one.
-struct Shared<T> {
+struct Memory<T> {
     data: *const T,
     length: usize,
     _array: Py<PyUntypedArray>,
 }
 
 // SAFETY: as of `Array`.
-unsafe impl<T: Send> Send for Shared<T> {}
+unsafe impl<T: Send> Send for Memory<T> {}
 // SAFETY: as of `Array`.
-unsafe impl<T: Sync> Sync for Shared<T> {}
+unsafe impl<T: Sync> Sync for Memory<T> {}
 
-impl<T: Send + Sync + 'static> Owner<T> for Shared<T> {
+impl<T: Send + Sync + 'static> Owner<T> for Memory<T> {
     fn as_slice(&self) -> &[T] {
         if self.length == 0 {
             return &[];
@@ -257,5 +198,154 @@ impl<T: Send + Sync + 'static> Owner<T> for Shared<T> {
         // SAFETY: all of it lies within the array's memory, which is kept alive; gaps between rows are numbers of the
         // array that this one is a view of.
         unsafe { std::slice::from_raw_parts(self.data, self.length) }
+    }
+}
+
+/// Computed values on their way to NumPy.
+pub enum Values {
+    F32(Rows<f32>),
+    F64(Rows<f64>),
+    Padded(Padded),
+}
+
+/// Numbers one after another, and how many each response has; without lengths, each has one.
+pub struct Rows<T> {
+    numbers: Vec<T>,
+    lengths: Option<Vec<usize>>,
+}
+
+impl Values {
+    /// Values per response as [B], unless they are to be `padded`; values per token as [B, T] with 0 where the mask is 0, or
+    /// as rows of their own lengths if the input has such.
+    pub fn new(computed: &Computed, is_f64: bool, padded: bool) -> Values {
+        let layout = computed.layout();
+        let width = layout.width();
+        let lengths = (computed.level() != Level::Response || padded).then(|| {
+            let responses = 0..layout.responses();
+            responses
+                .map(|response| layout.row_length(response))
+                .collect::<Vec<_>>()
+        });
+        let is_table = |lengths: &Vec<usize>| lengths.iter().all(|&length| length == width);
+        match lengths {
+            lengths if is_f64 => Values::F64(Rows::new(computed, lengths, |value| value)),
+            Some(lengths) if is_table(&lengths) => Values::Padded(Padded::new(computed)),
+            // Rounds to f32: that is what trainers hold advantages in.
+            lengths => Values::F32(Rows::new(computed, lengths, |value| value as f32)),
+        }
+    }
+}
+
+impl<'py> IntoPyObject<'py> for Values {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Values::F32(rows) => rows.into_python(py),
+            Values::F64(rows) => rows.into_python(py),
+            Values::Padded(padded) => padded.into_python(py),
+        }
+    }
+}
+
+impl<T: numpy::Element + Copy + Default + Send> Rows<T> {
+    fn new(computed: &Computed, lengths: Option<Vec<usize>>, cast: fn(f64) -> T) -> Self {
+        let layout = computed.layout();
+        let Some(lengths) = lengths else {
+            let numbers = computed.buffer().iter().map(cast).collect();
+            return Rows {
+                numbers,
+                lengths: None,
+            };
+        };
+        let mut numbers = vec![T::default(); lengths.iter().sum()];
+        let (mut rest, mut rows) = (&mut numbers[..], Vec::with_capacity(lengths.len()));
+        for &length in &lengths {
+            let (row, others) = rest.split_at_mut(length);
+            rows.push(row);
+            rest = others;
+        }
+        rows.into_par_iter()
+            .enumerate()
+            .for_each(|(response, row)| {
+                let start = layout.tokens_of(response).start;
+                let value = |token| cast(computed.at(response, token - start));
+                layout.scatter(response, row, value);
+            });
+        let lengths = Some(lengths);
+        Rows { numbers, lengths }
+    }
+
+    fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        let flat = PyArray1::from_vec(py, self.numbers);
+        let Some(lengths) = self.lengths else {
+            return Ok(flat.into_any());
+        };
+        let width = lengths.first().copied().unwrap_or(0);
+        if lengths.iter().all(|&length| length == width) {
+            return flat.call_method1("reshape", (lengths.len(), width));
+        }
+        let ends = lengths.iter().scan(0, |end, length| {
+            *end += length;
+            Some(*end)
+        });
+        let ends: Vec<usize> = ends.take(lengths.len() - 1).collect();
+        py.import("numpy")?.call_method1("split", (flat, ends))
+    }
+}
+
+/// The memory of large arrays [B, T] that nobody has any more, for the next ones: the first write to each page of fresh
+/// memory costs more than all the rest. A step has two such arrays, the advantage and the returns.
+static SPARE: Mutex<Vec<Vec<f32>>> = Mutex::new(Vec::new());
+const SPARES: usize = 2;
+/// The size in numbers from which on memory is kept.
+const LARGE: usize = 1 << 20;
+
+/// An array [B, T] of f32 on its way to NumPy, and then the owner of the array's memory.
+#[pyclass(frozen)]
+pub struct Padded {
+    values: Vec<f32>,
+    shape: (usize, usize),
+}
+
+impl Padded {
+    fn new(computed: &Computed) -> Padded {
+        let layout = computed.layout();
+        let shape = (layout.responses(), layout.width());
+        let length = shape.0 * shape.1;
+        let spare = SPARE.try_lock().ok().and_then(|mut spare| {
+            let fits = |values: &Vec<f32>| length >= LARGE && values.len() >= length;
+            spare.iter().position(fits).map(|at| spare.remove(at))
+        });
+        let mut values = spare.unwrap_or_else(|| vec![0.0; length]);
+        let array = ArrayViewMut2::from_shape(shape, &mut values[..length]);
+        match array.map(|mut array| computed.write_into(&mut array)) {
+            Ok(Ok(())) => Padded { values, shape },
+            _ => unreachable!("the array has the shape of the layout"),
+        }
+    }
+
+    fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        let owner = Bound::new(py, self)?;
+        let Padded { values, shape } = owner.get();
+        let view = ArrayView2::from_shape(*shape, &values[..shape.0 * shape.1]);
+        let view = view.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+        // SAFETY: the array keeps its owner, which nothing but the array reads or writes until it is dropped.
+        let array = unsafe { PyArray2::borrow_from_array(&view, owner.clone().into_any()) };
+        Ok(array.into_any())
+    }
+}
+
+impl Drop for Padded {
+    fn drop(&mut self) {
+        // Never wait here: after a fork, a thread of the parent may hold the lock for ever.
+        if self.values.len() >= LARGE
+            && let Ok(mut spare) = SPARE.try_lock()
+        {
+            spare.truncate(SPARES - 1);
+            spare.insert(0, std::mem::take(&mut self.values));
+        }
     }
 }

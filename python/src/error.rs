@@ -1,54 +1,25 @@
-//! Diagnostics as a Python exception.
+//! Diagnostics as a Python exception, with what to type in Python.
 
-use advlab::{Diagnostic, Diagnostics};
-use pyo3::create_exception;
-use pyo3::exceptions::PyValueError;
+use advlab::diagnostic::{Diagnostic, Diagnostics, Problem};
 use pyo3::prelude::*;
 
-create_exception!(
-    advlab,
-    RecipeError,
-    PyValueError,
-    "What is wrong with a recipe, its parameters, or a batch.\n\n\
-     str(e) shows the script's line with a caret under the place. `path`, `line`, `column` and `help` are of the first \
-     problem, None where there is none; `missing_column` is the name of the column that it lacks, if that is the problem."
-);
+pyo3::import_exception!(advlab, RecipeError);
 
-/// Makes an exception of diagnostics.
-pub fn raise<D: Into<Diagnostics>>(py: Python<'_>) -> impl Fn(D) -> PyErr {
-    move |diagnostics| {
-        let diagnostics = translated(diagnostics.into());
-        let error = RecipeError::new_err(diagnostics.render(false).trim_end().to_string());
-        let first = &diagnostics[0];
-        let file = &first.file;
-        let (path, line, column) = match &first.span {
-            Some(span) => {
-                let (line, column) = (Some(span.line), Some(span.column));
-                (Some(span.source.to_string()), line, column)
-            }
-            None => {
-                let path = Some(file.path.display().to_string()).filter(|path| !path.is_empty());
-                (path, file.line, file.column)
-            }
-        };
-        let value = error.value(py);
-        let set = || -> PyResult<()> {
-            value.setattr("path", path)?;
-            value.setattr("line", line)?;
-            value.setattr("column", column)?;
-            value.setattr("help", first.help.as_deref())?;
-            value.setattr("missing_column", first.missing_column())?;
-            value.setattr("message", &*first.message)
-        };
-        // An exception that takes no attributes is one all the same.
-        match set() {
-            Ok(()) => error,
-            Err(other) => other,
-        }
-    }
+/// Makes an exception of diagnostics: their text, and the parts of the first one.
+pub fn raise(diagnostics: impl Into<Diagnostics>) -> PyErr {
+    let diagnostics = translated(diagnostics.into());
+    let text = diagnostics.render(false).trim_end().to_string();
+    let (first, file) = (&diagnostics[0], &diagnostics[0].file);
+    let (path, line, column) = match &first.span {
+        Some(span) => (span.source.to_string(), Some(span.line), Some(span.column)),
+        None => (file.path.display().to_string(), file.line, file.column),
+    };
+    let path = Some(path).filter(|path| !path.is_empty());
+    let missing_column = first.missing_column().map(str::to_string);
+    let (message, help) = (first.message.clone(), first.help.clone());
+    RecipeError::new_err((text, message, path, line, column, help, missing_column))
 }
 
-/// The diagnostics with what to type in Python.
 fn translated(diagnostics: Diagnostics) -> Diagnostics {
     let one = |problem: &Diagnostic| {
         let mut problem = problem.clone();
@@ -56,19 +27,24 @@ fn translated(diagnostics: Diagnostics) -> Diagnostics {
             let help = "a loss is given it: `loss(advantage=out.advantage, ...)`, of a recipe's `advantage`";
             problem.help = Some(help.to_string());
         }
-        problem.message = in_python(&problem.message);
-        let known = |text: &Option<String>| text.as_deref().map(in_python);
-        problem.found = known(&problem.found);
-        problem.expected = known(&problem.expected);
-        problem.help = known(&problem.help);
-        let notes = problem.notes.iter().map(|note| in_python(note));
-        problem.notes = notes.collect();
+        let Problem {
+            message,
+            found,
+            expected,
+            help,
+            notes,
+            ..
+        } = &mut *problem;
+        let texts = [found, expected, help].into_iter().flatten();
+        for text in texts.chain(notes).chain([message]) {
+            *text = in_python(text);
+        }
         problem
     };
     Diagnostics::several(diagnostics.iter().map(one).collect()).unwrap_or(diagnostics)
 }
 
-/// A message of the library's whose words in backticks are the command line's, with those of the package in their place.
+/// A message of the library with the package's words for those of the command line, which stand in backticks.
 pub fn in_python(text: &str) -> String {
     let parts = text.split('`').enumerate();
     let parts = parts.map(|(at, part)| match at % 2 {
@@ -80,22 +56,22 @@ pub fn in_python(text: &str) -> String {
 
 /// What to type for words of the command line.
 fn typed(words: &str) -> Option<String> {
-    if words == "outcome.weighted(&batch)" {
-        return Some("weight=out.weight".to_string());
-    }
     let (command, rest) = words.split_once(' ').unwrap_or((words, ""));
     let (name, value) = rest.split_once('=').unwrap_or((rest, ""));
-    Some(match (command, name) {
-        ("--map", "") => "map".to_string(),
-        ("--map", _) => format!("map={{\"{name}\": \"{value}\"}}"),
-        ("--set", _) => rest.to_string(),
-        ("--dtype", "f32" | "f64") => format!("dtype=\"float{}\"", &name[1..]),
-        ("--out", _) => "folder".to_string(),
-        ("advlab", "doc") => "advlab.doc()".to_string(),
-        ("advlab", "check RECIPE FILE") => "advlab.check(recipe, batch)".to_string(),
-        ("advlab", _) if name.starts_with("apply") => "recipe.advantage(batch)".to_string(),
-        ("advlab", _) if name.starts_with("recipes") => "advlab.recipes()".to_string(),
-        ("advlab", _) if name.starts_with("train") => "advlab.watch".to_string(),
+    let fixed = match (command, rest) {
+        ("outcome.weighted(&batch)", "") => "weight=out.weight",
+        ("--map", "") => "map",
+        ("--map", _) => return Some(format!("map={{\"{name}\": \"{value}\"}}")),
+        ("--set", _) => rest,
+        ("--dtype", "f32") => "dtype=\"float32\"",
+        ("--dtype", "f64") => "dtype=\"float64\"",
+        ("--out", _) => "folder",
+        ("advlab", "doc") => "advlab.doc()",
+        ("advlab", "check RECIPE FILE") => "advlab.check(recipe, batch)",
+        ("advlab", _) if rest.starts_with("apply") => "recipe.advantage(batch)",
+        ("advlab", _) if rest.starts_with("recipes") => "advlab.recipes()",
+        ("advlab", _) if rest.starts_with("train") => "advlab.watch",
         _ => return None,
-    })
+    };
+    Some(fixed.to_string())
 }

@@ -1,291 +1,281 @@
-//! A recipe with its parameters and its state.
+//! A recipe with its parameters and its state; it may follow its file.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use advlab::batch::Computed;
-use advlab::native::{Mode, Native};
-use advlab::script::{Hook, Host, Loss, Outcome, Recipe, State, Version};
-use advlab::{Batch, Diagnostics};
+use advlab::live::LiveOptions;
+use advlab::script::{Hook, Recipe, Setting, State};
+use advlab::{Diagnostics, LiveRecipe};
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::answer::Answer;
 use crate::batch::PyBatch;
-use crate::error::{in_python, raise};
-use crate::output::Values;
+use crate::error::raise;
+use crate::held::{Event, Follow, Held, Settings, compute, host, restore};
 use crate::pool::{self, ForkLock};
-use crate::state;
 
-/// What a call gives: the advantage or the gradient, and what came up on the way, by name.
-pub type Answer = Py<PyDict>;
-
-/// The version that a call used, and its number in the order of publication.
-pub type Used = (Version, u64);
-
-#[pyclass(frozen, name = "Recipe", module = "advlab._native")]
+#[pyclass(frozen, subclass, name = "Recipe", module = "advlab._native")]
 pub struct PyRecipe {
-    recipe: Recipe,
-    state: ForkLock<State>,
-}
-
-/// A host with kernels of its own: what a thread of the parent held when a process forked is then this recipe's alone.
-pub fn host() -> Host {
-    Host::new().with_native(&Native::new(Mode::Auto))
-}
-
-impl PyRecipe {
-    fn of(recipe: Recipe, settings: &state::Settings) -> Result<PyRecipe, Diagnostics> {
-        let mut recipe = recipe;
-        state::set(&mut recipe, settings)?;
-        let first = recipe.init()?;
-        Ok(PyRecipe {
-            recipe,
-            state: ForkLock::new(first),
-        })
-    }
-
-    pub fn recipe(&self) -> &Recipe {
-        &self.recipe
-    }
-
-    fn used(&self) -> Used {
-        (self.recipe.version().clone(), 0)
-    }
-
-    /// Runs something on the state, with the interpreter's lock released.
-    fn on<R: Send>(
-        &self,
-        py: Python<'_>,
-        run: impl FnOnce(&mut State) -> Result<R, Diagnostics> + Send,
-    ) -> PyResult<R> {
-        let done = py.detach(|| {
-            let mut held = self.state.lock()?;
-            let state: &mut State = &mut held;
-            pool::install(|| run(state))
-        })?;
-        done.map_err(raise(py))
-    }
-}
-
-/// The hooks that a recipe has, by name.
-pub fn hooks(recipe: &Recipe) -> Vec<&'static str> {
-    let hooks = Hook::ALL.into_iter();
-    hooks
-        .filter(|hook| recipe.has(*hook))
-        .map(Hook::name)
-        .collect()
-}
-
-/// Whether the code of a recipe names one of these columns; names that it computes do not count.
-pub fn reads(recipe: &Recipe, columns: &[String]) -> bool {
-    let named = &recipe.reads().names;
-    columns.iter().any(|column| named.contains(column))
+    #[pyo3(get)]
+    name: String,
+    /// The process that opened it.
+    process: u32,
+    /// Whether a thread of that process follows the file.
+    is_live: bool,
+    /// `None` once it is closed.
+    held: ForkLock<Option<Held>>,
 }
 
 #[pymethods]
 impl PyRecipe {
-    /// Loads a built-in by its name, or a script by its path.
-    #[staticmethod]
-    fn load(py: Python<'_>, recipe: &str, settings: state::Settings) -> PyResult<PyRecipe> {
-        let loaded = py.detach(|| PyRecipe::of(host().load(recipe)?, &settings));
-        loaded.map_err(raise(py))
-    }
-
-    /// The same version as another recipe's, from its name and sources.
-    #[staticmethod]
-    fn restore(
+    /// A built-in by its name or a script by its path, or the version of these sources.
+    #[new]
+    #[pyo3(signature = (name, settings, sources = None, follow = None))]
+    fn new(
         py: Python<'_>,
-        name: &str,
-        sources: BTreeMap<String, String>,
-        settings: state::Settings,
+        name: String,
+        settings: Settings,
+        sources: Option<BTreeMap<String, String>>,
+        follow: Option<Follow>,
     ) -> PyResult<PyRecipe> {
-        let restored = state::restored(name, &sources);
-        restored
-            .and_then(|recipe| PyRecipe::of(recipe, &settings))
-            .map_err(raise(py))
+        let is_live = follow.is_some();
+        let open = || match follow {
+            Some(follow) => Held::watch(&name, settings, follow),
+            None => Held::load(&name, &settings, sources),
+        };
+        let held = py.detach(open).map_err(raise)?;
+        Ok(PyRecipe {
+            name,
+            process: std::process::id(),
+            is_live,
+            held: ForkLock::new(Some(held)),
+        })
     }
 
     #[getter]
-    fn name(&self) -> &str {
-        self.recipe.name()
+    fn version(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |held| held.live.newest().version().as_str().to_string())
+    }
+
+    /// The version of the last step.
+    fn _in_use(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |held| held.live.in_use().version().as_str().to_string())
     }
 
     #[getter]
-    fn version(&self) -> &str {
-        self.recipe.version().as_str()
+    fn serial(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |held| held.serial(&held.live.newest()))
     }
 
     #[getter]
-    fn in_use(&self) -> &str {
-        self.version()
+    fn text(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |held| held.live.newest().recipe().text().to_string())
     }
 
     #[getter]
-    fn text(&self) -> &str {
-        self.recipe.text()
-    }
-
-    #[getter]
-    fn hooks(&self) -> Vec<&'static str> {
-        hooks(&self.recipe)
-    }
-
-    fn reads(&self, columns: Vec<String>) -> bool {
-        reads(&self.recipe, &columns)
+    fn hooks(&self, py: Python<'_>) -> PyResult<Vec<&'static str>> {
+        self.with(py, |held| {
+            let newest = held.live.newest();
+            let hooks = Hook::ALL.into_iter();
+            let hooks = hooks.filter(|hook| newest.recipe().has(*hook));
+            hooks.map(Hook::name).collect()
+        })
     }
 
     #[getter]
     fn params(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
-        state::params(py, &self.recipe)
+        params(py, self.with(py, |held| held.live.newest())?.recipe())
     }
 
-    #[getter]
-    fn sources(&self) -> BTreeMap<String, String> {
-        state::sources(&self.recipe)
+    /// Whether the code of the version of the last step names one of these columns; computed names do not count.
+    fn _reads(&self, py: Python<'_>, columns: Vec<String>) -> PyResult<bool> {
+        self.with(py, |held| {
+            let named = &held.live.in_use().recipe().reads().names;
+            columns.iter().any(|column| named.contains(column))
+        })
     }
 
-    /// As JSON.
-    #[getter]
-    fn state(&self, py: Python<'_>) -> PyResult<String> {
-        let state = py.detach(|| self.state.lock().map(|state| state.clone()))?;
-        Ok(state.to_json().to_string())
-    }
-
-    #[setter]
-    fn set_state(&self, py: Python<'_>, json: &str) -> PyResult<()> {
-        let state = state::read(py, json)?;
-        py.detach(|| self.state.lock().map(|mut held| *held = state))
-    }
-
-    /// The advantage; [B, T] also where it has one value a response, if `padded`.
-    fn advantage(
+    /// The advantage by the newest version that passed its checks, or by the one before if that fails; `padded` gives [B, T]
+    /// for one value per response too.
+    fn _compute_advantage(
         &self,
         py: Python<'_>,
         batch: &PyBatch,
         f64: bool,
         padded: bool,
     ) -> PyResult<Answer> {
-        let shape = Shape { f64, padded };
-        self.on(py, |state| {
-            let computed = compute(&self.recipe, &batch.batch, state)?;
-            Ok(Advantage::of(computed, shape))
-        })?
-        .into_python(py, &self.used())
+        self.compute(py, |held| {
+            let before = held.serial(held.live.in_use());
+            let step = match self.is_live {
+                true => held.step(batch),
+                false => held.update(|recipe, state| compute(recipe, &batch.batch, state)),
+            }?;
+            Ok(Answer::of_advantage(step, held.used(before), f64, padded))
+        })
     }
 
-    /// The loss and its gradient.
-    fn loss(&self, py: Python<'_>, batch: &PyBatch, f64: bool) -> PyResult<Answer> {
-        self.on(py, |state| {
-            let loss = self.recipe.loss(&batch.batch, None, state)?;
-            Ok(Gradient::of(loss, f64))
-        })?
-        .into_python(py, &self.used())
+    /// The loss by the version of the last step: the minibatches of one update have one loss.
+    fn _compute_loss(&self, py: Python<'_>, batch: &PyBatch, f64: bool) -> PyResult<Answer> {
+        self.compute(py, |held| {
+            let last = held.live.next_step().saturating_sub(1);
+            let batch = batch
+                .batch
+                .clone()
+                .at_step(batch.given_step.unwrap_or(last));
+            let loss = held.update(|recipe, state| recipe.loss(&batch, None, state))?;
+            let used = held.used(held.serial(held.live.in_use()));
+            Ok(Answer::of_loss(loss, used, f64))
+        })
     }
-}
 
-/// How values are to be given.
-#[derive(Clone, Copy)]
-pub struct Shape {
-    pub f64: bool,
-    /// Statistics over the tokens, [B, T], also where there is one value a response.
-    pub padded: bool,
-}
+    /// The version of the last step with its parameters and its state as JSON, and what the run has counted.
+    fn _left(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
+        let (used, state, serial, next_step) = self.with(py, |held| {
+            let used = held.live.in_use().clone();
+            let (state, serial) = (held.live.state().to_json(), held.serial(&used));
+            (used, state, serial, held.live.next_step())
+        })?;
+        let (recipe, left) = (used.recipe(), PyDict::new(py));
+        left.set_item("name", recipe.name())?;
+        left.set_item("version", used.version().as_str())?;
+        left.set_item("serial", serial)?;
+        left.set_item("next_step", next_step)?;
+        left.set_item("sources", recipe.sources().collect::<BTreeMap<_, _>>())?;
+        left.set_item("params", params(py, recipe)?)?;
+        left.set_item("state", state.to_string())?;
+        Ok(left.unbind())
+    }
 
-/// The advantage, and what a critic is to learn where the recipe says it, from the state that the step begins with.
-pub fn compute(
-    recipe: &Recipe,
-    batch: &Batch,
-    state: &mut State,
-) -> Result<(Outcome, Option<Computed>), Diagnostics> {
-    let recipe = recipe.for_step();
-    let before = recipe.has(Hook::Returns).then(|| state.clone());
-    let outcome = recipe.advantage(batch, state)?;
-    let returns = before.map(|before| recipe.returns(batch, &before));
-    Ok((outcome, returns.transpose()?.flatten()))
-}
+    fn _set_state(&self, py: Python<'_>, json: &str) -> PyResult<()> {
+        let state = state_of(json)?;
+        self.with(py, |held| held.live.set_state(state))
+    }
 
-/// An advantage on its way to Python.
-pub struct Advantage {
-    arrays: Vec<(&'static str, Option<Values>)>,
-    outcome: Outcome,
-}
+    /// Goes on from what another run left; the file is then judged as any new version is.
+    fn _resume(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        sources: BTreeMap<String, String>,
+        json: &str,
+        serial: u64,
+        next_step: u64,
+    ) -> PyResult<()> {
+        let state = state_of(json)?;
+        self.compute(py, |held| {
+            let host = host();
+            let options = LiveOptions {
+                left: vec![(restore(&host, name, &sources)?, state)],
+                next_step,
+                ..held.options.clone()
+            };
+            held.live = LiveRecipe::watch(&host, &self.name, options)?;
+            held.first_serial = serial;
+            if let Some(record) = &mut held.record {
+                record.resume();
+            }
+            Ok(())
+        })
+    }
 
-impl Advantage {
-    pub fn of((outcome, returns): (Outcome, Option<Computed>), shape: Shape) -> Self {
-        let given = Shape {
-            padded: false,
-            ..shape
-        };
-        let of = |values: &Option<Computed>, shape| Some(Values::of(values.as_ref()?, shape));
-        Advantage {
-            arrays: vec![
-                ("advantage", Some(Values::of(&outcome.advantage, shape))),
-                ("returns", of(&returns, shape)),
-                ("reward", of(&outcome.reward, given)),
-                ("weight", of(&outcome.weight, given)),
-            ],
-            outcome,
+    /// Events since the last call.
+    fn _events(&self, py: Python<'_>) -> PyResult<Vec<Event>> {
+        self.with(py, |held| {
+            held.hear();
+            std::mem::take(&mut held.events)
+        })
+    }
+
+    /// Looks at the file now, and returns when its content has been judged; false if that takes too long.
+    fn _refresh(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
+        let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        self.with(py, |held| held.live.refresh(time))
+    }
+
+    /// Stops following the file.
+    fn _close(&self, py: Python<'_>) {
+        if self.process == std::process::id() {
+            py.detach(|| self.held.lock().map(|mut held| held.take()).ok());
         }
     }
+}
 
-    pub fn into_python(self, py: Python<'_>, used: &Used) -> PyResult<Answer> {
-        let (answer, outcome) = (PyDict::new(py), self.outcome);
-        for (name, values) in self.arrays {
-            let values = values.map(|values| values.into_python(py));
-            answer.set_item(name, values.transpose()?)?;
+impl PyRecipe {
+    /// Runs something on what the calls share, with the interpreter's lock released.
+    fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut Held) -> R + Send,
+    ) -> PyResult<R> {
+        let name = &self.name;
+        if self.is_live && self.process != std::process::id() {
+            return Err(PyRuntimeError::new_err(format!(
+                "the file of {name} is followed in the process that opened it, and not after a fork: call `advlab.watch` in this one"
+            )));
         }
-        answer.set_item("level", outcome.advantage.level().name())?;
-        answer.set_item("loss", outcome.loss)?;
-        let Outcome {
-            metrics,
-            prints,
-            notes,
-            time,
-            native,
-            ..
-        } = outcome;
-        told(&answer, metrics, prints, notes, (time, native), used)?;
-        Ok(answer.unbind())
+        py.detach(|| match self.held.lock()?.as_mut() {
+            Some(held) => Ok(run(held)),
+            None => Err(PyValueError::new_err(format!(
+                "the live recipe of {name} is closed"
+            ))),
+        })
+    }
+
+    /// The same on this process's threads.
+    fn compute<R: Send>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut Held) -> Result<R, Diagnostics> + Send,
+    ) -> PyResult<R> {
+        self.with(py, |held| pool::install(|| run(held)))??
+            .map_err(raise)
+    }
+
+    /// The version of the last step.
+    pub fn in_use(&self, py: Python<'_>) -> PyResult<Recipe> {
+        self.with(py, |held| held.live.in_use().recipe().clone())
     }
 }
 
-/// A loss on its way to Python.
-pub struct Gradient {
-    values: Values,
-    loss: Loss,
-}
-
-impl Gradient {
-    pub fn of(loss: Loss, f64: bool) -> Self {
-        let values = Values::of(&loss.gradient, Shape { f64, padded: false });
-        Gradient { values, loss }
-    }
-
-    pub fn into_python(self, py: Python<'_>, used: &Used) -> PyResult<Answer> {
-        let (answer, loss) = (PyDict::new(py), self.loss);
-        answer.set_item("loss", loss.value)?;
-        answer.set_item("grad", self.values.into_python(py)?)?;
-        let time = (loss.time, loss.native);
-        told(&answer, loss.metrics, loss.prints, loss.notes, time, used)?;
-        Ok(answer.unbind())
+impl Drop for PyRecipe {
+    fn drop(&mut self) {
+        // After a fork there is no thread to wait for.
+        if self.is_live
+            && self.process != std::process::id()
+            && let Ok(mut held) = self.held.lock()
+        {
+            std::mem::forget(held.take());
+        }
     }
 }
 
-/// What came up on the way, whatever was computed; the time of the hooks, and that of kernels in their place.
-fn told(
-    answer: &Bound<'_, PyDict>,
-    metrics: Vec<(String, f64)>,
-    prints: Vec<String>,
-    notes: Vec<String>,
-    (time, native): (Duration, Option<Duration>),
-    (version, serial): &Used,
-) -> PyResult<()> {
-    let notes: Vec<String> = notes.iter().map(|note| in_python(note)).collect();
-    answer.set_item("metrics", metrics.into_iter().collect::<BTreeMap<_, _>>())?;
-    answer.set_item("prints", prints)?;
-    answer.set_item("notes", notes)?;
-    answer.set_item("seconds", time.as_secs_f64())?;
-    answer.set_item("is_native", native.is_some())?;
-    answer.set_item("version", version.as_str())?;
-    answer.set_item("serial", serial)
+fn state_of(json: &str) -> PyResult<State> {
+    let json = serde_json::from_str(json).map_err(|error| PyValueError::new_err(error.to_string()));
+    State::from_json(&json?).map_err(raise)
+}
+
+/// The parameters with their values.
+fn params(py: Python<'_>, recipe: &Recipe) -> PyResult<Py<PyDict>> {
+    let params = PyDict::new(py);
+    for (parameter, value) in recipe.params().iter() {
+        params.set_item(&parameter.name, python_of(py, value)?)?;
+    }
+    Ok(params.unbind())
+}
+
+fn python_of(py: Python<'_>, value: &Setting) -> PyResult<Py<PyAny>> {
+    match value {
+        Setting::Whole(whole) => whole.into_py_any(py),
+        Setting::Number(number) => number.into_py_any(py),
+        Setting::Truth(truth) => truth.into_py_any(py),
+        Setting::Text(text) => text.into_py_any(py),
+        Setting::Nothing => Ok(py.None()),
+        Setting::List(values) => {
+            let values = values.iter().map(|value| python_of(py, value));
+            values.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
+        }
+    }
 }

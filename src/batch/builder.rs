@@ -5,23 +5,25 @@ use std::sync::Arc;
 
 use ndarray::ArrayView2;
 
-use super::column::{Given, Ragged};
-use super::known;
+use super::given::{Given, Ragged};
 use super::layout::{Tokens, TurnOrder};
-use super::{Batch, Buffer, Element, GroupId, Layout, Level, Numeric, Texts, TokenValues};
+use super::{Batch, Buffer, Element, GroupId, Layout, Level, Numeric, Texts, TokenValues, known};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// The error, and the response at fault where it is one alone.
+const NO_GROUPS: &str = "nothing says which responses belong to one prompt: give each response a group (`group` in JSONL, \
+                         `index` in padded files, `groups` in the builder)";
+
+/// The error, and the response at fault if it is only one.
 type Problem = (Option<usize>, Diagnostic);
 
-fn problem(what: String) -> Problem {
-    (None, Diagnostic::error(what))
+fn problem(response: impl Into<Option<usize>>, message: impl Into<String>) -> Problem {
+    (response.into(), Diagnostic::error(message.into()))
 }
 
-/// Collects the columns of a [`Batch`]; what does not fit is reported by [`BatchBuilder::build`].
+/// Collects the columns of a [`Batch`]; [`BatchBuilder::build`] checks them.
 ///
-/// Groups are always needed. The tokens that count come from `mask`, `ragged_mask` or `lengths`; without these, all
-/// tokens of the token columns count, and without such columns the response column `length` says how many there are.
+/// Groups are always needed. `mask`, `ragged_mask` or `lengths` say which tokens count. Without these, all tokens of the
+/// token columns count; without token columns, the response column `length` has the number of tokens.
 #[derive(Clone, Debug, Default)]
 pub struct BatchBuilder {
     groups: Option<Vec<GroupId>>,
@@ -33,7 +35,7 @@ pub struct BatchBuilder {
 }
 
 impl BatchBuilder {
-    /// The group of each response, as numbers or strings, in any order and interleaved as they come.
+    /// The group of each response, as numbers or strings, in any order.
     pub fn groups<I>(mut self, ids: I) -> Self
     where
         I: IntoIterator,
@@ -43,27 +45,24 @@ impl BatchBuilder {
         self
     }
 
-    /// The padded mask [B, T]: 1 (or true) for a token that counts, with holes wherever it likes.
-    pub fn mask<M: Numeric>(self, mask: ArrayView2<'_, M>) -> Self {
-        match check_length(mask.ncols()).map(|()| Tokens::of_mask(mask)) {
-            Ok(Ok(tokens)) => self.tokens(tokens),
-            Ok(Err((response, token, found))) => {
-                let what = format!(
+    /// The padded mask [B, T]: 1 (or true) for a token that counts, 0 for others, also between those that count.
+    pub fn mask<M: Numeric>(mut self, mask: ArrayView2<'_, M>) -> Self {
+        match Tokens::of_mask(mask) {
+            Ok(tokens) => return self.tokens(tokens),
+            Err((response, token, found)) => self.problem.get_or_insert(problem(
+                response,
+                format!(
                     "the mask is {found} at response {response}, token {token}: 1 marks a token that counts, 0 one that does not, and nothing else is allowed"
-                );
-                self.fail((Some(response), Diagnostic::error(what)))
-            }
-            Err(problem) => self.fail(problem),
-        }
+                ),
+            )),
+        };
+        self
     }
 
-    /// The mask of ragged input: a row of its own length for each response.
+    /// The mask of ragged input: one row per response, of any length.
     pub fn ragged_mask<R: AsRef<[bool]>>(self, rows: impl IntoIterator<Item = R>) -> Self {
         let mut tokens = Tokens::new(None);
         for row in rows {
-            if let Err(problem) = check_length(row.as_ref().len()) {
-                return self.fail(problem);
-            }
             if tokens.add(row.as_ref()).is_err() {
                 unreachable!("a boolean is 0 or 1");
             }
@@ -73,32 +72,29 @@ impl BatchBuilder {
 
     /// The number of tokens of each response, all of which count.
     pub fn lengths(self, lengths: impl IntoIterator<Item = usize>) -> Self {
-        match full(Tokens::new(None), lengths) {
-            Ok(tokens) => self.tokens(tokens),
-            Err(problem) => self.fail(problem),
-        }
+        self.tokens(full(None, lengths))
     }
 
-    /// The tokens that count, from a reader that has already told them apart.
+    /// The tokens that count.
     pub(crate) fn tokens(mut self, tokens: Tokens) -> Self {
         self.tokens = Some(tokens);
         self
     }
 
-    /// A column with one value a response. A vector is taken; an array or a slice is small, and is copied.
+    /// A column with one value per response. A vector is not copied.
     pub fn response(self, name: impl Into<String>, values: impl Into<Buffer<f64>>) -> Self {
         self.column(name, Given::Responses(values.into()))
     }
 
-    /// A token column, f32 or f64: padded [B, T], or one number for each token that counts.
+    /// A token column, f32 or f64: padded [B, T], or one number per token that counts.
     ///
-    /// An owned or shared array is taken without a copy, and so is a [`Padded`](super::Padded) with any strides over
-    /// memory that somebody else has; a view is copied.
+    /// An owned or shared array is not copied, nor is a [`Padded`](super::Padded) with any strides over the memory of another
+    /// owner; a view is copied.
     pub fn token(self, name: impl Into<String>, values: impl Into<TokenValues>) -> Self {
         self.column(name, Given::Tokens(values.into()))
     }
 
-    /// A ragged token column: a row of its own length for each response.
+    /// A ragged token column: one row per response, of any length.
     pub fn ragged<T: Element, R: AsRef<[T]>>(
         self,
         name: impl Into<String>,
@@ -138,59 +134,48 @@ impl BatchBuilder {
         self
     }
 
-    fn fail(mut self, problem: Problem) -> Self {
-        self.problem.get_or_insert(problem);
-        self
-    }
-
     /// Checks that everything fits together.
     ///
     /// # Errors
-    /// The column, the response and what was found, of the first thing that does not.
+    /// The first thing that does not fit: the column, the response and the value.
     pub fn build(self) -> Result<Batch, Diagnostics> {
         self.build_located().map_err(|(_, error)| error.into())
     }
 
-    /// As [`BatchBuilder::build`], with the response at fault where it is one alone.
+    /// As [`BatchBuilder::build`], with the response at fault if it is only one.
     pub(crate) fn build_located(mut self) -> Result<Batch, Problem> {
         if let Some(problem) = self.problem.take() {
             return Err(problem);
         }
-        let Some(groups) = self.groups.take() else {
-            return Err(problem(
-                "nothing says which responses belong to one prompt: give each response a group (`group` in JSONL, `index` in padded files, `groups` in the builder)".to_string()
-            ));
-        };
+        let groups = self.groups.take().ok_or_else(|| problem(None, NO_GROUPS))?;
         if groups.is_empty() {
-            return Err(problem("the batch has no responses".to_string()));
+            return Err(problem(None, "the batch has no responses"));
         }
-        check_size("responses", groups.len())?;
-        self.check_names()?;
+        check_size(None, "responses", groups.len())?;
         for (name, texts) in &self.texts {
             check_responses(name, texts.len(), groups.len())?;
         }
-        self.check_values(&groups)?;
+        self.check_columns(&groups)?;
         let tokens = self.check_tokens(groups.len())?;
         let layout = Layout::new(groups, tokens, self.turns());
         let (mut responses, mut tokens) = (BTreeMap::new(), BTreeMap::new());
         for (name, given) in self.columns {
-            let name: Arc<str> = name.into();
-            match given {
-                Given::Responses(values) => drop(responses.insert(name, values)),
-                Given::Tokens(values) => drop(tokens.insert(name, values)),
-                Given::Rows(rows) => drop(tokens.insert(name, rows.compact(&layout))),
-            }
-        }
-        for (column, values) in &tokens {
-            let expected = layout.tokens();
-            if let TokenValues::Compact(values) = values
-                && values.len() != expected
+            let values = match given {
+                Given::Responses(values) => {
+                    responses.insert(name.into(), values);
+                    continue;
+                }
+                Given::Tokens(values) => values,
+                Given::Rows(rows) => rows.compact(&layout),
+            };
+            if let TokenValues::Compact(values) = &values
+                && values.len() != layout.tokens()
             {
-                let found = values.len();
-                return Err(problem(format!(
-                    "`{column}` has {found} numbers, {expected} tokens count"
-                )));
+                let (found, expected) = (values.len(), layout.tokens());
+                let message = format!("`{name}` has {found} numbers, {expected} tokens count");
+                return Err(problem(None, message));
             }
+            tokens.insert(name.into(), values);
         }
         Ok(Batch {
             is_f64: tokens.is_empty() || tokens.values().any(TokenValues::is_f64),
@@ -203,69 +188,58 @@ impl BatchBuilder {
         })
     }
 
-    /// Where the columns `trajectory` and `turn` say so.
-    fn turns(&self) -> Option<TurnOrder> {
-        let column = |name: &str| {
-            let mut columns = self.columns.iter();
-            match columns.find(|(own, _)| own == name) {
-                Some((_, Given::Responses(values))) => Some(&values[..]),
-                _ => None,
-            }
-        };
-        let turn = column("turn");
-        match (self.texts.get("trajectory"), column("trajectory")) {
-            (Some(texts), _) => Some(TurnOrder::new(texts.iter(), turn)),
-            // -0.0 and 0.0 are one.
-            (None, Some(keys)) => Some(TurnOrder::new(
-                keys.iter().map(|x| (x + 0.0).to_bits()),
-                turn,
-            )),
-            (None, None) => None,
+    /// The values of a response column.
+    fn responses(&self, name: &str) -> Option<&[f64]> {
+        let mut columns = self.columns.iter();
+        match columns.find(|(own, _)| own == name)? {
+            (_, Given::Responses(values)) => Some(values),
+            _ => None,
         }
     }
 
-    fn check_names(&self) -> Result<(), Problem> {
+    /// The trajectories, from the columns `trajectory` and `turn`.
+    fn turns(&self) -> Option<TurnOrder> {
+        let turn = self.responses("turn");
+        if let Some(texts) = self.texts.get("trajectory") {
+            return Some(TurnOrder::new(texts.iter(), turn));
+        }
+        // -0.0 and 0.0 are one key.
+        let keys = self.responses("trajectory")?.iter();
+        Some(TurnOrder::new(keys.map(|x| (x + 0.0).to_bits()), turn))
+    }
+
+    /// The names, levels, sizes and response values of the columns.
+    fn check_columns(&self, groups: &[GroupId]) -> Result<(), Problem> {
         let mut seen = HashSet::new();
         for (name, given) in &self.columns {
             if !seen.insert(name) {
-                return Err(problem(format!("there are two columns named `{name}`")));
+                let message = format!("there are two columns named `{name}`");
+                return Err(problem(None, message));
             }
-            let found = match given {
-                Given::Responses(_) => Level::Response,
-                _ => Level::Token,
+            let (found, values) = match given {
+                Given::Responses(values) => (Level::Response, &values[..]),
+                _ => (Level::Token, &[][..]),
             };
-            if let Some(known) = known::column(name)
-                && known.level != found
-            {
-                return Err(problem(format!(
-                    "`{name}` was given one value a {found}; it is a {} column{}",
-                    known.level, known.hint
-                )));
+            let known = known::column(name);
+            if let Some(known) = known.filter(|known| known.level != found) {
+                let (level, hint) = (known.level, known.hint);
+                let message =
+                    format!("`{name}` was given one value a {found}; it is a {level} column{hint}");
+                return Err(problem(None, message));
             }
-        }
-        Ok(())
-    }
-
-    fn check_values(&self, groups: &[GroupId]) -> Result<(), Problem> {
-        for (column, given) in &self.columns {
             if let Some((found, _)) = given.shape() {
-                check_responses(column, found, groups.len())?;
+                check_responses(name, found, groups.len())?;
             }
-            let Given::Responses(values) = given else {
-                continue;
-            };
-            if let Some((response, expected)) = misfit(column, values) {
-                let what = format!(
-                    "response {response} (group {}): `{column}` is {}; it must be {expected}",
-                    groups[response], values[response]
-                );
-                return Err((Some(response), Diagnostic::error(what)));
+            if let Some((response, message)) = known.and_then(|known| known.misfit(values)) {
+                let group = &groups[response];
+                let message = format!("response {response} (group {group}): {message}");
+                return Err(problem(response, message));
             }
         }
         Ok(())
     }
 
-    /// The tokens that count, and whether all token columns have the rows that this takes.
+    /// The tokens that count. All token columns must have rows of these lengths.
     fn check_tokens(&mut self, responses: usize) -> Result<Tokens, Problem> {
         let mask = self.tokens.take();
         let rows = self.columns.iter().filter_map(|(name, given)| match given {
@@ -275,84 +249,65 @@ impl BatchBuilder {
         let (tokens, from) = match (mask, rows.clone().next()) {
             (Some(tokens), _) => (tokens, "mask"),
             (None, Some((name, given, width))) => {
-                let tokens = Tokens::new(width);
                 let lengths = (0..responses).map(|response| given.row_length(response));
-                (full(tokens, lengths)?, name)
+                (full(width, lengths), name)
             }
-            (None, None) => (self.tokens_by_length(responses)?, "length"),
+            (None, None) => {
+                // `check_columns` has checked that they are whole numbers.
+                let lengths = self.responses("length").unwrap_or_default().iter();
+                let lengths = lengths.map(|&length| length as usize);
+                let lengths = lengths.chain(std::iter::repeat(0)).take(responses);
+                (full(None, lengths), "length")
+            }
         };
         check_responses(from, tokens.responses(), responses)?;
-        for (column, given, _) in rows {
-            let differs =
-                |&response: &usize| given.row_length(response) != tokens.row_length(response);
-            if let Some(response) = (0..responses).find(differs) {
-                let what = format!(
-                    "response {response}: `{column}` has {} tokens, `{from}` has {}: the token columns of a batch are padded to one [B, T], or ragged with one length a response",
-                    given.row_length(response),
-                    tokens.row_length(response)
-                );
-                return Err((Some(response), Diagnostic::error(what)));
+        for response in 0..responses {
+            let length = tokens.row_length(response);
+            check_size(Some(response), "tokens in one response", length)?;
+            for (column, given, _) in rows.clone() {
+                let found = given.row_length(response);
+                if found != length {
+                    let message = format!(
+                        "response {response}: `{column}` has {found} tokens, `{from}` has {length}: the token columns of a batch are padded to one [B, T], or ragged with one length a response"
+                    );
+                    return Err(problem(response, message));
+                }
             }
         }
         Ok(tokens)
     }
-
-    fn tokens_by_length(&self, responses: usize) -> Result<Tokens, Problem> {
-        let length = self.columns.iter().find(|(name, _)| name == "length");
-        let lengths = match length {
-            // `check_values` has seen that they are whole.
-            Some((_, Given::Responses(lengths))) => lengths.iter().map(|&x| x as usize).collect(),
-            _ => vec![0; responses],
-        };
-        full(Tokens::new(None), lengths)
-    }
 }
 
-/// The first response whose value a column of that name cannot have, and what it can.
-pub(super) fn misfit(column: &str, values: &[f64]) -> Option<(usize, &'static str)> {
-    let (allowed, expected): (fn(f64) -> bool, _) = match column {
-        "reward" => (f64::is_finite, "a finite number"),
-        "weight" => (|x| x.is_finite() && x >= 0.0, "a number from 0 on"),
-        "correct" => (|x| x == 0.0 || x == 1.0, "0 or 1 (false or true)"),
-        "length" => (
-            |x| x.is_finite() && x >= 0.0 && x.fract() == 0.0,
-            "a whole number of tokens",
-        ),
-        _ => return None,
-    };
-    let response = values.iter().position(|&value| !allowed(value))?;
-    Some((response, expected))
-}
-
-fn full(mut tokens: Tokens, lengths: impl IntoIterator<Item = usize>) -> Result<Tokens, Problem> {
-    for (response, length) in lengths.into_iter().enumerate() {
-        check_length(length).map_err(|(_, error)| (Some(response), error))?;
+/// Rows in which all tokens count.
+fn full(width: Option<usize>, lengths: impl IntoIterator<Item = usize>) -> Tokens {
+    let mut tokens = Tokens::new(width);
+    for length in lengths {
         tokens.add_full(length);
     }
-    Ok(tokens)
+    tokens
 }
 
-fn check_length(row: usize) -> Result<(), Problem> {
-    check_size("tokens in one response", row)
-}
-
-fn check_size(what: &str, found: usize) -> Result<(), Problem> {
+fn check_size(response: Option<usize>, what: &str, found: usize) -> Result<(), Problem> {
     let most = u32::MAX;
-    if found <= most as usize {
-        return Ok(());
+    match found <= most as usize {
+        true => Ok(()),
+        false => {
+            let message = format!("{found} {what}: at most {most} are possible");
+            Err(problem(response, message))
+        }
     }
-    Err(problem(format!(
-        "{found} {what}: at most {most} are possible"
-    )))
 }
 
 fn check_responses(column: &str, found: usize, expected: usize) -> Result<(), Problem> {
-    if found == expected {
-        return Ok(());
+    match found == expected {
+        true => Ok(()),
+        false => {
+            let message = format!(
+                "`{column}` has {found} responses, the batch has {expected} (as `group` says)"
+            );
+            Err(problem(None, message))
+        }
     }
-    Err(problem(format!(
-        "`{column}` has {found} responses, the batch has {expected} (as `group` says)"
-    )))
 }
 
 #[cfg(test)]

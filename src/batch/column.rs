@@ -1,30 +1,314 @@
-//! The values of columns: one a response, or one a token.
+//! The numbers of columns: shared memory, padded arrays in it, and token columns in any precision and layout.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 use half::{bf16, f16};
-use ndarray::{ArcArray2, Array1, Array2, ArrayView1, ArrayView2};
+use ndarray::{ArcArray2, Array2, ArrayView2, ShapeBuilder};
 
-use super::buffer::{Buffer, Element, FloatBuffer, Padded};
-use super::{Layout, Numeric};
+use super::Layout;
+
+/// Owns a buffer's memory: a `Vec`, an array, an object of another language.
+pub trait Owner<T>: Send + Sync + 'static {
+    /// The numbers; the same memory at each call.
+    fn as_slice(&self) -> &[T];
+
+    /// How many there are, which may be known before they are.
+    fn count(&self) -> usize {
+        self.as_slice().len()
+    }
+}
+
+impl<T: Send + Sync + 'static> Owner<T> for Vec<T> {
+    fn as_slice(&self) -> &[T] {
+        self
+    }
+}
+
+impl<T: Send + Sync + 'static> Owner<T> for ArcArray2<T> {
+    /// The numbers in the order of the memory; none if they are not contiguous.
+    fn as_slice(&self) -> &[T] {
+        self.as_slice_memory_order().unwrap_or_default()
+    }
+}
+
+/// Numbers in contiguous memory, which is shared and never copied.
+pub struct Buffer<T: 'static>(Arc<dyn Owner<T>>);
+
+impl<T> Buffer<T> {
+    /// The numbers of an owner.
+    pub fn new(owner: impl Owner<T>) -> Self {
+        Buffer(Arc::new(owner))
+    }
+
+    /// How many numbers there are. A column of a file is not read for that.
+    pub fn len(&self) -> usize {
+        self.0.count()
+    }
+
+    /// Whether there is no number.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<T> Clone for Buffer<T> {
+    fn clone(&self) -> Self {
+        Buffer(self.0.clone())
+    }
+}
+
+impl<T> Deref for Buffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.0.as_slice()
+    }
+}
+
+impl<T> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} x {})", self.len(), std::any::type_name::<T>())
+    }
+}
+
+impl<T: Send + Sync> From<Vec<T>> for Buffer<T> {
+    fn from(values: Vec<T>) -> Self {
+        Buffer::new(values)
+    }
+}
+
+impl<T: Clone + Send + Sync> From<&[T]> for Buffer<T> {
+    fn from(values: &[T]) -> Self {
+        values.to_vec().into()
+    }
+}
+
+impl<T: Send + Sync> FromIterator<T> for Buffer<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
+        Vec::from_iter(values).into()
+    }
+}
+
+/// Numbers in one of the two precisions that tensors have.
+#[derive(Clone, Debug)]
+pub enum FloatBuffer {
+    /// Single precision.
+    F32(Buffer<f32>),
+    /// Double precision.
+    F64(Buffer<f64>),
+}
+
+impl FloatBuffer {
+    /// How many numbers there are.
+    pub fn len(&self) -> usize {
+        match self {
+            FloatBuffer::F32(values) => values.len(),
+            FloatBuffer::F64(values) => values.len(),
+        }
+    }
+
+    /// Whether there is no number.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the numbers are f64; they are f32 otherwise.
+    pub fn is_f64(&self) -> bool {
+        matches!(self, FloatBuffer::F64(_))
+    }
+
+    /// The number at an index, widened to f64. For many numbers, [`FloatBuffer::iter`] is faster.
+    pub fn get(&self, index: usize) -> f64 {
+        self.reader()(index)
+    }
+
+    /// All numbers, widened to f64.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = f64> + Clone + '_ {
+        (0..self.len()).map(self.reader())
+    }
+
+    /// Reads numbers by their index, widened to f64. The owner is asked for its memory only once.
+    pub(crate) fn reader(&self) -> impl Fn(usize) -> f64 + Copy + '_ {
+        let (f32s, f64s): (&[f32], &[f64]) = match self {
+            FloatBuffer::F32(values) => (values, &[]),
+            FloatBuffer::F64(values) => (&[], values),
+        };
+        move |index| match f64s.get(index) {
+            Some(&value) => value,
+            None => f64::from(f32s[index]),
+        }
+    }
+}
+
+impl From<Vec<f32>> for FloatBuffer {
+    fn from(values: Vec<f32>) -> Self {
+        FloatBuffer::F32(values.into())
+    }
+}
+
+impl From<Vec<f64>> for FloatBuffer {
+    fn from(values: Vec<f64>) -> Self {
+        FloatBuffer::F64(values.into())
+    }
+}
+
+/// A number type of padded columns.
+pub trait Element: Copy + Send + Sync + fmt::Debug + 'static {
+    /// The type that is computed with, f32 or f64.
+    type Wide: Copy + PartialOrd + From<f32> + Into<f64> + Send + Sync;
+
+    /// The value in the precision that is computed with.
+    fn widen(self) -> Self::Wide;
+
+    /// An array as a token column.
+    fn column(array: Padded<Self>) -> TokenValues;
+}
+
+macro_rules! element {
+    ($($element:ty => $wide:ty, $variant:ident: $widen:expr),+ $(,)?) => {$(
+        impl Element for $element {
+            type Wide = $wide;
+
+            fn widen(self) -> $wide {
+                let widen: fn($element) -> $wide = $widen;
+                widen(self)
+            }
+
+            fn column(array: Padded<Self>) -> TokenValues {
+                TokenValues::$variant(array)
+            }
+        }
+    )+};
+}
+element!(
+    f32 => f32, F32: |x| x, f64 => f64, F64: |x| x, f16 => f32, F16: f16::to_f32, bf16 => f32, Bf16: bf16::to_f32
+);
+
+/// A padded array [B, T] with any strides, in shared memory.
+#[derive(Clone, Debug)]
+pub struct Padded<T: 'static> {
+    buffer: Buffer<T>,
+    /// The index of the first row's first value.
+    offset: usize,
+    shape: (usize, usize),
+    strides: (isize, isize),
+}
+
+impl<T: Element> Padded<T> {
+    /// An array [B, T] whose value (b, t) is at `offset + b * strides.0 + t * strides.1` of the buffer. `None` if one of
+    /// them is outside of it.
+    pub fn with_strides(
+        buffer: Buffer<T>,
+        offset: usize,
+        shape: (usize, usize),
+        strides: (isize, isize),
+    ) -> Option<Self> {
+        let reach = |length: usize, stride: isize| {
+            let last = isize::try_from(length.checked_sub(1)?).ok()?;
+            last.checked_mul(stride)
+        };
+        if shape.0 > 0 && shape.1 > 0 {
+            let ends = [reach(shape.0, strides.0)?, reach(shape.1, strides.1)?];
+            // Saturated, an index is outside of any buffer.
+            let lowest = ends[0].min(0).saturating_add(ends[1].min(0));
+            let highest = ends[0].max(0).saturating_add(ends[1].max(0));
+            offset.checked_add_signed(lowest)?;
+            let last = offset.checked_add_signed(highest);
+            last.filter(|&last| last < buffer.len())?;
+        }
+        Some(Padded {
+            buffer,
+            offset,
+            shape,
+            strides,
+        })
+    }
+
+    /// [B, T].
+    pub fn shape(&self) -> (usize, usize) {
+        self.shape
+    }
+
+    /// The array in place; `None` if a stride is negative.
+    pub fn view(&self) -> Option<ArrayView2<'_, T>> {
+        let rows = usize::try_from(self.strides.0).ok()?;
+        let columns = usize::try_from(self.strides.1).ok()?;
+        let values = self.buffer.get(self.offset..)?;
+        ArrayView2::from_shape(self.shape.strides((rows, columns)), values).ok()
+    }
+
+    /// The value of a response at a column.
+    pub fn get(&self, response: usize, column: usize) -> T {
+        self.buffer[self.index(response, column)]
+    }
+
+    /// The values of a response's columns in one slice, if they are contiguous.
+    pub fn row(&self, response: usize, columns: Range<usize>) -> Option<&[T]> {
+        if columns.is_empty() {
+            return Some(&[]);
+        }
+        if self.strides.1 != 1 {
+            return None;
+        }
+        let start = self.index(response, columns.start);
+        Some(&self.buffer[start..start + columns.len()])
+    }
+
+    /// The values of a response's columns, copied only if they are not contiguous.
+    pub(crate) fn cells(&self, response: usize, columns: Range<usize>) -> Cow<'_, [T]> {
+        let row = self.row(response, columns.clone()).map(Cow::Borrowed);
+        row.unwrap_or_else(|| columns.map(|column| self.get(response, column)).collect())
+    }
+
+    /// `with_strides` has checked that all indices of the shape are in the buffer.
+    fn index(&self, response: usize, column: usize) -> usize {
+        let (rows, width) = self.shape;
+        assert!(
+            response < rows && column < width,
+            "({response}, {column}) is outside of a padded array [{rows}, {width}]"
+        );
+        let index = self.offset as isize
+            + response as isize * self.strides.0
+            + column as isize * self.strides.1;
+        index as usize
+    }
+}
+
+impl<T: Element> From<ArcArray2<T>> for Padded<T> {
+    /// Shares the array if its memory is contiguous, in any order of the axes; copies it otherwise.
+    fn from(array: ArcArray2<T>) -> Self {
+        let (shape, strides) = (array.dim(), (array.strides()[0], array.strides()[1]));
+        match Padded::with_strides(Buffer::new(array.clone()), 0, shape, strides) {
+            Some(shared) => shared,
+            None => Array2::from_shape_fn(shape, |at| array[at])
+                .into_shared()
+                .into(),
+        }
+    }
+}
 
 /// The values of a token column.
 ///
-/// Padded arrays are [B, T], one row a response in batch order; what stands where the mask is 0 is never read.
+/// Padded arrays are [B, T], one row per response in batch order; values where the mask is 0 are never read.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum TokenValues {
-    /// A padded array, widened to f32 as it is read.
+    /// A padded array, widened to f32 when it is read.
     F16(Padded<f16>),
-    /// A padded array, widened to f32 as it is read.
+    /// A padded array, widened to f32 when it is read.
     Bf16(Padded<bf16>),
     /// A padded array.
     F32(Padded<f32>),
     /// A padded array.
     F64(Padded<f64>),
-    /// The tokens that count, response by response: one number a token of the layout.
+    /// Only the tokens that count, response by response: one number per token of the layout.
     Compact(FloatBuffer),
 }
 
-/// Evaluates one expression for a padded array of any type, or another one for compact values.
+/// Evaluates one expression for a padded array of any type, and another one for compact values.
 macro_rules! each_layout {
     ($values:expr, $array:ident => $padded:expr, $buffer:pat => $compact:expr) => {
         match $values {
@@ -36,6 +320,7 @@ macro_rules! each_layout {
         }
     };
 }
+pub(super) use each_layout;
 
 impl TokenValues {
     /// Whether the values are f64; they are computed with as f32 otherwise.
@@ -56,37 +341,39 @@ impl TokenValues {
         let columns = layout.runs(response).iter().flat_map(|run| run.columns());
         each_layout!(
             self,
-            array => Box::new(columns.map(move |column| array.number(response, column))),
-            values => Box::new(layout.tokens_of(response).map(|token| values.get(token)))
+            array => Box::new(columns.map(move |column| array.get(response, column).widen().into())),
+            values => Box::new(layout.tokens_of(response).map(values.reader()))
         )
     }
 
-    /// [B, T] of a padded array.
-    pub(crate) fn shape(&self) -> Option<(usize, usize)> {
-        each_layout!(self, array => Some(array.shape()), _ => None)
-    }
-
-    /// The tokens of some responses, one response after another.
+    /// The tokens that count of some responses, one response after another.
     pub(crate) fn select(&self, layout: &Layout, responses: &[usize]) -> FloatBuffer {
+        let tokens = responses.iter().flat_map(|&one| layout.tokens_of(one));
         each_layout!(
             self,
-            array => gathered(array, layout, responses).into(),
-            values => {
-                let responses = responses.iter();
-                values.gather(responses.flat_map(|&response| layout.tokens_of(response)))
+            array => padded_rows(array, layout, responses).into(),
+            values => match values {
+                FloatBuffer::F32(values) => FloatBuffer::F32(picked(values, tokens)),
+                FloatBuffer::F64(values) => FloatBuffer::F64(picked(values, tokens)),
             }
         )
     }
 }
 
-/// The tokens that count of some responses, row by row: a live recipe keeps some of each batch.
-fn gathered<T: Element>(array: &Padded<T>, layout: &Layout, responses: &[usize]) -> Vec<T::Wide> {
+fn picked<T: Element>(values: &[T], indices: impl Iterator<Item = usize>) -> Buffer<T> {
+    indices.map(|index| values[index]).collect()
+}
+
+fn padded_rows<T: Element>(
+    array: &Padded<T>,
+    layout: &Layout,
+    responses: &[usize],
+) -> Vec<T::Wide> {
     let mut values = Vec::new();
-    let runs = |&response: &usize| layout.runs(response).iter().map(move |run| (response, run));
-    for (response, run) in responses.iter().flat_map(runs) {
-        match array.row(response, run.columns()) {
-            Some(row) => values.extend(row.iter().map(|value| value.widen())),
-            None => values.extend(array.values(response, run.columns()).map(T::widen)),
+    for &response in responses {
+        for run in layout.runs(response) {
+            let cells = array.cells(response, run.columns());
+            values.extend(cells.iter().map(|value| value.widen()));
         }
     }
     values
@@ -104,121 +391,87 @@ impl<T: Element> From<Padded<T>> for TokenValues {
     }
 }
 
-impl<T: Element> From<Array2<T>> for TokenValues {
-    fn from(array: Array2<T>) -> Self {
-        T::column(array.into())
-    }
-}
-
 impl<T: Element> From<ArcArray2<T>> for TokenValues {
     fn from(array: ArcArray2<T>) -> Self {
         T::column(array.into())
     }
 }
 
+impl<T: Element> From<Array2<T>> for TokenValues {
+    fn from(array: Array2<T>) -> Self {
+        array.into_shared().into()
+    }
+}
+
 impl<T: Element> From<ArrayView2<'_, T>> for TokenValues {
     /// Copies the view; an owned or a shared array is not copied.
     fn from(array: ArrayView2<'_, T>) -> Self {
-        T::column(array.into())
+        array.to_owned().into()
     }
 }
 
-// Response columns are small, and held as f64 whatever number type they come in.
-impl<T: Numeric> From<ArrayView1<'_, T>> for Buffer<f64> {
-    fn from(array: ArrayView1<'_, T>) -> Self {
-        array.iter().map(|value| value.number()).collect()
-    }
-}
+#[cfg(test)]
+mod tests {
+    use ndarray::{array, s};
 
-impl<T: Numeric> From<&Array1<T>> for Buffer<f64> {
-    fn from(array: &Array1<T>) -> Self {
-        array.view().into()
-    }
-}
+    use super::*;
 
-impl From<&[f64]> for Buffer<f64> {
-    fn from(values: &[f64]) -> Self {
-        values.to_vec().into()
-    }
-}
-
-/// Rows of their own length each, one after another.
-#[derive(Clone, Debug)]
-pub(crate) struct Ragged {
-    /// Where the rows begin, and where the last one ends.
-    starts: Vec<usize>,
-    values: Vec<f64>,
-    /// Whether the values are computed with as f64.
-    pub(crate) is_f64: bool,
-}
-
-impl Ragged {
-    pub(crate) fn new(is_f64: bool) -> Self {
-        Ragged {
-            starts: vec![0],
-            values: Vec::new(),
-            is_f64,
-        }
-    }
-
-    pub(crate) fn push(&mut self, row: impl IntoIterator<Item = f64>) {
-        self.values.extend(row);
-        self.starts.push(self.values.len());
-    }
-
-    pub(crate) fn length(&self, response: usize) -> usize {
-        self.starts[response + 1] - self.starts[response]
-    }
-
-    pub(crate) fn row(&self, response: usize) -> &[f64] {
-        &self.values[self.starts[response]..self.starts[response + 1]]
-    }
-
-    /// Only the tokens that count.
-    pub(super) fn compact(self, layout: &Layout) -> TokenValues {
-        let mut values = Vec::new();
-        if self.values.len() == layout.tokens() {
-            values = self.values;
-        } else {
-            for response in 0..layout.responses() {
-                let row = self.row(response);
-                let runs = layout.runs(response).iter();
-                runs.for_each(|run| values.extend_from_slice(&row[run.columns()]));
-            }
-        }
-        let buffer = if self.is_f64 {
-            FloatBuffer::from(values)
-        } else {
-            FloatBuffer::F32(values.iter().map(|&value| value as f32).collect())
+    fn rows<T: Element>(padded: &Padded<T>) -> Vec<Vec<f64>> {
+        let (responses, columns) = padded.shape();
+        let row = |response| {
+            let cells = padded.cells(response, 0..columns);
+            cells.iter().map(|value| value.widen().into()).collect()
         };
-        buffer.into()
+        (0..responses).map(row).collect()
     }
-}
 
-/// A column as it is given, values of tokens that do not count included.
-#[derive(Clone, Debug)]
-pub(crate) enum Given {
-    Responses(Buffer<f64>),
-    Tokens(TokenValues),
-    Rows(Ragged),
-}
-
-impl Given {
-    /// The number of responses and, but for rows of their own length, that of each one's columns; `None` where there
-    /// are values of tokens that count alone.
-    pub(super) fn shape(&self) -> Option<(usize, Option<usize>)> {
-        match self {
-            Given::Responses(values) => Some((values.len(), None)),
-            Given::Tokens(values) => values.shape().map(|(rows, width)| (rows, Some(width))),
-            Given::Rows(rows) => Some((rows.starts.len() - 1, None)),
+    #[test]
+    fn any_strides_read_as_ndarray_reads_them() {
+        let c = Array2::from_shape_fn((3, 4), |(b, t)| (10 * b + t) as f64);
+        let fortran = Array2::from_shape_fn((3, 4).f(), |(b, t)| (10 * b + t) as f64);
+        let mut reversed = c.clone();
+        reversed.invert_axis(ndarray::Axis(0));
+        reversed.invert_axis(ndarray::Axis(1));
+        let mut every_other = c.clone();
+        every_other.slice_collapse(s![..;2, 1..;2]);
+        for array in [c, fortran, reversed, every_other] {
+            let expected: Vec<Vec<f64>> = array.rows().into_iter().map(|r| r.to_vec()).collect();
+            assert_eq!(rows(&Padded::from(array.to_shared())), expected);
+            assert_eq!(rows(&Padded::from(array.into_shared())), expected);
         }
     }
 
-    /// The length of a response's row.
-    pub(super) fn row_length(&self, response: usize) -> usize {
-        match self {
-            Given::Rows(rows) => rows.length(response),
-            _ => self.shape().and_then(|(_, width)| width).unwrap_or(0),
-        }
+    #[test]
+    fn a_contiguous_array_is_not_copied() {
+        let array = array![[1.0f32, 2.0], [3.0, 4.0]];
+        let memory = array.as_ptr();
+        let padded = Padded::from(array.into_shared());
+        assert_eq!(padded.view().unwrap().as_ptr(), memory);
+        assert_eq!(padded.row(0, 0..2).unwrap().as_ptr(), memory);
+    }
+
+    #[test]
+    fn what_would_lie_outside_of_the_buffer_is_refused() {
+        let buffer = || Buffer::from(vec![0.0f32; 6]);
+        let fits = |offset, shape, strides| {
+            Padded::with_strides(buffer(), offset, shape, strides).is_some()
+        };
+        assert!(fits(0, (2, 3), (3, 1)) && fits(5, (2, 3), (-3, -1)) && fits(0, (2, 6), (0, 1)));
+        assert!(fits(9, (0, 3), (3, 1)), "no value lies anywhere");
+        assert!(!fits(1, (2, 3), (3, 1)) && !fits(4, (2, 3), (-3, -1)));
+        assert!(!fits(0, (2, 3), (isize::MAX, 1)) && !fits(0, (usize::MAX, 2), (1, 1)));
+    }
+
+    #[test]
+    fn half_precision_is_widened_exactly() {
+        let values = [0.5, -1.75, 65504.0, 6.0e-8];
+        let halves = Array2::from_shape_fn((2, 2), |(b, t)| f16::from_f64(values[2 * b + t]));
+        let expected: Vec<f64> = halves.iter().map(|half| half.to_f64()).collect();
+        assert_eq!(rows(&Padded::from(halves.into_shared())).concat(), expected);
+        let brains = array![[bf16::from_f64(1e38), bf16::NEG_INFINITY]];
+        assert_eq!(
+            rows(&Padded::from(brains.into_shared()))[0],
+            [bf16::from_f64(1e38).to_f64(), f64::NEG_INFINITY]
+        );
     }
 }

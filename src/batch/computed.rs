@@ -1,15 +1,14 @@
-//! Values computed of a batch, at a level and over the batch's layout.
+//! Computed values at a level, over a batch's layout.
 
 use std::sync::Arc;
 
-use multiversion::multiversion;
 use ndarray::{Array2, ArrayView1, ArrayViewMut2};
 use rayon::prelude::*;
 
 use super::{FloatBuffer, Layout, Level};
 use crate::diagnostic::Diagnostic;
 
-/// Values at a level, with the layout that they lie over: an advantage, a reward, a gradient.
+/// Values at a level, with their layout: an advantage, a reward, a gradient.
 #[derive(Clone, Debug)]
 pub struct Computed {
     layout: Arc<Layout>,
@@ -18,7 +17,7 @@ pub struct Computed {
 }
 
 impl Computed {
-    /// Values over a layout. Panics where there are not as many as the layout has cells of the level.
+    /// Values over a layout. Panics if their number is not that of the layout's cells of the level.
     pub fn new(layout: Arc<Layout>, level: Level, values: impl Into<FloatBuffer>) -> Self {
         let values = values.into();
         let (found, size) = (values.len(), layout.size(level));
@@ -33,33 +32,33 @@ impl Computed {
         }
     }
 
-    /// Where the values are: `Response` or `Token` for a reward or an advantage.
+    /// The level of the values: `Response` or `Token` for a reward or an advantage.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// The values: one a response, or one a token that counts, response by response.
+    /// The values: one per cell of the level.
     pub fn buffer(&self) -> &FloatBuffer {
         &self.values
     }
 
-    /// The layout that the values lie over.
+    /// The layout of the values.
     pub fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
 
-    /// The value, widened to f64, that a token of a response has: that of its cell where the level is coarser.
+    /// The value, widened to f64, that a token of a response has: that of its cell at a coarser level.
     ///
-    /// `token` counts the response's tokens that count, from 0. Panics where there is no such response or token.
+    /// `token` counts only the response's tokens that count, from 0. Panics if there is no such response or token.
     pub fn at(&self, response: usize, token: usize) -> f64 {
         self.lookup()(response, self.layout.tokens_of(response).start + token)
     }
 
     /// Looks values up by a response and a token's index in a token tensor.
     pub fn lookup(&self) -> impl Fn(usize, usize) -> f64 + Copy + '_ {
-        let (values, layout, level) = (self.values.view(), &*self.layout, self.level);
+        let (value, layout, level) = (self.values.reader(), &*self.layout, self.level);
         move |response, token| {
-            values.get(match level {
+            value(match level {
                 Level::Token => token,
                 Level::Response => response,
                 Level::Trajectory => layout.trajectory_of(response),
@@ -73,7 +72,7 @@ impl Computed {
         }
     }
 
-    /// The value of each token that counts, response by response; response values are spread over their tokens.
+    /// The value of each token that counts, response by response.
     pub fn per_token(&self) -> impl Iterator<Item = f64> + '_ {
         let value = self.lookup();
         (0..self.layout.responses()).flat_map(move |response| {
@@ -82,88 +81,77 @@ impl Computed {
         })
     }
 
-    /// The value of each response, at any level: that of its cell; of values by token or position, the mean over its tokens.
+    /// The value of each response, at any level: that of its cell, or the mean over its tokens or positions.
     pub fn by_response(&self) -> Vec<f64> {
         let value = self.lookup();
-        let mean = |response: usize| {
+        let by_response = |response: usize| {
+            if !matches!(self.level, Level::Token | Level::Position) {
+                return value(response, 0);
+            }
             let tokens = self.layout.tokens_of(response);
             let count = tokens.len().max(1) as f64;
             tokens.map(|token| value(response, token)).sum::<f64>() / count
         };
-        let responses = 0..self.layout.responses();
-        match self.level {
-            Level::Token | Level::Position => responses.map(mean).collect(),
-            _ => responses.map(|response| value(response, 0)).collect(),
-        }
+        (0..self.layout.responses()).map(by_response).collect()
     }
 
     /// The values as a padded array [B, T], 0 where the mask is 0. T is the width of the input.
     pub fn to_padded(&self) -> Array2<f32> {
-        // Zeros come from the system: rows' ends that are never written take no memory.
         let mut array = Array2::zeros((self.layout.responses(), self.layout.width()));
-        self.fill(&mut array.view_mut(), false);
+        self.fill(&mut array.view_mut());
         array
     }
 
-    /// Writes the values into an array [B, T] of the caller's, with any strides, 0 where the mask is 0.
+    /// Writes the values into an array [B, T] of the caller, with any strides, 0 where the mask is 0.
     ///
     /// # Errors
-    /// A [`Diagnostic`] where the array has another shape; it stays as it is.
+    /// A [`Diagnostic`] if the array has another shape; it is not changed.
     pub fn write_into(&self, array: &mut ArrayViewMut2<'_, f32>) -> Result<(), Diagnostic> {
         has_shape_of(array, &self.layout, "an advantage")?;
-        self.fill(array, true);
+        self.fill(array);
         Ok(())
     }
 
-    /// Writes the tokens that count, and 0 elsewhere where the array is to be cleared.
-    fn fill(&self, array: &mut ArrayViewMut2<'_, f32>, clear: bool) {
+    fn fill(&self, array: &mut ArrayViewMut2<'_, f32>) {
         if let Some(mut rows) = Rows::of(array) {
-            return self.fill_rows(&mut rows, clear);
+            return self.fill_rows(&mut rows);
         }
         let mut values = vec![0.0; array.ncols()];
         for (response, mut row) in array.rows_mut().into_iter().enumerate() {
-            values.fill(0.0);
-            self.fill_row(response, &mut values, clear);
+            self.fill_row(response, &mut values);
             row.assign(&ArrayView1::from(&values[..]));
         }
     }
 
-    pub(crate) fn fill_rows(&self, rows: &mut Rows<'_>, clear: bool) {
+    pub(crate) fn fill_rows(&self, rows: &mut Rows<'_>) {
         let rows = rows.par_iter_mut().enumerate();
-        rows.for_each(|(response, row)| self.fill_row(response, row, clear));
+        rows.for_each(|(response, row)| self.fill_row(response, row));
     }
 
-    fn fill_row(&self, response: usize, row: &mut [f32], clear: bool) {
-        if clear {
-            self.layout.clear_padding(response, row);
-        }
+    fn fill_row(&self, response: usize, row: &mut [f32]) {
+        self.layout.clear_padding(response, row);
         let value = self.lookup();
         for (tokens, columns) in self.layout.stretches(response) {
             let out = &mut row[columns];
-            // Rounds to f32: that is what trainers hold advantages in.
+            // Rounds to f32, the precision of advantages in trainers.
             match (self.level, &self.values) {
                 (Level::Token, FloatBuffer::F32(values)) => out.copy_from_slice(&values[tokens]),
                 (Level::Token | Level::Position, _) => (out.iter_mut().zip(tokens))
                     .for_each(|(out, token)| *out = value(response, token) as f32),
-                _ => fill(out, value(response, 0) as f32),
+                _ => out.fill(value(response, 0) as f32),
             }
         }
     }
 }
 
-#[multiversion(targets("x86_64+avx2"))]
-fn fill(out: &mut [f32], value: f32) {
-    out.fill(value);
-}
-
-/// The rows of a padded array [B, T] that is written into, one after another in memory.
+/// The rows of a contiguous padded array [B, T] that is written into.
 pub(crate) struct Rows<'a> {
     values: &'a mut [f32],
     width: usize,
 }
 
 impl<'a> Rows<'a> {
-    /// `None` where the array's values do not lie one after another.
+    /// `None` if the array is not contiguous, row by row.
     pub(crate) fn of(array: &'a mut ArrayViewMut2<'_, f32>) -> Option<Rows<'a>> {
         let width = array.ncols();
         let values = array.as_slice_mut()?;
@@ -172,12 +160,10 @@ impl<'a> Rows<'a> {
 
     /// Cuts off the first rows.
     pub(crate) fn split(&mut self, rows: usize) -> Rows<'a> {
-        let (head, tail) = std::mem::take(&mut self.values).split_at_mut(rows * self.width);
-        self.values = tail;
-        Rows {
-            values: head,
-            width: self.width,
-        }
+        let width = self.width;
+        let (values, rest) = std::mem::take(&mut self.values).split_at_mut(rows * width);
+        self.values = rest;
+        Rows { values, width }
     }
 
     pub(crate) fn reborrow(&mut self) -> Rows<'_> {
@@ -202,7 +188,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Whether an array is one for a layout's padded values.
+/// Checks that an array has the shape of a layout's padded values.
 pub(crate) fn has_shape_of(
     array: &ArrayViewMut2<'_, f32>,
     layout: &Layout,

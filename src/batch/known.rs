@@ -1,24 +1,37 @@
-//! The columns that the batch knows by name: the one table of which level each has.
+//! The columns that the batch knows by name, with their levels and the values that they may have.
 
 use crate::batch::Level;
 
-/// A column that lives at one level, wherever it comes from.
+/// A column with a fixed level.
 pub struct Known {
     pub(crate) name: &'static str,
     pub(crate) level: Level,
-    /// Help for somebody who gives it at another level, or nothing.
+    /// Help for a user who gives it at another level, or nothing.
     pub(crate) hint: &'static str,
+    /// Which values it may have, and that in words.
+    allowed: Allowed,
 }
 
+type Allowed = (fn(f64) -> bool, &'static str);
+
+const ANY: Allowed = (|_| true, "a number");
+const FINITE: Allowed = (f64::is_finite, "a finite number");
+const LABEL: Allowed = (|x| x == 0.0 || x == 1.0, "0 or 1 (false or true)");
+const COUNT: Allowed = (
+    |x| x.is_finite() && x >= 0.0 && x.fract() == 0.0,
+    "a whole number of tokens",
+);
+const WEIGHT: Allowed = (|x| x.is_finite() && x >= 0.0, "a number from 0 on");
+
+const REWARD: &str = "; a reward for each token is `token_reward`";
+const TOKEN_REWARD: &str = "; a reward for the whole response is `reward`";
+
 static COLUMNS: [Known; 10] = [
-    response("reward", "; a reward for each token is `token_reward`"),
-    response("correct", ""),
-    response("length", ""),
-    response("weight", ""),
-    token(
-        "token_reward",
-        "; a reward for the whole response is `reward`",
-    ),
+    response("reward", REWARD, FINITE),
+    response("correct", "", LABEL),
+    response("length", "", COUNT),
+    response("weight", "", WEIGHT),
+    token("token_reward", TOKEN_REWARD),
     token("old_logp", ""),
     token("ref_logp", ""),
     token("logp", ""),
@@ -26,14 +39,31 @@ static COLUMNS: [Known; 10] = [
     token("entropy", ""),
 ];
 
-const fn response(name: &'static str, hint: &'static str) -> Known {
+const fn response(name: &'static str, hint: &'static str, allowed: Allowed) -> Known {
     let level = Level::Response;
-    Known { name, level, hint }
+    Known {
+        name,
+        level,
+        hint,
+        allowed,
+    }
 }
 
 const fn token(name: &'static str, hint: &'static str) -> Known {
-    let level = Level::Token;
-    Known { name, level, hint }
+    Known {
+        level: Level::Token,
+        ..response(name, hint, ANY)
+    }
+}
+
+impl Known {
+    /// The first value that the column cannot have, and the message that says so.
+    pub(super) fn misfit(&self, values: &[f64]) -> Option<(usize, String)> {
+        let (is_allowed, expected) = self.allowed;
+        let index = values.iter().position(|&value| !is_allowed(value))?;
+        let (name, value) = (self.name, values[index]);
+        Some((index, format!("`{name}` is {value}; it must be {expected}")))
+    }
 }
 
 /// The column of this name, if it has a fixed level.
@@ -41,7 +71,7 @@ pub fn column(name: &str) -> Option<&'static Known> {
     COLUMNS.iter().find(|known| known.name == name)
 }
 
-/// Our name for what verl, TRL or OpenRLHF call otherwise: tensors of padded files, and slips in scripts.
+/// Our name for a column of verl, TRL or OpenRLHF: in padded files, and in scripts by mistake.
 pub(crate) fn ours(theirs: &str) -> Option<&'static str> {
     Some(match theirs {
         "rewards" => "reward",

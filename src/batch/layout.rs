@@ -1,7 +1,4 @@
-//! The layout: which token belongs to which response, and which response to which group.
-
-mod tokens;
-mod trajectories;
+//! The layout: which token belongs to which response, which response to which group and trajectory.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,11 +7,9 @@ use std::hash::Hash;
 use std::ops::{IndexMut, Range};
 use std::sync::Arc;
 
-pub(crate) use self::tokens::Tokens;
-pub use self::tokens::{Numeric, Run};
-use self::trajectories::Trajectories;
-pub(crate) use self::trajectories::TurnOrder;
 use super::Level;
+use super::tokens::Run;
+pub(crate) use super::tokens::Tokens;
 
 /// The name of a group: the number or the string that the rollouts carry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -89,19 +84,76 @@ impl From<Arc<str>> for GroupId {
 
 /// Which token belongs to which response, and which response to which group.
 ///
-/// Responses stand in batch order, groups in the order of their first response, and tokens, of which only those that
-/// count are there at all, response by response in their order. Masks with holes cost one [`Run`] a stretch.
+/// Responses are in batch order, and groups in the order of their first response. Only tokens that count have an index:
+/// response by response, in their order. A mask with holes has several [`Run`]s per response.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    groups: Vec<GroupId>,
-    group_of: Vec<u32>,
-    members: Vec<u32>,
-    member_start: Vec<usize>,
+    ids: Vec<GroupId>,
+    groups: Partition,
     rows: Tokens,
     token_start: Vec<usize>,
     position_start: Vec<usize>,
-    /// Where the responses are turns of trajectories.
-    trajectories: Option<Trajectories>,
+    /// If the responses are turns of trajectories: group by group, in a group in the order of their first responses.
+    trajectories: Option<(TurnOrder, Partition)>,
+}
+
+/// The responses in disjoint sets, such as groups.
+#[derive(Clone, Debug)]
+struct Partition {
+    /// The set of each response.
+    of: Vec<u32>,
+    /// The responses, set by set.
+    members: Vec<u32>,
+    /// The start of each set in `members`, and the end of the last one.
+    starts: Vec<usize>,
+}
+
+impl Partition {
+    /// The members of each set keep their order in `members`.
+    fn new(of: Vec<u32>, sets: usize, mut members: Vec<u32>) -> Partition {
+        members.sort_by_key(|&response| of[response as usize]);
+        let mut sizes = vec![0; sets];
+        of.iter().for_each(|&set| sizes[set as usize] += 1);
+        let starts = running_total(sizes);
+        Partition {
+            of,
+            members,
+            starts,
+        }
+    }
+
+    fn members(&self, set: usize) -> &[u32] {
+        &self.members[self.starts[set]..self.starts[set + 1]]
+    }
+}
+
+/// The trajectory of each response, by a number, and its place in it.
+#[derive(Clone, Debug)]
+pub(crate) struct TurnOrder(Arc<[(u32, f64)]>);
+
+impl TurnOrder {
+    /// Responses with the same key are turns of one trajectory, in the order of `turn`, or else of the batch.
+    pub(crate) fn new<K: Eq + Hash + Clone>(
+        keys: impl IntoIterator<Item = K>,
+        turn: Option<&[f64]>,
+    ) -> TurnOrder {
+        let turn = |response: usize| turn.map_or(response as f64, |turn| turn[response]);
+        let keys = numbered(keys).0.into_iter().enumerate();
+        TurnOrder(keys.map(|(response, key)| (key, turn(response))).collect())
+    }
+
+    /// A trajectory is within one group: responses with one key in two groups are two trajectories.
+    fn trajectories(&self, groups: &Partition) -> Partition {
+        let key = |&response: &u32| (groups.of[response as usize], self.0[response as usize].0);
+        let (numbers, keys) = numbered(groups.members.iter().map(key));
+        let mut of = vec![0; numbers.len()];
+        for (&response, number) in groups.members.iter().zip(numbers) {
+            of[response as usize] = number;
+        }
+        let mut members: Vec<u32> = (0..of.len() as u32).collect();
+        members.sort_by(|&a, &b| self.0[a as usize].1.total_cmp(&self.0[b as usize].1));
+        Partition::new(of, keys.len(), members)
+    }
 }
 
 impl Layout {
@@ -111,62 +163,48 @@ impl Layout {
         tokens: Tokens,
         turns: Option<TurnOrder>,
     ) -> Layout {
-        Layout::grouped(ids, GroupId::clone, tokens, turns)
+        Layout::grouped(ids, |id| id, tokens, turns)
     }
 
-    /// Responses with the same key are one group, which is named by it.
-    fn grouped<K: Eq + Hash>(
+    /// Responses with the same key are one group, which is named after it.
+    fn grouped<K: Eq + Hash + Clone>(
         keys: impl IntoIterator<Item = K>,
-        name: impl Fn(&K) -> GroupId,
+        name: impl Fn(K) -> GroupId,
         rows: Tokens,
         turns: Option<TurnOrder>,
     ) -> Layout {
-        let mut seen: HashMap<K, u32> = HashMap::new();
-        let mut groups = Vec::new();
-        let group = |key: K| {
-            *seen.entry(key).or_insert_with_key(|key| {
-                groups.push(name(key));
-                groups.len() as u32 - 1
-            })
-        };
-        let group_of: Vec<u32> = keys.into_iter().map(group).collect();
+        let (of, keys) = numbered(keys);
         assert_eq!(
-            group_of.len(),
+            of.len(),
             rows.responses(),
             "layout: one group id and one row of tokens a response"
         );
-        let counts = |response: usize| rows.runs(response).iter().map(|run| run.len as usize).sum();
-        let counts: Vec<usize> = (0..group_of.len()).map(counts).collect();
-        let mut longest = vec![0; groups.len()];
-        let mut sizes = vec![0; groups.len()];
-        for (&group, &tokens) in group_of.iter().zip(&counts) {
+        let members = (0..of.len() as u32).collect();
+        let groups = Partition::new(of, keys.len(), members);
+        let count = |response| rows.runs(response).iter().map(|run| run.len as usize).sum();
+        let counts: Vec<usize> = (0..rows.responses()).map(count).collect();
+        let mut longest = vec![0; keys.len()];
+        for (&group, &tokens) in groups.of.iter().zip(&counts) {
             longest[group as usize] = tokens.max(longest[group as usize]);
-            sizes[group as usize] += 1;
         }
-        let mut members: Vec<u32> = (0..group_of.len() as u32).collect();
-        // A stable sort: the members of a group stay in batch order.
-        members.sort_by_key(|&response| group_of[response as usize]);
-        let trajectories = turns.map(|turns| Trajectories::new(turns, &group_of, groups.len()));
         Layout {
-            trajectories,
+            ids: keys.into_iter().map(name).collect(),
+            trajectories: turns.map(|turns| (turns.clone(), turns.trajectories(&groups))),
             groups,
-            group_of,
-            members,
-            member_start: running_total(&sizes),
             rows,
-            token_start: running_total(&counts),
-            position_start: running_total(&longest),
+            token_start: running_total(counts),
+            position_start: running_total(longest),
         }
     }
 
     /// Number of responses.
     pub fn responses(&self) -> usize {
-        self.group_of.len()
+        self.groups.of.len()
     }
 
     /// Number of groups.
     pub fn groups(&self) -> usize {
-        self.groups.len()
+        self.ids.len()
     }
 
     /// Number of tokens that count.
@@ -176,32 +214,29 @@ impl Layout {
 
     /// Number of values that a tensor of this level has.
     pub fn size(&self, level: Level) -> usize {
-        match level {
-            Level::Batch => 1,
-            Level::Group => self.groups(),
-            Level::Position => self.position_start[self.groups()],
-            Level::Trajectory => match &self.trajectories {
-                Some(trajectories) => trajectories.len(),
-                None => self.responses(),
-            },
-            Level::Response => self.responses(),
-            Level::Token => self.tokens(),
+        match (level, &self.trajectories) {
+            (Level::Batch, _) => 1,
+            (Level::Group, _) => self.groups(),
+            (Level::Position, _) => self.position_start[self.groups()],
+            (Level::Trajectory, Some((_, trajectories))) => trajectories.starts.len() - 1,
+            (Level::Trajectory | Level::Response, _) => self.responses(),
+            (Level::Token, _) => self.tokens(),
         }
     }
 
     /// The id of a group.
     pub fn group_id(&self, group: usize) -> &GroupId {
-        &self.groups[group]
+        &self.ids[group]
     }
 
     /// The group of a response.
     pub fn group_of(&self, response: usize) -> usize {
-        self.group_of[response] as usize
+        self.groups.of[response] as usize
     }
 
     /// The responses of a group, in batch order.
     pub fn members(&self, group: usize) -> &[u32] {
-        &self.members[self.member_start[group]..self.member_start[group + 1]]
+        self.groups.members(group)
     }
 
     /// The indices of a response's tokens in a token tensor.
@@ -219,18 +254,56 @@ impl Layout {
         self.position_start[group]..self.position_start[group + 1]
     }
 
-    /// The group of a position (by its index in a position tensor), and the index of the token that it stands for.
+    /// The group of a position (by its index in a position tensor), and the index of its tokens in their responses.
     pub fn group_of_position(&self, index: usize) -> (usize, usize) {
         let group = self.position_start.partition_point(|&start| start <= index) - 1;
         (group, index - self.position_start[group])
     }
 
-    /// The stretches of a response's tokens that count, by their columns in the row they came in.
+    /// Whether the responses are turns of trajectories; otherwise, each response is a trajectory.
+    pub(crate) fn has_trajectories(&self) -> bool {
+        self.trajectories.is_some()
+    }
+
+    /// The trajectory of a response.
+    pub fn trajectory_of(&self, response: usize) -> usize {
+        let trajectories = self.trajectories.as_ref();
+        trajectories.map_or(response, |(_, all)| all.of[response] as usize)
+    }
+
+    /// The responses of a trajectory, in the order of its turns.
+    pub fn rows_of(&self, trajectory: usize) -> Cow<'_, [u32]> {
+        match &self.trajectories {
+            Some((_, all)) => Cow::Borrowed(all.members(trajectory)),
+            None => Cow::Owned(vec![trajectory as u32]),
+        }
+    }
+
+    /// The group of a trajectory.
+    pub fn group_of_trajectory(&self, trajectory: usize) -> usize {
+        self.group_of(self.rows_of(trajectory)[0] as usize)
+    }
+
+    /// The indices of a group's trajectories in a trajectory tensor.
+    pub fn trajectories_of(&self, group: usize) -> Vec<Range<usize>> {
+        let members = self.members(group).iter();
+        let all = members.map(|&member| self.trajectory_of(member as usize));
+        match (
+            self.has_trajectories(),
+            all.clone().min(),
+            all.clone().max(),
+        ) {
+            (true, Some(first), Some(last)) => vec![first..last + 1],
+            _ => all.map(|one| one..one + 1).collect(),
+        }
+    }
+
+    /// The runs of a response's tokens that count, by the columns of their row.
     pub fn runs(&self, response: usize) -> &[Run] {
         self.rows.runs(response)
     }
 
-    /// The tokens of a response, stretch by stretch: their indices in a token tensor, and their columns in their row.
+    /// The tokens of a response, run by run: their indices in a token tensor, and their columns in their row.
     pub(crate) fn stretches(
         &self,
         response: usize,
@@ -243,12 +316,12 @@ impl Layout {
         })
     }
 
-    /// Writes 0 into the columns of a response's row that hold no token that counts.
+    /// Writes 0 into the columns of a response's row that have no token that counts.
     pub(crate) fn clear_padding(&self, response: usize, row: &mut [f32]) {
-        for columns in self.rows.gaps(response) {
-            row[columns].fill(0.0);
-        }
-        // Where rows of their own lengths are written into padded ones.
+        self.rows
+            .gaps(response)
+            .for_each(|columns| row[columns].fill(0.0));
+        // The array may be wider than a ragged row.
         row[self.row_length(response)..].fill(0.0);
     }
 
@@ -258,12 +331,11 @@ impl Layout {
     where
         R: IndexMut<usize, Output: Sized> + ?Sized,
     {
-        let columns = self.runs(response).iter().flat_map(|run| run.columns());
-        let mut token = self.token_start[response];
-        columns.for_each(|column| {
-            row[column] = value(token);
-            token += 1;
-        });
+        for (tokens, columns) in self.stretches(response) {
+            for (token, column) in tokens.zip(columns) {
+                row[column] = value(token);
+            }
+        }
     }
 
     /// The length of the row that a response's tokens came in: T for padded input, its own length for ragged.
@@ -273,100 +345,108 @@ impl Layout {
 
     /// The length of the longest row.
     pub fn width(&self) -> usize {
-        let rows = 0..self.responses();
-        let longest = || rows.map(|response| self.row_length(response)).max();
-        self.rows.width.or_else(longest).unwrap_or(0)
+        self.rows.width()
     }
 
     /// The layout of some of the responses, in the order given.
     pub(crate) fn select(&self, responses: &[usize]) -> Layout {
-        let groups = responses.iter().map(|&response| self.group_of[response]);
-        let name = |&group: &u32| self.groups[group as usize].clone();
-        let turns = self.turns().map(|turns| turns.select(responses));
+        let groups = responses.iter().map(|&response| self.group_of(response));
+        let turns = self.trajectories.as_ref().map(|(turns, _)| {
+            let picked = responses.iter().map(|&response| turns.0[response]);
+            TurnOrder(picked.collect())
+        });
+        let name = |group: usize| self.ids[group].clone();
         Layout::grouped(groups, name, self.rows.select(responses), turns)
     }
 
-    /// The layout of one group's responses alone. Their indices here are those of [`Layout::members`].
+    /// The layout of one group's responses. Their indices here are those of [`Layout::members`].
     pub(crate) fn group(&self, group: usize) -> Layout {
-        let members = self.members(group).iter();
-        self.select(
-            &members
-                .map(|&response| response as usize)
-                .collect::<Vec<_>>(),
-        )
+        let members = self.members(group).iter().map(|&member| member as usize);
+        self.select(&members.collect::<Vec<_>>())
     }
 
-    /// The same responses in other groups: responses are together where their keys are the same bits, and, unless it is
-    /// across the groups, where they were in one before.
+    /// The same responses in other groups: responses with the same key are together if they were in one group before, or if
+    /// the new groups are `across` the old ones.
     pub(crate) fn regroup(
         &self,
         key: &[f64],
         across: bool,
         name: impl Fn(f64) -> Arc<str>,
     ) -> Layout {
-        // -0.0 and 0.0 are one key: they are equal to whoever wrote the script.
+        // -0.0 and 0.0 are one key: a script sees that they are equal.
         let bits = key.iter().map(|key| (key + 0.0).to_bits());
-        let name = |&(group, bits): &(u32, u64)| {
+        let name = |(group, bits): (u32, u64)| {
             let name = name(f64::from_bits(bits));
             match across {
                 true => name.into(),
-                false => format!("{}/{name}", self.groups[group as usize].name()).into(),
+                false => format!("{}/{name}", self.ids[group as usize].name()).into(),
             }
         };
-        let of = |&group: &u32| if across { 0 } else { group };
-        let keys = self.group_of.iter().map(of).zip(bits);
-        Layout::grouped(keys, name, self.rows.clone(), self.turns().cloned())
+        let old = self.groups.of.iter();
+        let keys = old.map(|&group| if across { 0 } else { group }).zip(bits);
+        let turns = self.trajectories.as_ref().map(|(turns, _)| turns.clone());
+        Layout::grouped(keys, name, self.rows.clone(), turns)
     }
 
     /// A cell of a level in words, such as `group "gsm8k-0007" (4 responses)`: for messages.
     pub fn describe(&self, level: Level, index: usize) -> String {
+        let of_group = |group: usize| format!("of group {}", self.ids[group]);
         match level {
             Level::Batch => "the batch".to_string(),
             Level::Group => {
                 let size = self.members(index).len();
                 let plural = if size == 1 { "" } else { "s" };
-                format!("group {} ({size} response{plural})", self.groups[index])
+                format!("group {} ({size} response{plural})", self.ids[index])
             }
             Level::Trajectory => {
-                let group = &self.groups[self.group_of_trajectory(index)];
-                let first = self.rows_of(index)[0];
-                format!("the trajectory of response {first} of group {group}")
+                let first = self.rows_of(index)[0] as usize;
+                let response = self.describe(Level::Response, first);
+                format!("the trajectory of {response}")
             }
-            Level::Response => format!(
-                "response {index} of group {}",
-                self.groups[self.group_of(index)]
-            ),
+            Level::Response => format!("response {index} {}", of_group(self.group_of(index))),
             Level::Position => {
                 let (group, index) = self.group_of_position(index);
-                format!("position {index} of group {}", self.groups[group])
+                format!("position {index} {}", of_group(group))
             }
             Level::Token => {
                 let response = self.response_of_token(index);
+                let token = index - self.token_start[response];
                 format!(
-                    "token {} of response {response} of group {}",
-                    index - self.token_start[response],
-                    self.groups[self.group_of(response)]
+                    "token {token} of {}",
+                    self.describe(Level::Response, response)
                 )
             }
         }
     }
 }
 
+/// Numbers equal keys alike, in the order of their first occurrence; gives the keys by number, too.
+fn numbered<K: Eq + Hash + Clone>(keys: impl IntoIterator<Item = K>) -> (Vec<u32>, Vec<K>) {
+    let mut seen: HashMap<K, u32> = HashMap::new();
+    let mut distinct = Vec::new();
+    let number = |key: K| {
+        *seen.entry(key).or_insert_with_key(|key| {
+            distinct.push(key.clone());
+            distinct.len() as u32 - 1
+        })
+    };
+    (keys.into_iter().map(number).collect(), distinct)
+}
+
 /// `[a, b, c]` to `[0, a, a + b, a + b + c]`.
-fn running_total(sizes: &[usize]) -> Vec<usize> {
+fn running_total(sizes: Vec<usize>) -> Vec<usize> {
     let mut total = 0;
-    let mut starts = Vec::with_capacity(sizes.len() + 1);
-    starts.push(0);
-    for size in sizes {
+    let sums = sizes.into_iter().map(|size| {
         total += size;
-        starts.push(total);
-    }
-    starts
+        total
+    });
+    std::iter::once(0).chain(sums).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::Batch;
 
     fn layout() -> Layout {
         let mut tokens = Tokens::new(Some(5));
@@ -420,5 +500,31 @@ mod tests {
         let others = by(&[0.0, 1.0, 1.0], true);
         assert_eq!((others.groups(), others.members(1)), (2, &[1, 2][..]));
         assert_eq!(others.group_id(1), &"1".into());
+    }
+
+    #[test]
+    fn trajectories_lie_in_their_groups_and_have_their_turns_in_order() {
+        let batch = Batch::builder()
+            .groups(["a", "b", "a", "a", "b", "a"])
+            .text("trajectory", ["x", "x", "y", "x", "x", "y"])
+            .response("turn", vec![1.0, 7.0, 0.0, 0.0, 2.0, 1.0])
+            .build()
+            .unwrap();
+        let layout = batch.layout();
+        assert_eq!(layout.size(Level::Trajectory), 3);
+        let rows: Vec<_> = (0..3).map(|at| layout.rows_of(at).into_owned()).collect();
+        assert_eq!(rows, [vec![3, 0], vec![2, 5], vec![4, 1]]);
+        let of: Vec<usize> = (0..6).map(|row| layout.trajectory_of(row)).collect();
+        assert_eq!(of, [0, 2, 1, 0, 2, 1]);
+        assert_eq!(
+            (layout.group_of_trajectory(1), layout.group_of_trajectory(2)),
+            (0, 1)
+        );
+        let first: Vec<usize> = layout.trajectories_of(0).into_iter().flatten().collect();
+        assert_eq!(first, [0, 1]);
+        let selected = layout.select(&[5, 1, 2]);
+        assert_eq!(selected.rows_of(0)[..], [2, 0]);
+        let described = layout.describe(Level::Trajectory, 2);
+        assert_eq!(described, "the trajectory of response 4 of group \"b\"");
     }
 }

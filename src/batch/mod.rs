@@ -1,14 +1,13 @@
-//! The batch: what one training step produced, as named columns over a layout.
+//! The batch: the data of one training step, as named columns over a layout.
 
-mod buffer;
 mod builder;
 mod column;
 mod computed;
-mod example;
+mod given;
 pub mod known;
 pub(crate) mod layout;
 mod level;
-mod zeros;
+mod tokens;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,32 +17,31 @@ use rayon::prelude::*;
 
 use advlab_answers::Verdict;
 
-pub use buffer::{Buffer, Element, FloatBuffer, Owner, Padded};
 pub use builder::BatchBuilder;
-pub use column::TokenValues;
+pub use column::{Buffer, Element, FloatBuffer, Owner, Padded, TokenValues};
 pub use computed::Computed;
 pub(crate) use computed::{Rows, has_shape_of};
-pub use layout::{GroupId, Layout, Numeric, Run};
+pub use layout::{GroupId, Layout};
 pub use level::Level;
-pub use zeros::Zeros;
+pub use tokens::{Numeric, Run};
 
-/// Columns of references, the first of which counts.
+/// The names of a response's reference answer, in order of precedence.
 pub(crate) const SOLUTIONS: [&str; 2] = ["solution", "answer"];
 
-/// Texts by name, one a response each.
+/// Text columns by name.
 type Texts = BTreeMap<Arc<str>, Buffer<Arc<str>>>;
 
 /// The data of one training step: named columns over a [`Layout`].
 ///
-/// A response column has one f64 a response; a token column f32 or f64 for each token. Columns share the memory of
-/// whoever made them, so a batch is cheap to clone and may be kept as long as anybody likes; see [`BatchBuilder`].
+/// A response column has one f64 per response; a token column has one f32 or f64 per token. Columns share the memory of
+/// their owners, so a batch is cheap to clone and to keep; see [`BatchBuilder`].
 #[derive(Clone, Debug)]
 pub struct Batch {
     layout: Arc<Layout>,
     responses: BTreeMap<Arc<str>, Buffer<f64>>,
     tokens: BTreeMap<Arc<str>, TokenValues>,
     texts: Texts,
-    /// Whether the answers of completions are those of their solutions, once somebody has asked.
+    /// The result of [`Batch::verified`].
     verified: Arc<OnceLock<Buffer<f64>>>,
     pub(crate) is_f64: bool,
     step: Option<u64>,
@@ -53,6 +51,28 @@ impl Batch {
     /// Starts an empty batch.
     pub fn builder() -> BatchBuilder {
         BatchBuilder::default()
+    }
+
+    /// Five responses to two prompts, `a` (three, two of them right) and `b` (two, both wrong), with all usual columns.
+    ///
+    /// Every example of the documentation runs on it.
+    pub fn example() -> Batch {
+        let eighths =
+            |values: [i8; 9]| FloatBuffer::from(values.map(|x| f64::from(x) / 8.0).to_vec());
+        let built = Batch::builder()
+            .groups(["a", "a", "a", "b", "b"])
+            .lengths([2, 3, 1, 2, 1])
+            .response("reward", vec![1.0, 0.0, 1.0, 0.0, 0.0])
+            .token("old_logp", eighths([-4, -6, -8, -4, -2, -12, -4, -4, -2]))
+            .token("ref_logp", eighths([-6, -6, -12, -2, 0, -8, -5, -3, -6]))
+            .token("logp", eighths([-2, -4, -10, -4, -4, -8, -6, -4, -4]))
+            .token("value", eighths([4, 6, 4, 2, 2, 4, 2, 0, 2]))
+            .token("entropy", eighths([4, 6, 8, 4, 2, 12, 4, 4, 2]))
+            .build();
+        match built {
+            Ok(batch) => batch,
+            Err(error) => unreachable!("the example batch is right: {error}"),
+        }
     }
 
     /// Which token belongs to which response, and which response to which group.
@@ -70,23 +90,18 @@ impl Batch {
         self.step
     }
 
-    /// The same batch as one of another step.
+    /// The same batch with another step.
     #[must_use]
     pub fn at_step(mut self, step: u64) -> Batch {
         self.step = Some(step);
         self
     }
 
-    /// The names of all columns, in alphabetical order.
+    /// The names of all columns except texts, in alphabetical order.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
         let mut names: Vec<&str> = self.column_names().collect();
         names.sort_unstable();
         names.into_iter()
-    }
-
-    /// Whether there is a column of that name.
-    pub fn has(&self, name: &str) -> bool {
-        self.responses.contains_key(name) || self.tokens.contains_key(name)
     }
 
     /// The names of the response columns, then those of the token columns, each in alphabetical order.
@@ -95,7 +110,12 @@ impl Batch {
         names.map(|name| &**name)
     }
 
-    /// A response column: one value a response.
+    /// Whether there is a column of that name.
+    pub fn has(&self, name: &str) -> bool {
+        self.responses.contains_key(name) || self.tokens.contains_key(name)
+    }
+
+    /// A response column: one value per response.
     pub fn response_column(&self, name: &str) -> Option<&[f64]> {
         self.response_buffer(name).map(|values| &**values)
     }
@@ -107,12 +127,26 @@ impl Batch {
 
     /// All response columns with their names.
     pub fn response_columns(&self) -> impl Iterator<Item = (&str, &Buffer<f64>)> {
-        self.responses
-            .iter()
-            .map(|(name, values)| (&**name, values))
+        let columns = self.responses.iter();
+        columns.map(|(name, values)| (&**name, values))
     }
 
-    /// The text columns, one string a response, such as its `prompt` and its `completion`.
+    /// All token columns with their names.
+    pub fn token_columns(&self) -> impl Iterator<Item = (&str, &TokenValues)> {
+        self.tokens.iter().map(|(name, values)| (&**name, values))
+    }
+
+    /// A token column.
+    pub fn token_column(&self, name: &str) -> Option<&TokenValues> {
+        self.tokens.get(name)
+    }
+
+    /// Whether token tensors are f64 that are made only from coarser ones: if a token column is f64, or if there is none.
+    pub(crate) fn is_f64(&self) -> bool {
+        self.is_f64
+    }
+
+    /// The text columns, one string per response, such as `prompt` and `completion`.
     pub fn texts(&self) -> impl Iterator<Item = (&str, &[Arc<str>])> {
         self.texts.iter().map(|(name, texts)| (&**name, &**texts))
     }
@@ -122,14 +156,14 @@ impl Batch {
         self.texts.get(name).map(|texts| &**texts)
     }
 
-    /// Whether there is what [`Batch::verified`] compares.
+    /// Whether the batch has completions and solutions, which [`Batch::verified`] compares.
     pub(crate) fn is_verifiable(&self) -> bool {
         let has_text = |name: &str| self.texts.contains_key(name);
         let has = |name: &&str| has_text(name) || self.responses.contains_key(*name);
         has_text("completion") && SOLUTIONS.iter().any(has)
     }
 
-    /// The reference of a response, a text or a number.
+    /// The reference answer of a response, a text or a number.
     pub fn solution(&self, response: usize) -> Option<Cow<'_, str>> {
         SOLUTIONS.iter().find_map(|name| {
             let text = self.text(name).map(|texts| Cow::from(&*texts[response]));
@@ -138,8 +172,8 @@ impl Batch {
         })
     }
 
-    /// 1 where the answer of a response's completion is that of its solution, 0 elsewhere: found once, in parallel. `None`
-    /// where there are no such texts, or it may not go on.
+    /// 1 if the answer of a response's completion is that of its solution, 0 otherwise: computed once, in parallel. `None`
+    /// if there are no such texts, or if `may_go_on` says so.
     pub(crate) fn verified(&self, may_go_on: &(dyn Fn() -> bool + Sync)) -> Option<Buffer<f64>> {
         if let Some(found) = self.verified.get() {
             return Some(found.clone());
@@ -153,54 +187,41 @@ impl Batch {
         Some(self.verified.get_or_init(|| right.into()).clone())
     }
 
-    /// All token columns with their names.
-    pub fn token_columns(&self) -> impl Iterator<Item = (&str, &TokenValues)> {
-        self.tokens.iter().map(|(name, values)| (&**name, values))
-    }
-
-    /// Whether token tensors that come from coarser ones alone are f64: as the token columns are, where there is one.
-    pub(crate) fn is_f64(&self) -> bool {
-        self.is_f64
-    }
-
-    /// A token column.
-    pub fn token_column(&self, name: &str) -> Option<&TokenValues> {
-        self.tokens.get(name)
-    }
-
     /// The batch of some of the responses, in the order given.
     pub fn select(&self, responses: &[usize]) -> Batch {
-        let of_responses = |(name, values): (&Arc<str>, &Buffer<f64>)| {
-            let values = responses.iter().map(|&response| values[response]);
-            (name.clone(), values.collect())
-        };
-        let of_tokens = |(name, values): (&Arc<str>, &TokenValues)| {
-            let values = values.select(&self.layout, responses);
-            (name.clone(), values.into())
-        };
-        let of_texts = |(name, texts): (&Arc<str>, &Buffer<Arc<str>>)| {
-            let texts = responses.iter().map(|&response| texts[response].clone());
-            (name.clone(), texts.collect())
-        };
+        fn map<T, U>(
+            columns: &BTreeMap<Arc<str>, T>,
+            of: impl Fn(&T) -> U,
+        ) -> BTreeMap<Arc<str>, U> {
+            let columns = columns.iter();
+            columns.map(|(name, one)| (name.clone(), of(one))).collect()
+        }
+        let all = responses.iter();
         Batch {
             layout: Arc::new(self.layout.select(responses)),
-            responses: self.responses.iter().map(of_responses).collect(),
-            tokens: self.tokens.iter().map(of_tokens).collect(),
-            texts: self.texts.iter().map(of_texts).collect(),
+            responses: map(&self.responses, |values| {
+                all.clone().map(|&one| values[one]).collect()
+            }),
+            tokens: map(&self.tokens, |values| {
+                values.select(&self.layout, responses).into()
+            }),
+            texts: map(&self.texts, |texts| {
+                all.clone().map(|&one| texts[one].clone()).collect()
+            }),
             verified: Arc::default(),
-            ..self.clone()
+            ..*self
         }
     }
 
     /// The batch with values as a column of that name, in place of one that it may have.
     ///
-    /// Panics where the values are not of this batch's responses or tokens, and where the builder refuses them: a known column at
+    /// Panics if the values are not of this batch's responses or tokens, and if the builder refuses them: a known column at
     /// another level, a reward that is not finite, a negative weight.
     pub fn with(mut self, name: &str, values: &Computed) -> Batch {
         let (values, level) = (values.buffer(), values.level());
-        let size = self.layout.size(level);
+        let (size, known) = (self.layout.size(level), known::column(name));
         assert_eq!(size, values.len(), "`{name}` is of another batch");
-        if let Some(known) = known::column(name) {
+        if let Some(known) = known {
             assert_eq!(known.level, level, "`{name}` is a {} column", known.level);
         }
         self.responses.remove(name);
@@ -208,18 +229,14 @@ impl Batch {
         match level {
             Level::Response => {
                 let values: Vec<f64> = values.iter().collect();
-                if let Some((at, expected)) = builder::misfit(name, &values) {
-                    panic!(
-                        "`{name}` is {} at response {at}; it must be {expected}",
-                        values[at]
-                    );
+                if let Some((at, message)) = known.and_then(|known| known.misfit(&values)) {
+                    panic!("response {at}: {message}");
                 }
                 self.responses.insert(name.into(), values.into());
             }
             Level::Token => {
-                let name = name.into();
                 self.is_f64 |= values.is_f64();
-                self.tokens.insert(name, values.clone().into());
+                self.tokens.insert(name.into(), values.clone().into());
             }
             _ => panic!("`{name}` is a {level} tensor, and no column"),
         }

@@ -1,7 +1,5 @@
 //! Small batches: one with all usual columns, and the variants of a batch that checks compare.
 
-use ndarray::Array2;
-
 use crate::batch::{Batch, Computed, FloatBuffer, GroupId, Level};
 
 /// A degenerate batch: its name; whether every run meets batches or groups like it, or only some kinds of runs do; and how
@@ -42,27 +40,26 @@ pub fn usual() -> Batch {
     let lengths: Vec<usize> = (0..groups.len()).map(|i| 1 + (i * 5) % 7).collect();
     let mut builder = Batch::builder().groups(groups).lengths(lengths.clone());
     let old = |i, t| -0.1 - wave(i, t, 1);
+    // As if the rest of the vocabulary were one token.
+    let squares = |pi: f64| pi * pi + (1.0 - pi) * (1.0 - pi);
     let tokens: [(&str, ByToken<'_>); 8] = [
         ("old_logp", &old),
-        ("ref_logp", &|i, t| old(i, t) + 0.2 * (wave(i, t, 2) - 0.5)),
+        ("ref_logp", &|i, t| old(i, t) + 0.2 * wave(i, t, 2) - 0.1),
         ("value", &|i, t| wave(i, t, 4)),
         ("entropy", &|i, t| wave(i, t, 5)),
         ("rollout_logp", &|i, t| {
-            old(i, t) + 0.2 * (wave(i, t, 8) - 0.5)
+            old(i, t) + 0.2 * wave(i, t, 8) - 0.1
         }),
         ("teacher_logp", &|i, t| -0.1 - wave(i, t, 9)),
         ("process_reward", &|i, t| wave(i, t, 10) - 0.5),
-        // As if the rest of the vocabulary were one token.
-        ("sum_pi_squared", &|i, t| {
-            let pi = old(i, t).exp();
-            pi * pi + (1.0 - pi) * (1.0 - pi)
-        }),
+        ("sum_pi_squared", &|i, t| squares(old(i, t).exp())),
     ];
     for (name, value) in tokens {
         let rows = lengths.iter().enumerate();
         let rows = rows.map(|(i, &length)| (0..length).map(|t| value(i, t)).collect::<Vec<f64>>());
         builder = builder.ragged(name, rows.collect::<Vec<_>>());
     }
+    let all = 0..groups.len();
     let responses: [(&str, &dyn Fn(usize) -> f64); 7] = [
         ("reward", &|i| f64::from(u8::from(right.contains(&i)))),
         ("reward_baseline", &|i| (i % 3 % 2) as f64),
@@ -73,21 +70,15 @@ pub fn usual() -> Batch {
         ("step_reward", &|i| wave(i, 0, 11) - 0.5),
     ];
     for (name, value) in responses {
-        builder = builder.response(name, (0..groups.len()).map(value).collect::<Vec<f64>>());
+        builder = builder.response(name, all.clone().map(value).collect::<Vec<f64>>());
     }
-    let texts = [
-        ("role", 2),
-        ("agent", 3),
-        ("episode", 2),
-        ("state", 4),
-        ("trajectory", 2),
-    ];
-    for (name, kinds) in texts {
+    let kinds = [2, 3, 2, 4, 2];
+    let texts = ["role", "agent", "episode", "state", "trajectory"];
+    for (name, kinds) in texts.into_iter().zip(kinds) {
         let text = |i: usize| (i * 7 % 5 % kinds).to_string();
-        builder = builder.text(name, (0..groups.len()).map(text));
+        builder = builder.text(name, all.clone().map(text));
     }
-    let batch = with_what_losses_need(&built(builder.build()));
-    Variant::of(&batch).batch()
+    with_what_losses_need(&built(builder.build()))
 }
 
 fn built(batch: Result<Batch, crate::Diagnostics>) -> Batch {
@@ -97,15 +88,13 @@ fn built(batch: Result<Batch, crate::Diagnostics>) -> Batch {
     }
 }
 
-/// A copy of a batch, padded, with a hole in every other row.
+/// A copy of a batch with some of its parts changed.
 #[derive(Clone, Copy)]
 pub struct Variant<'a> {
     batch: &'a Batch,
     group: Option<&'a dyn Fn(usize) -> usize>,
     /// The most tokens of each response that are taken over, its first.
     length: &'a dyn Fn(usize) -> usize,
-    /// The value of token columns where the mask is 0.
-    padding: f64,
     is_f64: bool,
     /// The name of a column that is left out.
     without: &'a str,
@@ -118,7 +107,6 @@ impl<'a> Variant<'a> {
             batch,
             group: None,
             length: &|_| usize::MAX,
-            padding: 0.0,
             is_f64: batch.is_f64(),
             without: "",
         }
@@ -133,10 +121,6 @@ impl<'a> Variant<'a> {
     /// The batch with at most so many tokens of each response, its first.
     pub fn lengths(self, length: &dyn Fn(usize) -> usize) -> Batch {
         Variant { length, ..self }.batch()
-    }
-
-    pub(super) fn padding(self, padding: f64) -> Batch {
-        Variant { padding, ..self }.batch()
     }
 
     pub(super) fn without(self, without: &'a str) -> Batch {
@@ -158,10 +142,12 @@ impl<'a> Variant<'a> {
         let tokens = |response: usize| layout.tokens_of(response).len();
         let lengths = responses.clone().map(|i| tokens(i).min((self.length)(i)));
         let lengths: Vec<usize> = lengths.collect();
-        let mut builder = Batch::builder()
-            .groups(responses.map(group))
-            .step(batch.step());
         let is_kept = |name: &str| name != self.without;
+        let mut builder = Batch::builder().step(batch.step());
+        builder = builder.groups(responses.map(group));
+        if layout.width() > 0 || batch.token_columns().next().is_some() {
+            builder = builder.lengths(lengths.iter().copied());
+        }
         for (name, values) in batch.response_columns().filter(|(name, _)| is_kept(name)) {
             let mut values = values.to_vec();
             if name == "length" {
@@ -175,64 +161,38 @@ impl<'a> Variant<'a> {
         for (name, texts) in batch.texts().filter(|(name, _)| is_kept(name)) {
             builder = builder.text(name, texts.iter().cloned());
         }
-        if layout.width() == 0 && batch.token_columns().next().is_none() {
-            return built(builder.build());
-        }
-        // A hole of two takes its columns too.
-        let width = lengths.iter().max().map_or(0, |longest| longest + 2);
-        let shape = (lengths.len(), width);
-        let token = |(row, column)| token_at(row, column, lengths[row]);
-        let mask = Array2::from_shape_fn(shape, |cell| token(cell).is_some());
-        builder = builder.mask(mask.view());
         for (name, values) in batch.token_columns().filter(|(name, _)| is_kept(name)) {
-            let rows = (0..lengths.len()).map(|i| values.of_response(layout, i).collect());
-            let rows: Vec<Vec<f64>> = rows.collect();
-            let values = Array2::from_shape_fn(shape, |cell| {
-                token(cell).map_or(self.padding, |token| rows[cell.0][token])
-            });
+            let row = |(i, length): (usize, &usize)| -> Vec<f64> {
+                values.of_response(layout, i).take(*length).collect()
+            };
+            let rows = lengths.iter().enumerate().map(row);
+            let narrow = |row: Vec<f64>| -> Vec<f32> { row.iter().map(|x| *x as f32).collect() };
             builder = match self.is_f64 {
-                true => builder.token(name, values),
-                false => builder.token(name, values.mapv(|value| value as f32)),
+                true => builder.ragged(name, rows.collect::<Vec<_>>()),
+                false => builder.ragged(name, rows.map(narrow).collect::<Vec<_>>()),
             };
         }
         built(builder.build())
     }
 }
 
-/// The token of a response at a column: the first columns of its row, except for a hole of two after the first token, as
-/// of a tool's output, in every other response.
-fn token_at(response: usize, column: usize, length: usize) -> Option<usize> {
-    let has_hole = response % 2 == 1 && length > 1;
-    let token = match column {
-        1 | 2 if has_hole => return None,
-        3.. if has_hole => column - 2,
-        _ => column,
-    };
-    (token < length).then_some(token)
-}
-
 /// The batch with an advantage for a loss that reads `batch.advantage`, and log-probs that have moved since the tokens were
 /// sampled.
 pub(super) fn with_what_losses_need(batch: &Batch) -> Batch {
-    let layout = batch.layout();
     let mut batch = batch.clone();
-    let tokens = |batch: &Batch, name: &str| -> Option<Vec<Vec<f64>>> {
-        let column = batch.token_column(name)?;
-        let rows = (0..layout.responses()).map(|i| column.of_response(layout, i).collect());
-        Some(rows.collect())
-    };
     let rewards = ["reward", "correct"].into_iter();
     let mut rewards = rewards.filter_map(|name| Some(batch.response_column(name)?.to_vec()));
-    let sums = |rows: Vec<Vec<f64>>| rows.iter().map(|row| row.iter().sum()).collect();
-    let rewards = rewards
-        .next()
-        .or_else(|| tokens(&batch, "token_reward").map(sums));
+    let sums = || {
+        let rows = rows(&batch, "token_reward")?.into_iter();
+        Some(rows.map(|row| row.iter().sum()).collect::<Vec<f64>>())
+    };
+    let rewards = rewards.next().or_else(sums);
     if let Some(rewards) = rewards.filter(|_| !batch.has("advantage")) {
         let mean = rewards.iter().sum::<f64>() / rewards.len().max(1) as f64;
         batch = with_responses(&batch, "advantage", |i| rewards[i] - mean);
     }
-    let (old, logp) = (tokens(&batch, "old_logp"), tokens(&batch, "logp"));
-    if old.is_none() || logp.is_some_and(|logp| Some(logp) != old) {
+    let (old, logp) = (rows(&batch, "old_logp"), rows(&batch, "logp"));
+    if old.is_none() || logp.is_some() && logp != old {
         return batch;
     }
     with_tokens(&on_policy(&batch), "logp", |i, t, old| {
@@ -240,14 +200,16 @@ pub(super) fn with_what_losses_need(batch: &Batch) -> Batch {
     })
 }
 
+/// The values of a token column, response by response.
+fn rows(batch: &Batch, name: &str) -> Option<Vec<Vec<f64>>> {
+    let (layout, column) = (batch.layout(), batch.token_column(name)?);
+    let rows = (0..layout.responses()).map(|i| column.of_response(layout, i).collect());
+    Some(rows.collect())
+}
+
 /// The batch with `logp` as it was when the tokens were sampled.
 pub fn on_policy(batch: &Batch) -> Batch {
-    let Some(old) = batch.token_column("old_logp") else {
-        return batch.clone();
-    };
-    let layout = batch.layout();
-    let values = (0..layout.responses()).flat_map(|i| old.of_response(layout, i));
-    with_token_values(batch, "logp", values.collect(), old.is_f64())
+    made_of(batch, "old_logp", "logp", |_, _, old| old)
 }
 
 /// The batch with a response column of values made from the index of the response.
@@ -258,19 +220,6 @@ fn with_responses(batch: &Batch, name: &str, value: impl Fn(usize) -> f64) -> Ba
     batch.clone().with(name, &values)
 }
 
-fn with_token_values(batch: &Batch, name: &str, values: Vec<f64>, is_f64: bool) -> Batch {
-    let values: FloatBuffer = match is_f64 {
-        true => values.into(),
-        false => values
-            .into_iter()
-            .map(|value| value as f32)
-            .collect::<Vec<f32>>()
-            .into(),
-    };
-    let values = Computed::new(batch.layout().clone(), Level::Token, values);
-    batch.clone().with(name, &values)
-}
-
 /// The batch with other values in a token column, if it has it: made from the index of the response, that of its token,
 /// and the value there.
 pub(super) fn with_tokens(
@@ -278,15 +227,33 @@ pub(super) fn with_tokens(
     name: &str,
     value: impl Fn(usize, usize, f64) -> f64,
 ) -> Batch {
-    let Some(column) = batch.token_column(name) else {
+    made_of(batch, name, name, value)
+}
+
+/// The batch with a token column made of another one, if it has that.
+fn made_of(
+    batch: &Batch,
+    from: &str,
+    name: &str,
+    value: impl Fn(usize, usize, f64) -> f64,
+) -> Batch {
+    let (Some(column), Some(rows)) = (batch.token_column(from), rows(batch, from)) else {
         return batch.clone();
     };
-    let (layout, mut values) = (batch.layout(), Vec::new());
-    for response in 0..layout.responses() {
-        let row = column.of_response(layout, response).enumerate();
-        values.extend(row.map(|(token, old)| value(response, token, old)));
-    }
-    with_token_values(batch, name, values, column.is_f64())
+    let values = rows.iter().enumerate().flat_map(|(response, row)| {
+        let row = row.iter().enumerate();
+        row.map(|(token, old)| value(response, token, *old))
+            .collect::<Vec<f64>>()
+    });
+    let values: FloatBuffer = match column.is_f64() {
+        true => values.collect::<Vec<f64>>().into(),
+        false => values
+            .map(|value| value as f32)
+            .collect::<Vec<f32>>()
+            .into(),
+    };
+    let values = Computed::new(batch.layout().clone(), Level::Token, values);
+    batch.clone().with(name, &values)
 }
 
 /// The batch with its advantage multiplied by a number.

@@ -15,9 +15,6 @@ const ALONE: usize = 16;
 
 impl Checks<'_> {
     pub(super) fn invariant(&mut self, batch: &Batch, base: &Outcome) {
-        let nan = Variant::of(batch).padding(f64::NAN);
-        self.same("padding full of NaN", base, &nan, 0.0);
-
         const PERMUTED: &str = "permuted responses";
         // Reversed, ties of responses or of groups come in another order.
         let order: Vec<usize> = (0..base.advantage.layout().responses()).rev().collect();
@@ -30,94 +27,93 @@ impl Checks<'_> {
             Err(error) => self.add(PERMUTED, Fails, error.to_string()),
         }
 
-        const THREADS: &str = "one thread and four";
-        let bits_with = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
-            let outcome = pool.build().ok()?.install(|| self.advantage(batch));
-            outcome.ok().map(|outcome| bits(&outcome))
-        };
-        let (one, four) = (bits_with(1), bits_with(4));
-        match one.is_some() && one == four {
-            true => self.add(THREADS, Holds, "the same bits"),
-            false => self.add(THREADS, Fails, "the results differ"),
-        }
+        const F32: &str = "f32 and f64";
         let scale = largest(base.advantage.buffer().iter()).max(1.0);
-        let f32 = Variant::of(batch).precision(false).batch();
-        self.same("f32 and f64", base, &f32, 1e-3 * scale);
-        self.same("the same batch twice", base, batch, 0.0);
-    }
-
-    fn same(&mut self, check: &'static str, base: &Outcome, batch: &Batch, tolerance: f64) {
         let all: Vec<usize> = (0..batch.layout().responses()).collect();
-        let off = match self.advantage(batch) {
-            Ok(other) => differences(&base.advantage, &all, &other.advantage, 1.0),
-            Err(error) => return self.add(check, Fails, error.to_string()),
-        };
-        match off <= tolerance {
-            true if tolerance == 0.0 => self.add(check, Holds, "the same bits"),
-            true => self.add(check, Holds, ""),
-            false => self.add(check, Fails, format!("differs by up to {off:.1e}")),
+        match self.advantage(&Variant::of(batch).precision(false).batch()) {
+            Ok(narrow) => {
+                let off = differences(&base.advantage, &all, &narrow.advantage, 1.0);
+                let why = format!("differs by up to {off:.1e}");
+                self.holds_or(F32, off <= 1e-3 * scale, Fails, why);
+            }
+            Err(error) => self.add(F32, Fails, error.to_string()),
+        }
+
+        const AGAIN: &str = "again, on one thread";
+        let again = rayon::ThreadPoolBuilder::new().num_threads(1).build().ok();
+        let again = again.and_then(|pool| pool.install(|| self.advantage(batch)).ok());
+        match again.is_some_and(|again| bits(&again) == bits(base)) {
+            true => self.add(AGAIN, Holds, "the same bits"),
+            false => self.add(AGAIN, Fails, "the results differ"),
         }
     }
 
     pub(super) fn worth_knowing(&mut self, batch: &Batch, base: &Outcome) {
         let layout = base.advantage.layout();
         let means = base.advantage.by_response();
-        let mean = |response: usize| means[response];
-        let sums = (0..layout.groups()).map(|group| {
+        let sum_of = |group: usize| {
             let members = layout.members(group).iter();
-            members.map(|&response| mean(response as usize)).sum()
-        });
-        let sum = largest(sums);
+            members.map(|&response| means[response as usize]).sum()
+        };
+        let sum = largest((0..layout.groups()).map(sum_of));
         let why = format!("a group's advantages sum to up to {sum:.3}");
         self.holds_or("sums to 0 in a group", sum <= EXACT, Note, why);
 
+        const APART: &str = "groups are independent";
         match self.influence(batch, base) {
             Ok(off) => {
                 let why = format!("groups influence each other: by up to {off:.3}");
-                self.holds_or("groups are independent", off <= EXACT, Note, why);
+                self.holds_or(APART, off <= EXACT, Note, why);
             }
-            Err(_) => self.add("groups are independent", Note, "refused for a group alone"),
+            Err(_) => self.add(APART, Note, "refused for a group alone"),
         }
+        if let Some(right) = &base.correct {
+            self.raises_right_ones(batch, base, right, &means);
+        }
+    }
 
-        let Some(right) = &base.correct else {
-            return;
-        };
+    fn raises_right_ones(
+        &mut self,
+        batch: &Batch,
+        base: &Outcome,
+        right: &Computed,
+        means: &[f64],
+    ) {
         const SIGN: &str = "right up, wrong down";
-        let of = |is_right: f64, is_off: fn(f64) -> bool| {
-            let responses = 0..layout.responses();
-            responses
-                .filter(|&i| right.at(i, 0) == is_right && is_off(mean(i)))
-                .count()
-        };
-        let (wrong_up, right_down) = (of(0.0, |mean| mean > EXACT), of(1.0, |mean| mean < -EXACT));
-        if largest((0..layout.responses()).map(mean)) == 0.0 {
+        let layout = base.advantage.layout();
+        if largest(means.iter().copied()) == 0.0 {
             let why = "every advantage is 0: this recipe teaches nothing";
             return self.add(SIGN, Note, why);
         }
-        let why = format!(
-            "{} raised, {} lowered, of {}",
+        let of = |is_right: f64, is_off: fn(f64) -> bool| {
+            let means = means.iter().enumerate();
+            means
+                .filter(|(i, mean)| right.at(*i, 0) == is_right && is_off(**mean))
+                .count()
+        };
+        let (wrong_up, right_down) = (of(0.0, |mean| mean > EXACT), of(1.0, |mean| mean < -EXACT));
+        let (raised, lowered) = (
             counted(wrong_up, "wrong response"),
             counted(right_down, "right one"),
+        );
+        let why = format!(
+            "{raised} raised, {lowered} lowered, of {}",
             layout.responses()
         );
         // A recipe with a loss only has the check of the loss for that.
-        if base.loss.is_none() && prefers_wrong(layout, right, mean) {
-            if self.ignores_rewards(batch, base, right) {
-                let why = format!("{why}: its reward is in other columns");
-                return self.add(SIGN, Note, why);
-            }
-            let why = format!("{why}: each group prefers its wrong ones: is a sign turned?");
-            return self.add(SIGN, Fails, why);
+        if base.loss.is_some() || !prefers_wrong(layout, right, means) {
+            return self.holds_or(SIGN, wrong_up + right_down == 0, Note, why);
         }
-        self.holds_or(SIGN, (wrong_up, right_down) == (0, 0), Note, why);
-    }
-
-    /// Whether the advantages stay the same when right and wrong change places.
-    fn ignores_rewards(&self, batch: &Batch, base: &Outcome, right: &Computed) -> bool {
+        // Whether the advantages stay the same if right and wrong change places.
         let turned = with_rewards(batch, |i, _| 1.0 - right.at(i, 0));
         let turned = self.advantage(&turned);
-        turned.is_ok_and(|turned| bits(&turned) == bits(base))
+        match turned.is_ok_and(|turned| bits(&turned) == bits(base)) {
+            true => self.add(SIGN, Note, format!("{why}: its reward is in other columns")),
+            false => {
+                let why = format!("{why}: each group prefers its wrong ones: is a sign turned?");
+                self.add(SIGN, Fails, why);
+            }
+        }
     }
 
     /// How much the advantages of a group, or the weights of its responses, change when it is alone in its batch.
@@ -148,12 +144,12 @@ impl Checks<'_> {
 }
 
 /// Whether right responses have less than wrong ones in some group that has both, and more in none.
-fn prefers_wrong(layout: &Layout, right: &Computed, advantage: impl Fn(usize) -> f64) -> bool {
+fn prefers_wrong(layout: &Layout, right: &Computed, advantage: &[f64]) -> bool {
     let lead = |group: usize| {
         let members = layout.members(group).iter().map(|&i| i as usize);
         let mean = |label: f64| {
             let alike = members.clone().filter(|&i| right.at(i, 0) == label);
-            let (sum, count) = alike.fold((0.0, 0.0), |(sum, n), i| (sum + advantage(i), n + 1.0));
+            let (sum, count) = alike.fold((0.0, 0.0), |(sum, n), i| (sum + advantage[i], n + 1.0));
             sum / count
         };
         // NaN if the group has only right or only wrong responses.

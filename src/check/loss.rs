@@ -5,7 +5,7 @@ use super::batches::{on_policy, wave, with_scaled_advantage, with_tokens};
 use super::{Checks, largest};
 use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::Diagnostics;
-use crate::script::syntax::{code, sites};
+use crate::script::syntax::code;
 use crate::script::{Hook, Loss, Recipe};
 use crate::session::Answer;
 
@@ -20,16 +20,11 @@ type ResultLine = (CheckResult, String);
 
 impl Checks<'_> {
     pub(super) fn loss(&mut self, batch: &Batch) {
-        let on_policy = on_policy(batch);
-        for (check, told) in [
+        for (check, found) in [
             ("gradient of the loss", self.slope(batch)),
-            ("sign of the loss", self.sign(&on_policy)),
-            (
-                "gradient at logp = old_logp",
-                Ok(self.steepness(batch, &on_policy)),
-            ),
+            ("sign of the loss", self.sign(&on_policy(batch))),
         ] {
-            match told {
+            match found {
                 Ok((result, detail)) => self.add(check, result, detail),
                 Err(error) => self.refused(check, Fails, error),
             }
@@ -87,26 +82,23 @@ impl Checks<'_> {
             }
         }
         let detaches = worst > SLOPE && calls_detach(self.recipe);
-        let (result, line) = match worst <= SLOPE {
-            holds if (holds || detaches) && self.is_flat(batch, &loss) => (
-                Fails,
-                "is 0 everywhere, at logp = old_logp and beside it: following it teaches nothing",
-            ),
-            true => (Holds, "is its slope"),
-            false if detaches => (
-                Note,
-                "is not its slope, as something on the way is detached",
-            ),
-            false => {
-                let line = format!(
-                    "is {:.0} % off its slope: is a number of `value()` on the way, which the \
-                     gradient takes as a constant?",
-                    100.0 * worst
-                );
-                return Ok((Fails, line));
-            }
+        let (result, line) = if (worst <= SLOPE || detaches) && self.is_flat(batch, &loss) {
+            let line =
+                "is 0 everywhere, at logp = old_logp and beside it: following it teaches nothing";
+            (Fails, line.to_string())
+        } else if worst <= SLOPE {
+            (Holds, "is its slope".to_string())
+        } else if detaches {
+            let line = "is not its slope, as something on the way is detached";
+            (Note, line.to_string())
+        } else {
+            let line = format!(
+                "is {:.0} % off its slope: is a number of `value()` on the way, which the gradient takes as a constant?",
+                100.0 * worst
+            );
+            (Fails, line)
         };
-        Ok((result, line.to_string()))
+        Ok((result, line))
     }
 
     /// Whether the gradient is 0 wherever it is looked at, though there is an advantage to follow. `loss` is that of
@@ -138,7 +130,7 @@ impl Checks<'_> {
         };
         let pull = Computed::new(loss.gradient.layout().clone(), Level::Token, pull);
         let along = correlation(&pull, &advantage);
-        Ok(if largest(advantage.buffer().iter()) == 0.0 {
+        let (result, line) = if largest(advantage.buffer().iter()) == 0.0 {
             (
                 Note,
                 "every advantage is 0 here: nothing to follow".to_string(),
@@ -147,8 +139,7 @@ impl Checks<'_> {
             (Note, "the loss does not use `batch.advantage`".to_string())
         } else if along < -WEAK {
             let line = format!(
-                "a smaller loss lowers what {what} says is good: is a minus missing? (correlation \
-                 {along:.2})"
+                "a smaller loss lowers what {what} says is good: is a minus missing? (correlation {along:.2})"
             );
             (Fails, line)
         } else if along <= WEAK {
@@ -157,37 +148,15 @@ impl Checks<'_> {
             (Note, line)
         } else {
             (Holds, format!("follows {what}"))
-        })
-    }
-
-    /// A loss whose gradient is far larger where logp = old_logp, as it is at every step's first update.
-    fn steepness(&self, batch: &Batch, on_policy: &Batch) -> ResultLine {
-        let steepest = |batch: &Batch| {
-            let (loss, _) = self.loss_on(batch, 1.0).ok()?;
-            Some(largest(loss.gradient.buffer().iter()))
         };
-        match (steepest(on_policy), steepest(batch)) {
-            (Some(on), Some(off)) if on > 1e3 * off.max(1e-12) => {
-                let times = on / off.max(1e-12);
-                let line = format!(
-                    "{times:.0e} times larger than beside it: is something divided by a std of 0?"
-                );
-                (Note, line)
-            }
-            (Some(0.0), _) => {
-                let line = "0: the first update of each step does nothing";
-                (Note, line.to_string())
-            }
-            (Some(_), Some(_)) => (Holds, String::new()),
-            _ => (Note, "refused".to_string()),
-        }
+        Ok((result, line))
     }
 }
 
 /// Whether the script, or one that it imports, calls `detach`.
 fn calls_detach(recipe: &Recipe) -> bool {
     let mut sources = recipe.sources();
-    sources.any(|(_, text)| sites(&code(text)).any(|site| site.calls("detach")))
+    sources.any(|(_, text)| code(text).iter().any(|token| token.is_name("detach")))
 }
 
 /// A correlation up to this one counts as none.

@@ -4,8 +4,12 @@
 mod batches;
 mod invariants;
 mod loss;
+
+use CheckResult::{Fails, Holds, Note};
+
 pub use self::batches::{DEGENERATE, Variant, on_policy, usual, with_rewards};
 use self::batches::{wave, with_what_losses_need};
+use self::invariants::EXACT;
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::{Hook, Outcome, Recipe, TEST_BATCH};
@@ -21,8 +25,6 @@ pub enum CheckResult {
     Note,
 }
 
-use CheckResult::{Fails, Holds, Note};
-
 /// One check and how it came out.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -31,11 +33,16 @@ pub struct Finding {
     pub check: &'static str,
     /// How it came out.
     pub result: CheckResult,
-    /// One line; empty where there is nothing to say.
+    /// One line; empty if there is nothing to say.
     pub detail: String,
-    /// The recipe's own error, where it had one.
+    /// The recipe's own error, if it had one.
     pub error: Option<Diagnostics>,
 }
+
+/// The check of the ordinary case.
+const MIXED: &str = "mixed groups";
+/// The check of the loss in the ordinary case, if the recipe has an advantage too.
+const LOSS: &str = "the loss";
 
 /// Runs the recipe on degenerate batches and compares what comes out.
 ///
@@ -54,14 +61,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
             return checks.findings;
         }
     };
-    let is_own = input.is_none() && origin.is_empty();
     let Some(base) = checks.runs(MIXED, origin, &batch) else {
-        let refused = checks.findings.last_mut().filter(|_| is_own);
-        let error = refused.and_then(|finding| finding.error.as_mut());
-        if let Some(error) = error.filter(|error| error[0].kind == ProblemKind::Values) {
-            let note = "the check's own groups have 4 to 8 responses: `advlab check RECIPE FILE` takes those of a file";
-            error.first_mut().notes.push(note.to_string());
-        }
         return checks.findings;
     };
     let mut loss_runs = recipe.has(Hook::Loss);
@@ -99,10 +99,8 @@ pub fn needs(recipe: &Recipe, column: &str) -> bool {
     checks.runs_loss = recipe.has(Hook::Loss) && recipe.has(Hook::Advantage);
     let usual = usual();
     let is_there = usual.has(column) || usual.text(column).is_some();
-    is_there
-        && checks
-            .advantage(&Variant::of(&usual).without(column))
-            .is_err()
+    let without = || checks.advantage(&Variant::of(&usual).without(column));
+    is_there && without().is_err()
 }
 
 /// The columns that the recipe, as it is set, cannot do without.
@@ -117,39 +115,36 @@ pub fn needed(recipe: &Recipe) -> Vec<String> {
 /// The responses and tokens of a batch that a check takes, in whole groups: it runs the recipe some dozens of times.
 const RESPONSES: usize = 1024;
 const TOKENS: usize = 1 << 16;
-/// The most cells of a padded column. The first groups are taken whatever their size, and a `length` column may claim
-/// more tokens than memory can hold: beyond this, responses are cut to fewer tokens, but not below `LEAST`.
+/// The most tokens in all: a `length` column may claim more than memory can hold.
 const CELLS: usize = 1 << 21;
-const LEAST: usize = 8;
 
 /// The first groups of a batch in f64, and which of its responses they are, in words.
 fn first_of(batch: &Batch) -> (Batch, String) {
     let layout = batch.layout();
-    let length = |response: usize| layout.tokens_of(response).len();
-    let (mut groups, mut responses, mut tokens) = (0, 0, 0);
-    while groups < layout.groups() && (groups < 2 || responses < RESPONSES && tokens < TOKENS) {
-        let members = layout.members(groups);
-        responses += members.len();
-        tokens += members.iter().map(|&i| length(i as usize)).sum::<usize>();
+    let length = |response: &usize| layout.tokens_of(*response).len();
+    let (mut groups, mut taken) = (0, Vec::new());
+    while groups < layout.groups()
+        && (groups < 2
+            || taken.len() < RESPONSES && taken.iter().map(length).sum::<usize>() < TOKENS)
+    {
+        taken.extend(layout.members(groups).iter().map(|&i| i as usize));
         groups += 1;
     }
-    let is_taken = |response: &usize| layout.group_of(*response) < groups;
-    let taken: Vec<usize> = (0..layout.responses()).filter(is_taken).collect();
-    let most = (CELLS / taken.len().max(1)).max(LEAST);
+    taken.sort_unstable();
+    let most = (CELLS / taken.len().max(1)).max(8);
     let first = batch.select(&taken);
     let first = Variant::of(&first).precision(true).lengths(&|_| most);
-    let first = with_what_losses_need(&first);
     let mut origin = match groups == layout.groups() {
         true => format!("its {groups} groups"),
         false => format!("the first {groups} of its {} groups", layout.groups()),
     };
-    if taken.iter().any(|&response| length(response) > most) {
+    if taken.iter().map(length).any(|length| length > most) {
         origin.push_str(&format!(", the first {most} tokens of each response"));
     }
-    (first, origin)
+    (with_what_losses_need(&first), origin)
 }
 
-/// A warning where a step down the recipe's loss lowers what its advantage, or the reward, says is good.
+/// A warning if a step down the recipe's loss lowers what its advantage, or the reward, says is good.
 pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
     // A recipe that fails on this batch says nothing of its sign.
     let sign = Checks::new(recipe).sign(&on_policy(&usual()));
@@ -158,19 +153,18 @@ pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
     Some(Diagnostic::warning(message).with_note(format!("in {}", recipe.name())))
 }
 
-/// Whether the advantages of a group are the same where it is alone in its batch, seen on groups of `batch`, with its
+/// Whether the advantages of a group are the same if it is alone in its batch, seen on groups of `batch`, with its
 /// rewards and with others.
 ///
 /// # Errors
-/// [`Diagnostics`] where the recipe fails on the batch.
+/// [`Diagnostics`] if the recipe fails on the batch.
 pub fn groups_are_independent(recipe: &Recipe, batch: &Batch) -> Result<bool, Diagnostics> {
     let checks = Checks::new(recipe);
     let (batch, _) = first_of(batch);
     // Groups with different shares of right responses: a division by a mean over the batch shows only there.
     let unlike = with_rewards(&batch, |response, group| {
-        f64::from(u8::from(
-            wave(response, group, 6) * 4.0 < 1.0 + (group % 3) as f64,
-        ))
+        let share = 1.0 + (group % 3) as f64;
+        f64::from(u8::from(wave(response, group, 6) * 4.0 < share))
     });
     let influence = |batch: &Batch| -> Result<f64, Diagnostics> {
         let base = checks.advantage(batch)?;
@@ -182,13 +176,8 @@ pub fn groups_are_independent(recipe: &Recipe, batch: &Batch) -> Result<bool, Di
     for batch in [unlike, usual()] {
         most = most.max(influence(&batch).unwrap_or(0.0));
     }
-    Ok(most <= invariants::EXACT)
+    Ok(most <= EXACT)
 }
-
-/// The check of the ordinary case.
-const MIXED: &str = "mixed groups";
-/// The check of the loss in the ordinary case, where the recipe has an advantage too.
-const LOSS: &str = "the loss";
 
 struct Checks<'a> {
     recipe: &'a Recipe,
@@ -216,10 +205,9 @@ impl<'a> Checks<'a> {
     }
 
     fn holds_or(&mut self, check: &'static str, holds: bool, otherwise: CheckResult, why: String) {
-        if holds {
-            self.add(check, Holds, "");
-        } else {
-            self.add(check, otherwise, why);
+        match holds {
+            true => self.add(check, Holds, ""),
+            false => self.add(check, otherwise, why),
         }
     }
 
@@ -237,14 +225,13 @@ impl<'a> Checks<'a> {
         self.recipe.returns(batch, &state)?;
         let outcome = self.recipe.advantage(batch, &mut state)?;
         if self.runs_loss {
-            let advantage = Some(&outcome.advantage);
-            self.recipe
-                .loss(&outcome.weighted(batch), advantage, &mut state)?;
+            let (weighted, advantage) = (outcome.weighted(batch), Some(&outcome.advantage));
+            self.recipe.loss(&weighted, advantage, &mut state)?;
         }
         Ok(outcome)
     }
 
-    /// `None` where the recipe fails on the batch; a finding either way.
+    /// `None` if the recipe fails on the batch; a finding either way.
     fn runs(
         &mut self,
         check: &'static str,

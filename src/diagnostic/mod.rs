@@ -32,8 +32,6 @@ pub enum ProblemKind {
     Values,
     /// The batch does not have the column of this name.
     MissingColumn(String),
-    /// A function uses a variable of this name, which it does not see and which is like no name that it does.
-    UnseenVariable(String),
 }
 
 /// A span of a script's text, in one line.
@@ -107,85 +105,80 @@ pub struct Problem {
 impl Diagnostic {
     /// An error without a location.
     pub fn error(message: impl Into<String>) -> Self {
-        Diagnostic::new(Severity::Error, message)
+        Diagnostic::new(Severity::Error, message.into())
     }
 
     /// A warning without a location.
     pub fn warning(message: impl Into<String>) -> Self {
-        Diagnostic::new(Severity::Warning, message)
+        Diagnostic::new(Severity::Warning, message.into())
     }
 
     /// A note without a location.
     pub fn note(message: impl Into<String>) -> Self {
-        Diagnostic::new(Severity::Note, message)
+        Diagnostic::new(Severity::Note, message.into())
     }
 
-    fn new(severity: Severity, message: impl Into<String>) -> Self {
+    fn new(severity: Severity, message: String) -> Self {
         Diagnostic(Box::new(Problem {
             severity,
-            message: message.into(),
+            message,
             ..Problem::default()
         }))
     }
 
-    /// The same problem in a script; where there is no span, the location stays as it is.
-    pub fn at(mut self, span: Option<Span>) -> Self {
-        self.span = span.or(self.span.take());
+    fn set(mut self, set: impl FnOnce(&mut Problem)) -> Self {
+        set(&mut self);
         self
     }
 
-    /// The same problem in a file.
-    pub fn in_file(mut self, path: impl AsRef<Path>) -> Self {
-        self.file.path = path.as_ref().to_path_buf();
-        self
+    /// Adds its span in a script; `None` leaves the location as it is.
+    pub fn at(self, span: Option<Span>) -> Self {
+        self.set(|own| own.span = span.or(own.span.take()))
     }
 
-    /// The same problem at a line of a file, from 1.
-    pub fn on_line(mut self, line: usize) -> Self {
-        self.file.line = Some(line);
-        self
+    /// Adds the file.
+    pub fn in_file(self, path: impl AsRef<Path>) -> Self {
+        self.set(|own| own.file.path = path.as_ref().to_path_buf())
     }
 
-    /// The same problem at a column of a line, from 1.
-    pub fn at_column(mut self, column: usize) -> Self {
-        self.file.column = Some(column);
-        self
+    /// Adds the line of the file, from 1.
+    pub fn on_line(self, line: usize) -> Self {
+        self.set(|own| own.file.line = Some(line))
     }
 
-    /// The same problem in a field of a line, or in a tensor of a file.
-    pub fn in_field(mut self, field: impl Into<String>) -> Self {
-        self.file.field = Some(field.into());
-        self
+    /// Adds the column of the line, from 1.
+    pub fn at_column(self, column: usize) -> Self {
+        self.set(|own| own.file.column = Some(column))
     }
 
-    /// The same problem, with what was found.
-    pub fn found(mut self, found: impl Into<String>) -> Self {
-        self.found = Some(found.into());
-        self
+    /// Adds the field of the line, or the tensor of the file.
+    pub fn in_field(self, field: impl Into<String>) -> Self {
+        self.set(|own| own.file.field = Some(field.into()))
     }
 
-    /// The same problem, with what was expected.
-    pub fn expected(mut self, expected: impl Into<String>) -> Self {
-        self.expected = Some(expected.into());
-        self
+    /// Adds what was found.
+    pub fn found(self, found: impl Into<String>) -> Self {
+        self.set(|own| own.found = Some(found.into()))
     }
 
-    /// The same problem, with what to do about it.
-    pub fn with_help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
-        self
+    /// Adds what was expected.
+    pub fn expected(self, expected: impl Into<String>) -> Self {
+        self.set(|own| own.expected = Some(expected.into()))
     }
 
-    /// The same problem, with what led there.
-    pub fn with_note(mut self, note: impl Into<String>) -> Self {
-        self.notes.push(note.into());
-        self
+    /// Adds what to do about it.
+    pub fn with_help(self, help: impl Into<String>) -> Self {
+        self.set(|own| own.help = Some(help.into()))
     }
 
-    /// The same problem, of this kind.
-    pub fn of_kind(mut self, kind: ProblemKind) -> Self {
-        self.kind = kind;
-        self
+    /// Adds what led there.
+    pub fn with_note(self, note: impl Into<String>) -> Self {
+        self.set(|own| own.notes.push(note.into()))
+    }
+
+    /// Adds its kind.
+    pub fn of_kind(self, kind: ProblemKind) -> Self {
+        self.set(|own| own.kind = kind)
     }
 
     /// The name of the column that the batch does not have, if that is the problem.
@@ -216,10 +209,12 @@ impl Diagnostic {
     fn sentence(&self) -> String {
         let found = self.found.iter().map(|found| format!("found {found}"));
         let expected = self.expected.iter().map(|e| format!("expected {e}"));
-        let values = found.chain(expected).collect::<Vec<_>>().join("; ");
-        let mut parts = vec![self.message.as_str(), &values];
-        parts.retain(|part| !part.is_empty());
-        parts.join(": ")
+        let values: Vec<String> = found.chain(expected).collect();
+        match (&*self.message, &values[..]) {
+            (message, []) => message.to_string(),
+            ("", _) => values.join("; "),
+            (message, _) => format!("{message}: {}", values.join("; ")),
+        }
     }
 }
 

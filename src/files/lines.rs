@@ -374,7 +374,7 @@ mod tests {
                 let names = Arc::new(Names { count_words: true, ..Names::default() });
                 let mut rows = Rows::new(names.clone());
                 for part in parse(&names, text.as_bytes(), least) {
-                    rows.append(part.map_err(|error| error.message)?);
+                    rows.append(part.map_err(|error| error.message.clone())?);
                 }
                 let Table { mut columns, origin, .. } = rows.finish(PathBuf::new(), 0);
                 // What is odd in a column may be told of another response.

@@ -18,26 +18,8 @@ use crate::batch::{Buffer, Element, FloatBuffer, Padded, TokenValues};
 use crate::diagnostic::Diagnostic;
 use crate::figures::counted;
 
-/// Rows of numbers in memory, ragged or padded in any order of the axes.
-struct Rows<'a, T, S> {
-    values: &'a [T],
-    /// The index of a row's first value.
-    start: S,
-    /// From one value of a row to the next.
-    stride: usize,
-}
-
-impl<T: Element, S: Fn(usize) -> usize + Sync> Rows<'_, T, S> {
-    fn of(&self, response: usize, columns: Range<usize>) -> Cow<'_, [T]> {
-        let start = (self.start)(response);
-        match self.stride {
-            1 => self.values[start + columns.start..start + columns.end].into(),
-            stride => columns
-                .map(|column| self.values[start + column * stride])
-                .collect(),
-        }
-    }
-}
+/// The values of a response's columns.
+type Cells<'a, T> = dyn Fn(usize, Range<usize>) -> Cow<'a, [T]> + Sync + 'a;
 
 /// The first of some values of a column, and how many they are.
 struct Found {
@@ -60,11 +42,7 @@ pub(super) struct TokenColumn {
 impl TokenColumn {
     /// An array per response, of which the tokens that count are kept.
     pub(super) fn of_lists(&self, lists: Lists) -> Result<(TokenValues, Vec<String>), Diagnostic> {
-        let notes = self.check(&Rows {
-            values: &lists.values,
-            start: |response| lists.starts[response],
-            stride: 1,
-        })?;
+        let notes = self.check(&|at, columns| lists.row(at)[columns].into())?;
         let runs = |response: usize| self.tokens.runs(response).iter();
         let responses = 0..self.tokens.responses();
         let count: usize = responses
@@ -130,35 +108,28 @@ impl TokenColumn {
         read: impl Fn(&Tensor) -> Result<Buffer<T>, Diagnostic> + Send + Sync + 'static,
     ) -> (TokenValues, Arc<dyn Pending>) {
         let (rows, width) = (tensor.shape[0], tensor.shape[1]);
+        // The size of something in memory is below 2^63.
         let strides = if tensor.fortran {
-            (1, rows)
+            (1, rows as isize)
         } else {
-            (width, 1)
+            (width as isize, 1)
+        };
+        let padded = move |values| match Padded::with_strides(values, 0, (rows, width), strides) {
+            Some(padded) => padded,
+            None => unreachable!("there are as many numbers as the shape has"),
         };
         let tensor = tensor.clone();
         let later = Later::new(rows * width, missing, move || {
             let values = read(&tensor)?;
-            let notes = self.check(&Rows {
-                values: &values,
-                start: |response| response * strides.0,
-                stride: strides.1,
-            })?;
+            let array = padded(values.clone());
+            let notes = self.check(&|at, columns| array.cells(at, columns))?;
             Ok((values, notes))
         });
-        let buffer = Buffer::new(later.clone());
-        // The size of something in memory is below 2^63.
-        let strides = (strides.0 as isize, strides.1 as isize);
-        match Padded::with_strides(buffer, 0, (rows, width), strides) {
-            Some(padded) => (padded.into(), later),
-            None => unreachable!("there are as many numbers as the shape has"),
-        }
+        (padded(Buffer::new(later.clone())).into(), later)
     }
 
     /// Looks for odd values. NaN that counts makes every result of its group NaN: better said of the file than of the result.
-    fn check<T: Element>(
-        &self,
-        rows: &Rows<'_, T, impl Fn(usize) -> usize + Sync>,
-    ) -> Result<Vec<String>, Diagnostic> {
+    fn check<T: Element>(&self, cells: &Cells<'_, T>) -> Result<Vec<String>, Diagnostic> {
         let Reading {
             ours, theirs, role, ..
         } = &self.reading;
@@ -175,7 +146,7 @@ impl TokenColumn {
                 .map(|run| run.columns())
                 .collect()
         };
-        let find = |is: &(dyn Fn(f64) -> bool + Sync)| self.find(rows, &runs, usual, is);
+        let find = |is: &(dyn Fn(f64) -> bool + Sync)| self.find(cells, &runs, usual, is);
         let mut notes = Vec::new();
         let mut note = |found: &Found, name: &str, what: &str, why: &str| {
             let (count, at) = (counted(found.count, "token"), found.column);
@@ -201,7 +172,7 @@ impl TokenColumn {
         let is_lost = |value: f64| value.is_finite() && value != 0.0;
         let gaps = |response| self.tokens.gaps(response).collect();
         if ours == "token_reward"
-            && let Some(found) = self.find(rows, &gaps, (0.0, 0.0), &is_lost)
+            && let Some(found) = self.find(cells, &gaps, (0.0, 0.0), &is_lost)
         {
             let why = ": they do not count";
             note(&found, theirs, "holds rewards where the mask is 0,", why);
@@ -224,7 +195,7 @@ impl TokenColumn {
     /// The values for which `is` holds in the `columns` of each response; it holds for none from `usual.0` to `usual.1`.
     fn find<T: Element>(
         &self,
-        rows: &Rows<'_, T, impl Fn(usize) -> usize + Sync>,
+        cells: &Cells<'_, T>,
         columns: &(dyn Fn(usize) -> Vec<Range<usize>> + Sync),
         usual: (f32, f32),
         is: &(dyn Fn(f64) -> bool + Sync),
@@ -232,7 +203,7 @@ impl TokenColumn {
         let of_response = |response: usize| {
             let mut first: Option<Found> = None;
             for run in columns(response) {
-                let row = rows.of(response, run.clone());
+                let row = cells(response, run.clone());
                 let row = if is_usual(&row, usual) { &[] } else { &*row };
                 let values = row.iter().map(|value| value.widen().into()).enumerate();
                 for (at, value) in values.filter(|(_, value)| is(*value)) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::shared::Observed;
+use super::follow::Observed;
 use crate::batch::Batch;
 use crate::check::{DEGENERATE, Variant, usual};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};

@@ -1,11 +1,19 @@
-//! The events of a live recipe: versions published and rejected, and changes of the file.
+//! The events of a live recipe, and the difference between two versions.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use super::change::VersionChange;
+use similar::{Algorithm, DiffTag, capture_diff_slices_deadline};
+
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::Version;
+use crate::figures;
+use crate::script::{Recipe, Version};
+
+/// The time for counting changed lines: after that, the diff may not be the smallest.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// Something that happened to a live recipe: see [`LiveRecipe::events`](super::LiveRecipe::events).
 #[derive(Clone, Debug)]
@@ -62,13 +70,12 @@ impl fmt::Display for LiveEvent {
                 still_using,
                 at_step,
             } => {
-                let (failed, goes_on) = if *at_step {
-                    ("failed at a step", "back to")
-                } else {
-                    ("failed its checks", "still using")
+                let (failed, then) = match at_step {
+                    true => ("failed at a step", "back to"),
+                    false => ("failed its checks", "still using"),
                 };
                 let error = one_line(error);
-                write!(f, "{version} {failed}: {error}  {goes_on} {still_using}")
+                write!(f, "{version} {failed}: {error}  {then} {still_using}")
             }
             LiveEvent::Missing {
                 path,
@@ -97,4 +104,183 @@ impl fmt::Display for LiveEvent {
 /// Joins the lines of a message, such as that of several diagnostics.
 fn one_line(message: impl fmt::Display) -> String {
     message.to_string().replace('\n', "; ")
+}
+
+/// A new version, and how it differs from the one before.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct VersionChange {
+    /// The version before.
+    pub from: Version,
+    /// The new version.
+    pub to: Version,
+    /// The time of compiling and of the dry runs.
+    pub checked_in: Duration,
+    /// The time from the first event of the save until the version was ready, settling included.
+    pub ready_after: Duration,
+    /// Each parameter that is new, gone or has another value, in words: `k 4 -> 8`.
+    pub parameters: Vec<String>,
+    /// Lines added and removed.
+    lines: (usize, usize),
+}
+
+impl VersionChange {
+    pub(super) fn between(
+        from: &Recipe,
+        to: &Recipe,
+        settings: &[(String, String)],
+        (checked_in, ready_after): (Duration, Duration),
+    ) -> VersionChange {
+        VersionChange {
+            from: from.version().clone(),
+            to: to.version().clone(),
+            checked_in,
+            ready_after,
+            parameters: parameters(from, to, settings),
+            lines: changed_lines(from, to),
+        }
+    }
+
+    /// Lines added to the script and to the imports that both versions have.
+    ///
+    /// Other imports do not count: writing `import "grpo"` is one line, not grpo's forty.
+    pub fn lines_added(&self) -> usize {
+        self.lines.0
+    }
+
+    /// Lines removed from the script and from the imports that both versions have.
+    pub fn lines_removed(&self) -> usize {
+        self.lines.1
+    }
+}
+
+impl fmt::Display for VersionChange {
+    /// One line: `db6bda -> 4f8ad7  (+1 -1 lines, checked in 2.3 ms)  k 4 -> 8`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (from, to, (added, removed)) = (&self.from, &self.to, self.lines);
+        let time = figures::time(self.checked_in);
+        write!(
+            f,
+            "{from} -> {to}  (+{added} -{removed} lines, checked in {time})"
+        )?;
+        let mut parameters = self.parameters.iter();
+        parameters.try_for_each(|parameter| write!(f, "  {parameter}"))
+    }
+}
+
+fn changed_lines(from: &Recipe, to: &Recipe) -> (usize, usize) {
+    let deadline = Instant::now() + PATIENCE;
+    let after = texts(to);
+    let both = texts(from).into_iter();
+    let both = both.filter_map(|(name, old)| Some((old, *after.get(&name)?)));
+    both.fold((0, 0), |sum, (old, new)| {
+        let (added, removed) = count(old, new, deadline);
+        (sum.0 + added, sum.1 + removed)
+    })
+}
+
+/// The texts of a script, with the key `None`, and of its imports, with their names: a resumed run has its first version in
+/// another folder.
+fn texts(recipe: &Recipe) -> BTreeMap<Option<&OsStr>, &str> {
+    let named = recipe.sources().map(|(name, text)| {
+        let import =
+            (name != recipe.name()).then(|| Path::new(name).file_stem().unwrap_or_default());
+        (import, text)
+    });
+    named.collect()
+}
+
+/// Lines added and removed.
+fn count(old: &str, new: &str, deadline: Instant) -> (usize, usize) {
+    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let operations = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, Some(deadline));
+    let changes = operations.iter().filter(|one| one.tag() != DiffTag::Equal);
+    changes.fold((0, 0), |sum, one| {
+        let (added, removed) = (one.new_range().len(), one.old_range().len());
+        (sum.0 + added, sum.1 + removed)
+    })
+}
+
+fn parameters(from: &Recipe, to: &Recipe, settings: &[(String, String)]) -> Vec<String> {
+    let [from, to] = [from, to].map(|recipe| -> BTreeMap<_, _> {
+        let all = recipe.params().iter();
+        all.map(|(parameter, value)| (&*parameter.name, (&parameter.default, value)))
+            .collect()
+    });
+    let names: BTreeSet<&str> = from.keys().chain(to.keys()).copied().collect();
+    let changes = names.into_iter().filter_map(|name| {
+        let is_set = settings.iter().any(|(set, _)| set == name);
+        match (from.get(name), to.get(name)) {
+            (Some(was), Some(now)) if was.1 != now.1 => {
+                Some(format!("{name} {} -> {}", was.1, now.1))
+            }
+            (Some(was), Some(now)) if was.0 != now.0 && is_set => {
+                Some(format!("{name} stays {}: the run sets it", now.1))
+            }
+            (Some(was), None) if is_set => {
+                Some(format!("{name} (set to {} by the run) is gone", was.1))
+            }
+            (Some(_), None) => Some(format!("{name} is gone")),
+            (None, Some(now)) => Some(format!("{name} is new: {}", now.1)),
+            _ => None,
+        }
+    });
+    changes.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn counted(old: &str, new: &str) -> (usize, usize) {
+        count(old, new, Instant::now() + Duration::from_secs(60))
+    }
+
+    #[test]
+    fn edits_are_counted_as_diff_counts_them() {
+        assert_eq!(counted("a\nb\nc\n", "a\nb\nc\n"), (0, 0));
+        assert_eq!(counted("", "a\nb\n"), (2, 0));
+        assert_eq!(counted("a\nb\n", ""), (0, 2));
+        assert_eq!(counted("a\nb\nc\n", "a\nx\ny\nc\n"), (2, 1));
+        assert_eq!(counted("a\nb\nc\nd\n", "b\nx\nd\ny\n"), (2, 2));
+    }
+
+    #[test]
+    fn a_new_text_of_many_lines_is_counted_at_once() {
+        let [old, new] = ["old", "new"].map(|word| {
+            let lines = (0..20_000).map(|line| format!("{word} {line}\n"));
+            lines.collect::<String>()
+        });
+        let started = Instant::now();
+        assert_eq!(count(&old, &new, started + PATIENCE), (20_000, 20_000));
+        assert!(started.elapsed() < Duration::from_secs(1));
+    }
+
+    /// The longest common subsequence, by the textbook's table.
+    fn common(old: &[&str], new: &[&str]) -> usize {
+        let mut row = vec![0; new.len() + 1];
+        for a in old {
+            let mut diagonal = 0;
+            for (j, b) in new.iter().enumerate() {
+                let above = row[j + 1];
+                row[j + 1] = if a == b {
+                    diagonal + 1
+                } else {
+                    above.max(row[j])
+                };
+                diagonal = above;
+            }
+        }
+        row[new.len()]
+    }
+
+    proptest! {
+        #[test]
+        fn no_edit_is_smaller(old in "[abc\n]{0,40}", new in "[abc\n]{0,40}") {
+            let (a, b): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+            let kept = common(&a, &b);
+            prop_assert_eq!(counted(&old, &new), (b.len() - kept, a.len() - kept));
+        }
+    }
 }

@@ -23,16 +23,13 @@
 //! before it, with the state that it left; that is the only one to fall back to. If it fails there too, or if there is
 //! none, the batch is at fault: the step fails, and all stays as it was before it.
 
-mod change;
 mod check;
 mod event;
 mod follow;
 mod options;
-mod shared;
 mod watch;
 
-pub use change::{FileChange, ParameterChange, VersionChange};
-pub use event::LiveEvent;
+pub use event::{LiveEvent, VersionChange};
 pub use options::LiveOptions;
 
 use std::sync::Arc;
@@ -41,10 +38,9 @@ use std::time::Duration;
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::script::{Host, Outcome, Recipe, State, Version};
-use follow::Thread;
-use shared::{Observed, Shared};
+use follow::{Shared, Thread};
 
-/// A published version: what a step uses, from its beginning to its end.
+/// A published version.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     recipe: Recipe,
@@ -99,19 +95,24 @@ pub struct LiveStep {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A trainer that runs more than the advantage in a step, as the recipe's loss on minibatches, calls the two parts of a
-/// step: [`LiveRecipe::begin_step`] takes the newest version, and [`LiveRecipe::attempt`] runs what the trainer does with
-/// a version. [`LiveRecipe::numbered`] gives the batch its step if it has none.
+/// A trainer that runs more than the advantage in a step, such as the recipe's loss on minibatches, calls the two parts of
+/// a step: [`LiveRecipe::begin_step`] takes the newest version, and [`LiveRecipe::attempt`] runs a function with it.
+/// [`LiveRecipe::numbered`] gives the batch its step if it has none.
 #[derive(Debug)]
 pub struct LiveRecipe {
     shared: Arc<Shared>,
-    in_use: InUse,
-    /// The version to fall back to.
-    fallback: Option<InUse>,
-    /// Both as they were before the current step.
-    before: (InUse, Option<InUse>),
+    versions: Versions,
+    /// The versions before the current step.
+    before: Versions,
     next_step: u64,
     thread: Option<Thread>,
+}
+
+/// The versions of a run.
+#[derive(Clone, Debug)]
+struct Versions {
+    in_use: InUse,
+    fallback: Option<InUse>,
 }
 
 /// A version, and the state that its last step left.
@@ -145,24 +146,24 @@ pub struct Attempt<R> {
 
 impl LiveRecipe {
     /// Loads a recipe, a built-in by its name or a script by its path, and follows its file from here on. A built-in
-    /// has no file, and stays as it is. A relative path is one from the folder that the process is in.
+    /// has no file, and stays as it is. A relative path starts at the current folder.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the recipe cannot be loaded, or lacks a required hook, or does not take the settings; or
-    /// where the system gives no thread.
+    /// [`Diagnostics`] if the recipe cannot be loaded, lacks a required hook or does not accept the settings, or if the
+    /// system gives no thread.
     pub fn watch(
         host: &Host,
         recipe: &str,
         options: LiveOptions,
     ) -> Result<LiveRecipe, Diagnostics> {
-        let (loaded, reading) = host.load_reading(recipe);
+        let (loaded, files) = host.load_reading(recipe);
         let is_resumed = !options.left.is_empty();
         let mut live = LiveRecipe::start(host, loaded, options)?;
-        live.thread = Thread::start(&live.shared, reading, is_resumed)?;
+        live.thread = Thread::start(&live.shared, files, is_resumed)?;
         Ok(live)
     }
 
-    /// A live recipe that follows no file: it changes by [`LiveRecipe::publish`] alone.
+    /// A live recipe that follows no file: only [`LiveRecipe::publish`] changes it.
     ///
     /// # Errors
     /// As [`LiveRecipe::watch`].
@@ -174,18 +175,18 @@ impl LiveRecipe {
         LiveRecipe::start(host, Ok(recipe), options)
     }
 
-    /// Follows a file from here on, where none was followed before. What it holds is judged before this returns, as that of a
-    /// run which is resumed.
+    /// Follows a file from here on, if none was followed before. Its content is checked before this returns, as in a resumed
+    /// run.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the system gives no thread.
+    /// [`Diagnostics`] if the system gives no thread.
     pub fn follow(&mut self, recipe: &str) -> Result<(), Diagnostics> {
-        let (_, reading) = self.shared.host.load_reading(recipe);
-        self.thread = Thread::start(&self.shared, reading, true)?;
+        let (_, files) = self.shared.host.load_reading(recipe);
+        self.thread = Thread::start(&self.shared, files, true)?;
         Ok(())
     }
 
-    /// With a recipe that was loaded, unless the run is resumed.
+    /// Starts with the loaded recipe, or with the versions of a resumed run.
     fn start(
         host: &Host,
         loaded: Result<Recipe, Diagnostics>,
@@ -194,31 +195,33 @@ impl LiveRecipe {
         let mut left = std::mem::take(&mut options.left);
         let is_resumed = !left.is_empty();
         if !is_resumed {
-            let recipe = options.fit(loaded?, false)?.on(host);
-            let state = recipe.init()?;
-            left.push((recipe, state));
+            let recipe = loaded?;
+            left.push((recipe, State::default()));
         }
         let mut versions = Vec::new();
         for (recipe, state) in left {
-            // A parameter that the run sets may be missing from it, as from any version that an edit made.
-            let recipe = options.fit(recipe, true)?.on(host);
+            // A parameter that the run sets may be missing from a version that it left, as from any that an edit made.
+            let recipe = options.fit(recipe, is_resumed)?.on(host);
+            let state = if is_resumed { state } else { recipe.init()? };
+            let (serial, times) = (0, Default::default());
             let loaded = Arc::new(Loaded {
                 recipe,
-                serial: 0,
-                times: Default::default(),
+                serial,
+                times,
             });
             versions.push(InUse { loaded, state });
         }
         let Some(in_use) = versions.pop() else {
             unreachable!("a run begins with a version");
         };
+        let loaded = in_use.loaded.clone();
         let fallback = versions.pop();
+        let versions = Versions { in_use, fallback };
         Ok(LiveRecipe {
             next_step: options.next_step,
-            shared: Arc::new(Shared::new(host, options, in_use.loaded.clone())),
-            before: (in_use.clone(), fallback.clone()),
-            in_use,
-            fallback,
+            shared: Arc::new(Shared::new(host, options, loaded)),
+            before: versions.clone(),
+            versions,
             thread: None,
         })
     }
@@ -236,7 +239,7 @@ impl LiveRecipe {
         let attempt = self.attempt(batch, |recipe, state| recipe.advantage(batch, state));
         Ok(LiveStep {
             outcome: attempt.result?,
-            loaded: self.in_use.loaded.clone(),
+            loaded: self.in_use().clone(),
             events: self.events(),
         })
     }
@@ -246,39 +249,36 @@ impl LiveRecipe {
     /// # Errors
     /// [`Failed`] if `migrate` fails on the state; the version before stays in use, and the failure is reported.
     pub fn begin_step(&mut self) -> Result<Arc<Loaded>, Failed> {
-        self.before = (self.in_use.clone(), self.fallback.clone());
-        let loaded = self.newest();
-        if loaded.version() == self.in_use.loaded.version() {
-            self.in_use.loaded = loaded.clone();
+        self.before = self.versions.clone();
+        let (loaded, Versions { in_use, fallback }) = (self.newest(), &mut self.versions);
+        if loaded.version() == in_use.loaded.version() {
+            in_use.loaded = loaded.clone();
             return Ok(loaded);
         }
         // Bounded as the check was: the run does not wait for a `migrate` without an end.
         let guard = self.shared.options.guard(&self.shared.host);
         let host = self.shared.host.clone().with_guard(guard);
-        match loaded.recipe.on(&host).migrate(&self.in_use.state) {
+        match loaded.recipe.on(&host).migrate(&in_use.state) {
             Ok(state) => {
-                let in_use = InUse {
-                    loaded: loaded.clone(),
-                    state,
-                };
-                self.fallback = Some(std::mem::replace(&mut self.in_use, in_use));
-                Ok(loaded)
+                let loaded = loaded.clone();
+                *fallback = Some(std::mem::replace(in_use, InUse { loaded, state }));
             }
             Err(error) => {
-                self.shared
-                    .withdraw(&loaded, &self.in_use.loaded, error.clone());
-                Err(Failed {
+                let back_to = in_use.loaded.clone();
+                self.shared.withdraw(&loaded, &back_to, &error, false);
+                return Err(Failed {
                     loaded,
                     error,
-                    back_to: Some(self.in_use.loaded.clone()),
-                })
+                    back_to: Some(back_to),
+                });
             }
         }
+        Ok(loaded)
     }
 
-    /// Does what a step does with a version and a copy of its state, which is kept if that succeeds. If it fails, does it
-    /// with the version to fall back to, which stays in use until another version is published. If that fails too, the batch
-    /// is at fault: all is as it was before the step, and the next one uses the newest version again.
+    /// Runs a function with a version and a copy of its state, which is kept if that succeeds. If it fails, runs it with the
+    /// version to fall back to, which stays in use until another version is published. If that fails too, the batch is at
+    /// fault: all is as it was before the step, and the next one uses the newest version again.
     ///
     /// New versions are tried on the batch, which has the columns that the hooks see. Nothing is copied. The next step has
     /// the number after the batch's, unless all versions fail.
@@ -290,23 +290,20 @@ impl LiveRecipe {
         let mut failed: Vec<Failed> = Vec::new();
         loop {
             self.observe(batch);
-            let InUse { loaded, mut state } = self.in_use.clone();
+            let InUse { loaded, mut state } = self.versions.in_use.clone();
             let error = match run(&loaded.recipe, &mut state) {
                 Ok(done) => {
-                    self.in_use.state = state;
+                    self.versions.in_use.state = state;
                     self.next_step = batch.step().saturating_add(1);
-                    if let [first] = &failed[..] {
-                        let error = first.error.clone();
-                        self.shared.withdraw(&first.loaded, &loaded, error);
-                        let mut ledger = self.shared.ledger();
-                        ledger.failed_on = ledger.last.clone();
+                    for one in &failed {
+                        self.shared.withdraw(&one.loaded, &loaded, &one.error, true);
                     }
                     let result = Ok(done);
                     return Attempt { result, failed };
                 }
                 Err(error) => error,
             };
-            let fallback = self.fallback.take();
+            let fallback = self.versions.fallback.take();
             failed.push(Failed {
                 loaded,
                 error,
@@ -314,13 +311,13 @@ impl LiveRecipe {
             });
             let Some(fallback) = fallback else {
                 // A switch is undone too: a checkpoint of this moment does not know of it, and the next step makes it again.
-                (self.in_use, self.fallback) = self.before.clone();
+                self.versions = self.before.clone();
                 self.observe(batch);
                 self.next_step = batch.step();
                 let result = Err(failed[0].error.clone());
                 return Attempt { result, failed };
             };
-            self.in_use = fallback;
+            self.versions.in_use = fallback;
         }
     }
 
@@ -338,32 +335,29 @@ impl LiveRecipe {
 
     /// Shows a batch to try new versions on; [`LiveRecipe::attempt`] shows that of the step. Nothing is copied.
     pub fn observe(&self, batch: &Batch) {
-        self.shared.ledger().last = Some(Arc::new(Observed {
-            batch: batch.clone(),
-            in_use: self.in_use.clone(),
-        }));
+        self.shared.observe(batch, &self.versions.in_use);
     }
 
     /// The recipe's state after the last step: what a checkpoint keeps, with the version of [`LiveRecipe::in_use`] and
     /// with [`LiveRecipe::fallback`].
     pub fn state(&self) -> &State {
-        &self.in_use.state
+        &self.versions.in_use.state
     }
 
     /// Sets the state of the version in use, as its hooks left it.
     pub fn set_state(&mut self, state: State) {
-        self.in_use.state = state;
+        self.versions.in_use.state = state;
     }
 
     /// The version that [`LiveRecipe::attempt`] can fall back to, with the state that it left.
     pub fn fallback(&self) -> Option<(&Arc<Loaded>, &State)> {
-        let fallback = self.fallback.as_ref();
+        let fallback = self.versions.fallback.as_ref();
         fallback.map(|one| (&one.loaded, &one.state))
     }
 
     /// The version of the last step; before the first one, the version to start with.
     pub fn in_use(&self) -> &Arc<Loaded> {
-        &self.in_use.loaded
+        &self.versions.in_use.loaded
     }
 
     /// The newest version that passed its checks: the next step uses it.
@@ -394,8 +388,10 @@ impl LiveRecipe {
     /// [`Diagnostics`] if it lacks a required hook, or does not accept the settings.
     pub fn publish(&self, recipe: Recipe) -> Result<(), Diagnostics> {
         let recipe = self.shared.options.fit(recipe, true)?.on(&self.shared.host);
-        let at_once = (Duration::ZERO, Duration::ZERO);
-        while !self.shared.publish(&self.newest(), recipe.clone(), at_once) {}
+        while !self
+            .shared
+            .publish(&self.newest(), recipe.clone(), Default::default())
+        {}
         Ok(())
     }
 }

@@ -17,7 +17,6 @@ const DEADLINE: Duration = Duration::from_secs(2);
 ///
 /// let options = LiveOptions {
 ///     settings: vec![("k".into(), "8".into())],
-///     requires: vec![advlab::script::Hook::Loss],
 ///     ..LiveOptions::default()
 /// };
 /// ```
@@ -65,9 +64,9 @@ impl LiveOptions {
             let message = format!("{name}: the script has no `{hook}`, which this run calls");
             return Err(Diagnostic::error(message).into());
         }
-        let stands = |hook| hook != Hook::Loss || !recipe.has(Hook::Advantage);
+        let counts = |hook| hook != Hook::Loss || !recipe.has(Hook::Advantage);
         let mut refuses = self.refuses.iter();
-        if let Some((hook, why)) = refuses.find(|(hook, _)| recipe.has(*hook) && stands(*hook)) {
+        if let Some((hook, why)) = refuses.find(|(hook, _)| recipe.has(*hook) && counts(*hook)) {
             let message = format!("the script has the hook `{}`: {why}", hook.name());
             return Err(recipe.at_hook(*hook, Diagnostic::error(message)));
         }

@@ -4,13 +4,11 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use notify::event::{AccessKind, AccessMode, Event, EventKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
-
-use super::shared::lock;
 
 /// How long the files must be quiet. An editor's save is several operations, some milliseconds apart: truncate, write
 /// in pieces, close; or write beside, rename. A person does not notice a tenth of a second.
@@ -114,6 +112,11 @@ impl Watch {
     pub(super) fn is_quiet(&self) -> bool {
         self.rings.recv_timeout(SETTLE).is_err()
     }
+}
+
+/// No panic can leave data half changed while a lock of this room is held.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Wakes the thread that waits. One ring is enough: whoever hears it reads the files themselves. So a bell that rings

@@ -25,12 +25,10 @@ use crate::script::{Computation, Hook, Version};
 pub(crate) type Kernel = fn(&Inputs<'_>, Option<Rows<'_>>) -> Option<Computation>;
 
 /// The built-ins with a kernel, and the hook that it computes.
-const KERNELS: [(&str, Hook, Kernel); 7] = [
+const KERNELS: [(&str, Hook, Kernel); 5] = [
     ("grpo", Hook::Advantage, groups::grpo),
-    ("dr_grpo", Hook::Advantage, groups::dr_grpo),
     ("rloo", Hook::Advantage, groups::rloo),
     ("passk", Hook::Advantage, groups::passk),
-    ("grpo_lambda", Hook::Advantage, groups::grpo_lambda),
     ("ppo_clip", Hook::Loss, ppo_clip::loss),
     ("pacs", Hook::Loss, pacs::loss),
 ];
@@ -49,11 +47,11 @@ pub enum Mode {
 
 /// The share of the time between two calls of a hook above which its kernel is tried, unless set.
 const THRESHOLD: f64 = 0.02;
-/// The kernel of a hook that takes so long is tried whatever its share of a step.
-const LONG: Duration = Duration::from_millis(50);
+/// The kernel of a hook that takes so many seconds is tried whatever its share of a step.
+const LONG: f64 = 0.05;
 
 /// When kernels are used, and what is known of them in this process. A clone shares that.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Native {
     mode: Mode,
     threshold: f64,
@@ -63,7 +61,7 @@ pub struct Native {
 #[derive(Debug, Default)]
 struct Known {
     /// By version and hook: the kind of the last call, and its state.
-    hooks: HashMap<(String, String), (String, State)>,
+    hooks: HashMap<String, (String, State)>,
     changes: Vec<KernelChange>,
 }
 
@@ -92,16 +90,13 @@ pub(crate) struct CallKey<'a> {
 }
 
 impl CallKey<'_> {
-    fn id(&self) -> (String, String) {
-        let (version, hook) = (self.version.as_str(), self.hook.name());
-        (version.to_string(), hook.to_string())
+    fn id(&self) -> String {
+        id(self.version.as_str(), self.hook.name())
     }
 }
 
-impl Default for Native {
-    fn default() -> Self {
-        Native::new(Mode::default())
-    }
+fn id(version: &str, hook: &str) -> String {
+    format!("{version} {hook}")
 }
 
 impl Native {
@@ -126,9 +121,8 @@ impl Native {
 
     /// Leaves a hook of a version to its script for good: its kernel gave other bits in an earlier process.
     pub(crate) fn refuse(&self, version: &str, hook: &str) {
-        let id = (version.to_string(), hook.to_string());
         let refused = (String::new(), State::Refused);
-        self.known().hooks.insert(id, refused);
+        self.known().hooks.insert(id(version, hook), refused);
     }
 
     /// The kernel that may compute a hook of a built-in. A loss's kernel also computes the equivalent advantage.
@@ -154,11 +148,8 @@ impl Native {
 
     /// Notes that the script ran from `started` until now, and the call before it began at `last`.
     pub(crate) fn timed(&self, call: &CallKey<'_>, last: Option<Instant>, started: Instant) {
-        let took = started.elapsed();
-        let is_large = |last| {
-            let since = started.duration_since(last);
-            took.as_secs_f64() > self.threshold * since.as_secs_f64()
-        };
+        let took = started.elapsed().as_secs_f64();
+        let is_large = |last| took > self.threshold * started.duration_since(last).as_secs_f64();
         let state = match took > LONG || last.is_some_and(is_large) {
             true => State::Due,
             false => State::Timed(Some(started)),

@@ -4,14 +4,12 @@ use std::any::TypeId;
 use std::sync::Arc;
 
 use rhai::{
-    Array, Dynamic, Engine, FLOAT, FuncRegistration, INT, ImmutableString, Map, Module,
+    Array, Dynamic, Engine, FLOAT, FuncRegistration, INT, ImmutableString, Module,
     NativeCallContext, RhaiFunc,
 };
 
-use super::batch_type::ScriptBatch;
 use super::error::{CallError, Raised, origin, raise};
-use super::explain::type_in_words;
-use super::mistake::Mistake;
+use super::value::{as_tensor, describe, number, text};
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
 use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind, Value};
@@ -49,12 +47,11 @@ pub(super) fn tensor_type(engine: &mut Engine) {
             let value = evaluated(&context, tensor)?;
             let within = usize::try_from(index).ok().filter(|&i| i < value.len());
             within.map(|index| value.get(index)).ok_or_else(|| {
-                let wrong = Mistake::TensorIndex {
-                    index: &index.to_string(),
-                    level: tensor.level().name(),
-                    length: &value.len().to_string(),
-                };
-                raise(&context, wrong)
+                let (level, length) = (tensor.level(), value.len());
+                let message = format!(
+                    "index {index} is out of range for a {level} tensor of {length} values"
+                );
+                raise(&context, CallError::new(message, "indices count from 0"))
             })
         });
     for name in ["to_string", "to_debug"] {
@@ -71,8 +68,9 @@ fn evaluated(context: &NativeCallContext, tensor: &Tensor) -> Raised<Arc<Value>>
 fn number_of(context: &NativeCallContext, tensor: &Tensor) -> Raised<FLOAT> {
     let level = tensor.level_looked_at();
     if level != Level::Batch {
-        let level = level.name();
-        return Err(raise(context, Mistake::NotOneValue { level }));
+        let message = format!("`value()` needs a batch tensor, this is a {level} tensor");
+        let help = "reduce it first, as in `x.mean(\"batch\").value()`";
+        return Err(raise(context, CallError::new(message, help)));
     }
     Ok(evaluated(context, tensor)?.get(0))
 }
@@ -147,13 +145,16 @@ fn call(
     };
     if args.len() > op.params.len() {
         // A row of that name with more arguments has brought the call here.
-        let wrong = Mistake::ArgumentCount {
-            name: op.name,
-            takes: &op.params.len().to_string(),
-            given: &args.len().to_string(),
-            signature: &op.signature(),
-        };
-        return Err(raise(context, wrong));
+        let (takes, given) = (op.params.len(), args.len());
+        let message = format!(
+            "`{}` of values takes {takes} arguments, and gets {given}",
+            op.name
+        );
+        let help = format!(
+            "it is `{}`; of more values: `max(a, max(b, c))`",
+            op.signature()
+        );
+        return Err(raise(context, CallError::new(message, help)));
     }
     let arguments = args
         .iter()
@@ -183,121 +184,59 @@ fn call(
 }
 
 fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, CallError> {
-    let wrong = |expected: &'static str| {
-        let error = TensorError::argument(op.name, param.name, expected, &describe(value));
-        let mut problem = CallError::from(error);
-        if value.is_unit() {
-            let help = "an `if` without an `else` gives nothing, as does a block whose last line ends in `;`";
-            problem = problem.help(help);
-        }
-        problem
+    let wrong = |expected: &str| {
+        CallError::from(TensorError::argument(
+            op.name,
+            param.name,
+            expected,
+            &describe(value),
+        ))
     };
     match param.kind {
         // As elsewhere `std(dim, ddof)`: a plain number would select everything or nothing.
-        ParamKind::Tensor if param.name == "selection" && (value.is_int() || value.is_float()) => {
-            Err(
-                wrong("a tensor of 0 and 1, as in `x.mean(\"group\", batch.correct)`")
-                    .help("`std` has ddof 1, `population_std` ddof 0"),
-            )
-        }
-        ParamKind::Tensor => match (value.read_lock::<Tensor>(), number(value)) {
-            (Some(tensor), _) => Ok(Argument::Tensor(tensor.clone())),
-            (None, Some(number)) => Ok(Argument::Number(number)),
-            _ if value.is_string() && op.class == Class::Reduction => Err(wrong("a tensor")
-                .help("the tensor comes first and the level after it, as in `x.mean(\"group\")`")),
-            _ if value.is_string() && op.class == Class::Scan => Err(wrong("a tensor or a number")
-                .help("a scan goes along the tokens of each response, or the turns of a trajectory; along the responses of a group, in the order of a key, it is `x.cumsum_by(key, \"group\")`")),
-            _ => Err(wrong("a tensor or a number")),
+        ParamKind::Tensor if param.name == "selection" && number(value).is_some() => Err(wrong(
+            "a tensor of 0 and 1, as in `x.mean(\"group\", batch.correct)`",
+        )
+        .help("`std` has ddof 1, `population_std` ddof 0")),
+        ParamKind::Tensor => match (number(value), as_tensor(value)) {
+            (Some(number), _) => Ok(Argument::Number(number)),
+            (None, Some(tensor)) => Ok(Argument::Tensor(tensor)),
+            (None, None) => {
+                let wrong = wrong("a tensor or a number");
+                Err(match op.class {
+                    _ if value.is_unit() => wrong.help(
+                        "an `if` without an `else` gives nothing, as does a block whose last line ends in `;`",
+                    ),
+                    Class::Reduction if value.is_string() => wrong.help(
+                        "the tensor comes first and the level after it, as in `x.mean(\"group\")`",
+                    ),
+                    Class::Scan if value.is_string() => wrong.help(
+                        "a scan goes along the tokens of each response, or the turns of a trajectory; along the responses of \
+                         a group, in the order of a key, it is `x.cumsum_by(key, \"group\")`",
+                    ),
+                    _ => wrong,
+                })
+            }
         },
         ParamKind::Number => match number(value) {
             Some(number) => Ok(Argument::Number(number)),
-            None if value.is::<Tensor>() => {
-                Err(wrong("a plain number").help("a batch tensor's number is `x.value()`"))
-            }
-            None => Err(wrong("a number")),
+            None => Err(wrong("a plain number").help("a batch tensor's number is `x.value()`")),
         },
         ParamKind::Level => {
-            let Some(name) = value.read_lock::<ImmutableString>() else {
-                let problem = wrong("the name of a level, such as \"group\"");
-                let is_batch = value.is::<ScriptBatch>();
-                let help = "a regrouped batch has its own columns, and a value can be one: `batch.with(#{ mine: x }).regroup(key).mine.mean(\"group\")`";
-                return Err(if is_batch {
-                    problem.help(help)
-                } else {
-                    problem
-                });
-            };
-            let level = name.parse::<Level>();
-            let level = level.map_err(|unknown| TensorError::level(op.name, unknown));
-            Ok(Argument::Level(level?))
+            let name = text(value).ok_or_else(|| wrong("the name of a level, such as \"group\""));
+            let level = name?.parse::<Level>();
+            Ok(Argument::Level(
+                level.map_err(|unknown| TensorError::level(op.name, unknown))?,
+            ))
         }
         ParamKind::Choice(choices) => {
-            let Some(name) = value.read_lock::<ImmutableString>() else {
-                return Err(wrong("one of its choices, as a string"));
-            };
+            let name = text(value).ok_or_else(|| wrong("one of its choices, as a string"))?;
             let index = choices.iter().position(|choice| *choice == name.as_str());
             index.map(Argument::Choice).ok_or_else(|| {
                 let choices = suggest::did_you_mean(&name, choices.iter().copied());
-                let message = format!("`{}` is \"{}\": {choices}", param.name, name.as_str());
+                let message = format!("`{}` is \"{name}\": {choices}", param.name);
                 TensorError::new(op.name, TensorErrorKind::Argument(message)).into()
             })
         }
-    }
-}
-
-/// A plain number: true and false are 1 and 0, as comparisons give them.
-pub(crate) fn number(value: &Dynamic) -> Option<f64> {
-    match (value.as_float(), value.as_int(), value.as_bool()) {
-        (Ok(number), ..) => Some(number),
-        // Exact up to 2^53, as in any script that mixes the two.
-        (_, Ok(whole), _) => Some(whole as f64),
-        (.., Ok(truth)) => Some(f64::from(u8::from(truth))),
-        _ => None,
-    }
-}
-
-/// A value in words, for messages: "a string (\"gruop\")", "a group tensor".
-pub(crate) fn describe(value: &Dynamic) -> String {
-    match value.read_lock::<ImmutableString>() {
-        Some(text) => {
-            let start: String = text.chars().take(40).collect();
-            format!("a string (\"{start}\")")
-        }
-        None => kind(value),
-    }
-}
-
-/// As [`describe`], without a string's content.
-pub(super) fn kind(value: &Dynamic) -> String {
-    if let Some(tensor) = value.read_lock::<Tensor>() {
-        return format!("a {} tensor", tensor.level());
-    }
-    match value.type_name() {
-        "i64" | "f64" => format!("a number ({value})"),
-        "bool" => format!("{value}"),
-        "char" => format!("a character ('{value}')"),
-        name => type_in_words(name).to_string(),
-    }
-}
-
-/// A value of the types that a state has, as a script writes it.
-pub(crate) fn written(value: &Dynamic) -> String {
-    if let Some(map) = value.read_lock::<Map>() {
-        let entries = map.iter();
-        let entries = entries.map(|(key, value)| format!("{key}: {}", written(value)));
-        return match entries.collect::<Vec<_>>().join(", ") {
-            none if none.is_empty() => "#{}".to_string(),
-            entries => format!("#{{ {entries} }}"),
-        };
-    }
-    if let Some(array) = value.read_lock::<Array>() {
-        let values: Vec<String> = array.iter().map(written).collect();
-        return format!("[{}]", values.join(", "));
-    }
-    match (value.read_lock::<ImmutableString>(), value.as_float()) {
-        (Some(text), _) => format!("{:?}", text.as_str()),
-        (_, Ok(number)) => format!("{number:?}"),
-        _ if value.is_unit() => "()".to_string(),
-        _ => value.to_string(),
     }
 }

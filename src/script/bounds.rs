@@ -8,9 +8,6 @@ use std::fmt;
 
 use rhai::{Array, Dynamic, EvalAltResult, FnPtr, ImmutableString, Map, Position, Scope};
 
-use super::mistake::Mistake;
-use crate::diagnostic::Diagnostic;
-
 /// Operations of a call: a formula over 4096 groups, group by group, takes a million; an endless loop gets here in a second.
 pub(super) const OPERATIONS: usize = 20_000_000;
 /// Bytes of a string, with all strings in the same array or map.
@@ -52,36 +49,32 @@ pub(super) enum Excess {
 }
 
 impl Overfull {
-    pub(super) fn diagnostic(&self) -> Diagnostic {
-        let variable = &self.variable;
-        let bound = &self.excess.bound().to_string();
+    pub(super) fn help(&self) -> &'static str {
         match self.excess {
-            Excess::Depth => Mistake::VariableTooDeep { variable, bound },
-            Excess::Entries => Mistake::MapTooLarge { variable, bound },
-            Excess::Bytes => Mistake::VariablesTooLarge { variable, bound },
-        }
-        .into()
-    }
-}
-
-impl Excess {
-    fn bound(self) -> usize {
-        match self {
-            Excess::Depth => DEPTH,
-            Excess::Entries => MAP_ENTRIES,
-            Excess::Bytes => BYTES >> 20,
+            Excess::Depth => {
+                "does a loop put it into itself? To add to an array, write `a.push(x)`"
+            }
+            _ => "does a loop keep adding to it? Values by response or token belong in tensors",
         }
     }
 }
 
-/// What a state is that is beyond the bound.
+impl fmt::Display for Overfull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` {}", self.variable, self.excess)
+    }
+}
+
 impl fmt::Display for Excess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bound = self.bound();
         match self {
-            Excess::Depth => write!(f, "a map nested more than {bound} deep"),
-            Excess::Entries => write!(f, "a map of more than {bound} entries"),
-            Excess::Bytes => write!(f, "a map of more than {bound} MiB"),
+            Excess::Depth => write!(f, "nests arrays, maps or closures more than {DEPTH} deep"),
+            Excess::Entries => write!(f, "holds a map of more than {MAP_ENTRIES} entries"),
+            Excess::Bytes => write!(
+                f,
+                "and the variables before it hold more than {} MiB",
+                BYTES >> 20
+            ),
         }
     }
 }

@@ -1,15 +1,15 @@
 //! The context of a call: bounds, random numbers and reports that the hooks of one step share.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hmac_sha256::Hash as Sha256;
 
-use super::batch_type::MapGroups;
 use super::error::CallError;
 use super::hook::Hook;
 use super::memory::Tables;
-use crate::tensor::{ByGroup, Context, Depth, Guard, Moments, Tensor, TensorError};
+use crate::tensor::{ByGroup, Context, Depth, Guard, Moments, Origin, Tensor, TensorError};
 
 /// The most metrics of a step.
 const METRICS: usize = 256;
@@ -105,6 +105,31 @@ impl Call {
     }
 }
 
+/// A call of `map_groups` in a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MapGroups {
+    /// The place of the call.
+    pub origin: Origin,
+    /// Why its function was called for each group; `None` if one call was enough for all.
+    pub by_group: Option<ByGroup>,
+}
+
+impl fmt::Display for MapGroups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self.by_group {
+            None => return f.write_str("by one call for all groups"),
+            Some(ByGroup::Looks) => "its function looks at values, or at the group's shape",
+            Some(ByGroup::Reports) => "its function reports a metric, prints or remembers",
+            Some(ByGroup::Draws) => "its function draws random numbers",
+            Some(ByGroup::Writes) => "its function changes a variable from outside",
+            Some(ByGroup::Mixes) => "its function computes with what is not the group's own",
+            Some(ByGroup::Fails) => "an operation of its function fails",
+        };
+        write!(f, "group by group: {why}")
+    }
+}
+
 /// A number that a script reports.
 #[derive(Clone, Debug)]
 struct Metric {
@@ -124,28 +149,6 @@ impl Metric {
             [value] => value,
             _ => Moments::of(&values, Depth::Extremes).mean(),
         })
-    }
-}
-
-/// A `map_groups` that is running: until it is dropped, a metric has a value for each group.
-pub(super) struct Turns<'a>(Option<&'a Call>);
-
-impl<'a> Turns<'a> {
-    pub(super) fn begin(call: &'a Call) -> Turns<'a> {
-        let is_outermost = call.report(|reports| {
-            let is_outermost = reports.turns_from.is_none();
-            reports.turns_from.get_or_insert(reports.turn + 1);
-            is_outermost
-        });
-        Turns(is_outermost.then_some(call))
-    }
-}
-
-impl Drop for Turns<'_> {
-    fn drop(&mut self) {
-        if let Some(call) = self.0 {
-            call.report(|reports| reports.turns_from = None);
-        }
     }
 }
 
@@ -182,8 +185,9 @@ impl Reports {
             return Ok(());
         }
         if self.metrics.len() == METRICS {
-            let too_many = CallError::new(format!("more than {METRICS} metrics in one step"));
-            return Err(too_many.help("is `metric` called in a loop, with another name each time?"));
+            let message = format!("more than {METRICS} metrics in one step");
+            let help = "is `metric` called in a loop, with another name each time?";
+            return Err(CallError::new(message, help));
         }
         self.metrics.push(Metric {
             hook: self.hook,
@@ -191,6 +195,17 @@ impl Reports {
             values: vec![(turn, value)],
         });
         Ok(())
+    }
+
+    /// A `map_groups` begins: until it ends, a metric has a value for each group. Returns what [`Reports::end_groups`] takes.
+    pub(super) fn begin_groups(&mut self) -> Option<u64> {
+        let outer = self.turns_from;
+        self.turns_from = outer.or(Some(self.turn + 1));
+        outer
+    }
+
+    pub(super) fn end_groups(&mut self, outer: Option<u64>) {
+        self.turns_from = outer;
     }
 
     /// A function of `map_groups` is called for another group.

@@ -1,6 +1,5 @@
 //! Makes a recipe of a script: compiles it with its imports, reads its hooks and parameters, and lints it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, Scope};
@@ -10,13 +9,13 @@ use super::explain::Script;
 use super::hook::{Hook, Reads, Version};
 use super::host::Host;
 use super::library::{Functions, Library, by_name, constants, functions_of};
-use super::lint::{LintInput, lint};
-use super::mistake::Mistake;
+use super::lint;
 use super::params::Parameters;
 use super::recipe::{Compiled, Recipe};
 use super::sandbox::on_deep_stack;
 use super::source_files::LARGEST;
-use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
+use super::value::describe;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 
 pub(super) fn compile(
@@ -26,8 +25,9 @@ pub(super) fn compile(
     library: &Library,
 ) -> Result<Recipe, Diagnostics> {
     if text.len() > LARGEST {
-        let bytes = &text.len().to_string();
-        return Err(Mistake::ScriptTooLarge { name, bytes }.error());
+        let message = format!("{name}: the script has {} bytes", text.len());
+        let help = "values by response or token are columns of the batch: a script is a formula";
+        return Err(Diagnostic::error(message).with_help(help).into());
     }
     on_deep_stack(|| compile_here(host, name, text, library))
 }
@@ -43,23 +43,20 @@ fn compile_here(
     let name: Arc<str> = name.into();
     let constants = constants(text);
     let compiled = engine.compile_into_self_contained(&constants, text);
-    let (mut sources, imports) = {
-        let found = library.found();
-        (found.sources.clone(), found.functions.clone())
-    };
+    let mut sources = library.found().sources.clone();
     sources.insert(name.clone(), text.into());
-    let natives = natives(&engine);
     let mut ast =
         compiled.map_err(|error| not_compiled(&error, Script::new(&name, &sources), library))?;
     ast.set_source(&*name);
+    let natives = natives(&engine);
     let mut functions = natives.clone();
     functions.append(&mut functions_of(&ast));
-    let compiled = Compiled {
-        name: name.clone(),
+    let mut compiled = Compiled {
         hooks: hooks(&ast, &Script::new(&name, &sources))?,
         version: Version::of(&name, text.as_bytes(), &sources),
         builtin: Builtin::of(&name, text, &sources),
         doc: doc(ast.doc()),
+        name,
         ast,
         sources,
         warnings: Vec::new(),
@@ -67,15 +64,23 @@ fn compile_here(
         constants: constants.into(),
         functions: functions.into_keys().collect(),
     };
+    for (source, _) in compiled.sources.iter() {
+        let script = Script::new(source, &compiled.sources);
+        lint::reads(script.code(source), &mut compiled.reads);
+    }
+    if compiled.hooks.contains(&Hook::Loss) {
+        // Its gradient is with respect to `logp`.
+        compiled.reads.names.insert("logp".to_string());
+    }
     let mut recipe = Recipe {
         script: Arc::new(compiled),
         params: Parameters::default(),
         host: host.clone(),
     };
     recipe.params = declared(&recipe, &engine)?;
-    let (warnings, reads) = linted(&recipe, &natives, &imports, library)?;
+    let warnings = linted(&recipe, &natives, library)?;
     if let Some(compiled) = Arc::get_mut(&mut recipe.script) {
-        (compiled.warnings, compiled.reads) = (warnings, reads);
+        compiled.warnings = warnings;
     }
     Ok(recipe)
 }
@@ -94,104 +99,74 @@ fn not_compiled(error: &EvalAltResult, script: Script<'_>, library: &Library) ->
     if diagnostic.span.is_some() {
         return diagnostic.into();
     }
-    let import = library
-        .found()
-        .missing
-        .clone()
-        .and_then(|path| script.import(&path));
-    diagnostic.at(import).into()
+    let missing = library.found().missing.clone();
+    diagnostic
+        .at(missing.and_then(|path| script.import(&path)))
+        .into()
 }
 
-/// Lints the script and its imports: an error, or the warnings of the script itself, and the columns that all of them
-/// read.
+/// Lints the script and its imports: an error, or the warnings of the script itself.
 fn linted(
     recipe: &Recipe,
     natives: &Functions,
-    imports: &BTreeMap<String, Functions>,
     library: &Library,
-) -> Result<(Vec<Diagnostic>, Reads), Diagnostics> {
-    let mut reads = Reads::default();
-    if recipe.has(Hook::Loss) {
-        // Its gradient is with respect to `logp`.
-        reads.names.insert("logp".to_string());
-    }
-    let scripts = library.found().scripts.clone();
-    let known = |name, is_import| LintInput {
-        script: recipe.about_source(name),
-        natives,
-        imports,
-        is_import,
+) -> Result<Vec<Diagnostic>, Diagnostics> {
+    let (imported, functions) = {
+        let found = library.found();
+        (found.scripts.clone(), found.functions.clone())
     };
-    let is_error = |diagnostic: &Diagnostic| diagnostic.severity == Severity::Error;
-    let found = lint(
-        &recipe.script.ast,
-        &known(&recipe.script.name, false),
-        &mut reads,
-    );
-    let (mut errors, warnings): (Vec<_>, Vec<_>) = found.into_iter().partition(is_error);
-    for (name, ast) in &scripts {
-        let found = lint(ast, &known(name, true), &mut reads);
-        errors.extend(found.into_iter().filter(is_error));
+    let own = (&recipe.script.name, &recipe.script.ast);
+    let mut errors = Vec::new();
+    for (name, ast) in [own].into_iter().chain(&imported) {
+        let script = recipe.about_source(name);
+        errors.extend(lint::errors(ast, &script, natives, &functions));
     }
-    match Diagnostics::several(listed(errors)) {
-        Some(errors) => Err(errors),
-        None => Ok((listed(warnings), reads)),
+    if let Some(errors) = Diagnostics::several(errors) {
+        return Err(errors);
     }
-}
-
-/// The most findings of a version that are listed.
-const LISTED: usize = 20;
-
-/// The first findings, and how many more there are.
-fn listed(mut found: Vec<Diagnostic>) -> Vec<Diagnostic> {
-    let more = found.len().saturating_sub(LISTED);
-    if more > 0 {
-        found.truncate(LISTED);
-        let mut rest = Diagnostic::error(format!("and {more} more like these"));
-        rest.severity = found[0].severity;
-        found.push(rest);
-    }
-    found
+    Ok(lint::warnings(own.1, &recipe.about()))
 }
 
 /// The hooks that the script defines, with the right parameters.
 fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
     let mut hooks = Vec::new();
     for function in ast.iter_functions() {
-        let hook = Hook::ALL.into_iter();
-        let Some(hook) = hook.into_iter().find(|hook| hook.name() == function.name) else {
+        let mut all = Hook::ALL.into_iter();
+        let Some(hook) = all.find(|hook| hook.name() == function.name) else {
             continue;
         };
         if function.params.len() != hook.parameters().len() {
-            let wrong = Mistake::HookParameters {
-                hook: &format!("{}({})", hook.name(), hook.parameters().join(", ")),
-                found: &format!("{}({})", function.name, function.params.join(", ")),
-            };
-            return Err(wrong.at(script.definition(function.name)).into());
+            let (name, found) = (hook.name(), function.params.join(", "));
+            let right = format!("{name}({})", hook.parameters().join(", "));
+            let message = format!("the hook `{right}` is defined as `{name}({found})`");
+            let help = format!("write `fn {right}`; a function of your own needs another name");
+            let wrong = Diagnostic::error(message).with_help(help);
+            return Err(wrong.at(script.definition(name)).into());
         }
         hooks.push(hook);
     }
     hooks.sort();
-    let computes = |hook: &Hook| matches!(hook, Hook::Advantage | Hook::Loss);
-    if hooks.iter().any(computes) {
-        Ok(hooks)
-    } else {
-        Err(no_hook(ast, script).into())
+    if hooks.contains(&Hook::Advantage) || hooks.contains(&Hook::Loss) {
+        return Ok(hooks);
     }
-}
-
-fn no_hook(ast: &AST, script: &Script<'_>) -> Diagnostic {
-    let names = ["advantage", "loss"];
-    let slip = ast
-        .iter_functions()
-        .find_map(|f| Some((f.name.to_string(), suggest::nearest(f.name, names)?)));
-    match slip {
-        Some((function, hook)) => {
-            let function = &function;
-            Mistake::NearHook { function, hook }.at(script.definition(function))
-        }
-        None => Mistake::NoHook { name: script.name }.into(),
+    let mut functions = ast.iter_functions();
+    let slip = functions.find_map(|function| {
+        let near = suggest::nearest(function.name, ["advantage", "loss"])?;
+        Some((function.name.to_string(), near))
+    });
+    Err(match slip {
+        Some((function, hook)) => Diagnostic::error(format!(
+            "the script has no hook, and `{function}` is not one"
+        ))
+        .with_help(format!("did you mean `{hook}`?"))
+        .at(script.definition(&function)),
+        None => Diagnostic::error(format!(
+            "{}: the script defines neither `advantage(batch, p)` nor `loss(batch, p)`",
+            script.name
+        ))
+        .with_help("`advlab new FILE --from grpo` makes a recipe to start from"),
     }
+    .into())
 }
 
 /// Calls `params()`.
@@ -199,23 +174,23 @@ fn declared(recipe: &Recipe, engine: &Engine) -> Result<Parameters, Diagnostics>
     if !recipe.has(Hook::Params) {
         return Ok(Parameters::default());
     }
-    let called = engine.call_fn::<Dynamic>(
-        &mut Scope::new(),
-        &recipe.script.ast,
-        Hook::Params.name(),
-        (),
-    );
-    let value = called.map_err(|error| recipe.failed_in(Hook::Params, &error))?;
+    let (ast, name) = (&recipe.script.ast, Hook::Params.name());
+    let value = engine
+        .call_fn::<Dynamic>(&mut Scope::new(), ast, name, ())
+        .map_err(|error| recipe.failed_in(Hook::Params, &error))?;
+    let example =
+        "as in `k: #{ value: 4, min: 1, max: 8, doc: \"...\" }`, or with `choices: [\"a\", \"b\"]`";
     let Some(map) = value.read_lock::<Map>() else {
-        let found = &super::bind::kind(&value);
-        return Err(recipe.at_hook(Hook::Params, Mistake::ParamsNoMap { found }.into()));
+        let found = describe(&value);
+        let message = format!("`params()` must return a map of parameters, it returned {found}");
+        let wrong = Diagnostic::error(message).with_help(example);
+        return Err(recipe.at_hook(Hook::Params, wrong));
     };
-    Parameters::declared(&map).map_err(|(name, error)| {
-        let error = &error.to_string();
-        let wrong = Mistake::WrongParameter { error };
+    Parameters::declared(&map).map_err(|(name, why)| {
+        let wrong = Diagnostic::error(format!("parameter `{name}`: {why}")).with_help(example);
         match recipe.about().key(&name) {
             Some(place) => wrong.at(Some(place)).into(),
-            None => recipe.at_hook(Hook::Params, wrong.into()),
+            None => recipe.at_hook(Hook::Params, wrong),
         }
     })
 }

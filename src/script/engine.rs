@@ -22,6 +22,8 @@ use super::error::{CallError, raise};
 use super::key;
 use super::numbers;
 use super::sandbox::{CALL_LEVELS, EXPRESSION_DEPTH};
+use super::value::{as_tensor, describe};
+use crate::diagnostic::Diagnostic;
 use crate::tensor::{ByGroup, Level, Stopped, Tensor};
 
 /// The functions of the language itself. No clock, no files, no bytes: no formula needs them, and a step's result depends
@@ -79,14 +81,14 @@ impl Functions {
         // The value of `catch (error)`.
         engine
             .register_type_with_name::<CallError>("error")
-            .register_fn("to_string", |problem: &mut CallError| {
-                problem.diagnostic.message.clone()
-            })
-            .register_fn("to_debug", |problem: &mut CallError| {
-                problem.diagnostic.message.clone()
-            });
+            .register_fn("to_string", message)
+            .register_fn("to_debug", message);
         engine
     }
+}
+
+fn message(problem: &mut CallError) -> String {
+    problem.diagnostic.message.clone()
 }
 
 /// Operations between two looks at the guard: some 10 microseconds.
@@ -167,25 +169,17 @@ fn metric(name: &str, value: &Dynamic) -> Result<Tensor, CallError> {
     let length = name.len();
     if !(1..=64).contains(&length) {
         let message = format!("a metric's name has 1 to 64 characters, this one has {length}");
-        return Err(CallError::new(message));
+        return Err(Diagnostic::error(message).into());
     }
-    if let Some(number) = bind::number(value) {
-        return Ok(Tensor::number(number));
-    }
-    let Some(tensor) = value.read_lock::<Tensor>() else {
-        let found = bind::describe(value);
-        return Err(CallError::new(format!(
-            "metric \"{name}\" must be a number or a batch tensor, this is {found}"
-        )));
-    };
-    if let Some(frame) = tensor.frame() {
+    let tensor = as_tensor(value);
+    if let Some(frame) = tensor.as_ref().and_then(Tensor::frame) {
         frame.goes_by_group(ByGroup::Reports);
     }
-    let level = tensor.level();
-    if level != Level::Batch {
-        let message = format!("metric \"{name}\" is a {level} tensor: a metric is one number");
-        let help = "reduce it first, as in `x.mean(\"batch\")`";
-        return Err(CallError::new(message).help(help));
-    }
-    Ok(tensor.clone())
+    tensor
+        .filter(|tensor| tensor.level() == Level::Batch)
+        .ok_or_else(|| {
+            let found = describe(value);
+            let message = format!("metric \"{name}\" is {found}: a metric is one number");
+            CallError::new(message, "reduce it first, as in `x.mean(\"batch\")`")
+        })
 }

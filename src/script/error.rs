@@ -13,9 +13,12 @@ pub(crate) struct CallError {
     pub(crate) tensor: Option<Box<TensorError>>,
 }
 
+/// The result of a native function, for the script that called it.
+pub(crate) type Raised<T> = Result<T, Box<EvalAltResult>>;
+
 impl CallError {
-    pub(crate) fn new(message: impl Into<String>) -> Self {
-        Diagnostic::error(message).into()
+    pub(crate) fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
+        Diagnostic::error(message).with_help(help).into()
     }
 
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
@@ -28,10 +31,9 @@ impl CallError {
         let kind = self.tensor.as_ref().map(|error| &error.kind);
         let ends_script = matches!(kind, Some(TensorErrorKind::Stopped(_)));
         let error = Dynamic::from(self);
-        if ends_script {
-            EvalAltResult::ErrorTerminated(error, position).into()
-        } else {
-            EvalAltResult::ErrorRuntime(error, position).into()
+        match ends_script {
+            true => EvalAltResult::ErrorTerminated(error, position).into(),
+            false => EvalAltResult::ErrorRuntime(error, position).into(),
         }
     }
 }
@@ -58,13 +60,16 @@ impl From<TensorError> for CallError {
     }
 }
 
+impl From<CallError> for Box<EvalAltResult> {
+    fn from(problem: CallError) -> Self {
+        problem.into_error(Position::NONE)
+    }
+}
+
 /// The error of a native function that a value of the engine's errors carries.
 pub(super) fn call_error(value: &Dynamic) -> Option<CallError> {
     value.read_lock::<CallError>().map(|error| error.clone())
 }
-
-/// The result of a native function, for the script that called it.
-pub(crate) type Raised<T> = Result<T, Box<EvalAltResult>>;
 
 /// An error of the script engine, at the location of the call.
 pub(crate) fn raise(
@@ -89,14 +94,4 @@ pub(super) fn origin(context: &NativeCallContext) -> Origin {
         line: position.line().unwrap_or(0),
         column: position.position().unwrap_or(0),
     }
-}
-
-impl From<CallError> for Box<EvalAltResult> {
-    fn from(problem: CallError) -> Self {
-        problem.into_error(Position::NONE)
-    }
-}
-
-pub(super) fn line_column(position: Position) -> Option<(usize, usize)> {
-    Some((position.line()?, position.position().unwrap_or(1)))
 }

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use rhai::{Array, Dynamic, Engine, INT, ImmutableString, NativeCallContext};
 
-use super::bind::{describe, number};
 use super::call::Call;
 use super::error::{CallError, Raised, raise};
 use super::memory::{MAX_KEYS, Table};
-use super::mistake::Mistake;
+use super::value::{as_tensor, describe, number, text};
 use crate::tensor::op::{self, Argument};
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
@@ -77,13 +76,15 @@ impl Key {
             let theirs = Tensor::of_responses(other.frame(), in_own.collect());
             return Ok(equal(&self.codes, &theirs)?);
         }
-        let text = match (other.read_lock::<ImmutableString>(), number(other)) {
-            (Some(text), _) => text.to_string(),
-            (None, Some(number)) => number.to_string(),
-            _ => {
-                let found = &describe(other);
-                return Err(Mistake::KeyCompared { found }.into());
-            }
+        let name = text(other).map(|text| text.to_string());
+        let Some(text) = name.or_else(|| Some(number(other)?.to_string())) else {
+            let found = describe(other);
+            let message =
+                format!("a key is compared with a text, a number or a key, not with {found}");
+            return Err(CallError::new(
+                message,
+                "as in `batch.key(\"agent\") == \"solver\"`",
+            ));
         };
         let code = self.names.iter().position(|name| **name == *text);
         let code = code.map_or(-1.0, |code| code as f64);
@@ -101,26 +102,28 @@ fn equal(a: &Tensor, b: &Tensor) -> Result<Tensor, TensorError> {
 /// The type of keys, and what is remembered by them.
 pub(super) fn key_type(engine: &mut Engine) {
     type Context<'a> = NativeCallContext<'a>;
-    let is = |context: &Context, key: &Key, other: &Dynamic, sign: &str| {
-        let is = key.is(other);
-        let is = is.and_then(|is| match sign {
-            "!=" => Ok(equal(&is, &Tensor::number(0.0))?),
-            _ => Ok(is),
-        });
-        is.map_err(|problem| raise(context, problem))
-    };
     engine.register_type_with_name::<Key>("key");
     for sign in ["==", "!="] {
+        let compare = move |context: &Context, key: &Key, other: &Dynamic| {
+            let is = key.is(other).and_then(|is| match sign {
+                "!=" => Ok(equal(&is, &Tensor::number(0.0))?),
+                _ => Ok(is),
+            });
+            is.map_err(|problem| raise(context, problem))
+        };
         engine
             .register_fn(sign, move |context: Context, key: Key, other: Dynamic| {
-                is(&context, &key, &other, sign)
+                compare(&context, &key, &other)
             })
             .register_fn(
                 sign,
                 move |context: Context, other: ImmutableString, key: Key| {
-                    is(&context, &key, &Dynamic::from(other), sign)
+                    compare(&context, &key, &Dynamic::from(other))
                 },
             );
+    }
+    for name in ["to_string", "to_debug"] {
+        engine.register_fn(name, |key: &mut Key| summary(key));
     }
     engine
         .register_fn("len", |key: &mut Key| {
@@ -131,8 +134,6 @@ pub(super) fn key_type(engine: &mut Engine) {
             let texts = texts.iter().map(|text| Dynamic::from(text.to_string()));
             Raised::Ok(texts.collect::<Array>())
         })
-        .register_fn("to_string", |key: &mut Key| summary(key))
-        .register_fn("to_debug", |key: &mut Key| summary(key))
         .register_fn(
             "recall",
             |context: Context, table: &str, key: Key, start: Dynamic| {
@@ -141,48 +142,53 @@ pub(super) fn key_type(engine: &mut Engine) {
         );
     // `remember(table, key, value)` and `running(table, key, a, b, c)`, each also with a number of keys as the last argument.
     let (text, key) = (TypeId::of::<ImmutableString>(), TypeId::of::<Key>());
-    for (name, count) in [("remember", 1), ("running", 3)] {
-        for last in [None, Some(TypeId::of::<INT>())] {
-            let values = std::iter::repeat_n(TypeId::of::<Dynamic>(), count);
-            let types = [text, key].into_iter().chain(values).chain(last);
-            let types: Vec<TypeId> = types.collect();
-            engine.register_raw_fn(name, types, move |context, args| {
-                let before = write(args, count).map_err(|problem| raise(&context, problem))?;
-                Ok(match name {
-                    "running" => Dynamic::from(before),
-                    _ => Dynamic::UNIT,
-                })
-            });
-        }
+    let (any, most) = (TypeId::of::<Dynamic>(), TypeId::of::<INT>());
+    for (name, count, types) in [
+        ("remember", 1, &[text, key, any][..]),
+        ("remember", 1, &[text, key, any, most]),
+        ("running", 3, &[text, key, any, any, any]),
+        ("running", 3, &[text, key, any, any, any, most]),
+    ] {
+        engine.register_raw_fn(name, types, move |context, args| {
+            let before = write(args, count).map_err(|problem| raise(&context, problem))?;
+            Ok(match count {
+                1 => Dynamic::UNIT,
+                _ => Dynamic::from(before),
+            })
+        });
     }
 }
 
+/// How many names a key's string shows.
+const SHOWN: usize = 8;
+
 fn summary(key: &Key) -> String {
-    const SHOWN: usize = 8;
     let texts = key.texts().unwrap_or_default();
-    let mut shown: Vec<&str> = texts.iter().take(SHOWN).map(|text| &**text).collect();
-    let more = format!("... {} more", texts.len().saturating_sub(SHOWN));
-    shown.extend((texts.len() > SHOWN).then_some(&*more));
-    format!("key [{}]", shown.join(", "))
+    let (shown, rest) = texts.split_at(texts.len().min(SHOWN));
+    let more = match rest.len() {
+        0 => String::new(),
+        more => format!(", ... {more} more"),
+    };
+    format!("key [{}{more}]", shown.join(", "))
 }
 
-/// A tensor or a number, as one value per response of the key.
-fn of_responses(key: &Key, value: &Dynamic) -> Result<Vec<f64>, CallError> {
-    let tensor = match (value.read_lock::<Tensor>(), number(value)) {
-        (Some(tensor), _) => Some(tensor.clone()),
-        (None, number) => number.map(Tensor::number),
+/// A tensor or a number, as one value per response of a batch; an error if it belongs to another batch.
+pub(super) fn of_responses(frame: &Arc<Frame>, value: &Dynamic) -> Result<Vec<f64>, CallError> {
+    let tensor = as_tensor(value).filter(|tensor| tensor.level().contains(Level::Response));
+    let Some(tensor) = tensor else {
+        let found = describe(value);
+        let message =
+            format!("a value for each response is a number or a response tensor, not {found}");
+        let help = "reduce it first, as in `x.mean(\"response\")`; a text column is `batch.key(\"agent\")`";
+        return Err(CallError::new(message, help));
     };
-    let Some(tensor) = tensor.filter(|tensor| tensor.level().contains(Level::Response)) else {
-        let found = &describe(value);
-        return Err(Mistake::KeyValue { found }.into());
-    };
-    // Through the codes, so that it is one value per response of their batch, or an error.
-    let sum = op::add(&tensor, &op::mul(&key.codes, &Tensor::number(0.0))?)?;
+    let zeros = vec![0.0; frame.layout().responses()];
+    let sum = op::add(&tensor, &Tensor::of_responses(frame, zeros.into()))?;
     Ok(sum.evaluate()?.iter().collect())
 }
 
 fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> {
-    let (texts, start) = (key.texts()?, of_responses(key, start)?);
+    let (texts, start) = (key.texts()?, of_responses(key.frame(), start)?);
     // The result depends on the group.
     key.call.report(|reports| reports.said += 1);
     let known = key.call.tables(|tables| tables.get(table).cloned());
@@ -197,10 +203,7 @@ fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> 
 /// `remember`, of one value per response, or `running`, of three. Writes response by response in batch order, and gives the
 /// values before, or for a new key the response's first value. Nothing is written if a new value is not finite.
 fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
-    let (Some(name), Some(key)) = (
-        args[0].read_lock::<ImmutableString>(),
-        args[1].read_lock::<Key>(),
-    ) else {
+    let (Some(name), Some(key)) = (text(args[0]), args[1].read_lock::<Key>()) else {
         unreachable!("the function is registered for a string and a key");
     };
     let most = match args.get(2 + count).map(|most| most.as_int()) {
@@ -208,10 +211,11 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
         Some(most) => most.ok().and_then(|most| usize::try_from(most).ok()),
     };
     let Some(most) = most.filter(|most| *most > 0) else {
-        return Err(Mistake::TableBound.into());
+        let message = "the most keys of a table are a number from 1 on";
+        return Err(CallError::new(message, "leave it out for 200000"));
     };
     let columns = args[2..2 + count].iter();
-    let columns = columns.map(|value| of_responses(&key, value));
+    let columns = columns.map(|value| of_responses(key.frame(), value));
     let columns: Vec<Vec<f64>> = columns.collect::<Result<_, _>>()?;
     let known = key.call.tables(|tables| tables.get(&name).cloned());
     let mut table: Arc<Table> = known.unwrap_or_default();
@@ -219,19 +223,19 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     let mut before = Vec::new();
     for (response, text) in key.texts()?.iter().enumerate() {
         let first = columns[0][response];
-        let old = writing.update(text, |old| {
-            let new = match &columns[..] {
-                [_, factor, summand] => factor[response] * old.unwrap_or(first) + summand[response],
-                _ => first,
-            };
-            if new.is_finite() {
-                return Ok(new);
-            }
-            let response = &key.frame().layout().describe(Level::Response, response);
-            let value = &new.to_string();
-            Err(CallError::from(Mistake::NotRemembered { value, response }))
-        })?;
-        before.push(old.unwrap_or(first));
+        let old = writing.get(text).unwrap_or(first);
+        let new = match &columns[..] {
+            [_, factor, summand] => factor[response] * old + summand[response],
+            _ => first,
+        };
+        if !new.is_finite() {
+            let response = key.frame().layout().describe(Level::Response, response);
+            let message = format!("{new} cannot be remembered, at {response}");
+            let help = "`where(is_finite(x), x, 0)` keeps it out";
+            return Err(CallError::new(message, help));
+        }
+        writing.set(text, new);
+        before.push(old);
     }
     let is_full = writing.bound(most);
     key.call.report(|reports| {
@@ -246,8 +250,12 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     let kept = key.call.tables(|tables| tables.insert(&name, table));
     kept.map_err(|bound| {
         let table: String = name.chars().take(40).collect();
-        let (table, bound) = (&table, &bound);
-        CallError::from(Mistake::MemoryFull { table, bound })
+        let message = format!("with \"{table}\", all that is remembered is more than {bound}");
+        let help = format!(
+            "is a table's name or a key a new one each time? A table forgets its oldest keys beyond a number: \
+             `remember(\"{table}\", key, x, 1000)`"
+        );
+        CallError::new(message, help)
     })?;
     Ok(Tensor::of_responses(key.frame(), before.into()))
 }

@@ -1,6 +1,7 @@
 //! Finds what a script imports: built-ins, and scripts of its own folder.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,11 +10,11 @@ use rhai::{
     Scope, Shared, Stmt,
 };
 
-pub(super) use super::builtin::{Builtin, Sources};
+use super::builtin::{Builtin, Sources};
 use super::engine::bare;
 use super::error::CallError;
-use super::mistake::Mistake;
 use super::source_files::{self, Content};
+use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
 /// Functions by their names, each with the numbers of parameters that it takes.
@@ -112,69 +113,51 @@ impl Library {
         }
     }
 
-    /// Makes an import of that name the built-in, whatever is in the folder.
-    pub(super) fn hide(&mut self, builtin: &str) {
-        if let Some(folder) = &self.folder {
-            let file = folder.join(format!("{builtin}.rhai"));
-            self.read.insert(file, Err(source_files::Unread::hidden()));
-        }
-    }
-
     pub(crate) fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The name and text of an imported script.
     fn read(&self, path: &str) -> Result<(String, String), CallError> {
+        const WHAT: &str =
+            "an import is the name of a built-in, or of a file in the script's own folder";
         let name = path.strip_suffix(".rhai").unwrap_or(path);
         let is_plain = |c: char| c.is_alphanumeric() || "_-.".contains(c);
         if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
-            return Err(Mistake::ImportPath { path }.into());
+            return Err(CallError::new(format!("cannot import \"{path}\""), WHAT));
         }
         if let Some(folder) = &self.folder {
             let file = folder.join(format!("{name}.rhai"));
             let read = self.read.get(&file).cloned();
             let read = read.unwrap_or_else(|| source_files::read(&file));
             self.found().files.insert(file.clone(), read.clone());
-            let shown = file.display().to_string();
-            let file = shown.as_str();
-            let cannot = |why: &str| CallError::from(Mistake::ImportUnreadable { path, file, why });
-            match read {
-                Ok(bytes) => {
-                    let text = String::from_utf8(bytes.to_vec());
-                    let text = text.map_err(|error| cannot(&error.to_string()))?;
-                    return Ok((shown, text));
+            match source_files::text(&file, &read) {
+                Ok(text) => return Ok((file.display().to_string(), text.to_string())),
+                Err(_)
+                    if read
+                        .as_ref()
+                        .is_err_and(|unread| unread.kind == ErrorKind::NotFound) => {}
+                Err(why) => {
+                    let error = Diagnostic::error(format!("cannot import \"{path}\": {why}"));
+                    return Err(error.into());
                 }
-                Err(unread) if unread.kind == std::io::ErrorKind::NotFound => {}
-                Err(unread) => return Err(cannot(&unread.why)),
             }
         }
-        if let Some(builtin) = Builtin::importable().find(|builtin| builtin.name == name) {
+        let mut builtins = Builtin::importable();
+        if let Some(builtin) = builtins.find(|builtin| builtin.name == name) {
             return Ok((builtin.name.to_string(), builtin.text.to_string()));
         }
-        let beside = self.beside();
-        let builtins = Builtin::importable().map(|builtin| builtin.name);
-        let names = builtins.chain(beside.iter().map(String::as_str));
-        let help = &match suggest::nearest(name, names) {
+        let beside = self.folder.as_deref().map(source_files::scripts_in);
+        let beside = beside.iter().flatten().map(String::as_str);
+        let names = Builtin::importable().map(|builtin| builtin.name);
+        let help = match suggest::nearest(name, names.chain(beside)) {
             Some(near) => format!("did you mean \"{near}\"?"),
-            None => {
-                "an import is the name of a built-in, or of a file in the script's own folder; \
-                     `advlab recipes` lists the built-ins"
-                    .to_string()
-            }
+            None => format!("{WHAT}; `advlab recipes` lists the built-ins"),
         };
-        Err(Mistake::NoImport { name, help }.into())
-    }
-
-    /// The names of the scripts in the folder.
-    fn beside(&self) -> Vec<String> {
-        let entries = self.folder.iter().flat_map(std::fs::read_dir).flatten();
-        let files = entries
-            .flatten()
-            .map(|entry| PathBuf::from(entry.file_name()));
-        let scripts = files.filter(|file| file.extension().is_some_and(|ending| ending == "rhai"));
-        let names = scripts.filter_map(|file| Some(file.file_stem()?.to_str()?.to_string()));
-        names.collect()
+        Err(CallError::new(
+            format!("there is no recipe \"{name}\" to import"),
+            help,
+        ))
     }
 
     fn compile(&self, engine: &Engine, path: &str) -> Result<Module, Box<EvalAltResult>> {
@@ -215,8 +198,9 @@ impl ModuleResolver for Library {
                 found.missing = Some(path.to_string());
                 let ring = found.loading.iter();
                 let ring: String = ring.map(|open| format!("\"{open}\" imports ")).collect();
-                let ring = &ring;
-                return Err(Mistake::CircularImport { ring, path }.into());
+                let message = format!("circular import: {ring}\"{path}\"");
+                let help = "put what both need into a script of its own, and import that";
+                return Err(CallError::new(message, help).into());
             }
             found.loading.push(path.to_string());
         }

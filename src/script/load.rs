@@ -1,5 +1,6 @@
 //! Loads recipes: built-ins by their names, scripts by their paths, or from text.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use super::builtin::{BUILTINS, Builtin};
@@ -7,11 +8,10 @@ use super::compile::compile;
 use super::hook::Version;
 use super::host::Host;
 use super::library::Library;
-use super::mistake::Mistake;
 use super::recipe::Recipe;
 use super::sandbox::guarded;
-use super::source_files::{Content, SourceFiles};
-use crate::diagnostic::Diagnostics;
+use super::source_files::{Content, SourceFiles, Unread, folder_of, scripts_in, text};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 
 /// The loss of a recipe that has none, unless the run names another.
@@ -41,30 +41,31 @@ impl Host {
     /// As [`Host::load`], with the files that were read, also if the script does not compile.
     pub fn load_reading(&self, recipe: &str) -> (Result<Recipe, Diagnostics>, SourceFiles) {
         let path = Path::new(recipe);
-        let error = if let Some(builtin) = Builtin::find(recipe) {
-            return (
-                self.compile(builtin.name, builtin.text),
-                SourceFiles::default(),
-            );
+        let (message, help) = if let Some(builtin) = Builtin::find(recipe) {
+            let compiled = self.compile(builtin.name, builtin.text);
+            return (compiled, SourceFiles::default());
         } else if let Some(kind) = another_kind(path) {
-            Mistake::NotARecipe { name: recipe, kind }.error()
+            let help = "a recipe is a built-in's name, such as `grpo`, or the path of a .rhai script; rollouts stand behind it: \
+                        `advlab apply grpo rollouts.jsonl`";
+            (
+                format!("`{recipe}` is {kind}, not a recipe"),
+                help.to_string(),
+            )
         } else if recipe.contains(['/', '\\']) || recipe.ends_with(".rhai") || path.exists() {
             return self.load_read(&SourceFiles::of(path));
         } else {
             let names = BUILTINS.iter().map(|builtin| builtin.name);
             let file = format!("{recipe}.rhai");
-            let help = &match suggest::nearest(recipe, names) {
+            let help = match suggest::nearest(recipe, names) {
                 _ if Path::new(&file).is_file() => format!("the script is `{file}`"),
                 Some(near) => format!("did you mean `{near}`?"),
-                None => {
-                    "`advlab recipes` lists the built-ins; a script is given by its path, such \
-                         as `my/recipe.rhai`"
-                        .to_string()
-                }
+                None => "`advlab recipes` lists the built-ins; a script is given by its path, such as `my/recipe.rhai`"
+                    .to_string(),
             };
-            Mistake::NoRecipe { name: recipe, help }.error()
+            (format!("there is no recipe `{recipe}`"), help)
         };
-        (Err(error), SourceFiles::default())
+        let error = Diagnostic::error(message).with_help(help);
+        (Err(error.into()), SourceFiles::default())
     }
 
     /// Compiles from the bytes of a reading, not from the file. The new reading also has the imports that were needed.
@@ -75,18 +76,16 @@ impl Host {
         let (Some(path), Some(content)) = (read.main.as_deref(), read.main_content()) else {
             unreachable!("the reading of a built-in is not compiled again")
         };
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
         let name = path.display().to_string();
-        let mut library = Library::new(Some(folder));
+        let mut library = Library::new(Some(folder_of(path)));
         library.read.clone_from(&read.files);
-        let compiled = text_of(path, content).and_then(|text| {
-            guarded("to compile the script", || {
+        let compiled = match text(path, content) {
+            Err(why) => Err(unreadable(path, content, &why).into()),
+            Ok(text) => guarded("to compile the script", || {
                 compile(self, &name, text, &library)
-            })?
-        });
+            })
+            .flatten(),
+        };
         let found = library.found();
         let mut files = found.files.clone();
         files.insert(path.to_path_buf(), content.clone());
@@ -118,27 +117,28 @@ impl Host {
         name: &str,
         sources: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Recipe, Diagnostics> {
-        let folder = match Path::new(name).parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let (mut text, mut library) = ("", Library::new(Some(folder)));
-        for (source, its) in sources {
-            let here = Builtin::find(source);
+        let folder = folder_of(Path::new(name));
+        let (mut script, mut library) = ("", Library::new(Some(folder)));
+        for (source, text) in sources {
+            let builtin = Builtin::find(source);
             if source == name {
-                text = its;
-            } else if here.is_some() {
-                library.hide(source);
+                script = text;
+            } else if builtin.is_some() {
+                // A file of that name does not count.
+                let (kind, why) = (ErrorKind::NotFound, String::new());
+                let file = folder.join(format!("{source}.rhai"));
+                library.read.insert(file, Err(Unread { kind, why }));
             } else {
-                library
-                    .read
-                    .insert(source.into(), Ok(its.as_bytes().into()));
+                let content: Content = Ok(text.as_bytes().into());
+                library.read.insert(source.into(), content);
             }
-            if here.is_some_and(|here| here.text != its) {
-                return Err(Mistake::OtherBuiltin { name: source }.error());
+            if builtin.is_some_and(|here| here.text != text) {
+                let message = format!("`{source}` is not the built-in of this version of advlab");
+                let help = format!("import a copy of it: `advlab new mine.rhai --from {source}`");
+                return Err(Diagnostic::error(message).with_help(help).into());
             }
         }
-        compile(self, name, text, &library)
+        compile(self, name, script, &library)
     }
 
     /// As [`Host::compile`], with imports of scripts in a folder too.
@@ -165,42 +165,20 @@ fn another_kind(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// The script in a path's folder with the nearest name.
-fn near(path: &Path) -> Option<String> {
-    let folder = path.parent()?;
-    let here = match folder.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => folder,
-    };
-    let names: Vec<String> = std::fs::read_dir(here)
-        .ok()?
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| name.ends_with(".rhai"))
-        .collect();
-    let name = path.file_name()?.to_str()?;
-    let near = suggest::nearest(name, names.iter().map(String::as_str))?;
-    Some(folder.join(near).display().to_string())
-}
-
-fn text_of<'a>(path: &Path, content: &'a Content) -> Result<&'a str, Diagnostics> {
-    let near = near(path);
-    let path = &path.display().to_string();
-    let bytes = content.as_ref().map_err(|unread| {
-        let why = &unread.why;
-        if unread.kind != std::io::ErrorKind::NotFound {
-            return Mistake::UnreadableScript { path, why }.error();
+fn unreadable(path: &Path, content: &Content, why: &str) -> Diagnostic {
+    let error = Diagnostic::error(format!("cannot read {why}"));
+    if !matches!(content, Err(unread) if unread.kind == ErrorKind::NotFound) {
+        return error;
+    }
+    let name = path.file_stem().and_then(|name| name.to_str());
+    let names = scripts_in(folder_of(path));
+    let near = suggest::nearest(name.unwrap_or(""), names.iter().map(String::as_str));
+    error.with_help(match near {
+        Some(near) => {
+            let file = path.with_file_name(format!("{near}.rhai"));
+            format!("did you mean `{}`?", file.display())
         }
-        let help = &match near {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => "`advlab new FILE --from grpo` makes a recipe to edit, `advlab recipes` lists \
-                     the built-ins"
-                .to_string(),
-        };
-        Mistake::MissingScript { path, why, help }.error()
-    })?;
-    std::str::from_utf8(bytes).map_err(|error| {
-        let byte = &error.valid_up_to().to_string();
-        Mistake::NotText { path, byte }.error()
+        None => "`advlab new FILE --from grpo` makes a recipe to edit, `advlab recipes` lists the built-ins".to_string(),
     })
 }
 

@@ -5,11 +5,11 @@
 
 use std::any::TypeId;
 
-use rhai::{Array, Dynamic, Engine, FLOAT, FnPtr, INT, NativeCallContext};
+use rhai::{Array, Dynamic, Engine, FLOAT, INT, NativeCallContext};
 
-use super::bind::{describe, number};
 use super::error::{CallError, Raised, origin, raise};
-use super::mistake::Mistake;
+use super::value::{as_tensor, describe};
+use crate::diagnostic::Diagnostic;
 use crate::tensor::Tensor;
 use crate::tensor::op::{self, Argument, Class, Op};
 
@@ -42,11 +42,12 @@ fn refused(engine: &mut Engine) {
         ("sleep", &[float]),
     ] {
         engine.register_raw_fn(name, types, move |context, _| {
-            let mistake = match name {
-                "sleep" => Mistake::Sleep,
-                sign => Mistake::BitwisePower { sign },
+            let message = format!("`{name}` is not a function of recipes");
+            let help = match name {
+                "sleep" => "the run would wait for it: take the line out",
+                _ => "a power is `x ** 2`",
             };
-            Err::<INT, _>(raise(&context, mistake))
+            Err::<INT, _>(raise(&context, CallError::new(message, help)))
         });
     }
 }
@@ -65,7 +66,7 @@ fn widened(whole: INT) -> FLOAT {
     whole as FLOAT
 }
 
-/// Registers `sum`, `mean`, `min` and `max` of arrays, which are numbers if all elements are, and sorting.
+/// Registers `sum`, `mean`, `min` and `max` of arrays, which are numbers if all elements are.
 fn arrays(engine: &mut Engine) {
     for (name, row) in [("sum", "+"), ("mean", "+"), ("min", "min"), ("max", "max")] {
         let row = op::table().find(|op| op.name == row && op.class == Class::Elementwise);
@@ -86,89 +87,16 @@ fn arrays(engine: &mut Engine) {
         };
         engine.register_fn(name, reduced);
     }
-    for name in ["sort", "sort_by"] {
-        let sort = |context: NativeCallContext, array: &mut Array, comparer: FnPtr| -> Raised<()> {
-            *array = sorted(&context, array, &comparer)?;
-            Ok(())
-        };
-        engine.register_fn(name, sort);
-        engine.register_fn(
-            name,
-            move |context: NativeCallContext, array: &mut Array, comparer: &str| {
-                sort(context, array, FnPtr::new(comparer)?)
-            },
-        );
-    }
-    for name in ["order", "order_by"] {
-        let order = |context: NativeCallContext, array: Array, comparer: FnPtr| {
-            sorted(&context, &array, &comparer)
-        };
-        engine.register_fn(name, order);
-        engine.register_fn(
-            name,
-            move |context: NativeCallContext, array: Array, comparer: &str| {
-                order(context, array, FnPtr::new(comparer)?)
-            },
-        );
-    }
-}
-
-/// Stable merge sort. The engine's own continues after an error of the comparer, even if that is the end of its time.
-fn sorted(context: &NativeCallContext, values: &[Dynamic], comparer: &FnPtr) -> Raised<Array> {
-    if values.len() < 2 {
-        return Ok(values.to_vec());
-    }
-    let (left, right) = values.split_at(values.len() / 2);
-    let left = sorted(context, left, comparer)?;
-    let right = sorted(context, right, comparer)?;
-    let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
-    let mut merged = Array::with_capacity(values.len());
-    while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
-        // Equal values keep their order: the right one is first only if it comes before the left one.
-        let next = if is_before(context, comparer, b, a)? {
-            &mut right
-        } else {
-            &mut left
-        };
-        merged.extend(next.next());
-    }
-    merged.extend(left.chain(right));
-    Ok(merged)
-}
-
-/// Whether `a` comes before `b`: the comparer gives a number below 0, or true.
-fn is_before(
-    context: &NativeCallContext,
-    comparer: &FnPtr,
-    a: &Dynamic,
-    b: &Dynamic,
-) -> Raised<bool> {
-    let compared = comparer.call_raw(context, None, [a.clone(), b.clone()])?;
-    match (compared.as_bool(), number(&compared)) {
-        (Ok(is_before), _) => Ok(is_before),
-        (_, Some(number)) => Ok(number < 0.0),
-        _ => {
-            let found = describe(&compared);
-            let message = format!("what a sort compares by is a number or a boolean, not {found}");
-            let problem = CallError::new(message).help("as in `a.sort(|x, y| x - y)`");
-            Err(raise(context, problem))
-        }
-    }
 }
 
 fn reduce(name: &str, row: &'static Op, array: &Array) -> Result<Tensor, CallError> {
     let mut result: Option<Tensor> = None;
     for value in array {
-        let value = match (value.read_lock::<Tensor>(), number(value)) {
-            (Some(tensor), _) => tensor.clone(),
-            (None, Some(number)) => Tensor::number(number),
-            _ => {
-                let found = describe(value);
-                let message =
-                    format!("`{name}` of an array takes numbers and tensors, not {found}");
-                return Err(CallError::new(message));
-            }
-        };
+        let value = as_tensor(value).ok_or_else(|| {
+            let found = describe(value);
+            let message = format!("`{name}` of an array takes numbers and tensors, not {found}");
+            CallError::from(Diagnostic::error(message))
+        })?;
         result = Some(match result {
             Some(before) => row.apply(&[Argument::Tensor(before), Argument::Tensor(value)])?,
             None => value,
@@ -176,7 +104,7 @@ fn reduce(name: &str, row: &'static Op, array: &Array) -> Result<Tensor, CallErr
     }
     match result {
         None if name == "sum" => Ok(Tensor::number(0.0)),
-        None => Err(CallError::new(format!("an empty array has no `{name}`"))),
+        None => Err(Diagnostic::error(format!("an empty array has no `{name}`")).into()),
         Some(sum) if name == "mean" => {
             // Exact: the size of an array is bounded.
             let count = Tensor::number(1.0 / array.len() as f64);

@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use rhai::{Array, Dynamic, ImmutableString, Map};
+use rhai::{Array, Dynamic, Map};
 use serde::{Serialize, Serializer};
 
-use super::bind::{describe, number, written};
-use super::mistake::Mistake;
+use super::value::{describe, number, text, written};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
@@ -53,7 +52,7 @@ fn number_or_text<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S
 
 impl Setting {
     pub(crate) fn from_dynamic(value: &Dynamic) -> Option<Setting> {
-        if let Some(text) = value.read_lock::<ImmutableString>() {
+        if let Some(text) = text(value) {
             return Some(Setting::Text(text.to_string()));
         }
         if let Some(array) = value.read_lock::<Array>() {
@@ -108,18 +107,19 @@ pub struct Parameter {
 impl Parameter {
     /// The values that the parameter takes, such as `an integer, at least 1`.
     pub fn takes(&self) -> String {
-        let of_list = match &self.default {
-            Setting::List(values) => Some(values.first()),
-            _ => None,
+        let (is_list, kind) = match &self.default {
+            Setting::List(values) => (true, values.first()),
+            one => (false, Some(one)),
         };
-        let kind = match of_list.unwrap_or(Some(&self.default)) {
-            _ if !self.choices.is_empty() => {
-                let choices = suggest::list(self.choices.iter().map(String::as_str));
-                return match of_list {
-                    Some(_) => format!("a list of {choices}"),
-                    None => choices,
-                };
-            }
+        if !self.choices.is_empty() {
+            let choices = suggest::list(self.choices.iter().map(String::as_str));
+            return if is_list {
+                format!("a list of {choices}")
+            } else {
+                choices
+            };
+        }
+        let kind = match kind {
             Some(Setting::Whole(_)) => "an integer",
             Some(Setting::Number(_)) => "a number",
             Some(Setting::Nothing) if self.is_whole => "an integer or none",
@@ -128,74 +128,72 @@ impl Parameter {
             Some(Setting::Text(_)) => "a string",
             Some(Setting::List(_)) | None => "a value",
         };
-        let kind = match of_list {
-            Some(_) => format!("a list as in `a,b`, each {kind}"),
-            None => kind.to_string(),
+        let list = if is_list {
+            "a list as in `a,b`, each "
+        } else {
+            ""
         };
         // The largest integer is no bound in practice.
-        match (self.min, self.max.filter(|max| *max < i64::MAX as f64)) {
-            (Some(min), Some(max)) => format!("{kind} from {min} to {max}"),
-            (Some(min), None) => format!("{kind}, at least {min}"),
-            (None, Some(max)) => format!("{kind}, at most {max}"),
-            (None, None) => kind,
-        }
+        let bounds = match (self.min, self.max.filter(|max| *max < i64::MAX as f64)) {
+            (Some(min), Some(max)) => format!(" from {min} to {max}"),
+            (Some(min), None) => format!(", at least {min}"),
+            (None, Some(max)) => format!(", at most {max}"),
+            (None, None) => String::new(),
+        };
+        format!("{list}{kind}{bounds}")
     }
 
     /// The value, of the parameter's type and within its bounds.
     fn check(&self, found: Setting) -> Result<Setting, Diagnostic> {
-        if let Some(setting) = self.fit(Some(&self.default), &found) {
-            return Ok(setting);
-        }
-        let choices = self.choices.iter().map(String::as_str);
-        let is_whole = matches!(self.default, Setting::Whole(_));
-        let (shown, near) = match found {
-            Setting::Text(text) if is_whole && text.parse::<f64>().is_ok() => (text, None),
-            Setting::Text(text) => (format!("\"{text}\""), suggest::nearest(&text, choices)),
-            found => (found.to_string(), None),
+        let shown = match &found {
+            Setting::Text(text) => format!("\"{text}\""),
+            other => other.to_string(),
         };
-        let (name, found, takes) = (&*self.name, &*shown, &*self.takes());
-        Err(match near {
-            None => Mistake::WrongValue { name, found, takes }.into(),
-            Some(near) => Mistake::NearValue {
-                name,
-                found,
-                near,
-                takes,
-            }
-            .into(),
+        let choices = self.choices.iter().map(String::as_str);
+        let near = match &found {
+            Setting::Text(text) => suggest::nearest(text, choices),
+            _ => None,
+        };
+        let (name, takes) = (&self.name, self.takes());
+        self.fit(Some(&self.default), found).ok_or_else(|| {
+            Diagnostic::error(match near {
+                Some(near) => {
+                    format!("`{name}` is {shown}: did you mean `{near}`? It takes {takes}")
+                }
+                None => format!("`{name}` is {shown}: it takes {takes}"),
+            })
         })
     }
 
     /// The value as the type of `kind`, or of any, if it has it and is within the bounds.
-    fn fit(&self, kind: Option<&Setting>, setting: &Setting) -> Option<Setting> {
+    fn fit(&self, kind: Option<&Setting>, setting: Setting) -> Option<Setting> {
+        use Setting::{List, Nothing, Number, Text, Truth, Whole};
         let is_within = |number: f64| {
             self.min.is_none_or(|min| number >= min) && self.max.is_none_or(|max| number <= max)
         };
-        let fits = match (kind, setting) {
-            (Some(Setting::List(kinds)), Setting::List(values)) => {
-                let values = values.iter().map(|value| self.fit(kinds.first(), value));
-                return values.collect::<Option<_>>().map(Setting::List);
+        let setting = match (kind, setting) {
+            (Some(List(kinds)), List(values)) => {
+                let values = values
+                    .into_iter()
+                    .map(|value| self.fit(kinds.first(), value));
+                return values.collect::<Option<_>>().map(List);
             }
             // Exact up to 2^53: bounds are small numbers.
-            (Some(Setting::Whole(_)) | None, Setting::Whole(whole)) => is_within(*whole as f64),
-            (Some(Setting::Nothing), Setting::Whole(whole)) if self.is_whole => {
-                is_within(*whole as f64)
-            }
-            (Some(Setting::Number(_) | Setting::Nothing), Setting::Whole(whole)) => {
-                return self.fit(kind, &Setting::Number(*whole as f64));
-            }
-            (Some(Setting::Nothing), Setting::Number(_)) if self.is_whole => false,
-            (Some(Setting::Number(_) | Setting::Nothing) | None, Setting::Number(number)) => {
-                is_within(*number)
-            }
-            (Some(Setting::Text(_)) | None, Setting::Text(text)) => {
+            (Some(Number(_)), Whole(whole)) => Number(whole as f64),
+            (Some(Nothing), Whole(whole)) if !self.is_whole => Number(whole as f64),
+            (_, setting) => setting,
+        };
+        let fits = match (kind, &setting) {
+            (Some(Whole(_) | Nothing) | None, Whole(whole)) => is_within(*whole as f64),
+            (Some(Number(_)) | None, Number(number)) => is_within(*number),
+            (Some(Nothing), Number(number)) => !self.is_whole && is_within(*number),
+            (Some(Text(_)) | None, Text(text)) => {
                 self.choices.is_empty() || self.choices.contains(text)
             }
-            (Some(Setting::Truth(_)) | None, Setting::Truth(_)) => true,
-            (Some(Setting::Nothing), Setting::Nothing) => true,
+            (Some(Truth(_)) | None, Truth(_)) | (Some(Nothing), Nothing) => true,
             _ => false,
         };
-        fits.then(|| setting.clone())
+        fits.then_some(setting)
     }
 }
 
@@ -203,32 +201,36 @@ impl Parameter {
 fn read(kind: Option<&Setting>, text: &str) -> Setting {
     // `inf` is one; digits beyond the largest number are a slip.
     let is_meant = |value: &f64| !value.is_nan() && (value.is_finite() || text.contains("inf"));
-    let number = || text.parse().ok().filter(is_meant);
-    let whole = || text.parse().ok().map(Setting::Whole);
-    let setting = match kind {
-        Some(Setting::Whole(_)) => whole(),
-        Some(Setting::Truth(_)) => text.parse().ok().map(Setting::Truth),
+    let number = || text.parse().ok().filter(is_meant).map(Setting::Number);
+    let read = match kind {
         Some(Setting::Text(_)) => None,
+        Some(Setting::Truth(_)) => text.parse().ok().map(Setting::Truth),
         Some(Setting::Nothing) if text == "none" => Some(Setting::Nothing),
-        Some(Setting::Nothing) | None => whole().or_else(|| number().map(Setting::Number)),
-        Some(Setting::Number(_)) => number().map(Setting::Number),
         Some(Setting::List(kinds)) => {
-            let item = |part: &str| read(kinds.first(), part);
-            // In JSON, a comma may stand inside of a string.
-            if let Ok(items) = serde_json::from_str::<Vec<serde_json::Value>>(text) {
-                let text = |value: &serde_json::Value| match value.as_str() {
-                    Some(text) => item(text),
-                    None => item(&value.to_string()),
-                };
-                return Setting::List(items.iter().map(text).collect());
-            }
-            let bare = text.trim().trim_start_matches('[').trim_end_matches(']');
-            let parts = bare.split(',').map(|part| part.trim().trim_matches('"'));
-            let parts = parts.filter(|part| !part.is_empty());
-            Some(Setting::List(parts.map(item).collect()))
+            let items = items(text).into_iter();
+            let items = items.map(|item| read(kinds.first(), &item));
+            Some(Setting::List(items.collect()))
         }
+        _ => text.parse().ok().map(Setting::Whole).or_else(number),
     };
-    setting.unwrap_or_else(|| Setting::Text(text.to_string()))
+    read.unwrap_or_else(|| Setting::Text(text.to_string()))
+}
+
+/// The texts of a list: `a,b`, or as in JSON, where a comma may stand inside of a string.
+fn items(text: &str) -> Vec<String> {
+    if let Ok(items) = serde_json::from_str::<Vec<serde_json::Value>>(text) {
+        let text = |item: &serde_json::Value| match item.as_str() {
+            Some(text) => text.to_string(),
+            None => item.to_string(),
+        };
+        return items.iter().map(text).collect();
+    }
+    let bare = text.trim().trim_start_matches('[').trim_end_matches(']');
+    let parts = bare.split(',').map(|part| part.trim().trim_matches('"'));
+    parts
+        .filter(|part| !part.is_empty())
+        .map(str::to_string)
+        .collect()
 }
 
 /// A recipe's parameters with their values.
@@ -236,10 +238,10 @@ fn read(kind: Option<&Setting>, text: &str) -> Setting {
 pub struct Parameters(Vec<(Parameter, Setting)>);
 
 impl Parameters {
-    /// Reads the result of `params()`; an error comes with the name of its parameter.
-    pub(super) fn declared(map: &Map) -> Result<Parameters, (String, Diagnostic)> {
+    /// Reads the result of `params()`; an error is the name of its parameter and what is wrong with it.
+    pub(super) fn declared(map: &Map) -> Result<Parameters, (String, String)> {
         let declared = map.iter().map(|(name, value)| {
-            let parameter = declare(name, value).map_err(|error| (name.to_string(), error))?;
+            let parameter = declare(name, value).map_err(|why| (name.to_string(), why))?;
             let default = parameter.default.clone();
             Ok((parameter, default))
         });
@@ -278,25 +280,16 @@ impl Parameters {
         Ok(())
     }
 
-    pub(crate) fn set_dynamic(&mut self, name: &str, value: &Dynamic) -> Result<(), Diagnostic> {
-        let cannot = || {
-            let found = &describe(value);
-            Diagnostic::from(Mistake::NotASetting { name, found })
-        };
-        self.set(name, Setting::from_dynamic(value).ok_or_else(cannot)?)
-    }
-
     fn find(&mut self, name: &str) -> Result<&mut (Parameter, Setting), Diagnostic> {
         let index = self.iter().position(|(known, _)| known.name == name);
         if let Some(index) = index {
             return Ok(&mut self.0[index]);
         }
         let names = self.iter().map(|(parameter, _)| parameter.name.as_str());
-        if self.0.is_empty() {
-            return Err(Mistake::NoSettings { name }.into());
-        }
-        let near = &suggest::did_you_mean(name, names);
-        Err(Mistake::NoSetting { name, near }.into())
+        let near = suggest::did_you_mean(name, names);
+        Err(Diagnostic::error(format!(
+            "the recipe has no parameter `{name}`: {near}"
+        )))
     }
 
     /// The map that hooks get as `p`.
@@ -319,63 +312,52 @@ impl fmt::Display for Parameters {
 
 const KEYS: [&str; 5] = ["value", "min", "max", "choices", "doc"];
 
-fn declare(name: &str, value: &Dynamic) -> Result<Parameter, Diagnostic> {
-    let fail = |why: &str| Diagnostic::from(Mistake::Declaration { name, why });
-    let short =
-        || Setting::from_dynamic(value).map(|_| Map::from([("value".into(), value.clone())]));
+fn declare(name: &str, value: &Dynamic) -> Result<Parameter, String> {
     // `eps: 1e-6` is short for `eps: #{ value: 1e-6 }`.
-    let Some(map) = value
-        .read_lock::<Map>()
-        .map(|map| map.clone())
-        .or_else(short)
-    else {
-        return Err(fail(&format!(
-            "must be its default, or a map with it, `#{{ value: 4, doc: \"...\" }}`; this is {}",
-            describe(value)
-        )));
+    let map = match value.read_lock::<Map>() {
+        Some(map) => map.clone(),
+        None if Setting::from_dynamic(value).is_some() => [("value".into(), value.clone())].into(),
+        None => {
+            let found = describe(value);
+            return Err(format!(
+                "must be its default, or a map with it, `#{{ value: 4, doc: \"...\" }}`; this is {found}"
+            ));
+        }
     };
     if let Some(key) = map.keys().find(|key| !KEYS.contains(&key.as_str())) {
         let near = suggest::did_you_mean(key, KEYS);
-        return Err(fail(&format!("there is no key `{key}`: {near}")));
+        return Err(format!("there is no key `{key}`: {near}"));
     }
     let default = map
         .get("value")
-        .ok_or_else(|| fail("needs a `value`, which is its default"))?;
+        .ok_or("needs a `value`, which is its default")?;
     let default = Setting::from_dynamic(default)
-        .ok_or_else(|| fail(&format!("`value` cannot be {}", describe(default))))?;
-    let bound = |key: &str| match map.get(key) {
-        None => Ok(None),
-        Some(bound) => number(bound).map(Some).ok_or_else(|| {
-            let found = describe(bound);
-            fail(&format!("`{key}` must be a number, this is {found}"))
-        }),
+        .ok_or_else(|| format!("`value` cannot be {}", describe(default)))?;
+    let bound = |key: &str| {
+        let wrong = |found| format!("`{key}` must be a number, this is {}", describe(found));
+        let bound = map
+            .get(key)
+            .map(|bound| number(bound).ok_or_else(|| wrong(bound)));
+        bound.transpose()
     };
-    let string = |value: &Dynamic| Some(value.read_lock::<ImmutableString>()?.to_string());
+    let string = |value: &Dynamic| Some(text(value)?.to_string());
     let strings = |value: &Dynamic| {
         let array = value.read_lock::<Array>()?;
         array.iter().map(string).collect::<Option<Vec<String>>>()
     };
     let choices = map.get("choices").map_or(Some(Vec::new()), strings);
     let doc = map.get("doc").map_or(Some(String::new()), string);
-    let (min, max) = (bound("min")?, bound("max")?);
-    if let (Some(min), Some(max)) = (min, max)
-        && min > max
-    {
-        let why = format!("`min` is {min} and `max` is {max}: no value is between");
-        return Err(fail(&why));
-    }
     let mut bounds = ["min", "max"].into_iter().filter_map(|key| map.get(key));
     let parameter = Parameter {
         name: name.to_string(),
         default: default.clone(),
-        min,
-        max,
+        min: bound("min")?,
+        max: bound("max")?,
         is_whole: bounds.next().is_some_and(Dynamic::is_int),
-        choices: choices.ok_or_else(|| fail("`choices` must be an array of strings"))?,
-        doc: doc.ok_or_else(|| fail("`doc` must be a string"))?,
+        choices: choices.ok_or("`choices` must be an array of strings")?,
+        doc: doc.ok_or("`doc` must be a string")?,
     };
-    parameter
-        .check(default)
-        .map_err(|error| fail(&format!("its own default does not fit: {}", error.message)))?;
+    let unfit = |error: Diagnostic| format!("its own default does not fit: {}", error.message);
+    parameter.check(default).map_err(unfit)?;
     Ok(parameter)
 }

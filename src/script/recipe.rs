@@ -7,7 +7,7 @@ use rhai::{AST, EvalAltResult, Scope};
 
 use super::builtin::{Builtin, Sources};
 use super::explain::Script;
-pub(super) use super::hook::{Hook, Reads, Version};
+use super::hook::{Hook, Reads, Version};
 use super::host::Host;
 use super::params::{Parameters, Setting};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -153,11 +153,11 @@ impl Recipe {
 
     pub(super) fn about_source<'a>(&'a self, name: &'a Arc<str>) -> Script<'a> {
         let parameters = self.params.iter();
-        let parameters = parameters.map(|(parameter, _)| parameter.name.clone());
-        let mut script = Script::new(name, &self.script.sources);
-        script.parameters = parameters.collect();
-        script.functions.clone_from(&self.script.functions);
-        script
+        Script {
+            parameters: parameters.map(|(known, _)| known.name.clone()).collect(),
+            functions: self.script.functions.clone(),
+            ..Script::new(name, &self.script.sources)
+        }
     }
 
     pub(crate) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> Diagnostics {

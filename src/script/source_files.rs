@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::recipe::Version;
+use super::hook::Version;
 use crate::regular_file;
 
 /// The bytes of a file when it was read, or why it could not be read.
@@ -17,16 +17,6 @@ pub(crate) struct Unread {
     pub(super) kind: io::ErrorKind,
     /// As the system says it.
     pub(crate) why: String,
-}
-
-impl Unread {
-    /// A file that counts as not there.
-    pub(super) fn hidden() -> Unread {
-        Unread {
-            kind: io::ErrorKind::NotFound,
-            why: "not looked for".to_string(),
-        }
-    }
 }
 
 /// The largest script, in bytes. A recipe has a few kilobytes; a larger script has data in it, and compiling megabytes
@@ -51,6 +41,35 @@ pub(super) fn read(path: &Path) -> Content {
         return Err(Unread { kind, why });
     }
     Ok(bytes.into())
+}
+
+/// The text of a file, or why there is none, in words.
+pub(super) fn text<'a>(path: &Path, content: &'a Content) -> Result<&'a str, String> {
+    let path = path.display();
+    let bytes = content
+        .as_ref()
+        .map_err(|unread| format!("{path}: {}", unread.why))?;
+    std::str::from_utf8(bytes).map_err(|error| {
+        let byte = error.valid_up_to();
+        format!("{path}: its byte {byte} is not UTF-8")
+    })
+}
+
+/// The folder of a file.
+pub(super) fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// The names of the scripts in a folder, without their ending.
+pub(super) fn scripts_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = entries.map(|entry| PathBuf::from(entry.file_name()));
+    let scripts = files.filter(|file| file.extension().is_some_and(|ending| ending == "rhai"));
+    let names = scripts.filter_map(|file| Some(file.file_stem()?.to_str()?.to_string()));
+    names.collect()
 }
 
 /// The files that a recipe was read from, or was looked for in, with what they held.

@@ -1,15 +1,17 @@
-//! A recipe's state: what its hooks see as `this`, over the steps of a run.
+//! A recipe's state: what its hooks see as `this` over the steps of a run, and its JSON for checkpoints.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use rhai::{Array, Dynamic, Map};
+use serde_json::{Value, json};
 
-use super::bind::describe;
-pub(super) use super::bind::written;
 use super::bounds;
-use super::memory::Tables;
-use crate::tensor::{Level, Tensor};
+use super::memory::{Table, Tables};
+use super::value::{describe, text, written};
+use crate::diagnostic::Diagnostic;
+use crate::tensor::Tensor;
 
 /// The memory of a recipe from step to step: numbers, strings, arrays and maps that `init(p)` made and hooks changed.
 ///
@@ -19,7 +21,7 @@ pub struct State {
     this: Arc<Dynamic>,
     /// What `remember` has put there, by table and key.
     pub(super) tables: Tables,
-    /// A step, and how many losses were computed in it. No part of what is saved: that is between steps.
+    /// A step, and how many losses were computed in it. It is not saved: states are saved between steps.
     updates: (u64, u64),
 }
 
@@ -40,14 +42,13 @@ impl State {
         if !value.is_map() {
             let found = describe(&value);
             return Err(Unfit::new(format!(
-                "{found}, and the state is a map, as in `#{{ count: 0 }}`"
+                "is {found}, and the state is a map, as in `#{{ count: 0 }}`"
             )));
         }
         bounds::check(&value).map_err(|excess| Unfit::new(excess.to_string()))?;
         Ok(State {
             this: Arc::new(plain(value, 0)?),
-            tables: Tables::default(),
-            updates: (0, 0),
+            ..State::default()
         })
     }
 
@@ -77,14 +78,51 @@ impl State {
 
     /// The same state, with what another has at its top level and this one has not.
     pub(super) fn with_missing_of(&self, other: &State) -> State {
-        let (own, other) = (self.this.read_lock::<Map>(), other.this.read_lock::<Map>());
-        let mut whole = other.map_or(Map::new(), |other| other.clone());
-        whole.extend(own.map_or(Map::new(), |own| own.clone()));
+        let map = |state: &State| match state.this.read_lock::<Map>() {
+            Some(map) => map.clone(),
+            None => Map::new(),
+        };
+        let mut whole = map(other);
+        whole.extend(map(self));
         State {
             this: Arc::new(whole.into()),
-            tables: self.tables.clone(),
-            updates: self.updates,
+            ..self.clone()
         }
+    }
+
+    /// The state as JSON. [`State::from_json`] gives back the same, bit for bit.
+    ///
+    /// Whole numbers, strings, truth values, arrays and `()` (as `null`) are themselves; `0.5` is `{"f64": "0.5"}`, a
+    /// map `{"map": {...}}`.
+    ///
+    /// What is remembered by key stands beside it: `"tables": {"baseline": [["a prompt", "0.5"], ...]}`, the key that was
+    /// written longest ago first.
+    pub fn to_json(&self) -> Value {
+        let mut json = to_json(&self.this);
+        if !self.tables.is_empty() {
+            let entry = |(key, value): (&Arc<str>, f64)| json!([&**key, format!("{value:?}")]);
+            let entries = |table: &Arc<Table>| table.in_order().map(entry).collect::<Value>();
+            let tables = self.tables.iter();
+            let tables = tables.map(|(name, table)| (name.to_string(), entries(table)));
+            json[TABLES] = Value::Object(tables.collect());
+        }
+        json
+    }
+
+    /// Reads a state that [`State::to_json`] made.
+    ///
+    /// # Errors
+    /// A [`Diagnostic`] that names the first thing that it cannot have made.
+    pub fn from_json(value: &Value) -> Result<State, Diagnostic> {
+        let mut this = value.clone();
+        let tables = this.as_object_mut().and_then(|map| map.remove(TABLES));
+        let tables = tables.map_or(Some(Tables::default()), tables_of);
+        let state = from_json(&this)
+            .and_then(|value| State::from_dynamic(value).map_err(|unfit| unfit.to_string()));
+        let tables = tables.ok_or_else(|| "its tables are none".to_string());
+        state
+            .and_then(|state| Ok(state.with_tables(tables?)))
+            .map_err(|why| Diagnostic::error(format!("not a state that was saved: {why}")))
     }
 }
 
@@ -105,47 +143,33 @@ impl PartialEq for State {
 /// Arrays and maps within one another. A checkpoint's JSON has two levels for a map, and readers stop at 128.
 const DEPTH: usize = 32;
 
-/// The most characters of a path that a message shows.
-const PATH: usize = 40;
-
 /// A part of a state that cannot be one.
 #[derive(Debug)]
 pub(super) struct Unfit {
-    /// Where it is, from `this` on; the last step first.
-    path: Vec<String>,
+    /// Its path from `this` on.
+    path: String,
     why: String,
 }
 
 impl Unfit {
     fn new(why: impl Into<String>) -> Unfit {
         Unfit {
-            path: Vec::new(),
+            path: String::new(),
             why: why.into(),
         }
     }
 
-    fn inside(mut self, step: String) -> Unfit {
-        self.path.push(step);
-        self
-    }
-
-    /// The part of the state that it is in; empty for the state itself.
-    pub(super) fn part(&self) -> &str {
-        self.path
-            .last()
-            .map_or("", |step| step.trim_start_matches('.'))
+    fn inside(self, step: &str) -> Unfit {
+        Unfit {
+            path: format!("{step}{}", self.path),
+            ..self
+        }
     }
 }
 
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path: String = self.path.iter().rev().map(String::as_str).collect();
-        // One that is too deep has a path of many steps.
-        let (shown, more) = match path.char_indices().nth(PATH) {
-            Some((end, _)) => (&path[..end], "..."),
-            None => (path.as_str(), ""),
-        };
-        write!(f, "`this{shown}{more}` is {}", self.why)
+        write!(f, "`this{}` {}", self.path, self.why)
     }
 }
 
@@ -157,34 +181,224 @@ fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, Unfit> {
     let mut value = value.flatten();
     if depth > DEPTH {
         return Err(Unfit::new(format!(
-            "nested more than {DEPTH} deep, which a checkpoint cannot keep"
+            "is nested more than {DEPTH} deep, which a checkpoint cannot keep"
         )));
     }
     if let Some(mut map) = value.write_lock::<Map>() {
         for (key, inner) in map.iter_mut() {
             let value = plain(inner.take(), depth + 1);
-            *inner = value.map_err(|unfit| unfit.inside(format!(".{key}")))?;
+            *inner = value.map_err(|unfit| unfit.inside(&format!(".{key}")))?;
         }
     } else if let Some(mut array) = value.write_lock::<Array>() {
         for (index, inner) in array.iter_mut().enumerate() {
             let value = plain(inner.take(), depth + 1);
-            *inner = value.map_err(|unfit| unfit.inside(format!("[{index}]")))?;
+            *inner = value.map_err(|unfit| unfit.inside(&format!("[{index}]")))?;
         }
     } else if let Some(tensor) = value.read_lock::<Tensor>() {
-        return Err(match tensor.level() {
-            Level::Batch => Unfit::new(
-                "a batch tensor, which belongs to one batch: keep its number, `x.value()`",
-            ),
-            level => Unfit::new(format!(
-                "a {level} tensor, which belongs to one batch: keep a number, as in \
-                 `x.mean(\"batch\").value()`"
-            )),
-        });
+        let level = tensor.level();
+        return Err(Unfit::new(format!(
+            "is a {level} tensor, which belongs to one batch: keep a number, as in `x.mean(\"batch\").value()`"
+        )));
     } else if !["i64", "f64", "bool", "char", "string", "()"].contains(&value.type_name()) {
         let found = describe(&value);
         return Err(Unfit::new(format!(
-            "{found}, which cannot be kept from step to step"
+            "is {found}, which cannot be kept from step to step"
         )));
     }
     Ok(value)
+}
+
+/// Marks what JSON has no type for: a float (JSON's numbers are our whole ones), a character, and a map, whose keys
+/// could be one of these marks.
+const FLOAT: &str = "f64";
+const CHARACTER: &str = "char";
+const MAP: &str = "map";
+/// Beside the map that the state is.
+const TABLES: &str = "tables";
+
+/// Tables with finite numbers, which is all that scripts can remember.
+fn tables_of(value: Value) -> Option<Tables> {
+    let named: BTreeMap<String, Vec<(String, String)>> = serde_json::from_value(value).ok()?;
+    let mut tables = Tables::default();
+    for (name, entries) in named {
+        let mut table = Table::default();
+        for (key, value) in entries {
+            let value = value.parse().ok().filter(|value: &f64| value.is_finite())?;
+            table.set(&key.into(), value);
+        }
+        tables.insert(&name, Arc::new(table)).ok()?;
+    }
+    Some(tables)
+}
+
+fn to_json(value: &Dynamic) -> Value {
+    if let Some(map) = value.read_lock::<Map>() {
+        let entries = map.iter();
+        let entries = entries.map(|(key, value)| (key.to_string(), to_json(value)));
+        return json!({ MAP: Value::Object(entries.collect()) });
+    }
+    if let Some(array) = value.read_lock::<Array>() {
+        return array.iter().map(to_json).collect();
+    }
+    if let Some(text) = text(value) {
+        return text.as_str().into();
+    }
+    match (value.as_float(), value.as_char(), value.as_int()) {
+        (Ok(float), ..) => json!({ FLOAT: float_text(float) }),
+        (_, Ok(letter), _) => json!({ CHARACTER: letter.to_string() }),
+        (.., Ok(whole)) => whole.into(),
+        // A state has no other types than these, booleans and `()`.
+        _ => value.as_bool().map_or(Value::Null, Value::from),
+    }
+}
+
+/// The shortest string that reads back as the same number; the bits of a NaN, of which there are many.
+fn float_text(float: f64) -> String {
+    if float.is_nan() {
+        format!("NaN:{:016x}", float.to_bits())
+    } else {
+        format!("{float:?}")
+    }
+}
+
+fn float(text: &str) -> Option<f64> {
+    match text.strip_prefix("NaN:") {
+        Some(bits) => u64::from_str_radix(bits, 16).ok().map(f64::from_bits),
+        None => text.parse().ok(),
+    }
+}
+
+/// The value, or the first part that cannot be one.
+fn from_json(value: &Value) -> Result<Dynamic, String> {
+    let read = match value {
+        Value::Null => Some(Dynamic::UNIT),
+        Value::Bool(truth) => Some((*truth).into()),
+        Value::Number(number) => number.as_i64().map(Dynamic::from_int),
+        Value::String(text) => Some(text.into()),
+        Value::Array(values) => {
+            let array: Array = values.iter().map(from_json).collect::<Result<_, _>>()?;
+            Some(array.into())
+        }
+        Value::Object(fields) => match fields.iter().next().filter(|_| fields.len() == 1) {
+            Some((mark, Value::String(text))) if mark == FLOAT => float(text).map(Dynamic::from),
+            Some((mark, Value::String(text))) if mark == CHARACTER => {
+                text.parse().ok().map(Dynamic::from_char)
+            }
+            Some((mark, Value::Object(entries))) if mark == MAP => {
+                let entries = entries.iter();
+                let map = entries.map(|(key, value)| Ok((key.into(), from_json(value)?)));
+                Some(map.collect::<Result<Map, String>>()?.into())
+            }
+            _ => None,
+        },
+    };
+    read.ok_or_else(|| format!("`{value}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::Host;
+
+    fn state(map: &str) -> State {
+        let script = format!("fn init(p) {{ {map} }} fn advantage(batch, p) {{ batch.reward }}");
+        Host::new()
+            .compile("state", &script)
+            .unwrap()
+            .init()
+            .unwrap()
+    }
+
+    /// Through a text, as a checkpoint does it.
+    fn again(state: &State) -> State {
+        let text = state.to_json().to_string();
+        State::from_json(&serde_json::from_str(&text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_type_comes_back() {
+        let state = state(
+            r#"#{ n: 9223372036854775807, least: -9223372036854775807 - 1, x: 0.1, whole: 1.0, big: 1e300, tiny: 5e-324,
+                  zero: -0.0, yes: true, nothing: (), c: 'x', text: "a\"\nβ", list: [1, 1.0, [], #{}],
+                  f64: 1, map: #{ map: #{ f64: "no" } }, "": 2 }"#,
+        );
+        assert_eq!(again(&state), state);
+        assert_eq!(again(&State::default()), State::default());
+    }
+
+    #[test]
+    fn every_float_comes_back_bit_for_bit() {
+        let mut bits: u64 = 0x9e37_79b9_7f4a_7c15;
+        for _ in 0..20_000 {
+            bits = bits
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let back = float(&float_text(f64::from_bits(bits)));
+            assert_eq!(back.map(f64::to_bits), Some(bits));
+        }
+        for special in [f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let back = float(&float_text(special));
+            assert_eq!(back.map(f64::to_bits), Some(special.to_bits()));
+        }
+    }
+
+    #[test]
+    fn other_json_is_refused_by_name() {
+        for wrong in [
+            "1",
+            "{}",
+            "[]",
+            r#"{"map": {"a": 0.5}}"#,
+            r#"{"map": {"a": {"f64": "x"}}}"#,
+        ] {
+            let value = serde_json::from_str(wrong).unwrap();
+            assert!(State::from_json(&value).is_err(), "{wrong}");
+        }
+        let error = State::from_json(&json!({ "map": { "a": { "char": "ab" } } })).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            r#"not a state that was saved: `{"char":"ab"}`"#
+        );
+    }
+
+    /// A variable that a closure has captured is shared behind the scenes; a copy of the state must not be.
+    #[test]
+    fn a_copy_of_the_state_is_one() {
+        let script = r#"
+            fn init(p) { #{ list: [], map: #{ } } }
+            fn advantage(batch, p) {
+                let seen = 1;
+                let f = || { seen += 1; seen };
+                f.call();
+                this.list.push(seen);
+                this.list += [seen];
+                this.map.x = seen;
+                this.plain = seen;
+                let inner = #{ a: 1 };
+                let g = || { inner.a += 1 };
+                this.inner = inner;
+                this.list.push(inner);
+                batch.reward
+            }"#;
+        let recipe = Host::new().compile("closures", script).unwrap();
+        let batch = crate::Batch::builder()
+            .groups([0, 0])
+            .response("reward", vec![1.0, 0.0])
+            .build()
+            .unwrap();
+        let mut state = recipe.init().unwrap();
+        recipe.advantage(&batch, &mut state).unwrap();
+        assert!(no_shared(&state.to_dynamic()), "{state:?}");
+        assert_eq!(again(&state), state);
+    }
+
+    fn no_shared(value: &Dynamic) -> bool {
+        let inside = |value: &Dynamic| match (value.read_lock::<Map>(), value.read_lock::<Array>())
+        {
+            (Some(map), _) => map.values().all(no_shared),
+            (_, Some(array)) => array.iter().all(no_shared),
+            _ => true,
+        };
+        !value.is_shared() && inside(value)
+    }
 }

@@ -83,44 +83,44 @@ impl Summary {
     /// Counts what there is to count.
     pub fn of(outcome: &Outcome) -> Summary {
         let (advantage, layout) = (&outcome.advantage, outcome.advantage.layout());
-        let (value, responses) = (advantage.lookup(), 0..layout.responses());
+        let value = advantage.lookup();
         let is_per_token = advantage.level() == Level::Token;
-        let tokens = |response: usize| layout.tokens_of(response);
         let weight = outcome.weight.as_ref().map(Computed::buffer);
-        let is_out = |response: usize| weight.is_some_and(|weight| weight.get(response) == 0.0);
-        let zero_tokens = |response: usize| match is_out(response) {
-            true => tokens(response).len(),
-            false => tokens(response)
-                .filter(|&token| value(response, token) == 0.0)
-                .count(),
+        // Of each response: its tokens, those without a signal, and the sum of |A| over them.
+        let of_response = |response: usize| {
+            let tokens = layout.tokens_of(response);
+            let is_out = weight.is_some_and(|weight| weight.get(response) == 0.0);
+            let values = tokens.clone().map(|token| value(response, token));
+            let zero = match is_out {
+                true => tokens.len(),
+                false => values.clone().filter(|x| *x == 0.0).count(),
+            };
+            let sum = match layout.tokens() {
+                _ if is_per_token => values.map(f64::abs).sum(),
+                // A batch without tokens counts by response.
+                0 => value(response, 0).abs(),
+                _ => value(response, 0).abs() * tokens.len() as f64,
+            };
+            let is_zero = match is_per_token {
+                true => zero == tokens.len(),
+                false => is_out || value(response, 0) == 0.0,
+            };
+            (zero, is_zero, outcome.counts(response) * sum)
         };
-        let is_zero = |response: usize| match is_per_token {
-            true => zero_tokens(response) == tokens(response).len(),
-            false => is_out(response) || value(response, 0) == 0.0,
-        };
+        let responses = (0..layout.responses()).map(of_response);
+        let responses: Vec<(usize, bool, f64)> = responses.collect();
+        let groups = || (0..layout.groups()).map(|group| layout.members(group));
         let groups_with = |test: &dyn Fn(usize) -> bool| {
-            let groups = (0..layout.groups()).map(|group| layout.members(group));
             let all = |group: &&[u32]| group.iter().all(|&response| test(response as usize));
-            groups.filter(all).count()
+            groups().filter(all).count()
         };
         let groups_of = |label: f64| {
             let right = outcome.correct.as_ref()?.buffer();
             Some(groups_with(&|response| right.get(response) == label))
         };
-        let sum = |response: usize| {
-            let sum: f64 = match is_per_token {
-                true => tokens(response)
-                    .map(|token| value(response, token).abs())
-                    .sum(),
-                // A batch without tokens counts by response.
-                false if layout.tokens() == 0 => value(response, 0).abs(),
-                false => value(response, 0).abs() * tokens(response).len() as f64,
-            };
-            outcome.counts(response) * sum
-        };
-        let sums: Vec<f64> = responses.clone().map(sum).collect();
-        let (whole, squares): (f64, f64) = (sums.iter().sum(), sums.iter().map(|x| x * x).sum());
-        let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
+        let whole: f64 = responses.iter().map(|(.., sum)| sum).sum();
+        let squares: f64 = responses.iter().map(|(.., sum)| sum * sum).sum();
+        let sizes = || groups().map(<[u32]>::len);
         Summary {
             groups: layout.groups(),
             group_size: [sizes().min().unwrap_or(0), sizes().max().unwrap_or(0)],
@@ -130,8 +130,8 @@ impl Summary {
             all_wrong: groups_of(0.0),
             level: advantage.level().name(),
             advantage: Statistics::of(advantage.buffer().iter()),
-            groups_without_signal: groups_with(&is_zero),
-            tokens_without_signal: responses.map(zero_tokens).sum(),
+            groups_without_signal: groups_with(&|response| responses[response].1),
+            tokens_without_signal: responses.iter().map(|(zero, ..)| zero).sum(),
             weight: weight
                 .filter(|weight| weight.iter().any(|x| x != 0.0 && x != 1.0))
                 .map(|weight| Statistics::of(weight.iter())),
@@ -153,18 +153,21 @@ impl Summary {
             let text = format!("all right {right}   all wrong {wrong}   mixed {mixed}");
             rows.push(("groups", text));
         }
-        let Statistics {
-            mean,
-            std,
-            min,
-            max,
-        } = self.advantage;
-        let (mean, level) = (rounded(mean), self.level);
-        let spread = format!("std {std:.4}   min {min:.4}   max {max:.4}");
-        rows.push(("advantage", format!("mean {mean}   {spread}   per {level}")));
+        let of = &self.advantage;
+        let (mean, std, level) = (rounded(of.mean), of.std, self.level);
+        rows.push((
+            "advantage",
+            format!(
+                "mean {mean}   std {std:.4}   min {:.4}   max {:.4}   per {level}",
+                of.min, of.max
+            ),
+        ));
         if let Some(out) = self.without_weight {
-            let spread = self.weight.map(|Statistics { mean, min, max, .. }| {
-                format!("mean {mean:.4}   min {min:.4}   max {max:.4}")
+            let spread = self.weight.map(|of| {
+                format!(
+                    "mean {:.4}   min {:.4}   max {:.4}",
+                    of.mean, of.min, of.max
+                )
             });
             let of = share(out, self.responses);
             let none = format!("0 for {} ({of}) of the responses", count(out));
@@ -173,14 +176,13 @@ impl Summary {
             rows.push(("weight", parts.join("   ")));
         }
         let groups = share(self.groups_without_signal, self.groups);
-        let tokens = share(self.tokens_without_signal, self.tokens);
         let zero = match self.without_weight {
             Some(_) => "advantage or weight",
             None => "advantage",
         };
         let tokens = match self.tokens {
             0 => String::new(),
-            _ => format!(", {tokens} of the tokens"),
+            all => format!(", {} of the tokens", share(self.tokens_without_signal, all)),
         };
         let text = format!("{groups} of the groups{tokens} have {zero} 0");
         rows.push(("no signal", text));

@@ -10,11 +10,11 @@
 //! }
 //! ```
 
-use rhai::{Array, Dynamic, ImmutableString, Map, Scope};
+use rhai::{Array, Dynamic, Map, Scope};
 
-use super::bind::{describe, number};
 use super::recipe::Recipe;
 use super::sandbox::{guarded, on_deep_stack};
+use super::value::{describe, number, text};
 use crate::batch::{Batch, GroupId};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -22,13 +22,13 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 pub const TEST_BATCH: &str = "test_batch";
 
 impl Recipe {
-    /// The batch that the script's `test_batch()` describes; `None` where it has no such function.
+    /// The batch that the script's `test_batch()` describes; `None` if it has no such function.
     ///
-    /// It returns a map of columns: `group`, a string or a number for each response; arrays of numbers, one for each
+    /// It returns a map of columns: `group`, a string or an integer for each response; arrays of numbers, one for each
     /// response; arrays of arrays of numbers, one for each token.
     ///
     /// # Errors
-    /// [`Diagnostics`] where the function fails, or returns what is no batch.
+    /// [`Diagnostics`] if the function fails, or returns what is no batch.
     pub fn test_batch(&self) -> Result<Option<Batch>, Diagnostics> {
         let mut functions = self.script.ast.iter_functions();
         if !functions.any(|function| function.name == TEST_BATCH && function.params.is_empty()) {
@@ -53,56 +53,42 @@ impl Recipe {
 }
 
 fn batch(value: &Dynamic) -> Result<Batch, String> {
-    let Some(map) = value.read_lock::<Map>() else {
-        return Err(format!("this is {}", describe(value)));
-    };
+    let columns = value.read_lock::<Map>();
+    let columns = columns.ok_or_else(|| format!("this is {}", describe(value)))?;
     let mut builder = Batch::builder();
-    for (name, column) in map.iter() {
-        let Some(items) = column.read_lock::<Array>() else {
-            return Err(format!("`{name}` is {}, not an array", describe(column)));
+    for (name, column) in columns.iter() {
+        let wrong = |expected: &str, value: &Dynamic| {
+            format!("`{name}` has {}, not {expected}", describe(value))
         };
-        let name = name.as_str();
-        builder = if name == "group" {
-            builder.groups(items.iter().map(group).collect::<Result<Vec<_>, _>>()?)
-        } else if name == "length" {
-            let lengths = numbers(name, &items)?.into_iter().map(length);
-            builder.lengths(lengths.collect::<Result<Vec<_>, _>>()?)
-        } else if items.first().is_some_and(|item| item.is_array()) {
-            let rows = items.iter().map(|item| row(name, item));
-            builder.ragged(name, rows.collect::<Result<Vec<_>, _>>()?)
-        } else {
-            builder.response(name, numbers(name, &items)?)
+        let items = column.read_lock::<Array>();
+        let items =
+            items.ok_or_else(|| format!("`{name}` is {}, not an array", describe(column)))?;
+        let numbers = |items: &[Dynamic]| -> Result<Vec<f64>, String> {
+            let number = |item| number(item).ok_or_else(|| wrong("a number", item));
+            items.iter().map(number).collect()
+        };
+        let row = |item: &Dynamic| match item.read_lock::<Array>() {
+            Some(row) => numbers(&row),
+            None => Err(wrong("an array of numbers for each response", item)),
+        };
+        let group = |item: &Dynamic| match (text(item), item.as_int()) {
+            (Some(name), _) => Ok(GroupId::from(name.as_str())),
+            (None, Ok(number)) => Ok(GroupId::from(number)),
+            _ => Err(wrong("a string or an integer", item)),
+        };
+        // A length that is too large is refused by the builder.
+        let length = |item: &Dynamic| match number(item) {
+            Some(number) if number >= 0.0 && number.fract() == 0.0 => Ok(number as usize),
+            _ => Err(wrong("an integer", item)),
+        };
+        builder = match name.as_str() {
+            "group" => builder.groups(items.iter().map(group).collect::<Result<Vec<_>, _>>()?),
+            "length" => builder.lengths(items.iter().map(length).collect::<Result<Vec<_>, _>>()?),
+            name if items.first().is_some_and(Dynamic::is_array) => {
+                builder.ragged(name, items.iter().map(row).collect::<Result<Vec<_>, _>>()?)
+            }
+            name => builder.response(name, numbers(&items)?),
         };
     }
     builder.build().map_err(|error| error.to_string())
-}
-
-fn group(id: &Dynamic) -> Result<GroupId, String> {
-    if let Some(name) = id.read_lock::<ImmutableString>() {
-        return Ok(GroupId::from(name.as_str()));
-    }
-    let found = describe(id);
-    let wrong = |_| format!("a group is a string or an integer, this is {found}");
-    id.as_int().map(GroupId::from).map_err(wrong)
-}
-
-/// A length that is too large is refused by the builder.
-fn length(number: f64) -> Result<usize, String> {
-    let is_length = number >= 0.0 && number.fract() == 0.0;
-    let wrong = || format!("`length` has {number}, not an integer");
-    is_length.then_some(number as usize).ok_or_else(wrong)
-}
-
-fn row(name: &str, row: &Dynamic) -> Result<Vec<f64>, String> {
-    let items = row.read_lock::<Array>().ok_or_else(|| {
-        let found = describe(row);
-        format!("`{name}` has an array of numbers for each response, and {found}")
-    })?;
-    numbers(name, &items)
-}
-
-fn numbers(name: &str, items: &[Dynamic]) -> Result<Vec<f64>, String> {
-    let wrong = |item| format!("`{name}` has {}, not a number", describe(item));
-    let one = |item| number(item).ok_or_else(|| wrong(item));
-    items.iter().map(one).collect()
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use rhai::{Array, Dynamic, FnPtr, ImmutableString, Map};
+use rhai::{Array, Dynamic, FnPtr, Map};
 
 use crate::batch::{Computed, Layout};
 use crate::script::batch_type::ScriptBatch;
 use crate::script::explain::CLOSURE;
+use crate::script::value::text;
 use crate::tensor::{Tensor, TensorError};
 
 /// The most elements of an array or a map that are taken over to be shown.
@@ -83,25 +84,22 @@ impl Answer {
             let shown = shown.map(|(key, value)| Ok((key.to_string(), Answer::of(value)?)));
             return Ok(Answer::Map(shown.collect::<Result<_, _>>()?, map.len()));
         }
-        if let Some(text) = value.read_lock::<ImmutableString>() {
+        if let Some(text) = text(value) {
             return Ok(Answer::String(text.to_string()));
         }
-        if let Some(function) = value.read_lock::<FnPtr>() {
-            return Ok(Answer::Other(match function.fn_name() {
-                name if name.starts_with(CLOSURE) => "a closure".to_string(),
-                name => format!("the function `{name}`"),
-            }));
-        }
-        let character = value
-            .as_char()
-            .map(|letter| Answer::String(letter.to_string()));
-        let other = || Answer::Other(format!("a {}", value.type_name()));
-        Ok(character
-            .or(value.as_bool().map(Answer::Truth))
-            .or(value.as_int().map(Answer::Whole))
-            .or(value.as_float().map(Answer::Number))
-            .or(value.as_unit().map(|()| Answer::Nothing))
-            .unwrap_or_else(|_| other()))
+        let function = value.read_lock::<FnPtr>();
+        Ok(match (value.type_name(), function) {
+            (_, Some(closure)) if closure.fn_name().starts_with(CLOSURE) => {
+                Answer::Other("a closure".to_string())
+            }
+            (_, Some(function)) => Answer::Other(format!("the function `{}`", function.fn_name())),
+            ("bool", _) => Answer::Truth(value.as_bool().unwrap_or_default()),
+            ("i64", _) => Answer::Whole(value.as_int().unwrap_or_default()),
+            ("f64", _) => Answer::Number(value.as_float().unwrap_or_default()),
+            ("char", _) => Answer::String(value.to_string()),
+            ("()", _) => Answer::Nothing,
+            (name, _) => Answer::Other(format!("a {name}")),
+        })
     }
 }
 

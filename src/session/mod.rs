@@ -1,39 +1,39 @@
 //! A session: pieces of script evaluated one after the other on a batch, with variables and functions that persist.
 
 mod answer;
-mod errors;
-mod hooks;
 mod inputs;
-mod inspect;
-mod items;
 mod names;
+mod values;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope};
+use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, NativeCallContext, OptimizationLevel, Scope};
 
 pub use self::answer::{Answer, BatchColumns};
 pub use self::inputs::Inputs;
-use self::inputs::{LAST, function_names, place_of_name};
-pub use self::inspect::InputTimes;
-pub use self::inspect::Pairs;
-use self::items::{Item, items};
+use self::inputs::{Item, LAST, SOURCE, items};
 pub use self::names::Name;
+pub use self::values::{InputTimes, Pairs};
 use crate::batch::Batch;
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::batch_type::ScriptBatch;
-use crate::script::bind::number;
-use crate::script::library::Library;
-use crate::script::mistake::Mistake;
+use crate::script::compile::natives;
+use crate::script::error::{CallError, Raised, raise};
+use crate::script::explain::Script;
+use crate::script::library::{Library, functions_of};
+use crate::script::lint::misread_operators;
 use crate::script::sandbox::{guarded, on_deep_stack};
-use crate::script::syntax::{floor_divisions, misread_operators, unfinished};
-use crate::script::{Host, Recipe};
+use crate::script::syntax::{code, unfinished};
+use crate::script::{Hook, Host, Recipe, Setting};
 use crate::tensor::profile::Profile;
-use crate::tensor::{Guard, Tensor};
+use crate::tensor::{Guard, Tensor, TensorError};
 
 /// The name of the recipe that was typed, in messages.
 const TYPED: &str = "what you typed";
+
+/// What an internal failure says that advlab was doing.
+const EVALUATING: &str = "to evaluate this";
 
 /// Pieces of script evaluated one after the other on a batch: `_` is the last value; variables and functions persist.
 ///
@@ -82,12 +82,10 @@ impl Session {
         let limits = host.limits();
         let guard = Guard::new(Some(limits.time), limits.memory);
         let profile = Arc::new(Profile::default());
-        let host = host
-            .clone()
-            .with_guard(guard.clone())
-            .with_profile(profile.clone());
+        let host = host.clone().with_guard(guard.clone());
+        let host = host.with_profile(profile.clone());
         let mut session = Session {
-            batch: whole(&host, batch),
+            batch: ScriptBatch::new(host.call(batch.step()), batch),
             host,
             guard,
             profile,
@@ -109,6 +107,16 @@ impl Session {
     /// The host that the session's recipes are loaded with, bounded as the session is.
     pub fn host(&self) -> &Host {
         &self.host
+    }
+
+    /// The recipe whose hooks inputs call.
+    pub fn recipe(&self) -> Option<&Recipe> {
+        self.recipe.as_ref()
+    }
+
+    /// The inputs that ran.
+    pub fn inputs(&self) -> &Inputs {
+        &self.inputs
     }
 
     /// The loss that goes with advantages from here on, where their recipes have none: a run's, or `ppo_clip`.
@@ -135,15 +143,20 @@ impl Session {
 
     /// Goes on with another batch. Variables stay, those that hold tensors of the batch before as well.
     pub fn set_batch(&mut self, batch: &Batch) {
-        self.batch = whole(&self.host, batch);
+        self.batch = ScriptBatch::new(self.host.call(batch.step()), batch);
         // It belongs to the batch before.
         self.inputs.signal = None;
         self.place_own();
     }
 
-    /// The inputs that ran.
-    pub fn inputs(&self) -> &Inputs {
-        &self.inputs
+    /// Makes a recipe's hooks callable, as `reward()`, `advantage()` and `loss()`, and its parameters `p`. Functions of
+    /// these hooks' names that inputs have defined are gone: what was defined last counts.
+    pub fn use_recipe(&mut self, recipe: Option<Recipe>) {
+        let is_hook = |name: &str| Hook::OF_BATCH.iter().any(|hook| hook.name() == name);
+        self.functions
+            .retain_functions(|_, _, name, arguments| arguments != 2 || !is_hook(name));
+        self.recipe = recipe.map(|recipe| recipe.on(&self.host));
+        self.place_own();
     }
 
     /// The recipe of what was typed: the hooks, or if there are none the statements, whose last value per response or
@@ -153,11 +166,7 @@ impl Session {
     /// As [`Host::compile`](crate::script::Host::compile).
     pub fn typed_recipe(&self) -> Result<Recipe, Diagnostics> {
         let (script, folder) = (self.typed_script(), Path::new("."));
-        let compiled = self.host.compile_beside(TYPED, &script, folder);
-        let mut recipe = compiled.map_err(|mut error| {
-            self.explain_scope(error.first_mut());
-            error
-        })?;
+        let mut recipe = self.host.compile_beside(TYPED, &script, folder)?;
         if let Some(in_use) = self.recipe.as_ref().filter(|_| self.inputs.has_hook()) {
             recipe.keep_settings(in_use);
         }
@@ -172,16 +181,16 @@ impl Session {
 
     /// The source of the functions of that name: those of the last input that has any, or else of the recipe.
     pub fn source_of(&self, name: &str) -> Option<String> {
-        let typed = self.inputs.all.iter().rev().map(|input| &*input.text);
-        let texts = typed.chain(self.recipe.iter().map(|recipe| recipe.text()));
-        let mut found = texts.map(|text| {
+        let typed = self.inputs.texts().rev();
+        let mut texts = typed.chain(self.recipe.iter().map(|recipe| recipe.text()));
+        let found = texts.find_map(|text| {
             let functions = items(text).into_iter().filter_map(|item| match item {
                 Item::Function(own, _, text) if own == name => Some(text),
                 _ => None,
             });
-            functions.collect::<Vec<_>>().join("\n\n")
-        });
-        let found = found.find(|functions| !functions.is_empty())?;
+            let functions = functions.collect::<Vec<_>>().join("\n\n");
+            (!functions.is_empty()).then_some(functions)
+        })?;
         // The doc comment of the script does not belong to its first function.
         let lines = found.lines().skip_while(|line| line.starts_with("//!"));
         let text = lines.collect::<Vec<_>>().join("\n");
@@ -190,50 +199,53 @@ impl Session {
 
     /// Whether the text is the beginning of an input that goes on in the next line.
     pub fn is_incomplete(&self, text: &str) -> bool {
-        if unfinished(text).goes_on() {
-            return true;
-        }
-        // Without the end that `//` hides, no more text completes it.
-        if !floor_divisions(&inputs::SOURCE.into(), &text.into(), &|_| false).is_empty() {
-            return false;
-        }
-        let engine = self.engine(text);
-        match engine.compile_with_scope(&self.scope, self.inputs.padded(text)) {
-            Ok(_) => false,
-            Err(error) => self.inputs.ends_too_early(text, &error),
-        }
+        unfinished(text).goes_on()
+    }
+
+    /// Whether the text is a whole input that compiles.
+    pub fn compiles(&self, text: &str) -> bool {
+        let (engine, text) = (self.engine(text), self.inputs.padded(text));
+        engine.compile_with_scope(&self.scope, text).is_ok()
     }
 
     /// Evaluates an input.
     ///
     /// # Errors
-    /// [`Diagnostics`] as for a recipe, with the location in the input. Variables that the input made before it failed
-    /// are gone; what it changed in others stays changed.
+    /// [`Diagnostics`] as for a recipe, with the location in the input. Variables and functions that the input made are gone
+    /// then; what it changed in others stays changed.
     pub fn evaluate(&mut self, text: &str) -> Result<EvaluatedInput, Diagnostics> {
         self.guard.rearm();
         let known = self.scope.len();
-        let evaluated = self.try_evaluate(text, known).inspect_err(|_| {
+        let evaluated = self.try_evaluate(text);
+        if evaluated.is_err() {
             self.scope.rewind(known);
-        });
+            self.place_own();
+        }
         // To show a batch reads all its columns: the notes on these are not the next input's.
         self.batch.call().take_reports();
         evaluated
     }
 
-    fn try_evaluate(&mut self, text: &str, known: usize) -> Result<EvaluatedInput, Diagnostics> {
-        let (value, functions) = self.run(text)?;
+    fn try_evaluate(&mut self, text: &str) -> Result<EvaluatedInput, Diagnostics> {
+        let engine = self.engine(text);
+        let ast = self.compile(&engine, text)?;
+        let value = self.run(&engine, &self.functions.merge(&ast), text)?;
         let reports = self.batch.call().take_reports();
         let metrics = on_deep_stack(|| reports.metrics());
         let metrics = metrics.map_err(|error| self.failed_in(text, error))?;
-        self.own_unchanged(text, known)?;
-        let answer = self.answer(&value)?;
+        self.own_unchanged(text)?;
+        let answer = self.answer(text, &value)?;
         // Variables that a later `let` of the same name hides would keep their memory.
         self.scope = self.scope.clone_visible();
-        if !text.trim().is_empty() {
-            self.inputs.complete(&answer, self.recipe.as_ref());
-        }
         if !value.is_unit() {
             self.scope.set_value(LAST, value);
+        }
+        self.functions = self.functions.merge(&ast.clone_functions_only());
+        let functions = ast.iter_functions();
+        let functions: Vec<String> = functions.map(|one| one.name.to_string()).collect();
+        if !text.trim().is_empty() {
+            self.inputs
+                .push(text, &ast, &functions, &answer, self.recipe.as_ref());
         }
         Ok(EvaluatedInput {
             answer,
@@ -244,96 +256,31 @@ impl Session {
         })
     }
 
-    /// The names of the variables that inputs made, with their values.
-    pub fn variables(&self) -> Vec<(String, Result<Answer, Diagnostics>)> {
-        self.guard.rearm();
-        let named = self.own_variables();
-        let variables = named.map(|(name, value)| (name.to_string(), self.answer(value)));
-        let variables = variables.collect();
-        // To look at a batch reads all its columns: the notes on these are not the next input's.
-        self.batch.call().take_reports();
-        variables
-    }
-
-    fn own_variables(&self) -> impl Iterator<Item = (&str, &Dynamic)> {
-        let all = self.scope.iter_raw();
-        let is_own = |name: &str| !["batch", "p", LAST].contains(&name);
-        all.filter(move |(name, ..)| is_own(name))
-            .map(|(name, _, value)| (name, value))
-    }
-
     /// Compiles an input behind those before it.
     fn compile(&self, engine: &Engine, text: &str) -> Result<AST, Diagnostics> {
         let mut ast = engine
             .compile_with_scope(&self.scope, self.inputs.padded(text))
-            .map_err(|error| self.explain(text, &EvalAltResult::from(error)))?;
+            .map_err(|error| self.explain(text, &error.into()))?;
         let is_variable = |name: &str| self.scope.contains(name);
-        let misread = misread_operators(&inputs::SOURCE.into(), &text.into(), &is_variable);
+        let misread = misread_operators(&SOURCE.into(), &text.into(), &is_variable);
         if let Some(error) = Diagnostics::several(misread) {
             return Err(error);
         }
-        ast.set_source(inputs::SOURCE);
+        ast.set_source(SOURCE);
         Ok(ast)
     }
 
-    /// Compiles and runs an input, and keeps its functions: gives its value and their names.
-    fn run(&mut self, text: &str) -> Result<(Dynamic, Vec<String>), Diagnostics> {
-        let engine = self.engine(text);
-        let ast = self.compile(&engine, text)?;
-        let value = self.run_compiled(&engine, &self.functions.merge(&ast), text)?;
-        self.functions = self.functions.merge(&ast.clone_functions_only());
-        let notes = self.misspelt_hooks(text, &ast);
-        self.batch
-            .call()
-            .report(|reports| reports.notes.extend(notes));
-        self.inputs.push(text, &ast);
-        Ok((value, function_names(&ast)))
-    }
-
-    fn run_compiled(
-        &mut self,
-        engine: &Engine,
-        ast: &AST,
-        text: &str,
-    ) -> Result<Dynamic, Diagnostics> {
+    fn run(&mut self, engine: &Engine, ast: &AST, text: &str) -> Result<Dynamic, Diagnostics> {
         let scope = &mut self.scope;
         let outcome = guarded(EVALUATING, || {
             engine.eval_ast_with_scope::<Dynamic>(scope, ast)
         })?;
-        outcome
-            .map(Dynamic::flatten)
-            .map_err(|error| self.explain(text, &error))
-    }
-
-    /// Puts the batch and the parameters where inputs find them.
-    pub(super) fn place_own(&mut self) {
-        let params = self.recipe.as_ref().map(|recipe| recipe.params().to_map());
-        self.scope.set_or_push("batch", self.batch.clone());
-        // A constant: what is assigned to `p.k` would not reach the recipe.
-        self.scope.push_constant("p", params.unwrap_or_default());
-        self.scope = self.scope.clone_visible();
-    }
-
-    /// Whether `batch` and `p` are what they were. A constant's entries cannot be changed, but the engine lets a map have
-    /// more of them, and lets a `let` hide it. Where they are not, the variables beyond the `known` ones go.
-    fn own_unchanged(&mut self, text: &str, known: usize) -> Result<(), Diagnostics> {
-        let p = self.scope.get("p").and_then(|p| p.read_lock::<Map>());
-        let recipe = self.recipe.as_ref();
-        let entries = recipe.map_or(0, |recipe| recipe.params().iter().len());
-        let is_own = p.is_some_and(|map| map.len() == entries);
-        let (name, mistake) = match self.scope.get("batch") {
-            _ if !is_own => ("p", Mistake::FixedParameters),
-            Some(batch) if batch.is::<ScriptBatch>() => return Ok(()),
-            _ => ("batch", Mistake::FixedBatch),
-        };
-        self.scope.rewind(known);
-        self.place_own();
-        Err(mistake.at(place_of_name(text, name)).into())
+        let value = outcome.map_err(|error| self.explain(text, &error))?;
+        Ok(value.flatten())
     }
 
     fn engine(&self, text: &str) -> Engine {
-        let functions = &self.host.functions;
-        let mut engine = functions.engine(self.batch.call());
+        let mut engine = self.host.functions.engine(self.batch.call());
         engine.set_module_resolver(self.library.clone());
         // The optimiser puts constants in place of their names, and panics where something is assigned to one.
         engine.set_optimization_level(OptimizationLevel::None);
@@ -342,9 +289,133 @@ impl Session {
         engine
     }
 
-    fn answer(&self, value: &Dynamic) -> Result<Answer, Diagnostics> {
-        on_deep_stack(|| Answer::of(value)).map_err(|error| self.failed_in("", error))
+    /// Registers the hooks of the recipe in use, as `advantage()` and, as in scripts, `advantage(batch, p)`. Each call starts
+    /// from the state that `init` makes, so that the same input gives the same answer.
+    fn hooks(&self, engine: &mut Engine) {
+        type Context<'a> = NativeCallContext<'a>;
+        for hook in Hook::OF_BATCH {
+            let (recipe, current, name) = (self.recipe.clone(), self.batch.clone(), hook.name());
+            let call = move |context: Context, batch: Option<ScriptBatch>, p: Map| {
+                let tensor = called(hook, recipe.as_ref(), &current, batch, &p);
+                let raised: Raised<Tensor> = tensor.map_err(|error| raise(&context, error));
+                raised
+            };
+            let (of_batch, of_both) = (call.clone(), call.clone());
+            engine
+                .register_fn(name, move |context: Context| {
+                    call(context, None, Map::new())
+                })
+                .register_fn(name, move |context: Context, batch| {
+                    of_batch(context, Some(batch), Map::new())
+                })
+                .register_fn(name, move |context: Context, batch, p| {
+                    of_both(context, Some(batch), p)
+                });
+        }
     }
+
+    /// Puts the batch and the parameters where inputs find them.
+    fn place_own(&mut self) {
+        let params = self.recipe.as_ref().map(|recipe| recipe.params().to_map());
+        self.scope.set_or_push("batch", self.batch.clone());
+        // A constant: what is assigned to `p.k` would not reach the recipe.
+        self.scope.push_constant("p", params.unwrap_or_default());
+        self.scope = self.scope.clone_visible();
+    }
+
+    /// Refuses an input that assigns to `batch`, or hides `p` by a `let`.
+    fn own_unchanged(&self, text: &str) -> Result<(), Diagnostics> {
+        let is_batch = |batch: &Dynamic| batch.is::<ScriptBatch>();
+        // A constant's entries cannot be changed, but the engine lets a map have more of them.
+        let entries = self.recipe.iter().flat_map(|one| one.params().iter());
+        let entries = entries.count();
+        let p = self.scope.get("p").and_then(|p| p.read_lock::<Map>());
+        let is_own = self.scope.is_constant("p") == Some(true);
+        let (name, help) = if !is_own || p.is_none_or(|p| p.len() != entries) {
+            ("p", "it holds the recipe's parameters: `:set k=8` sets one")
+        } else if !self.scope.get("batch").is_some_and(is_batch) {
+            (
+                "batch",
+                "choose another name; `:load FILE` makes another batch the batch",
+            )
+        } else {
+            return Ok(());
+        };
+        let tokens = code(text);
+        let place = tokens.iter().find(|token| token.is_name(name));
+        let place = place.map(|token| token.span(&SOURCE.into(), &text.into()));
+        let message = format!("`{name}` cannot be changed here");
+        let error = Diagnostic::error(message).with_help(help);
+        Err(error.at(place).into())
+    }
+
+    /// An error of a value of an input.
+    fn failed_in(&self, text: &str, error: TensorError) -> Diagnostics {
+        let raised: Box<EvalAltResult> = CallError::from(error).into();
+        self.explain(text, &raised)
+    }
+
+    fn explain(&self, text: &str, error: &EvalAltResult) -> Diagnostics {
+        let mut sources = self.library.found().sources.clone();
+        let name: Arc<str> = SOURCE.into();
+        sources.insert(name.clone(), self.inputs.whole(text).into());
+        let mut functions = natives(&self.engine(""));
+        functions.append(&mut functions_of(&self.functions));
+        if let Some(recipe) = &self.recipe {
+            let of_recipe = recipe.sources();
+            sources.extend(of_recipe.map(|(name, text)| (name.into(), text.into())));
+        }
+        let (own, derived) = self.batch.column_names();
+        let variables = self.own_variables();
+        let parameters = self.recipe.iter().flat_map(|recipe| recipe.params().iter());
+        let script = Script {
+            parameters: parameters.map(|(known, _)| known.name.clone()).collect(),
+            functions: functions.into_keys().collect(),
+            variables: variables.map(|(name, _)| name.to_string()).collect(),
+            columns: own.into_iter().chain(derived).collect(),
+            ..Script::new(&name, &sources)
+        };
+        let diagnostic = script.explain(error);
+        self.inputs.in_its_input(text, diagnostic).into()
+    }
+
+    /// The variables that inputs made.
+    fn own_variables(&self) -> impl Iterator<Item = (&str, &Dynamic)> {
+        let all = self.scope.iter_raw().map(|(name, _, value)| (name, value));
+        all.filter(|(name, _)| !["batch", "p", LAST].contains(name))
+    }
+
+    fn answer(&self, text: &str, value: &Dynamic) -> Result<Answer, Diagnostics> {
+        on_deep_stack(|| Answer::of(value)).map_err(|error| self.failed_in(text, error))
+    }
+}
+
+/// A hook's values on the session's batch, with other settings if there are any in `p`.
+fn called(
+    hook: Hook,
+    recipe: Option<&Recipe>,
+    current: &ScriptBatch,
+    batch: Option<ScriptBatch>,
+    p: &Map,
+) -> Result<Tensor, CallError> {
+    let name = hook.name();
+    let Some(mut recipe) = recipe.cloned() else {
+        let message = format!("`{name}()` is a recipe's, and none is loaded");
+        let help = "`:recipe grpo` loads one; a formula that you typed is run by `:run`";
+        return Err(CallError::new(message, help));
+    };
+    if batch.is_some_and(|batch| !Arc::ptr_eq(batch.frame(), current.frame())) {
+        let message = format!("`{name}` runs on the whole batch at the prompt, this is another");
+        let help = "`advantage()` has the values of all groups: `where(batch.correct, advantage(), 0)` shows some";
+        return Err(CallError::new(message, help));
+    }
+    for (name, value) in p {
+        let setting = Setting::from_dynamic(value).unwrap_or(Setting::Nothing);
+        let set = recipe.set(name, setting);
+        set.map_err(|error| CallError::from(error).help("`:params` shows what the recipe has"))?;
+    }
+    let tensor = recipe.tensor(hook, current);
+    tensor.map_err(|error| error[0].clone().into())
 }
 
 impl Host {
@@ -360,19 +431,4 @@ impl Host {
 /// Whether a recipe is one that was typed.
 pub fn is_typed(recipe: &Recipe) -> bool {
     recipe.name() == TYPED
-}
-
-/// What an internal failure says that advlab was doing.
-const EVALUATING: &str = "to evaluate this";
-
-fn whole(host: &Host, batch: &Batch) -> ScriptBatch {
-    ScriptBatch::new(host.call(batch.step()), batch)
-}
-
-/// The tensor that a value is, or that a number stands for.
-fn as_tensor(value: &Dynamic) -> Option<Tensor> {
-    match value.read_lock::<Tensor>() {
-        Some(tensor) => Some(tensor.clone()),
-        None => number(value).map(Tensor::number),
-    }
 }

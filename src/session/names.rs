@@ -5,8 +5,8 @@ use rhai::{Engine, Map};
 use super::Session;
 use crate::script::batch_type::ScriptBatch;
 use crate::script::engine::packages;
-use crate::script::explain::type_named;
 use crate::script::syntax::{Token, TokenKind};
+use crate::script::value::type_named;
 use crate::script::{Hook, MEMBERS, Owner};
 use crate::tensor::{Tensor, op};
 
@@ -19,16 +19,38 @@ pub struct Name {
     pub call: String,
 }
 
-impl Session {
-    /// Whether the text is a whole input that compiles.
-    pub fn compiles(&self, text: &str) -> bool {
-        let (engine, text) = (self.engine(text), self.inputs.padded(text));
-        engine.compile_with_scope(&self.scope, text).is_ok()
+impl Name {
+    fn value(name: &str) -> Name {
+        Name {
+            text: name.to_string(),
+            call: String::new(),
+        }
     }
 
+    fn function(name: &str, call: String, arguments: usize) -> Name {
+        let brackets = if arguments == 0 { "()" } else { "(" };
+        Name {
+            text: format!("{name}{brackets}"),
+            call,
+        }
+    }
+}
+
+impl Session {
     /// Whether an input made a variable of that name.
     pub fn has_variable(&self, name: &str) -> bool {
         self.scope.contains(name)
+    }
+
+    /// The names of the variables that inputs made, with their values.
+    pub fn variables(&self) -> Vec<(String, Result<super::Answer, crate::Diagnostics>)> {
+        self.guard.rearm();
+        let named = self.own_variables();
+        let variables = named.map(|(name, value)| (name.to_string(), self.answer("", value)));
+        let variables = variables.collect();
+        // To look at a batch reads all its columns: the notes on these are not the next input's.
+        self.batch.call().take_reports();
+        variables
     }
 
     /// The variables that hold tensors of the batch, or batches.
@@ -42,36 +64,31 @@ impl Session {
     /// Functions and variables.
     pub fn names(&self) -> Vec<Name> {
         let mut names: Vec<Name> = of_table(0).chain(members_of(Owner::Nobody)).collect();
-        for function in self.functions.iter_functions() {
+        names.extend(self.functions.iter_functions().map(|function| {
             let signature = format!("{}({})", function.name, function.params.join(", "));
-            names.push(call(function.name, signature, function.params.len()));
-        }
+            Name::function(function.name, signature, function.params.len())
+        }));
         if self.recipe.is_some() {
             let hooks = Hook::OF_BATCH.map(Hook::name);
-            names.extend(hooks.map(|hook| call(hook, format!("{hook}()"), 0)));
+            names.extend(hooks.map(|hook| Name::function(hook, format!("{hook}()"), 0)));
         }
         let variables = self.own_variables().map(|(name, _)| name);
-        names.extend(variables.chain(["batch", "p"]).map(value_name));
+        names.extend(variables.chain(["batch", "p"]).map(Name::value));
         in_order(names)
     }
 
     /// The names that can follow a dot after the tokens, by the type of the variable before it. The value of any other
     /// expression is not computed for that: it is most likely a tensor.
     pub fn members(&self, code: &[Token<'_>]) -> Vec<Name> {
-        let (last, is_member) = match code {
-            [.., dot, last] => (Some(last), dot.text == "."),
-            [last] => (Some(last), false),
-            [] => (None, false),
+        let last = match code {
+            [.., dot, _] if dot.text == "." => None,
+            code => code.last(),
         };
-        let last = last.filter(|_| !is_member);
         let value = last.and_then(|name| self.scope.get(name.text));
-        let kind = last.map(|token| (token.kind, token.text));
-        let type_name = match (value, kind) {
+        let type_name = match (value, last.map(|token| (token.kind, token.text))) {
             (Some(value), _) => type_named(value.type_name()).0,
-            // The parameter of a function over groups.
-            (None, Some((TokenKind::Name, "g"))) => "batch",
-            // An element with members is most likely one of `batch.groups`.
-            (None, Some((TokenKind::Symbol, "]"))) => "batch",
+            // The parameter of a function over groups; an element with members is most likely one of `batch.groups`.
+            (None, Some((TokenKind::Name, "g") | (TokenKind::Symbol, "]"))) => "batch",
             (None, Some((TokenKind::String, _))) => "string",
             (None, Some((TokenKind::Number, _))) => "f64",
             _ => "",
@@ -79,14 +96,13 @@ impl Session {
         in_order(match type_name {
             "batch" => {
                 let (own, derived) = self.batch.column_names();
-                let columns = own.iter().chain(&derived).map(|name| value_name(name));
+                let columns = own.iter().chain(&derived).map(|name| Name::value(name));
                 columns.chain(members_of(Owner::Batch)).collect()
             }
             "map" => {
                 let map = value.and_then(|value| value.read_lock::<Map>());
-                map.map_or(Vec::new(), |map| {
-                    map.keys().map(|key| value_name(key)).collect()
-                })
+                let keys = map.iter().flat_map(|map| map.keys());
+                keys.map(|key| Name::value(key)).collect()
             }
             "f64" | "i64" | "bool" => of_language(&["f64", "i64"]),
             "array" | "string" => of_language(&[type_name]),
@@ -108,7 +124,7 @@ fn of_language(types: &[&str]) -> Vec<Name> {
             let first = metadata.params_info.first()?.rsplit(':').next()?;
             let own = type_named(first.trim().trim_start_matches("&mut ")).0;
             let fits = types.contains(&own) && is_word(&metadata.name);
-            fits.then(|| call(&metadata.name, String::new(), metadata.num_params - 1))
+            fits.then(|| Name::function(&metadata.name, String::new(), metadata.num_params - 1))
         },
         true,
     )
@@ -116,42 +132,26 @@ fn of_language(types: &[&str]) -> Vec<Name> {
 
 /// The members of an owner. Those in brackets, such as `x[i]`, are not typed after a dot.
 fn members_of(owner: Owner) -> impl Iterator<Item = Name> {
-    let is_typed = |name: &str| !["column", "index"].contains(&name);
-    let members = MEMBERS.iter();
-    let members = members.filter(move |member| member.of == owner && is_typed(member.name));
-    members.map(|member| {
-        if member.call.contains('(') {
+    let members = MEMBERS
+        .iter()
+        .filter(move |member| member.of == owner && !["column", "index"].contains(&member.name));
+    members.map(|member| match member.call.contains('(') {
+        true => {
             let arguments = usize::from(!member.call.ends_with("()"));
-            call(member.name, member.call.to_string(), arguments)
-        } else {
-            value_name(member.name)
+            Name::function(member.name, member.call.to_string(), arguments)
         }
+        false => Name::value(member.name),
     })
 }
 
 /// The functions of the op table, which can all be called as methods: then their receiver is not typed.
 fn of_table(receivers: usize) -> impl Iterator<Item = Name> {
     let rows = op::table().filter(|op| is_word(op.name));
-    rows.map(move |op| call(op.name, op.signature(), op.params.len() - receivers))
+    rows.map(move |op| Name::function(op.name, op.signature(), op.params.len() - receivers))
 }
 
 fn is_word(name: &str) -> bool {
     name.starts_with(char::is_alphabetic) && !name.contains('$')
-}
-
-fn call(name: &str, call: String, arguments: usize) -> Name {
-    let text = match arguments {
-        0 => format!("{name}()"),
-        _ => format!("{name}("),
-    };
-    Name { text, call }
-}
-
-fn value_name(name: &str) -> Name {
-    Name {
-        text: name.to_string(),
-        call: String::new(),
-    }
 }
 
 fn in_order(mut names: Vec<Name>) -> Vec<Name> {

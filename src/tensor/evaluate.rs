@@ -54,7 +54,7 @@ impl Tensor {
         let value = tensors[0].evaluate()?;
         if let Some(frame) = tensors[0].frame() {
             let started = Instant::now();
-            value.over(&frame.layout).fill_rows(&mut rows, true);
+            value.over(&frame.layout).fill_rows(&mut rows);
             if let Some(profile) = frame.context.profile() {
                 profile.note(tensors[0].origin(), started.elapsed().as_secs_f64());
             }

@@ -1,4 +1,4 @@
-//! The configuration of a run: a row per key with its default, its bounds and what it is for.
+//! The settings of a run: one table with a row for each key: its comment, type, default and bounds.
 
 mod text;
 
@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::live::LiveOptions;
@@ -14,120 +15,99 @@ use advlab::native::{Mode, Native};
 use advlab::script::{Builtin, Hook, Host, Limits, Recipe};
 use advlab::suggest;
 
+use Bound::{Any, AtLeast0, OneOf, Scalars, Share, Texts, Whole};
+
 /// TOML's whole numbers have 63 bits.
 const LARGEST: u64 = i64::MAX as u64;
-
-// Bounds of whole numbers.
-const ANY: RangeInclusive<u64> = 0..=LARGEST;
-const SOME: RangeInclusive<u64> = 1..=LARGEST;
-const MANY: RangeInclusive<u64> = 1..=1 << 20;
-const FEW: RangeInclusive<u64> = 1..=1 << 16;
+const ANY: Bound = Whole(0..=LARGEST);
+const SOME: Bound = Whole(1..=LARGEST);
+const MANY: Bound = Whole(1..=1 << 20);
+const FEW: Bound = Whole(1..=1 << 16);
 /// The sides of mazes, up to a response of 4 * 32 moves.
 pub(crate) const MAZE_SIZES: RangeInclusive<u64> = 2..=32;
 pub(crate) const MAZE_TURNS: RangeInclusive<u64> = 1..=64;
 /// Up to the longest numbers whose sum fits the arithmetic of the verifier.
 pub(crate) const DIGITS: RangeInclusive<u64> = 1..=18;
 
-/// Responses that are sampled at once; beyond, memory ends before patience does.
+/// Responses that are sampled at once; memory suffices for no more.
 const RESPONSES: usize = 1 << 24;
 
 /// The task of a run whose steps are another program's: see [`Record`](super::Record).
 pub(super) const TRAINER: &str = "trainer";
 const CONSTANT: &str = "constant";
-const COSINE: &str = "cosine";
+pub(super) const COSINE: &str = "cosine";
 
-/// A key out of its bounds, with what was found and what was expected.
-type OutOfBounds = (&'static str, String, String);
-
-/// A key as the file has it.
+/// A row of a table of keys.
 struct Key {
     name: &'static str,
     /// The lines of its comment.
     doc: &'static [&'static str],
+    bound: Bound,
 }
 
-/// What the value of a key must be.
-trait Bound<T> {
-    /// What was found and what was expected, if they differ.
-    fn refuse(&self, value: &T) -> Option<(String, String)>;
+/// The values that a key may have.
+enum Bound {
+    Any,
+    Whole(RangeInclusive<u64>),
+    AtLeast0,
+    /// Above 0, and at most 1.
+    Share,
+    OneOf(&'static [&'static str]),
+    /// A list of strings, none of them empty.
+    Texts,
+    /// A table of numbers, strings and truth values.
+    Scalars,
 }
 
-struct Any;
-
-impl<T> Bound<T> for Any {
-    fn refuse(&self, _: &T) -> Option<(String, String)> {
-        None
-    }
-}
-
-impl Bound<u64> for RangeInclusive<u64> {
-    fn refuse(&self, value: &u64) -> Option<(String, String)> {
-        let expected = match *self.end() {
-            LARGEST => format!("a whole number from {} to 2^63 - 1", self.start()),
-            end => format!("from {} to {end}", self.start()),
+impl Bound {
+    /// What is expected, if a value is out of bounds. A number that is not finite is null.
+    fn expected(&self, value: &Value) -> Option<String> {
+        let number = value.as_f64().unwrap_or(f64::NAN);
+        let (is_in, expected) = match self {
+            Any => return None,
+            Whole(range) => {
+                let expected = match *range.end() {
+                    LARGEST => format!("a whole number from {} to 2^63 - 1", range.start()),
+                    end => format!("from {} to {end}", range.start()),
+                };
+                let is_in = value.as_u64().is_some_and(|number| range.contains(&number));
+                (is_in, expected)
+            }
+            AtLeast0 => (number >= 0.0, "a number, at least 0".to_string()),
+            Share => {
+                let is_in = number > 0.0 && number <= 1.0;
+                (is_in, "above 0, and at most 1".to_string())
+            }
+            OneOf(words) => {
+                let text = value.as_str().unwrap_or_default();
+                // No run is begun with that one.
+                let shown = || words.iter().copied().filter(|word| *word != TRAINER);
+                let near = suggest::nearest(text, shown());
+                let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+                let expected = format!("one of {}{near}", suggest::list(shown()));
+                (words.contains(&text), expected)
+            }
+            Texts => {
+                let mut texts = value.as_array().into_iter().flatten();
+                let is_in = texts.all(|text| text != "");
+                (is_in, "no empty string".to_string())
+            }
+            Scalars => {
+                let mut values = value.as_object().into_iter().flatten();
+                let is_in = values.all(|(_, value)| !value.is_object() && !value.is_array());
+                (is_in, "numbers, strings, true or false".to_string())
+            }
         };
-        (!self.contains(value)).then(|| (value.to_string(), expected))
+        (!is_in).then_some(expected)
     }
 }
 
-impl Bound<usize> for RangeInclusive<u64> {
-    fn refuse(&self, value: &usize) -> Option<(String, String)> {
-        self.refuse(&(*value as u64))
-    }
-}
-
-/// Not negative, infinite or NaN.
-struct AtLeast0;
-
-impl Bound<f64> for AtLeast0 {
-    fn refuse(&self, value: &f64) -> Option<(String, String)> {
-        let expected = "a number, at least 0".to_string();
-        let is_in = (0.0..f64::INFINITY).contains(value);
-        (!is_in).then(|| (format!("{value:?}"), expected))
-    }
-}
-
-/// A share that is not nothing.
-struct Share;
-
-impl Bound<f64> for Share {
-    fn refuse(&self, value: &f64) -> Option<(String, String)> {
-        let is_in = *value > 0.0 && *value <= 1.0;
-        (!is_in).then(|| (format!("{value:?}"), "above 0, and at most 1".to_string()))
-    }
-}
-
-struct OneOf(&'static [&'static str]);
-
-impl Bound<String> for OneOf {
-    fn refuse(&self, value: &String) -> Option<(String, String)> {
-        if self.0.contains(&value.as_str()) {
-            return None;
-        }
-        // No run is begun with it.
-        let words = || self.0.iter().copied().filter(|word| *word != TRAINER);
-        let near = suggest::nearest(value, words());
-        let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
-        let expected = format!("one of {}{near}", suggest::list(words()));
-        Some((format!("{value:?}"), expected))
-    }
-}
-
-struct NoEmptyText;
-
-impl Bound<Vec<String>> for NoEmptyText {
-    fn refuse(&self, texts: &Vec<String>) -> Option<(String, String)> {
-        let has_empty = texts.iter().any(String::is_empty);
-        has_empty.then(|| ("\"\"".to_string(), "no empty string".to_string()))
-    }
-}
-
-/// A table of keys, each with its comment, its type, its default and its bounds: the struct, its defaults, and what the text of
-/// a configuration is made of.
+/// A table of keys, each with its comment, type, default and bounds: the struct, its defaults, and what the text of a
+/// configuration is made of.
 macro_rules! keys {
     (
         $(#[$about:meta])*
-        $config:ident, $table:literal;
+        $config:ident;
         $($(#[doc = $doc:literal])* $key:ident: $type:ty = $default:expr, $bound:expr;)*
         $(=> $(#[$attribute:meta])* $other:ident: $other_type:ty;)?
     ) => {
@@ -150,32 +130,24 @@ macro_rules! keys {
         }
 
         impl $config {
-            const KEYS: &[Key] = &[$(Key { name: stringify!($key), doc: &[$($doc),*] }),*];
-
-            /// The first key that is out of its bounds.
-            fn out_of_bounds(&self) -> Option<OutOfBounds> {
-                $(if let Some((found, expected)) = ($bound).refuse(&self.$key) {
-                    return Some((concat!($table, stringify!($key)), found, expected));
-                })*
-                None
-            }
+            const KEYS: &[Key] = &[
+                $(Key { name: stringify!($key), doc: &[$($doc),*], bound: $bound }),*
+            ];
         }
     };
 }
 
 keys! {
     /// The configuration of a run, as `advlab train --print-config` prints it.
-    Config, "";
-    /// The task: "maze" (walk to the goal and stop there), "arithmetic" (add two numbers) or "math" (questions of a file, for a
-    /// transformer with a tokenizer: the keys below [math]).
+    Config;
+    /// "maze" (walk to the goal and stop there), "arithmetic" (add two numbers) or "math" (questions of a file: see [math]).
     task: String = "maze".to_string(), OneOf(&["maze", "arithmetic", "math", TRAINER]);
     /// The side of the mazes, 2 to 32; a response has at most four moves a side.
-    maze_size: usize = 4, MAZE_SIZES;
-    /// The turns in which a maze is walked at the most: with more than one, each turn is a response to a prompt of its own (the maze from
-    /// the cell that was reached), and the turns of a walk are a trajectory.
-    maze_turns: usize = 1, MAZE_TURNS;
+    maze_size: usize = 4, Whole(MAZE_SIZES);
+    /// In how many turns a maze is walked at the most. Each turn of a trajectory is a response to the maze from the cell that was reached.
+    maze_turns: usize = 1, Whole(MAZE_TURNS);
     /// The digits of each of the two numbers, 1 to 18.
-    arithmetic_digits: usize = 2, DIGITS;
+    arithmetic_digits: usize = 2, Whole(DIGITS);
     /// The recipe: a built-in's name, or the path of a .rhai file, which the run follows as it is edited.
     recipe: String = "grpo".to_string(), Any;
     /// The loss for recipes that have none of their own; it sees their advantage as `batch.advantage`.
@@ -186,11 +158,9 @@ keys! {
     steps: u64 = 400, SOME;
     /// Prompts per step.
     rollout_batch_size: usize = 64, MANY;
-    /// Prompts that recur: each step draws its own from a pool of so many, and `group` is the prompt's index there; 0 for new ones in
-    /// every step. At least rollout_batch_size, as a step has each at most once.
-    prompts: usize = 0, 0..=1_u64 << 20;
-    /// Whether groups in which no response has weight (`weight(batch, p)`) are drawn again, with other prompts, up to 8 times:
-    /// as many as the pool still has, if there is one.
+    /// The size of a pool from which each step draws its prompts, each at most once; `group` is the index there. 0 for new ones always.
+    prompts: usize = 0, Whole(0..=1 << 20);
+    /// Whether groups in which no response has weight (`weight(batch, p)`) are drawn again, with other prompts, up to 8 times.
     resample: bool = false, Any;
     /// Responses to each prompt.
     group_size: usize = 16, FEW;
@@ -198,14 +168,12 @@ keys! {
     epochs: usize = 1, FEW;
     /// Updates per epoch; each takes its share of whole groups. 1 epoch and 1 minibatch is one on-policy update.
     minibatches: usize = 1, MANY;
-    /// What is trained: "mlp" (an embedded network that reads the task's features) or "transformer" (a language model, through
-    /// libtorch: the keys below [transformer]).
+    /// "mlp" (a small network that reads the task's features) or "transformer" (a language model, through libtorch: see [transformer]).
     policy: String = "mlp".to_string(), OneOf(&["mlp", "transformer"]);
     /// The width of the mlp's two hidden layers.
-    hidden_size: usize = 256, 1..=1_u64 << 14;
-    /// Updates of supervised fine-tuning before the first step, each on the task's own solutions of as many prompts as a step has
-    /// responses ("arithmetic" has solutions). A policy of random weights that is never right has nothing to learn from; what
-    /// comes of them is the reference.
+    hidden_size: usize = 256, Whole(1..=1 << 14);
+    /// Updates of supervised fine-tuning before the first step, each on the task's own solutions ("arithmetic" has some) of as many
+    /// prompts as a step has responses. The policy that they give is the reference.
     sft_steps: u64 = 0, ANY;
     /// Their learning rate.
     sft_lr: f64 = 0.001, AtLeast0;
@@ -219,10 +187,9 @@ keys! {
     weight_decay: f64 = 0.01, AtLeast0;
     /// The norm that a gradient is scaled down to; 0 for none.
     max_grad_norm: f64 = 0.0, AtLeast0;
-    /// Whether there is a reference policy: hooks read its log-probs as `batch.ref_logp`. If none does, a run without it needs less
-    /// time and memory.
+    /// Whether there is a reference policy, whose log-probs are `batch.ref_logp`. A run without one needs less time and memory.
     reference: bool = true, Any;
-    /// After how many steps the reference policy becomes the present one; 0 for never, so that it stays the initial one.
+    /// After how many steps the reference policy becomes the present one; 0 for never.
     reset_reference_every: u64 = 0, ANY;
     /// After how many steps the policy is evaluated; 0 for only before the first and after the last.
     eval_every: u64 = 50, ANY;
@@ -240,25 +207,23 @@ keys! {
     keep_batches: usize = 20, MANY;
     /// The milliseconds that a saved version has for all its checks before the run uses it.
     check_deadline_ms: u64 = 2000, SOME;
-    /// The seconds that reward, weight and advantage of a step have together, and the loss of each update, before they are
-    /// stopped, and the version counts as failed.
+    /// The seconds that the hooks of a step have together, and the loss of each update, before the version counts as failed.
     hook_deadline_s: u64 = 60, SOME;
-    /// The share of the time between two of its calls from which on a built-in's hook is answered by a kernel with the bits of its
-    /// script (--native auto).
+    /// The share of a step's time from which on a kernel may answer a built-in's hook, with the bits of its script (--native auto).
     native_threshold: f64 = 0.02, AtLeast0;
     /// Whether to write TensorBoard event files.
     tensorboard: bool = true, Any;
     /// The run's folder; empty for the next free runs/TASK-RECIPE-N.
     out: String = String::new(), Any;
     /// Parameters of the recipe, such as k = 8; every version of it must take them.
-    params: toml::Table = toml::Table::new(), Any;
+    params: toml::Table = toml::Table::new(), Scalars;
     /// Parameters of the loss recipe, such as clip_high = 0.28 or kl_beta = 0.01.
-    loss_params: toml::Table = toml::Table::new(), Any;
+    loss_params: toml::Table = toml::Table::new(), Scalars;
     /// What a run warns of, once each, by the mean of ten steps; 0 for never.
     warnings: WarningConfig = WarningConfig::default(), Any;
     /// What task = "math" reads beside the keys above.
     math: MathConfig = MathConfig::default(), Any;
-    /// What policy = "transformer" reads beside the keys above; the mlp reads none of it.
+    /// What policy = "transformer" reads beside the keys above.
     transformer: TransformerConfig = TransformerConfig::default(), Any;
     =>
     /// When kernels answer hooks of built-ins; the file does not have it. The numbers of a run are the same.
@@ -268,7 +233,7 @@ keys! {
 
 keys! {
     /// The table `[warnings]`: the bounds beyond which a run warns; 0 for never.
-    WarningConfig, "warnings.";
+    WarningConfig;
     /// More than this share of the groups has no signal.
     groups_without_signal: f64 = 0.95, Any;
     /// The entropy is below so many nats.
@@ -283,7 +248,7 @@ keys! {
 
 keys! {
     /// The table `[math]`: what a run with `task = "math"` reads beside the other keys.
-    MathConfig, "math.";
+    MathConfig;
     /// A JSONL file of questions and reference answers.
     data: String = String::new(), Any;
     /// The fields of its lines; empty for those that are known by their names.
@@ -297,9 +262,8 @@ keys! {
 
 keys! {
     /// The table `[transformer]`: what a run with `policy = "transformer"` reads beside the other keys.
-    TransformerConfig, "transformer.";
-    /// A folder as save_pretrained of transformers writes it (Qwen2, Qwen3 or Llama); empty for random weights of the sizes below, with
-    /// the task's own alphabet.
+    TransformerConfig;
+    /// A folder as save_pretrained of transformers writes it (Qwen2, Qwen3 or Llama); empty for random weights of the sizes below.
     model: String = String::new(), Any;
     /// The sizes of a model of random weights, which is a Qwen3.
     hidden_size: usize = 128, FEW;
@@ -309,14 +273,13 @@ keys! {
     num_key_value_heads: usize = 4, FEW;
     /// The most tokens of a response, if the task allows as many.
     max_new_tokens: usize = 1024, MANY;
-    /// How tokens are drawn, in training and evaluation: logits are divided by the temperature (at 0 the likeliest token is taken), then
-    /// only the top_k likeliest are kept (0 for all), then the likeliest with the probability top_p together. The log-probs of responses
-    /// are those of temperature 1 without filters.
+    /// How tokens are drawn: logits are divided by the temperature (0 takes the likeliest token), then the top_k likeliest are kept (0 for
+    /// all), then the likeliest with the probability top_p together. Log-probs are those of temperature 1 without filters.
     temperature: f64 = 1.0, AtLeast0;
-    top_k: usize = 0, 0..=1_u64 << 20;
+    top_k: usize = 0, Whole(0..=1 << 20);
     top_p: f64 = 1.0, Share;
     /// With task = "math", strings that end a response beside the end tokens and the stop strings of the model's own generation config.
-    stop_strings: Vec<String> = Vec::new(), NoEmptyText;
+    stop_strings: Vec<String> = Vec::new(), Texts;
     /// "cpu", "cuda", or "auto", which is the GPU if there is one.
     device: String = "auto".to_string(), OneOf(&["auto", "cpu", "cuda"]);
     /// Tokens that are scored or learned from at a time, padding included: less needs less memory.
@@ -332,11 +295,18 @@ const TABLES: [(&str, &[Key]); 3] = [
     ("transformer", TransformerConfig::KEYS),
 ];
 
+/// All keys, `transformer.temperature` for one of a table.
+fn keys() -> impl Iterator<Item = (String, &'static Key)> {
+    let own = Config::KEYS.iter().map(|key| (key.name.to_string(), key));
+    let of_tables = TABLES.into_iter().flat_map(|(table, keys)| {
+        let name = move |key: &'static Key| (format!("{table}.{}", key.name), key);
+        keys.iter().map(name)
+    });
+    own.chain(of_tables)
+}
+
 impl Config {
     /// Whether all values are within bounds.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] with the first one that is not.
     pub fn check(&self) -> Result<(), Diagnostics> {
         if self.is_recorded() {
             let message = "the steps of this run are a trainer's: advlab has recorded them";
@@ -348,87 +318,77 @@ impl Config {
     }
 
     /// The first key that is wrong, by itself or beside another one, and what is wrong with it.
-    fn problem(&self) -> Option<(&'static str, Diagnostic)> {
-        let out_of_bounds = self
-            .out_of_bounds()
-            .or_else(|| self.warnings.out_of_bounds())
-            .or_else(|| self.math.out_of_bounds())
-            .or_else(|| self.transformer.out_of_bounds());
-        let (key, found, expected) = match out_of_bounds {
-            Some((key, found, expected)) => (key, format!("{key} is {found}"), expected),
-            None => self.misfit()?,
+    fn problem(&self) -> Option<(String, Diagnostic)> {
+        let values = json!(self);
+        let value = |key: &str| {
+            let value = values.pointer(&format!("/{}", key.replace('.', "/")));
+            value.cloned().unwrap_or_default()
+        };
+        let out_of_bounds = keys().find_map(|(name, key)| {
+            let expected = key.bound.expected(&value(&name))?;
+            Some((name, expected))
+        });
+        let (key, expected) = out_of_bounds.or_else(|| self.misfit())?;
+        let found = match value(&key) {
+            Value::Null => format!("{key} is not finite"),
+            found => format!("{key} is {found}"),
         };
         Some((key, Diagnostic::error(found).expected(expected)))
     }
 
-    /// The first key that does not fit another one.
-    fn misfit(&self) -> Option<OutOfBounds> {
-        let (prompts, minibatches) = (self.rollout_batch_size, self.minibatches);
-        let is_math = self.task == "math";
-        let is_transformer = self.policy == "transformer";
-        let found = |key: &str, value: &str| format!("{key} is {value:?}, and the task is math");
-        let wrong = |key, found: String, expected: &str| Some((key, found, expected.to_string()));
-        if is_math && !is_transformer {
-            let expected = "`transformer`, which reads text";
-            return wrong("policy", found("policy", &self.policy), expected);
-        }
-        let (model, data) = ("transformer.model", "math.data");
-        if is_math && self.transformer.model.is_empty() {
-            let expected = "a folder of a model with its tokenizer";
-            return wrong(model, found(model, ""), expected);
-        }
-        if is_math && self.math.data.is_empty() {
-            return wrong(
-                data,
-                found(data, ""),
-                "a JSONL file of questions and answers",
-            );
-        }
-        if minibatches > prompts {
-            let expected = format!("at most rollout_batch_size, {prompts}");
-            return wrong(
-                "minibatches",
-                format!("minibatches is {minibatches}"),
-                &expected,
-            );
-        }
-        if (1..prompts).contains(&self.prompts) {
-            let expected = format!("0, or at least rollout_batch_size, {prompts}");
-            return wrong("prompts", format!("prompts is {}", self.prompts), &expected);
-        }
-        let sampled = self.group_size * prompts;
-        let evaluated = self.eval_prompts * self.eval_samples;
-        for (key, samples, responses) in [
-            ("rollout_batch_size", "group_size", sampled),
-            ("eval_prompts", "eval_samples", evaluated),
-        ] {
-            if responses > RESPONSES {
-                let found = format!("{key} times {samples} is {responses} responses");
-                return wrong(key, found, &format!("at most {RESPONSES}"));
+    /// The first key that does not fit another one, and what is expected.
+    fn misfit(&self) -> Option<(String, String)> {
+        let (prompts, math, model) = (self.rollout_batch_size, &self.math, &self.transformer);
+        let (is_math, is_transformer) = (self.task == "math", self.policy == "transformer");
+        let (most_sampled, most_evaluated) =
+            (RESPONSES / self.group_size, RESPONSES / self.eval_samples);
+        let mut first = None;
+        let mut rule = |key: &str, is_kept: bool, expected: &str| {
+            if !is_kept {
+                first.get_or_insert((key.to_string(), expected.to_string()));
             }
+        };
+        if is_math {
+            let (folder, file) = (
+                "a folder of a model with its tokenizer, as task is \"math\"",
+                "a JSONL file of questions and answers, as task is \"math\"",
+            );
+            rule(
+                "policy",
+                is_transformer,
+                "\"transformer\", as task is \"math\"",
+            );
+            rule("transformer.model", !model.model.is_empty(), folder);
+            rule("math.data", !math.data.is_empty(), file);
         }
+        let most = format!("at most rollout_batch_size, {prompts}");
+        rule("minibatches", self.minibatches <= prompts, &most);
+        let least = format!("0, or at least rollout_batch_size, {prompts}");
+        rule(
+            "prompts",
+            self.prompts == 0 || self.prompts >= prompts,
+            &least,
+        );
+        let most = format!(
+            "at most {most_sampled}, as group_size is {}",
+            self.group_size
+        );
+        rule("rollout_batch_size", prompts <= most_sampled, &most);
+        let most = format!(
+            "at most {most_evaluated}, as eval_samples is {}",
+            self.eval_samples
+        );
+        rule("eval_prompts", self.eval_prompts <= most_evaluated, &most);
         // Keys that would have no effect: the run would not be the one that is meant.
-        if !is_transformer && self.transformer != TransformerConfig::default() {
-            let found = format!("[transformer] is set, and policy is {:?}", self.policy);
-            return wrong("policy", found, "\"transformer\"");
-        }
-        if !is_math && !self.transformer.stop_strings.is_empty() {
-            let found = format!("responses have no text, as task is {:?}", self.task);
-            return wrong("transformer.stop_strings", found, "\"math\"");
-        }
-        if !is_math && self.math != MathConfig::default() {
-            let found = format!("[math] is set, and task is {:?}", self.task);
-            return wrong("task", found, "\"math\"");
-        }
-        for (key, values) in [("params", &self.params), ("loss_params", &self.loss_params)] {
-            let is_wrong =
-                |value: &toml::Value| value.is_table() || value.is_array() || value.is_datetime();
-            if let Some((name, value)) = values.iter().find(|(_, value)| is_wrong(value)) {
-                let expected = "a number, a string, true or false";
-                return wrong(key, format!("{key}.{name} is {value}"), expected);
-            }
-        }
-        None
+        let is_unset = *model == TransformerConfig::default();
+        let expected = "\"transformer\", as [transformer] is set";
+        rule("policy", is_transformer || is_unset, expected);
+        let expected = "none, as responses have no text unless task is \"math\"";
+        let is_unset = model.stop_strings.is_empty();
+        rule("transformer.stop_strings", is_math || is_unset, expected);
+        let is_unset = *math == MathConfig::default();
+        rule("task", is_math || is_unset, "\"math\", as [math] is set");
+        first
     }
 
     /// The configuration with the absolute paths of scripts, model and data.
@@ -465,11 +425,6 @@ impl Config {
     /// The norm that a gradient is scaled down to, if there is one.
     pub(super) fn max_grad_norm(&self) -> Option<f64> {
         Some(self.max_grad_norm).filter(|norm| *norm > 0.0)
-    }
-
-    /// Whether steps depend on how many there are in all.
-    pub(super) fn ends_with_its_steps(&self) -> bool {
-        self.lr_schedule == COSINE
     }
 
     /// Whether the steps are another program's.
@@ -523,15 +478,8 @@ impl Config {
 
 fn set_all(recipe: &mut Recipe, key: &str, params: &toml::Table) -> Result<(), Diagnostics> {
     for (name, text) in settings(params) {
-        recipe.set_text(&name, &text).map_err(|error| {
-            let problem = Diagnostic::error(format!("{key}.{name} = {text}: {error}"));
-            match Config::key(&name).filter(|_| recipe.params().get(&name).is_none()) {
-                Some(own) => problem.with_help(format!(
-                    "`{own}` is a key of the run: it does not stand below `[{key}]`"
-                )),
-                None => problem,
-            }
-        })?;
+        let set = recipe.set_text(&name, &text);
+        set.map_err(|error| Diagnostic::error(format!("{key}.{name} = {text}: {error}")))?;
     }
     Ok(())
 }

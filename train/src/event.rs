@@ -1,77 +1,26 @@
 //! Events of a run while it goes: for its folder, for a person, for the program that embeds it.
 
+use super::folder::log::{MIGRATE, STEP};
+use super::folder::{KeptVersion, LogEvent, LogLine, one_line};
 use super::policy::Platform;
 use super::row::{Evaluation, Row};
 use advlab::batch::Batch;
-use advlab::diagnostic::Diagnostics;
-use advlab::live::{LiveEvent, VersionChange};
-use advlab::native::KernelChange;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::live::{Failed, LiveEvent, VersionChange};
 use advlab::script::Recipe;
 
 /// Something that happened in a run.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The run begins, or goes on, with this step and version.
-    Started {
-        /// The first step to be done.
-        step: u64,
-        /// The version that it begins with.
-        recipe: &'a Recipe,
-        /// The run's loss recipe; `None` for a trainer's run, whose loss is the trainer's.
-        loss_recipe: Option<&'a Recipe>,
-        /// What the policy's numbers depend on beside the configuration.
-        platform: &'a Platform,
-    },
     /// An update of supervised fine-tuning, before the first step.
     FineTuned {
-        /// Which one, from 0.
+        /// Its number, from 0.
         update: u64,
         /// How many there are.
         of: u64,
     },
-    /// Something happened to the recipe's file.
-    Live {
-        /// The step that is about to be done.
-        step: u64,
-        /// The change of the file.
-        event: &'a LiveEvent,
-    },
-    /// From this step on, another version is used.
-    Switched {
-        /// The first step with the new version.
-        step: u64,
-        /// The new version.
-        recipe: &'a Recipe,
-        /// How it differs from the version of the step before.
-        change: &'a VersionChange,
-    },
-    /// A version that had passed its checks failed at a step.
-    Failed {
-        /// The step at which it failed.
-        step: u64,
-        /// The version that failed.
-        recipe: &'a Recipe,
-        /// The error that it ended with.
-        error: &'a Diagnostics,
-        /// The batch on which it failed; `None` if it was `migrate` that did.
-        batch: Option<&'a Batch>,
-        /// The version that does the step instead; `None` if no other is left, and the run ends.
-        back_to: Option<&'a Recipe>,
-    },
-    /// A kernel answers a hook of a built-in from here on, or gave other bits than its script and is not used.
-    Native {
-        /// The step in which both were compared.
-        step: u64,
-        /// The recipe, the hook and the times.
-        change: &'a KernelChange,
-    },
-    /// The run's numbers are such that somebody should look.
-    Warned {
-        /// The step after which they are.
-        step: u64,
-        /// What they are, and what to look at.
-        message: &'a str,
-    },
+    /// Something happened to the recipe, or the run's numbers deserve a look: a line of `reloads.jsonl`.
+    Log(LogEntry),
     /// The script printed a line.
     Printed {
         /// The step in which it was printed.
@@ -98,4 +47,133 @@ pub enum Event<'a> {
 }
 
 /// Tells an event to the run's folder and to the observer; an error ends the run.
-pub(super) type Tell<'a> = dyn FnMut(&Event<'_>) -> Result<(), Diagnostics> + 'a;
+pub(super) type Tell<'a> = dyn FnMut(Event<'_>) -> Result<(), Diagnostics> + 'a;
+
+/// A line of the log, with what a person sees of it.
+#[derive(Clone, Debug)]
+pub struct LogEntry {
+    /// The line.
+    pub line: LogLine,
+    /// The line for a person.
+    pub text: String,
+    /// The errors or warnings that it is about, with their places in the script.
+    pub problems: Vec<Diagnostic>,
+    /// The versions that the folder has to keep.
+    pub(super) recipes: Vec<Recipe>,
+    /// The batch that shows a failure.
+    pub(super) batch: Option<Batch>,
+}
+
+impl LogEntry {
+    fn new(step: u64, event: LogEvent, text: String) -> LogEntry {
+        LogEntry {
+            line: LogLine { step, event },
+            text,
+            problems: Vec::new(),
+            recipes: Vec::new(),
+            batch: None,
+        }
+    }
+
+    /// A run begins. `loss` is the run's loss recipe; a trainer's run has none.
+    pub(super) fn start(recipe: &Recipe, loss: Option<&Recipe>, platform: Platform) -> LogEntry {
+        let kept = loss.map(KeptVersion::of);
+        let (loss_script, loss_version) = kept.map(|kept| (kept.script, kept.version)).unzip();
+        let start = LogEvent::Start {
+            recipe: KeptVersion::of(recipe),
+            loss_script,
+            loss_version,
+            platform,
+        };
+        LogEntry {
+            recipes: [Some(recipe), loss]
+                .into_iter()
+                .flatten()
+                .cloned()
+                .collect(),
+            ..LogEntry::new(0, start, "the run begins".to_string())
+        }
+    }
+
+    /// A run goes on.
+    pub(super) fn resume(step: u64, platform: Platform) -> LogEntry {
+        let text = "the run goes on".to_string();
+        LogEntry::new(step, LogEvent::Resume { platform }, text)
+    }
+
+    /// Something happened to the recipe's file; `None` if it is an event of its step.
+    pub(super) fn live(step: u64, event: &LiveEvent) -> Option<LogEntry> {
+        let message = event.to_string();
+        let mut entry = LogEntry::warning(step, message.clone());
+        match event {
+            LiveEvent::Published(_) | LiveEvent::Rejected { at_step: true, .. } => return None,
+            LiveEvent::Rejected {
+                version,
+                error,
+                still_using,
+                ..
+            } => {
+                entry.text = format!("still using {still_using}");
+                entry.problems = error.to_vec();
+                entry.line.event = LogEvent::Rejected {
+                    version: version.as_str().to_string(),
+                    error: one_line(error),
+                    still_using: still_using.as_str().to_string(),
+                };
+            }
+            LiveEvent::Warned { version, warnings } => {
+                entry.text = format!("{version} is used all the same");
+                entry.problems = warnings.clone();
+            }
+            _ => entry.text = message,
+        }
+        Some(entry)
+    }
+
+    /// From this step on, another version is used.
+    pub(super) fn switched(step: u64, recipe: &Recipe, change: &VersionChange) -> LogEntry {
+        let switch = LogEvent::Use {
+            recipe: KeptVersion::of(recipe),
+            from: change.from.as_str().to_string(),
+            lines_added: change.lines_added(),
+            lines_removed: change.lines_removed(),
+            checked_in_ms: change.checked_in.as_secs_f64() * 1e3,
+            ready_after_ms: change.ready_after.as_secs_f64() * 1e3,
+        };
+        LogEntry {
+            recipes: vec![recipe.clone()],
+            ..LogEntry::new(step, switch, change.to_string())
+        }
+    }
+
+    /// A version failed at a step on a batch, or its `migrate` did.
+    pub(super) fn failed(step: u64, failed: &Failed, batch: Option<&Batch>) -> LogEntry {
+        let (recipe, back_to) = (failed.loaded.recipe(), failed.back_to.as_ref());
+        let mut text = format!("{} failed", recipe.version());
+        let mut problems = Vec::new();
+        if let Some(back_to) = back_to {
+            text += &format!("  back to {}", back_to.version());
+            // If no version is left, the run ends with this error.
+            problems = failed.error.to_vec();
+        }
+        let event = LogEvent::Failed {
+            hook: if batch.is_some() { STEP } else { MIGRATE }.to_string(),
+            recipe: KeptVersion::of(recipe),
+            error: one_line(&failed.error),
+            back_to: back_to.map(|loaded| loaded.version().as_str().to_string()),
+            batch: None,
+        };
+        LogEntry {
+            problems,
+            recipes: vec![recipe.clone()],
+            batch: batch.cloned(),
+            ..LogEntry::new(step, event, text)
+        }
+    }
+
+    /// Somebody should look at the run's numbers or its folder.
+    pub(super) fn warning(step: u64, message: String) -> LogEntry {
+        let text = format!("warning: {message}");
+        LogEntry::new(step, LogEvent::Warning { message }, text)
+    }
+}

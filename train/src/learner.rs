@@ -11,7 +11,7 @@ use super::row::{Row, milliseconds, rounded};
 use advlab::batch::{Batch, Computed};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::{Purpose, StreamKey};
-use advlab::script::{Builtin, Hook, Outcome, Recipe, State, Summary};
+use advlab::script::{Hook, Outcome, Recipe, State, Summary};
 use advlab::tensor::Level;
 
 /// Why a step could not be done: its version failed, which another version may not, or the run did.
@@ -23,14 +23,6 @@ pub(super) enum StepFailure {
 impl From<Diagnostics> for StepFailure {
     fn from(error: Diagnostics) -> Self {
         StepFailure::Run(error)
-    }
-}
-
-impl From<StepFailure> for Diagnostics {
-    fn from(failure: StepFailure) -> Self {
-        match failure {
-            StepFailure::Version(error) | StepFailure::Run(error) => error,
-        }
     }
 }
 
@@ -50,14 +42,14 @@ impl From<NonFinite> for StepFailure {
     }
 }
 
-/// The policy, and the loss recipe that it follows where a version has no loss of its own.
+/// The policy, and the loss recipe for versions that have no loss of their own.
 pub(super) struct Learner {
     pub(super) policy: Box<dyn Policy>,
     pub(super) loss: Recipe,
     pub(super) loss_state: State,
 }
 
-/// What a step's updates gave: the sums of their losses and of their gradients' norms, all metrics and lines.
+/// The results of a step's updates: sums of losses and of gradients' norms, all metrics and lines.
 #[derive(Default)]
 struct Updates {
     /// The time of hooks that kernels answered.
@@ -69,56 +61,16 @@ struct Updates {
     prints: Vec<String>,
 }
 
-/// The advantage of a step. If it follows from a loss, it is only reported: the loss runs again, on each
-/// minibatch, and its state, metrics and lines are those of then.
-fn advantage(recipe: &Recipe, batch: &Batch, state: &mut State) -> Result<Outcome, StepFailure> {
-    if recipe.has(Hook::Advantage) {
-        return recipe.advantage(batch, state).map_err(StepFailure::Version);
-    }
-    let outcome = recipe.advantage(batch, &mut state.clone());
-    let mut outcome = outcome.map_err(StepFailure::Version)?;
-    (outcome.metrics, outcome.prints) = Default::default();
-    Ok(outcome)
-}
-
-/// The metrics of both hooks, each a mean; a name that both report has its hook before it, as in `loss/name`.
-fn metrics(advantage: &[(String, f64)], loss: &[(String, f64)]) -> BTreeMap<String, f64> {
-    let hooks = [("advantage", means(advantage)), ("loss", means(loss))];
-    let name = |hook, name: &str| match hooks.iter().all(|(_, own)| own.contains_key(name)) {
-        true => format!("{hook}/{name}"),
-        false => name.to_string(),
-    };
-    let all = hooks
-        .iter()
-        .flat_map(|(hook, own)| own.iter().map(move |metric| (hook, metric)));
-    all.map(|(hook, (own, mean))| (name(hook, own), *mean))
-        .collect()
-}
-
-fn means(metrics: &[(String, f64)]) -> BTreeMap<&str, f64> {
-    let mut sums: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
-    for (name, value) in metrics {
-        let (sum, count) = sums.entry(name).or_default();
-        *sum += value;
-        *count += 1.0;
-    }
-    let means = sums.into_iter();
-    means
-        .map(|(name, (sum, count))| (name, sum / count))
-        .collect()
-}
-
 impl Learner {
     /// The recipe whose loss is followed with a version.
     pub(super) fn loss_of<'a>(&'a self, recipe: &'a Recipe) -> &'a Recipe {
-        if recipe.has(Hook::Loss) {
-            recipe
-        } else {
-            &self.loss
+        match recipe.has(Hook::Loss) {
+            true => recipe,
+            false => &self.loss,
         }
     }
 
-    /// One step with one version: its report and the lines that it printed. Where it fails, the learner is as it was,
+    /// One step with one version: its report and the lines that it printed. If it fails, the learner is as it was,
     /// and `state` may have changed.
     pub(super) fn learn(
         &mut self,
@@ -132,7 +84,6 @@ impl Learner {
         let mut row = report(sampled.row.clone(), &outcome);
         let mut prints = std::mem::take(&mut outcome.prints);
         row.ms.recipe = milliseconds(started);
-        let mut native = outcome.native.unwrap_or_default();
 
         let started = Instant::now();
         let mut batch = outcome.weighted(&sampled.batch);
@@ -162,8 +113,7 @@ impl Learner {
         row.clip_share = row.metrics.remove("clip_share");
         prints.extend(updates.prints);
         row.ms.update = milliseconds(started);
-        native += updates.native;
-        row.ms.native = rounded(native);
+        row.ms.native = rounded(outcome.native.unwrap_or_default() + updates.native);
         Ok((row, prints))
     }
 
@@ -178,13 +128,14 @@ impl Learner {
     ) -> Result<Updates, StepFailure> {
         let mut updates = Updates::default();
         for members in minibatches(config, rollout, batch.step()) {
-            // All responses stand in the order of the batch.
+            // All responses are in the order of the batch.
             let is_whole = members.len() == rollout.responses.len();
-            let (responses, mut minibatch) = if is_whole {
-                (Cow::Borrowed(&rollout.responses), batch.clone())
-            } else {
-                let responses = rollout.responses.select(&members);
-                (Cow::Owned(responses), batch.select(&members))
+            let (responses, mut minibatch) = match is_whole {
+                true => (Cow::Borrowed(&rollout.responses), batch.clone()),
+                false => {
+                    let responses = rollout.responses.select(&members);
+                    (Cow::Owned(responses), batch.select(&members))
+                }
             };
             // Before the first update, `logp` is that of the policy which sampled.
             if updates.count > 0.0 {
@@ -192,10 +143,9 @@ impl Learner {
                 let logp = Computed::new(minibatch.layout().clone(), Level::Token, logp);
                 minibatch = minibatch.with("logp", &logp);
             }
-            let loss = if recipe.has(Hook::Loss) {
-                recipe.loss(&minibatch, None, state)
-            } else {
-                self.loss.loss(&minibatch, None, &mut self.loss_state)
+            let loss = match recipe.has(Hook::Loss) {
+                true => recipe.loss(&minibatch, None, state),
+                false => self.loss.loss(&minibatch, None, &mut self.loss_state),
             };
             let loss = loss.map_err(StepFailure::Version)?;
             let gradient: Vec<f64> = loss.gradient.buffer().iter().collect();
@@ -211,11 +161,8 @@ impl Learner {
         Ok(updates)
     }
 
-    /// Tries all that the first step calls on its batch, in a copy of the states, before there is a folder: a use of a
-    /// column that the run never has is found here.
-    ///
-    /// # Errors
-    /// The error of a hook, with where it happened and what to do: no other version could do the step.
+    /// Tries all that the first step calls on its batch, in a copy of the states, before there is a folder: this finds the
+    /// use of a column that the run never has.
     pub(super) fn dry_run(
         &self,
         first: &Batch,
@@ -224,37 +171,53 @@ impl Learner {
     ) -> Result<(), Diagnostics> {
         let mut state = state.clone();
         let outcome = recipe.advantage(first, &mut state);
-        let outcome = outcome.map_err(|mut error| {
-            if needs_advantage(recipe, first) {
-                error.first_mut().help = Some(format!(
-                    "{} is a loss alone: choose a recipe for the advantage, such as `--recipe grpo`, and this one as the configuration's `loss_recipe`",
-                    recipe.name()
-                ));
-            }
-            refused(error, recipe)
-        })?;
-        // A recipe with only a loss has computed it already: its advantage is made of the loss.
+        let outcome = outcome.map_err(|error| refused(error, recipe))?;
+        // A recipe with only a loss has computed it already: its advantage follows from the loss.
         if !recipe.has(Hook::Advantage) {
             return Ok(());
         }
-        let (loss, mut state) = if recipe.has(Hook::Loss) {
-            (recipe, state)
-        } else {
-            (&self.loss, self.loss_state.clone())
-        };
+        let loss = self.loss_of(recipe);
+        if !recipe.has(Hook::Loss) {
+            state = self.loss_state.clone();
+        }
         let batch = outcome.weighted(first);
         let result = loss.loss(&batch, Some(&outcome.advantage), &mut state);
         result.map(drop).map_err(|error| refused(error, loss))
     }
 }
 
-/// Whether a recipe is a loss that works if it is given an advantage.
-fn needs_advantage(recipe: &Recipe, batch: &Batch) -> bool {
-    let layout = batch.layout().clone();
-    let zeros = vec![0.0; layout.responses()];
-    let advantage = Computed::new(layout, Level::Response, zeros);
-    let given = |mut state| recipe.loss(batch, Some(&advantage), &mut state);
-    !recipe.has(Hook::Advantage) && recipe.init().and_then(given).is_ok()
+/// The advantage of a step. If it follows from a loss, it is only reported: the loss runs again on each minibatch, and its
+/// state, metrics and lines are those of then.
+fn advantage(recipe: &Recipe, batch: &Batch, state: &mut State) -> Result<Outcome, StepFailure> {
+    if recipe.has(Hook::Advantage) {
+        return recipe.advantage(batch, state).map_err(StepFailure::Version);
+    }
+    let outcome = recipe.advantage(batch, &mut state.clone());
+    let mut outcome = outcome.map_err(StepFailure::Version)?;
+    (outcome.metrics, outcome.prints) = Default::default();
+    Ok(outcome)
+}
+
+/// The metrics of both hooks, each a mean; a name that both report has its hook before it, as in `loss/name`.
+fn metrics(advantage: &[(String, f64)], loss: &[(String, f64)]) -> BTreeMap<String, f64> {
+    let mut metrics = BTreeMap::new();
+    for (hook, own, other) in [("advantage", advantage, loss), ("loss", loss, advantage)] {
+        let mut sums: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+        for (name, value) in own {
+            let (sum, count) = sums.entry(name).or_default();
+            *sum += value;
+            *count += 1.0;
+        }
+        for (name, (sum, count)) in sums {
+            let is_of_both = other.iter().any(|(other, _)| other == name);
+            let name = match is_of_both {
+                true => format!("{hook}/{name}"),
+                false => name.to_string(),
+            };
+            metrics.insert(name, sum / count);
+        }
+    }
+    metrics
 }
 
 /// The error of a dry run, with where it happened and what to do about it.
@@ -263,46 +226,38 @@ fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     let first = error.first_mut();
     let help = match first.missing_column() {
         Some("value") => {
-            Some("the policy is trained without a critic, so that a run has no column `value`")
+            "the policy is trained without a critic, so that a run has no column `value`"
+                .to_string()
         }
-        Some("ref_logp") => Some("with `reference = true` in the configuration there is one"),
-        _ => None,
-    };
-    first.help = help.map(str::to_string).or(first.help.take());
-    let notes = &mut first.notes;
-    notes.push("in a dry run on the run's first batch".to_string());
-    notes.push(match Builtin::find(name) {
-        Some(_) => format!(
-            "no run was begun: `advlab recipes` lists other recipes, `advlab new FILE --from {name}` copies this one to edit"
+        Some("ref_logp") => "with `reference = true` in the configuration there is one".to_string(),
+        Some("advantage") if !recipe.has(Hook::Advantage) => format!(
+            "{name} is a loss alone: choose a recipe for the advantage, such as `--recipe grpo`, and this one as the configuration's `loss_recipe`"
         ),
-        None => "no run was begun: correct the script, and begin again".to_string(),
-    });
+        _ => first.help.take().unwrap_or_default(),
+    };
+    first.help = Some(help).filter(|help| !help.is_empty());
+    first
+        .notes
+        .push("in a dry run on the run's first batch: no run was begun".to_string());
     error
 }
 
-/// A step's report with what came of its advantage.
+/// A step's report with the numbers of its advantage.
 fn report(sampled: Row, outcome: &Outcome) -> Row {
-    let Summary {
-        groups,
-        groups_without_signal,
-        responses,
-        effective_responses,
-        advantage,
-        ..
-    } = Summary::of(outcome);
-    // Summed over tokens where the recipe's reward has one for each.
+    let summary = Summary::of(outcome);
+    // Summed over tokens if the recipe's reward has one for each.
     let mean_of_responses = |reward: &Computed| {
         let responses = reward.layout().responses().max(1);
         reward.buffer().iter().sum::<f64>() / responses as f64
     };
     Row {
         recipe_reward_mean: outcome.reward.as_ref().map(mean_of_responses),
-        groups_without_signal: groups_without_signal as f64 / groups.max(1) as f64,
-        effective_responses: effective_responses / responses.max(1) as f64,
-        advantage_mean: advantage.mean,
-        advantage_std: advantage.std,
-        advantage_min: advantage.min,
-        advantage_max: advantage.max,
+        groups_without_signal: summary.groups_without_signal as f64 / summary.groups.max(1) as f64,
+        effective_responses: summary.effective_responses / summary.responses.max(1) as f64,
+        advantage_mean: summary.advantage.mean,
+        advantage_std: summary.advantage.std,
+        advantage_min: summary.advantage.min,
+        advantage_max: summary.advantage.max,
         ..sampled
     }
 }
@@ -310,6 +265,7 @@ fn report(sampled: Row, outcome: &Outcome) -> Row {
 /// The responses of each minibatch of a step, epoch after epoch: whole groups, in the order of the batch.
 fn minibatches(config: &Config, rollout: &Rollout, step: u64) -> impl Iterator<Item = Vec<usize>> {
     let (groups, minibatches) = (config.rollout_batch_size, config.minibatches);
+    let rows = rollout.rows();
     let key = StreamKey::new(config.seed, Purpose::Minibatches, step);
     (0..config.epochs as u64).flat_map(move |epoch| {
         let mut order: Vec<usize> = (0..groups).collect();
@@ -320,12 +276,14 @@ fn minibatches(config: &Config, rollout: &Rollout, step: u64) -> impl Iterator<I
             }
         }
         // Sizes differ by one at most.
-        (0..minibatches).map(move |part| {
+        let parts = (0..minibatches).map(|part| {
             let own = part * groups / minibatches..(part + 1) * groups / minibatches;
             let mut own = order[own].to_vec();
             own.sort_unstable();
-            let members = own.into_iter();
-            members.flat_map(|group| rollout.rows_of(group)).collect()
-        })
+            own.into_iter()
+                .flat_map(|group| rows[group].clone())
+                .collect()
+        });
+        parts.collect::<Vec<_>>()
     })
 }

@@ -47,7 +47,7 @@ mod trainer;
 mod warnings;
 
 pub use config::{Config, MathConfig, TransformerConfig, WarningConfig};
-pub use event::Event;
+pub use event::{Event, LogEntry};
 pub use folder::{KeptVersion, LogEvent, LogLine, RunFolder, RunLog, is_stopped};
 pub use record::Record;
 pub use replay::{Difference, Replay};

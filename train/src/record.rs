@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use zerocopy::IntoBytes;
 
 use super::config::{Config, TRAINER};
-use super::event::Event;
+use super::event::LogEntry;
 use super::folder::{CONFIG, Journal, LockedFolder, RunFolder, RunWriter, step_after, step_of};
 use super::policy::Platform;
 use super::row::rounded;
 use advlab::batch::{Batch, FloatBuffer};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::in_json;
-use advlab::live::{LiveRecipe, Loaded};
+use advlab::live::{Failed, LiveEvent, LiveRecipe, Loaded};
 use advlab::script::{Outcome, Recipe, State, Statistics, Summary};
 
 /// The rows of steps that were done again, as they were at first.
@@ -29,19 +29,16 @@ pub struct Record {
     before: Arc<Loaded>,
     /// The version that the folder has as the one in use.
     used: String,
-    /// The first step that has no row yet, and whether one was made since the folder was opened.
+    /// The first step that has no row yet.
     next: u64,
-    is_begun: bool,
-    /// The first step that the folder had when it was opened.
+    /// The first step that the folder had when it was opened, until the trainer has gone on or begun.
     first: Option<u64>,
-    is_resumed: bool,
+    /// Whether a step was begun since the folder was opened.
+    is_begun: bool,
 }
 
 impl Record {
     /// Opens the folder of a live recipe with these settings, or makes it. The last `keep_batches` batches are kept.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if the folder is another run's, is being written, or cannot be written.
     pub fn open(
         path: &Path,
         live: &LiveRecipe,
@@ -63,7 +60,7 @@ impl Record {
         }
         let folder = if path.join(CONFIG).is_file() {
             let (folder, old) = LockedFolder::open(path)?;
-            if old.task != TRAINER {
+            if !old.is_recorded() {
                 let message = format!("{} is a run of `advlab train`", path.display());
                 let help = "name a folder that is empty or does not exist yet";
                 return Err(Diagnostic::error(message).with_help(help).into());
@@ -78,17 +75,14 @@ impl Record {
             writer: RunWriter::open(folder, &config, u64::MAX)?,
             used: String::new(),
             next: step_after(0, &rows),
-            is_begun: false,
             first: rows.first().and_then(step_of),
-            is_resumed: false,
+            is_begun: false,
             before,
         };
-        record.writer.tell(&Event::Started {
-            step: record.next,
-            recipe: record.before.recipe(),
-            loss_recipe: None,
-            platform: &Platform::default(),
-        })?;
+        if record.writer.is_new() {
+            let mut start = LogEntry::start(record.before.recipe(), None, Platform::default());
+            record.writer.log(&mut start)?;
+        }
         record.cut(u64::MAX)?;
         Ok(record)
     }
@@ -98,12 +92,7 @@ impl Record {
         &self.writer.folder.path
     }
 
-    /// The step that is being done, or comes next.
-    pub fn step_now(&self) -> u64 {
-        self.next
-    }
-
-    /// Cuts off what the folder has of a step and later ones.
+    /// Removes what the folder has of a step and later ones.
     fn cut(&mut self, step: u64) -> Result<(), Diagnostics> {
         self.writer.cut(step)?;
         let log = RunFolder::read(self.path()).log()?;
@@ -114,30 +103,23 @@ impl Record {
 
     /// The trainer goes on from a state that it has kept: its next step may be the folder's first one.
     pub fn resume(&mut self) {
-        self.is_resumed = true;
+        self.first = None;
     }
 
-    /// Whether a call may begin: without a state, it may not cut off all rows that an earlier run left.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if it would.
+    /// Whether a call may begin: without a state, it may not remove all rows that an earlier run left.
     pub fn check(&self, theirs: Option<u64>) -> Result<(), Diagnostics> {
-        let is_over = theirs
-            .zip(self.first)
-            .is_some_and(|(own, first)| own <= first);
-        if self.is_begun || self.is_resumed || !is_over {
-            return Ok(());
+        match theirs.zip(self.first) {
+            Some((own, first)) if own <= first => {
+                let message = format!("{} has the rows of an earlier run", self.path().display());
+                let help = "choose another folder, or remove this one; `load_state_dict` before the first step goes on with it";
+                Err(Diagnostic::error(message).with_help(help).into())
+            }
+            _ => Ok(()),
         }
-        let message = format!("{} has the rows of an earlier run", self.path().display());
-        let help = "choose another folder, or remove this one; `load_state_dict` before the first step goes on with it";
-        Err(Diagnostic::error(message).with_help(help).into())
     }
 
-    /// The step of a call: the trainer's own number, but that no two calls have the same one. Where the trainer has gone back
-    /// to an earlier step, the rows that the folder had from there on are set aside, and that is told.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if the folder cannot be written, and as [`Record::check`].
+    /// Begins a call. Its step is the trainer's own number, except that no two calls have the same one. If the trainer has
+    /// gone back to an earlier step, the rows that the folder had from there on are set aside, and that is told.
     pub fn begin(&mut self, theirs: Option<u64>) -> Result<Option<String>, Diagnostics> {
         self.check(theirs)?;
         let mut told = None;
@@ -146,37 +128,34 @@ impl Record {
             told = Some(format!(
                 "{path}: the trainer has gone back to step {step}; the rows of steps {step} to {last} are in {CUT} now"
             ));
-            self.set_aside(step)?;
+            let mut aside = Journal::open(&self.path().join(CUT), |_| true)?;
+            let rows = RunFolder::read(self.path()).rows()?;
+            for row in rows.iter().filter(|row| step_of(row) >= Some(step)) {
+                aside.append(row)?;
+            }
             self.cut(step)?;
             self.next = step;
         }
-        self.is_begun = true;
+        (self.is_begun, self.first) = (true, None);
         self.next = self.next.max(theirs.unwrap_or(0));
         Ok(told)
     }
 
-    /// Adds the rows of a step and later ones to those that were cut off before.
-    fn set_aside(&self, step: u64) -> Result<(), Diagnostics> {
-        let mut aside = Journal::open(&self.path().join(CUT), |_| true)?;
-        let rows = RunFolder::read(self.path()).rows()?;
-        let is_cut = |row: &&Value| step_of(row).is_some_and(|own| own >= step);
-        rows.iter()
-            .filter(is_cut)
-            .try_for_each(|row| aside.append(row))
+    /// Something happened to the recipe's file.
+    pub fn changed(&mut self, event: &LiveEvent) -> Result<(), Diagnostics> {
+        let mut entry = LogEntry::live(self.next, event);
+        entry
+            .as_mut()
+            .map_or(Ok(()), |entry| self.writer.log(entry))
     }
 
-    /// An event of this step, as of a run: what has become of the recipe's file, or a version that failed.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if it cannot be written.
-    pub fn tell(&mut self, event: &Event<'_>) -> Result<(), Diagnostics> {
-        self.writer.tell(event)
+    /// A version failed at this step.
+    pub fn failed(&mut self, failed: &Failed, batch: &Batch) -> Result<(), Diagnostics> {
+        self.writer
+            .log(&mut LogEntry::failed(self.next, failed, Some(batch)))
     }
 
     /// The step is done: by the version in use, which began it with the state `before`.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if it cannot be written; there is no row of the step then.
     pub fn step(
         &mut self,
         live: &LiveRecipe,
@@ -188,11 +167,9 @@ impl Record {
         // A call without a row has its number all the same.
         self.next += 1;
         if loaded.version().as_str() != self.used {
-            self.writer.tell(&Event::Switched {
-                step,
-                recipe: loaded.recipe(),
-                change: &live.change(&self.before, &loaded),
-            })?;
+            let change = live.change(&self.before, &loaded);
+            self.writer
+                .log(&mut LogEntry::switched(step, loaded.recipe(), &change))?;
             self.used = loaded.version().as_str().to_string();
         }
         let mut line = row(step, loaded.recipe(), batch, outcome);
@@ -208,12 +185,11 @@ pub(super) fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) 
     let reward = reward.map(|values| Statistics::of(values.iter().copied()));
     let summary = Summary::of(outcome);
     let advantage = summary.advantage;
-    let without_signal = summary.groups_without_signal as f64 / summary.groups.max(1) as f64;
     let metrics = outcome.metrics.iter();
     let metrics: BTreeMap<_, _> = metrics
         .map(|(name, value)| (name, in_json(*value)))
         .collect();
-    let bytes = match outcome.advantage.buffer() {
+    let crc = match outcome.advantage.buffer() {
         FloatBuffer::F32(values) => crc32c::crc32c(values.as_bytes()),
         FloatBuffer::F64(values) => crc32c::crc32c(values.as_bytes()),
     };
@@ -226,15 +202,15 @@ pub(super) fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) 
         "groups": summary.groups,
         "reward_mean": reward.map(|reward| reward.mean),
         "reward_std": reward.map(|reward| reward.std),
-        "groups_without_signal": without_signal,
+        "groups_without_signal": summary.groups_without_signal as f64 / summary.groups.max(1) as f64,
         "advantage_mean": advantage.mean,
         "advantage_std": advantage.std,
         "advantage_min": advantage.min,
         "advantage_max": advantage.max,
         "loss": outcome.loss,
         "metrics": metrics,
-        // Last, as a difference that one of these shows is told by it.
-        "crc32c": bytes,
+        // Last: a difference that one of the others shows is told by that one.
+        "crc32c": crc,
     })
 }
 
@@ -245,7 +221,7 @@ mod tests {
     use advlab::script::Host;
 
     #[test]
-    fn a_damaged_line_of_a_trainers_folder_is_told_without_a_command_of_another_run() {
+    fn a_damaged_line_of_a_trainers_folder_is_told() {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("run");
         let recipe = Host::new().load("grpo").unwrap();
@@ -254,14 +230,10 @@ mod tests {
         for name in [crate::folder::METRICS, crate::folder::RELOADS] {
             let well = std::fs::read(folder.join(name)).unwrap();
             std::fs::write(folder.join(name), "{\"st?\n").unwrap();
-            let error = Record::open(&folder, &live, &[], 2)
-                .unwrap_err()
-                .render(false);
-            assert!(error.contains(&format!("{name}, line 1: ")), "{error}");
-            assert!(
-                error.contains("repair it") && !error.contains("advlab train"),
-                "{error}"
-            );
+            let error = Record::open(&folder, &live, &[], 2).unwrap_err();
+            let text = error.render(false);
+            assert!(text.contains(&format!("{name}, line 1: ")), "{text}");
+            assert!(text.contains("repair it"), "{text}");
             std::fs::write(folder.join(name), well).unwrap();
         }
         Record::open(&folder, &live, &[], 2).unwrap();

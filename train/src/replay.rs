@@ -9,7 +9,6 @@ use serde_json::Value;
 use super::error::damaged;
 use super::event::{Event, Tell};
 use super::folder::{RunFolder, RunLog, STATES, step_after, step_of};
-use super::learner::StepFailure;
 use super::record;
 use super::row::flatten;
 use super::trainer::Trainer;
@@ -24,7 +23,6 @@ pub(super) struct RecordedSteps {
     rows: VecDeque<Value>,
     /// The version that a step began with, or tried to, if that was not the one of the step before.
     switches: HashMap<u64, Recipe>,
-    has_differed: bool,
 }
 
 impl RecordedSteps {
@@ -44,7 +42,6 @@ impl RecordedSteps {
         Ok(RecordedSteps {
             switches,
             rows: rows.into(),
-            has_differed: false,
         })
     }
 
@@ -53,12 +50,12 @@ impl RecordedSteps {
         self.rows.len() as u64
     }
 
-    /// Repeats the next step, if one is left; gives the first number that is not the same, in the first step that has one.
+    /// Repeats the next step; gives the first number that is not the same.
     pub(super) fn step(
         &mut self,
         trainer: &mut Trainer,
         tell: &mut Tell<'_>,
-    ) -> Result<Option<Difference>, StepFailure> {
+    ) -> Result<Option<Difference>, Diagnostics> {
         let step = trainer.step;
         // A row that was damaged is missing: its step is repeated and compared with nothing.
         let is_next = self.rows.front().is_some_and(|row| row["step"] == step);
@@ -71,10 +68,7 @@ impl RecordedSteps {
             trainer.initial = Some(trainer.evaluate(tell)?);
         }
         let repeated = trainer.train(has("evaluation"), tell)?.to_json();
-        let difference = recorded.and_then(|row| difference(step, &row, &repeated));
-        let difference = difference.filter(|_| !self.has_differed);
-        self.has_differed |= difference.is_some();
-        Ok(difference)
+        Ok(recorded.and_then(|row| difference(step, &row, &repeated)))
     }
 }
 
@@ -105,19 +99,8 @@ enum Steps {
 }
 
 impl Replay {
-    /// Opens a run to repeat it.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if the folder is no run, or a script that it kept is missing or has been edited.
-    pub fn open(folder: &Path) -> Result<Replay, Diagnostics> {
-        Replay::open_with(folder, Mode::Off)
-    }
-
-    /// As [`Replay::open`], with kernels; the run's numbers are the same.
-    ///
-    /// # Errors
-    /// As [`Replay::open`].
-    pub fn open_with(folder: &Path, native: Mode) -> Result<Replay, Diagnostics> {
+    /// Opens a run to repeat it, with kernels or without: the run's numbers are the same.
+    pub fn open(folder: &Path, native: Mode) -> Result<Replay, Diagnostics> {
         let run = RunFolder::read(folder);
         let mut config = run.config()?;
         config.native = native;
@@ -130,10 +113,8 @@ impl Replay {
             // A process that was killed may have left a batch without its state, or a row without them.
             let is_kept = |step| run.at(step).is_ok() && STATES.path(folder, step).is_file();
             rows.retain(|row| step_of(row).is_some_and(is_kept));
-            return Ok(Replay {
-                steps: Steps::OfTrainer(run, host, rows),
-                note: None,
-            });
+            let steps = Steps::OfTrainer(run, host, rows);
+            return Ok(Replay { steps, note: None });
         }
         let recipe = recipe.load(folder, &host)?;
         let live = LiveRecipe::without_file(&host, recipe, config.live_options())?;
@@ -159,19 +140,20 @@ impl Replay {
     }
 
     /// Repeats all steps, up to the first number that differs; `None` if all of them are the same, bit for bit.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if a step cannot be repeated: a script fails that had worked.
     pub fn go(
         self,
         observer: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Option<Difference>, Diagnostics> {
         let (mut trainer, mut steps) = match self.steps {
             Steps::OfRun(trainer, steps) => (trainer, steps),
-            Steps::OfTrainer(run, host, rows) => return recompute(&run, &host, &rows),
+            Steps::OfTrainer(run, host, rows) => {
+                let mut rows = rows.iter();
+                let difference = rows.find_map(|row| recompute(&run, &host, row).transpose());
+                return difference.transpose();
+            }
         };
-        let tell = &mut |event: &Event<'_>| {
-            observer(event);
+        let tell = &mut |event: Event<'_>| {
+            observer(&event);
             Ok(())
         };
         trainer.fine_tune(&AtomicBool::new(false), tell)?;
@@ -184,38 +166,34 @@ impl Replay {
     }
 }
 
-/// Computes a trainer's steps again, those with these rows, each by its version from the state that it began with; gives the
-/// first number that is not the same.
+/// Computes a trainer's step again, by its version from the state that it began with; gives the first number that is not
+/// the same.
 fn recompute(
     run: &RunFolder,
     host: &Host,
-    rows: &[Value],
+    recorded: &Value,
 ) -> Result<Option<Difference>, Diagnostics> {
-    for recorded in rows {
-        let step = step_of(recorded).unwrap_or_default();
-        let lost = |what| {
-            let what = format!("it has not kept the {what} of step {step}");
-            damaged(run.folder(), what)
-        };
-        let version = recorded["version"].as_str().unwrap_or_default();
-        let recipe = run.recipe_named(host, version)?;
-        let recipe = recipe.ok_or_else(|| lost("version"))?;
-        let state = run.state_at(step)?;
-        let mut state = state.ok_or_else(|| lost("state"))?;
-        let batch = read(run.at(step)?, &ReadOptions::default())?.batch;
-        let outcome = recipe.advantage(&batch, &mut state)?;
-        let repeated = record::row(step, &recipe, &batch, &outcome);
-        if let Some(difference) = difference(step, recorded, &repeated) {
-            return Ok(Some(difference));
-        }
-    }
-    Ok(None)
+    let step = step_of(recorded).unwrap_or_default();
+    let lost = |what| {
+        damaged(
+            run.folder(),
+            format!("it has not kept the {what} of step {step}"),
+        )
+    };
+    let version = recorded["version"].as_str().unwrap_or_default();
+    let recipe = run.recipe_named(host, version)?;
+    let recipe = recipe.ok_or_else(|| lost("version"))?;
+    let mut state = run.state_at(step)?.ok_or_else(|| lost("state"))?;
+    let batch = read(run.at(step)?, &ReadOptions::default())?.batch;
+    let outcome = recipe.advantage(&batch, &mut state)?;
+    let repeated = record::row(step, &recipe, &batch, &outcome);
+    Ok(difference(step, recorded, &repeated))
 }
 
 /// The first field that is not the same in both rows, except for times and memory.
 fn difference(step: u64, recorded: &Value, repeated: &Value) -> Option<Difference> {
     let (recorded, repeated) = (flatten(recorded), flatten(repeated));
-    // Bit for bit, as only strings tell: 0 is not -0.
+    // Bit for bit, which only texts tell: 0 is not -0.
     let shown = |value: Option<&Value>| value.map(Value::to_string);
     let differs = |name: &&String| shown(recorded.get(*name)) != shown(repeated.get(*name));
     let is_of_machine = |name: &&String| name.starts_with("ms/") || *name == "device_memory";

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use advlab::figures::in_json;
@@ -44,8 +44,7 @@ pub struct Row {
     pub advantage_min: f64,
     /// Largest advantage.
     pub advantage_max: f64,
-    /// Mean k3 estimate, over tokens, of the KL from the sampling policy to the reference, nats.
-    /// Not if the run has no reference.
+    /// Mean k3 estimate, over tokens, of the KL from the sampling policy to the reference, nats; if the run has a reference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kl: Option<f64>,
     /// Mean loss of the step's updates.
@@ -102,13 +101,12 @@ pub struct Milliseconds {
     pub native: f64,
     /// The evaluation.
     pub evaluate: f64,
-    /// Writing to the run's folder, as of the step before.
-    pub write: f64,
 }
 
-/// Estimates of pass@k, the chance that one of k responses is right, for k = 1, 2, 4, ... up to the group's size.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PassAt(BTreeMap<usize, f64>);
+/// Estimates of pass@k, the chance that one of k responses is right, for k = 1, 2, 4, ... up to the group's size; by their
+/// names, such as `pass@1`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PassAt(Map<String, Value>);
 
 impl PassAt {
     /// Estimates from the responses that were right in each group, all groups having `group_size` responses.
@@ -126,38 +124,24 @@ impl PassAt {
         };
         let powers = std::iter::successors(Some(1), |k| Some(k * 2));
         let ks = powers.take_while(|k| *k < group_size).chain([group_size]);
-        PassAt(ks.map(|k| (k, estimate(k))).collect())
+        PassAt(ks.map(|k| (name(k), estimate(k).into())).collect())
     }
 
     /// The estimate for `k`, if there is one.
     pub fn at(&self, k: usize) -> Option<f64> {
-        self.0.get(&k).copied()
+        self.0.get(&name(k))?.as_f64()
     }
 
     /// The largest k and its estimate.
     pub fn last(&self) -> Option<(usize, f64)> {
-        self.0.last_key_value().map(|(k, estimate)| (*k, *estimate))
+        let (name, estimate) = self.0.iter().next_back()?;
+        let k = name.strip_prefix("pass@")?.parse().ok()?;
+        Some((k, estimate.as_f64()?))
     }
 }
 
-impl Serialize for PassAt {
-    /// `{"pass@1": 0.5, "pass@2": 0.7}`.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let all = self.0.iter();
-        serializer.collect_map(all.map(|(k, estimate)| (format!("pass@{k}"), estimate)))
-    }
-}
-
-impl<'de> Deserialize<'de> for PassAt {
-    /// The keys `pass@k` of a map, which may have others.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PassAt, D::Error> {
-        let map = BTreeMap::<String, f64>::deserialize(deserializer)?;
-        let named = |(name, estimate): (String, f64)| {
-            let k = name.strip_prefix("pass@")?.parse().ok()?;
-            Some((k, estimate))
-        };
-        Ok(PassAt(map.into_iter().filter_map(named).collect()))
-    }
+fn name(k: usize) -> String {
+    format!("pass@{k}")
 }
 
 fn all_numbers<S: Serializer>(

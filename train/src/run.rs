@@ -4,27 +4,23 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::config::Config;
-use super::event::Event;
+use super::config::{COSINE, Config};
+use super::event::{Event, LogEntry, Tell};
 use super::folder::{
-    Checkpoint, LockedFolder, METRICS, RunFolder, RunLog, RunWriter, VersionState, empty, remove,
-    set_damaged_aside, step_after, step_of,
+    Checkpoint, LockedFolder, METRICS, RELOADS, RunFolder, RunLog, RunWriter, VersionState,
+    make_empty, set_damaged_aside, step_after, step_of,
 };
-use super::learner::StepFailure;
-use super::policy;
 use super::replay::RecordedSteps;
-use super::row::Evaluation;
-use super::task;
 use super::trainer::Trainer;
+use super::{policy, task};
 use advlab::check::flipped_loss;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
 use advlab::live::{LiveOptions, LiveRecipe};
 use advlab::native::Mode;
-use advlab::script::{State, Version};
+use advlab::script::{Recipe, State, Version};
 
 /// A run and its folder.
 pub struct Run {
@@ -35,7 +31,6 @@ pub struct Run {
     /// The step of the newest checkpoint.
     saved: Option<u64>,
     notes: Vec<String>,
-    evaluations: Vec<(u64, Evaluation)>,
 }
 
 /// How a run came to an end.
@@ -49,14 +44,9 @@ pub enum Ending {
 
 impl Run {
     /// Begins a run in a folder of its own.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if the configuration, a recipe or the folder cannot be used. A recipe is tried on the first batch before
-    /// the folder is made, so that one which fails leaves none.
     pub fn create(config: Config) -> Result<Run, Diagnostics> {
         config.check()?;
         let mut trainer = first(config)?;
-        // What can fail without a folder fails before there is one.
         trainer.dry_run()?;
         let folder = LockedFolder::create(&mut trainer.config)?;
         Run::begin(folder, trainer, 0)
@@ -70,29 +60,17 @@ impl Run {
             recorded: None,
             saved: None,
             notes: Vec::new(),
-            evaluations: Vec::new(),
         })
     }
 
-    /// Goes on with a run from its newest checkpoint: to the same numbers, bit for bit, as if it had never stopped. Steps that
-    /// were done after it are repeated by the versions that they had; then the recipe's file is followed. `steps` changes the
-    /// number of all its steps.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if the folder is no run, is being written, has no usable checkpoint, or has done all its steps.
-    pub fn resume(path: &Path, steps: Option<u64>) -> Result<Run, Diagnostics> {
-        Run::resume_with(path, steps, Mode::Off)
-    }
-
-    /// As [`Run::resume`], with kernels; the run's numbers are the same.
-    ///
-    /// # Errors
-    /// As [`Run::resume`].
-    pub fn resume_with(path: &Path, steps: Option<u64>, native: Mode) -> Result<Run, Diagnostics> {
+    /// Goes on with a run from its newest checkpoint: to the same numbers, bit for bit, as if it had never stopped, with
+    /// kernels or without. Steps that were done after it are repeated by the versions that they had; then the recipe's file
+    /// is followed. `steps` changes the number of all its steps.
+    pub fn resume(path: &Path, steps: Option<u64>, native: Mode) -> Result<Run, Diagnostics> {
         let (folder, mut config) = LockedFolder::open(path)?;
         config.native = native;
         let is_extended = steps.is_some_and(|steps| steps != config.steps);
-        if is_extended && config.ends_with_its_steps() {
+        if is_extended && config.lr_schedule == COSINE {
             let end = config.steps;
             let message = format!("the run's learning rate falls to 0 at step {end}");
             let help = "with `lr_schedule = \"cosine\"` a run has the steps that it began with";
@@ -101,13 +79,18 @@ impl Run {
         config.steps = steps.unwrap_or(config.steps);
         config.check()?;
         let run = RunFolder::read(path);
-        let mut metrics = run.rows()?;
+        let mut metrics = run.rows().map_err(|mut error| {
+            let help = "repair it, or `advlab train --resume RUN --force` moves such lines to a file beside it and goes on";
+            error.first_mut().help = Some(help.to_string());
+            error
+        })?;
         let rows = step_after(0, &metrics);
         let (checkpoint, mut notes) = Checkpoint::newest(path, rows)?;
         let Some(checkpoint) = checkpoint else {
             // It was stopped before it did anything, and begins anew with what the recipe's file has now.
             if rows == 0 && notes.is_empty() {
-                folder.remove_log()?;
+                // The file may not be there.
+                let _ = fs::remove_file(path.join(RELOADS));
                 return Run::begin(folder, first(config)?, 0);
             }
             return Err(no_checkpoint(path, notes));
@@ -138,7 +121,6 @@ impl Run {
         Ok(Run {
             saved: Some(step),
             notes,
-            evaluations: evaluations(&metrics),
             recorded,
             ..Run::begin(folder, trainer, rows)?
         })
@@ -146,10 +128,6 @@ impl Run {
 
     /// Moves the damaged lines of a run's `metrics.jsonl` to a file beside it, `metrics.damaged`, so that it can be resumed; says
     /// what was moved.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if the folder is no run, or is being written, or cannot be written; if a line of `reloads.jsonl` is
-    /// damaged, without which the versions of the steps are not known.
     pub fn set_damaged_aside(path: &Path) -> Result<Option<String>, Diagnostics> {
         let (_held, _) = LockedFolder::open(path)?;
         RunFolder::read(path).log()?;
@@ -170,6 +148,11 @@ impl Run {
         &self.trainer.config
     }
 
+    /// The version of the recipe that the run goes on with.
+    pub fn recipe(&self) -> &Recipe {
+        self.trainer.live.in_use().recipe()
+    }
+
     /// The step that comes next, from 0.
     pub fn step(&self) -> u64 {
         self.trainer.step
@@ -187,72 +170,62 @@ impl Run {
 
     /// The findings of the lint in the recipe that the run goes on with, and a loss that leads away from the advantage.
     pub fn warnings(&self) -> Vec<Diagnostic> {
-        let recipe = self.trainer.live.in_use().recipe();
-        let flipped = flipped_loss(self.trainer.learner.loss_of(recipe));
-        recipe.warnings().iter().cloned().chain(flipped).collect()
-    }
-
-    /// The evaluations before the run was resumed, each with the number of steps that were done.
-    pub fn evaluations(&self) -> &[(u64, Evaluation)] {
-        &self.evaluations
+        let flipped = flipped_loss(self.trainer.learner.loss_of(self.recipe()));
+        let warnings = self.recipe().warnings().iter().cloned();
+        warnings.chain(flipped).collect()
     }
 
     /// Does the steps that are left, or those until `stop` is set: the step that is under way is finished then, and the
     /// policy evaluated.
-    ///
-    /// # Errors
-    /// [`Diagnostics`]; if a recipe failed with no version to fall back to, a checkpoint of that step is written first.
     pub fn go(
         &mut self,
         stop: &AtomicBool,
         observer: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Ending, Diagnostics> {
-        let (first, every) = (self.step(), self.config().checkpoint_every);
+        let first = self.step();
         let is_stopped = || stop.load(Ordering::Relaxed);
-        both(&mut self.writer, observer)(&Event::Started {
-            step: first,
-            recipe: self.trainer.live.in_use().recipe(),
-            loss_recipe: Some(&self.trainer.learner.loss),
-            platform: &self.trainer.platform(),
-        })?;
+        self.log_start(observer)?;
         if self.saved.is_none() {
-            let mut tell = both(&mut self.writer, observer);
-            let is_tuned = self.trainer.fine_tune(stop, &mut tell);
-            drop(tell);
-            if !is_tuned? {
+            let is_tuned = self.told(observer, |trainer, tell| trainer.fine_tune(stop, tell))?;
+            if !is_tuned {
                 return Ok(Ending::Stopped(first));
             }
-            self.checkpoint(false)?;
+            self.checkpoint()?;
         }
         if first == 0 && self.recorded.is_none() && !is_stopped() {
-            let tell = &mut both(&mut self.writer, observer);
-            self.trainer.initial = Some(self.trainer.evaluate(tell)?);
+            self.trainer.initial = Some(self.told(observer, Trainer::evaluate)?);
         }
         let mut is_evaluated = true;
         while self.step() < self.config().steps {
             if is_stopped() {
-                self.checkpoint(false)?;
+                self.checkpoint()?;
                 if !is_evaluated {
-                    self.trainer
-                        .evaluate(&mut both(&mut self.writer, observer))?;
+                    self.told(observer, Trainer::evaluate)?;
                 }
                 return Ok(Ending::Stopped(self.step()));
             }
             is_evaluated = self.config().is_evaluated(self.step());
-            match self.train(is_evaluated, observer) {
-                Ok(()) => {}
-                Err(StepFailure::Version(error)) => {
-                    self.checkpoint(true)?;
-                    return Err(error);
-                }
-                Err(StepFailure::Run(error)) => return Err(error),
-            }
-            if self.step().is_multiple_of(every) {
-                self.checkpoint(false)?;
+            self.train(is_evaluated, observer)?;
+            if self.step().is_multiple_of(self.config().checkpoint_every) {
+                self.checkpoint()?;
             }
         }
-        self.checkpoint(false)?;
+        self.checkpoint()?;
         Ok(Ending::Finished)
+    }
+
+    /// Logs the versions that a new run begins with, or where a run goes on.
+    fn log_start(&mut self, observer: &mut dyn FnMut(&Event<'_>)) -> Result<(), Diagnostics> {
+        let platform = self.trainer.platform();
+        let entry = if self.writer.is_new() {
+            let loss = &self.trainer.learner.loss;
+            LogEntry::start(self.recipe(), Some(loss), platform)
+        } else if !platform.is_empty() {
+            LogEntry::resume(self.step(), platform)
+        } else {
+            return Ok(());
+        };
+        self.told(observer, |_, tell| tell(Event::Log(entry)))
     }
 
     /// The next step. One that is repeated is in the folder already, and only the observer is told of it.
@@ -260,46 +233,47 @@ impl Run {
         &mut self,
         is_evaluated: bool,
         observer: &mut dyn FnMut(&Event<'_>),
-    ) -> Result<(), StepFailure> {
+    ) -> Result<(), Diagnostics> {
         let Some(recorded) = &mut self.recorded else {
-            let tell = &mut both(&mut self.writer, observer);
-            return self.trainer.train(is_evaluated, tell).map(drop);
+            let train =
+                |trainer: &mut Trainer, tell: &mut Tell<'_>| trainer.train(is_evaluated, tell);
+            return self.told(observer, train).map(drop);
         };
-        let difference = recorded.step(&mut self.trainer, &mut |event| {
-            observer(event);
+        recorded.step(&mut self.trainer, &mut |event| {
+            observer(&event);
             Ok(())
         })?;
-        let is_over = recorded.left() == 0;
-        if let Some(difference) = difference {
-            let message = format!(
-                "the step was done again to another `{}`: its row stays as it was",
-                difference.field
-            );
-            let (step, message) = (difference.step, &*message);
-            both(&mut self.writer, observer)(&Event::Warned { step, message })?;
-        }
-        if is_over {
+        if recorded.left() == 0 {
             self.recorded = None;
             self.trainer.live.follow(&self.trainer.config.recipe)?;
         }
         Ok(())
     }
 
-    /// Writes a checkpoint, unless the newest one is of this step: if the step failed, that one is rewritten to say so.
-    fn checkpoint(&mut self, is_failed: bool) -> Result<(), Diagnostics> {
+    /// Lets the trainer act and tell its events: first to the writer, so that what the observer hears of is in the folder.
+    fn told<R>(
+        &mut self,
+        observer: &mut dyn FnMut(&Event<'_>),
+        act: impl FnOnce(&mut Trainer, &mut Tell<'_>) -> Result<R, Diagnostics>,
+    ) -> Result<R, Diagnostics> {
+        let writer = &mut self.writer;
+        act(&mut self.trainer, &mut |mut event| {
+            writer.tell(&mut event)?;
+            observer(&event);
+            Ok(())
+        })
+    }
+
+    /// Writes a checkpoint, unless the newest one is of this step.
+    fn checkpoint(&mut self) -> Result<(), Diagnostics> {
         let step = self.step();
-        let is_there = self.saved == Some(step);
-        if is_there && !is_failed {
+        if self.saved == Some(step) {
             return Ok(());
         }
         self.writer.sync()?;
-        let checkpoint = self.trainer.checkpoint(self.folder(), is_failed)?;
-        if is_there {
-            return checkpoint.rewrite(self.folder());
-        }
         let keep = self.config().keep_checkpoints;
-        let policy = &mut *self.trainer.learner.policy;
-        checkpoint.write(&self.writer.folder.path, policy, keep)?;
+        let (checkpoint, run) = (self.trainer.checkpoint(), &self.writer.folder.path);
+        checkpoint.write(run, &mut *self.trainer.learner.policy, keep)?;
         self.saved = Some(step);
         Ok(())
     }
@@ -312,16 +286,6 @@ fn no_checkpoint(run: &Path, notes: Vec<String>) -> Diagnostics {
     problem.into()
 }
 
-/// The evaluations that rows report, each with the number of steps that were done.
-fn evaluations(rows: &[Value]) -> Vec<(u64, Evaluation)> {
-    let of_row = |row: &Value| {
-        let step = step_of(row).unwrap_or(0);
-        let fields = [(step, "initial_evaluation"), (step + 1, "evaluation")];
-        fields.map(|(done, field)| Some((done, Evaluation::deserialize(row.get(field)?).ok()?)))
-    };
-    rows.iter().flat_map(of_row).flatten().collect()
-}
-
 /// The trainer as it was at a checkpoint, the steps that were done after it, which have these rows, and a note about the
 /// recipe's file.
 fn restored(
@@ -332,13 +296,12 @@ fn restored(
     rows: Vec<Value>,
 ) -> Result<(Trainer, Option<RecordedSteps>, Option<String>), Diagnostics> {
     let host = config.host();
-    log.refuse_kernels(&host);
     let rejected = log.rejected_before(step_after(checkpoint.step, &rows));
     let (_, reading) = host.load_reading(&config.recipe);
     let in_file = reading.version.as_ref().map(Version::as_str);
+    let in_file = in_file.filter(|version| *version != checkpoint.recipe.version.version);
     let is_rejected = in_file.is_some_and(|version| rejected.iter().any(|old| old == version));
-    let is_in_use = in_file == Some(&checkpoint.recipe.version.version);
-    let note = (is_rejected && !is_in_use).then(|| {
+    let note = is_rejected.then(|| {
         let file = &config.recipe;
         format!("{file} holds a version that was rejected before: save it again to have it tried")
     });
@@ -354,22 +317,14 @@ fn restored(
     };
     let recipe = checkpoint.recipe.version.load(run.folder(), &host)?;
     let mut live = LiveRecipe::without_file(&host, recipe, options)?;
-    let recorded = match rows.is_empty() {
-        true => {
-            live.follow(&config.recipe)?;
-            None
-        }
-        false => Some(RecordedSteps::new(run, log, &host, checkpoint.step, rows)?),
-    };
+    let mut recorded = None;
+    if rows.is_empty() {
+        live.follow(&config.recipe)?;
+    } else {
+        recorded = Some(RecordedSteps::new(run, log, &host, checkpoint.step, rows)?);
+    }
     let mut trainer = Trainer::new(config.clone(), live, run.loss(&host)?)?;
     trainer.restore(checkpoint)?;
-    if checkpoint.is_failed && recorded.is_none() {
-        // The version in use fails at this very step: what the file holds now has to do it.
-        let edited = host.load(&config.recipe)?;
-        if edited.version() != trainer.live.newest().version() {
-            trainer.live.publish(edited)?;
-        }
-    }
     Ok((trainer, recorded, note))
 }
 
@@ -381,28 +336,8 @@ fn first(config: Config) -> Result<Trainer, Diagnostics> {
     Trainer::new(config, live, loss)
 }
 
-/// The writer is told first: what the observer hears of is in the folder already.
-fn both<'a>(
-    writer: &'a mut RunWriter,
-    observer: &'a mut dyn FnMut(&Event<'_>),
-) -> impl FnMut(&Event<'_>) -> Result<(), Diagnostics> + 'a {
-    move |event| {
-        writer.tell(event)?;
-        observer(event);
-        if let (Event::Step { row, .. }, Some(message)) = (event, writer.take_warning()) {
-            let (step, message) = (row.step, &*message);
-            observer(&Event::Warned { step, message });
-        }
-        Ok(())
-    }
-}
-
 /// Writes the model of a run's newest usable checkpoint to a folder that transformers (Python) opens. Gives the steps that it
 /// has learned, and what is wrong with newer checkpoints.
-///
-/// # Errors
-/// [`Diagnostics`] if the run has no checkpoint that can be used, its policy is not a language model, or the folder is not
-/// empty.
 pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>), Diagnostics> {
     let mut config = RunFolder::read(run).config()?;
     // Nothing is computed here, wherever the run was.
@@ -414,14 +349,12 @@ pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>), Diagnosti
     let mut policy = policy::of_config(&config, &*task::of_config(&config)?)?;
     policy.load(&checkpoint.folder)?;
     let was_there = folder.exists();
-    let folder = empty(folder)?;
+    let folder = make_empty(folder)?;
     policy.export(&folder).inspect_err(|_| {
         // It was empty; what cannot be removed is in the way of another try, which says so.
-        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-            let _ = remove(&entry.path());
-        }
-        if !was_there {
-            let _ = fs::remove_dir(&folder);
+        let _ = fs::remove_dir_all(&folder);
+        if was_there {
+            let _ = fs::create_dir(&folder);
         }
     })?;
     Ok((checkpoint.step, notes))

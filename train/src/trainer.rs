@@ -1,21 +1,21 @@
 //! The loop: one step after the other, each with the newest version of the recipe.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::config::Config;
-use super::event::{Event, Tell};
+use super::event::{Event, LogEntry, Tell};
 use super::folder::{Checkpoint, KeptVersion, VersionState};
 use super::learner::{Learner, StepFailure};
 use super::policy::{self, Platform, Responses};
-use super::rollout::{Rollout, Sampled};
+use super::rollout::{self, Group, Rollout, Sampled};
 use super::row::{Evaluation, Milliseconds, Row, milliseconds};
 use super::task::{self, Prompt, Task, drawn_prompts, evaluation_prompts, pooled_prompts};
 use super::warnings::Warnings;
 use advlab::batch::Batch;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::live::{Failed, LiveEvent, LiveRecipe, Loaded};
+use advlab::live::{LiveEvent, LiveRecipe, Loaded};
 use advlab::random::{Purpose, StreamKey};
 use advlab::script::{Recipe, State, Statistics};
 
@@ -25,7 +25,7 @@ const ATTEMPTS: u8 = 8;
 /// A task, a policy and a recipe that follows its file, at a step.
 pub(super) struct Trainer {
     pub(super) config: Config,
-    pub(super) task: Box<dyn Task>,
+    task: Box<dyn Task>,
     pub(super) learner: Learner,
     /// The recipe, with its state and the version of the step before.
     pub(super) live: LiveRecipe,
@@ -33,11 +33,9 @@ pub(super) struct Trainer {
     /// The step that comes next, from 0.
     pub(super) step: u64,
     /// The data of the next step, if it has been sampled already.
-    pub(super) sampled: Option<Sampled>,
+    sampled: Option<Sampled>,
     /// The evaluation before the first step, until that step reports it.
     pub(super) initial: Option<Evaluation>,
-    /// The milliseconds of writing the last step.
-    write: f64,
     warnings: Warnings,
 }
 
@@ -64,7 +62,6 @@ impl Trainer {
             step: 0,
             sampled: None,
             initial: None,
-            write: 0.0,
             warnings: Warnings::default(),
         })
     }
@@ -74,27 +71,20 @@ impl Trainer {
         self.learner.policy.platform()
     }
 
-    /// The checkpoint of this moment; its versions are kept in the run's folder.
-    pub(super) fn checkpoint(
-        &self,
-        run: &Path,
-        is_failed: bool,
-    ) -> Result<Checkpoint, Diagnostics> {
-        let keep = |recipe: &Recipe, state: &State| {
-            let version = KeptVersion::keep(run, recipe)?;
-            let state = state.to_json();
-            Ok::<_, Diagnostics>(VersionState { version, state })
+    /// The checkpoint of this moment.
+    pub(super) fn checkpoint(&self) -> Checkpoint {
+        let left = |loaded: &Loaded, state: &State| VersionState {
+            version: KeptVersion::of(loaded.recipe()),
+            state: state.to_json(),
         };
         let fallback = self.live.fallback();
-        let fallback = fallback.map(|(loaded, left)| keep(loaded.recipe(), left));
-        Ok(Checkpoint {
+        Checkpoint {
             step: self.step,
-            recipe: keep(self.live.in_use().recipe(), self.live.state())?,
+            recipe: left(self.live.in_use(), self.live.state()),
             loss_state: self.learner.loss_state.to_json(),
-            fallback: fallback.transpose()?,
-            is_failed,
+            fallback: fallback.map(|(loaded, state)| left(loaded, state)),
             folder: PathBuf::new(),
-        })
+        }
     }
 
     /// Goes to a checkpoint; `live` must have been started with its version, state and fallback.
@@ -111,23 +101,19 @@ impl Trainer {
         if self.config.sft_steps > 0 {
             self.solution(&sampled.rollout.prompts[0])?;
         }
-        let recipe = self.live.in_use().recipe();
-        self.learner
-            .dry_run(&sampled.batch, recipe, self.live.state())?;
+        let (recipe, state) = (self.live.in_use().recipe(), self.live.state());
+        self.learner.dry_run(&sampled.batch, recipe, state)?;
         self.sampled = Some(sampled);
         Ok(())
     }
 
-    /// One step. `is_evaluated` says whether the policy is evaluated after it.
-    ///
-    /// # Errors
-    /// [`StepFailure::Version`], that of the newest version, if none can do the step; the snapshot is then that of
-    /// before the step. Also whatever `tell` returns.
+    /// One step. `is_evaluated` says whether the policy is evaluated after it. If no version can do it, all is as it was
+    /// before.
     pub(super) fn train(
         &mut self,
         is_evaluated: bool,
         tell: &mut Tell<'_>,
-    ) -> Result<Row, StepFailure> {
+    ) -> Result<Row, Diagnostics> {
         let step = self.step;
         let every = self.config.reset_reference_every;
         if every > 0 && step > 0 && step.is_multiple_of(every) {
@@ -147,39 +133,32 @@ impl Trainer {
             row.evaluation = Some(self.evaluate(tell)?);
             row.ms.evaluate = milliseconds(started);
         }
-        for message in &self.warnings.after(&row, &self.config.warnings) {
-            tell(&Event::Warned { step, message })?;
+        for message in self.warnings.after(&row, &self.config.warnings) {
+            tell(Event::Log(LogEntry::warning(step, message)))?;
         }
-        row.ms.write = self.write;
         row.device_memory = self.learner.policy.device_memory();
-        let started = Instant::now();
-        tell(&Event::Step {
-            row: &row,
-            batch: &sampled.batch,
-        })?;
-        self.write = milliseconds(started);
+        let batch = &sampled.batch;
+        tell(Event::Step { row: &row, batch })?;
         Ok(row)
     }
 
     /// The groups of the next step, by the present policy.
     fn sample(&mut self) -> Result<Sampled, Diagnostics> {
-        let step = self.step;
         let started = Instant::now();
-        let groups: Vec<usize> = (0..self.config.rollout_batch_size).collect();
-        let mut rollout = self.draw(groups, &[], 0)?;
-        let resampled = match self.config.resample {
-            true => Some(self.resample(&mut rollout)?),
-            false => None,
-        };
+        let groups = self.draw((0..self.config.rollout_batch_size).collect(), &[], 0)?;
+        let (mut rollout, mut resampled) = (Rollout::new(groups), None);
+        if self.config.resample {
+            (rollout, resampled) = self.resample(rollout)?;
+        }
         let sample = milliseconds(started);
         let started = Instant::now();
         let (batch, kl) = self.batch(&rollout)?;
-        let reward = Statistics::of(rollout.rewards.iter().copied());
+        let reward = Statistics::of(rollout.rewards().into_iter());
         let row = Row {
-            step,
+            step: self.step,
             reward_mean: reward.mean,
             reward_std: reward.std,
-            sampled: rollout.evaluation(),
+            sampled: rollout::evaluation(&rollout.groups, self.config.group_size),
             resampled,
             kl,
             ms: Milliseconds {
@@ -196,130 +175,133 @@ impl Trainer {
         })
     }
 
-    /// Verified responses to a prompt for each of some groups of the step, at its first attempt or a later one. A group has
-    /// its own name, or that of its prompt in the pool, which is none of those that are `taken`.
+    /// Groups of the step, at its first attempt or a later one. A group has its own name, or that of its prompt in the pool,
+    /// which is none of those that are `taken`.
     fn draw(
         &mut self,
-        groups: Vec<usize>,
+        ids: Vec<usize>,
         taken: &[usize],
         attempt: u8,
-    ) -> Result<Rollout, Diagnostics> {
-        let count = groups.len();
-        let seed = self.config.seed;
+    ) -> Result<Vec<Group>, Diagnostics> {
+        let (seed, count, task) = (self.config.seed, ids.len(), &*self.task);
         let key = |purpose| StreamKey::new(seed, purpose, self.step).again(0, attempt);
         let prompts = key(Purpose::TrainingPrompts);
-        let (ids, prompts) = match self.config.prompts {
-            0 => (groups, drawn_prompts(&*self.task, prompts, count)?),
-            pool => {
-                let pooled = pooled_prompts(&*self.task, prompts, pool, taken, count)?;
-                pooled.into_iter().unzip()
-            }
+        let prompts = match self.config.prompts {
+            0 => (ids, drawn_prompts(task, prompts, count)?),
+            pool => pooled_prompts(task, prompts, pool, taken, count)?,
         };
         let (key, size) = (key(Purpose::Responses), self.config.group_size);
-        let policy = &mut *self.learner.policy;
-        Rollout::sample(&*self.task, policy, (ids, prompts), size, key)
+        rollout::sample(task, &mut *self.learner.policy, prompts, size, key)
     }
 
     /// The batch of responses, and the KL of the policy to the reference if there is one.
     fn batch(&mut self, rollout: &Rollout) -> Result<(Batch, Option<f64>), Diagnostics> {
         let policy = &mut self.learner.policy;
-        let ref_logp = self
-            .config
-            .reference
-            .then(|| policy.reference_logp(&rollout.prompts, &rollout.responses));
-        rollout.batch(self.step, ref_logp.transpose()?, &*self.task)
+        let ref_logp = match self.config.reference {
+            true => Some(policy.reference_logp(&rollout.prompts, &rollout.responses)?),
+            false => None,
+        };
+        rollout.batch(self.step, ref_logp, &*self.task, self.config.group_size)
     }
 
     /// Draws groups in which no response has weight again, a bounded number of times; gives how many that were in all.
-    fn resample(&mut self, rollout: &mut Rollout) -> Result<usize, Diagnostics> {
+    fn resample(&mut self, mut rollout: Rollout) -> Result<(Rollout, Option<usize>), Diagnostics> {
         let mut resampled = 0;
         for attempt in 1..=ATTEMPTS {
-            let (batch, _) = self.batch(rollout)?;
+            let (batch, _) = self.batch(&rollout)?;
             let recipe = self.live.in_use().recipe();
-            // A version that fails is found out by the step itself.
+            // The step itself reports a version that fails.
             let Ok(Some(weight)) = recipe.weights(&batch, self.live.state()) else {
                 break;
             };
-            let is_empty = |group: &usize| {
-                let mut rows = rollout.rows_of(*group);
-                rows.all(|row| weight.buffer().get(row) == 0.0)
-            };
-            let mut empty: Vec<usize> = (0..rollout.groups()).filter(is_empty).collect();
+            let has_weight = |row: usize| weight.buffer().get(row) != 0.0;
+            let rows = rollout.rows().into_iter().enumerate();
+            let empty = rows.filter(|(_, rows)| !rows.clone().any(has_weight));
+            let mut empty: Vec<usize> = empty.map(|(group, _)| group).collect();
             if self.config.prompts > 0 {
-                // A group of the batch has its prompt for itself.
-                empty.truncate(self.config.prompts.saturating_sub(rollout.groups()));
+                // No two groups of a batch have one prompt.
+                empty.truncate(self.config.prompts.saturating_sub(rollout.groups.len()));
             }
             if empty.is_empty() {
                 break;
             }
             resampled += empty.len();
-            let other = self.draw(empty.clone(), rollout.ids(), attempt)?;
-            rollout.replace(&empty, &other);
+            let taken: Vec<usize> = rollout.groups.iter().map(|group| group.id).collect();
+            let others = self.draw(empty.clone(), &taken, attempt)?;
+            let mut groups = rollout.groups;
+            for (group, other) in empty.into_iter().zip(others) {
+                groups[group] = other;
+            }
+            rollout = Rollout::new(groups);
         }
-        Ok(resampled)
+        Ok((rollout, Some(resampled)))
     }
 
     /// Takes the newest version, and tells what has become of the file.
     fn begin_step(&mut self, tell: &mut Tell<'_>) -> Result<(), Diagnostics> {
-        let step = self.step;
-        let before = self.live.in_use().clone();
+        let (step, before) = (self.step, self.live.in_use().clone());
         let begun = self.live.begin_step();
-        for event in &self.live.events() {
-            tell(&Event::Live { step, event })?;
-        }
+        self.tell_changes(tell)?;
         if let Err(failed) = &begun {
-            tell_failed(step, failed, None, tell)?;
+            tell(Event::Log(LogEntry::failed(step, failed, None)))?;
         }
-        let loaded = self.live.in_use().clone();
+        let loaded = self.live.in_use();
         if loaded.version() != before.version() {
-            tell(&Event::Switched {
-                step,
-                recipe: loaded.recipe(),
-                change: &self.live.change(&before, &loaded),
-            })?;
+            let change = self.live.change(&before, loaded);
+            let switched = LogEntry::switched(step, loaded.recipe(), &change);
+            tell(Event::Log(switched))?;
         }
         Ok(())
     }
 
+    /// Tells what has become of the recipe's file.
+    fn tell_changes(&self, tell: &mut Tell<'_>) -> Result<(), Diagnostics> {
+        let events: Vec<LiveEvent> = self.live.events();
+        let entries = events
+            .iter()
+            .filter_map(|event| LogEntry::live(self.step, event));
+        entries
+            .into_iter()
+            .try_for_each(|entry| tell(Event::Log(entry)))
+    }
+
     /// Updates the policy with the last version that can, and tells of those that could not.
-    fn learn(&mut self, sampled: &Sampled, tell: &mut Tell<'_>) -> Result<Row, StepFailure> {
+    fn learn(&mut self, sampled: &Sampled, tell: &mut Tell<'_>) -> Result<Row, Diagnostics> {
         let step = self.step;
         let (learner, config) = (&mut self.learner, &self.config);
         let attempt = self.live.attempt(&sampled.batch, |recipe, state| {
             let before = state.clone();
             match learner.learn(config, recipe, state, sampled) {
+                Ok(learned) => Ok(Ok(learned)),
                 Err(StepFailure::Version(error)) => Err(error),
-                Err(failure) => {
+                Err(StepFailure::Run(error)) => {
                     *state = before;
-                    Ok(Err(failure))
+                    Ok(Err(error))
                 }
-                learned => Ok(learned),
             }
         });
         for failed in &attempt.failed {
-            tell_failed(step, failed, Some(&sampled.batch), tell)?;
+            let entry = LogEntry::failed(step, failed, Some(&sampled.batch));
+            tell(Event::Log(entry))?;
         }
-        let (row, prints) = attempt.result.map_err(StepFailure::Version)??;
+        let (row, prints) = attempt.result??;
         if !attempt.failed.is_empty() {
-            // The failure has been told; what else may have happened to the file meanwhile has not.
-            for event in &self.live.events() {
-                if !matches!(event, LiveEvent::Rejected { at_step: true, .. }) {
-                    tell(&Event::Live { step, event })?;
-                }
-            }
+            self.tell_changes(tell)?;
         }
         for change in &self.learner.loss.kernel_changes() {
-            tell(&Event::Native { step, change })?;
+            if change.disagrees_on.is_some() {
+                let message = format!("{} {change}", change.recipe);
+                tell(Event::Log(LogEntry::warning(step, message)))?;
+            }
         }
         for line in &prints {
-            tell(&Event::Printed { step, line })?;
+            tell(Event::Printed { step, line })?;
         }
         let version = |loaded: &Loaded| loaded.version().as_str().to_string();
+        let failed = attempt.failed.iter().map(|failed| version(&failed.loaded));
         Ok(Row {
             version: version(self.live.in_use()),
-            failed: (attempt.failed.iter())
-                .map(|failed| version(&failed.loaded))
-                .collect(),
+            failed: failed.collect(),
             ..row
         })
     }
@@ -331,42 +313,37 @@ impl Trainer {
         let key = StreamKey::new(self.config.seed, Purpose::EvaluationResponses, last);
         let prompts = self.evaluation.iter().cloned().enumerate().unzip();
         let samples = self.config.eval_samples;
-        let policy = &mut *self.learner.policy;
-        let rollout = Rollout::sample(&*self.task, policy, prompts, samples, key)?;
-        let evaluation = rollout.evaluation();
-        let prompt = rollout.prompts.first();
-        let example = prompt.map(|prompt| self.task.show(prompt, rollout.responses.response(0)));
-        tell(&Event::Evaluated {
+        let (task, policy) = (&*self.task, &mut *self.learner.policy);
+        let groups = rollout::sample(task, policy, prompts, samples, key)?;
+        let evaluation = rollout::evaluation(&groups, samples);
+        tell(Event::Evaluated {
             done: self.step,
             evaluation: &evaluation,
-            example: &example.unwrap_or_default(),
+            example: &rollout::example(&groups, task)?,
         })?;
         Ok(evaluation)
     }
 
     /// `sft_steps` updates along the cross-entropy of the task's own solutions, the mean over their tokens; the policy that
-    /// comes of them is the reference.
-    /// Gives whether all were done: stopped half-way, they have to begin again.
+    /// they give is the reference. Gives whether all were done: stopped half-way, they have to begin again.
     pub(super) fn fine_tune(
         &mut self,
         stop: &AtomicBool,
         tell: &mut Tell<'_>,
     ) -> Result<bool, Diagnostics> {
         let of = self.config.sft_steps;
-        if of == 0 {
-            return Ok(true);
-        }
-        // They were by the policy as it was.
-        self.sampled = None;
-        self.learner.policy.set_lr(self.config.sft_lr);
         for update in 0..of {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }
             self.imitate(update)?;
-            tell(&Event::FineTuned { update, of })?;
+            tell(Event::FineTuned { update, of })?;
         }
-        self.learner.policy.freeze()?;
+        if of > 0 {
+            // The policy of that sample is another one now.
+            self.sampled = None;
+            self.learner.policy.freeze()?;
+        }
         Ok(true)
     }
 
@@ -379,45 +356,26 @@ impl Trainer {
         for (index, prompt) in prompts.iter().enumerate() {
             solutions.push(index, &self.solution(prompt)?);
         }
-        let max_grad_norm = config.max_grad_norm();
         let policy = &mut self.learner.policy;
+        policy.set_lr(config.sft_lr);
         let tokens = solutions.tokens().len();
         policy.accumulate(&prompts, &solutions, &vec![-1.0 / tokens as f64; tokens])?;
-        let norm = policy.update(max_grad_norm)?;
-        let wrong = |error| {
+        policy.update(config.max_grad_norm())?.map_err(|error| {
             let problem = Diagnostic::error(format!("in supervised fine-tuning, {error}"));
             problem.with_help("is `sft_lr` too large?")
-        };
-        norm.map_err(wrong)?;
+        })?;
         Ok(())
     }
 
     /// The task's own response to a prompt.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if the task has none.
-    pub(super) fn solution(&self, prompt: &Prompt) -> Result<Vec<u32>, Diagnostics> {
+    fn solution(&self, prompt: &Prompt) -> Result<Vec<u32>, Diagnostics> {
         self.task.solution(prompt).ok_or_else(|| {
-            let task = &self.config.task;
-            let problem =
-                Diagnostic::error(format!("the task {task:?} has no solutions of its own"));
+            let message = format!(
+                "the task {:?} has no solutions of its own",
+                self.config.task
+            );
             let help = "`sft_steps = 0` goes without supervised fine-tuning";
-            problem.with_help(help).into()
+            Diagnostic::error(message).with_help(help).into()
         })
     }
-}
-
-fn tell_failed(
-    step: u64,
-    failed: &Failed,
-    batch: Option<&Batch>,
-    tell: &mut Tell<'_>,
-) -> Result<(), Diagnostics> {
-    tell(&Event::Failed {
-        step,
-        recipe: failed.loaded.recipe(),
-        error: &failed.error,
-        batch,
-        back_to: failed.back_to.as_ref().map(|loaded| loaded.recipe()),
-    })
 }

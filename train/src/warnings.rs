@@ -1,4 +1,4 @@
-//! What a run warns of, once each: numbers that show that it learns little, or not what is meant.
+//! Warnings of a run, once each: numbers that show that it learns little, or not what is meant.
 
 use std::collections::VecDeque;
 
@@ -10,6 +10,30 @@ use advlab::figures::value;
 const STEPS: usize = 10;
 /// The numbers of a step, in the order of the configuration's keys.
 type Numbers = [Option<f64>; 5];
+
+/// Whether the bound of a number is an upper one, and what to say beyond it.
+const MESSAGES: [(bool, &str); 5] = [
+    (
+        true,
+        "{} of the groups have no signal: prompts that are too easy or too hard, or a group_size that is too small",
+    ),
+    (
+        false,
+        "the entropy has fallen to {}: sampled responses hardly differ any more; an entropy bonus, a smaller lr or Pass@k training keep it up",
+    ),
+    (
+        true,
+        "{} of the tokens are clipped: with fewer epochs, a smaller lr or wider bounds they teach again",
+    ),
+    (
+        false,
+        "{} of the responses carry nearly all of the advantage: `advlab mass` shows which",
+    ),
+    (
+        true,
+        "responses are {} times as long as at first: `advlab mass` shows whether long ones get more",
+    ),
+];
 
 /// The numbers of the last steps, and the warnings that were given.
 #[derive(Default)]
@@ -23,14 +47,13 @@ pub(super) struct Warnings {
 impl Warnings {
     /// The warnings after a step that were not given before.
     pub(super) fn after(&mut self, row: &Row, bounds: &WarningConfig) -> Vec<String> {
-        let sampled = &row.sampled;
         self.recent.push_back([
             Some(row.groups_without_signal),
-            Some(sampled.entropy),
+            Some(row.sampled.entropy),
             row.clip_share,
             // If nothing has a signal, the first warning says so.
             Some(row.effective_responses).filter(|share| *share > 0.0),
-            Some(sampled.length),
+            Some(row.sampled.length),
         ]);
         if self.recent.len() < STEPS {
             return Vec::new();
@@ -39,43 +62,33 @@ impl Warnings {
             let numbers = self.recent.iter().map(|numbers| numbers[index]);
             Some(numbers.sum::<Option<f64>>()? / STEPS as f64)
         };
-        let [no_signal, entropy, clipped, effective, length] = std::array::from_fn(mean);
+        let means: Numbers = std::array::from_fn(mean);
         self.recent.pop_front();
-        let first = *self.length.get_or_insert(length.unwrap_or_default());
-        let above = |found: Option<f64>, bound: f64| found.filter(|x| bound > 0.0 && *x > bound);
-        let below = |found: Option<f64>, bound: f64| found.filter(|x| *x < bound);
-        let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-        let beyond = [
-            above(no_signal, bounds.groups_without_signal).map(|share| {
-                let share = percent(share);
-                format!("{share} of the groups have no signal: prompts that are too easy or too hard, or a group_size that is too small")
-            }),
-            below(entropy, bounds.entropy).map(|entropy| {
-                let entropy = value(entropy);
-                format!("the entropy has fallen to {entropy}: what is sampled hardly differs any more; an entropy bonus, a smaller lr or Pass@k training keep it up")
-            }),
-            above(clipped, bounds.clip_share).map(|share| {
-                let share = percent(share);
-                format!("{share} of the tokens are clipped: fewer epochs, a smaller lr or wider bounds let them teach")
-            }),
-            below(effective, bounds.effective_responses).map(|share| {
-                let share = percent(share);
-                format!("{share} of the responses carry nearly all of the advantage: `advlab mass` shows which")
-            }),
-            above(length, bounds.length_growth * first).map(|length| {
-                let times = value(length / first);
-                format!("responses are {times} times as long as at first: `advlab mass` shows whether long ones get more")
-            }),
+        let first = *self.length.get_or_insert(means[4].unwrap_or_default());
+        let bounds = [
+            bounds.groups_without_signal,
+            bounds.entropy,
+            bounds.clip_share,
+            bounds.effective_responses,
+            bounds.length_growth * first,
         ];
-        let new = beyond
-            .into_iter()
-            .zip(&mut self.given)
-            .filter_map(|(message, given)| {
-                let message = message.filter(|_| !*given)?;
-                *given = true;
-                Some(message)
-            });
-        new.collect()
+        let mut new = Vec::new();
+        for (index, found) in means.into_iter().enumerate() {
+            let Some(found) = found.filter(|_| !self.given[index]) else {
+                continue;
+            };
+            let (bound, (is_upper, text)) = (bounds[index], MESSAGES[index]);
+            if is_upper && bound > 0.0 && found > bound || !is_upper && found < bound {
+                self.given[index] = true;
+                let shown = match index {
+                    1 => value(found),
+                    4 => value(found / first),
+                    _ => format!("{:.0} %", 100.0 * found),
+                };
+                new.push(text.replace("{}", &shown));
+            }
+        }
+        new
     }
 }
 

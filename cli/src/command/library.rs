@@ -1,16 +1,14 @@
 //! `advlab recipes`, `doc` and `new`: what is built in, explained, and copied to be edited.
 
-use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::doc;
 use advlab::check::needs;
-use advlab::diagnostic::Diagnostics;
-use advlab::files::cannot_be_written;
+use advlab::files::Replacement;
 use advlab::paint::{Paint, beside};
 use advlab::script::{BUILTINS, BuiltinKind, Host};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use console::Term;
 
@@ -30,43 +28,38 @@ pub struct Recipes {
 impl Recipes {
     pub fn run(self) -> Result<ExitCode> {
         let paint = streams::whole(&Term::stdout());
-        if self.words.is_empty() {
-            list(self.needs, paint)?;
-        } else {
-            out!("{}", doc::trainer(&self.words.join(" "), paint)?);
+        match self.words.is_empty() {
+            true => list(self.needs.as_deref(), paint)?,
+            false => out!("{}", doc::trainer(&self.words.join(" "), paint)?),
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Lists the built-ins, or only those that need a column.
-fn list(column: Option<String>, paint: Paint) -> Result<()> {
+fn list(column: Option<&str>, paint: Paint) -> Result<()> {
     let host = Host::new();
-    let mut number = 0;
+    let mut kinds = Vec::new();
     for kind in BuiltinKind::OF_RECIPES {
-        let mut title = Some(kind.title());
+        let mut lines = vec![paint.dim(kind.title())];
         for builtin in BUILTINS.iter().filter(|builtin| builtin.kind == kind) {
             let recipe = host.load(builtin.name)?;
-            if !column.iter().all(|column| needs(&recipe, column)) {
-                continue;
+            if column.is_none_or(|column| needs(&recipe, column)) {
+                let name = paint.bold(builtin.name);
+                lines.push(beside(&name, 23, recipe.summary(), paint.width));
             }
-            if let Some(title) = title.take() {
-                let gap = if number == 0 { "" } else { "\n" };
-                out!("{gap}{}", paint.dim(title));
-            }
-            number += 1;
-            let name = paint.bold(&format!("{:<21}", builtin.name));
-            out!("{}", beside(&name, 23, recipe.summary(), paint.width));
         }
+        kinds.extend((lines.len() > 1).then(|| lines.join("\n")));
     }
     match column {
-        Some(column) if number == 0 => out!("no built-in needs the column `{column}`"),
-        _ => out!(
-            "\n`advlab doc NAME` explains one, `advlab new FILE --from NAME` copies it,\n`advlab recipes verl` has the names of another trainer."
-        ),
+        Some(column) if kinds.is_empty() => out!("no built-in needs the column `{column}`"),
+        _ => out!("{}\n\n{ABOUT}", kinds.join("\n\n")),
     }
     Ok(())
 }
+
+const ABOUT: &str = "`advlab doc NAME` explains one, `advlab new FILE --from NAME` copies it,
+`advlab recipes verl` has the names of another trainer.";
 
 /// Explain a recipe or a function, with an example.
 #[derive(Args)]
@@ -79,12 +72,12 @@ pub struct Doc {
 impl Doc {
     pub fn run(self) -> Result<ExitCode> {
         let paint = streams::on_stdout();
-        if self.words.is_empty() {
-            out!("{}", doc::overview(paint));
-            out!("\n`advlab doc NAME` explains one with an example, `advlab doc WORDS` searches.");
-        } else {
-            let asked = self.words.join(" ");
-            out!("{}", doc::explain(&Host::new(), &asked, paint)?);
+        match &*self.words.join(" ") {
+            "" => out!(
+                "{}\n\n`advlab doc NAME` explains one with an example, `advlab doc WORDS` searches.",
+                doc::overview(paint)
+            ),
+            asked => out!("{}", doc::explain(&Host::new(), asked, paint)?),
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -104,30 +97,20 @@ impl New {
     /// Writes the copy, never over a file.
     pub fn run(self) -> Result<ExitCode> {
         let recipe = Host::new().load(&self.from)?;
-        let file = self.file.display();
+        let (file, from) = (self.file.display(), &self.from);
         if self.file.extension().is_none_or(|ending| ending != "rhai") {
             let better = self.file.with_extension("rhai");
             let better = better.display();
             bail!("{file}: a recipe's file ends in .rhai, such as {better}");
         }
-        let mut out = match std::fs::File::create_new(&self.file) {
-            Ok(out) => out,
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                bail!("{file} is there already, and is left as it is: choose another name")
-            }
-            Err(error) => {
-                return Err(Diagnostics::from(cannot_be_written(&self.file, &error)).into());
-            }
-        };
-        if let Err(error) = out.write_all(recipe.text().as_bytes()) {
-            // Half a recipe is worse than none.
-            let _ = std::fs::remove_file(&self.file);
-            return Err(error).with_context(|| format!("cannot write {file}"));
+        if self.file.exists() {
+            bail!("{file} is there already, and is left as it is: choose another name");
         }
-        out!("{file} is a copy of {}. Edit it, then:", self.from);
+        Replacement::write(&self.file, recipe.text().as_bytes())?;
+        out!("{file} is a copy of {from}. Edit it, then:");
         out!("  advlab check {file}");
         out!("  advlab apply {file} rollouts.jsonl");
-        out!("  advlab compare {} {file}", self.from);
+        out!("  advlab compare {from} {file}");
         Ok(ExitCode::SUCCESS)
     }
 }

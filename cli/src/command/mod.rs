@@ -5,7 +5,6 @@ mod check;
 mod compare;
 mod input;
 mod library;
-mod printer;
 mod profile;
 mod prompt;
 mod runs;
@@ -15,23 +14,20 @@ mod train;
 mod train_view;
 mod verify;
 
-use std::borrow::Cow;
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::files::discard_unfinished;
+use advlab::files::{ReadOptions, Rollouts, discard_unfinished};
 use advlab::native::Mode;
-use advlab::paint::{Paint, beside, width, wrapped};
+use advlab::paint::{Paint, beside, width};
 use advlab::panics::silence_caught;
 use advlab::script::{Host, Recipe};
-use advlab_train::Config;
 use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser, Subcommand};
-use console::Term;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use self::input::{AtStep, Tokenizing, mappings, rollouts};
 use crate::report::study::recipes_of;
@@ -40,7 +36,7 @@ use crate::report::study::recipes_of;
 /// command prints, errors included. The status is 0 on success, 1 if the input is wrong, 2 on wrong usage.
 pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     silence_caught();
-    let words = arguments.into_iter().collect::<Vec<_>>();
+    let words: Vec<OsString> = arguments.into_iter().collect();
     match Arguments::try_parse_from(&words).map(run) {
         Ok(Ok(code)) => code,
         Ok(Err(error)) if streams::reader_left(&error) => ExitCode::SUCCESS,
@@ -48,78 +44,34 @@ pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             report(&error);
             ExitCode::from(1)
         }
-        Err(error) => wrong_usage(error, &words),
-    }
-}
-
-/// Prints the help, or clap's message in the form of every other error; nothing if nobody reads it.
-fn wrong_usage(mut error: clap::Error, words: &[OsString]) -> ExitCode {
-    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-    if let Some(tip) = tip(&error, &words) {
-        // Clap's own tip only compares letters.
-        error.remove(ContextKind::SuggestedArg);
-        let tip = ContextValue::StyledStrs(vec![tip.into()]);
-        error.insert(ContextKind::Suggested, tip);
-    }
-    let text = error.render().to_string();
-    // The standard library's message for a text that is no number.
-    let number = "invalid digit found in string";
-    let text = text.replace(number, "it takes a whole number, such as 4");
-    match text.strip_prefix("error: ") {
-        Some(text) => {
-            let paint = streams::whole(&Term::stderr());
-            let room = paint.width.saturating_sub("Error: ".len());
-            let line = |line: &str| {
-                let indent = &line[..line.len() - line.trim_start().len()];
-                wrapped(indent, line, room) + "\n"
-            };
-            let lines: String = text.lines().map(line).collect();
-            let _ = write!(io::stderr(), "{} {lines}", paint.with("31", "Error:"));
-        }
-        None if error.use_stderr() => {
-            let _ = write!(io::stderr(), "{text}");
-        }
-        None => {
+        Err(mut error) => {
+            if let Some(tip) = tip(&error, &words) {
+                // Clap's own tip only compares letters.
+                error.remove(ContextKind::SuggestedArg);
+                let tip = ContextValue::StyledStrs(vec![tip.into()]);
+                error.insert(ContextKind::Suggested, tip);
+            }
+            // Nobody may read it.
             let _ = error.print();
+            u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
         }
     }
-    u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// How a parameter is set: for `--set k 2`, and for `--k 2` or `--k=2`.
-fn tip(error: &clap::Error, words: &[Cow<'_, str>]) -> Option<String> {
-    let is_apart = |words: &&[Cow<'_, str>]| {
-        let is_flag = words[0] == "--set" || words[0] == "--map";
-        is_flag && !words[1].contains('=') && !words[2].starts_with('-')
-    };
-    if let Some(apart) = words.windows(3).find(is_apart) {
-        return Some(format!("'{} {}={}'", apart[0], apart[1], apart[2]));
-    }
-    let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidArg) else {
+/// How a parameter is set, if an unknown option may be meant as one: `--k 2`.
+fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
-    let name = wrong.strip_prefix("--")?;
-    // Clap finds any option that has a single letter somewhere.
-    let is_like = error.get(ContextKind::SuggestedArg).is_some() && name.len() > 1;
+    let name = option.strip_prefix("--")?;
     let arguments = Arguments::command();
-    let command = arguments.find_subcommand(words.get(1)?.as_ref())?;
-    let takes_settings = command
-        .get_arguments()
-        .any(|one| one.get_long() == Some("set"));
-    if is_like || !takes_settings || error.kind() != ErrorKind::UnknownArgument {
-        return None;
-    }
-    let mut from = words.iter().skip_while(|word| !word.starts_with(wrong));
-    let value = match from.next()?.split_once('=') {
-        Some((_, value)) => value,
-        None => from.next().map_or("VALUE", |value| value),
-    };
-    let is_run = ["compare", "train"].contains(&command.get_name());
-    let what = match Config::key(name).filter(|_| is_run) {
-        Some(_) => "a key of the configuration",
-        None => "a parameter of the recipe",
-    };
-    Some(format!("{what} is set by '--set {name}={value}'"))
+    let command = arguments.find_subcommand(words.get(1)?)?;
+    let mut options = command.get_arguments();
+    let takes_settings = options.any(|one| one.get_long() == Some("set"));
+    // Any option is like one of a single letter.
+    let is_like = error.get(ContextKind::SuggestedArg).is_some() && name.len() > 1;
+    let is_setting = takes_settings && !is_like && error.kind() == ErrorKind::UnknownArgument;
+    is_setting.then(|| format!("it is set by '--set {name}=VALUE'"))
 }
 
 /// The advantage lab: write, edit and run the advantage of RLVR training as short scripts.
@@ -207,7 +159,7 @@ fn end_cleanly(told: fn()) -> Result<()> {
 }
 
 /// Whether native kernels compute the hooks of built-ins.
-#[derive(clap::Args, Clone, Copy)]
+#[derive(Args, Clone, Copy)]
 struct Natively {
     /// Whether kernels answer hooks of built-ins, with the bits of their scripts: where these take long, always, or never
     #[arg(long, value_name = "WHEN", default_value = "auto",
@@ -219,25 +171,12 @@ struct Natively {
     native: Mode,
 }
 
-/// Prints what went wrong, a script's error with its line and a caret.
+/// Prints what went wrong, a script's error with its line and carets.
 fn report(error: &anyhow::Error) {
-    let diagnostics = match error.downcast_ref::<Diagnostics>() {
-        Some(diagnostics) => diagnostics.clone(),
-        None => Diagnostic::error(chain(error)).into(),
-    };
-    streams::tell(&diagnostics);
-}
-
-/// The error with its causes, except causes that its own message includes.
-fn chain(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if !text.contains(&cause) {
-            let colon = if text.is_empty() { "" } else { ": " };
-            text = format!("{text}{colon}{cause}");
-        }
+    match error.downcast_ref::<Diagnostics>() {
+        Some(diagnostics) => streams::tell(diagnostics),
+        None => streams::tell(&[Diagnostic::error(format!("{error:#}"))]),
     }
-    text
 }
 
 /// Loads a recipe with its settings, and prints the lint's warnings.
@@ -260,15 +199,30 @@ fn set(recipe: &mut Recipe, settings: &[(String, String)]) -> Result<()> {
 /// The recipes that words name, each followed by its settings; `settings` are for all of them.
 fn designs(host: &Host, words: &[String], settings: &[(String, String)]) -> Result<Vec<Recipe>> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let mut loaded = Vec::new();
-    for (name, own) in recipes_of(&words)? {
-        let own = own.into_iter().filter_map(|word| pair(word).ok());
+    let design = |(name, own): (&str, Vec<&str>)| {
         let mut recipe = host.load(name)?;
-        set(&mut recipe, settings)?;
-        set(&mut recipe, &own.collect::<Vec<_>>())?;
-        loaded.push(recipe);
+        let own: Vec<_> = own.into_iter().flat_map(pair).collect();
+        set(&mut recipe, &[settings, &own].concat())?;
+        Ok(recipe)
+    };
+    recipes_of(&words)?.into_iter().map(design).collect()
+}
+
+/// How the rollouts of an input are read.
+#[derive(Args)]
+struct Reading {
+    /// Read a field of the rollouts under another name, as in --map reward=score
+    #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
+    map: Vec<(String, String)>,
+    #[command(flatten)]
+    at: AtStep,
+}
+
+impl Reading {
+    /// The rollouts of a file or of a run's batch, and notes on how they were read.
+    fn read(&self, input: &Path) -> Result<(Rollouts, Vec<String>)> {
+        rollouts(&self.at.of(input)?, &self.map, &ReadOptions::default())
     }
-    Ok(loaded)
 }
 
 /// A recipe's name, version and settings.

@@ -5,14 +5,13 @@ use std::process::ExitCode;
 
 use crate::report::profile::{Measured, example};
 use advlab::batch::Batch;
-use advlab::files::ReadOptions;
 use advlab::script::{Host, Recipe};
 use advlab_train::RunFolder;
 use anyhow::Result;
 use clap::Args;
 
 use super::streams::{on_stdout, out};
-use super::{AtStep, load, pair, rollouts, set};
+use super::{Reading, load, pair, set};
 
 /// See where the time of a recipe goes, by hook and by line of the script.
 #[derive(Args)]
@@ -27,9 +26,6 @@ pub struct Profile {
     /// Set a parameter of the recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// Read a field under another name, as in --map reward=score
-    #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
-    map: Vec<(String, String)>,
     /// How often the recipe is run
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
@@ -37,7 +33,7 @@ pub struct Profile {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    at: AtStep,
+    reading: Reading,
 }
 
 impl Profile {
@@ -58,7 +54,7 @@ impl Profile {
     fn recipe_on_batch(&self, host: &Host) -> Result<(Recipe, Option<Recipe>, Batch)> {
         let folder = Path::new(&self.recipe);
         let read = |input: &Path| {
-            let (rollouts, notes) = rollouts(&self.at.of(input)?, &self.map, &ReadOptions::default())?;
+            let (rollouts, notes) = self.reading.read(input)?;
             for note in notes.iter().filter(|_| input.is_dir() && !self.json) {
                 out!("{note}");
             }
@@ -66,7 +62,7 @@ impl Profile {
         };
         if folder.is_dir() {
             let kept = RunFolder::open(folder)?;
-            let mut recipe = kept.recipe_at(host, self.at.step.unwrap_or(kept.last().0))?;
+            let mut recipe = kept.recipe_at(host, self.reading.at.step.unwrap_or(kept.last().0))?;
             set(&mut recipe, &self.set)?;
             let loss = kept.loss(host)?;
             let batch = read(self.input.as_deref().unwrap_or(folder))?.batch;

@@ -1,7 +1,7 @@
 //! `advlab repl [INPUT]`, formulas at a prompt, and `advlab look FILE [WHAT]`, responses with their answers and advantages.
 
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use advlab::script::Host;
@@ -9,9 +9,8 @@ use anyhow::Result;
 use clap::Args;
 
 use super::streams::{self, out};
-use super::{AtStep, Tokenizing, load, mappings, pair};
+use super::{Reading, Tokenizing, load, mappings, pair};
 use crate::prompt::{self, Session};
-use crate::wrong;
 
 /// Try formulas at a prompt, on a real batch.
 #[derive(Args)]
@@ -53,7 +52,7 @@ impl Repl {
             session.open(path, &mappings(&self.map))?;
         }
         if let Some(step) = self.step {
-            session.set_step(step)?;
+            session.set_step(step);
         }
         if let Some(name) = &self.recipe {
             session.use_recipe(load(&host, name, &self.set)?);
@@ -69,7 +68,7 @@ impl Repl {
 
 /// Show responses: prompt, completion, the answer that was found, its reward and advantage.
 ///
-/// As `:look` at the prompt. Where the advantage is one of tokens, those with the largest |A| are marked.
+/// As `:look` at the prompt. If the advantage is per token, the tokens with the largest |A| are listed.
 #[derive(Args)]
 pub struct Look {
     /// The rollouts, or a run's folder: its last batch
@@ -83,11 +82,8 @@ pub struct Look {
     /// Set a parameter of the recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, requires = "recipe")]
     set: Vec<(String, String)>,
-    /// Read a field under another name, as in --map reward=score
-    #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
-    map: Vec<(String, String)>,
     #[command(flatten)]
-    at: AtStep,
+    reading: Reading,
     #[command(flatten)]
     tokenizing: Tokenizing,
 }
@@ -97,8 +93,8 @@ impl Look {
         let host = Host::new();
         let mut session = Session::new(&host, streams::on_stdout());
         session.set_tokenizer(self.tokenizing.load()?);
-        session.open(&self.input, &mappings(&self.map))?;
-        if let Some(step) = self.at.of_run(&self.input)? {
+        session.open(&self.input, &mappings(&self.reading.map))?;
+        if let Some(step) = self.reading.at.of_run(&self.input)? {
             session.go_to(step)?;
         }
         if self.input.is_dir() {
@@ -108,13 +104,7 @@ impl Look {
         if let Some(name) = &self.recipe {
             session.use_recipe(load(&host, name, &self.set)?);
         }
-        let shown = session.look(&self.what);
-        if shown.is_err() && Path::new(&self.what).is_file() {
-            let what = format!("{} is a second file, and one is shown", self.what);
-            let help = "behind the file comes a group, a number, `best`, or a condition";
-            return Err(wrong(what, help).into());
-        }
-        out!("{}", shown?);
+        out!("{}", session.look(&self.what)?);
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -26,9 +26,9 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Repeats the run; the exit status is 1 where a number differs.
+    /// Repeats the run; the exit status is 1 if a number differs.
     pub fn run(self) -> Result<ExitCode> {
-        let replay = Repetition::open_with(&self.run, self.natively.native)?;
+        let replay = Repetition::open(&self.run, self.natively.native)?;
         let run = self.run.display();
         if let Some(note) = replay.note() {
             out!("note: {note}");
@@ -41,35 +41,29 @@ impl Replay {
             }
         });
         bar.finish_and_clear();
-        let Some(difference) = difference? else {
+        let Some(Difference {
+            step,
+            field,
+            recorded,
+            repeated,
+        }) = difference?
+        else {
             match steps {
                 0 => out!("{run}: it has done no step yet"),
                 _ => out!("{run}: every number of {steps} steps agrees, bit for bit"),
             }
             return Ok(ExitCode::SUCCESS);
         };
-        let share = relative(&difference);
-        let Difference { step, field, .. } = difference;
         let shown = |value: Option<Value>| value.map_or("nothing".to_string(), |v| v.to_string());
         let blank = " ".repeat(field.len());
         out!("{run}: step {step} is the first that differs");
-        out!("  {field}: recorded {}", shown(difference.recorded));
-        out!("  {blank}  repeated {}", shown(difference.repeated));
-        if let Some(share) = share {
-            out!("  {blank}  {share:.1e} of it apart");
-        }
+        out!("  {field}: recorded {}", shown(recorded));
+        out!("  {blank}  repeated {}", shown(repeated));
         out!(
             "The same build of advlab repeats its own runs: has a file been edited, or is this another build?"
         );
         Ok(ExitCode::from(1))
     }
-}
-
-/// How far the repeated number is from the recorded one, as a share of that.
-fn relative(difference: &Difference) -> Option<f64> {
-    let number = |value: &Option<Value>| value.as_ref().and_then(Value::as_f64);
-    let (recorded, repeated) = (number(&difference.recorded)?, number(&difference.repeated)?);
-    (recorded != 0.0).then(|| ((repeated - recorded) / recorded).abs())
 }
 
 /// Write a run's model as a folder that transformers (Python) opens.
@@ -86,7 +80,6 @@ pub struct Export {
 }
 
 impl Export {
-    /// Writes the folder.
     pub fn run(self) -> Result<ExitCode> {
         let (step, notes) = advlab_train::export(&self.run, &self.folder)?;
         for note in notes {
@@ -123,7 +116,7 @@ impl ShowRuns {
             return Ok(ExitCode::SUCCESS);
         }
         let server = Server::bind(site, self.port)?;
-        // To end it so is the usual way.
+        // Ctrl-C is the usual way to end it.
         end_cleanly(|| ())?;
         out!("{}  Ctrl-C ends it", server.address()?);
         server.serve();

@@ -4,6 +4,10 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::apply::is_same;
@@ -17,6 +21,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// Work faster than this needs no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Messages that may wait to be printed; further ones are left out.
+const WAITING: usize = 1 << 12;
 
 /// Prints a line to standard output; if that fails, the function returns the error. A reader that leaves early, as in
 /// `advlab doc | head`, is an error like any other, not a panic.
@@ -156,4 +162,84 @@ pub fn steps_bar(what: &'static str, steps: u64, done: u64) -> ProgressBar {
     bar.set_position(done);
     bar.reset_eta();
     bar
+}
+
+pub enum Output {
+    /// Lines above the bar.
+    Lines(String),
+    /// The bar's position and message.
+    Progress(u64, String),
+    /// Ends the bar, and answers when everything before is printed.
+    FinishBar(SyncSender<()>),
+}
+
+/// A thread that prints what a run reports: a step never waits for a paused terminal or a slow reader. What waits is printed
+/// before it is dropped.
+pub struct Printer {
+    /// `None` once it ends.
+    queue: Option<SyncSender<Output>>,
+    thread: Option<JoinHandle<()>>,
+    /// Messages that were left out since the last that was printed.
+    left_out: Arc<AtomicUsize>,
+}
+
+impl Printer {
+    pub fn new(bar: ProgressBar) -> Printer {
+        let (queue, outputs) = sync_channel(WAITING);
+        let left_out = Arc::<AtomicUsize>::default();
+        let count = left_out.clone();
+        Printer {
+            queue: Some(queue),
+            thread: Some(std::thread::spawn(move || print(&bar, &outputs, &count))),
+            left_out,
+        }
+    }
+
+    /// Prints it in its turn, unless too many messages wait already. Then it is said how many were left out.
+    pub fn send(&self, output: Output) {
+        let sent = self.queue.as_ref().map(|queue| queue.try_send(output));
+        if let Some(Err(TrySendError::Full(Output::Lines(_)))) = sent {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends the bar once everything before is printed: the run is over, and waits for its reader.
+    pub fn finish_bar(&self) {
+        let (done, wait) = sync_channel(1);
+        if let Some(queue) = &self.queue {
+            let _ = queue.send(Output::FinishBar(done));
+        }
+        let _ = wait.recv();
+    }
+}
+
+impl Drop for Printer {
+    fn drop(&mut self) {
+        self.queue = None;
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn print(bar: &ProgressBar, outputs: &Receiver<Output>, left_out: &AtomicUsize) {
+    // A run goes on if nobody reads its output any more.
+    let print = |lines: &str| bar.suspend(|| drop(writeln!(io::stdout(), "{lines}")));
+    for output in outputs {
+        match output {
+            Output::Lines(lines) => print(&lines),
+            Output::Progress(position, message) => {
+                bar.set_message(message);
+                bar.set_position(position);
+            }
+            Output::FinishBar(done) => {
+                bar.finish_and_clear();
+                let _ = done.send(());
+            }
+        }
+        let count = left_out.swap(0, Ordering::Relaxed);
+        if count > 0 {
+            print(&format!(
+                "[{count} messages are left out: they came faster than they were read]"
+            ));
+        }
+    }
 }

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use advlab::figures::shape_in;
-use advlab::files::ReadOptions;
 use advlab::script::Host;
 use advlab_train::RunFolder;
 use anyhow::Result;
@@ -12,7 +11,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::streams::{on_stdout, out, tell};
-use super::{AtStep, designs, load, pair, rollouts, title};
+use super::{Reading, designs, load, pair, title};
 use crate::report::study::{Mass, largest_group, objectives, with_advantage};
 
 /// See what a design optimises: F'(p), the weight of prompts whose responses are right with chance p
@@ -27,9 +26,8 @@ pub struct ShowObjective {
     /// Rollouts on whose groups it is estimated where it depends on more than how many are right
     #[arg(long, value_name = "FILE|RUN")]
     input: Option<PathBuf>,
-    /// Read a field under another name, as in --map reward=score
-    #[arg(long, value_name = "OURS=THEIRS", value_parser = pair, requires = "input")]
-    map: Vec<(String, String)>,
+    #[command(flatten)]
+    reading: Reading,
     /// Set a parameter of every recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
@@ -44,11 +42,8 @@ pub struct ShowObjective {
 impl ShowObjective {
     pub fn run(self) -> Result<ExitCode> {
         let recipes = designs(&Host::new(), &self.recipes, &self.set)?;
-        let input = self.input.as_deref();
-        let input = input
-            .map(|path| rollouts(path, &self.map, &ReadOptions::default()))
-            .transpose()?;
-        let batch = input.map(|(rollouts, _)| rollouts.batch);
+        let input = self.input.as_deref().map(|path| self.reading.read(path));
+        let batch = input.transpose()?.map(|(rollouts, _)| rollouts.batch);
         let largest = batch.as_ref().map(largest_group);
         let size = self.n.map(usize::from).or(largest).unwrap_or(16);
         recipes.iter().for_each(|recipe| tell(recipe.warnings()));
@@ -79,11 +74,8 @@ pub struct ShowMass {
     /// Set a parameter of the recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// Read a field under another name, as in --map reward=score
-    #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
-    map: Vec<(String, String)>,
     #[command(flatten)]
-    at: AtStep,
+    reading: Reading,
     /// Print all shares as one JSON object
     #[arg(long)]
     json: bool,
@@ -97,7 +89,7 @@ impl ShowMass {
             true => RunFolder::open(&self.input)?.loss(&host)?,
             false => host.loss()?,
         };
-        let (rollouts, notes) = rollouts(&self.at.of(&self.input)?, &self.map, &ReadOptions::default())?;
+        let (rollouts, notes) = self.reading.read(&self.input)?;
         let (batch, note) = with_advantage(&recipe, &rollouts.batch)?;
         let mass = Mass::of(&recipe, &loss, &batch)?;
         if self.json {

@@ -65,7 +65,7 @@ impl Train {
                 if self.force {
                     moved = Run::set_damaged_aside(folder)?;
                 }
-                Run::resume_with(folder, self.steps, self.natively.native)?
+                Run::resume(folder, self.steps, self.natively.native)?
             }
             None => {
                 let config = self.config()?;
@@ -86,6 +86,7 @@ impl Train {
             view.note(&format!("the run's page is {}", server.address()?));
             thread::spawn(move || server.serve());
         }
+        view.begin(&run);
         streams::tell(&run.warnings());
         let ending = run.go(&stop, &mut |event| view.tell(event));
         Ok(view.ended(ending, run.saved(), run.step()))

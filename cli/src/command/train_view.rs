@@ -6,12 +6,11 @@ use std::time::Instant;
 
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{BLOCKS, counted, value};
-use advlab::live::LiveEvent;
 use advlab::paint::{Paint, laid_out, wrapped};
-use advlab_train::{Config, Ending, Evaluation, Event, Row, Run, RunFolder};
+use advlab_train::{Config, Ending, Evaluation, Event, LogEntry, LogEvent, Row, Run, RunFolder};
 use console::Term;
 
-use super::printer::{Output, Printer};
+use super::streams::{Output, Printer};
 use super::{report, streams, title};
 
 /// Evaluations, each with the number of steps that were done before it.
@@ -21,20 +20,17 @@ type Evaluations = [(u64, Evaluation)];
 pub struct View {
     folder: PathBuf,
     config: Config,
-    /// The file name of the recipe.
-    name: String,
     printer: Printer,
-    /// The steps that are done, those of earlier calls included.
+    /// The steps that are done, and how many of them before this process.
     done: u64,
+    first: u64,
     paint: Paint,
     started: Instant,
     evaluations: Vec<(u64, Evaluation)>,
-    /// A response of the last evaluation, as the task shows it.
+    /// A response of the last evaluation.
     example: String,
-    steps: u64,
-    reloads: usize,
-    rejected: usize,
-    failed: usize,
+    /// Reloads, rejected saves and failures at a step.
+    counts: [usize; 3],
 }
 
 impl View {
@@ -45,17 +41,37 @@ impl View {
             folder: run.folder().to_path_buf(),
             printer: Printer::new(streams::steps_bar("training", config.steps, run.step())),
             done: run.step(),
-            name: file_name(&config.recipe),
+            first: run.step(),
             config,
             // Lines of a log are not wrapped.
             paint: streams::whole(&Term::stdout()),
             started: Instant::now(),
-            evaluations: run.evaluations().to_vec(),
+            evaluations: Vec::new(),
             example: String::new(),
-            steps: 0,
-            reloads: 0,
-            rejected: 0,
-            failed: 0,
+            counts: [0; 3],
+        }
+    }
+
+    /// Prints what the run does, and how its recipe is edited.
+    pub fn begin(&self, run: &Run) {
+        self.say(&title(&self.name(), run.recipe(), self.paint));
+        let Config {
+            task,
+            policy,
+            rollout_batch_size,
+            group_size,
+            steps,
+            seed,
+            recipe,
+            ..
+        } = &self.config;
+        let (step, folder) = (self.first, self.folder.display());
+        self.wrapped("", &format!(
+            "{task} with policy {policy}: {rollout_batch_size} x {group_size} responses a step, steps {step} to {steps}, seed {seed}, in {folder}"
+        ));
+        if Path::new(recipe).is_file() {
+            let text = format!("edit {recipe} and save it: the next step uses it");
+            self.wrapped("", &text);
         }
     }
 
@@ -119,17 +135,23 @@ impl View {
             ));
         }
         let seconds = self.started.elapsed().as_secs_f64();
+        let (steps, [reloads, rejected, failed]) = (self.done - self.first, self.counts);
         let text = format!(
-            "{} steps in {seconds:.1} s ({:.1} steps/s), {}, {} rejected, {} at a step",
-            self.steps,
-            self.steps as f64 / seconds.max(1e-9),
-            counted(self.reloads, "reload"),
-            counted(self.rejected, "save"),
-            counted(self.failed, "failure"),
+            "{steps} steps in {seconds:.1} s ({:.1} steps/s), {}, {} rejected, {} at a step",
+            steps as f64 / seconds.max(1e-9),
+            counted(reloads, "reload"),
+            counted(rejected, "save"),
+            counted(failed, "failure"),
         );
         self.say("");
         self.wrapped("  ", &text);
         self.say(&format!("  {}", self.folder.display()));
+    }
+
+    /// The file name of the recipe.
+    fn name(&self) -> String {
+        let name = Path::new(&self.config.recipe).file_name();
+        name.unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// Prints lines above the bar.
@@ -143,7 +165,7 @@ impl View {
         self.say(&wrapped(start, text, self.paint.width));
     }
 
-    /// Prints the news of a step.
+    /// Prints a line about a step.
     fn at(&self, step: u64, line: &str) {
         let start = format!("step {step:<5} ");
         self.say(&laid_out(&start, line, self.paint.width));
@@ -151,48 +173,18 @@ impl View {
 
     /// Shows what happened in the run.
     pub fn tell(&mut self, event: &Event<'_>) {
-        let name = &self.name;
         match *event {
-            Event::Started { step, recipe, .. } => {
-                self.say(&title(name, recipe, self.paint));
-                self.settings(step);
-            }
-            Event::FineTuned { update, of } => self.fine_tuned(update + 1, of),
-            Event::Live { step, event } => self.live(step, event),
-            Event::Switched { step, change, .. } => {
-                self.reloads += 1;
-                self.at(step, &format!("{} {change}", self.name));
-            }
-            Event::Failed {
-                step,
-                recipe,
-                error,
-                batch,
-                back_to,
-            } => {
-                // If no version is left, the run ends with this error.
-                if back_to.is_some() {
-                    self.say(&error.render_within(self.paint));
+            Event::FineTuned { update, of } => {
+                let done = update + 1;
+                let message = format!("supervised fine-tuning {done}/{of}");
+                self.printer.send(Output::Progress(self.done, message));
+                if done == of {
+                    let seconds = self.started.elapsed().as_secs_f64();
+                    let text = format!("{of} updates in {seconds:.1} s");
+                    self.at(0, &format!("supervised fine-tuning is done: {text}"));
                 }
-                let version = recipe.version();
-                let mut line = format!("{name} {version} failed");
-                if let Some(back_to) = back_to {
-                    line.push_str(&format!("  back to {}", back_to.version()));
-                }
-                if batch.is_some() {
-                    let batch = format!("batches/failed-{step:06}-{version}.safetensors");
-                    let path = self.folder.join(batch);
-                    line.push_str(&format!("  (its batch is {})", path.display()));
-                }
-                self.at(step, &line);
-                self.failed += 1;
             }
-            // Kernels that agree are in the run's folder.
-            Event::Native { step, change } if change.disagrees_on.is_some() => {
-                self.at(step, &format!("{} {change}", file_name(&change.recipe)));
-            }
-            Event::Native { .. } => {}
-            Event::Warned { step, message } => self.at(step, &format!("warning: {message}")),
+            Event::Log(ref entry) => self.log(entry),
             Event::Printed { step, line } => line.lines().for_each(|line| self.at(step, line)),
             Event::Evaluated {
                 done,
@@ -206,73 +198,41 @@ impl View {
                     self.evaluation(None);
                 }
             }
-            Event::Step { row, .. } => self.step(row),
-        }
-    }
-
-    fn fine_tuned(&self, done: u64, of: u64) {
-        let message = format!("supervised fine-tuning {done}/{of}");
-        self.printer.send(Output::Progress(self.done, message));
-        if done == of {
-            let seconds = self.started.elapsed().as_secs_f64();
-            let text = "supervised fine-tuning is done";
-            self.at(0, &format!("{text}: {of} updates in {seconds:.1} s"));
-        }
-    }
-
-    fn step(&mut self, row: &Row) {
-        self.steps += 1;
-        self.done = row.step + 1;
-        let pass = row.sampled.pass_at.at(1).unwrap_or(0.0);
-        let message = format!("batch pass@1 {pass:.3}{}", self.speed(row));
-        self.printer.send(Output::Progress(self.done, message));
-        if row.evaluation.is_some() {
-            self.evaluation(Some(row));
-        }
-    }
-
-    /// What the run does, and how its recipe is edited.
-    fn settings(&self, step: u64) {
-        let config = &self.config;
-        let text = format!(
-            "{} with policy {}: {} x {} responses a step, steps {step} to {}, seed {}, in {}",
-            config.task,
-            config.policy,
-            config.rollout_batch_size,
-            config.group_size,
-            config.steps,
-            config.seed,
-            self.folder.display()
-        );
-        self.wrapped("", &text);
-        let recipe = &config.recipe;
-        if Path::new(recipe).is_file() {
-            let text = format!("edit {recipe} and save it: the next step uses it");
-            self.wrapped("", &text);
-        }
-    }
-
-    fn live(&mut self, step: u64, event: &LiveEvent) {
-        let name = &self.name;
-        match event {
-            // The run itself reports these, as a switch and a failure of a step.
-            LiveEvent::Published(_) | LiveEvent::Rejected { at_step: true, .. } => {}
-            LiveEvent::Rejected {
-                error, still_using, ..
-            } => {
-                self.say(&error.render_within(self.paint));
-                self.at(step, &format!("{name}  still using {still_using}"));
-                self.rejected += 1;
-            }
-            LiveEvent::Warned { version, warnings } => {
-                for warning in warnings {
-                    self.say(&warning.render_within(self.paint));
+            Event::Step { row, .. } => {
+                self.done = row.step + 1;
+                let pass = row.sampled.pass_at.at(1).unwrap_or(0.0);
+                let message = format!("batch pass@1 {pass:.3}{}", self.speed(row));
+                self.printer.send(Output::Progress(self.done, message));
+                if row.evaluation.is_some() {
+                    self.evaluation(Some(row));
                 }
-                self.at(step, &format!("{name} {version} is used all the same"));
             }
-            LiveEvent::PollingOnly { .. } => self.note(&event.to_string()),
-            _ => self.at(step, &event.to_string()),
         }
+    }
+
+    fn log(&mut self, entry: &LogEntry) {
+        let mut line = entry.text.clone();
+        let counted = match &entry.line.event {
+            LogEvent::Use { .. } => Some(0),
+            LogEvent::Rejected { .. } => Some(1),
+            LogEvent::Failed { batch, .. } => {
+                if let Some(batch) = batch {
+                    let path = self.folder.join(batch);
+                    line += &format!("  (its batch is {})", path.display());
+                }
+                Some(2)
+            }
+            LogEvent::Start { .. } | LogEvent::Resume { .. } => return,
+            _ => None,
+        };
+        if let Some(index) = counted {
+            self.counts[index] += 1;
+            line = format!("{} {line}", self.name());
+        }
+        for problem in &entry.problems {
+            self.say(&problem.render_within(self.paint));
+        }
+        self.at(entry.line.step, &line);
     }
 
     /// Prints the last evaluation, with what the script reports of the step.
@@ -315,11 +275,6 @@ impl View {
     }
 }
 
-fn file_name(path: &str) -> String {
-    let name = Path::new(path).file_name().unwrap_or_default();
-    name.to_string_lossy().into_owned()
-}
-
 /// The first and the last evaluation beside each other, and pass@1 of all; nothing if there is only one.
 fn table(evaluations: &Evaluations) -> Vec<String> {
     let [(first, before), .., (last, after)] = evaluations else {
@@ -327,17 +282,28 @@ fn table(evaluations: &Evaluations) -> Vec<String> {
     };
     let (first, last) = (format!("step {first}"), format!("step {last}"));
     let mut lines = vec![format!("\n  {:<10} {first:>10} {last:>10}", "evaluation")];
-    let mut row = |name: &str, of: &dyn Fn(&Evaluation) -> Option<f64>| {
-        if let (Some(before), Some(after)) = (of(before), of(after)) {
+    let (most, _) = after.pass_at.last().unwrap_or((1, 0.0));
+    let mut numbers = vec![(
+        "pass@1".to_string(),
+        [before, after].map(|e| e.pass_at.at(1)),
+    )];
+    if most > 1 {
+        let pass = [before, after].map(|e| e.pass_at.at(most));
+        numbers.push((format!("pass@{most}"), pass));
+    }
+    numbers.push((
+        "length".to_string(),
+        [before, after].map(|e| Some(e.length)),
+    ));
+    numbers.push((
+        "entropy".to_string(),
+        [before, after].map(|e| Some(e.entropy)),
+    ));
+    for (name, pair) in numbers {
+        if let [Some(before), Some(after)] = pair {
             lines.push(format!("  {name:<10} {before:>10.3} {after:>10.3}"));
         }
-    };
-    row("pass@1", &|e| e.pass_at.at(1));
-    if let Some((k, _)) = after.pass_at.last().filter(|(k, _)| *k > 1) {
-        row(&format!("pass@{k}"), &|e| e.pass_at.at(k));
     }
-    row("length", &|e| Some(e.length));
-    row("entropy", &|e| Some(e.entropy));
     let line = sparkline(evaluations, evaluations.len().min(40));
     lines.push(format!(
         "\n  pass@1 of each evaluation, from 0 to 1  {line}"

@@ -1,13 +1,12 @@
-//! Completions at an index of the input: names, members, levels, recipes, files, commands.
+//! Completions at the cursor: names, members, levels, recipes, files, commands.
 
-use super::command::{Command, commands};
-use super::session::Session;
+use super::Session;
+use super::command::{Command, OPTIONS, commands};
 use crate::doc;
-use advlab::script::{BUILTINS, Builtin, Recipe, Token, TokenKind, Unfinished, unfinished};
+use advlab::script::{BUILTINS, Builtin, Token, TokenKind, Unfinished, unfinished};
 use advlab::session::Name;
 use advlab::tensor::Level;
 use advlab::tensor::op::{self, ParamKind};
-use advlab_train::RunFolder;
 
 /// Names that are displayed as they are typed.
 fn plain(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<Name> {
@@ -33,50 +32,7 @@ impl Session {
             self.of_script(before)
         };
         all.retain(|name| name.text.starts_with(&before[start..]));
-        all.dedup();
         (start, all)
-    }
-
-    /// A hint to show after the text: the signature of the function whose arguments are being typed, or, in a new line, what
-    /// is still open.
-    pub fn hint(&self, text: &str) -> Option<String> {
-        let open = unfinished(text);
-        if text.ends_with('\n') && self.is_incomplete(text) {
-            return Some(match open.closed_by() {
-                Some("`") => "  `` ` `` ends it".to_string(),
-                Some(sign) => format!("  `{sign}` ends it"),
-                None => "  it goes on".to_string(),
-            });
-        }
-        let (head, arguments) = open.call()?;
-        if arguments < text.len() {
-            return None;
-        }
-        let (name, before) = head.split_last()?;
-        let receiver = receiver(before);
-        let mut all = self.script_names(receiver).into_iter();
-        let found = all.find(|known| known.text.trim_end_matches(['(', ')']) == name.text)?;
-        let (_, arguments) = found.call.split_once('(')?;
-        // In the signature of a function, the receiver is the first argument.
-        let has_receiver = found.call.starts_with(&format!("{}(", name.text));
-        Some(match (receiver.is_some(), has_receiver) {
-            (true, true) => arguments
-                .split_once(", ")
-                .map_or(")", |(_, rest)| rest)
-                .to_string(),
-            (false, false) if op::table().any(|op| op.name == name.text) => {
-                format!("x, {arguments}")
-            }
-            _ => arguments.to_string(),
-        })
-    }
-
-    /// The names that can be typed after a receiver's dot, or without one.
-    fn script_names(&self, receiver: Option<&[Token<'_>]>) -> Vec<Name> {
-        match receiver {
-            Some(receiver) => self.script.members(receiver),
-            None => self.script.names(),
-        }
     }
 
     /// The arguments of a command, of the kind that the first one in its row of the help is.
@@ -87,132 +43,111 @@ impl Session {
         let word = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
         let typed = &before[word..];
         if typed.starts_with("--") {
-            let options: &[&str] = match command.name {
-                "curve" | "objective" => &["--n ", "--out "],
-                "plot" | "surface" => &["--out "],
-                _ => &[],
-            };
-            return (word, plain(options.iter().copied()));
+            let own = OPTIONS.iter().filter(|(_, of)| of.contains(&command.name));
+            return (word, plain(own.map(|(option, _)| *option)));
         }
         let first = command.arguments.split(' ').next().unwrap_or_default();
         let all = match first.trim_matches(['[', ']']) {
-            "" => Vec::new(),
             "X" => {
                 let (start, all) = self.of_script(arguments);
                 return (before.len() - arguments.len() + start, all);
             }
             "RECIPE" | "A" => {
                 let mut all = plain(BUILTINS.iter().map(|one| one.name));
-                let named = before[..word]
-                    .split_whitespace()
-                    .rfind(|word| !word.contains('=') && !word.starts_with(':'));
-                if let Some(recipe) = named.and_then(|name| self.script.host().load(name).ok()) {
-                    all.extend(parameters(&recipe));
-                }
-                all.extend(files(typed, |name| name.ends_with(".rhai")));
+                let words = before[..word].split_whitespace().skip(1);
+                let named = words.filter(|word| !word.contains('=')).last();
+                all.extend(named.map_or(Vec::new(), |name| self.parameters(name)));
+                all.extend(files(typed, ".rhai"));
                 all
             }
-            "FILE" | "PATH" => files(typed, |_| true),
-            "STEP" => {
-                let kept = self.data.run.as_ref();
-                let kept = kept.and_then(|(kept, _)| RunFolder::open(kept.folder()).ok());
-                let batches = kept.iter().flat_map(RunFolder::batches);
-                plain(batches.map(|(step, _)| step.to_string()))
-            }
+            "FILE" | "PATH" => files(typed, ""),
             "NAME" => plain(doc::names().chain(commands().map(|row| row.name))),
-            _ => self.script.recipe().map_or(Vec::new(), parameters),
+            "k=8" => self.parameters(""),
+            _ => Vec::new(),
         };
         (word, all)
+    }
+
+    /// The parameters of a recipe by its name, or of the one in use.
+    fn parameters(&self, words: &str) -> Vec<Name> {
+        let recipe = self.recipe_of(words);
+        let names = recipe.iter().flat_map(|recipe| recipe.params().iter());
+        plain(names.map(|(parameter, _)| format!("{}=", parameter.name)))
     }
 
     fn of_script(&self, before: &str) -> (usize, Vec<Name>) {
         let open = unfinished(before);
         match open.last {
             Some(last) if last.kind == TokenKind::String => {
-                return (last.start + 1, self.in_quotes(&open));
+                return (last.start + 1, in_quotes(&open));
             }
             Some(_) => return (before.len(), Vec::new()),
             None => {}
         }
         let is_word = |token: &Token<'_>| {
-            token.end() == before.len()
-                && matches!(token.kind, TokenKind::Name | TokenKind::Keyword)
+            let is_name = matches!(token.kind, TokenKind::Name | TokenKind::Keyword);
+            is_name && token.end() == before.len()
         };
-        match open.code.split_last() {
-            Some((word, code)) if is_word(word) => (word.start, self.script_names(receiver(code))),
-            _ => (before.len(), self.script_names(receiver(&open.code))),
-        }
-    }
-
-    /// The strings that fit between the open quotes.
-    fn in_quotes(&self, open: &Unfinished<'_>) -> Vec<Name> {
-        let quoted = |name: &str| Name {
-            text: format!("{name}\""),
-            call: name.to_string(),
+        let (start, code) = match open.code.split_last() {
+            Some((word, code)) if is_word(word) => (word.start, code),
+            _ => (before.len(), &open.code[..]),
         };
-        if open.code.last().is_some_and(|token| token.text == "import") {
-            return Builtin::importable().map(|one| quoted(one.name)).collect();
-        }
-        let head = open.call().and_then(|(head, _)| head.split_last());
-        let function = head.map_or("", |(name, _)| name.text);
-        if let Some((_, before)) = head.filter(|_| function == "has") {
-            let members = self.script_names(receiver(before));
-            let columns = members.iter().filter(|name| name.call.is_empty());
-            return columns.map(|name| quoted(&name.text)).collect();
-        }
-        let choices = op::table()
-            .filter(|op| op.name == function)
-            .flat_map(|op| op.params)
-            .find_map(|param| match param.kind {
-                ParamKind::Choice(choices) => Some(choices),
-                _ => None,
-            });
-        match choices {
-            Some(choices) => choices.iter().map(|choice| quoted(choice)).collect(),
-            None => Level::ALL.iter().map(|one| quoted(one.name())).collect(),
-        }
+        let names = match code.split_last() {
+            Some((dot, receiver)) if dot.text == "." => self.script.members(receiver),
+            _ => self.script.names(),
+        };
+        (start, names)
     }
 }
 
-/// The receiver before the dot that ends the tokens.
-fn receiver<'a, 't>(code: &'a [Token<'t>]) -> Option<&'a [Token<'t>]> {
-    let (last, before) = code.split_last()?;
-    (last.text == ".").then_some(before)
-}
-
-fn command_names() -> Vec<Name> {
-    let name = |command: Command| {
-        let has_arguments = !command.arguments.is_empty();
-        let space = if has_arguments { " " } else { "" };
-        Name {
-            text: format!("{}{space}", command.name),
-            call: format!(":{}", command.name),
-        }
+/// The strings that fit between the open quotes: recipes to import, the choices of a function's parameter, else levels.
+fn in_quotes(open: &Unfinished<'_>) -> Vec<Name> {
+    let quoted = |name: &str| Name {
+        text: format!("{name}\""),
+        call: name.to_string(),
     };
-    commands().map(name).collect()
+    if open.code.last().is_some_and(|token| token.text == "import") {
+        return Builtin::importable().map(|one| quoted(one.name)).collect();
+    }
+    let head = open.call().and_then(|(head, _)| head.last());
+    let function = op::table().find(|op| head.is_some_and(|head| head.text == op.name));
+    let choices = function.and_then(|op| {
+        op.params.iter().find_map(|param| match param.kind {
+            ParamKind::Choice(choices) => Some(choices),
+            _ => None,
+        })
+    });
+    match choices {
+        Some(choices) => choices.iter().map(|choice| quoted(choice)).collect(),
+        None => Level::ALL.iter().map(|one| quoted(one.name())).collect(),
+    }
 }
 
-fn parameters(recipe: &Recipe) -> Vec<Name> {
-    let names = recipe.params().iter();
-    plain(names.map(|(parameter, _)| format!("{}=", parameter.name)))
+/// The commands, with a space behind those that take arguments.
+fn command_names() -> Vec<Name> {
+    plain(commands().map(|command| match command.arguments {
+        "" => command.name.to_string(),
+        _ => format!("{} ", command.name),
+    }))
 }
 
-/// Files and folders that begin as the word does.
-fn files(word: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<Name> {
+/// Folders, and files with an ending, that begin as the word does.
+fn files(word: &str, ending: &str) -> Vec<Name> {
     let (folder, start) = word.split_at(word.rfind('/').map_or(0, |at| at + 1));
     let entries = std::fs::read_dir(if folder.is_empty() { "." } else { folder });
     let shown = |entry: std::fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
-        let is_folder = entry.path().is_dir();
+        let slash = if entry.path().is_dir() { "/" } else { "" };
+        let is_shown = slash == "/" || name.ends_with(ending);
         let is_hidden = name.starts_with('.') && !start.starts_with('.');
-        let slash = if is_folder { "/" } else { "" };
-        (!is_hidden && (is_folder || is_wanted(&name))).then(|| Name {
-            text: format!("{folder}{name}{slash}"),
-            call: format!("{name}{slash}"),
-        })
+        (is_shown && !is_hidden).then(|| format!("{folder}{name}{slash}"))
     };
-    let entries = entries.into_iter().flatten().flatten();
-    let mut all: Vec<Name> = entries.filter_map(shown).collect();
+    let mut all: Vec<String> = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(shown)
+        .collect();
     all.sort();
-    all
+    plain(all)
 }

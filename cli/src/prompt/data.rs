@@ -1,11 +1,11 @@
-//! The sources of a session's batch: the built-in one, a file of rollouts, a run's folder, a script's test batch.
+//! The session's batch and its source: the built-in one, a file of rollouts, a run's folder, a script's test batch.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::command::wrong;
+use crate::wrong;
 use advlab::Batch;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::counted;
@@ -31,10 +31,12 @@ pub fn builtin() -> Batch {
     let rows: Vec<Rollout> = rows
         .collect::<Result<_, _>>()
         .unwrap_or_else(|error| unreachable!("the built-in rollouts are right: {error}"));
-    let rewards: Vec<f64> = rows.iter().map(|row| row.reward).collect();
     Batch::builder()
         .groups(rows.iter().map(|row| row.group.as_str()))
-        .response("reward", rewards)
+        .response(
+            "reward",
+            rows.iter().map(|row| row.reward).collect::<Vec<f64>>(),
+        )
         .ragged("old_logp", rows.iter().map(|row| &row.old_logp))
         .ragged("ref_logp", rows.iter().map(|row| &row.ref_logp))
         .ragged("entropy", rows.iter().map(|row| &row.entropy))
@@ -48,12 +50,14 @@ pub(super) struct Data {
     /// The source, as messages name it.
     pub(super) name: String,
     pub(super) batch: Arc<Batch>,
-    /// Notes on values that were read differently than they are written.
+    /// How it was read.
     pub(super) notes: Vec<String>,
     /// The run that it is from, and the step.
     pub(super) run: Option<(RunFolder, u64)>,
-    /// The recipe whose test batch it is.
+    /// The recipe that comes with it: the run's at that step, or the script whose test batch it is.
     pub(super) recipe: Option<Recipe>,
+    /// The run's loss.
+    pub(super) loss: Option<Recipe>,
 }
 
 impl Data {
@@ -64,10 +68,10 @@ impl Data {
             notes: Vec::new(),
             run: None,
             recipe: None,
+            loss: None,
         }
     }
 
-    /// The batch of a session without an input.
     pub(super) fn builtin() -> Data {
         Data::new("the built-in batch", builtin())
     }
@@ -80,21 +84,19 @@ impl Data {
     ) -> Result<Data, Diagnostics> {
         let name = path.display().to_string();
         if path.is_dir() {
-            let kept = RunFolder::open(path);
-            if let (Err(_), Ok(steps)) = (&kept, steps(path))
-                && let Some(last) = steps.last()
+            let run = RunFolder::open(path);
+            if let (Err(_), Ok(files)) = (&run, steps(path))
+                && let Some(last) = files.last()
             {
                 let mut data = Data::open(host, last, map, tokenizer)?;
-                let note = format!(
-                    "the last of {} in {name}: `:load FILE` opens another",
-                    counted(steps.len(), "step")
-                );
-                data.notes.insert(0, note);
+                let files = counted(files.len(), "step");
+                data.notes
+                    .insert(0, format!("the last of {files} in {name}"));
                 return Ok(data);
             }
-            let kept = kept?;
-            let last = kept.last().0;
-            return Data::of_step(kept, last);
+            let run = run?;
+            let last = run.last().0;
+            return Data::of_step(host, run, last);
         }
         if path.extension().is_some_and(|ending| ending == "rhai") {
             return Data::of_script(host, name);
@@ -115,59 +117,50 @@ impl Data {
         Ok(data)
     }
 
-    /// Another batch of the run's folder.
-    pub(super) fn at_step(&self, step: u64) -> Result<Data, Diagnostics> {
-        let Some((kept, _)) = &self.run else {
+    /// Another batch of the run.
+    pub(super) fn at_step(&self, host: &Host, step: u64) -> Result<Data, Diagnostics> {
+        let Some((run, _)) = &self.run else {
             let message = format!("{} is not a run's folder, and has one batch", self.name);
-            let help = "`:load RUN` opens a run's folder";
-            return Err(wrong(message, help));
+            return Err(wrong(message, "`:load RUN` opens a run's folder"));
         };
         // A run that goes on has others by now.
-        let kept = RunFolder::open(kept.folder())?;
-        Data::of_step(kept, step)
+        Data::of_step(host, RunFolder::open(run.folder())?, step)
     }
 
-    /// The recipe that a run used: at the step of this batch if it is from that run, else at the run's last batch.
-    pub(super) fn recipe_of_run(&self, host: &Host, folder: &Path) -> Result<Recipe, Diagnostics> {
-        let asked = RunFolder::open(folder)?;
-        let is_same = |run: &Path| run.canonicalize().ok() == folder.canonicalize().ok();
-        let step = match &self.run {
-            Some((run, step)) if is_same(run.folder()) => *step,
-            _ => asked.last().0,
+    fn of_step(host: &Host, run: RunFolder, step: u64) -> Result<Data, Diagnostics> {
+        let mut data = Data::open(host, run.at(step)?, &[], None)?;
+        let mut loaded = |what: &str, recipe: Result<Recipe, Diagnostics>| match recipe {
+            Ok(recipe) => Some(recipe),
+            Err(error) => {
+                data.notes
+                    .push(format!("its {what} is not loaded: {error}"));
+                None
+            }
         };
-        asked.recipe_at(host, step)
-    }
-
-    /// A version that the batch's run used, by its hexadecimal digits.
-    pub(super) fn version_of_run(
-        &self,
-        host: &Host,
-        name: &str,
-    ) -> Result<Option<Recipe>, Diagnostics> {
-        let is_version = name.len() >= 4 && name.chars().all(|c| c.is_ascii_hexdigit());
-        match &self.run {
-            Some((run, _)) if is_version => run.recipe_named(host, name),
-            _ => Ok(None),
-        }
-    }
-
-    fn of_step(kept: RunFolder, step: u64) -> Result<Data, Diagnostics> {
-        let mut data = Data::open(&Host::new(), kept.at(step)?, &[], None)?;
-        data.run = Some((kept, step));
+        let (recipe, loss) = (run.recipe_at(host, step), run.loss(host));
+        (data.recipe, data.loss) = (loaded("recipe", recipe), loaded("loss recipe", loss));
+        data.notes
+            .extend(data.recipe.as_ref().and_then(RunFolder::state_note));
+        data.run = Some((run, step));
         Ok(data)
     }
 
     fn of_script(host: &Host, name: String) -> Result<Data, Diagnostics> {
         let recipe = host.load(&name)?;
-        let mut data = match recipe.test_batch()? {
-            Some(batch) => Data::new(format!("the test batch of {name}"), batch),
-            None => {
-                let mut data = Data::builtin();
-                data.notes.push(format!("{name} has no `{TEST_BATCH}()`, which would return one as a map of columns: this is the built-in batch"));
-                data
-            }
-        };
+        let mut data = Data::builtin();
+        match recipe.test_batch()? {
+            Some(batch) => data = Data::new(format!("the test batch of {name}"), batch),
+            None => data.notes.push(format!(
+                "{name} has no `{TEST_BATCH}()`: this is the built-in batch"
+            )),
+        }
         data.recipe = Some(recipe);
         Ok(data)
+    }
+
+    /// Whether a recipe is the one that came with the batch.
+    pub(super) fn has(&self, recipe: &Recipe) -> bool {
+        let own = self.recipe.as_ref().map(Recipe::version);
+        own == Some(recipe.version())
     }
 }

@@ -1,18 +1,40 @@
-//! The recipe in use: a loaded one, a run's, a watched one, or what was typed.
+//! The recipe in use: a loaded one, a run's, a watched one, or what was typed; and the commands that name, set and show it.
 
-use super::command::{self, Watched, lock, wrong};
-use super::data::Data;
-use super::session::{Session, join};
-use crate::report::study::with_advantage;
-use advlab::diagnostic::Diagnostics;
-use advlab::script::{Hook, Outcome, Recipe, State};
+use std::path::Path;
+
+use super::command::Arguments;
+use super::{Answered, Session, lock, show};
+use crate::doc;
+use crate::report::study::{recipes_of, with_advantage};
+use crate::wrong;
+use advlab::Batch;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::figures::{time, value};
+use advlab::paint::{cut, laid_out, wrapped};
+use advlab::script::{Computed, Hook, Loss, Outcome, Recipe, State, Summary};
 use advlab::session::is_typed;
-use advlab_train::RunFolder;
+
+/// A recipe's name, version and settings in one line.
+pub(super) fn title(recipe: &Recipe) -> String {
+    let (name, version, settings) = (recipe.name(), recipe.version(), recipe.params());
+    let title = format!("{name} {version} {settings}");
+    title.trim_end().to_string()
+}
+
+/// Sets a parameter, as in `k=8`.
+pub(super) fn assign(recipe: &mut Recipe, setting: &str) -> Result<(), Diagnostics> {
+    let Some((name, text)) = setting.split_once('=') else {
+        let message = format!("`{setting}` is not of the form name=value, such as k=8");
+        return Err(Diagnostic::error(message).into());
+    };
+    Ok(recipe.set_text(name.trim(), text.trim())?)
+}
 
 impl Session {
     /// Makes a recipe the one in use, as `:recipe` does.
     pub fn use_recipe(&mut self, recipe: Recipe) {
-        self.choose(Some(recipe));
+        self.script.use_recipe(Some(recipe));
+        self.lacks_function = false;
     }
 
     /// The recipe in use; without one, what was typed: its last value per response or token is the advantage.
@@ -28,13 +50,54 @@ impl Session {
         Err(wrong("no recipe is loaded", help))
     }
 
-    /// The recipe that words name, with its settings, `passk k=4`; the recipe in use if there are no words.
+    /// The recipe that words name, with its settings, `passk k=4`; the one in use if there are no words.
     pub(super) fn recipe_of(&self, words: &str) -> Result<Recipe, Diagnostics> {
         let words: Vec<&str> = words.split_whitespace().collect();
         match words.split_first() {
-            Some((name, settings)) => command::named(self, name, settings),
+            Some((name, settings)) => self.named(name, settings),
             None => self.recipe(),
         }
+    }
+
+    /// The recipes that words name, each followed by its settings, `passk k=2 grpo`; the one in use if there are no words.
+    pub(super) fn recipes(&self, words: &str) -> Result<Vec<Recipe>, Diagnostics> {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        if words.is_empty() {
+            return Ok(vec![self.recipe()?]);
+        }
+        let named = recipes_of(&words)?.into_iter();
+        named
+            .map(|(name, settings)| self.named(name, &settings))
+            .collect()
+    }
+
+    /// A recipe by its name: a built-in, a script's path, a run's folder, or a version of the batch's run, `8cdb4e`.
+    fn named(&self, name: &str, settings: &[&str]) -> Result<Recipe, Diagnostics> {
+        let host = self.script.host();
+        let is_version = name.len() >= 4 && name.chars().all(|c| c.is_ascii_hexdigit());
+        let of_run = self.data.run.as_ref().filter(|_| is_version);
+        let version = of_run
+            .map(|(run, _)| run.recipe_named(host, name))
+            .transpose()?;
+        let mut recipe = match version.flatten() {
+            Some(recipe) => recipe,
+            None if Path::new(name).is_dir() => self.recipe_of_run(Path::new(name))?,
+            None => host.load(name)?,
+        };
+        settings
+            .iter()
+            .try_for_each(|setting| assign(&mut recipe, setting))?;
+        Ok(recipe)
+    }
+
+    /// The recipe of a run: at the step of this batch if it is from that run, else at the run's last batch.
+    fn recipe_of_run(&self, folder: &Path) -> Result<Recipe, Diagnostics> {
+        let run = advlab_train::RunFolder::open(folder)?;
+        let step = match &self.data.run {
+            Some((own, step)) if own.folder() == folder => *step,
+            _ => run.last().0,
+        };
+        run.recipe_at(self.script.host(), step)
     }
 
     /// Runs a recipe on the batch, from the state that `init` makes.
@@ -46,125 +109,150 @@ impl Session {
         Ok((outcome, state))
     }
 
-    /// Makes a recipe the one in use, or none. Returns a line if that ends the watching of a script.
-    pub(super) fn choose(&mut self, recipe: Option<Recipe>) -> Option<String> {
-        self.script.use_recipe(recipe);
-        self.lacks_helper = false;
-        let unwatched = self.unwatch()?;
-        Some(self.paint.dim(&unwatched))
+    /// The loss of an outcome: the recipe's own, or else that of the run or the default one.
+    pub(super) fn loss(
+        &self,
+        recipe: &Recipe,
+        outcome: &Outcome,
+        batch: &Batch,
+    ) -> Result<Loss, Diagnostics> {
+        let other = match recipe.has(Hook::Loss) {
+            true => None,
+            false => Some(self.script.host().loss()?),
+        };
+        let loss = other.as_ref().unwrap_or(recipe);
+        // A recipe with only a loss has the equivalent advantage: the loss itself reads the batch's column.
+        let advantage = recipe.has(Hook::Advantage).then_some(&outcome.advantage);
+        loss.loss(&outcome.weighted(batch), advantage, &mut loss.init()?)
     }
 
-    /// Changes the settings of the recipe in use.
-    pub(super) fn change_settings(&mut self, recipe: Recipe) {
-        if let Some(watched) = lock(&self.watched).as_mut() {
-            watched.last = recipe.clone();
-        }
-        self.script.use_recipe(Some(recipe));
-    }
-
-    /// Follows a script, whose newest version becomes the recipe in use.
-    pub(super) fn watch(&mut self, watched: Watched) {
-        self.choose(Some(watched.last.clone()));
-        *lock(&self.watched) = Some(watched);
-    }
-
-    /// Ends the watching of a script. Returns a line with its name.
-    pub(super) fn unwatch(&mut self) -> Option<String> {
-        let watched = lock(&self.watched).take()?;
-        Some(format!("{} is not watched any more", watched.name))
-    }
-
-    /// Makes the newest version of a watched script the recipe in use.
+    /// Uses the newest version of a watched script, if the recipe in use is that script.
     pub(super) fn take_up_version(&mut self) {
         let newest = lock(&self.watched).as_ref().map(|one| one.last.clone());
-        let Some(newest) = newest else { return };
-        let in_use = self.script.recipe().map(Recipe::version);
-        if in_use != Some(newest.version()) {
+        let Some(mut newest) = newest else { return };
+        let in_use = self.script.recipe();
+        let older =
+            in_use.filter(|own| own.name() == newest.name() && own.version() != newest.version());
+        if let Some(older) = older {
+            newest.keep_settings(older);
             self.script.use_recipe(Some(newest));
         }
     }
 
-    /// Whether a recipe is the version that the run used.
-    pub(super) fn is_of_run(&self, recipe: &Recipe) -> bool {
-        self.run_version.as_ref() == Some(recipe.version())
-    }
-
-    /// Loads the version that the run used at the batch's step, unless the user chose a recipe. Returns a note if that fails: the
-    /// batch can be used all the same.
-    pub(super) fn use_recipe_of_run(&mut self, data: &Data) -> Option<String> {
-        let (kept, step) = data.run.as_ref()?;
-        let in_use = self.script.recipe();
-        if in_use.is_some_and(|recipe| !self.is_of_run(recipe)) {
-            return None;
-        }
-        let mut recipe = match kept.recipe_at(&self.host, *step) {
-            Ok(recipe) => recipe,
-            Err(error) => return Some(format!("its recipe is not loaded: {error}")),
-        };
-        if let Some(in_use) = in_use {
-            recipe.keep_settings(in_use);
-        }
-        let note = RunFolder::state_note(&recipe);
-        self.run_version = Some(recipe.version().clone());
-        self.script.use_recipe(Some(recipe));
-        note
-    }
-
-    /// Uses the loss of the batch's run, or the default one. Returns a note if it cannot be read.
-    pub(super) fn use_loss_of_run(&mut self, data: &Data) -> Option<String> {
-        let loss = data.run.as_ref().map(|(kept, _)| kept.loss(&self.host));
-        let (loss, note) = match loss.transpose() {
-            Ok(loss) => (loss, None),
-            Err(error) => (
-                None,
-                Some(format!("its loss recipe is not loaded: {error}")),
-            ),
-        };
-        self.script.set_loss(loss);
-        note
-    }
-
-    /// Makes what was typed the recipe in use, where the last input is a part of it: what was defined last counts. Says
-    /// so where that is news.
-    pub(super) fn take_up_typed(&mut self, functions: &[String]) -> Option<String> {
-        let in_use = self.script.recipe();
-        let was_typed = in_use.is_some_and(is_typed);
+    /// Makes what was typed the recipe in use if the input defined a hook, or a function of the typed recipe. Says so if that
+    /// is news.
+    pub(super) fn take_up_functions(&mut self, functions: &[String]) -> Option<String> {
+        let was_typed = self.script.recipe().is_some_and(is_typed);
         let is_hook = |name: &String| Hook::ALL.iter().any(|hook| hook.name() == name);
         let has_hook = functions.iter().any(is_hook);
-        if functions.is_empty() || !(has_hook || was_typed || self.lacks_helper) {
+        let is_part = !functions.is_empty() && (has_hook || was_typed || self.lacks_function);
+        if !is_part || !self.script.inputs().has_hook() {
             return None;
         }
-        if !self.script.inputs().has_hook() {
-            let text = "a recipe has an `advantage(batch, p)` or a `loss(batch, p)` too";
-            return Some(self.dimmed(text));
-        }
-        let before = in_use.map(|recipe| match (&self.data.run, self.is_of_run(recipe)) {
-            (Some((kept, _)), true) => kept.folder().display().to_string(),
-            _ => recipe.name().to_string(),
-        });
-        let recipe = match self.script.typed_recipe() {
-            Ok(recipe) => recipe,
-            // The user has been told what is still missing.
-            Err(_) if self.lacks_helper && !has_hook => return None,
-            Err(error) => {
-                self.lacks_helper = true;
-                let stays = match before {
-                    Some(name) => format!("not used yet: the recipe is still {name}"),
-                    None => "not a recipe yet".to_string(),
-                };
-                let rendered = error.render_within(self.paint);
-                return Some(format!("{stays}\n{}", rendered.trim_end()));
+        match self.script.typed_recipe() {
+            Ok(recipe) => {
+                self.use_recipe(recipe);
+                let news = "what you typed is the recipe now: advantage(), loss(), :run, :curve";
+                (!was_typed).then(|| self.paint.dim(news))
             }
-        };
-        let hooks = Hook::OF_BATCH.into_iter().filter(|&hook| recipe.has(hook));
-        let calls: String = hooks.map(|hook| format!("{}(), ", hook.name())).collect();
-        let unwatched = self.choose(Some(recipe));
-        if was_typed {
-            return unwatched;
+            Err(error) => {
+                let is_known = std::mem::replace(&mut self.lacks_function, true) && !has_hook;
+                let error = error.render_within(self.paint);
+                (!is_known).then(|| format!("not the recipe yet:\n{}", error.trim_end()))
+            }
         }
-        let back = before.map(|name| format!("; `:recipe {name}` goes back"));
-        let back = back.unwrap_or_default();
-        let news = format!("what you typed is the recipe now, for {calls}:run, :curve{back}");
-        Some(join(self.dimmed(&news), unwatched))
     }
+}
+
+pub(super) fn load(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+    let recipe = session.recipe_of(arguments.text)?;
+    if !arguments.text.is_empty() {
+        // It is loaded even if it cannot run on this batch: the batch may be what has to change.
+        session.use_recipe(recipe.clone());
+    }
+    let next = "advantage() and loss() are its hooks here, p its parameters; :run sums up";
+    let next = session.paint.dim(&wrapped("", next, session.paint.width));
+    Ok(format!("{}\n\n{next}", doc::recipe(&recipe, session.paint)))
+}
+
+pub(super) fn params(session: &mut Session, _: &Arguments<'_>) -> Answered {
+    let recipe = session.recipe()?;
+    match recipe.params().iter().len() {
+        0 => Ok(format!("{} has no parameters", recipe.name())),
+        _ => Ok(doc::parameters(&recipe, session.paint)),
+    }
+}
+
+pub(super) fn set(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+    // `k = 8` is as clear as `k=8`.
+    let parts: Vec<&str> = arguments.text.split('=').map(str::trim).collect();
+    if let ["step", step] = parts[..] {
+        let wrong = |_| Diagnostic::error(format!("`{step}` is not the number of a step"));
+        session.set_step(step.parse().map_err(wrong)?);
+        return Ok(format!("batch.step is {step}"));
+    }
+    let mut recipe = session.recipe()?;
+    for setting in parts.join("=").split_whitespace() {
+        assign(&mut recipe, setting)?;
+    }
+    if let Some(watched) = lock(&session.watched).as_mut()
+        && watched.last.name() == recipe.name()
+    {
+        watched.last = recipe.clone();
+    }
+    session.script.use_recipe(Some(recipe.clone()));
+    Ok(title(&recipe))
+}
+
+pub(super) fn run(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+    let recipe = session.recipe_of(arguments.text)?;
+    let paint = session.paint;
+    let (outcome, state) = session.try_recipe(&recipe)?;
+    let (batch, note) = with_advantage(&recipe, &session.data.batch)?;
+    let mut lines = outcome.prints.clone();
+    lines.extend(
+        note.iter()
+            .chain(&outcome.notes)
+            .map(|note| session.note(note)),
+    );
+    lines.push(paint.bold(&wrapped("", &title(&recipe), paint.width)));
+    let mut row = |name: &str, text: &str| {
+        lines.push(laid_out(&format!("  {name:<11} "), text, paint.width));
+    };
+    let spread = |computed: &Computed| {
+        let values: Vec<f64> = computed.buffer().iter().collect();
+        show::spread(&values)
+    };
+    if let Some(reward) = &outcome.reward {
+        row(
+            "reward",
+            &format!("{}   per {}", spread(reward), reward.level()),
+        );
+    }
+    for (name, text) in Summary::of(&outcome).rows() {
+        row(name, &text);
+    }
+    match session.loss(&recipe, &outcome, &batch) {
+        Ok(loss) => {
+            let whose = ["default", "of the run"][usize::from(session.data.loss.is_some())];
+            let other = match recipe.has(Hook::Loss) {
+                true => String::new(),
+                false => format!("   ({whose}: {})", session.script.host().loss()?.name()),
+            };
+            row("loss", &format!("{}{other}", value(loss.value)));
+            row("dloss/dlogp", &spread(&loss.gradient));
+        }
+        Err(error) => row("loss", &format!("none: {}", error[0].message)),
+    }
+    for (name, number) in &outcome.metrics {
+        row("metric", &format!("{name} {}", value(*number)));
+    }
+    if recipe.has(Hook::Init) && state != State::default() {
+        row(
+            "state",
+            &cut(&state.to_string(), paint.width.saturating_sub(15)),
+        );
+    }
+    row("time", &time(outcome.time));
+    Ok(lines.join("\n"))
 }

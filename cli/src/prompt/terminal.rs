@@ -1,25 +1,24 @@
-//! The terminal around the session: editing, history, completion, hints, colours, and Ctrl-C; or piped lines.
+//! The terminal around the session: editing, history, completion, colours, and Ctrl-C; or piped lines.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::rc::Rc;
 use std::time::Duration;
 
 use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::{CmdKind, Highlighter};
-use rustyline::hint::{Hint, Hinter};
-use rustyline::history::{DefaultHistory, History, SearchDirection};
+use rustyline::hint::{Hinter, HistoryHinter};
+use rustyline::history::DefaultHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper};
 
-use super::command::{Watched, Watching, lock};
-use super::session::Session;
+use super::show::highlighted;
+use super::watch::{Watched, Watching, lock};
+use super::{Session, is_command};
 use advlab::paint::{NARROWEST, Paint};
-use advlab::script::{Token, TokenKind, lex};
 use advlab::session::Name;
 
 const PROMPT: &str = "> ";
@@ -34,7 +33,11 @@ pub fn terminal(mut session: Session) -> io::Result<()> {
     let guard = session.guard().clone();
     // At the prompt Ctrl-C is an ordinary key; while an input is evaluated it is a signal.
     ctrlc::set_handler(move || guard.cancel()).map_err(io::Error::other)?;
-    greet(&session);
+    let paint = session.paint;
+    println!("{} {}", paint.bold("advlab"), env!("CARGO_PKG_VERSION"));
+    println!("{}", session.about_data());
+    let keys = "Type a formula: batch.reward.mean(\"group\")   :help   Tab completes   Ctrl-D ends";
+    println!("{}", paint.dim(keys));
     let session = Rc::new(RefCell::new(session));
     let mut editor = editor(&session).map_err(io::Error::other)?;
     let history = history_file().unwrap_or_default();
@@ -51,19 +54,15 @@ pub fn terminal(mut session: Session) -> io::Result<()> {
         if input.trim().is_empty() {
             continue;
         }
+        let _ = editor.add_history_entry(input.trim_end());
+        let _ = editor.append_history(&history);
         let mut session = session.borrow_mut();
         if let Some((columns, rows)) = editor.dimensions() {
             session.paint.width = usize::from(columns).max(NARROWEST);
             session.height = usize::from(rows).saturating_sub(1);
         }
         let reply = session.submit(&input);
-        // A space at the end marks an input that failed: it stays in the history, but is not suggested.
-        let mark = if reply.is_error { " " } else { "" };
-        let _ = editor.add_history_entry(format!("{}{mark}", input.trim_end()));
-        let _ = editor.append_history(&history);
-        let is_high = reply.text.lines().count() > session.height;
-        let is_shown = reply.text.is_empty() || is_high && page(&reply.text).is_ok();
-        if !is_shown {
+        if !reply.text.is_empty() {
             println!("{}", reply.text);
         }
         if session.is_over() {
@@ -72,49 +71,23 @@ pub fn terminal(mut session: Session) -> io::Result<()> {
     }
 }
 
-fn greet(session: &Session) {
-    let paint = session.paint;
-    println!("{} {}", paint.bold("advlab"), env!("CARGO_PKG_VERSION"));
-    println!("{}", session.about_data());
-    let keys = "Type a formula: batch.reward.mean(\"group\")   :help   Tab completes   Ctrl-D ends";
-    println!("{}", paint.dim(keys));
-}
-
 /// A non-empty variable of the environment.
-fn set(name: &str) -> Option<String> {
+fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-/// Shows text that is higher than the window in the user's pager.
-fn page(text: &str) -> io::Result<()> {
-    let pager = set("PAGER").unwrap_or("less".to_string());
-    let mut words = pager.split_whitespace();
-    let mut pager = std::process::Command::new(words.next().unwrap_or("less"));
-    if set("LESS").is_none() {
-        // As git does: with colours, and the text stays on the screen.
-        pager.env("LESS", "FRX");
-    }
-    let mut pager = pager.args(words).stdin(Stdio::piped()).spawn()?;
-    if let Some(mut input) = pager.stdin.take() {
-        // The user may quit the pager early.
-        let _ = writeln!(input, "{text}");
-    }
-    pager.wait().map(drop)
 }
 
 /// Opens a file in the user's editor, and waits until it ends.
 fn edit(file: &Path) -> io::Result<()> {
-    let editor = set("VISUAL").or_else(|| set("EDITOR"));
+    let editor = variable("VISUAL").or_else(|| variable("EDITOR"));
     let editor = editor.unwrap_or("vi".to_string());
     // It may have arguments, as in `code --wait`.
     let mut words = editor.split_whitespace();
     let mut command = std::process::Command::new(words.next().unwrap_or("vi"));
-    let status = command.args(words).arg(file).status();
-    let status = status.map_err(|error| io::Error::other(format!("{editor}: {error}")))?;
-    if status.success() {
-        return Ok(());
+    match command.args(words).arg(file).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(io::Error::other(format!("{editor}: {status}"))),
+        Err(error) => Err(io::Error::other(format!("{editor}: {error}"))),
     }
-    Err(io::Error::other(format!("{editor}: {status}")))
 }
 
 type Terminal = Editor<Prompt, DefaultHistory>;
@@ -132,9 +105,9 @@ fn editor(session: &Rc<RefCell<Session>>) -> rustyline::Result<Terminal> {
 
 /// The file that keeps the inputs: in the user's state folder.
 fn history_file() -> Option<PathBuf> {
-    let state = set("XDG_STATE_HOME")
-        .or_else(|| Some(set("HOME")? + "/.local/state"))
-        .or_else(|| set("LOCALAPPDATA"))?;
+    let state = variable("XDG_STATE_HOME")
+        .or_else(|| Some(variable("HOME")? + "/.local/state"))
+        .or_else(|| variable("LOCALAPPDATA"))?;
     let folder = Path::new(&state).join("advlab");
     std::fs::create_dir_all(&folder).ok()?;
     Some(folder.join("history"))
@@ -153,27 +126,18 @@ fn tell_news(editor: &mut Terminal, watching: Watching) -> io::Result<()> {
         }
     };
     let thread = std::thread::Builder::new().name("advlab-news".to_string());
-    thread.spawn(tell)?;
-    Ok(())
+    thread.spawn(tell).map(drop)
 }
 
 /// Runs a session on lines, and writes its replies, errors too. Returns the number of inputs that were wrong.
 pub fn piped(session: &mut Session, lines: impl BufRead, mut out: impl Write) -> io::Result<usize> {
     let (mut input, mut wrong) = (String::new(), 0);
     let mut lines = lines.split(b'\n');
-    while !session.is_over {
+    while !session.is_over() {
         let line = lines.next().transpose()?;
         let is_last = line.is_none();
-        match String::from_utf8(line.unwrap_or_default()) {
-            Ok(line) => input.push_str(line.strip_suffix('\r').unwrap_or(&line)),
-            Err(error) => {
-                input.clear();
-                wrong += 1;
-                let byte = error.utf8_error().valid_up_to();
-                writeln!(out, "Error: this line is not UTF-8: see its byte {byte}")?;
-                continue;
-            }
-        }
+        let line = String::from_utf8_lossy(&line.unwrap_or_default()).into_owned();
+        input.push_str(line.strip_suffix('\r').unwrap_or(&line));
         // An input that is cut off at the end is evaluated too, which gives an error with its location.
         if !is_last && session.is_incomplete(&input) {
             input.push('\n');
@@ -196,7 +160,7 @@ pub fn piped(session: &mut Session, lines: impl BufRead, mut out: impl Write) ->
     Ok(wrong)
 }
 
-/// Completion, hints and colours for the line that is being typed.
+/// Completion, suggestions from the history, and colours for the line that is being typed.
 struct Prompt(Rc<RefCell<Session>>);
 
 impl Prompt {
@@ -225,56 +189,20 @@ impl Completer for Prompt {
     }
 }
 
-/// Dimmed text after the cursor.
-struct Ahead {
-    shown: String,
-    /// Whether the right arrow accepts it.
-    is_input: bool,
-}
-
-impl Hint for Ahead {
-    fn display(&self) -> &str {
-        &self.shown
-    }
-
-    fn completion(&self) -> Option<&str> {
-        self.is_input.then_some(self.shown.as_str())
-    }
-}
-
 impl Hinter for Prompt {
-    type Hint = Ahead;
+    type Hint = String;
 
-    fn hint(&self, line: &str, cursor: usize, context: &Context<'_>) -> Option<Ahead> {
-        if cursor < line.len() || line.is_empty() {
-            return None;
-        }
-        let hint = self.0.borrow().hint(line);
-        let is_input = hint.is_none();
-        let shown = hint.or_else(|| earlier(line, context.history()))?;
-        Some(Ahead { shown, is_input })
-    }
-}
-
-/// The rest of the newest input in the history that begins like this and did not fail.
-fn earlier(line: &str, history: &dyn History) -> Option<String> {
-    let mut newest = history.len().checked_sub(1)?;
-    loop {
-        let found = history.starts_with(line, newest, SearchDirection::Reverse);
-        let found = found.ok()??;
-        if found.entry != line && !found.entry.ends_with(' ') {
-            return Some(found.entry[line.len()..].to_string());
-        }
-        newest = found.idx.checked_sub(1)?;
+    fn hint(&self, line: &str, cursor: usize, context: &Context<'_>) -> Option<String> {
+        HistoryHinter::new().hint(line, cursor, context)
     }
 }
 
 impl Highlighter for Prompt {
     fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
-        if line.starts_with([':', '?']) {
-            return Cow::Borrowed(line);
+        match is_command(line) {
+            true => Cow::Borrowed(line),
+            false => Cow::Owned(highlighted(line, self.paint())),
         }
-        Cow::Owned(highlighted(line, self.paint()))
     }
 
     fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
@@ -293,29 +221,9 @@ impl Highlighter for Prompt {
 impl Validator for Prompt {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
         let is_incomplete = self.0.borrow().is_incomplete(context.input());
-        Ok(if is_incomplete {
-            ValidationResult::Incomplete
-        } else {
-            ValidationResult::Valid(None)
+        Ok(match is_incomplete {
+            true => ValidationResult::Incomplete,
+            false => ValidationResult::Valid(None),
         })
     }
-}
-
-pub(super) fn highlighted(text: &str, paint: Paint) -> String {
-    let all = lex(text);
-    let (mut out, mut at) = (String::new(), 0);
-    for (index, token) in all.iter().enumerate() {
-        let is_call = all.get(index + 1).is_some_and(Token::opens_call);
-        out.push_str(&text[at..token.start]);
-        out.push_str(&match token.kind {
-            TokenKind::Keyword => paint.with("35", token.text),
-            TokenKind::String => paint.with("32", token.text),
-            TokenKind::Number => paint.with("36", token.text),
-            TokenKind::Comment => paint.dim(token.text),
-            TokenKind::Name if is_call => paint.blue(token.text),
-            _ => token.text.to_string(),
-        });
-        at = token.end();
-    }
-    out + &text[at..]
 }

@@ -11,8 +11,8 @@ the CPU; what comes back is of the kind that went in.
 """
 
 from ._batch import Batch
-from ._native import RecipeError, __version__, answer, verify
-from ._outcome import Advantage, Finding, LiveEvent, Loss
+from ._native import __version__, answer, verify
+from ._outcome import Advantage, Finding, LiveEvent, Loss, RecipeError
 from ._recipe import LiveRecipe, Recipe, check, doc, load, read, recipes, watch
 
 __all__ = [

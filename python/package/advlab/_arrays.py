@@ -1,4 +1,4 @@
-"""Arrays of any kind as NumPy's, without a copy where their memory can be read in place."""
+"""Arrays of any kind as NumPy's, without a copy if their memory can be read in place."""
 
 from __future__ import annotations
 
@@ -7,52 +7,42 @@ import sys
 from typing import Any, NamedTuple
 
 NUMBERS = {
-    "advantage",
-    "correct",
-    "entropy",
-    "length",
-    "logp",
-    "old_logp",
-    "ref_logp",
-    "reward",
-    "token_reward",
-    "value",
-    "weight",
-}
+    "advantage", "correct", "entropy", "length", "logp", "old_logp", "ref_logp", "reward", "token_reward", "value", "weight",
+}  # fmt: skip
 """Columns that are never texts."""
 
+TABLES = {"mask": "it is [B, T], 1 for a token that counts", "token_reward": "it is [B, T], padded with 0"}
+"""Columns that are never [B]."""
 
-class Given(NamedTuple):
-    """A column or a mask as the native half takes it."""
 
-    array: Any
-    is_bf16: bool = False
-    """Whether each two bytes are a bf16, for which NumPy has no type."""
-    lengths: list[int] | None = None
-    """The lengths of rows that lie one after another, where they are ragged."""
+class Column(NamedTuple):
+    """A column or the mask."""
+
+    given: Any
+    """As the native half takes it."""
+    ndim: int
+    is_f64: bool
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a value is torch's. Where torch was not imported, nothing is."""
+    """Whether a value is torch's. If torch was not imported, nothing is."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def given(name: str, value: Any) -> Given:
-    """A column or a mask: [B], [B, T], or rows of their own lengths.
+def column(name: str, value: Any) -> Column:
+    """A column or the mask: [B], [B, T], or rows of their own lengths.
 
-    Raises TypeError for what holds no numbers, and for a tensor that is not on the CPU.
+    Raises TypeError for values that are no numbers, for another shape, and for a tensor that is not on the CPU.
     """
     if isinstance(value, (list, tuple)):
-        return _of_rows(name, value)
+        return _of_list(name, value)
     array, is_bf16 = _array(name, value)
-    if array.dtype == object and array.ndim:
-        return _of_rows(name, list(array))
-    return Given(_readable(array), is_bf16)
+    return _of_list(name, list(array)) if array.dtype == object and array.ndim else _of_array(name, array, is_bf16)
 
 
 def texts(name: str, value: Any) -> list[str] | None:
-    """The texts of a column of texts, one a response; None for a column of numbers."""
+    """The texts of a column of texts, one per response; None for a column of numbers."""
     if name in NUMBERS:
         return None
     if getattr(getattr(value, "dtype", None), "kind", "") in ("O", "T", "U"):
@@ -61,24 +51,45 @@ def texts(name: str, value: Any) -> list[str] | None:
     return list(value) if is_column else None
 
 
-def groups(value: Any) -> Any:
-    """Group ids: an array of whole numbers, or objects one after another."""
+def labels(values: list[Any]) -> tuple[list[int], list[Any]]:
+    """For each value its index in a list that has each once, and that list."""
+    places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+    return list(map(places.__getitem__, values)), list(places)
+
+
+def groups(value: Any) -> tuple[list[int], list[int | str]]:
+    """Group ids as labels: integers or strings, [B], or prompts as rows of tokens, [B, T]."""
     import numpy as np
 
     if is_tensor(value) or isinstance(value, np.ndarray):
-        value = _array("groups", value)[0]
-    if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
-        if value.ndim == 2:
-            # Token rows of the prompts: a group is an id for each different one.
-            value = np.unique(value, axis=0, return_inverse=True)[1].reshape(-1)
-        return _readable(value)
-    if isinstance(value, np.ndarray) and value.ndim:
-        return value.tolist()
-    return value
+        array = _array("groups", value)[0]
+        if array.ndim == 2 and array.dtype.kind in "iu":
+            array = np.unique(array, axis=0, return_inverse=True)[1].reshape(-1)
+        if array.ndim != 1:
+            raise TypeError(f"`groups` {_dimensions(array)}: it is [B], an id for each response")
+        value = array.tolist()
+    try:
+        ids = list(value)
+    except TypeError:
+        raise TypeError(f"`groups` is {value}: it is a sequence [B], an id for each response") from None
+    if not set(map(type, ids)) <= {int, str}:
+        ids = [_group_id(response, id) for response, id in enumerate(ids)]
+    indices, different = labels(ids)
+    # A hash may have more than 64 bits: its digits are the id.
+    return indices, [str(id) if isinstance(id, int) and not -(1 << 63) <= id < 1 << 63 else id for id in different]
+
+
+def _group_id(response: int, id: Any) -> int | str:
+    if isinstance(id, str):
+        return str(id)
+    try:
+        return operator.index(id)
+    except TypeError:
+        raise TypeError(f"the group of response {response} is {id}: an integer or a string is needed") from None
 
 
 def whole(name: str, value: Any) -> int:
-    """A number of steps, batches or tokens; raises TypeError or ValueError for what is none."""
+    """A number of steps, batches or tokens; raises TypeError or ValueError for anything else."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -89,6 +100,7 @@ def whole(name: str, value: Any) -> int:
 
 
 def _array(name: str, value: Any) -> tuple[Any, bool]:
+    """As NumPy's, and whether each two bytes are a bf16, for which NumPy has no type."""
     import numpy as np
 
     if is_tensor(value):
@@ -106,53 +118,56 @@ def _array(name: str, value: Any) -> tuple[Any, bool]:
             raise TypeError(f"`{name}` holds {value.dtype}, which NumPy has not: pass `{name}.float()`") from None
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise TypeError(f"`{name}` is a masked array: leave these responses out, or fill them, `{name}.filled(...)`")
-    if isinstance(value, np.ndarray):
-        array = value
-    elif hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
-        array = np.from_dlpack(value)
-    else:
-        array = np.asarray(value)
+    is_foreign = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
+    array = np.from_dlpack(value) if is_foreign else np.asarray(value)
     if array.dtype.name == "bfloat16":
         return array.view(np.uint16), True
     return array, False
 
 
-def _readable(array: Any) -> Any:
-    """The array itself where its numbers can be read in place; else a copy."""
+def _dimensions(array: Any) -> str:
+    return f"has {array.ndim} dimension{'' if array.ndim == 1 else 's'}"
+
+
+def _of_array(name: str, array: Any, is_bf16: bool) -> Column:
     import numpy as np
 
-    steps = array.strides
-    fits = array.flags.aligned and array.dtype.isnative
-    if fits and all(step >= 0 and step % array.itemsize == 0 for step in steps):
-        return array
-    return np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise TypeError(f"`{name}` holds {array.dtype}: numbers or truth values are needed")
+    if array.ndim != 2 and (array.ndim != 1 or name in TABLES):
+        expected = TABLES.get(name, "[B] is one value per response, [B, T] one per token")
+        raise TypeError(f"`{name}` {_dimensions(array)}: {expected}")
+    is_f64 = array.dtype.kind == "f" and array.dtype.itemsize == 8
+    if array.ndim == 1:
+        return Column(np.array(_widened(array, is_bf16), np.float64), 1, is_f64)
+    is_readable = array.flags.aligned and array.dtype.isnative
+    if not is_readable or any(step < 0 or step % array.itemsize for step in array.strides):
+        array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+    return Column((array, is_bf16), 2, is_f64)
 
 
-def _of_rows(name: str, rows: Any) -> Given:
+def _of_list(name: str, rows: Any) -> Column:
     import numpy as np
 
-    if not any(_is_row(row) for row in rows):
+    if not any(isinstance(row, (list, tuple)) or getattr(row, "ndim", 0) > 0 for row in rows):
         numbers = np.asarray(rows)
         if numbers.dtype.kind not in "biuf":
             is_text = all(isinstance(row, str) for row in rows)
             found = "strings, and is a column of numbers" if is_text else "neither only numbers nor only strings"
             raise TypeError(f"`{name}` holds {found} ({numbers.dtype}): {list(rows[:4])!r}")
-        return Given(_readable(numbers))
-    parts = [_array(name, row) for row in rows]
-    arrays = [_widened(part, is_bf16) for part, is_bf16 in parts]
-    if any(array.ndim != 1 for array in arrays):
+        return _of_array(name, numbers, False)
+    parts = [_widened(*_array(name, row)) for row in rows]
+    if any(part.ndim != 1 for part in parts):
         raise TypeError(f"`{name}` is a list of arrays that are not all rows of one dimension")
-    lengths = [len(array) for array in arrays]
-    flat = np.concatenate([array for array in arrays if len(array)] or [np.zeros(0)])
-    if flat.dtype.kind not in "biuf":
-        raise TypeError(f"`{name}` holds {flat.dtype}, not numbers")
+    lengths = [len(part) for part in parts]
+    flat = np.concatenate([part for part in parts if len(part)] or [np.zeros(0)])
+    table = _of_array(name, flat.reshape(1, -1), False)
     if len(set(lengths)) == 1:
-        return Given(flat.reshape(len(lengths), lengths[0]))
-    return Given(flat, False, lengths)
-
-
-def _is_row(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) > 0
+        return _of_array(name, flat.reshape(len(lengths), lengths[0]), False)
+    if name == "mask" and len(others := flat[(flat != 0) & (flat != 1)]):
+        raise TypeError(f"the mask is {others[0]} somewhere: 1 marks a token that counts, 0 one that does not")
+    kind = bool if name == "mask" else np.float64 if table.is_f64 else np.float32
+    return Column((flat.astype(kind), lengths), 2, table.is_f64)
 
 
 def _widened(array: Any, is_bf16: bool) -> Any:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _arrays, _native
-from ._native import Batch as _NativeBatch
 
 
 class Batch(Mapping[str, Any]):
@@ -18,7 +17,7 @@ class Batch(Mapping[str, Any]):
     of columns, `batch.responses` that of responses.
     """
 
-    def __init__(self, native: _NativeBatch) -> None:
+    def __init__(self, native: _native.Batch) -> None:
         self._native = native
         self._names = native.columns()
 
@@ -48,7 +47,7 @@ class Batch(Mapping[str, Any]):
 
     @property
     def step(self) -> int:
-        """The training step that the batch comes from; 0 where nothing says it."""
+        """The training step that the batch comes from; 0 if nothing says it."""
         return self._native.step
 
     @property
@@ -65,7 +64,7 @@ MASKS = ("response_mask", "completion_mask", "action_mask", "loss_mask")
 
 
 def mask_of(mask: Any, columns: dict[str, Any]) -> Any:
-    """The mask, taken out of a call's columns where it has a trainer's name; raises TypeError for two of them."""
+    """The mask, taken out of a call's columns if it has a trainer's name; raises TypeError for two of them."""
     given = {name: value for name in MASKS if (value := columns.pop(name, None)) is not None}
     if mask is not None:
         given["mask"] = mask
@@ -79,17 +78,18 @@ def mask_of(mask: Any, columns: dict[str, Any]) -> Any:
 
 
 @dataclass
-class _Call:
-    """The input of one call, and the kind of what is to come back."""
+class Call:
+    """The input of one call, and the kind of its output."""
 
-    batch: _NativeBatch
+    batch: _native.Batch
     f64: bool
     is_torch: bool
     levels: dict[str, int] | None = None
-    """The dimensions of each column of numbers, where nobody said which responses belong together."""
+    """The dimensions of each column of numbers, if nobody said which responses belong together."""
 
     @classmethod
-    def of(cls, batch: Batch | None, groups: Any, mask: Any, step: Any, columns: dict[str, Any], f64: Sequence[str]) -> _Call:
+    def of(cls, batch: Batch | None, groups: Any, mask: Any, step: Any, columns: Mapping[str, Any], f64: Sequence[str]) -> Call:
+        """The output is float64 if one of the columns `f64` is, and torch's if any column is."""
         if batch is not None:
             if not isinstance(batch, Batch):
                 raise TypeError(f"a batch is what `advlab.read` gives, not {type(batch).__name__}: columns are keywords")
@@ -99,24 +99,22 @@ class _Call:
             return cls(batch._native, True, False)
         columns = {name: value for name, value in columns.items() if value is not None}
         texts = {name: found for name, value in columns.items() if (found := _arrays.texts(name, value)) is not None}
-        given = {name: _arrays.given(name, value) for name, value in columns.items() if name not in texts}
+        numbers = {name: _arrays.column(name, value) for name, value in columns.items() if name not in texts}
         native = _native.Batch(
             None if groups is None else _arrays.groups(groups),
-            None if mask is None else _arrays.given("mask", mask),
-            list(given.items()),
-            list(texts.items()),
+            None if mask is None else _arrays.column("mask", mask).given,
+            [(name, column.given) for name, column in numbers.items()],
+            [(name, _arrays.labels(values)) for name, values in texts.items()],
             None if step is None else _arrays.whole("step", step),
         )
-        is_f64 = any(name in given and given[name].array.dtype == "float64" for name in f64)
+        is_f64 = any(name in numbers and numbers[name].is_f64 for name in f64)
         is_torch = any(_arrays.is_tensor(value) for value in (groups, mask, *columns.values()))
-        levels = {name: 2 if column.lengths else column.array.ndim for name, column in given.items()} if groups is None else None
+        levels = {name: column.ndim for name, column in numbers.items()} if groups is None else None
         return cls(native, is_f64, is_torch, levels)
 
     def back(self, values: Any) -> Any:
         """Values of the kind that the input was."""
         if values is None or not self.is_torch:
             return values
-        torch = sys.modules["torch"]
-        if isinstance(values, list):
-            return [torch.from_numpy(row) for row in values]
-        return torch.from_numpy(values)
+        from_numpy = sys.modules["torch"].from_numpy
+        return [from_numpy(row) for row in values] if isinstance(values, list) else from_numpy(values)

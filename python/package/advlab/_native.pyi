@@ -1,34 +1,26 @@
-"""The native half; `_recipe.py` says what its classes take and give."""
+"""The native half of the package."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Self
 
 __version__: str
 
-class RecipeError(ValueError):
-    """What is wrong with a recipe, its parameters, or a batch; `str` shows the script's line with a caret."""
-
-    message: str | None
-    path: str | None
-    line: int | None
-    column: int | None
-    help: str | None
-    missing_column: str | None
-
-# The array, whether its two bytes are a bf16, and the lengths of rows that lie one after another.
-_Given: TypeAlias = tuple[npt.NDArray[Any], bool, list[int] | None]
-_Settings: TypeAlias = list[tuple[str, str]]
+# [B]; [B, T], and whether its two bytes are a bf16; or rows one after another, and their lengths.
+_Given: TypeAlias = npt.NDArray[np.float64] | tuple[npt.NDArray[Any], bool] | tuple[npt.NDArray[Any], list[int]]
+# For each response the index of its value, and the values, each once.
+_Labels: TypeAlias = tuple[list[int], list[Any]]
 
 class Batch:
     def __init__(
         self,
-        groups: Any,
+        groups: _Labels | None,
         mask: _Given | None,
         columns: Sequence[tuple[str, _Given]],
-        texts: Sequence[tuple[str, list[str]]],
+        texts: Sequence[tuple[str, _Labels]],
         step: int | None,
     ) -> None: ...
     @staticmethod
@@ -43,57 +35,57 @@ class Batch:
     def groups(self) -> list[int | str]: ...
     def lengths(self) -> npt.NDArray[np.int64]: ...
 
-class _Hooks:
-    @property
-    def in_use(self) -> str: ...
-    @property
-    def hooks(self) -> list[str]: ...
-    @property
-    def params(self) -> dict[str, Any]: ...
-    def reads(self, columns: list[str]) -> bool: ...
-    def advantage(self, batch: Batch, f64: bool, padded: bool) -> dict[str, Any]: ...
-    def loss(self, batch: Batch, f64: bool) -> dict[str, Any]: ...
+class _Follow(TypedDict):
+    kept_tokens: int
+    folder: str | None
+    keep_batches: int
+    refuses: dict[str, str]
+    of_returns: list[str]
 
-class Recipe(_Hooks):
-    state: str
-    @staticmethod
-    def load(recipe: str, settings: _Settings) -> Recipe: ...
-    @staticmethod
-    def restore(name: str, sources: dict[str, str], settings: _Settings) -> Recipe: ...
+class Recipe:
+    def __new__(
+        cls,
+        name: str,
+        settings: list[tuple[str, str]],
+        sources: dict[str, str] | None = None,
+        follow: _Follow | None = None,
+    ) -> Self: ...
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """A built-in's name, or the script's path."""
     @property
-    def version(self) -> str: ...
+    def version(self) -> str:
+        """The name of the exact content, with all that it imports: a SHA-256 in hexadecimal digits."""
     @property
-    def text(self) -> str: ...
+    def serial(self) -> int:
+        """The version's number in the order of publication, from 0."""
     @property
-    def sources(self) -> dict[str, str]: ...
+    def text(self) -> str:
+        """The script's source, without its imports."""
+    @property
+    def hooks(self) -> list[str]:
+        """The functions that the script defines for advlab to call."""
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters with their values."""
+    def _in_use(self) -> str: ...
+    def _reads(self, columns: list[str]) -> bool: ...
+    def _compute_advantage(self, batch: Batch, f64: bool, padded: bool) -> dict[str, Any]: ...
+    def _compute_loss(self, batch: Batch, f64: bool) -> dict[str, Any]: ...
+    def _left(self) -> dict[str, Any]: ...
+    def _set_state(self, json: str) -> None: ...
+    def _resume(self, name: str, sources: dict[str, str], json: str, serial: int, next_step: int) -> None: ...
+    def _events(self) -> list[dict[str, Any]]: ...
+    def _refresh(self, seconds: float) -> bool: ...
+    def _close(self) -> None: ...
 
-class Live(_Hooks):
-    @staticmethod
-    def watch(
-        path: str,
-        settings: _Settings,
-        keep: int,
-        folder: str | None,
-        keep_batches: int,
-        refuses: dict[str, str],
-        of_returns: list[str],
-    ) -> Live: ...
-    def newest(self) -> tuple[str, int]: ...
-    def events(self) -> list[tuple[str, str, str | None, RecipeError | None, bool]]: ...
-    def refresh(self, seconds: float) -> bool: ...
-    def left(self) -> dict[str, Any]: ...
-    def resume(self, name: str, sources: dict[str, str], this: str, serial: int, next_step: int) -> None: ...
-    def close(self) -> None: ...
-
-def row_sums(given: _Given) -> npt.NDArray[np.float64]: ...
+def row_sums(array: npt.NDArray[Any], is_bf16: bool) -> npt.NDArray[np.float64]: ...
 def command_line(words: list[str]) -> int: ...
 def recipes() -> list[tuple[str, str]]: ...
 def explain(name: str | None) -> str: ...
-def check_recipe(recipe: Recipe, batch: Batch | None) -> list[tuple[str, str, str, RecipeError | None]]: ...
+def check_recipe(recipe: Recipe, batch: Batch | None) -> list[dict[str, Any]]: ...
 def verify(solution: str, completion: str) -> Literal["right", "wrong", "no answer", "not decided"]:
     """How the answer of a completion compares with that of a reference."""
 
 def answer(completion: str) -> str | None:
-    """The answer of a completion; None where it has none."""
+    """The answer of a completion; None if it has none."""

@@ -1,11 +1,34 @@
-"""What calls give: advantages, losses, events and findings."""
+"""What calls give: advantages, losses, events, findings and errors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from ._native import RecipeError
+
+class RecipeError(ValueError):
+    """What is wrong with a recipe, its parameters, or a batch.
+
+    str(e) shows the script's line with a caret under the place. `path`, `line`, `column` and `help` are of the first problem, None
+    if it has none; `missing_column` is the name of the column that the batch lacks, if that is the problem.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        message: str | None = None,
+        path: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        help: str | None = None,
+        missing_column: str | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.message, self.path, self.line, self.column = message, path, line, column
+        self.help, self.missing_column = help, missing_column
+
+
+RecipeError.__module__ = "advlab"
 
 _COMMON = """
     metrics: the numbers that the recipe reported by `metric`.
@@ -15,6 +38,7 @@ _COMMON = """
     is_native: whether kernels answered in place of a built-in's script, with the same bits.
     version: the version of the recipe that computed it.
     serial: the version's number in the order of publication, for a live recipe.
+    is_reloaded: whether another version did the step before.
     """
 
 
@@ -28,6 +52,7 @@ class _Outcome:
     is_native: bool
     version: str
     serial: int
+    is_reloaded: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,13 +61,13 @@ class Advantage(_Outcome):
 
     Attributes:
 
-    advantage: [B], or [B, T] with 0 where the mask is 0, as the recipe gives it; rows of their own lengths where the input was
-        ragged. An array or a tensor as the input was; float64 where the reward was, and float32 otherwise.
-    level: `response` or `token`: where the recipe gives its values.
-    reward: the reward, where the recipe has a hook that replaced it.
-    weight: [B], how much each response counts in a loss, where the recipe has a hook for it, or the batch a column `weight`.
-    returns: what a critic is to learn, [B] or [B, T] as the advantage, where the recipe has the hook `returns`.
-    loss: the loss, where the recipe has no other advantage than -M dloss/dlogp.{_COMMON}"""
+    advantage: [B], or [B, T] with 0 where the mask is 0, as the recipe gives it; rows of their own lengths if the input was
+        ragged. An array or a tensor as the input was; float64 if the reward was, and float32 otherwise.
+    level: `response` or `token`: the level at which the recipe gives its values.
+    reward: the reward, if the recipe has a hook that replaced it.
+    weight: [B], how much each response counts in a loss, if the recipe has a hook for it, or the batch a column `weight`.
+    returns: what a critic is to learn, [B] or [B, T] as the advantage, if the recipe has the hook `returns`.
+    loss: the loss, if the recipe has no other advantage than -M dloss/dlogp.{_COMMON}"""
 
     advantage: Any
     level: str
@@ -58,7 +83,7 @@ class Loss(_Outcome):
 
     Attributes:
 
-    loss: a float; for torch a scalar tensor, whose `backward` follows the recipe's gradient where `logp` asks for one.
+    loss: a float; for torch a scalar tensor, whose `backward` follows the recipe's gradient if `logp` asks for one.
     grad: dloss/dlogp, [B, T] as `logp`, 0 where the mask is 0.{_COMMON}"""
 
     loss: Any
@@ -71,9 +96,9 @@ class LiveEvent:
 
     Attributes:
 
-    kind: `published`, `rejected`, `missing`, `reverted`, `warned`, `polling_only`, `folder` (which cannot be written, or can
-        again, or had rows of steps that the trainer does again), or `other`.
-    line: what happened, and what goes on being used.
+    kind: `published`, `rejected`, `missing`, `reverted`, `warned`, `polling_only`, or `folder` (which cannot be written, or can
+        again, or had rows of steps that the trainer does again).
+    line: what happened, and what is used from now on.
     version: the version that it is about.
     error: why a version was rejected, with the place in the script, or why the folder cannot be written.
     at_step: whether the version had passed its checks, and failed at a step.
@@ -91,14 +116,14 @@ class LiveEvent:
 
 @dataclass(frozen=True)
 class Finding:
-    """One check of a recipe and how it came out.
+    """One check of a recipe and its result.
 
     Attributes:
 
     check: the check in a few words.
-    result: `holds`, `fails`, or `note` where it need not hold.
+    result: `holds`, `fails`, or `note` if it need not hold.
     detail: one line, or nothing.
-    error: the recipe's own error, where it had one.
+    error: the recipe's own error, if it had one.
     """
 
     check: str

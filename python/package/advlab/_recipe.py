@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
 from . import _arrays, _native, _state
-from ._batch import Batch, _Call, mask_of
-from ._native import Live as _NativeLive
-from ._native import Recipe as _NativeRecipe
-from ._native import RecipeError
-from ._outcome import Advantage, Finding, LiveEvent, Loss
+from ._batch import Batch, Call, mask_of
+from ._outcome import Advantage, Finding, LiveEvent, Loss, RecipeError
 
 log = logging.getLogger("advlab")
 
@@ -24,22 +19,11 @@ KEPT_TOKENS = 1 << 18
 """Tokens of the last batch that a live recipe keeps to try new versions on, unless told otherwise."""
 
 
-class _Hooks(ABC):
+class _Hooks(_native.Recipe):
     """The calls that a recipe and a live one have in common."""
 
-    _native: _NativeRecipe | _NativeLive
-    _groupless: set[str]
+    _groupless: frozenset[str] = frozenset()
     """Versions whose loss was found not to look at groups."""
-    name: str
-
-    @property
-    @abstractmethod
-    def version(self) -> str:
-        """The name of the exact content, with all that it imports: a SHA-256 in hexadecimal digits."""
-
-    @abstractmethod
-    def _frozen(self) -> Recipe:
-        """The version of the last step with a copy of its state, for a computation that leaves both alone."""
 
     def advantage(
         self,
@@ -52,28 +36,27 @@ class _Hooks(ABC):
     ) -> Advantage:
         """The advantage of a batch: what `advlab.read` gave, or columns as keywords.
 
-        `groups` says which responses answer one prompt: [B] integers of any width, strings or other objects, in any
-        order. `mask` is [B, T], 1 (or true) for a token that counts; without it, all tokens of the token columns do. It may be named
+        `groups` says which responses answer one prompt: [B] integers of any width or strings, in any order, or the prompts' tokens.
+        `mask` is [B, T], 1 (or true) for a token that counts; without it, all tokens of the token columns do. It may be named
         `response_mask`, `completion_mask`, `action_mask` or `loss_mask` too.
         Columns are [B] or [B, T]: `reward`, `correct`, `length`, `token_reward`, `old_logp`, `ref_logp`, `logp`, `value`,
         `entropy`, `weight`, and any of your own; NumPy arrays, torch tensors on the CPU, whatever has `__dlpack__`, or lists, of
         any strides and number type. One of strings, [B], is a key: `batch.key("agent")`. None is no column. Nothing is written to,
         or kept after the call. `step` is `batch.step` of scripts, 0 unless given.
 
-        Raises `RecipeError` where the recipe or the batch is at fault, TypeError for what is no array of numbers.
+        Raises `RecipeError` if the recipe or the batch is at fault, TypeError for what is no array of numbers.
         """
-        call = _Call.of(batch, groups, mask_of(mask, columns), step, columns, ("reward", "token_reward"))
+        call = Call.of(batch, groups, mask_of(mask, columns), step, columns, ("reward", "token_reward"))
         if call.levels is not None:
             raise TypeError(
-                "`groups` is missing, [B]: it says which responses answer one prompt; `range(B)` where each is by itself"
+                "`groups` is missing, [B]: it says which responses answer one prompt; `range(B)` if each is by itself"
             )
         return self._advantage(call, padded=False)
 
-    def _advantage(self, call: _Call, padded: bool) -> Advantage:
-        answer = self._native.advantage(call.batch, call.f64, padded)
-        for name in ("advantage", "reward", "weight", "returns"):
-            answer[name] = call.back(answer[name])
-        return Advantage(**answer)
+    def _advantage(self, call: Call, padded: bool) -> Advantage:
+        answer = self._compute_advantage(call.batch, call.f64, padded)
+        arrays = {name: call.back(values) for name, values in answer.pop("arrays").items()}
+        return Advantage(**arrays, **answer)
 
     def loss(
         self,
@@ -85,76 +68,72 @@ class _Hooks(ABC):
         step: int | None = None,
         **columns: Any,
     ) -> Loss:
-        """The recipe's loss and its gradient by `logp` [B, T]; the other columns as those of `advantage`.
+        """The recipe's loss and its gradient with respect to `logp` [B, T]; the other columns as those of `advantage`.
 
         With torch, `loss` is a scalar whose `backward` follows the recipe's gradient. `advantage` is a column, [B] or
         [B, T]. Without `groups`, a loss that looks at groups is an error.
 
-        Raises as `advantage` does; also where the recipe has no loss.
+        Raises as `advantage` does; also if the recipe has no loss.
         """
-        call = _Call.of(batch, groups, mask_of(mask, columns), step, {"logp": logp, **columns}, ("logp",))
+        call = Call.of(batch, groups, mask_of(mask, columns), step, {"logp": logp, **columns}, ("logp",))
         if "loss" not in self.hooks:
             raise RecipeError(f"{self.name} has no `loss`: `advantage` is what it has; `ppo_clip` and others are losses on one")
         if call.levels is not None:
             self._refuse_without_groups(call.levels)
-        answer = self._native.loss(call.batch, call.f64)
-        answer["grad"] = call.back(answer["grad"])
+        answer = self._compute_loss(call.batch, call.f64)
+        del answer["level"]
+        grad = call.back(answer.pop("arrays")["grad"])
         if call.is_torch and _arrays.is_tensor(logp):
             from ._torch import scalar
 
-            answer["loss"], answer["grad"] = scalar(logp, answer["loss"], answer["grad"])
-        return Loss(**answer)
+            answer["loss"], grad = scalar(logp, answer["loss"], grad)
+        return Loss(grad=grad, **answer)
 
     def _refuse_without_groups(self, levels: dict[str, int]) -> None:
-        """An error where the loss looks at groups: of responses each by itself its numbers would be wrong."""
-        version = self._native.in_use
+        """Raises an error if the loss looks at groups: with each response by itself its numbers would be wrong."""
+        version = self._in_use()
         if version in self._groupless:
             return
-        is_alike = _is_alike_by_any_groups(self, levels)
+        is_alike = _is_alike_by_any_groups(self._frozen(), levels)
         if is_alike is False:
             raise RecipeError(
                 f"the loss of {self.name} looks at groups, and the call gives none: pass `groups=`, and whole groups in each call; "
-                "where a trainer splits them, give it an advantage"
+                "if a trainer splits them, give it an advantage"
             )
         if is_alike:
-            self._groupless.add(version)
+            self._groupless |= {version}
 
-    @property
-    def hooks(self) -> list[str]:
-        """The functions that the script defines for advlab to call."""
-        return self._native.hooks
+    def _frozen(self) -> Recipe:
+        """The version of the last step with a copy of its state, for a computation that leaves both alone."""
+        return _restored(*self._parts())
 
-    @property
-    def params(self) -> dict[str, Any]:
-        """The parameters with their values."""
-        return self._native.params
+    def _parts(self) -> tuple[Any, ...]:
+        left = self._left()
+        return tuple(left[name] for name in ("name", "sources", "params", "version", "state"))
 
     def __repr__(self) -> str:
         params = "".join(f" {name}={value}" for name, value in self.params.items())
         return f"{type(self).__name__}({self.name} {self.version[:6]}{params})"
 
 
-def _is_alike_by_any_groups(recipe: _Hooks, levels: dict[str, int]) -> bool | None:
-    """Whether the gradient on four small responses with these columns is the same whatever the groups; None where the loss fails
-    there however they are: the call itself says why."""
+def _is_alike_by_any_groups(recipe: Recipe, levels: dict[str, int]) -> bool | None:
+    """Whether the gradient on four small responses with these columns is the same for any groups; None if the loss fails there
+    with any: the call itself says why."""
     import numpy as np
 
-    shape = (4, 3)
     columns: dict[str, Any] = {"correct": np.arange(4) % 2, "reward": np.arange(4) % 2, "length": np.full(4, 3)}
     columns = {name: columns[name] for name in levels.keys() & columns.keys()}
     for index, name in enumerate(sorted(levels.keys() - columns.keys())):
         # Between 0 and 1, and all different.
-        noise = (np.arange(13 * index, 13 * index + 12).reshape(shape) * 37 + 11) % 101 / 101 - ("logp" in name)
+        noise = (np.arange(13 * index, 13 * index + 12).reshape(4, 3) * 37 + 11) % 101 / 101 - ("logp" in name)
         columns[name] = noise[:, 0] if levels[name] == 1 else noise
 
     def gradient(groups: list[int]) -> Any:
         with contextlib.suppress(RecipeError):
-            return recipe._frozen().loss(groups=groups, mask=np.ones(shape), **columns).grad
+            return recipe._frozen().loss(groups=groups, mask=np.ones((4, 3)), **columns).grad
 
     alone, together = gradient([0, 1, 2, 3]), gradient([0, 0, 1, 1])
-    if alone is None and together is None:
-        return None
-    return np.array_equal(alone, together)
+    return None if alone is None and together is None else np.array_equal(alone, together)
 
 
 class Recipe(_Hooks):
@@ -163,45 +142,25 @@ class Recipe(_Hooks):
     Calls from several threads come one after the other. Pickled, it is the same version elsewhere, with its state.
     """
 
-    _native: _NativeRecipe
-
-    def __init__(self, native: _NativeRecipe) -> None:
-        self._native = native
-        self._groupless = set()
-        self.name: str = native.name
-        """A built-in's name, or the script's path."""
-
-    @property
-    def version(self) -> str:
-        return self._native.version
-
-    def _frozen(self) -> Recipe:
-        return copy.copy(self)
-
-    @property
-    def text(self) -> str:
-        """The script's source, without its imports."""
-        return self._native.text
-
     def state_dict(self) -> dict[str, Any]:
         """The recipe's state, `this` in scripts, as numbers, strings, lists and dictionaries that JSON can hold."""
-        return _state.of_json(self._native.state)
+        return _state.of_json(self._left()["state"])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Sets the state to what `state_dict` gave."""
-        self._native.state = _state.to_json(state)
+        self._set_state(_state.to_json(state))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.name, self._native.sources, self.params, self.state_dict(), self.version)
+        return _restored, self._parts()
 
 
-def _restored(name: str, sources: dict[str, str], params: dict[str, Any], state: dict[str, Any] | None, version: str) -> Recipe:
-    """A version from its sources, with a state, or with its first one for None."""
-    recipe = Recipe(_native.Recipe.restore(name, sources, _state.settings(params)))
+def _restored(name: str, sources: dict[str, str], params: dict[str, Any], version: str, state: str | None = None) -> Recipe:
+    """A version from its sources, with its first state or one as JSON."""
+    recipe = Recipe(name, _state.settings(params), sources)
     if recipe.version != version:
         raise RecipeError(f"{name} is {recipe.version[:6]} here and was {version[:6]} where it was pickled")
     if state is not None:
-        recipe.load_state_dict(state)
+        recipe._set_state(state)
     return recipe
 
 
@@ -212,79 +171,52 @@ class LiveRecipe(_Hooks):
     `advlab` as calls find them, and kept for `events`. The first groups of the last batch are copied, to try new versions on.
     """
 
-    _native: _NativeLive
+    _kept_events: tuple[LiveEvent, ...] = ()
 
-    def __init__(self, native: _NativeLive, name: str) -> None:
-        self._native = native
-        self._groupless = set()
-        self._refuses: Mapping[str, str] = {}
-        self._events: list[LiveEvent] = []
-        self.name = name
-        """What it was opened by: a path, or a built-in's name."""
-
-    @property
-    def version(self) -> str:
-        """The newest version that passed its checks: the next advantage is computed by it."""
-        return self._native.newest()[0]
-
-    @property
-    def serial(self) -> int:
-        """The newest version's number in the order of publication, from 0."""
-        return self._native.newest()[1]
-
-    def _frozen(self) -> Recipe:
-        left = self.state_dict()
-        return _restored(**{name: left[name] for name in ("name", "sources", "params", "state", "version")})
-
-    def _advantage(self, call: _Call, padded: bool) -> Advantage:
+    def _advantage(self, call: Call, padded: bool) -> Advantage:
         try:
-            out = super()._advantage(call, padded)
-            if out.weight is not None and "weight" in self._refuses:
-                raise ValueError(f"the batch has the column `weight`: {self._refuses['weight']}")
-            return out
+            return super()._advantage(call, padded)
         finally:
             self._hear()
 
     def _hear(self) -> None:
-        for told in self._native.events():
-            event = LiveEvent(*told)
-            self._events.append(event)
-            text = f"{event.line}\n{event.error}" if event.error is not None else event.line
-            # Trainers show warnings, and not what is less: a new version is to be seen in their consoles.
-            log.warning("%s: %s", self.name, text)
-        # For a run that never asks; the oldest are lost first.
-        del self._events[:-1024]
+        for told in self._events():
+            event = LiveEvent(**told)
+            # A run that never asks loses the oldest.
+            self._kept_events = (*self._kept_events[-1023:], event)
+            # Trainers show only warnings: a new version is to be seen in their consoles.
+            log.warning("%s: %s", self.name, event.line if event.error is None else f"{event.line}\n{event.error}")
 
     def events(self) -> list[LiveEvent]:
         """Events since the last call of this, in order."""
         self._hear()
-        events, self._events = self._events, []
-        return events
+        events, self._kept_events = self._kept_events, ()
+        return list(events)
 
     def refresh(self, timeout: float = 10.0) -> bool:
-        """Looks at the file now, and returns when what it holds has been judged; says whether there is a newer version.
+        """Looks at the file now, and returns when its content has been judged; says whether there is a newer version.
 
         Without it a save is found by itself, within some tenths of a second. Raises TimeoutError.
         """
         before = self.serial
-        if not self._native.refresh(timeout):
+        if not self._refresh(timeout):
             raise TimeoutError(f"{self.name} has not been judged within {timeout} s")
         return self.serial != before
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps, JSON-able: the version of the last step with its text, its parameters and its state, and the
         number of the next step for calls without `step`."""
-        left = self._native.left()
+        left = self._left()
         return {**left, "state": _state.of_json(left["state"])}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` gave; what the file holds now is checked as any new version is.
+        """Goes on from what `state_dict` gave; the content of the file is checked as any new version is.
 
         The parameters are those that `watch` was given; if the checkpoint had others, a warning says so.
         """
-        this, counts = _state.to_json(state["state"]), (state.get("serial", 0), state.get("next_step", 0))
-        self._native.resume(state["name"], state["sources"], this, *counts)
-        params, before = self._native.left()["params"], state.get("params", {})
+        counts = state.get("serial", 0), state.get("next_step", 0)
+        self._resume(state["name"], state["sources"], _state.to_json(state["state"]), *counts)
+        params, before = self._left()["params"], state.get("params", {})
         changed = [name for name in params if name in before and before[name] != params[name]]
         if changed:
             told = ", ".join(f"{name}={params[name]} (the checkpoint had {before[name]})" for name in changed)
@@ -294,7 +226,7 @@ class LiveRecipe(_Hooks):
         """Stops following the file; no call works afterwards."""
         with contextlib.suppress(ValueError, RuntimeError):
             self._hear()
-        self._native.close()
+        self._close()
         for place in [place for place, live in _writers.items() if live is self]:
             del _writers[place]
 
@@ -324,9 +256,9 @@ _writers: WeakValueDictionary[str, LiveRecipe] = WeakValueDictionary()
 def load(recipe: str | os.PathLike[str], **params: Any) -> Recipe:
     """Loads a recipe: a built-in by its name, or a script by its path; keywords set its parameters.
 
-    Raises `RecipeError` where there is no such recipe, where it does not compile, or does not take a parameter.
+    Raises `RecipeError` if there is no such recipe, if it does not compile, or does not take a parameter.
     """
-    return Recipe(_native.Recipe.load(os.fspath(recipe), _state.settings(params)))
+    return Recipe(os.fspath(recipe), _state.settings(params))
 
 
 def watch(
@@ -343,25 +275,30 @@ def watch(
 
     `folder` keeps each version, the history of reloads, a row of metrics for each call, and the last `keep_batches` batches,
     whole, with the state that the recipe had: `advlab repl FOLDER` opens them, and `advlab replay FOLDER` computes them again.
-    One that is there already is gone on with, from the trainer's `step`; rows of steps that are done again are set aside in
+    A run that is there already is continued, from the trainer's `step`; rows of steps that are done again are set aside in
     `cut.jsonl`. What cannot be written is told by an event and the log, and the run goes on. Writing a batch takes as long as the
     disk does; 0 keeps none. A live recipe of this process that has the folder already is closed if it is of the same recipe.
 
     `kept_tokens` bounds the copy of the last batch that new versions are tried on; its first two groups are kept however long
-    they are. Raises as `load` does, and where the folder is another run's.
+    they are. Raises as `load` does, and if the folder is another run's.
     """
-    path, place = os.fspath(recipe), None if folder is None else os.path.realpath(folder)
-    kept = _arrays.whole("kept_tokens", kept_tokens), folder and os.fspath(folder), _arrays.whole("keep_batches", keep_batches)
-    more = dict(_refuses or {}), list(_of_returns)
+    path, settings = os.fspath(recipe), _state.settings(params)
+    follow: _native._Follow = {
+        "kept_tokens": _arrays.whole("kept_tokens", kept_tokens),
+        "folder": None,
+        "keep_batches": _arrays.whole("keep_batches", keep_batches),
+        "refuses": dict(_refuses or {}),
+        "of_returns": list(_of_returns),
+    }
+    if folder is None:
+        return LiveRecipe(path, settings, None, follow)
+    place = os.path.realpath(folder)
     if place in _writers and _writers[place].name == path:
         # As a cell of a notebook that runs again. Nothing is closed for a recipe that cannot be opened.
-        _NativeLive.watch(path, _state.settings(params), kept[0], None, kept[2], *more).close()
+        LiveRecipe(path, settings, None, follow).close()
         log.warning("%s is opened again: the live recipe that wrote it until now is closed", folder)
         _writers[place].close()
-    live = LiveRecipe(_native.Live.watch(path, _state.settings(params), *kept, *more), path)
-    live._refuses = more[0]
-    if place is not None:
-        _writers[place] = live
+    live = _writers[place] = LiveRecipe(path, settings, None, {**follow, "folder": os.fspath(folder)})
     return live
 
 
@@ -385,16 +322,16 @@ def recipes() -> dict[str, str]:
 def doc(name: str | None = None) -> str:
     """A recipe or a function explained with an example; without a name, all names.
 
-    Raises `RecipeError` where there is nothing of that name.
+    Raises `RecipeError` if there is nothing of that name.
     """
     return _native.explain(name)
 
 
 def check(recipe: str | os.PathLike[str] | Recipe, batch: Batch | None = None, **params: Any) -> list[Finding]:
-    """Tests what must hold of a recipe on degenerate batches, made in the likeness of a batch where there is one.
+    """Tests what must hold of a recipe on degenerate batches, with the columns and group sizes of a batch if there is one.
 
     Raises as `load` does; what does not hold is a finding with the result `fails`.
     """
-    loaded = recipe if isinstance(recipe, Recipe) else load(recipe, **params)
+    loaded = recipe if isinstance(recipe, _native.Recipe) else load(recipe, **params)
     native = None if batch is None else batch._native
-    return [Finding(*finding) for finding in _native.check_recipe(loaded._native, native)]
+    return [Finding(**finding) for finding in _native.check_recipe(loaded, native)]

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 BY_KEY = "(by key)"
-"""Where a state's dictionary has what is remembered by key: no name that a script could give a field. For each table a list of
-keys with their numbers, the one that was written longest ago first."""
+"""The entry of a state with what is remembered by key; scripts have no field of this name. For each table a list of keys with their
+numbers, the one that was written longest ago first."""
 
 
 def of_json(text: str) -> dict[str, Any]:
@@ -20,6 +20,15 @@ def of_json(text: str) -> dict[str, Any]:
     return state
 
 
+def to_json(state: dict[str, Any]) -> str:
+    """The JSON of a state that `of_json` gave."""
+    if not isinstance(state, dict):
+        raise TypeError(f"a recipe's state is a dictionary, not {state!r}")
+    tables = {name: [[*map(str, entry)] for entry in table] for name, table in state.get(BY_KEY, {}).items()}
+    whole = _marked({name: value for name, value in state.items() if name != BY_KEY})
+    return json.dumps({**whole, "tables": tables} if tables else whole)
+
+
 def _plain(value: Any) -> Any:
     """Floats, characters and maps are marked, each by an object with one entry."""
     if isinstance(value, list):
@@ -30,16 +39,6 @@ def _plain(value: Any) -> Any:
     if mark == "map":
         return {name: _plain(one) for name, one in content.items()}
     return float(content.partition(":")[0]) if mark == "f64" else content
-
-
-def to_json(state: dict[str, Any]) -> str:
-    """The JSON of a state that `of_json` gave."""
-    if not isinstance(state, dict):
-        raise TypeError(f"a recipe's state is a dictionary, not {state!r}")
-    whole = _marked(state)
-    if whole["map"].pop(BY_KEY, None):
-        whole["tables"] = {name: [[*map(str, entry)] for entry in table] for name, table in state[BY_KEY].items()}
-    return json.dumps(whole)
 
 
 def _marked(value: Any) -> Any:
@@ -65,12 +64,10 @@ def _text(name: str, value: Any) -> str:
         value = value.tolist()
     if value is None:
         return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (int, float, str)):
-        return str(value)
     if isinstance(value, (list, tuple)):
         # A comma may stand inside of a string; a number stays a number where an error shows it.
-        parts = [(one, _text(name, one)) for one in value]
-        return f"[{', '.join(json.dumps(text) if isinstance(one, str) else text for one, text in parts)}]"
+        parts = [json.dumps(one) if isinstance(one, str) else _text(name, one) for one in value]
+        return f"[{', '.join(parts)}]"
+    if isinstance(value, (int, float, str)):
+        return str(value).lower() if isinstance(value, bool) else str(value)
     raise TypeError(f"`{name}` is {value}: a parameter is a number, a truth value, a string, a list of these or None")

@@ -1,4 +1,4 @@
-"""What the adapters of trainers have in common."""
+"""What the adapters of trainers have in common: a trainer's tensors in, a recipe's step, the trainer's advantage out."""
 
 from __future__ import annotations
 
@@ -12,77 +12,143 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from . import _arrays, _native
-from ._batch import _Call
-from ._native import RecipeError
-from ._outcome import Advantage, Loss
+from ._batch import Call
+from ._outcome import Advantage, Loss, RecipeError
 from ._recipe import LiveRecipe, Recipe, load, watch
 
 log = logging.getLogger("advlab")
 
-OURS = _arrays.NUMBERS | {"batch", "completion", "groups", "mask", "prompt", "rollout_logp", "step", "uid"}
+RESERVED = _arrays.NUMBERS | {"batch", "completion", "groups", "mask", "prompt", "rollout_logp", "step", "uid"}
 """Names that a data set's columns cannot have in a recipe."""
 
-LOSS_ALONE = "the recipe is a loss on an advantage that is there: what is needed here is a recipe that gives the advantage"
+ONLY_A_LOSS = "the recipe is a loss on an advantage that is there: what is needed here is a recipe that gives the advantage"
 NOT_OVER_TOKENS = (
     "a recipe with a `loss` and no `advantage` gives -M dloss/dlogp, which needs a loss that is a mean over the M tokens of the "
     "batch; the trainer's own has another mean"
 )
 RETURNS = ["token_reward", "value"]
-"""Columns of a recipe whose `gamma` and `lambda` are those of the return; any other reward for tokens, such as a KL, has nothing to
-do with the trainer's."""
+"""A recipe that reads one of these has the return's `gamma` and `lambda`; with any other reward per token, such as a KL, they have
+nothing to do with the trainer's."""
 
 
-def padded(recipe: Recipe | LiveRecipe, *, groups: Any, mask: Any, step: int | None, columns: Mapping[str, Any]) -> Advantage:
-    """As `recipe.advantage`, with [B, T] also where the recipe has one value a response."""
-    call = _Call.of(None, groups, mask, step, dict(columns), ())
-    return recipe._advantage(call, padded=True)
+@dataclass(frozen=True)
+class Trainer:
+    """The words of one trainer."""
+
+    name: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    """What to set in the trainer for a column."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The trainer's tensors and the columns that they are, where their names differ."""
+
+    def explain(self, error: RecipeError) -> RecipeError:
+        """The error, with the option to set if a column is missing."""
+        option = {"advantage": ONLY_A_LOSS, **self.options}.get(error.missing_column or "")
+        if option is None:
+            return error
+        place = error.message, error.path, error.line, error.column
+        return RecipeError(f"{error}\nIn {self.name}: {option}", *place, option, error.missing_column)
+
+    def open(self, recipe: str, params: dict[str, Any], theirs: Mapping[str, Any], **kept: Any) -> LiveRecipe:
+        """The live recipe of these settings, one per process. `theirs` are the trainer's values for parameters that `params` does
+        not set; they count if the recipe computes returns. `kept` goes to `watch`: the folder, and the hooks to refuse."""
+        key = json.dumps([recipe, params, theirs, kept], sort_keys=True, default=str)
+        if key not in _live:
+            try:
+                first = load(recipe, **params)
+            except RecipeError as error:
+                if recipe.endswith(".rhai") and not Path(recipe).exists() and not Path(recipe).is_absolute():
+                    told = f"{error}\nThe path is relative, and {self.name} runs in {Path.cwd()}: write all of it"
+                    raise RecipeError(told) from None
+                raise
+            followed = {name: value for name, value in theirs.items() if value is not None and name not in params}
+            is_set = first._reads(RETURNS)
+            set_by_trainer = {name: value for name, value in followed.items() if is_set and name in first.params}
+            live = _live[key] = watch(recipe, **kept, _of_returns=list(followed), **{**set_by_trainer, **params})
+            note = {name: f" (set by {self.name})" for name in set_by_trainer}
+            # A trainer's log shows only warnings.
+            log.warning(
+                "%s %s %s", recipe, live.version[:6], " ".join(f"{k}={v}{note.get(k, '')}" for k, v in live.params.items())
+            )
+        return _live[key]
+
+    def open_from_environment(self, refuses: Mapping[str, str] | None = None, **theirs: Any) -> LiveRecipe:
+        """The live recipe that ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name, with the folder ADVLAB_FOLDER; `theirs` as of `open`.
+        `refuses` names hooks that neither it nor a later version may have, each with the reason."""
+        recipe = os.environ.get("ADVLAB_RECIPE")
+        if not recipe:
+            told = f"{self.name} takes no settings of advlab's"
+            raise ValueError(f"{told}: set the variable ADVLAB_RECIPE to a built-in's name or a script's path")
+        text = os.environ.get("ADVLAB_PARAMS") or "{}"
+        try:
+            params = dict(json.loads(text))
+        except (TypeError, ValueError):
+            raise ValueError(f'the variable ADVLAB_PARAMS is {text}: it takes JSON, as {{"k": 4}}') from None
+        return self.open(recipe, params, theirs, folder=os.environ.get("ADVLAB_FOLDER") or None, _refuses=refuses)
+
+    def advantage(self, recipe: Recipe | LiveRecipe, batch: Batch, padded: bool = True) -> Advantage:
+        """The recipe's advantage of a batch, [B, T] also for one value per response if `padded`. Its lines are logged."""
+        try:
+            f64 = () if padded else ("reward", "token_reward")
+            call = Call.of(None, batch.groups, batch.mask, batch.step, batch.columns, f64)
+            out = recipe._advantage(call, padded)
+        except RecipeError as error:
+            raise self.explain(error) from None
+        report(recipe, out)
+        return out
+
+    def per_response(self, live: LiveRecipe, batch: Batch, counts: Any, mean: str) -> Any:
+        """The weighted advantage per response, for responses of `counts` tokens; an error if the recipe gives one per token."""
+        out = self.advantage(live, batch, padded=False)
+        if out.level != "response":
+            raise ValueError(f"{live.name} gives an advantage for each token, and {self.name} takes one for each response here")
+        log.info("%s %s", live.name, {**out.metrics, "serial": out.serial})
+        return weighted(out, counts, mean)
 
 
-def stepped(live: LiveRecipe, options: Mapping[str, str], trainer: str, **batch: Any) -> tuple[Advantage, Any]:
-    """The advantage and what a critic learns, [B, T], of a batch as `padded` takes it; `options` as of `explain`."""
-    try:
-        out = padded(live, **batch)
-    except RecipeError as error:
-        raise explain(error, options, trainer) from None
-    report(live, out)
-    return out, targets(live, out, **batch)
+@dataclass
+class Batch:
+    """A trainer's batch."""
+
+    groups: Any
+    columns: Mapping[str, Any]
+    mask: Any = None
+    step: int | None = None
 
 
-PRINTED = 20
-"""Lines of a step that are logged; the rest is counted."""
-
-_noted: set[tuple[str, str]] = set()
+_live: dict[str, LiveRecipe] = {}
 
 
-def tell_once(name: str, text: str) -> None:
-    """Logs a warning about a recipe, once per process."""
-    if (name, text) not in _noted:
-        _noted.add((name, text))
-        log.warning("%s: %s", name, text)
+def refusals(mean: str | None, weight: str | None = None) -> dict[str, str]:
+    """The hooks that a trainer cannot follow whose loss is a mean over `mean`; `weight` says why it cannot follow weights."""
+    return {**({"weight": weight} if weight else {}), **({} if mean == "tokens" else {"loss": NOT_OVER_TOKENS})}
 
 
-def report(recipe: Recipe | LiveRecipe, out: Advantage | Loss) -> None:
-    """Logs the lines that a recipe printed at a step, and each note once. As warnings: trainers show nothing less."""
-    if out.prints:
-        lines = [line[:500] for line in out.prints[:PRINTED]]
-        more = len(out.prints) - len(lines)
-        log.warning("%s printed:\n%s", recipe.name, "\n".join([*lines, *([f"... and {more} more lines"] if more else [])]))
-    for note in out.notes:
-        tell_once(recipe.name, note)
+def metrics(out: Advantage, counts: bool = True) -> dict[str, float]:
+    """What a trainer logs of a step. A reload stands out in a plot."""
+    found = {**out.metrics, **({"serial": out.serial, "reloaded": out.is_reloaded} if counts else {})}
+    return {f"advlab/{name}": float(value) for name, value in found.items()}
 
 
-def registry(trainer: str, *modules: str) -> Any:
-    """The first of the modules that this version of a trainer has."""
-    for module in modules:
-        with contextlib.suppress(ModuleNotFoundError):
-            return importlib.import_module(module)
-    raise ImportError(f"{trainer} is not installed: there is none of {', '.join(modules)}")
+def targets(live: LiveRecipe, out: Advantage, batch: Batch) -> Any:
+    """What a critic learns, [B, T], if `out` is of the last step: what the recipe's hook `returns` gives, or else the discounted
+    reward to go; without a critic the advantage."""
+    if "value" not in batch.columns:
+        return out.advantage
+    if out.returns is not None:
+        return out.returns
+    gamma = live.params.get("gamma", 1.0) if live._reads(RETURNS) else 1.0
+    # The reward to go is the GAE of a critic that knows nothing.
+    to_go = load("gae", gamma=gamma, **{"lambda": 1.0}, whiten=False)
+    columns = {**batch.columns, "value": batch.columns["value"].float() * 0}
+    return to_go._advantage(Call.of(None, batch.groups, batch.mask, batch.step, columns, ()), padded=True).advantage
 
 
 def weighted(out: Advantage, mask: Any, mean: str) -> Any:
@@ -93,12 +159,10 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
 
     `mask` is [B, T], or T itself, [B]. Exact if the trainer's loss is proportional to the advantage, as PPO's clipped loss is.
     """
-    if out.loss is not None:
-        if mean != "tokens":
-            raise ValueError(f"{NOT_OVER_TOKENS} ({mean})")
-        # The loss has applied the weights itself.
-        return out.advantage
-    if out.weight is None:
+    if out.loss is not None and mean != "tokens":
+        raise ValueError(f"{NOT_OVER_TOKENS} ({mean})")
+    # A loss has applied the weights itself.
+    if out.loss is not None or out.weight is None:
         return out.advantage
     weight, counts = np.asarray(out.weight, dtype=np.float64), np.asarray(mask)
     if counts.ndim == 2:
@@ -113,42 +177,29 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
     return sys.modules["torch"].from_numpy(scaled) if _arrays.is_tensor(out.advantage) else scaled
 
 
-def targets(live: LiveRecipe, out: Advantage, *, groups: Any, mask: Any, step: int | None, columns: Mapping[str, Any]) -> Any:
-    """What a critic learns, [B, T], where `out` is of the last step: what the recipe's hook `returns` gives, or else the
-    discounted reward to go; without a critic the advantage."""
-    if "value" not in columns:
-        return out.advantage
-    if out.returns is not None:
-        return out.returns
-    gamma = live.params.get("gamma", 1.0) if live._native.reads(RETURNS) else 1.0
-    # The reward to go is the GAE of a critic that knows nothing.
-    to_go = load("gae", gamma=gamma, **{"lambda": 1.0}, whiten=False)
-    columns = {**columns, "value": columns["value"].float() * 0}
-    return padded(to_go, groups=groups, mask=mask, step=step, columns=columns).advantage
+_warned: set[str] = set()
+"""Warnings that this process has given."""
 
 
-_live: dict[str, LiveRecipe] = {}
+def warn_once(text: str) -> None:
+    """Logs a warning, once per process."""
+    if text not in _warned:
+        _warned.add(text)
+        log.warning("%s", text)
 
 
-def opened(recipe: str, params: dict[str, Any], theirs: Mapping[str, Any], trainer: str, **kept: Any) -> LiveRecipe:
-    """The live recipe of these settings, one for a process; `theirs` are the trainer's own, for a recipe's parameters of these
-    names that `params` does not set and that mean the same; `kept` is what `watch` takes of a folder, and hooks that it refuses."""
-    key = json.dumps([recipe, params, theirs, kept], sort_keys=True, default=str)
-    if key not in _live:
-        try:
-            first = load(recipe, **params)
-        except RecipeError as error:
-            if recipe.endswith(".rhai") and not Path(recipe).exists() and not Path(recipe).is_absolute():
-                raise RecipeError(f"{error}\nThe path is relative, and {trainer} runs in {Path.cwd()}: write all of it") from None
-            raise
-        own = first.params.keys() - params.keys() if first._native.reads(RETURNS) else ()
-        set_by_trainer = {name: value for name, value in theirs.items() if name in own and value is not None}
-        followed = [name for name, value in theirs.items() if value is not None and name not in params]
-        live = _live[key] = watch(recipe, **kept, _of_returns=followed, **{**set_by_trainer, **params})
-        told = [f"{k}={v}{f' (set by {trainer})' if k in set_by_trainer else ''}" for k, v in live.params.items()]
-        # A trainer's log shows no more than warnings.
-        log.warning("%s %s %s", recipe, live.version[:6], " ".join(told))
-    return _live[key]
+PRINTED = 20
+"""Lines of a step that are logged; the rest is counted."""
+
+
+def report(recipe: Recipe | LiveRecipe, out: Advantage | Loss) -> None:
+    """Logs the lines that a recipe printed at a step, and each note once. As warnings: trainers show nothing less."""
+    if out.prints:
+        more = len(out.prints) - PRINTED
+        lines = [line[:500] for line in out.prints[:PRINTED]] + [f"... and {more} more lines"] * (more > 0)
+        log.warning("%s printed:\n%s", recipe.name, "\n".join(lines))
+    for note in out.notes:
+        warn_once(f"{recipe.name}: {note}")
 
 
 STATE = "advlab.json"
@@ -164,7 +215,7 @@ def save(live: LiveRecipe, folder: Path) -> None:
 
 
 def resume(live: LiveRecipe, folder: Path, step: int | None) -> None:
-    """Goes on from what `save` put into a checkpoint's folder; a warning where there is nothing."""
+    """Goes on from what `save` put into a checkpoint's folder; a warning if there is nothing."""
     kept = folder / STATE
     if not kept.exists():
         log.warning("%s has no state of %s: it begins at step %s with that of `init`", folder, live.name, step)
@@ -176,62 +227,25 @@ def resume(live: LiveRecipe, folder: Path, step: int | None) -> None:
         raise RecipeError(f"{told}: restore it, or delete it to begin with the state of `init`") from None
 
 
-def from_environment(trainer: str, refuses: Mapping[str, str] | None = None, **theirs: Any) -> LiveRecipe:
-    """The live recipe that the variables ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name, which keeps the folder ADVLAB_FOLDER;
-    `theirs` as of `opened`. `refuses` names hooks that neither it nor a later version may have, each with the reason."""
-    recipe = os.environ.get("ADVLAB_RECIPE")
-    if not recipe:
-        raise ValueError(
-            f"{trainer} takes no settings of advlab's: set the variable ADVLAB_RECIPE to a built-in's name or a script's path"
-        )
-    text = os.environ.get("ADVLAB_PARAMS") or "{}"
-    try:
-        params = dict(json.loads(text))
-    except (TypeError, ValueError):
-        raise ValueError(f'the variable ADVLAB_PARAMS is {text}: it takes JSON, as {{"k": 4}}') from None
-    return opened(recipe, params, theirs, trainer, folder=os.environ.get("ADVLAB_FOLDER") or None, _refuses=refuses)
-
-
-def per_response(live: LiveRecipe, out: Advantage, trainer: str, counts: Any, mean: str) -> Any:
-    """The advantage per response, with its weights by `weighted`; an error if the recipe gives one per token."""
-    if out.level != "response":
-        raise ValueError(f"{live.name} gives an advantage for each token, and {trainer} takes one for each response here")
-    report(live, out)
-    log.info("%s %s", live.name, {**out.metrics, "serial": out.serial})
-    return weighted(out, counts, mean)
-
-
-def explain(error: RecipeError, options: Mapping[str, str], trainer: str) -> RecipeError:
-    """The error, with the trainer's option where it is a column that is missing for the lack of it."""
-    option = {"advantage": LOSS_ALONE, **options}.get(error.missing_column or "")
-    if option is None:
-        return error
-    told = RecipeError(f"{error}\nIn {trainer}: {option}")
-    for name in ("path", "line", "column", "message", "missing_column"):
-        setattr(told, name, getattr(error, name))
-    told.help = option
-    return told
-
-
 def column_name(name: str) -> str:
     """A name that scripts can write: `batch.reward_format`."""
     return re.sub(r"\W", "_", name)
 
 
 KINDS: dict[type, Any] = {str: str, float: (int, float)}
-"""What a column may hold, and the values that are it."""
+"""The types of a column, and the values that each takes."""
 
 
 def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, type] | None = None) -> dict[str, list[Any]]:
-    """Of a data set's columns those of strings, or of numbers, one per response; but for names that mean something else here.
+    """The columns of a data set that have strings, or numbers, one per response; but for names that mean something else here.
 
-    None is NaN among numbers and the empty string among strings. `kinds` has what columns hold, `str` or `float`, for those of which
-    a batch has nothing but None; it is added to.
+    None is NaN among numbers and the empty string among strings. `kinds` has the types of columns, `str` or `float`, for those with
+    nothing but None in this batch; it is added to.
     """
     kinds = {} if kinds is None else kinds
     names = Counter(map(column_name, columns))
-    # Of two that scripts would call alike none is the column.
-    is_free = {name for name, count in names.items() if count == 1} - OURS
+    # If scripts would call two alike, none is the column.
+    is_free = {name for name, count in names.items() if count == 1} - RESERVED
     kept = {}
     for name, values in columns.items():
         values = [plain(value) for value in values]
@@ -250,11 +264,19 @@ def plain(value: Any) -> Any:
 
 
 def row_sums(rewards: Any) -> Any:
-    """The reward of each response, float64 [B]: the sum of its rewards by token, those included that do not count, as trainers
-    put a score on any token. By our threads: torch's go on spinning for a while, and take the cores from those of the call."""
-    return _native.row_sums(_arrays.given("token_reward", rewards))
+    """The reward of each response, float64 [B]: the sum of its rewards per token, masked tokens included, as trainers put a score on
+    any token. By our threads: torch's go on spinning for a while, and take the cores from those of the call."""
+    return _native.row_sums(*_arrays.column("token_reward", rewards).given)
 
 
 def on_cpu(tensor: Any) -> Any:
-    """A tensor where it can be read."""
+    """A tensor that can be read."""
     return tensor.detach().cpu() if _arrays.is_tensor(tensor) else tensor
+
+
+def registry(trainer: str, *modules: str) -> Any:
+    """The first of the modules that this version of a trainer has."""
+    for module in modules:
+        with contextlib.suppress(ModuleNotFoundError):
+            return importlib.import_module(module)
+    raise ImportError(f"{trainer} is not installed: there is none of {', '.join(modules)}")

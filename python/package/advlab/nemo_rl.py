@@ -13,18 +13,17 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ._trainers import NOT_OVER_TOKENS, column_name, from_environment, on_cpu, stepped, weighted
+from ._trainers import Batch, Trainer, column_name, on_cpu, refusals, weighted
 
-OPTIONS = {
-    "old_logp": "NeMo-RL passes log-probs to the advantage with the sampler's or the policy's own, as its version does",
-    "ref_logp": "the reference policy runs with `loss_fn.reference_policy_kl_penalty` above 0",
-    "value": "a critic is of NeMo-RL's PPO, which is not patched",
-}
-"""What to set in NeMo-RL for a column."""
-
-COLUMNS = {"logprobs_policy": "old_logp", "logprobs_reference": "ref_logp"}
-"""NeMo-RL's arguments, and the columns that they are."""
-
+NEMO_RL = Trainer(
+    "NeMo-RL",
+    {
+        "old_logp": "NeMo-RL passes log-probs to the advantage with the sampler's or the policy's own, as its version does",
+        "ref_logp": "the reference policy runs with `loss_fn.reference_policy_kl_penalty` above 0",
+        "value": "a critic is of NeMo-RL's PPO, which is not patched",
+    },
+    {"logprobs_policy": "old_logp", "logprobs_reference": "ref_logp"},
+)
 
 MODULES = ("algorithms.grpo", "algorithms.grpo_sync", "algorithms.single_controller_utils.setup")
 """Modules of NeMo-RL that make the estimator; the latter two import the function of the first by its name."""
@@ -37,11 +36,9 @@ class AdvantageEstimator:
         """`token_level_loss` is NeMo-RL's `loss_fn.token_level_loss`; without it a recipe with weights is refused, and if NeMo-RL
         `clips` advantages."""
         self.mean = "responses" if token_level_loss is False else "tokens"
-        self.refuses = {"weight": "`loss_fn.token_level_loss` was not found"} if token_level_loss is None else {}
-        if clips:
-            self.refuses["weight"] = "`grpo.advantage_clip_low` and `advantage_clip_high` would clip the weighted advantages"
-        if self.mean != "tokens":
-            self.refuses["loss"] = NOT_OVER_TOKENS
+        why = "`loss_fn.token_level_loss` was not found" if token_level_loss is None else None
+        clip = "`grpo.advantage_clip_low` and `advantage_clip_high` would clip the weighted advantages"
+        self.refuses = refusals(self.mean, clip if clips else why)
 
     def compute_advantage(
         self, prompt_ids: Any, rewards: Any, mask: Any, repeated_batch: Any = None, valid_mask: Any = None, **others: Any
@@ -49,18 +46,17 @@ class AdvantageEstimator:
         """float32 [B, T], 0 where the mask is 0; rows that `valid_mask` leaves out are no responses of their groups, and have 0."""
         import torch
 
-        live = from_environment("NeMo-RL", self.refuses)
+        live = NEMO_RL.open_from_environment(self.refuses)
         rows = torch.ones(len(rewards), dtype=torch.bool) if valid_mask is None else on_cpu(valid_mask) != 0
-        columns = {"reward": rewards, **{ours: others.get(theirs) for theirs, ours in COLUMNS.items()}}
-        for name in repeated_batch if repeated_batch is not None else ():
-            # The parts of a reward that has several.
-            if name.startswith("reward/"):
-                columns[column_name(name)] = repeated_batch[name]
+        columns = {"reward": rewards, **{ours: others.get(theirs) for theirs, ours in NEMO_RL.columns.items()}}
+        # The parts of a reward that has several.
+        parts = [name for name in repeated_batch or () if name.startswith("reward/")]
+        columns.update({column_name(name): repeated_batch[name] for name in parts})
         columns = {name: on_cpu(values)[rows] for name, values in columns.items() if values is not None}
-        batch = {"groups": on_cpu(prompt_ids)[rows], "mask": on_cpu(mask)[rows], "step": None, "columns": columns}
-        out, _ = stepped(live, OPTIONS, "NeMo-RL", **batch)
+        batch = Batch(on_cpu(prompt_ids)[rows], columns, on_cpu(mask)[rows])
+        out = NEMO_RL.advantage(live, batch)
         whole = torch.zeros(mask.shape, dtype=torch.float32)
-        whole[rows] = weighted(out, batch["mask"], self.mean).float()
+        whole[rows] = weighted(out, batch.mask, self.mean).float()
         return whole.to(rewards.device)
 
 

@@ -5,7 +5,7 @@
         --algo.advantage.estimator dr_grpo ...
 
 OpenRLHF computes its own advantage first, with its penalties on the rewards; the recipe's takes its place. `--reward.clip_range`
-acts on OpenRLHF's own alone: a recipe clips by `batch.reward.clamp(low, high)`.
+acts only on OpenRLHF's own: a recipe clips by `batch.reward.clamp(low, high)`.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ._trainers import NOT_OVER_TOKENS, from_environment, on_cpu, stepped, weighted
+from ._trainers import Batch, Trainer, metrics, on_cpu, refusals, targets, weighted
 
-OPTIONS = {
-    "value": "the critic runs with `--algo.advantage.estimator gae`",
-    "ref_logp": "the reference's log-probs are kept with `--algo.kl.use_loss`",
-    "rollout_logp": "the sampler's log-probs are kept where `--algo.advantage.is_correction_level` is not off",
-}
-"""What to set in OpenRLHF for a column."""
-
-COLUMNS = {
-    "action_log_probs": "old_logp",
-    "base_action_log_probs": "ref_logp",
-    "values": "value",
-    "rollout_log_probs": "rollout_logp",
-}
-"""OpenRLHF's tensors, and the columns that they are."""
+OPENRLHF = Trainer(
+    "OpenRLHF",
+    {
+        "value": "the critic runs with `--algo.advantage.estimator gae`",
+        "ref_logp": "the reference's log-probs are kept with `--algo.kl.use_loss`",
+        "rollout_logp": "the sampler's log-probs are kept if `--algo.advantage.is_correction_level` is not off",
+    },
+    {
+        "action_log_probs": "old_logp",
+        "base_action_log_probs": "ref_logp",
+        "values": "value",
+        "rollout_log_probs": "rollout_logp",
+    },
+)
 
 
 def replace(experiences: list[Any], size: int, mean: str = "tokens") -> None:
@@ -37,7 +37,7 @@ def replace(experiences: list[Any], size: int, mean: str = "tokens") -> None:
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
-    live = from_environment("OpenRLHF", {} if mean == "tokens" else {"loss": NOT_OVER_TOKENS})
+    live = OPENRLHF.open_from_environment(refusals(mean))
 
     def rows(name: str) -> Any:
         parts = [getattr(experience, name) for experience in experiences]
@@ -46,23 +46,20 @@ def replace(experiences: list[Any], size: int, mean: str = "tokens") -> None:
         # Experiences are as wide as their own longest response.
         return pad_sequence([row for part in parts for row in on_cpu(part)], batch_first=True)
 
-    columns = {ours: values for theirs, ours in COLUMNS.items() if (values := rows(theirs)) is not None}
+    columns = {ours: values for theirs, ours in OPENRLHF.columns.items() if (values := rows(theirs)) is not None}
     columns["reward"] = torch.cat([on_cpu(experience.rewards) for experience in experiences]).float()
-    index = [place for experience in experiences for place in experience.index]
-    batch = {"groups": [place // size for place in index], "mask": rows("action_mask"), "step": None, "columns": columns}
-    out, returns = stepped(live, OPTIONS, "OpenRLHF", **batch)
-    advantage = weighted(out, batch["mask"], mean)
+    groups = [place // size for experience in experiences for place in experience.index]
+    batch = Batch(groups, columns, rows("action_mask"))
+    out = OPENRLHF.advantage(live, batch)
+    computed = {"advantages": weighted(out, batch.mask, mean), "returns": targets(live, out, batch)}
     start = 0
     for experience in experiences:
-        own, width = slice(start, start + len(experience.index)), experience.action_mask.shape[1]
-        start = own.stop
-        device = experience.action_mask.device
-        experience.advantages = advantage[own, :width].to(device)
-        experience.returns = returns[own, :width].to(device)
-    for name, value in {**out.metrics, "serial": float(out.serial)}.items():
-        for experience in experiences:
-            # One number a response: OpenRLHF's log takes their mean.
-            experience.info[f"advlab/{name}"] = torch.full((len(experience.index),), float(value))
+        count, (_, width) = len(experience.index), experience.action_mask.shape
+        for name, values in computed.items():
+            setattr(experience, name, values[start : start + count, :width].to(experience.action_mask.device))
+        # One number per response: OpenRLHF's log takes their mean.
+        experience.info.update({name: torch.full((count,), value) for name, value in metrics(out).items()})
+        start += count
 
 
 def patch() -> None:

@@ -1,4 +1,4 @@
-"""rLLM: an advantage estimator of a recipe, one value a trajectory.
+"""rLLM: an advantage estimator of a recipe, one value per trajectory.
 
 import advlab.rllm
 advlab.rllm.register()      # then ADVLAB_RECIPE=mine.rhai, and the estimator `other`
@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ._trainers import from_environment, per_response, registry
+from ._trainers import Batch, Trainer, refusals, registry
+
+RLLM = Trainer("rLLM")
 
 
 def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -20,14 +22,14 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
         return list(rewards), list(rewards)
     mode, groups = getattr(algorithm_config, "loss_agg_mode", None), others.get("traj_groups")
     is_known = mode == "token-mean" and bool(groups)
-    refuses = {} if is_known else {"weight": f"rLLM can follow it with `loss_agg_mode=token-mean` alone, and not with {mode}"}
-    live = from_environment("rLLM", refuses)
+    why = None if is_known else f"rLLM can follow it only with `loss_agg_mode=token-mean`, and not with {mode}"
+    live = RLLM.open_from_environment(refusals("tokens", why))
     counts = [1] * sum(sizes)
     if is_known:
         counts = [sum(len(step.response_ids) for step in one.steps) for group in groups for one in group.trajectories]
     flat = np.concatenate([np.asarray(group, dtype=np.float64) for group in rewards])
-    out = live.advantage(groups=np.repeat(np.arange(len(sizes)), sizes), reward=flat)
-    by_group = np.split(per_response(live, out, "rLLM", counts, "tokens"), np.cumsum(sizes)[:-1])
+    batch = Batch(np.repeat(np.arange(len(sizes)), sizes), {"reward": flat})
+    by_group = np.split(RLLM.per_response(live, batch, counts, "tokens"), np.cumsum(sizes)[:-1])
     return by_group, by_group
 
 

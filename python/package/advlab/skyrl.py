@@ -9,18 +9,18 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ._trainers import NOT_OVER_TOKENS, from_environment, on_cpu, registry, row_sums, stepped, tell_once, weighted
+from ._trainers import Batch, Trainer, on_cpu, refusals, registry, row_sums, targets, warn_once, weighted
 
-OPTIONS = {
-    "value": "the critic runs with `trainer.critic.model.path`",
-    "old_logp": "SkyRL passes no log-probs to an estimator",
-    "ref_logp": "SkyRL passes no log-probs to an estimator",
-}
-"""What to set in SkyRL for a column."""
-
+SKYRL = Trainer(
+    "SkyRL",
+    {
+        "value": "the critic runs with `trainer.critic.model.path`",
+        **dict.fromkeys(("old_logp", "ref_logp"), "SkyRL passes no log-probs to an estimator"),
+    },
+)
 
 MEANS = ("sequence_mean", "seq_mean_token_sum_norm")
-"""What `trainer.algorithm.loss_reduction` may be for weights: means over responses. `token_mean` is one over the tokens of
+"""The values of `trainer.algorithm.loss_reduction` that weights can follow: means over responses. `token_mean` is over the tokens of
 `loss_mask`, which an estimator is not given."""
 
 PROPORTIONAL = (None, "regular", "dual_clip", "gspo", "cispo", "sapo")
@@ -41,32 +41,30 @@ def _is_by_steps() -> bool:
 def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: Any = None, **settings: Any) -> tuple[Any, Any]:
     """SkyRL's advantage estimator: advantages and returns, float32 [B, T], 0 where the mask is 0.
 
-    `gamma` and `lambd` are the recipe's `gamma` and `lambda` where it has them and reads rewards by token or values.
+    `gamma` and `lambd` are the recipe's `gamma` and `lambda` if it has them and reads rewards per token or values.
     """
     config = settings.get("config")
     if getattr(config, "advantage_batch_normalize", False):
         raise ValueError("SkyRL would normalise the recipe's advantages: leave `trainer.algorithm.advantage_batch_normalize` out")
     reduction, loss = getattr(config, "loss_reduction", None), getattr(config, "policy_loss_type", None)
-    refuses = {"loss": NOT_OVER_TOKENS}
+    why = None
     if reduction not in MEANS:
-        refuses["weight"] = f"SkyRL cannot follow it with `trainer.algorithm.loss_reduction={reduction}`: {', '.join(MEANS)} can"
+        why = f"SkyRL cannot follow it with `trainer.algorithm.loss_reduction={reduction}`: {', '.join(MEANS)} can"
     elif loss in ("clip_cov", "kl_cov"):
-        refuses["weight"] = f"the loss of `trainer.algorithm.policy_loss_type={loss}` is not proportional to the advantage"
+        why = f"the loss of `trainer.algorithm.policy_loss_type={loss}` is not proportional to the advantage"
     elif _is_by_steps():
-        refuses["weight"] = "with `generator.step_wise_trajectories` SkyRL's mean is over steps, of which the estimator sees the last"
+        why = "with `generator.step_wise_trajectories` SkyRL's mean is over steps, of which the estimator sees the last"
     theirs = {"gamma": settings.get("gamma"), "lambda": settings.get("lambd")}
-    live = from_environment("SkyRL", refuses, **theirs)
+    live = SKYRL.open_from_environment(refusals("responses", why), **theirs)
     rewards, mask = on_cpu(token_level_rewards), on_cpu(response_mask)
-    columns = {"token_reward": rewards, "reward": row_sums(rewards)}
-    if values is not None:
-        columns["value"] = on_cpu(values)
-    out, returns = stepped(live, OPTIONS, "SkyRL", groups=index, mask=mask, step=None, columns=columns)
+    value = {} if values is None else {"value": on_cpu(values)}
+    batch = Batch(index, {"token_reward": rewards, "reward": row_sums(rewards), **value}, mask)
+    out = SKYRL.advantage(live, batch)
     if out.weight is not None and loss not in PROPORTIONAL:
-        told = f"`trainer.algorithm.policy_loss_type={loss}` is unknown here: weights are exact only if it is proportional to the advantage"
-        tell_once(live.name, told)
-    return weighted(out, mask, "responses").to(token_level_rewards.device), returns.to(
-        token_level_rewards.device
-    )
+        told = f"`trainer.algorithm.policy_loss_type={loss}` is unknown here: the weights of {live.name}"
+        warn_once(f"{told} are exact only if it is proportional to the advantage")
+    device = token_level_rewards.device
+    return weighted(out, mask, "responses").to(device), targets(live, out, batch).to(device)
 
 
 def register(name: str = "advlab") -> None:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ._trainers import NOT_OVER_TOKENS, from_environment, per_response
+from ._trainers import Batch, Trainer, refusals
+
+SLIME = Trainer("slime")
 
 
 def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[float], list[float]]:
@@ -29,22 +31,18 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
             f"with `--advantage-estimator {estimator}` slime makes something else of the recipe's advantages: set grpo, gspo or cispo"
         )
     flat = [one for sample in samples for one in (sample if isinstance(sample, list) else [sample])]
-    raw = [sample.get_reward_value(args) for sample in flat]
-    missing = [name for name, values in (("a reward", raw), ("a group_index", [s.group_index for s in flat])) if None in values]
+    rewards, groups = [sample.get_reward_value(args) for sample in flat], [sample.group_index for sample in flat]
+    missing = [name for name, values in (("a reward", rewards), ("a group_index", groups)) if None in values]
     if missing:
         raise ValueError(f"some samples have not {' and '.join(missing)}: the recipe would be wrong for their groups")
-    lengths = [sum(s.loss_mask) if getattr(s, "loss_mask", None) is not None else s.response_length for s in flat]
     mean = "tokens" if getattr(args, "calculate_per_token_loss", False) else "responses"
-    live = from_environment("slime", {} if mean == "tokens" else {"loss": NOT_OVER_TOKENS})
-    out = live.advantage(
-        groups=[sample.group_index for sample in flat],
-        step=getattr(sys.modules.get("slime.rollout.sample_hooks"), "_current_rollout_id", None),
-        reward=[float(reward) for reward in raw],
-        length=lengths,
-    )
+    live = SLIME.open_from_environment(refusals(mean))
     rollouts = [one for sample in flat if (one := getattr(sample, "rollout_id", None)) is not None]
-    if out.weight is not None and len(set(rollouts)) < len(rollouts):
+    if "weight" in live.hooks and len(set(rollouts)) < len(rollouts):
         raise ValueError("several samples have one `rollout_id`, and slime averages them as one: leave the recipe's weights out")
+    lengths = [sum(one.loss_mask) if getattr(one, "loss_mask", None) is not None else one.response_length for one in flat]
     # slime empties the loss mask of those after this hook.
     counts = [0 if getattr(sample, "remove_sample", False) else length for sample, length in zip(flat, lengths, strict=True)]
-    return raw, per_response(live, out, "slime", counts, mean).tolist()
+    step = getattr(sys.modules.get("slime.rollout.sample_hooks"), "_current_rollout_id", None)
+    batch = Batch(groups, {"reward": [float(reward) for reward in rewards], "length": lengths}, step=step)
+    return rewards, SLIME.per_response(live, batch, counts, mean).tolist()

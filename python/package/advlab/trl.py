@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,35 +22,30 @@ from trl import GRPOConfig, RLOOConfig
 from trl import GRPOTrainer as _GRPOTrainer
 from trl import RLOOTrainer as _RLOOTrainer
 
-from ._native import RecipeError
+from ._outcome import Advantage
 from ._recipe import LiveRecipe, load, watch
-from ._trainers import NOT_OVER_TOKENS, column_name, explain, of_data_set, on_cpu, plain, report, resume, save, weighted
+from ._trainers import Batch, Trainer, column_name, metrics, of_data_set, on_cpu, plain, refusals, resume, save, weighted
 
 log = logging.getLogger("advlab")
 
-OPTIONS = {
-    "old_logp": "old log-probs are computed where `gradient_accumulation_steps` is not a multiple of `steps_per_generation * "
-    "num_iterations`: set `num_iterations=2`, or `steps_per_generation` to more",
-    "ref_logp": "the reference policy runs with `beta` above 0",
-    "rollout_logp": "the sampler's log-probs are there with `use_vllm=True`",
-    "value": "TRL has no critic here",
-    "entropy": "TRL does not compute entropies before the advantage",
-}
-"""What to set in TRL for a column."""
-
-RLOO_OPTIONS = {
-    **OPTIONS,
-    **dict.fromkeys(("old_logp", "ref_logp", "rollout_logp"), "RLOOTrainer has no log-probs by token for it: use GRPOTrainer"),
-}
-"""What to do in TRL for a column with RLOOTrainer."""
-
-COLUMNS = {
-    "old_per_token_logps": "old_logp",
-    "ref_per_token_logps": "ref_logp",
-    "sampling_per_token_logps": "rollout_logp",
-}
-"""TRL's tensors [B, T], and the columns that they are."""
-
+TRL = Trainer(
+    "TRL",
+    {
+        "old_logp": "old log-probs are computed if `gradient_accumulation_steps` is not a multiple of `steps_per_generation * "
+        "num_iterations`: set `num_iterations=2`, or `steps_per_generation` to more",
+        "ref_logp": "the reference policy runs with `beta` above 0",
+        "rollout_logp": "the sampler's log-probs are there with `use_vllm=True`",
+        "value": "TRL has no critic here",
+        "entropy": "TRL does not compute entropies before the advantage",
+    },
+    {
+        "old_per_token_logps": "old_logp",
+        "ref_per_token_logps": "ref_logp",
+        "sampling_per_token_logps": "rollout_logp",
+    },
+)
+NO_LOGP = "RLOOTrainer has no log-probs per token for it: use GRPOTrainer"
+TRL_RLOO = Trainer("TRL", {**TRL.options, **dict.fromkeys(TRL.columns.values(), NO_LOGP)})
 
 WITHOUT_EFFECT = {
     GRPOConfig: (
@@ -78,28 +74,6 @@ def _refuse_what_has_no_effect(given: Any) -> None:
                 raise ValueError(f"`{option}={found}` acts only on TRL's own advantage, which the recipe's replaces: {instead}")
 
 
-def _refuse_one_column_of_two(names: list[str]) -> None:
-    """An error where two reward functions would be one column."""
-    known: dict[str, str] = {}
-    for name in names:
-        column = f"reward_{column_name(name)}"
-        if column in known:
-            raise ValueError(
-                f"the reward functions `{known[column]}` and `{name}` would both be the column `{column}`: give one of them "
-                "another `__name__`"
-            )
-        known[column] = name
-
-
-def _scalar(value: Any) -> Any:
-    value = plain(value)
-    return value if value is None or isinstance(value, (str, int, float)) else ()
-
-
-def _of_rows(values: Any, rows: torch.Tensor) -> Any:
-    return [value for value, is_row in zip(values, rows.tolist()) if is_row] if isinstance(values, list) else values[rows]
-
-
 class GRPOMixin:
     """The advantage of a recipe in a trainer with GRPOTrainer's methods.
 
@@ -124,25 +98,28 @@ class GRPOMixin:
         **kwargs: Any,
     ):
         params = recipe_params or {}
-        # A slip is told before a model is loaded, and on each process.
+        # A mistake is told before a model is loaded, and on each process.
         load(recipe, **params)
         for given in (*args, *kwargs.values()):
             _refuse_what_has_no_effect(given)
         super().__init__(*args, **kwargs)
         _refuse_what_has_no_effect(self.args)
-        _refuse_one_column_of_two(self.reward_func_names)
+        self._advlab_columns_of_rewards = [f"reward_{column_name(name)}" for name in self.reward_func_names]
+        twice = [name for name, count in Counter(self._advlab_columns_of_rewards).items() if count > 1]
+        if twice:
+            raise ValueError(
+                f"of the reward functions {self.reward_func_names} several would be the column `{twice[0]}`: give them other names "
+                "(`__name__`)"
+            )
         loss_type = getattr(self.args, "loss_type", "grpo")
         self._advlab_mean = MEANS.get(loss_type)
-        refuses = {} if self._advlab_mean else {"weight": f"what `loss_type={loss_type}` averages over is not known"}
-        if self._advlab_mean == "responses":
-            refuses["loss"] = NOT_OVER_TOKENS
+        why = None if self._advlab_mean else f"what `loss_type={loss_type}` averages over is not known"
+        refuses = refusals(self._advlab_mean or "tokens", why)
         self.advlab = None
         if self.accelerator.is_main_process:
             self.advlab = watch(recipe, folder=recipe_folder, keep_batches=recipe_batches, _refuses=refuses, **params)
             told = " ".join(f"{name}={value}" for name, value in self.advlab.params.items())
             log.warning("%s %s %s", recipe, self.advlab.version[:6], told)
-        self._advlab_rewards: torch.Tensor | None = None
-        self._advlab_serial = 0
         features = getattr(self.train_dataset, "features", None) or {}
         is_text = {name: "string" in feature.dtype for name, feature in features.items() if isinstance(feature, Value)}
         self._advlab_kinds = {name: str if text else float for name, text in is_text.items()}
@@ -164,16 +141,18 @@ class GRPOMixin:
             try:
                 answer = [self._advlab_compute(columns, mode)]
             except Exception as error:
-                # Whatever it is, the others wait for an answer; theirs is its text, as not every error can be sent.
+                # The others wait for an answer; theirs is the error's text, as not every error can be sent.
                 failed, answer = error, [f"{type(error).__name__} on the main process: {error}"]
         broadcast_object_list(answer)
         if isinstance(answer[0], str):
             raise failed or RuntimeError(answer[0])
-        advantages, metrics = answer[0]
+        advantages, told = answer[0]
         local = len(output["advantages"])
         start = self.accelerator.process_index * local
-        output["advantages"] = self._advlab_local(advantages, slice(start, start + local), output)
-        self._advlab_log(mode, advantages, metrics)
+        own = advantages[start : start + local].to(output["advantages"])
+        # Processes pad to their own longest completion.
+        output["advantages"] = own if own.dim() == 1 else own[:, : output["completion_mask"].shape[1]]
+        self._advlab_log(mode, advantages, told)
         return output
 
     def _advlab_columns(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> dict[str, Any]:
@@ -181,61 +160,44 @@ class GRPOMixin:
         mask = output["completion_mask"]
         if output.get("tool_mask") is not None:
             mask = mask * output["tool_mask"]
-        columns = {"mask": mask, **{ours: output[theirs] for theirs, ours in COLUMNS.items() if output.get(theirs) is not None}}
-        gathered = {name: on_cpu(gather(pad_across_processes(value, dim=1))) for name, value in columns.items()}
+        columns = {ours: output[theirs] for theirs, ours in TRL.columns.items() if output.get(theirs) is not None}
+        columns = {name: on_cpu(gather(pad_across_processes(value, dim=1))) for name, value in {**columns, "mask": mask}.items()}
         per_function = on_cpu(self._advlab_rewards)
-        for name, values in zip(self.reward_func_names, per_function.T, strict=True):
-            gathered[f"reward_{column_name(name)}"] = values
-        weights = on_cpu(self.reward_weights).to(per_function.dtype)
-        gathered["reward"] = (per_function * weights).nansum(1)
-        gathered["truncated"] = on_cpu(gather(self._advlab_truncated.to(mask.device)))
-        gathered["is_scored"] = ~per_function.isnan().all(1)
+        columns.update(zip(self._advlab_columns_of_rewards, per_function.T, strict=True))
+        columns["reward"] = (per_function * on_cpu(self.reward_weights).to(per_function.dtype)).nansum(1)
+        columns["truncated"] = on_cpu(gather(self._advlab_truncated.to(mask.device)))
+        columns["is_scored"] = ~per_function.isnan().all(1)
         # An empty tuple stands for what can be in no column.
-        rows = gather_object([{name: _scalar(value) for name, value in row.items()} for row in inputs])
+        scalar = lambda value: value if value is None or isinstance(value, (str, int, float)) else ()
+        rows = gather_object([{name: scalar(plain(value)) for name, value in row.items()} for row in inputs])
         names = dict.fromkeys(name for row in rows for name in row)
-        return {**of_data_set({name: [row.get(name) for row in rows] for name in names}, self._advlab_kinds), **gathered}
+        return {**of_data_set({name: [row.get(name) for row in rows] for name in names}, self._advlab_kinds), **columns}
 
-    def _advlab_compute(self, columns: dict[str, Any], mode: str) -> tuple[Any, dict[str, float]]:
-        size = self.num_generations if mode == "train" else self.num_generations_eval
-        rows = columns.pop("is_scored")
-        total = len(rows)
-        groups = torch.arange(total) // size
-        kept = columns if rows.all() else {name: _of_rows(value, rows) for name, value in columns.items()}
-        if not rows.any():
-            return torch.zeros(total), {}
-        try:
-            # An evaluation leaves the state of the training alone.
-            live: Any = self.advlab
-            recipe = live if mode == "train" else live._frozen()
-            out = recipe.advantage(groups=groups[rows], step=self.state.global_step, **kept)
-            report(recipe, out)
-            advantage = weighted(out, kept["mask"], self._advlab_mean)
-        except RecipeError as error:
-            raise explain(error, RLOO_OPTIONS if isinstance(self, _RLOOTrainer) else OPTIONS, "TRL") from None
-        whole = torch.zeros((total, *advantage.shape[1:]), dtype=torch.float32)
+    def _advlab_compute(self, columns: dict[str, Any], mode: str) -> tuple[torch.Tensor, dict[str, float]]:
+        """The advantages of all processes, and what to log."""
+        is_scored = columns.pop("is_scored")
+        if not is_scored.any():
+            return torch.zeros(len(is_scored)), {}
+        rows = is_scored.nonzero()[:, 0]
+        if len(rows) < len(is_scored):
+            columns = {name: [of[row] for row in rows] if isinstance(of, list) else of[rows] for name, of in columns.items()}
+        mask, is_rloo, live = columns.pop("mask"), isinstance(self, _RLOOTrainer), self.advlab
+        groups = rows // (self.num_generations if mode == "train" else self.num_generations_eval)
+        batch = Batch(groups, columns, mask, self.state.global_step)
+        # An evaluation leaves the state of the training alone.
+        recipe: Any = live if mode == "train" or live is None else live._frozen()
+        out: Advantage = (TRL_RLOO if is_rloo else TRL).advantage(recipe, batch, padded=False)
+        if is_rloo and out.level == "token":
+            raise ValueError(
+                f"{recipe.name} gives an advantage for each token, and RLOOTrainer takes one for each response: use GRPOTrainer"
+            )
+        advantage = weighted(out, mask, self._advlab_mean or "tokens")
+        whole = torch.zeros((len(is_scored), *advantage.shape[1:]), dtype=torch.float32)
         whole[rows] = advantage.float()
-        metrics = {f"advlab/{name}": float(value) for name, value in out.metrics.items()}
-        if mode == "train":
-            metrics["advlab/serial"] = float(out.serial)
-            # A reload stands out in a plot.
-            metrics["advlab/reloaded"] = float(out.serial != self._advlab_serial)
-            self._advlab_serial = out.serial
-        return whole, metrics
+        return whole, metrics(out, counts=mode == "train")
 
-    def _advlab_local(self, advantages: torch.Tensor, rows: slice, output: dict[str, Any]) -> torch.Tensor:
-        own = advantages[rows].to(output["advantages"])
-        if own.dim() == 2:
-            if isinstance(self, _RLOOTrainer):
-                raise ValueError(
-                    f"{self.advlab.name if self.advlab else 'the recipe'} gives an advantage for each token, and RLOOTrainer takes "
-                    "one for each response: use GRPOTrainer"
-                )
-            # Processes pad to their own longest completion.
-            own = own[:, : output["completion_mask"].shape[1]]
-        return own
-
-    def _advlab_log(self, mode: str, advantages: torch.Tensor, metrics: dict[str, float]) -> None:
-        for name, value in metrics.items():
+    def _advlab_log(self, mode: str, advantages: torch.Tensor, told: dict[str, float]) -> None:
+        for name, value in told.items():
             self._metrics[mode][name].append(value)
         shown = advantages if advantages.dim() == 1 else advantages.sum(1) / (advantages != 0).sum(1).clamp(min=1)
         logged = self._logs["advantages"]
@@ -252,7 +214,6 @@ class GRPOMixin:
         super()._load_optimizer_and_scheduler(checkpoint)
         if self.advlab is not None and checkpoint is not None:
             resume(self.advlab, Path(checkpoint), self.state.global_step)
-            self._advlab_serial = self.advlab.state_dict()["serial"]
 
 
 class GRPOTrainer(GRPOMixin, _GRPOTrainer):
@@ -260,4 +221,4 @@ class GRPOTrainer(GRPOMixin, _GRPOTrainer):
 
 
 class RLOOTrainer(GRPOMixin, _RLOOTrainer):
-    """TRL's RLOOTrainer with the advantage of a recipe, one value a response."""
+    """TRL's RLOOTrainer with the advantage of a recipe, one value per response."""

@@ -174,4 +174,7 @@ def test_the_patch_says_where_nemo_rl_is_another(monkeypatch):
     for config, mean in [(None, "tokens"), ({"loss_fn": {"token_level_loss": False}}, "responses")]:
         for of in (module, sync):
             made = of._create_advantage_estimator(config)
-            assert isinstance(made, nemo_rl.AdvantageEstimator) and (made.mean, bool(made.refuses)) == (mean, config is None)
+            assert isinstance(made, nemo_rl.AdvantageEstimator) and (made.mean, "weight" in made.refuses) == (
+                mean,
+                config is None,
+            )

@@ -8,9 +8,9 @@ use rhai::Map;
 use super::{DERIVED, ScriptBatch, Source};
 use crate::batch::{Batch, Buffer, FloatBuffer, known};
 use crate::diagnostic::{Diagnostic, ProblemKind};
-use crate::script::bind::{describe, number};
 use crate::script::error::CallError;
-use crate::script::mistake::Mistake;
+use crate::script::explain::habit;
+use crate::script::value::{as_tensor, describe};
 use crate::suggest;
 use crate::tensor::op;
 use crate::tensor::{Level, Stopped, Tensor, TensorError};
@@ -61,15 +61,11 @@ impl ScriptBatch {
                 batch.layout().width() > 0 || batch.token_columns().next().is_some()
             }
             Some(("verified", _)) => batch.is_verifiable(),
-            Some((_, from)) => from
-                .iter()
-                .any(|column| self.has(column) || self.follows_text(batch, column)),
+            Some((_, from)) => from.iter().any(|&column| {
+                self.has(column) || column == "verified" && self.follows(batch, column)
+            }),
             None => false,
         }
-    }
-
-    fn follows_text(&self, batch: &Batch, name: &str) -> bool {
-        name == "verified" && self.follows(batch, name)
     }
 
     /// The values of a column at response level.
@@ -182,21 +178,19 @@ impl ScriptBatch {
     pub(super) fn with_columns(&self, columns: &Map) -> Result<ScriptBatch, CallError> {
         let mut given = BTreeMap::new();
         for (name, value) in columns {
-            let tensor = match (value.read_lock::<Tensor>(), number(value)) {
-                (Some(tensor), _) => tensor.clone(),
-                (None, Some(number)) => Tensor::number(number),
-                _ => {
-                    let found = &describe(value);
-                    return Err(Mistake::ColumnValue { name, found }.into());
-                }
+            let cannot = |be: &str| {
+                let help = "a column is a tensor of this batch or a number: `batch.with(#{ reward: batch.reward / 2 })`";
+                CallError::new(format!("column `{name}` cannot be {be}"), help)
             };
+            let tensor = as_tensor(value).ok_or_else(|| cannot(&describe(value)))?;
             if ["step", "groups", "group", "mask"].contains(&name.as_str()) {
-                return Err(Mistake::FixedColumn { name }.into());
+                let help = "`batch.regroup(key)` makes other groups";
+                return Err(CallError::new(format!("`{name}` is no column"), help));
             }
             let own = self.frame();
             let frame = tensor.frame().filter(|_| tensor.level() != Level::Batch);
             if frame.is_some_and(|frame| !frame.meets(own)) {
-                return Err(Mistake::ForeignColumn { name }.into());
+                return Err(cannot("a tensor of another batch"));
             }
             let is_at_home = frame.is_some_and(|frame| Arc::ptr_eq(&frame.layout, &own.layout));
             let column = match tensor.level() {
@@ -207,13 +201,21 @@ impl ScriptBatch {
             };
             given.insert(name.to_string(), column);
         }
-        // A reward stands at both levels, as that of a `reward` hook.
-        if let (Some(reward), None) = (given.get("reward"), given.get("token_reward")) {
-            given.insert("token_reward".to_string(), op::at_last_token(reward)?);
-        } else if let (None, Some(tokens)) = (given.get("reward"), given.get("token_reward")) {
-            given.insert("reward".to_string(), op::sum(tokens, Level::Response)?);
-        }
+        ScriptBatch::complete_rewards(&mut given)?;
         Ok(self.with(given))
+    }
+
+    /// A reward that is given stands at both levels.
+    pub(in crate::script) fn complete_rewards(
+        given: &mut BTreeMap<String, Tensor>,
+    ) -> Result<(), TensorError> {
+        let (name, other) = match (given.get("reward"), given.get("token_reward")) {
+            (Some(reward), None) => ("token_reward", op::at_last_token(reward)?),
+            (None, Some(tokens)) => ("reward", op::sum(tokens, Level::Response)?),
+            _ => return Ok(()),
+        };
+        given.insert(name.to_string(), other);
+        Ok(())
     }
 
     /// Whether the batch has the column itself, or was given it.
@@ -228,45 +230,37 @@ impl ScriptBatch {
     fn unknown(&self, batch: &Batch, name: &str) -> CallError {
         let own: Vec<&str> = batch.column_names().collect();
         if batch.text(name).is_some() {
-            return Mistake::TextColumn { name }.into();
+            let help = format!("as a key they tell responses apart: `batch.key(\"{name}\")`");
+            return CallError::new(
+                format!("`{name}` is a column of texts, which are no numbers"),
+                help,
+            );
         }
         let theirs = own.iter().find(|theirs| known::ours(theirs) == Some(name));
         let derived = DERIVED.iter().map(|(name, _)| *name);
         let also = ["advantage", "groups", "step"];
         let near = suggest::nearest(name, own.iter().copied().chain(derived).chain(also));
         let ours = known::ours(name).or(near).unwrap_or(name);
-        let help = match (theirs, ours) {
-            (Some(theirs), _) => format!(
+        let known = habit("columns", ours).filter(|_| !self.has(ours));
+        let help = if let Some(theirs) = theirs {
+            format!(
                 "the batch calls it `{theirs}`: rename it, in a file with `--map {name}={theirs}`"
-            ),
-            (_, "mask") => "tokens with mask 0 are in no tensor: a script needs no mask".to_string(),
-            (_, "group") => {
-                "a reduction names the level, `x.mean(\"group\")`; `batch.groups` has the groups".to_string()
-            }
-            (_, "ref_logp") if !self.has(ours) => {
-                "`ref_logp`, the log-probs under the reference policy, are needed for a KL: add \
-                 the column, or set `kl_beta` to 0"
-                    .to_string()
-            }
-            (_, "advantage") if !self.has(ours) => {
-                "a run computes `advantage` before the loss; a file needs it as a column (`advlab \
-                 apply grpo INPUT -o FILE` adds one); at the prompt it is `advantage()` of a \
-                 recipe with that hook: beside a loss, type `fn advantage(batch, p) { ... }` as well"
-                    .to_string()
-            }
-            _ if ours != name => format!("did you mean `{ours}`?"),
-            _ => {
-                let (_, derived) = self.column_names();
-                let derived = suggest::list(derived.iter().map(String::as_str));
-                match (&*suggest::list(own), &*derived) {
-                    ("", "") => "it has only groups".to_string(),
-                    ("", names) | (names, "") => format!("it has {names}"),
-                    (own, derived) => format!("it has {own}; from these follow {derived}"),
-                }
+            )
+        } else if let Some(known) = known {
+            known.to_string()
+        } else if ours != name {
+            format!("did you mean `{ours}`?")
+        } else {
+            let (_, derived) = self.column_names();
+            let derived = suggest::list(derived.iter().map(String::as_str));
+            match (&*suggest::list(own), &*derived) {
+                ("", "") => "it has only groups".to_string(),
+                ("", names) | (names, "") => format!("it has {names}"),
+                (own, derived) => format!("it has {own}; from these follow {derived}"),
             }
         };
-        let help = &help;
-        let diagnostic = Diagnostic::from(Mistake::NoColumn { name, help });
+        let diagnostic =
+            Diagnostic::error(format!("the batch has no column `{name}`")).with_help(help);
         let kind = ProblemKind::MissingColumn(name.to_string());
         diagnostic.of_kind(kind).into()
     }

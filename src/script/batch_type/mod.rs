@@ -3,7 +3,6 @@
 mod by_group;
 mod columns;
 
-pub use by_group::MapGroups;
 pub(crate) use columns::OLD_FOR_LOGP;
 
 use std::any::TypeId;
@@ -12,11 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, Map, NativeCallContext, Variant};
 
-use super::bind::{describe, number};
 use super::call::Call;
 use super::error::{CallError, Raised, raise};
-use super::key::Key;
-use super::mistake::Mistake;
+use super::key::{Key, of_responses};
+use super::value::{as_tensor, describe, text};
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, ProblemKind};
 use crate::suggest;
@@ -113,28 +111,13 @@ impl ScriptBatch {
     }
 
     /// The batch with its groups split by a key or the values of a response tensor, or with groups by these alone.
-    fn regroup(&self, name: &str, by: &Dynamic, across: bool) -> Result<ScriptBatch, CallError> {
+    fn regroup(&self, by: &Dynamic, across: bool) -> Result<ScriptBatch, CallError> {
         self.frame().look_at();
         let key = by.read_lock::<Key>();
-        let codes = match (&key, by.read_lock::<Tensor>()) {
-            (Some(key), _) => key.codes.clone(),
-            (None, Some(tensor)) => tensor.clone(),
-            _ => {
-                let found = &describe(by);
-                return Err(Mistake::RegroupedBy { found }.into());
-            }
+        let values = match &key {
+            Some(key) => of_responses(self.frame(), &Dynamic::from(key.codes.clone()))?,
+            None => of_responses(self.frame(), by)?,
         };
-        let own = self.frame();
-        let of = codes.frame().filter(|_| codes.level() != Level::Batch);
-        if of.is_some_and(|of| !of.meets(own)) {
-            return Err(Mistake::ForeignKey { function: name }.into());
-        }
-        let codes = match of {
-            Some(_) => op::expand(&codes, Level::Response)?,
-            None => codes.expanded(Level::Response, own)?,
-        };
-        let value = codes.evaluate()?;
-        let values: Vec<f64> = value.iter().collect();
         let layout = self
             .frame()
             .layout()
@@ -151,15 +134,14 @@ impl ScriptBatch {
 
     /// The key of columns whose names a script gives, at least one.
     fn key_of<'a>(&self, names: impl Iterator<Item = &'a Dynamic>) -> Result<Key, CallError> {
-        let wrong = |found: &str| CallError::from(Mistake::KeyNames { found });
-        let text = |name: &Dynamic| match name.read_lock::<ImmutableString>() {
-            Some(name) => Ok(name.clone()),
-            None => Err(wrong(&describe(name))),
+        let names: Option<Vec<ImmutableString>> = names.map(text).collect();
+        let Some(names) = names.filter(|names| !names.is_empty()) else {
+            let help = "as in `batch.key([\"agent\", \"episode\"])`";
+            return Err(CallError::new(
+                "a key is made of the names of columns",
+                help,
+            ));
         };
-        let names: Vec<ImmutableString> = names.map(text).collect::<Result<_, _>>()?;
-        if names.is_empty() {
-            return Err(wrong("an empty array"));
-        }
         let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
         self.key(&names)
     }
@@ -220,9 +202,11 @@ impl ScriptBatch {
         }
         let Ok(column) = self.column(name) else {
             let texts = batch.texts().map(|(name, _)| name);
-            let names = &suggest::list(texts.chain(batch.column_names()).chain(["group"]));
+            let names = suggest::list(texts.chain(batch.column_names()).chain(["group"]));
+            let message = format!("there is no column `{name}` to make a key of");
+            let help = format!("there is {names}; which prompt a response answers is `group`");
+            let missing = Diagnostic::error(message).with_help(help);
             let kind = ProblemKind::MissingColumn(name.to_string());
-            let missing = Diagnostic::from(Mistake::NoKeyColumn { name, names });
             return Err(missing.of_kind(kind).into());
         };
         self.numbers(name, &column)
@@ -231,8 +215,12 @@ impl ScriptBatch {
     /// The numbers of a response column as texts.
     fn numbers(&self, name: &str, column: &Tensor) -> Result<Vec<Arc<str>>, CallError> {
         if column.level() != Level::Response {
-            let level = column.level().name();
-            return Err(Mistake::KeyLevel { name, level }.into());
+            let level = column.level();
+            let message = format!(
+                "a key has one text or number a response, and `{name}` is a {level} column"
+            );
+            let help = format!("reduce it first: `batch.regroup({name}.sum(\"response\"))`");
+            return Err(CallError::new(message, help));
         }
         // -0.0 and 0.0 are one.
         let numbers = column.evaluate()?;
@@ -247,7 +235,10 @@ impl ScriptBatch {
         self.frame().look_at();
         match &self.0.source {
             Source::GroupOf { .. } => Ok((&*self.frame().layout().group_id(0).name()).into()),
-            _ => Err(Mistake::KeyOfNoGroup.into()),
+            _ => Err(CallError::new(
+                "`key` is the name of one group, `g.key` in `for g in batch.groups`",
+                "those of all responses are `batch.key(\"group\")`",
+            )),
         }
     }
 
@@ -265,16 +256,9 @@ impl ScriptBatch {
     /// 1 for `k` responses of each cell of a level, drawn at random.
     fn subset(&self, level: &str, k: &Dynamic) -> Result<Tensor, CallError> {
         let level = level_of("subset", level)?;
-        let k = match (k.read_lock::<Tensor>(), number(k)) {
-            (Some(k), _) => k.clone(),
-            (None, Some(k)) => Tensor::number(k),
-            _ => {
-                let found = describe(k);
-                return Err(
-                    TensorError::argument("subset", "k", "a number or a tensor", &found).into(),
-                );
-            }
-        };
+        let k = as_tensor(k).ok_or_else(|| {
+            TensorError::argument("subset", "k", "a number or a tensor", &describe(k))
+        })?;
         Ok(op::subset(&self.random(Level::Response)?, level, &k)?)
     }
 }
@@ -338,7 +322,7 @@ pub(super) fn batch_type(engine: &mut Engine) {
     });
     for (name, across) in [("regroup", false), ("group_by", true)] {
         method(engine, name, move |batch, by: Dynamic| {
-            batch.regroup(name, &by, across)
+            batch.regroup(&by, across)
         });
     }
     method(engine, "key", |batch, names: Array| {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::batch::{Batch, Computed};
-use crate::script::batch_type::MapGroups;
+use crate::script::call::MapGroups;
 use crate::script::hook::Hook;
 
 /// The advantage of a batch, with what was reported on the way.

@@ -9,12 +9,12 @@ use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 use crate::batch::{Batch, Computed, Rows};
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::batch_type::ScriptBatch;
-use crate::script::bind::{self, describe};
 use crate::script::error::CallError;
 use crate::script::hook::Hook;
 use crate::script::recipe::Recipe;
 use crate::script::sandbox::guarded;
 use crate::script::state::State;
+use crate::script::value::{describe, number};
 use crate::tensor::op;
 use crate::tensor::{Guard, Level, Origin, Tensor, TensorError, Value, depends_on, grad};
 
@@ -36,6 +36,8 @@ const NOTHING: &str = "the last line of the hook is its result: without a `;` af
 
 const WEIGHT: &str =
     "a weight is how much a response counts in the loss: 0 takes it out, as in `batch.reward > 0`";
+
+const GRADIENT: &str = "dloss/dlogp";
 
 impl<'a> Run<'a> {
     /// `update` is the index of the step's loss that is computed; `None` before the losses.
@@ -72,14 +74,10 @@ impl<'a> Run<'a> {
     pub(super) fn finished_state(&mut self) -> Result<State, Diagnostics> {
         let tables = self.input.call().tables(std::mem::take);
         let state = State::from_dynamic(self.state.take()).map_err(|unfit| {
-            let script = self.recipe.about();
-            let span = script.part_of_state(unfit.part()).or_else(|| {
-                let hook = Hook::OF_BATCH.iter().find(|hook| self.recipe.has(**hook))?;
-                script.definition(hook.name())
-            });
-            Diagnostic::error(unfit.to_string())
-                .with_help("the state lasts over steps: keep numbers, strings, arrays and maps")
-                .at(span)
+            let mut hooks = Hook::OF_BATCH.into_iter();
+            let hook = hooks.find(|hook| self.recipe.has(*hook));
+            let help = "the state lasts over steps: keep numbers, strings, arrays and maps";
+            self.error(hook.unwrap_or(Hook::Init), unfit.to_string(), help)
         })?;
         Ok(state.with_tables(tables))
     }
@@ -99,15 +97,13 @@ impl<'a> Run<'a> {
         }
         let tensor = self.signal(Hook::Reward)?;
         let value = self.value(Hook::Reward, &tensor, None)?;
-        let (own, other, at_other_level) = if tensor.level() == Level::Token {
-            ("token_reward", "reward", op::sum(&tensor, Level::Response))
-        } else {
-            ("reward", "token_reward", op::at_last_token(&tensor))
+        let name = match value.level() {
+            Level::Token => "token_reward",
+            _ => "reward",
         };
-        let at_other_level = at_other_level.map_err(|error| self.failed(Hook::Reward, error))?;
-        let both = [(own, tensor), (other, at_other_level)];
-        self.given
-            .extend(both.map(|(name, tensor)| (name.to_string(), tensor)));
+        self.given.insert(name.to_string(), tensor);
+        ScriptBatch::complete_rewards(&mut self.given)
+            .map_err(|error| self.failed(Hook::Reward, error))?;
         Ok(Some(value))
     }
 
@@ -115,20 +111,15 @@ impl<'a> Run<'a> {
     pub(super) fn weight(&mut self) -> Result<Option<Computed>, Diagnostics> {
         let layout = self.input.frame().layout().clone();
         if !self.recipe.has(Hook::Weight) {
-            let Ok(own) = self.input.column("weight") else {
-                return Ok(None);
-            };
-            return Ok(Some(self.evaluate(Hook::Weight, &own)?.over(&layout)));
+            let own = self.input.column("weight").ok();
+            let own = own.map(|own| self.evaluate(Hook::Weight, &own));
+            return Ok(own.transpose()?.map(|own| own.over(&layout)));
         }
         let tensor = self.signal(Hook::Weight)?;
         let value = self.value(Hook::Weight, &tensor, None)?;
-        let negative = value
-            .buffer()
-            .iter()
-            .enumerate()
-            .find(|(_, weight)| *weight < 0.0);
-        if let Some((index, found)) = negative {
+        if let Some(index) = value.buffer().iter().position(|weight| weight < 0.0) {
             let at = layout.describe(Level::Response, index);
+            let found = value.buffer().get(index);
             let help = "0 takes a response out of the loss, 2 counts it twice";
             return Err(self.error(Hook::Weight, format!("the weight is {found} at {at}"), help));
         }
@@ -176,7 +167,7 @@ impl<'a> Run<'a> {
     }
 
     /// The loss and dloss/dlogp, not yet computed.
-    pub fn loss(&mut self) -> Result<(Tensor, Tensor), Diagnostics> {
+    pub(super) fn loss(&mut self) -> Result<(Tensor, Tensor), Diagnostics> {
         let batch = self.batch();
         let loss = self.loss_tensor(batch.clone())?;
         let logp = batch.column("logp").map_err(|problem| {
@@ -217,33 +208,44 @@ impl<'a> Run<'a> {
             let help = "`batch.map_groups(|g| ...)` puts the groups' results together";
             return Err(self.error(hook, message, help));
         }
-        match tensor {
-            Some(tensor) if tensor.level() == Level::Response => Ok(tensor),
-            Some(tensor) if tensor.level() == Level::Token && !is_weight => Ok(tensor),
+        let level = tensor.as_ref().map(Tensor::level);
+        match (tensor, level) {
+            (Some(tensor), Some(Level::Response)) => return Ok(tensor),
+            (Some(tensor), Some(Level::Token)) if !is_weight => return Ok(tensor),
             // A number is the result of one branch of a function if no group took the other one. What a filter says of
             // a group, it says of the group's responses.
-            Some(tensor)
+            (Some(tensor), Some(level))
                 if tensor.is_number_of_each_group()
-                    || tensor.level() == Level::Trajectory
-                    || is_weight && tensor.level().contains(Level::Response) =>
+                    || level == Level::Trajectory
+                    || is_weight && level.contains(Level::Response) =>
             {
                 let spread = tensor.expanded(Level::Response, self.input.frame());
-                spread.map_err(|error| self.failed(hook, error))
+                return spread.map_err(|error| self.failed(hook, error));
             }
-            other => {
-                let (wanted, help) = match is_weight {
-                    true => ("response", WEIGHT.to_string()),
-                    false => (
-                        "response or token",
-                        instead(&result, other.map(|x| x.level())),
-                    ),
-                };
-                let found = bind::kind(&result);
-                let message =
-                    format!("`{name}` must return a {wanted} tensor, it returned {found}");
-                Err(self.error(hook, message, &help))
-            }
+            _ => {}
         }
+        let wanted = if is_weight {
+            "response"
+        } else {
+            "response or token"
+        };
+        let help = match level {
+            _ if result.is_unit() => NOTHING,
+            _ if is_weight => WEIGHT,
+            Some(_) => {
+                "was a `batch.reward - ` forgotten? The same for all is `x.expand(\"response\")` or `x.expand(\"token\")`"
+            }
+            None if number(&result).is_some() => {
+                "a number for all responses is `x + 0 * batch.reward`"
+            }
+            None => {
+                "return a tensor, such as `batch.reward - batch.reward.mean(\"group\")`, without `values()`; \
+                 `batch.map_groups(|g| ...)` goes group by group"
+            }
+        };
+        let found = describe(&result);
+        let message = format!("`{name}` must return a {wanted} tensor, it returned {found}");
+        Err(self.error(hook, message, help))
     }
 
     /// Computes a hook's tensor, the loss whose gradient it is, and the reported metrics together: what they share is
@@ -314,8 +316,8 @@ impl<'a> Run<'a> {
     }
 
     /// A failure of a computation that happened after the hook returned.
-    pub(super) fn failed(&self, hook: Hook, error: TensorError) -> Diagnostics {
-        let raised: Box<rhai::EvalAltResult> = CallError::from(error).into();
+    pub(super) fn failed(&self, hook: Hook, error: impl Into<CallError>) -> Diagnostics {
+        let raised: Box<rhai::EvalAltResult> = error.into().into();
         self.recipe.failed_in(hook, &raised)
     }
 
@@ -336,37 +338,34 @@ impl<'a> Run<'a> {
             level => format!("{what} is {found} at {}", layout.describe(level, index)),
         };
         let diagnostic = Diagnostic::error(message).of_kind(ProblemKind::NotFinite);
-        let Some((culprit, origin)) = culprit(tensor) else {
+        let Some((operation, origin)) = culprit(tensor) else {
             return Err(self.recipe.at_hook(hook, diagnostic));
         };
-        let help = match self.column_of(&culprit) {
-            Some(column) => column,
-            None if what == GRADIENT => help_of("gradient"),
-            None => help_of(culprit.inner().prim.name()),
+        let columns = self.input.known_columns();
+        let mut columns = columns.iter().filter_map(|(name, column)| {
+            let (index, found) = column.evaluate().ok()?.first_not_finite()?;
+            let cell = layout.describe(column.level(), index);
+            Some(format!("the column `{name}` is {found} at {cell}"))
+        });
+        let of_operation = || match operation {
+            _ if what == GRADIENT => {
+                "the derivative of a root, a power or a std is infinite at 0: `max(x, 1e-12)` keeps away from it"
+            }
+            "/" => "something is divided by 0 here: `safe_div(a, b)` is 0 where b is 0",
+            "ln" | "log1p" | "ln_binomial" => {
+                "this is the logarithm of 0 or less here: `ln(max(x, 1e-12))`"
+            }
+            _ => {
+                "every value that goes in is finite: limit them, as in `x.clamp(-20, 20)` or `max(x, 1e-12)`"
+            }
         };
-        let diagnostic = diagnostic.with_help(help);
+        let help = columns.next().unwrap_or_else(|| of_operation().to_string());
         let span = origin.and_then(|origin| self.recipe.about().place_of(&origin));
-        Err(match span {
-            Some(span) => diagnostic.at(Some(span)).into(),
+        let diagnostic = diagnostic.with_help(help).at(span);
+        Err(match diagnostic.span {
+            Some(_) => diagnostic.into(),
             None => self.recipe.at_hook(hook, diagnostic),
         })
-    }
-
-    /// The help if the tensor is a column of the batch.
-    fn column_of(&self, tensor: &Tensor) -> Option<String> {
-        let value = tensor.evaluate().ok()?;
-        let (index, found) = value.first_not_finite()?;
-        let bits = |value: &Value| value.iter().map(f64::to_bits).collect::<Vec<_>>();
-        let name = self.input.column_names().0.into_iter().find(|name| {
-            let column = self.batch().column(name);
-            let column = column.and_then(|column| Ok(column.evaluate()?));
-            // Each hook has tensors of its own for a column: their values are the same.
-            column.is_ok_and(|column| {
-                column.level() == value.level() && bits(&column) == bits(&value)
-            })
-        })?;
-        let cell = self.input.frame().layout().describe(value.level(), index);
-        Some(format!("the column `{name}` is {found} at {cell}"))
     }
 }
 
@@ -388,24 +387,21 @@ pub(super) fn invoke(
     Ok(value.flatten())
 }
 
-const GRADIENT: &str = "dloss/dlogp";
-
 /// Steps back from the result; a formula has some dozens.
 const STEPS: usize = 1000;
 
-/// The operation or column in which NaN or an infinity came up first: goes back from a tensor that is not finite, each
-/// time to an argument that is not. With it, the last line of the script on the way to it.
+/// The operation in which NaN or an infinity came up first, and the last line of the script on the way to it: goes back from a
+/// tensor that is not finite, each time to an argument that is not.
 ///
 /// `None` if a value on the way cannot be computed any more: time or memory has run out.
-fn culprit(result: &Tensor) -> Option<(Tensor, Option<Origin>)> {
+fn culprit(result: &Tensor) -> Option<(&'static str, Option<Origin>)> {
     let mut culprit = result.clone();
     let mut origin = result.origin().cloned();
     for _ in 0..STEPS {
         let mut next = None;
         for arg in &culprit.inner().args {
-            if arg.evaluate().ok()?.first_not_finite().is_some() {
+            if next.is_none() && arg.evaluate().ok()?.first_not_finite().is_some() {
                 next = Some(arg.clone());
-                break;
             }
         }
         let Some(arg) = next else {
@@ -414,51 +410,5 @@ fn culprit(result: &Tensor) -> Option<(Tensor, Option<Origin>)> {
         origin = arg.origin().cloned().or(origin);
         culprit = arg;
     }
-    Some((culprit, origin))
-}
-
-/// The help for an operation whose result is not finite although its arguments are.
-fn help_of(op: &str) -> String {
-    match op {
-        "/" => "something is divided by 0 here: `safe_div(a, b)` is 0 where b is 0",
-        "ln" | "log1p" | "ln_binomial" => {
-            "this is the logarithm of 0 or less here: `ln(max(x, 1e-12))`"
-        }
-        "sqrt" | "**" => {
-            "this is a root or a power that is no number here: is its argument below 0?"
-        }
-        "exp" | "expm1" | "square" => {
-            "this grows beyond all numbers here: limit what goes in with `x.clamp(-20, 20)`"
-        }
-        "number" => "a number of the script is not finite",
-        "gradient" => {
-            "the derivative of this is not finite here: that of a root, a power or a std is \
-             infinite at 0; `max(x, 1e-12)` keeps away from it"
-        }
-        op => return format!("every value that `{op}` gets is finite here, and its result is not"),
-    }
-    .to_string()
-}
-
-/// The help for a result that is no response or token tensor.
-fn instead(result: &Dynamic, level: Option<Level>) -> String {
-    match level {
-        Some(Level::Position) => {
-            "the same for all responses of a group is `x.expand(\"token\")`, if that is meant"
-        }
-        Some(_) => {
-            "was a `batch.reward - ` forgotten? The same for all responses is \
-             `x.expand(\"response\")`, if that is meant"
-        }
-        None if result.is_unit() => NOTHING,
-        None if bind::number(result).is_some() => {
-            "a number for all responses is `x + 0 * batch.reward`"
-        }
-        None if result.is_array() => {
-            "arrays cannot be made tensors again: compute with the tensors themselves, without \
-             `values()`; `batch.map_groups(|g| ...)` goes group by group"
-        }
-        None => "return a tensor, such as `batch.reward - batch.reward.mean(\"group\")`",
-    }
-    .to_string()
+    Some((culprit.inner().prim.name(), origin))
 }

@@ -108,8 +108,8 @@ fn compute(
         Prim::Select(group) => {
             let whole = node.args[0].frame().map_or(layout, |frame| &frame.layout);
             let own = cells::indices(whole, args[0].level(), Level::Group, *group);
-            let values = args[0].buffer().view();
-            own.into_iter().map(|index| values.get(index)).collect()
+            let values = args[0].buffer().reader();
+            own.into_iter().map(values).collect()
         }
         // 0 where no argument has the group.
         Prim::Assemble(groups) => {

@@ -16,7 +16,7 @@ use crate::tensor::graph::Prim;
 use crate::tensor::op::{Kernel, Scan, Unary};
 
 /// Responses of at most so many tokens share a tile: longer ones are read and written where they lie.
-const SHORT: usize = 512;
+const SHORT: usize = 1024;
 /// The most tokens of a tile of several responses.
 const TOGETHER: usize = 4096;
 

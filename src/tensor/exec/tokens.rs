@@ -50,13 +50,8 @@ impl Location<'_> {
             for columns in self.stretches(response) {
                 let own = out[next..next + columns.len()].iter_mut();
                 next += columns.len();
-                match array.row(response, columns.clone()) {
-                    Some(row) => own.zip(row).for_each(|(out, x)| *out = x.widen()),
-                    None => {
-                        let values = array.values(response, columns);
-                        own.zip(values).for_each(|(out, x)| *out = x.widen());
-                    }
-                }
+                let cells = array.cells(response, columns);
+                own.zip(&*cells).for_each(|(out, x)| *out = x.widen());
             }
         }
     }

@@ -3,7 +3,6 @@
 use std::ops::{Add, Div, Mul, Neg, Sub};
 use std::sync::Arc;
 
-use super::reduction::EXPAND;
 use super::scan::AT_LAST_TOKEN;
 use super::{Argument, Op, elementwise, logic, reduction};
 use crate::tensor::error::TensorError;
@@ -160,10 +159,6 @@ pub(crate) fn sum_to(x: &Tensor, level: Level, frame: &Arc<Frame>) -> Built {
     }
     let sum = Prim::Reduce(&reduction::SUM);
     Tensor::node(sum, vec![x.clone()], level, Some(frame.clone()))
-}
-
-pub(crate) fn expand(x: &Tensor, to: Level) -> Built {
-    EXPAND.apply(&[Argument::Tensor(x.clone()), Argument::Level(to)])
 }
 
 pub(crate) fn sum(x: &Tensor, to: Level) -> Built {

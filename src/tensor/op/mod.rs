@@ -47,7 +47,7 @@ use super::graph::Tensor;
 pub(crate) use build::Term;
 #[cfg(test)]
 pub(crate) use build::sub;
-pub(crate) use build::{add, at_last_token, expand, greater, mul, sum, sum_to};
+pub(crate) use build::{add, at_last_token, greater, mul, sum, sum_to};
 pub(crate) use field::FAR;
 pub(crate) use order::{Within, subset};
 pub use param::{Argument, Param, ParamKind};

@@ -50,14 +50,13 @@ pub(super) fn cases(op: &'static Op) -> Vec<Case> {
         if param.optional {
             complete.extend(lists.iter().cloned());
         }
-        lists = lists
-            .iter()
-            .flat_map(|list| {
-                slots(param)
-                    .into_iter()
-                    .map(|slot| [&list[..], &[slot]].concat())
-            })
-            .collect();
+        let longer = |list: &Vec<Slot>| {
+            slots(param)
+                .into_iter()
+                .map(|slot| [&list[..], &[slot]].concat())
+                .collect::<Vec<_>>()
+        };
+        lists = lists.iter().flat_map(longer).collect();
     }
     complete.extend(lists);
     let frame = World::small().frame();
@@ -67,11 +66,8 @@ pub(super) fn cases(op: &'static Op) -> Vec<Case> {
             .map(|(_, level)| vec![0.0; frame.size(level)]);
         case.apply(&frame, zeros.collect(), leaf).is_ok()
     };
-    let cases: Vec<Case> = complete
-        .into_iter()
-        .map(|slots| Case { op, slots })
-        .filter(accepts)
-        .collect();
+    let complete = complete.into_iter().map(|slots| Case { op, slots });
+    let cases: Vec<Case> = complete.filter(accepts).collect();
     assert!(!cases.is_empty(), "{op:?} accepts nothing");
     cases
 }
@@ -81,30 +77,23 @@ pub(super) type Leaf = fn(&Arc<Frame>, Level, Vec<f64>) -> Tensor;
 impl Case {
     /// The parameters that are tensors, with their levels.
     pub(super) fn tensors(&self) -> impl Iterator<Item = (&'static Param, Level)> + '_ {
-        self.op
-            .params
-            .iter()
-            .zip(&self.slots)
-            .filter_map(|(param, slot)| match slot {
-                Slot::Tensor(level) => Some((param, *level)),
-                _ => None,
-            })
+        let slots = self.op.params.iter().zip(&self.slots);
+        slots.filter_map(|(param, slot)| match slot {
+            Slot::Tensor(level) => Some((param, *level)),
+            _ => None,
+        })
     }
 
     /// The row over tensors that stand for its tensor parameters.
     pub(super) fn over(&self, tensors: &[Tensor]) -> Result<Tensor, TensorError> {
         let mut tensors = tensors.iter();
-        let arguments: Vec<Argument> = self
-            .slots
-            .iter()
-            .map(|slot| match *slot {
-                Slot::Tensor(_) => Argument::Tensor(tensors.next().unwrap().clone()),
-                Slot::Level(level) => Argument::Level(level),
-                Slot::Number(number) => Argument::Number(number),
-                Slot::Choice(choice) => Argument::Choice(choice),
-            })
-            .collect();
-        self.op.apply(&arguments)
+        let arguments = self.slots.iter().map(|slot| match *slot {
+            Slot::Tensor(_) => Argument::Tensor(tensors.next().unwrap().clone()),
+            Slot::Level(level) => Argument::Level(level),
+            Slot::Number(number) => Argument::Number(number),
+            Slot::Choice(choice) => Argument::Choice(choice),
+        });
+        self.op.apply(&arguments.collect::<Vec<_>>())
     }
 
     /// The row over leaves with the given values: the leaves, and the result.
@@ -114,9 +103,8 @@ impl Case {
         inputs: Vec<Vec<f64>>,
         leaf: Leaf,
     ) -> Result<(Vec<Tensor>, Tensor), TensorError> {
-        let leaves: Vec<Tensor> = self
-            .tensors()
-            .zip(inputs)
+        let leaves = self.tensors().zip(inputs);
+        let leaves: Vec<Tensor> = leaves
             .map(|((_, level), values)| leaf(frame, level, values))
             .collect();
         let result = self.over(&leaves)?;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::cases::cases;
 use super::world::{OnThreads, World, alone, leaf, number, regrouped, values};
+use crate::batch::FloatBuffer;
 use crate::tensor::error::TensorErrorKind;
 use crate::tensor::op::{self, Argument, Class, Op};
 use crate::tensor::{Frame, Guard, Level, Plan, Stopped, Tensor, grad};
@@ -145,17 +146,8 @@ fn nan_and_infinities_reach_their_own_cells_and_no_others() {
         values(&reduce(name, &x, Level::Group, None))
     };
     let nan = f64::NAN;
-    for name in [
-        "sum",
-        "mean",
-        "min",
-        "max",
-        "std",
-        "population_std",
-        "variance",
-        "median",
-        "logsumexp",
-    ] {
+    let names = "sum mean min max std population_std variance median logsumexp";
+    for name in names.split(' ') {
         for first in [[nan, 1.0], [1.0, nan]] {
             let found = group(name, [first[0], 5.0, first[1], 5.0]);
             assert!(found[0].is_nan(), "{name}");
@@ -308,35 +300,24 @@ fn doubled(frame: &Arc<Frame>, times: usize) -> Tensor {
 }
 
 #[test]
-fn a_deadline_stops_a_long_plan_soon() {
+fn a_deadline_stops_a_long_plan_and_a_long_product_soon() {
     let time = Duration::from_millis(50);
-    let frame = World::large().frame_with(true, Guard::new(Some(time), usize::MAX));
-    let long = doubled(&frame, 100_000);
-    let started = Instant::now();
-    let error = long.evaluate().unwrap_err();
-    assert_eq!(
-        error.kind,
-        TensorErrorKind::Stopped(Stopped::Deadline(time))
-    );
-    assert!(started.elapsed() < Duration::from_secs(2));
-}
-
-#[test]
-fn a_product_that_takes_long_stops_too() {
-    let time = Duration::from_millis(50);
-    let frame = World::large().frame_with(true, Guard::new(Some(time), usize::MAX));
-    let n = leaf(&frame, Level::Token, vec![2e6; frame.size(Level::Token)]);
-    let both = [Argument::Tensor(n), Argument::Number(1e6)];
-    let long = named("ln_binomial", Class::Combinatorics)
-        .apply(&both)
-        .unwrap();
-    let started = Instant::now();
-    let error = long.evaluate().unwrap_err();
-    assert_eq!(
-        error.kind,
-        TensorErrorKind::Stopped(Stopped::Deadline(time))
-    );
-    assert!(started.elapsed() < Duration::from_secs(2));
+    let frame = || World::large().frame_with(true, Guard::new(Some(time), usize::MAX));
+    let product = |frame: &Arc<Frame>| {
+        let n = leaf(frame, Level::Token, vec![2e6; frame.size(Level::Token)]);
+        let both = [Argument::Tensor(n), Argument::Number(1e6)];
+        let row = named("ln_binomial", Class::Combinatorics);
+        row.apply(&both).unwrap()
+    };
+    let plan = |frame: &Arc<Frame>| doubled(frame, 100_000);
+    for long in [&plan as &dyn Fn(&Arc<Frame>) -> Tensor, &product] {
+        let long = long(&frame());
+        let started = Instant::now();
+        let error = long.evaluate().unwrap_err();
+        let stopped = TensorErrorKind::Stopped(Stopped::Deadline(time));
+        assert_eq!(error.kind, stopped);
+        assert!(started.elapsed() < Duration::from_secs(2));
+    }
 }
 
 #[test]
@@ -397,52 +378,27 @@ fn what_sorts_counts_its_copies() {
     }
 }
 
-/// As `scipy.stats.rankdata(x, "average") - 1` of all but NaN, which are last.
-#[test]
-fn tied_ranks_are_averaged() {
-    let frame = World::small().frame();
-    let x = [3.0, 1.0, f64::NAN, 3.0, 0.0, 3.0, -0.0];
-    let x = Argument::Tensor(leaf(&frame, Level::Response, x.to_vec()));
-    for (ties, expected) in [
-        (0, [3.0, 2.0, 6.0, 4.0, 0.0, 5.0, 1.0]),
-        (1, [4.0, 2.0, 6.0, 4.0, 0.5, 4.0, 0.5]),
-    ] {
-        let arguments = [
-            x.clone(),
-            Argument::Level(Level::Batch),
-            Argument::Choice(ties),
-        ];
-        let rank = named("rank", Class::Order).apply(&arguments).unwrap();
-        assert_eq!(values(&rank), expected);
-    }
-}
-
 /// f32 holds no whole numbers beyond 2^24, which a batch's tokens are more than.
 #[test]
-fn ranks_and_indices_are_f64_among_f32_tokens() {
+fn ranks_indices_and_coarse_values_are_f64_whatever_they_are_made_from() {
     let frame = World::small().frame_with(false, Guard::unlimited());
-    let tokens = frame.size(Level::Token);
-    let buffer = crate::batch::FloatBuffer::from(vec![1.0f32; tokens]);
-    let x = Tensor::from_buffer(&frame, Level::Token, buffer).unwrap();
+    let ones = |level| {
+        let buffer = FloatBuffer::from(vec![1.0f32; frame.size(level)]);
+        Tensor::from_buffer(&frame, level, buffer).unwrap()
+    };
+    let (tokens, responses) = (ones(Level::Token), ones(Level::Response));
     for name in ["rank", "index"] {
-        let arguments = [Argument::Tensor(x.clone()), Argument::Level(Level::Batch)];
+        let arguments = [
+            Argument::Tensor(tokens.clone()),
+            Argument::Level(Level::Batch),
+        ];
         let places = named(name, Class::Order).apply(&arguments).unwrap();
-        assert!(places.is_f64() && !x.is_f64());
-        let expected: Vec<f64> = (0..tokens).map(|place| place as f64).collect();
-        assert_eq!(values(&places), expected);
+        assert!(places.is_f64() && !tokens.is_f64());
+        let expected = (0..frame.size(Level::Token)).map(|place| place as f64);
+        assert_eq!(values(&places), expected.collect::<Vec<_>>());
     }
-}
-
-#[test]
-fn coarse_values_are_f64_whatever_they_are_made_from() {
-    let frame = World::small().frame_with(false, Guard::unlimited());
-    let buffer = crate::batch::FloatBuffer::from(vec![0.5f32; frame.size(Level::Response)]);
-    let x = Tensor::from_buffer(&frame, Level::Response, buffer).unwrap();
-    assert!(x.is_f64());
-    assert!(matches!(
-        x.evaluate().unwrap().buffer(),
-        crate::batch::FloatBuffer::F64(_)
-    ));
+    let found = responses.evaluate().unwrap();
+    assert!(responses.is_f64() && found.buffer().is_f64());
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! deep the graph. That a node has the same bits in every other plan is the other half of the claim.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
@@ -13,25 +13,21 @@ use proptest::test_runner::RngSeed;
 
 use super::agreement::inputs;
 use super::cases::cases;
-use super::properties::{Pick, grow, leaves, picks, worlds};
+use super::properties::{Pick, agree, grow, leaves, picks, worlds};
 use super::world::{Cell, OnThreads, World, bits, leaf, narrow_leaf};
 use crate::tensor::graph::{Prim, Tensor};
 use crate::tensor::op::{self, Op};
 use crate::tensor::{Executor, Guard, Level, Plan, Value, grad};
 
 /// The cells of a world's levels, and which coarser one each lies in.
-struct Cells(HashMap<(Level, Level), Vec<usize>>);
+pub(super) struct Cells(HashMap<(Level, Level), Vec<usize>>);
 
 impl Cells {
-    fn of(world: &World) -> Cells {
+    pub(super) fn of(world: &World) -> Cells {
         let mut parents = HashMap::new();
         let all = Level::ALL.map(|level| (level, world.cells(level)));
         for (to, coarse) in &all {
-            let places: HashMap<&Cell, usize> = coarse
-                .iter()
-                .enumerate()
-                .map(|(i, cell)| (cell, i))
-                .collect();
+            let places: HashMap<&Cell, usize> = coarse.iter().zip(0..).collect();
             for (from, fine) in all.iter().filter(|(from, _)| to.contains(*from)) {
                 let parent = |cell: &Cell| places[&cell.at(*to)];
                 parents.insert((*from, *to), fine.iter().map(parent).collect());
@@ -41,16 +37,16 @@ impl Cells {
     }
 
     /// The cell of `to` that each cell of `from` lies in.
-    fn parents(&self, from: Level, to: Level) -> &[usize] {
+    pub(super) fn parents(&self, from: Level, to: Level) -> &[usize] {
         &self.0[&(from, to)]
     }
 
-    fn size(&self, level: Level) -> usize {
+    pub(super) fn size(&self, level: Level) -> usize {
         self.parents(level, level).len()
     }
 
     /// The cells of `from` that lie in each cell of `to`, in batch order.
-    fn members(&self, from: Level, to: Level) -> Vec<Vec<usize>> {
+    pub(super) fn members(&self, from: Level, to: Level) -> Vec<Vec<usize>> {
         let mut members = vec![Vec::new(); self.size(to)];
         let parents = self.parents(from, to).iter().enumerate();
         parents.for_each(|(child, &parent)| members[parent].push(child));
@@ -80,18 +76,13 @@ impl Cells {
                 cells.map(of).collect()
             }
             Prim::Count(from) => {
-                let counted = |cells: Vec<usize>| (cells.len() as f64, 0.0);
-                self.members(*from, level)
-                    .into_iter()
-                    .map(counted)
-                    .collect()
+                let members = self.members(*from, level).into_iter();
+                members.map(|cells| (cells.len() as f64, 0.0)).collect()
             }
             Prim::Reduce(op) => {
+                let members = self.members(args[0].0, level).into_iter();
                 let reduced = |cells: Vec<usize>| reduce(op.name, &own(&chosen(&cells), 0));
-                self.members(args[0].0, level)
-                    .into_iter()
-                    .map(reduced)
-                    .collect()
+                members.map(reduced).collect()
             }
             Prim::Within(op, to) => {
                 let mut out = vec![(0.0, 0.0); self.size(level)];
@@ -103,10 +94,9 @@ impl Cells {
                         "cumsum_by" => {
                             let (x, ranks) = (own(&cells, 0), ranks(&key));
                             let mut sorted = vec![0.0; x.len()];
-                            ranks
-                                .iter()
-                                .zip(&x)
-                                .for_each(|(&rank, &x)| sorted[rank] = x);
+                            for (&rank, &x) in ranks.iter().zip(&x) {
+                                sorted[rank] = x;
+                            }
                             let sums = scan("cumsum", &sorted, 1.0);
                             ranks.iter().map(|&rank| sums[rank]).collect()
                         }
@@ -119,10 +109,9 @@ impl Cells {
                         }
                         other => unreachable!("no definition of {other}"),
                     };
-                    cells
-                        .iter()
-                        .zip(of)
-                        .for_each(|(&cell, value)| out[cell] = value);
+                    for (&cell, value) in cells.iter().zip(of) {
+                        out[cell] = value;
+                    }
                 }
                 out
             }
@@ -233,7 +222,7 @@ fn ways(n: f64, k: f64) -> f64 {
 }
 
 /// A sum with its lost digits (Kahan, Neumaier); of values that are not finite, a plain one.
-fn sum(values: &[f64]) -> f64 {
+pub(super) fn sum(values: &[f64]) -> f64 {
     let (mut sum, mut lost) = (0.0f64, 0.0f64);
     for &value in values {
         let next = sum + value;
@@ -251,7 +240,7 @@ fn sum(values: &[f64]) -> f64 {
 }
 
 /// A reduction of a cell's values; exact for equal ones, where its row promises that.
-fn reduce(name: &str, x: &[f64]) -> (f64, f64) {
+pub(super) fn reduce(name: &str, x: &[f64]) -> (f64, f64) {
     let count = x.len() as f64;
     let absolute = sum(&x.iter().map(|x| x.abs()).collect::<Vec<_>>());
     let extreme = |f: fn(f64, f64) -> f64| match x.iter().any(|x| x.is_nan()) {
@@ -289,10 +278,9 @@ fn ranks(x: &[f64]) -> Vec<usize> {
         Some(order) => order,
     });
     let mut rank = vec![0; x.len()];
-    order
-        .iter()
-        .enumerate()
-        .for_each(|(place, &i)| rank[i] = place);
+    for (place, i) in order.into_iter().enumerate() {
+        rank[i] = place;
+    }
     rank
 }
 
@@ -309,16 +297,13 @@ fn scan(name: &str, x: &[f64], number: f64) -> Vec<(f64, f64)> {
         } else {
             step
         };
-        match name {
-            "next" | "prev" => {
-                out[at] = (before, 0.0);
-                before = x[at];
-            }
-            _ => {
-                before = x[at] + number * before;
-                size = x[at].abs() + number.abs() * size;
-                out[at] = (before, size);
-            }
+        if matches!(name, "next" | "prev") {
+            out[at] = (before, 0.0);
+            before = x[at];
+        } else {
+            before = x[at] + number * before;
+            size = x[at].abs() + number.abs() * size;
+            out[at] = (before, size);
         }
     }
     out
@@ -342,17 +327,17 @@ fn is_defined(found: f64, (value, size): (f64, f64), is_f64: bool) -> bool {
 
 /// All nodes under some, arguments first.
 fn nodes_of(outputs: &[Tensor]) -> Vec<Tensor> {
-    fn visit(tensor: &Tensor, seen: &mut HashMap<usize, ()>, nodes: &mut Vec<Tensor>) {
-        if seen.insert(tensor.id(), ()).is_none() {
+    fn visit(tensor: &Tensor, seen: &mut HashSet<usize>, nodes: &mut Vec<Tensor>) {
+        if seen.insert(tensor.id()) {
             let args = &tensor.inner().args;
             args.iter().for_each(|arg| visit(arg, seen, nodes));
             nodes.push(tensor.clone());
         }
     }
-    let (mut seen, mut nodes) = (HashMap::new(), Vec::new());
-    outputs
-        .iter()
-        .for_each(|output| visit(output, &mut seen, &mut nodes));
+    let (mut seen, mut nodes) = (HashSet::new(), Vec::new());
+    for output in outputs {
+        visit(output, &mut seen, &mut nodes);
+    }
     nodes
 }
 
@@ -361,7 +346,7 @@ fn numbers(value: &Value) -> Vec<f64> {
 }
 
 /// That all nodes under the outputs are as defined, and that each output alone has the bits that it has beside all.
-fn check(executor: &OnThreads, cells: &Cells, outputs: &[Tensor]) -> Result<(), String> {
+pub(super) fn check(executor: &OnThreads, cells: &Cells, outputs: &[Tensor]) -> Result<(), String> {
     let nodes = nodes_of(outputs);
     let plan = Plan::new(&nodes);
     let found = match executor.run(&plan, &Guard::unlimited()) {
@@ -409,12 +394,9 @@ fn check(executor: &OnThreads, cells: &Cells, outputs: &[Tensor]) -> Result<(), 
 fn every_row_is_as_defined() {
     let mut worlds = vec![(World::small(), true), (World::small(), false)];
     if std::env::var_os("ADVLAB_ORACLE").is_some() {
-        let large = [World::short(), World::of_two_groups(), World::large()];
-        worlds.extend(
-            large
-                .into_iter()
-                .flat_map(|world| [(world.clone(), true), (world, false)]),
-        );
+        for world in [World::short(), World::of_two_groups(), World::large()] {
+            worlds.extend([(world.clone(), true), (world, false)]);
+        }
     }
     for (world, is_f64) in worlds {
         let (cells, executor) = (Cells::of(&world), OnThreads::new(Executor::Fused, 2));
@@ -439,22 +421,24 @@ fn every_row_is_as_defined() {
     }
 }
 
-/// Random graphs, and the gradients of the last node's sum by the leaves where there are any.
+/// Checks random graphs by the oracle, with the gradients of the last node's sum with respect to the leaves if there are
+/// any, and that all executors agree on them.
 fn random_graph(
     world: &World,
     is_f64: bool,
     picked: &[Pick],
-    executor: &OnThreads,
+    executors: &[OnThreads],
 ) -> Result<(), String> {
     let frame = world.frame_with(is_f64, Guard::unlimited());
     let leaves = leaves(world, &frame, is_f64, 0.0);
     let mut nodes = grow(&leaves, picked, &Level::ALL);
+    agree(executors, frame.layout(), &nodes)?;
     if let Some(last) = nodes.last() {
         let loss = op::sum(last, Level::Batch);
         let by = |leaf: &Tensor| loss.as_ref().ok().and_then(|loss| grad(loss, leaf).ok());
         nodes.extend(leaves.iter().filter_map(by).collect::<Vec<_>>());
     }
-    check(executor, &Cells::of(world), &nodes)
+    check(&executors[1], &Cells::of(world), &nodes)
 }
 
 /// The same few graphs in each run; a long run draws others: `ADVLAB_ORACLE=10000 cargo test --release --lib oracle`.
@@ -473,23 +457,25 @@ proptest! {
 
     #[test]
     fn random_graphs_over_random_batches_are_as_defined(world in worlds(), picks in picks(12), is_f64: bool) {
-        static ONE: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(Executor::Fused, 1));
-        let checked = random_graph(&world, is_f64, &picks, &ONE);
+        static TWO: LazyLock<[OnThreads; 2]> = LazyLock::new(|| {
+            [Executor::Naive, Executor::Fused].map(|executor| OnThreads::new(executor, 1))
+        });
+        let checked = random_graph(&world, is_f64, &picks, &TWO[..]);
         prop_assert!(checked.is_ok(), "{}", checked.unwrap_err());
     }
 }
 
 proptest! {
-    #![proptest_config(cases_of(6))]
+    #![proptest_config(cases_of(16))]
 
     #[test]
     fn random_graphs_over_several_blocks_are_as_defined(picks in picks(12), is_f64: bool, is_short: bool) {
-        static TWO: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(Executor::Fused, 2));
+        static ALL: LazyLock<[OnThreads; 4]> = LazyLock::new(OnThreads::all);
         let world = if is_short { World::short() } else { World::large() };
         // Of one group's 20000 tokens the square is too many.
         let has_square = |pick: &Pick| pick.is_row("others_std");
         prop_assume!(!picks.iter().any(has_square));
-        let checked = random_graph(&world, is_f64, &picks, &TWO);
+        let checked = random_graph(&world, is_f64, &picks, &ALL[..]);
         prop_assert!(checked.is_ok(), "{}", checked.unwrap_err());
     }
 }

@@ -118,16 +118,14 @@ const SLIPS: &str = r#"
 2  apply grpo rollouts.jsonl --map reward  =>  such as k=8 or reward=score
 1  apply grpo rollouts.jsonl --set eps=1e999  =>  1e999
 1  apply grpo rollouts.jsonl --metrics no/m.jsonl  =>  the folder no does not exist
-1  new no/mine.rhai  =>  the folder no does not exist
 1  look rollouts.jsonl --step 3  =>  `--step` takes a batch of a run's folder
 2  train --steps -1  =>  '-1' for '--steps <STEPS>': it takes a whole number
 2  train --steps ten  =>  'ten' for '--steps <STEPS>': it takes a whole number
 1  train run  =>  `advlab train --resume run`
 1  train bare.jsonl  =>  a configuration is a TOML file
-2  compare grpo --seeds abc  =>  it takes a whole number
+2  compare grpo --seeds abc  =>  invalid value 'abc' for '--seeds <SEEDS>'
 1  new nowhere/x.rhai  =>  the folder nowhere does not exist
 1  verify run.npz  =>  answers are compared in lines
-1  look rollouts.jsonl bare.jsonl  =>  bare.jsonl is a second file, and one is shown
 1  train --recipe gae  =>  trained without a critic
 1  apply rollouts.jsonl grpo  =>  `advlab apply grpo rollouts.jsonl`
 1  check rollouts.jsonl  =>  `rollouts.jsonl` is a file of rollouts, not a recipe
@@ -135,21 +133,16 @@ const SLIPS: &str = r#"
 1  new mine.rhai --from rollouts.jsonl  =>  is a file of rollouts, not a recipe
 1  repl --recipe rollouts.jsonl  =>  is a file of rollouts, not a recipe
 1  apply . rollouts.jsonl  =>  `.` is a folder, not a recipe
-2  apply passk rollouts.jsonl --set k 2  =>  tip: '--set k=2'
-2  apply --set k 2 passk rollouts.jsonl  =>  tip: '--set k=2'
-2  apply grpo rollouts.jsonl --map reward score  =>  tip: '--map reward=score'
-2  apply passk rollouts.jsonl --k 2  =>  is set by '--set k=2'
-2  apply passk rollouts.jsonl --k=2  =>  is set by '--set k=2'
-2  apply passk rollouts.jsonl --k  =>  is set by '--set k=VALUE'
+2  apply passk rollouts.jsonl --set k 2  =>  such as k=8 or reward=score
+2  apply passk rollouts.jsonl --k 2  =>  tip: it is set by '--set k=VALUE'
 1  apply verl.rhai rollouts.jsonl  =>  did you mean `old_logp`?
 1  apply mask.rhai rollouts.jsonl  =>  a script needs no mask
 1  apply gone.rhai bare.jsonl  =>  it has `reward`; from these follow `token_reward`, `correct`
 1  apply ours.rhai verl.jsonl  =>  `--map old_logp=old_log_probs`
 1  objective grpo passk k=3 k=4  =>  `passk` has `k=3` and `k=4`
 1  objective k=3 passk  =>  `k=3` stands before any recipe
-2  objective grpo --n abc  =>  it takes a whole number
-1  look rollouts.jsonl maze  =>  did you mean the group `maze-00`?
-1  look rollouts.jsonl completion  =>  it is a text: compare it
+2  objective grpo --n abc  =>  invalid value 'abc' for '--n <N>'
+1  look rollouts.jsonl maze  =>  a group's name, `best`, `worst`, or a condition
 1  look rollouts.jsonl -1  =>  `-1` is not the number of a response
 1  recipes vrel  =>  did you mean `verl`?
 "#;

@@ -54,7 +54,12 @@ fn every_trainer_s_dump_reads_without_a_map() {
         let names: Vec<_> = steps.iter().map(|step| step.file_name().unwrap()).collect();
         all += &format!("# {dump} {names:?}\n{}\n", told(&read(&steps[1])));
     }
-    for dump in ["trl_plain.parquet", "verl_validation.jsonl"] {
+    for dump in [
+        "trl_plain.parquet",
+        "verl_validation.jsonl",
+        "../verl.jsonl",
+        "../open_instruct.jsonl",
+    ] {
         all += &format!("# {dump}\n{}\n", told(&read(data(dump))));
     }
     insta::assert_snapshot!(all);

@@ -2,11 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
-use super::{
-    columns, is_compact_f32, mapping, notes, per_response, per_token, read, read_as, tokens,
-};
+use super::{columns, is_compact_f32, mapping, notes, per_response, per_token, read, tokens};
 use advlab::batch::FloatBuffer;
 use advlab::files::{self, Column, Dtype, Mapping, ReadOptions, Rollouts};
 
@@ -42,59 +39,6 @@ fn tokens_are_read_where_the_mask_counts_them() {
         [-0.5, -0.25, -1.0, -0.125, -2.0, -1e-3, -3.5]
     );
     assert_eq!(rollouts.line(2), Some(4), "a blank line is no response");
-}
-
-#[test]
-fn a_verl_dump_reads_without_a_map() {
-    let rollouts = read(data("verl.jsonl"));
-    assert_eq!(columns(&rollouts.batch), ["correct", "length", "reward"]);
-    assert_eq!(rollouts.batch.layout().groups(), 2);
-    assert_eq!(
-        rollouts.batch.response_column("reward").unwrap(),
-        [1.0, -1.0, 1.0, -1.0]
-    );
-    assert_eq!(
-        rollouts.batch.response_column("length").unwrap(),
-        [3.0, 5.0, 1.0, 1.0]
-    );
-    assert_eq!(rollouts.batch.step(), 7);
-    let texts: Vec<&str> = rollouts.batch.texts().map(|(name, _)| name).collect();
-    assert_eq!(texts, ["completion", "pred", "prompt", "solution"]);
-    let prompts = rollouts.batch.text("prompt").unwrap();
-    assert_eq!(&*prompts[1], "user\n1 + 1 =\nassistant\n");
-    assert_eq!(
-        notes(&rollouts),
-        [
-            "read as a dump of verl's generations: group = `input`, reward = `score`, completion = `output`, correct = `acc`",
-            "the length of a response is the number of words in `output`: there is no `length` and no token array",
-        ]
-    );
-}
-
-#[test]
-fn an_open_instruct_dump_reads_without_a_map_and_its_steps_stay_apart() {
-    let rollouts = read(data("open_instruct.jsonl"));
-    assert_eq!(
-        columns(&rollouts.batch),
-        [
-            "advantage",
-            "old_logp",
-            "response_tokens",
-            "reward",
-            "sample_idx"
-        ]
-    );
-    let layout = rollouts.batch.layout();
-    assert_eq!((layout.groups(), layout.tokens()), (2, 8));
-    assert_eq!(
-        tokens(&rollouts.batch, "old_logp")[..3],
-        [-0.25, -0.5, -1.5]
-    );
-    insta::assert_snapshot!(notes(&rollouts).join("\n"), @"
-    read as a dump of open-instruct: group = `prompt_idx`, old_logp = `logprobs`
-    `prompt_tokens` is left out: it has 4 numbers in line 1, where `response_tokens` says 2 tokens
-    the lines come from several steps: responses of one prompt in different steps are different groups
-    ");
 }
 
 /// Reads lines from a file of their own.
@@ -370,36 +314,6 @@ fn an_advantage_is_written_into_lines_that_stay_as_they_are() {
         3,
         "no part of a file is left"
     );
-}
-
-#[test]
-fn real_solutions_read_at_once() {
-    let path = Path::new(crate::ROOT).join("../shared/data/gsm8k_solutions.jsonl");
-    if !path.exists() {
-        eprintln!("skipped: {} is not there", path.display());
-        return;
-    }
-    let start = Instant::now();
-    let rollouts = read(&path);
-    let seconds = start.elapsed().as_secs_f64();
-    let layout = rollouts.batch.layout();
-    assert_eq!((layout.responses(), layout.groups()), (5276, 1319));
-    assert!((0..1319).all(|group| layout.members(group).len() == 4));
-    let correct = rollouts.batch.response_column("correct").unwrap();
-    let right = |group: usize| {
-        layout
-            .members(group)
-            .iter()
-            .map(|&r| correct[r as usize])
-            .sum::<f64>()
-    };
-    let mut counts = [0; 5];
-    (0..1319).for_each(|group| counts[right(group) as usize] += 1);
-    assert_eq!(counts, [432, 290, 236, 205, 156]);
-    assert!(seconds < 2.0, "{seconds} s, unoptimised");
-    println!("{seconds} s");
-    let rollouts = read_as(&path, &[mapping("group", "prompt")]);
-    assert_eq!(rollouts.batch.layout().groups(), 1319);
 }
 
 /// Hashes of prompts lie on both sides of 2^63; those beyond are ids of their digits.

@@ -74,38 +74,28 @@ fn what_is_none_says_what_there_is() {
             "there is no column `agents` to make a key of",
         ),
         (
-            r#"batch.reward.mean(batch.regroup(batch.key("agent")))"#,
-            "a regrouped batch has its own columns",
-        ),
-        (
             r#"batch.agent"#,
             "`agent` is a column of texts, which are no numbers",
         ),
         (r#"batch.key"#, "`key` is the name of one group"),
-        (
-            r#"batch.regroup("agent")"#,
-            "responses are grouped by a key or a response tensor",
-        ),
+        (r#"batch.regroup("agent")"#, "a text column is `batch.key("),
         (
             r#"batch.map_groups(|g| g.regroup(batch.key("agent")).reward.mean("group").expand("response"))"#,
-            "`regroup` takes a key or tensor of the batch itself, not of another batch",
+            "of different batches cannot be combined",
         ),
         (
             r#"let g = batch.groups[1]; batch.regroup(g.reward)"#,
-            "`regroup` takes a key or tensor of the batch itself, not of another batch",
+            "of different batches cannot be combined",
         ),
         (
             r#"let g = batch.groups[1]; g.group_by(batch.seat)"#,
-            "`group_by` takes a key or tensor of the batch itself, not of another batch",
+            "of different batches cannot be combined",
         ),
         (
             r#"batch.key(["agent", 1])"#,
-            "a key is made of the names of columns, not of a number (1)",
+            "a key is made of the names of columns",
         ),
-        (
-            r#"batch.key([])"#,
-            "a key is made of the names of columns, not of an empty array",
-        ),
+        (r#"batch.key([])"#, "a key is made of the names of columns"),
         (
             r#"batch.key("agent") == batch"#,
             "a key is compared with a text, a number or a key",

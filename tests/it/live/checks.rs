@@ -11,6 +11,8 @@ fn advantage(body: &str) -> String {
     format!("fn advantage(batch, p) {{ {body} }}\n")
 }
 
+const ENDLESS: &str = "let n = 0; while true { n += 1; }";
+
 #[test]
 fn a_version_without_an_end_is_rejected_and_the_run_never_waits() {
     let mut lab = Lab::with(
@@ -22,9 +24,7 @@ fn a_version_without_an_end_is_rejected_and_the_run_never_waits() {
     );
     // Before the first batch, and after it.
     for count in 0..2 {
-        lab.save(&advantage(&format!(
-            "let n = {count}; while true {{ n += 1; }} batch.reward"
-        )));
+        lab.save(&advantage(&format!("{ENDLESS} batch.reward * {count}.0")));
         let mut longest = Duration::ZERO;
         let started = Instant::now();
         let message = loop {
@@ -42,56 +42,47 @@ fn a_version_without_an_end_is_rejected_and_the_run_never_waits() {
         assert!(longest < Duration::from_millis(100), "{longest:?}");
         assert_eq!(lab.step().serial(), 0);
     }
-    // So are `params` and `init`.
-    lab.save(&format!(
-        "fn params() {{ let n = 0; while true {{ n += 1; }} #{{}} }}\n{}",
-        times(2)
-    ));
-    assert!(lab.rejected().contains("stopped after"));
-    lab.save(&format!(
-        "fn init(p) {{ let n = 0; while true {{ n += 1; }} #{{}} }}\n{}",
-        times(2)
-    ));
-    assert!(lab.rejected().contains("stopped after"));
+    for hook in ["params()", "init(p)"] {
+        let script = format!("fn {hook} {{ {ENDLESS} #{{}} }}\n{}", times(2));
+        lab.reject(&script, "stopped after");
+    }
 }
 
 #[test]
 fn what_fails_on_the_last_batch_is_rejected() {
     let mut lab = Lab::new(&times(1));
     lab.step();
-    lab.save(&advantage("batch.reward / (batch.reward - 1.0)"));
-    let message = lab.rejected();
-    assert!(message.contains("the advantage is inf"), "{message}");
-    assert!(
-        message.contains("in a dry run on the last batch"),
-        "{message}"
-    );
-    lab.save(&advantage("batch.reward.mean(\"group\")"));
-    assert!(lab.rejected().contains("group tensor"));
-    lab.save(&advantage("batch.rewards"));
-    assert!(lab.rejected().contains("`reward`"));
-    lab.save(&advantage("batch.value"));
-    lab.rejected();
-    // A loss too, also where there is an advantage.
-    lab.save(&format!(
-        "{}fn loss(batch, p) {{ batch.reward.mean(\"batch\") }}\n",
-        times(2)
-    ));
-    assert!(lab.rejected().contains("does not depend on `batch.logp`"));
-    let returns = format!("{}fn returns(batch, p) {{ batch.value }}\n", times(2));
-    lab.save(&returns);
-    let message = lab.rejected();
-    assert!(message.contains("no column `value`"), "{message}");
+    let two = times(2);
+    // A loss and returns too, although there is an advantage.
+    for (script, why) in [
+        (
+            advantage("batch.reward / (batch.reward - 1.0)"),
+            "the advantage is inf",
+        ),
+        (
+            advantage("batch.reward / (batch.reward - 2.0) / 0.0"),
+            "in a dry run on the last batch",
+        ),
+        (advantage("batch.reward.mean(\"group\")"), "group tensor"),
+        (advantage("batch.rewards"), "`reward`"),
+        (advantage("batch.value"), "no column `value`"),
+        (
+            format!("{two}fn loss(batch, p) {{ batch.reward.mean(\"batch\") }}\n"),
+            "does not depend on `batch.logp`",
+        ),
+        (
+            format!("{two}fn returns(batch, p) {{ batch.value }}\n"),
+            "no column `value`",
+        ),
+    ] {
+        lab.reject(&script, why);
+    }
     assert_eq!(lab.step().serial(), 0);
-    lab.save(&format!(
-        "{}fn loss(batch, p) {{ (batch.logp * batch.advantage).mean(\"batch\") }}\n",
-        times(2)
-    ));
-    let published = lab.published();
+    let loss = "fn loss(batch, p) { (batch.logp * batch.advantage).mean(\"batch\") }\n";
+    let published = lab.publish(&format!("{two}{loss}"));
     let has_loss = || lab.live.newest().recipe().has(Hook::Loss);
     assert!(has_loss() && published.from != published.to);
-    lab.save(&times(3));
-    lab.published();
+    lab.publish(&times(3));
     assert!(!has_loss());
 }
 
@@ -99,62 +90,32 @@ fn what_fails_on_the_last_batch_is_rejected() {
 fn what_every_run_meets_must_not_fail() {
     let mut lab = Lab::new(&times(1));
     lab.step();
-    // 0 / 0 where a group's rewards are equal, as in no group of the last batch.
+    // 0 / 0 if a group's rewards are equal, as in no group of the last batch.
     let normalised = "let r = batch.reward; (r - r.mean(\"group\")) / r.std(\"group\")";
-    lab.save(&advantage(normalised));
-    let message = lab.rejected();
-    assert!(message.contains("NaN"), "{message}");
-    assert!(
-        message.contains("in a dry run on a batch whose responses are all right"),
-        "{message}"
+    lab.reject(
+        &advantage(normalised),
+        "in a dry run on a batch whose responses are all right",
     );
     // A recipe that fails there already may be edited all the same.
     let mut lab = Lab::new(&advantage(normalised));
     lab.step();
-    lab.save(&advantage(&format!("{normalised} * 2.0")));
-    lab.published();
+    lab.publish(&advantage(&format!("{normalised} * 2.0")));
 }
 
 #[test]
-fn what_only_some_runs_meet_is_a_warning() {
+fn a_warning_is_said_when_it_is_new() {
     let mut lab = Lab::new(&times(1));
     lab.step();
+    // What only some runs meet.
     let of_two = "if batch.reward.count(\"group\").min(\"batch\").value() < 2.0 { throw \"k is 2\"; } batch.reward";
-    lab.save(&advantage(of_two));
-    let events = lab.until(|event| matches!(event, LiveEvent::Warned { .. }));
-    match &events[..] {
-        [LiveEvent::Published(_), LiveEvent::Warned { warnings, .. }] => {
-            assert_eq!(warnings.len(), 1, "{warnings:#?}");
-            let message = &warnings[0].message;
-            assert!(
-                message.contains("would fail on groups of one: k is 2"),
-                "{message}"
-            );
-        }
-        other => panic!("{other:#?}"),
-    }
-    // Once said, the next edit does not say it again.
+    let warnings = lab.warned(&advantage(of_two));
+    assert_eq!(warnings, ["this would fail on groups of one: k is 2"]);
     lab.step();
-    lab.save(&advantage(&format!("{of_two} * 2.0")));
-    lab.published();
-    lab.nothing();
-}
-
-#[test]
-fn a_lint_warning_is_said_when_it_is_new() {
-    let lab = Lab::new(&times(1));
-    let odd = |factor: u32| {
-        let unread = "fn params() { #{ k: #{ value: 4 } } }";
-        format!(
-            "{unread}\n{}",
-            advantage(&format!("batch.reward * {factor}.0"))
-        )
-    };
-    lab.save(&odd(2));
-    let events = lab.until(|event| matches!(event, LiveEvent::Warned { .. }));
-    assert_eq!(events.len(), 2, "{events:#?}");
-    lab.save(&odd(3));
-    lab.published();
+    lab.publish(&advantage(&format!("{of_two} * 2.0")));
+    // What the lint finds.
+    let unread = "fn params() { #{ k: #{ value: 4 } } }\n";
+    assert_eq!(lab.warned(&format!("{unread}{}", times(2))).len(), 1);
+    lab.publish(&format!("{unread}{}", times(3)));
     lab.nothing();
 }
 
@@ -165,47 +126,24 @@ fn a_version_that_fails_at_a_step_gives_way_to_the_one_before() {
     let fragile = advantage(
         "if batch.reward.max(\"batch\").value() > 5.0 { throw \"too much\"; } batch.reward * 3.0",
     );
-    lab.save(&fragile);
-    lab.published();
+    lab.publish(&fragile);
     lab.step();
     let unusual = batch_with(&[9.0, 0.0, 0.0, 1.0]);
     assert!(std::sync::Arc::ptr_eq(&lab.step_on(&unusual), &first));
-    match &lab.until(|_| true)[..] {
-        [
-            LiveEvent::Rejected {
-                error,
-                still_using,
-                at_step: true,
-                ..
-            },
-        ] => {
-            assert!(error.to_string().contains("too much"));
-            assert_eq!(still_using, first.version());
-        }
-        other => panic!("{other:#?}"),
-    }
+    let (error, still_using) = lab.failed_at_step();
+    assert!(error.contains("too much") && still_using == first.version().to_string());
     for _ in 0..3 {
         assert_eq!(lab.step().serial(), 0);
     }
     // Saved again, it is tried again; an edit that does not mend it meets the same batch, though the run has gone on.
-    lab.save(&fragile);
-    assert!(
-        lab.rejected()
-            .contains("the batch on which a version failed")
-    );
-    lab.save(&fragile.replace("3.0", "4.0"));
-    let message = lab.rejected();
-    assert!(
-        message.contains("the batch on which a version failed"),
-        "{message}"
+    lab.reject(&fragile, "the batch on which a version failed");
+    lab.reject(
+        &fragile.replace("3.0", "4.0"),
+        "the batch on which a version failed",
     );
     lab.save(&times(1));
-    assert!(matches!(
-        lab.until(|_| true)[..],
-        [LiveEvent::Reverted { .. }]
-    ));
-    lab.save(&fragile.replace("5.0", "50.0"));
-    lab.published();
+    lab.reverted();
+    lab.publish(&fragile.replace("5.0", "50.0"));
     assert_eq!(lab.step_on(&unusual).serial(), 2);
 }
 
@@ -215,8 +153,7 @@ fn the_first_version_has_nothing_to_give_way_to() {
     let error = lab.live.step(&batch()).unwrap_err();
     assert!(error.to_string().contains("always"));
     // But it is mended by an edit.
-    lab.save(&times(1));
-    lab.published();
+    lab.publish(&times(1));
     assert_eq!(lab.step().serial(), 1);
 }
 
@@ -230,10 +167,8 @@ fn required_hooks_must_stay() {
             ..LiveOptions::default()
         },
     );
-    lab.save(&times(1));
-    assert!(lab.rejected().contains("no `loss`, which this run calls"));
-    lab.save(&format!("{loss}{}", times(1)));
-    lab.published();
+    lab.reject(&times(1), "no `loss`, which this run calls");
+    lab.publish(&format!("{loss}{}", times(1)));
     assert!(lab.live.newest().recipe().has(Hook::Advantage));
 }
 
@@ -248,63 +183,29 @@ fn the_runs_settings_hold_for_each_version() {
         &scaled("scale: #{ value: 1.0, min: 0.0 }, k: #{ value: 1 }"),
         set("k", "8"),
     );
-    // A default changes, a parameter comes, the run's own value stays, which is told too.
-    lab.save(&scaled(
-        "scale: #{ value: 2.0, min: 0.0 }, k: #{ value: 3 }, more: #{ value: true }",
-    ));
-    let published = lab.published();
-    let changes: Vec<_> = published
-        .parameters
-        .iter()
-        .map(|change| {
-            (
-                change.name.as_str(),
-                change.was.clone(),
-                change.now.clone(),
-                change.set_by_run,
-            )
-        })
-        .collect();
-    assert_eq!(
-        changes,
-        [
-            ("k", Some(Setting::Whole(8)), Some(Setting::Whole(8)), true),
-            ("more", None, Some(Setting::Truth(true)), false),
-            (
-                "scale",
-                Some(Setting::Number(1.0)),
-                Some(Setting::Number(2.0)),
-                false
-            ),
-        ]
-    );
-    assert!(published.parameters[0].is_held() && !published.parameters[2].is_held());
-    assert_eq!(
-        lab.step().recipe().params().get("k"),
-        Some(&Setting::Whole(8))
-    );
+    let more = "scale: #{ value: 2.0, min: 0.0 }, more: #{ value: true }";
+    for (params, changes) in [
+        // A default changes, a parameter comes, the run's own value stays.
+        (
+            format!("{more}, k: #{{ value: 3 }}"),
+            &[
+                "k stays 8: the run sets it",
+                "more is new: true",
+                "scale 1.0 -> 2.0",
+            ][..],
+        ),
+        // The parameter goes, and comes back.
+        (more.to_string(), &["k (set to 8 by the run) is gone"]),
+        (format!("{more}, k: #{{ value: 4 }}"), &["k is new: 8"]),
+    ] {
+        assert_eq!(lab.publish(&scaled(&params)).parameters, changes);
+        let k = lab.step().recipe().params().get("k").cloned();
+        assert_eq!(k, params.contains('k').then_some(Setting::Whole(8)));
+    }
     // Bounds that the run's value breaks.
-    lab.save(&scaled("scale: #{ value: 2.0 }, k: #{ value: 3, max: 4 }"));
+    let bounded = scaled(&format!("{more}, k: #{{ value: 3, max: 4 }}"));
+    lab.save(&bounded);
     let message = lab.rejected();
-    assert!(
-        message.contains("at most 4") && message.contains("the run sets k=8"),
-        "{message}"
-    );
-    // The parameter goes, and comes back.
-    lab.save(&scaled(
-        "scale: #{ value: 2.0, min: 0.0 }, more: #{ value: true }",
-    ));
-    let published = lab.published();
-    assert_eq!(published.parameters.len(), 1);
-    let gone = &published.parameters[0];
-    assert_eq!(
-        (gone.name.as_str(), &gone.now, gone.set_by_run),
-        ("k", &None, true)
-    );
-    lab.save(&scaled("scale: #{ value: 2.0 }, k: #{ value: 3 }"));
-    lab.published();
-    assert_eq!(
-        lab.step().recipe().params().get("k"),
-        Some(&Setting::Whole(8))
-    );
+    let says = |words| message.contains(words);
+    assert!(says("at most 4") && says("the run sets k=8"), "{message}");
 }

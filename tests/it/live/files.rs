@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use advlab::live::{LiveEvent, LiveOptions};
+use advlab::live::LiveOptions;
 
 use super::lab::{A_WHILE, Lab, times};
 
@@ -12,8 +12,8 @@ use super::lab::{A_WHILE, Lab, times};
 fn a_save_is_published_with_what_changed() {
     let mut lab = Lab::new(&times(1));
     let first = lab.step();
-    lab.save("fn advantage(batch, p) {\n    let r = batch.reward;\n    r * 2.0\n}\n");
-    let published = lab.published();
+    let published =
+        lab.publish("fn advantage(batch, p) {\n    let r = batch.reward;\n    r * 2.0\n}\n");
     assert_eq!(published.from, *first.version());
     assert_eq!((published.lines_added(), published.lines_removed()), (2, 1));
     assert!(published.parameters.is_empty());
@@ -89,60 +89,40 @@ fn a_broken_save_is_said_once_and_changes_nothing() {
     std::fs::write(lab.path("recipe.rhai"), broken.replace('+', "-")).unwrap();
     lab.rejected();
     assert_eq!(lab.step().serial(), 0);
-    lab.save(&times(2));
-    lab.published();
+    lab.publish(&times(2));
     // Only a version in between makes it news again.
     lab.save(broken);
     lab.rejected();
     lab.save(&times(2));
-    assert!(matches!(
-        lab.until(|_| true)[..],
-        [LiveEvent::Reverted { .. }]
-    ));
+    lab.reverted();
     assert_eq!(lab.step().serial(), 1);
 }
 
 #[test]
 fn an_empty_file_and_one_of_bytes_are_rejected() {
     let lab = Lab::new(&times(1));
-    lab.save("");
-    assert!(lab.rejected().contains("defines neither"));
+    lab.reject("", "defines neither");
     std::fs::write(lab.path("recipe.rhai"), [0xff, 0xfe, 0x00]).unwrap();
     assert!(lab.rejected().contains("not UTF-8"));
-    lab.save(&times(2));
-    lab.published();
+    lab.publish(&times(2));
 }
 
 #[test]
 fn a_deleted_file_keeps_the_version_and_comes_back() {
     let mut lab = Lab::new(&times(1));
-    let missing = |lab: &Lab| match &lab.until(|_| true)[..] {
-        [LiveEvent::Missing { path, why, .. }] => {
-            assert_eq!(*path, lab.path("recipe.rhai"));
-            assert!(why.contains("No such file"), "{why}");
-        }
-        other => panic!("{other:#?}"),
-    };
     std::fs::remove_file(lab.path("recipe.rhai")).unwrap();
-    missing(&lab);
+    lab.missing();
     lab.nothing();
     assert_eq!(lab.step().serial(), 0);
-    lab.save(&times(2));
-    lab.published();
+    lab.publish(&times(2));
     std::fs::remove_file(lab.path("recipe.rhai")).unwrap();
-    missing(&lab);
+    lab.missing();
     lab.save(&times(2));
-    assert!(matches!(
-        lab.until(|_| true)[..],
-        [LiveEvent::Reverted { .. }]
-    ));
+    lab.reverted();
     // A folder in its place is no script either.
     std::fs::remove_file(lab.path("recipe.rhai")).unwrap();
     std::fs::create_dir(lab.path("recipe.rhai")).unwrap();
-    assert!(matches!(
-        lab.until(|_| true)[..],
-        [LiveEvent::Missing { .. }]
-    ));
+    lab.missing();
 }
 
 #[test]
@@ -156,32 +136,23 @@ fn imports_are_followed_as_they_come_and_go() {
     let lab = Lab::new(&times(1));
     lab.write("a.rhai", &scale(1));
     lab.write("b.rhai", &scale(2));
-    lab.save(&importing("a"));
-    lab.published();
+    lab.publish(&importing("a"));
     lab.write("a.rhai", &scale(3));
     let published = lab.published();
     assert_eq!((published.lines_added(), published.lines_removed()), (1, 1));
-    let said = published.to_string();
-    assert!(
-        said.contains("  (a.rhai +1 -1 lines, checked in "),
-        "{said}"
-    );
     // Not imported.
     lab.write("b.rhai", &scale(4));
     lab.nothing();
-    lab.save(&importing("b"));
-    lab.published();
+    lab.publish(&importing("b"));
     lab.write("a.rhai", &scale(5));
     lab.nothing();
     // An import that breaks is an error in its own file; one that is missing is found when it comes.
     lab.write("b.rhai", "fn scale(x) { x * }");
     assert!(lab.rejected().contains("b.rhai:1:"));
-    lab.save(&importing("c"));
-    assert!(lab.rejected().contains("no recipe \"c\""));
+    lab.reject(&importing("c"), "no recipe \"c\"");
     lab.write("c.rhai", &scale(6));
     lab.published();
-    lab.save(&times(2));
-    lab.published();
+    lab.publish(&times(2));
     lab.write("c.rhai", &scale(7));
     lab.nothing();
 }
@@ -264,10 +235,7 @@ fn the_poll_alone_finds_everything() {
         .unwrap();
     lab.published();
     std::fs::remove_file(lab.path("recipe.rhai")).unwrap();
-    assert!(matches!(
-        lab.until(|_| true)[..],
-        [LiveEvent::Missing { .. }]
-    ));
+    lab.missing();
     lab.write(".tmp", &times(3));
     std::fs::rename(lab.path(".tmp"), lab.path("recipe.rhai")).unwrap();
     lab.published();

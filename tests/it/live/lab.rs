@@ -127,6 +127,64 @@ impl Lab {
         }
     }
 
+    /// Saves a version that must be published.
+    pub fn publish(&self, text: &str) -> VersionChange {
+        self.save(text);
+        self.published()
+    }
+
+    /// Saves a version that must be rejected, for a reason with these words.
+    pub fn reject(&self, text: &str, why: &str) {
+        self.save(text);
+        let message = self.rejected();
+        assert!(message.contains(why), "{message}");
+    }
+
+    /// The next event says that the file is gone.
+    pub fn missing(&self) {
+        let events = self.until(|_| true);
+        assert!(
+            matches!(events[..], [LiveEvent::Missing { .. }]),
+            "{events:#?}"
+        );
+    }
+
+    /// The next event says that the file holds the version in use again.
+    pub fn reverted(&self) {
+        let events = self.until(|_| true);
+        assert!(
+            matches!(events[..], [LiveEvent::Reverted { .. }]),
+            "{events:#?}"
+        );
+    }
+
+    /// The next event says that a version failed at a step: why, and what it went back to.
+    pub fn failed_at_step(&self) -> (String, String) {
+        match &self.until(|_| true)[..] {
+            [
+                LiveEvent::Rejected {
+                    error,
+                    still_using,
+                    at_step: true,
+                    ..
+                },
+            ] => (error.to_string(), still_using.to_string()),
+            other => panic!("not a failure at a step: {other:#?}"),
+        }
+    }
+
+    /// The warnings of the next version, which must be published.
+    pub fn warned(&self, text: &str) -> Vec<String> {
+        self.save(text);
+        match &self.until(|event| matches!(event, LiveEvent::Warned { .. }))[..] {
+            [LiveEvent::Published(_), LiveEvent::Warned { warnings, .. }] => warnings
+                .iter()
+                .map(|warning| warning.message.clone())
+                .collect(),
+            other => panic!("{other:#?}"),
+        }
+    }
+
     /// Nothing happens for a while.
     pub fn nothing(&self) {
         std::thread::sleep(A_WHILE);

@@ -4,7 +4,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use advlab::live::{LiveEvent, LiveOptions};
+use advlab::live::LiveOptions;
 use advlab::{Host, LiveRecipe};
 
 use super::lab::{Lab, set, times};
@@ -43,8 +43,7 @@ fn a_relative_path_is_followed() {
     let relative = up.join(path.strip_prefix("/").unwrap());
     assert!(relative.is_relative());
     let lab = Lab::at(folder, &relative, LiveOptions::default()).unwrap();
-    lab.save(&times(2));
-    lab.published();
+    lab.publish(&times(2));
 }
 
 #[test]
@@ -81,8 +80,7 @@ fn a_folder_that_cannot_be_written_is_followed() {
     let mode = |mode| std::fs::Permissions::from_mode(mode);
     std::fs::set_permissions(folder.path(), mode(0o555)).unwrap();
     let lab = Lab::at(folder, &path, LiveOptions::default()).unwrap();
-    lab.save(&times(2));
-    lab.published();
+    lab.publish(&times(2));
     std::fs::set_permissions(lab.folder.path(), mode(0o755)).unwrap();
 }
 
@@ -98,10 +96,7 @@ fn a_folder_that_is_made_again_is_followed_again() {
     make(1);
     let lab = Lab::at(folder, &path, LiveOptions::default()).unwrap();
     std::fs::remove_dir_all(&inner).unwrap();
-    assert!(matches!(
-        lab.until(|_| true)[..],
-        [LiveEvent::Missing { .. }]
-    ));
+    lab.missing();
     make(2);
     lab.published();
     // By events again, not by the poll.
@@ -149,12 +144,8 @@ fn a_run_starts_with_the_version_that_it_has() {
     // It was deleted.
     let (gone, path) = folder();
     let lab = Lab::at(gone, &path, options()).unwrap();
-    assert!(matches!(
-        lab.until(|_| true)[..],
-        [LiveEvent::Missing { .. }]
-    ));
-    lab.save(&times(3));
-    lab.published();
+    lab.missing();
+    lab.publish(&times(3));
     // It is the same.
     let (same, path) = folder();
     std::fs::write(&path, times(1)).unwrap();

@@ -1,6 +1,5 @@
 //! The state of a run, as versions come and go.
 
-use advlab::live::LiveEvent;
 use serde_json::json;
 
 use super::lab::{Lab, batch};
@@ -22,8 +21,7 @@ fn the_state_outlives_a_reload_and_no_check_touches_it() {
     for _ in 0..3 {
         lab.step();
     }
-    lab.save(&counting("", 2));
-    lab.published();
+    lab.publish(&counting("", 2));
     assert_eq!(fields(&lab), json!({ "n": 3 }));
     lab.step();
     assert_eq!(fields(&lab), json!({ "n": 4 }));
@@ -33,8 +31,7 @@ fn the_state_outlives_a_reload_and_no_check_touches_it() {
 fn what_init_has_beyond_the_old_state_is_added() {
     let mut lab = Lab::new(&counting("", 1));
     lab.step();
-    lab.save("fn init(p) { #{ n: 100, mean: 0.5 } }\nfn advantage(batch, p) { this.mean += 1.0; batch.reward }\n");
-    lab.published();
+    lab.publish("fn init(p) { #{ n: 100, mean: 0.5 } }\nfn advantage(batch, p) { this.mean += 1.0; batch.reward }\n");
     lab.step();
     assert_eq!(fields(&lab), json!({ "mean": { "f64": "1.5" }, "n": 1 }));
 }
@@ -44,8 +41,7 @@ fn migrate_takes_the_state_over_once() {
     let mut lab = Lab::new(&counting("", 1));
     lab.step();
     lab.step();
-    lab.save(&counting("fn migrate(old, p) { #{ n: old.n * 10 } }", 2));
-    lab.published();
+    lab.publish(&counting("fn migrate(old, p) { #{ n: old.n * 10 } }", 2));
     lab.step();
     lab.step();
     assert_eq!(fields(&lab), json!({ "n": 22 }));
@@ -61,11 +57,10 @@ fn migrate_takes_the_state_over_once() {
 fn a_migrate_that_fails_on_the_runs_own_state_changes_nothing() {
     let mut lab = Lab::new(&counting("", 1));
     let first = lab.step();
-    lab.save(&counting(
+    lab.publish(&counting(
         "fn migrate(old, p) { if old.n > 3 { throw \"too late\"; } old }",
         2,
     ));
-    lab.published();
     // Three steps whose batches were not shown.
     for _ in 0..3 {
         let mut state = lab.live.state().clone();
@@ -74,18 +69,7 @@ fn a_migrate_that_fails_on_the_runs_own_state_changes_nothing() {
     }
     assert_eq!(lab.step().serial(), 0);
     assert_eq!(fields(&lab), json!({ "n": 5 }));
-    match &lab.until(|_| true)[..] {
-        [
-            LiveEvent::Rejected {
-                error,
-                at_step: true,
-                ..
-            },
-        ] => {
-            assert!(error.to_string().contains("too late"));
-        }
-        other => panic!("{other:#?}"),
-    }
+    assert!(lab.failed_at_step().0.contains("too late"));
     lab.step();
     assert!(lab.live.events().is_empty());
 }
@@ -94,10 +78,9 @@ fn a_migrate_that_fails_on_the_runs_own_state_changes_nothing() {
 fn a_version_that_gives_way_takes_its_state_with_it() {
     let mut lab = Lab::new(&counting("", 1));
     lab.step();
-    lab.save(
+    lab.publish(
         "fn migrate(old, p) { #{ m: 0 } }\nfn advantage(batch, p) { this.m += 1; if this.m > 2 { throw \"no more\"; } batch.reward }\n",
     );
-    lab.published();
     lab.step();
     lab.step();
     assert_eq!(fields(&lab), json!({ "m": 2 }));

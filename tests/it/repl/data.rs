@@ -5,10 +5,10 @@ use std::path::Path;
 
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 
-use super::session;
+use super::{play, session};
 
 /// A padded batch of four responses, as a run keeps it.
-pub(super) fn keep(path: &Path, rewards: [f32; 4]) {
+fn keep(path: &Path, rewards: [f32; 4]) {
     let bytes = |numbers: &[f32]| {
         numbers
             .iter()
@@ -36,57 +36,43 @@ pub(super) fn keep(path: &Path, rewards: [f32; 4]) {
     serialize_to_file(tensors, None, path).expect("a file");
 }
 
+/// A run that goes on has its new batches.
 #[test]
 fn a_run_opens_with_its_last_batch_and_has_the_others_by_step() {
     let run = tempfile::tempdir().expect("a folder");
     let batches = run.path().join("batches");
     std::fs::create_dir(&batches).expect("a folder");
-    keep(
-        &batches.join("step-000020.safetensors"),
-        [1.0, 0.0, 0.0, 0.0],
-    );
-    keep(
-        &batches.join("step-000140.safetensors"),
-        [1.0, 1.0, 1.0, 0.0],
-    );
-    keep(&batches.join("failed-000150-0a1b23.safetensors"), [0.0; 4]);
-
+    let step = |name: &str| batches.join(format!("{name}.safetensors"));
+    keep(&step("step-000020"), [1.0, 0.0, 0.0, 0.0]);
+    keep(&step("step-000140"), [1.0, 1.0, 1.0, 0.0]);
+    keep(&step("failed-000150-0a1b23"), [0.0; 4]);
     let mut session = session();
     session.open(run.path(), &[]).expect("a run");
     let about = session.about_data();
-    assert!(about.contains("step-000140"), "{about}");
-    assert!(
-        about.contains("2 batches of the run, of steps 20 to 140"),
-        "{about}"
+    for part in [
+        "step-000140",
+        "one of the run's 2 batches, of steps 20 to 140",
+    ] {
+        assert!(about.contains(part), "{about}");
+    }
+    let dialogue = "> batch.reward.sum(\"batch\").value()
+        = 3
+        > :batch 20
+        > batch.reward.sum(\"batch\").value()
+        = 1
+        > :batch 30
+        ! the nearest are those of 20, 140
+        > batch.reward.sum(\"batch\").value()
+        = 1
+        > batch.old_logp
+        ~ f32";
+    play(&mut session, dialogue);
+    keep(&step("step-000160"), [1.0, 1.0, 1.0, 1.0]);
+    std::fs::remove_file(step("step-000020")).expect("an old one");
+    play(
+        &mut session,
+        "> :batch 160\n~ step-000160\n> :batch 20\n! those of 140, 160",
     );
-    let right = "batch.reward.sum(\"batch\").value()";
-    assert_eq!(session.submit(right).text, "3");
-    let outcome = session.submit(":batch 20");
-    assert!(!outcome.is_error, "{}", outcome.text);
-    assert_eq!(session.submit(right).text, "1");
-    let outcome = session.submit(":batch 30");
-    assert!(
-        outcome.is_error && outcome.text.contains("the nearest are those of 20, 140"),
-        "{}",
-        outcome.text
-    );
-    assert_eq!(
-        session.submit(right).text,
-        "1",
-        "the batch is the one before"
-    );
-    assert!(session.submit("batch.old_logp").text.contains("f32"));
-}
-
-#[test]
-fn a_variable_of_the_batch_before_stays_and_does_not_mix_with_the_new_one() {
-    let mut session = session();
-    session.submit("let r = batch.reward");
-    session.submit(":load examples/rollouts.jsonl");
-    assert_eq!(session.submit("r.len()").text, "128");
-    assert_eq!(session.submit("batch.reward.len()").text, "256");
-    let outcome = session.submit("r - batch.reward");
-    assert!(outcome.is_error, "{}", outcome.text);
 }
 
 /// A run of three steps with a recipe, of which each batch is kept; gives the version of the recipe.
@@ -145,27 +131,30 @@ fn a_run_opens_with_the_recipe_of_the_step_and_its_settings() {
     session.open(&first, &[]).expect("a run");
     let about = session.about_data();
     assert!(about.contains("its recipe is loaded: mine.rhai"), "{about}");
-    let value = "advantage().max(\"batch\").value()";
-    assert_eq!(session.submit(value).text, "60", "the edited version");
-    session.submit(":set scale=4");
-    session.submit(":batch 1");
-    assert_eq!(session.submit(value).text, "40", "the version of that step");
-
-    session.submit(":recipe grpo");
-    session.submit(":batch 2");
-    let outcome = session.submit(":recipe");
-    assert!(outcome.text.starts_with("grpo"), "{}", outcome.text);
-    let about = session.about_data();
-    assert!(about.contains("first` loads its recipe"), "{about}");
-    let outcome = session.submit(&format!(":recipe {} scale=5", first.display()));
-    assert!(outcome.text.contains("scale = 5"), "{}", outcome.text);
-    assert_eq!(session.submit(value).text, "100");
-
+    let value = "> advantage().max(\"batch\").value()\n=";
+    let first_run = first.display();
     let short = &edited[..6];
-    let outcome = session.submit(&format!(":recipe {short}"));
-    assert!(outcome.text.contains(short), "{}", outcome.text);
-    assert_eq!(session.submit(value).text, "60", "with the run's settings");
-    assert!(session.submit(":recipe 00000000").is_error);
+    // The edited version; that of step 1, with the same settings; another recipe; and the run's again.
+    let dialogue = format!(
+        "{value} 60
+        > :set scale=4
+        > :batch 1
+        {value} 40
+        > :recipe grpo
+        > :batch 2
+        ~ first` loads it
+        > :recipe
+        ~ grpo 88bc72
+        > :recipe {first_run} scale=5
+        ~ scale = 5
+        {value} 100
+        > :recipe {short}
+        ~ {short}
+        {value} 60
+        > :recipe 00000000
+        ! 00000000"
+    );
+    play(&mut session, &dialogue);
 
     let edited = first.join(script_of(&first));
     std::fs::write(&edited, "fn advantage(batch, p) { batch.reward }").expect("a script");
@@ -191,17 +180,11 @@ fn fields_of_other_names_are_mapped() {
     let file = folder.path().join("theirs.jsonl");
     let lines = "{\"prompt_id\": \"a\", \"score\": 1}\n{\"prompt_id\": \"a\", \"score\": 0}\n";
     std::fs::write(&file, lines).expect("rollouts");
-    let mut session = session();
-    let load = format!(":load {} --map group=prompt_id", file.display());
-    assert!(session.submit(&load).is_error, "the reward is missing");
-    let outcome = session.submit(&format!("{load} --map=reward=score"));
-    assert!(!outcome.is_error, "{}", outcome.text);
-    assert_eq!(
-        session.submit("batch.reward.sum(\"batch\").value()").text,
-        "1"
+    let load = format!("> :load {} --map group=prompt_id", file.display());
+    let dialogue = format!(
+        "{load}\n! reward\n{load} --map=reward=score\n> batch.reward.sum(\"batch\").value()\n= 1"
     );
-    let outcome = session.submit(&format!("{load} --map reward"));
-    assert!(outcome.text.contains("ours=theirs"), "{}", outcome.text);
+    play(&mut session(), &dialogue);
 }
 
 #[test]
@@ -220,22 +203,19 @@ fn texts_of_a_run_are_shown_by_response() {
     let mut session = session();
     session.open(&path, &[]).expect("a batch");
     let shown = session.submit(":look 1").text;
-    let expected = "response 1   group 7, reward 0, length 9
-  mean of its 2 responses: reward 0.5, length 5.5
+    let expected = "response 1
+  group 7, reward 0 (group's mean 0.5), length 9 (group's mean 5.5)
   completion
     Two and two
-    are \\u{1b}[31mfive.
+     are \\u{1b}[31mfive.
 
     #### 5
   prompt
     What is 2 + 2?
   answer found: 5";
     assert_eq!(shown.replace("\n    \n", "\n\n"), expected);
-    assert!(session.submit(":look").text.starts_with("response 0"));
-    let beyond = session.submit(":look 2");
-    assert!(
-        beyond.is_error && beyond.text.contains("there are 0 to 1"),
-        "{}",
-        beyond.text
+    play(
+        &mut session,
+        "> :look\n~ response 0\n> :look 2\n! there are 0 to 1",
     );
 }

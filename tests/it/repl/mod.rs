@@ -1,17 +1,14 @@
 //! The prompt: what it answers, what its curve shows, and how it behaves at a terminal.
 
-mod commands;
 mod complete;
 mod curve;
 mod data;
-mod prompt;
+mod dialogues;
+mod edited;
 mod saved;
-mod show;
-mod state;
 #[cfg(unix)]
 mod terminal;
 mod transcripts;
-mod watch;
 
 use advlab::Host;
 use advlab_cli::prompt::{Paint, Session};
@@ -31,9 +28,45 @@ fn transcript(session: &mut Session, inputs: &[impl AsRef<str>]) -> String {
         let mark = if outcome.is_error { "!" } else { ">" };
         text.push_str(&format!("{mark} {shown}\n"));
         if !outcome.text.is_empty() {
-            text.push_str(&outcome.text);
-            text.push('\n');
+            text.push_str(&format!("{}\n", outcome.text));
         }
     }
     text
+}
+
+/// Plays a dialogue: lines of input after `> `, which go on after `. `, each with what is expected of its answer: `= ` the
+/// whole, `~ ` a part of it, `! ` a part of an error. Without an expectation, the input must not be wrong.
+#[track_caller]
+fn play(session: &mut Session, dialogue: &str) {
+    let lines: Vec<&str> = dialogue.lines().map(str::trim_start).collect();
+    let mut at = 0;
+    while let Some(line) = lines.get(at) {
+        at += 1;
+        let Some(input) = line.strip_prefix("> ") else {
+            assert!(line.is_empty(), "{line}");
+            continue;
+        };
+        let mut input = input.to_string();
+        while let Some(more) = lines.get(at).and_then(|line| line.strip_prefix(". ")) {
+            input += &format!("\n{more}");
+            at += 1;
+        }
+        let reply = session.submit(&input);
+        let text = reply.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut is_wrong = false;
+        while let Some((mark, part)) = lines.get(at).map(|line| line.split_at(line.len().min(1)))
+            && ["=", "~", "!"].contains(&mark)
+        {
+            at += 1;
+            let part = part.trim_start();
+            is_wrong |= mark == "!";
+            let is_met = if mark == "=" {
+                text == part
+            } else {
+                text.contains(part)
+            };
+            assert!(is_met, "{input}: {part}\n{}", reply.text);
+        }
+        assert_eq!(reply.is_error, is_wrong, "{input}: {}", reply.text);
+    }
 }

@@ -2,7 +2,7 @@
 
 use advlab::{Batch, Host};
 
-use super::{session, transcript};
+use super::{play, session, transcript};
 
 /// Sessions whose last value per response or token is what the saved recipe must give.
 const SESSIONS: &[&str] = &[
@@ -64,57 +64,45 @@ fn a_script_that_gives_something_else_is_said_to() {
     );
 }
 
+/// What is refused leaves no file, and a file that the session did not write stays as it is.
 #[test]
-fn a_formula_with_a_hook_of_the_recipe_is_not_saved() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("hook.rhai");
-    let mut session = session();
-    transcript(&mut session, &[":recipe passk k=2", "advantage() * 2"]);
-    let outcome = session.submit(&format!(":save {}", file.display()));
-    assert!(outcome.is_error && !file.exists());
-    let import = "import \"passk\" as passk;";
-    assert!(outcome.text.contains(import), "{}", outcome.text);
-}
-
-#[test]
-fn a_file_that_was_edited_since_is_left_as_it_is() {
+fn a_file_is_written_for_a_recipe_and_over_no_other_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("mine.rhai");
-    let save = format!(":save {}", file.display());
+    let save = format!("> :save {}", file.display());
     let mut session = session();
-    let outcome = session.submit(&save);
-    assert!(
-        outcome.text.contains("nothing has been typed"),
-        "{}",
-        outcome.text
+    let refused = format!(
+        "{save}
+        ! nothing has been typed
+        > 1 + 1
+        {save}
+        ! nothing has been typed
+        > :recipe passk k=2
+        > advantage() * 2
+        {save}
+        ! import \"passk\" as passk;"
     );
-    session.submit("1 + 1");
-    assert!(session.submit(&save).is_error && !file.exists());
-    session.submit("batch.reward * 2");
-    assert!(!session.submit(&save).is_error);
-    session.submit("_ + 1");
-    assert!(!session.submit(&save).is_error, "what it wrote itself");
+    play(&mut session, &refused);
+    assert!(!file.exists());
+    let written = format!("> :reset\n> batch.reward * 2\n{save}\n> _ + 1\n{save}");
+    play(&mut session, &written);
     std::fs::write(&file, "// MY EDITS").expect("an edit");
-    let outcome = session.submit(&save);
-    assert!(
-        outcome.is_error && outcome.text.contains("edited"),
-        "{}",
-        outcome.text
-    );
-    assert_eq!(
-        std::fs::read_to_string(&file).expect("the file"),
-        "// MY EDITS"
-    );
+    play(&mut session, &format!("{save}\n! is left as it is"));
+    let text = std::fs::read_to_string(&file).expect("the file");
+    assert_eq!(text, "// MY EDITS");
 }
 
 #[test]
 fn a_hook_is_saved_with_the_settings_that_it_has() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("hook.rhai");
-    let mut session = session();
-    let hook = "fn advantage(batch, p) { p.k * batch.reward }";
-    transcript(&mut session, &[":recipe passk k=2", hook, ":set k=8"]);
-    session.submit(&format!(":save {}", file.display()));
+    let dialogue = "> :recipe passk k=2
+        > fn advantage(batch, p) { p.k * batch.reward }
+        > :set k=8";
+    play(
+        &mut session(),
+        &format!("{dialogue}\n> :save {}", file.display()),
+    );
     let recipe = Host::new().load(&file.display().to_string());
     let recipe = recipe.expect("a recipe");
     let mut state = recipe.init().expect("a state");

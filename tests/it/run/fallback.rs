@@ -4,9 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use advlab::files::{ReadOptions, read};
-use advlab::live::LiveEvent;
 use advlab::script::Host;
-use advlab_train::{Ending, Event, Run, RunFolder};
+use advlab_train::{Ending, Event, LogEvent, RunFolder};
 
 use super::lab::{Lab, STATEFUL, advlab, go_to, lines, replayed, rows};
 
@@ -44,14 +43,17 @@ const MORE: u64 = 80;
 /// Saves `edit` at step 3, and goes on until a version has failed and half a second has passed; stops before that at each
 /// step that `is_stop` wants, to be resumed there.
 fn run_into_failure(lab: &Lab, edit: &str, is_stop: &dyn Fn(u64) -> bool) {
-    let mut run = Run::create(lab.config.clone()).unwrap();
+    let mut run = lab.create();
     let mut switched = 0;
     let mut failed = None;
     loop {
         let stop = AtomicBool::new(false);
         let mut observer = |event: &Event<'_>| match event {
-            Event::Switched { step, .. } => switched = *step,
-            Event::Failed { step, .. } => failed = Some(*step),
+            Event::Log(entry) => match &entry.line.event {
+                LogEvent::Use { .. } => switched = entry.line.step,
+                LogEvent::Failed { .. } => failed = Some(entry.line.step),
+                _ => {}
+            },
             Event::Step { row, .. } => {
                 if row.step == 3 {
                     std::fs::write(lab.script(), edit).unwrap();
@@ -72,7 +74,7 @@ fn run_into_failure(lab: &Lab, edit: &str, is_stop: &dyn Fn(u64) -> bool) {
             return;
         }
         drop(run);
-        run = Run::resume(&lab.run(), None).unwrap();
+        run = lab.resume();
     }
 }
 
@@ -83,12 +85,10 @@ fn check(edit: &str, is_stop: &dyn Fn(u64) -> bool) {
     let rows = rows(&lab.run());
     let reloads = lines(&lab.file("reloads.jsonl"));
     let event = |name: &str| {
-        let mut found = reloads.iter().filter(|line| line["event"] == name);
-        let first = found
-            .next()
-            .unwrap_or_else(|| panic!("no {name} in {reloads:#?}"));
-        assert_eq!(found.next(), None);
-        first
+        let found = reloads.iter().filter(|line| line["event"] == name);
+        let found: Vec<_> = found.collect();
+        assert_eq!(found.len(), 1, "{name} in {reloads:#?}");
+        found[0]
     };
     let (start, used, failed) = (event("start"), event("use"), event("failed"));
     let (from, to) = (
@@ -161,7 +161,7 @@ fn steps_since_the_checkpoint_are_done_again_by_the_versions_that_they_had() {
     let mut again = Vec::new();
     // Stopped on the way, and at its end.
     for stop_at in [steps / 2, steps] {
-        let mut run = Run::resume(&lab.run(), None).unwrap();
+        let mut run = lab.resume();
         let note = format!("steps {} to {} came after", again.len(), steps - 1);
         assert!(run.notes().iter().any(|told| told.starts_with(&note)));
         let stop = AtomicBool::new(false);
@@ -184,7 +184,7 @@ fn steps_since_the_checkpoint_are_done_again_by_the_versions_that_they_had() {
         );
     }
     assert_eq!(again, before);
-    go_to(&mut Run::resume(&lab.run(), None).unwrap(), steps + 2);
+    go_to(&mut lab.resume(), steps + 2);
     let after = rows(&lab.run());
     assert_ne!(after[steps as usize]["version"], after[0]["version"]);
     assert_eq!(replayed(&lab.run()), (steps + 2, None));
@@ -195,7 +195,7 @@ fn a_rejected_version_is_tried_again_when_it_is_saved_again() {
     let mut lab = Lab::new(STATEFUL);
     lab.config.steps = 100_000;
     run_into_failure(&lab, FAILS_LATER, &|_| false);
-    let mut run = Run::resume(&lab.run(), None).unwrap();
+    let mut run = lab.resume();
     assert!(
         run.notes()[0].contains("save it again"),
         "{:?}",
@@ -204,7 +204,9 @@ fn a_rejected_version_is_tried_again_when_it_is_saved_again() {
     let stop = AtomicBool::new(false);
     let (begin, mut switched) = (run.step(), None);
     let mut observer = |event: &Event<'_>| match event {
-        Event::Switched { step, .. } => switched = Some(*step),
+        Event::Log(entry) if matches!(entry.line.event, LogEvent::Use { .. }) => {
+            switched = Some(entry.line.step);
+        }
         Event::Step { row, .. } => {
             std::thread::sleep(Duration::from_millis(4));
             if row.step == begin + MORE {
@@ -234,7 +236,7 @@ fn migrates_sometimes(number: u32) -> String {
 fn a_migrate_that_fails_on_the_runs_own_state_is_repeated_too() {
     let mut lab = Lab::new(&migrates_sometimes(0));
     lab.config.steps = 100_000;
-    let mut run = Run::create(lab.config.clone()).unwrap();
+    let mut run = lab.create();
     let stop = AtomicBool::new(false);
     let (mut saves, mut failures, mut switches_after, mut is_judged) = (0, 0, 0, true);
     let mut observer = |event: &Event<'_>| match event {
@@ -248,23 +250,17 @@ fn a_migrate_that_fails_on_the_runs_own_state_is_repeated_too() {
                 is_judged = false;
             }
         }
-        Event::Switched { .. } => {
-            switches_after += usize::from(failures > 0);
-            is_judged = true;
-        }
-        Event::Failed { batch, .. } => {
-            assert!(batch.is_none());
-            (failures, is_judged) = (failures + 1, true);
-        }
-        Event::Live { .. } => {
-            is_judged |= matches!(
-                event,
-                Event::Live {
-                    event: LiveEvent::Rejected { .. },
-                    ..
-                }
-            )
-        }
+        Event::Log(entry) => match &entry.line.event {
+            LogEvent::Use { .. } => {
+                switches_after += usize::from(failures > 0);
+                is_judged = true;
+            }
+            LogEvent::Failed { hook, .. } => {
+                assert_eq!(hook, "migrate");
+                (failures, is_judged) = (failures + 1, true);
+            }
+            event => is_judged |= matches!(event, LogEvent::Rejected { .. }),
+        },
         _ => {}
     };
     run.go(&stop, &mut observer).unwrap();
@@ -285,7 +281,7 @@ fn a_migrate_that_fails_on_the_runs_own_state_is_repeated_too() {
 fn without_a_version_that_worked_the_run_ends_and_goes_on_once_the_script_is_mended() {
     let mut lab = Lab::new(&FAILS_LATER.replace("\"worn out\"", "\"no more\""));
     lab.config.steps = 20;
-    let mut run = Run::create(lab.config.clone()).unwrap();
+    let mut run = lab.create();
     let error = run
         .go(&AtomicBool::new(false), &mut |_: &Event<'_>| {})
         .unwrap_err();
@@ -295,14 +291,14 @@ fn without_a_version_that_worked_the_run_ends_and_goes_on_once_the_script_is_men
     assert!(lab.file("batches").join(failed_batch(&lab)).exists());
 
     // Nothing was mended.
-    let mut run = Run::resume(&lab.run(), None).unwrap();
+    let mut run = lab.resume();
     assert!(
         run.go(&AtomicBool::new(false), &mut |_: &Event<'_>| {})
             .is_err()
     );
     drop(run);
     std::fs::write(lab.script(), "fn advantage(batch, p) { batch.reward }").unwrap();
-    let mut run = Run::resume(&lab.run(), None).unwrap();
+    let mut run = lab.resume();
     assert_eq!(super::lab::go(&mut run), Ending::Finished);
     let rows = rows(&lab.run());
     assert_eq!(rows.len(), 20);

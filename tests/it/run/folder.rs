@@ -3,15 +3,15 @@
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::AtomicBool;
 
-use advlab_train::{Ending, Event, Run};
+use advlab::native::Mode;
+use advlab_train::{Ending, Run};
 
 use super::lab::{Lab, STATEFUL, advlab, go, go_to, lines, refused, replayed, rows};
 
 fn begun(steps: u64) -> Lab {
     let lab = Lab::new(STATEFUL);
-    go_to(&mut Run::create(lab.config.clone()).unwrap(), steps);
+    go_to(&mut lab.create(), steps);
     lab
 }
 
@@ -22,42 +22,26 @@ fn checkpoint(lab: &Lab, step: u64) -> std::path::PathBuf {
 #[test]
 fn folders_that_are_no_run_or_taken() {
     let lab = begun(2);
-    let mut shown = String::new();
-    let run = lab.run();
-    let run = run.to_str().unwrap();
-    let script = lab.script();
-    let script = script.to_str().unwrap();
-    let empty = lab.folder.path().join("empty");
+    let place = lab.folder.path();
+    let [empty, full] = ["empty", "full"].map(|name| place.join(name));
     std::fs::create_dir(&empty).unwrap();
-    let empty = empty.to_str().unwrap();
-    let full = lab.folder.path().join("full");
     std::fs::create_dir(&full).unwrap();
     std::fs::write(full.join("recipe.rhai"), "").unwrap();
-    let full = full.to_str().unwrap();
-    let below = format!("{script}/run");
-    for arguments in [
-        ["train", "--resume", "/nowhere"],
-        ["train", "--resume", empty],
-        ["train", "--resume", script],
-        ["train", "--out", run],
-        ["train", "--out", full],
-        ["train", "--out", script],
-        ["train", "--out", &below],
+    let mut shown = String::new();
+    for words in [
+        "train --resume /nowhere",
+        "train --resume FOLDER/empty",
+        "train --resume FOLDER/recipe.rhai",
+        "train --out FOLDER/run",
+        "train --out FOLDER/full",
+        "train --out FOLDER/recipe.rhai",
+        "train --out FOLDER/recipe.rhai/run",
+        "replay /nowhere",
+        "replay FOLDER/empty",
     ] {
-        let message = refused(&arguments, lab.folder.path());
-        let shown_arguments = arguments.join(" ");
-        let shown_arguments =
-            shown_arguments.replace(&lab.folder.path().display().to_string(), "FOLDER");
-        writeln!(shown, "{shown_arguments}\n{message}").unwrap();
-    }
-    for arguments in [["replay", "/nowhere"], ["replay", empty]] {
-        writeln!(
-            shown,
-            "{}\n{}",
-            arguments[0],
-            refused(&arguments, lab.folder.path())
-        )
-        .unwrap();
+        let words_here = words.replace("FOLDER", &place.display().to_string());
+        let message = refused(&words_here.split(' ').collect::<Vec<_>>(), place);
+        writeln!(shown, "{words}\n{message}").unwrap();
     }
     insta::assert_snapshot!(shown);
     assert!(std::fs::read_dir(empty).unwrap().next().is_none());
@@ -67,9 +51,10 @@ fn folders_that_are_no_run_or_taken() {
 #[test]
 fn two_processes_do_not_write_one_folder() {
     let lab = begun(2);
-    let held = Run::resume(&lab.run(), None).unwrap();
+    let held = lab.resume();
+    let run = lab.run();
     let message = refused(
-        &["train", "--resume", lab.run().to_str().unwrap()],
+        &["train", "--resume", run.to_str().unwrap()],
         lab.folder.path(),
     );
     assert!(
@@ -79,28 +64,19 @@ fn two_processes_do_not_write_one_folder() {
     // Reading is for everybody.
     assert_eq!(replayed(&lab.run()), (2, None));
     drop(held);
-    assert_eq!(
-        go(&mut Run::resume(&lab.run(), None).unwrap()),
-        Ending::Finished
-    );
+    assert_eq!(go(&mut lab.resume()), Ending::Finished);
 }
 
 #[test]
 fn the_next_free_folder_is_taken() {
     let folder = tempfile::tempdir().unwrap();
     for number in 1..3 {
-        let output = Command::new(env!("CARGO_BIN_EXE_advlab"))
-            .args(["train", "--steps", "1"])
-            .current_dir(folder.path())
-            .output()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_advlab"));
+        let command = command.args(["train", "--steps", "1"]);
+        let output = command.current_dir(folder.path()).output().unwrap();
         assert!(output.status.success(), "{output:?}");
-        assert!(
-            folder
-                .path()
-                .join(format!("runs/maze-grpo-{number}/metrics.jsonl"))
-                .exists()
-        );
+        let rows = format!("runs/maze-grpo-{number}/metrics.jsonl");
+        assert!(folder.path().join(rows).exists());
     }
 }
 
@@ -109,62 +85,31 @@ fn a_damaged_checkpoint_costs_the_steps_since_the_one_before() {
     let mut lab = Lab::new(STATEFUL);
     let whole = lab.unstopped();
     lab.config.keep_checkpoints = 2;
-    go_to(&mut Run::create(lab.config.clone()).unwrap(), 13);
+    go_to(&mut lab.create(), 13);
     let newest = checkpoint(&lab, 13).join("policy.safetensors");
     let bytes = std::fs::read(&newest).unwrap();
     std::fs::write(&newest, &bytes[..bytes.len() / 2]).unwrap();
-    let mut run = Run::resume(&lab.run(), None).unwrap();
+    let mut run = lab.resume();
     assert_eq!(run.step(), 10);
     assert!(run.notes()[0].contains("000013"), "{:?}", run.notes());
     // As the newest one it would push out each good one that is written before it.
     assert!(!checkpoint(&lab, 13).exists());
     assert!(lab.file("checkpoints/unused-000013-1/run.json").exists());
-    // Two such are kept: those that were written last, whatever their steps.
-    for (unused, cut) in [(["13-1", "12-1"], 12), (["12-1", "11-1"], 11)] {
-        go_to(&mut run, cut);
-        drop(run);
-        let path = checkpoint(&lab, cut).join("run.json");
-        let text = std::fs::read_to_string(&path).unwrap();
-        // Earlier formats had other fields.
-        let earlier = "{\"format\": \"advlab checkpoint 2\", \"run\": {}}";
-        std::fs::write(&path, earlier).unwrap();
-        run = Run::resume(&lab.run(), None).unwrap();
-        let note = &run.notes()[0];
-        let told = "its format is \"advlab checkpoint 2\"";
-        assert!(
-            note.contains(told) && text.contains("advlab checkpoint 3"),
-            "{note}"
-        );
-        let entries = std::fs::read_dir(lab.file("checkpoints")).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut left: Vec<_> = names.filter(|name| name.starts_with("unused")).collect();
-        left.sort_by(|a, b| b.cmp(a));
-        assert_eq!(left, unused.map(|end| format!("unused-0000{end}")));
-    }
+    go_to(&mut run, 12);
+    drop(run);
+    let path = checkpoint(&lab, 12).join("run.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains("advlab checkpoint 3"));
+    // Other formats have other fields.
+    std::fs::write(&path, "{\"format\": \"advlab checkpoint 2\", \"run\": {}}").unwrap();
+    run = lab.resume();
+    let note = &run.notes()[0];
+    assert!(
+        note.contains("its format is \"advlab checkpoint 2\""),
+        "{note}"
+    );
     go(&mut run);
     assert_eq!(rows(&lab.run()), whole);
-}
-
-#[test]
-fn a_batch_that_cannot_be_kept_is_told_once_and_ends_no_run() {
-    let lab = Lab::new(STATEFUL);
-    let mut run = Run::create(lab.config.clone()).unwrap();
-    for step in [4, 8] {
-        let in_the_way = lab.file(&format!("batches/step-{step:06}.safetensors/x"));
-        std::fs::create_dir_all(in_the_way).unwrap();
-    }
-    let mut told = Vec::new();
-    let ending = run.go(&AtomicBool::new(false), &mut |event| {
-        if let Event::Warned { step, message } = event {
-            told.push((*step, message.to_string()));
-        }
-    });
-    assert_eq!(ending.unwrap(), Ending::Finished);
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].0 == 4 && told[0].1.starts_with("batches are not kept: "));
-    let kept = lines(&lab.file("reloads.jsonl"));
-    assert_eq!(kept[1]["message"], told[0].1);
-    assert_eq!(rows(&lab.run()), lab.unstopped());
 }
 
 #[test]
@@ -194,7 +139,7 @@ fn a_flipped_bit_is_noticed_and_no_checkpoint_at_all_is_said() {
         bytes[last] ^= 1;
         std::fs::write(&path, bytes).unwrap();
     }
-    let error = Run::resume(&lab.run(), None).err().unwrap();
+    let error = Run::resume(&lab.run(), None, Mode::Off).err().unwrap();
     let message = error.render(false);
     assert!(message.contains("has no checkpoint that can be used"));
     assert!(
@@ -208,12 +153,12 @@ fn a_flipped_bit_is_noticed_and_no_checkpoint_at_all_is_said() {
 fn metrics_that_were_cut_go_back_to_a_checkpoint_that_they_reach() {
     let lab = Lab::new(STATEFUL);
     let whole = lab.unstopped();
-    go_to(&mut Run::create(lab.config.clone()).unwrap(), 8);
+    go_to(&mut lab.create(), 8);
     let path = lab.file("metrics.jsonl");
     let text = std::fs::read_to_string(&path).unwrap();
     let cut = text.match_indices('\n').nth(5).unwrap().0 + 40;
     std::fs::write(&path, &text[..cut]).unwrap();
-    let mut run = Run::resume(&lab.run(), None).unwrap();
+    let mut run = lab.resume();
     assert_eq!(run.step(), 5);
     go(&mut run);
     assert_eq!(rows(&lab.run()), whole);
@@ -226,11 +171,11 @@ fn a_damaged_row_stops_a_resume() {
     let mut lab = Lab::new(STATEFUL);
     (lab.config.steps, lab.config.eval_every) = (70, 0);
     (lab.config.checkpoint_every, lab.config.keep_checkpoints) = (40, 9);
-    go_to(&mut Run::create(lab.config.clone()).unwrap(), 62);
+    go_to(&mut lab.create(), 62);
     std::fs::write(lab.script(), STATEFUL.replace("0.01", "0.02")).unwrap();
-    go_to(&mut Run::resume(&lab.run(), None).unwrap(), 63);
+    go_to(&mut lab.resume(), 63);
     std::fs::write(lab.script(), "fn advantage(batch, p) {").unwrap();
-    go_to(&mut Run::resume(&lab.run(), None).unwrap(), 64);
+    go_to(&mut lab.resume(), 64);
     let told = |event: &str| {
         let told = lines(&lab.file("reloads.jsonl")).into_iter();
         let told = told.filter(|line| line["event"] == event);
@@ -267,10 +212,7 @@ fn a_damaged_row_stops_a_resume() {
     std::fs::write(&reloads, history.replacen(':', "?", 1)).unwrap();
     let message = refused(&["train", "--resume", run, "--force"], lab.folder.path());
     assert!(message.contains("reloads.jsonl, line 1: "), "{message}");
-    assert!(
-        message.contains("`scripts/`") && !message.contains("--force"),
-        "{message}"
-    );
+    assert!(!message.contains("--force"), "{message}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), damaged);
     // A version that came later is not the one that it began with.
     std::fs::write(&reloads, history.split_once('\n').unwrap().1).unwrap();
@@ -343,7 +285,7 @@ fn what_was_half_written_is_removed() {
     for part in &parts {
         std::fs::create_dir_all(part).unwrap();
     }
-    drop(Run::resume(&lab.run(), None).unwrap());
+    drop(lab.resume());
     assert!(!parts.iter().any(|part| part.exists()));
 }
 
@@ -351,9 +293,9 @@ fn what_was_half_written_is_removed() {
 fn a_run_that_was_killed_before_its_first_checkpoint_begins_anew() {
     let lab = Lab::new(STATEFUL);
     let whole = lab.unstopped();
-    drop(Run::create(lab.config.clone()).unwrap());
+    drop(lab.create());
     assert!(!lab.file("checkpoints").exists());
-    go(&mut Run::resume(&lab.run(), None).unwrap());
+    go(&mut lab.resume());
     assert_eq!(rows(&lab.run()), whole);
 }
 
@@ -387,7 +329,7 @@ fn a_disk_that_is_full_ends_the_run_and_loses_nothing() {
     assert!(message.contains(&begins), "{message}");
     assert!(done.len() > 5 && done.len() < 60, "{}", done.len());
     assert_eq!(done, whole[..done.len()]);
-    go(&mut Run::resume(&lab.run(), None).unwrap());
+    go(&mut lab.resume());
     assert_eq!(rows(&lab.run()), whole);
 }
 
@@ -397,14 +339,14 @@ fn a_checkpoint_that_does_not_fit_leaves_the_one_before() {
     let mut lab = Lab::new(STATEFUL);
     lab.config.tensorboard = false;
     let whole = lab.unstopped();
-    go_to(&mut Run::create(lab.config.clone()).unwrap(), 7);
+    go_to(&mut lab.create(), 7);
     let run = lab.run();
     let output = with_small_files(8, &format!("train --resume {}", run.display()));
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(checkpoint(&lab, 5).exists() && checkpoint(&lab, 7).exists());
     let parts = std::fs::read_dir(run.join("checkpoints")).unwrap();
     assert_eq!(parts.count(), 2, "nothing half-written");
-    go(&mut Run::resume(&run, None).unwrap());
+    go(&mut lab.resume());
     assert_eq!(rows(&run), whole);
 }
 
@@ -425,21 +367,4 @@ fn a_read_only_folder_is_told() {
         message.contains("cannot make the folder FOLDER/run"),
         "{message}"
     );
-}
-
-#[test]
-fn the_help_of_a_run_names_the_folder_to_resume() {
-    let lab = begun(3);
-    let output = advlab(&[
-        "train",
-        "--resume",
-        lab.run().to_str().unwrap(),
-        "--steps",
-        "6",
-    ]);
-    let text = String::from_utf8(output.stdout).unwrap();
-    for command in ["view", "replay"] {
-        let line = format!("advlab {command} {}\n", lab.run().display());
-        assert!(text.contains(&line), "{text}");
-    }
 }

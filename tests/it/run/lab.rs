@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use advlab::native::Mode;
 use advlab_train::{Config, Difference, Ending, Event, Replay, Run};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -59,6 +60,16 @@ impl Lab {
             ..Config::default()
         };
         Lab { folder, config }
+    }
+
+    /// Begins the run.
+    pub fn create(&self) -> Run {
+        Run::create(self.config.clone()).unwrap()
+    }
+
+    /// Goes on with the run.
+    pub fn resume(&self) -> Run {
+        Run::resume(&self.run(), None, Mode::Off).unwrap()
     }
 
     pub fn run(&self) -> PathBuf {
@@ -129,7 +140,7 @@ pub fn rows(run: &Path) -> Vec<Value> {
 
 /// Repeats a run: the steps that it has, and the first number that differs.
 pub fn replayed(run: &Path) -> (u64, Option<Difference>) {
-    let replay = Replay::open(run).unwrap();
+    let replay = Replay::open(run, Mode::Off).unwrap();
     let steps = replay.steps();
     (steps, replay.go(&mut |_: &Event<'_>| {}).unwrap())
 }

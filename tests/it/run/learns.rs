@@ -51,8 +51,7 @@ fn the_number_of_threads_changes_no_number() {
 fn arithmetic_is_a_task_of_runs_too() {
     let mut lab = Lab::new(STATEFUL);
     lab.config.task = "arithmetic".to_string();
-    lab.config.arithmetic_digits = 1;
-    lab.config.steps = 6;
+    (lab.config.arithmetic_digits, lab.config.steps) = (1, 6);
     assert_eq!(lab.unstopped().len(), 6);
 }
 
@@ -63,43 +62,24 @@ fn trajectories_keys_and_memory_have_a_run() {
     lab.config.maze_turns = 4;
     lab.config.prompts = 6;
     lab.config.steps = 6;
-    for (recipe, metric) in [
-        (
-            r#"import "gigpo" as gigpo;
-            fn params() { gigpo::params() }
-            fn advantage(batch, p) {
-                metric("turns", batch.reward.count("trajectory").max("batch"));
-                metric("trajectories", batch.reward.sum("trajectory").count("group").mean("batch"));
-                gigpo::advantage(batch, p)
-            }"#,
-            "trajectories",
-        ),
-        (
-            r#"fn advantage(batch, p) {
-                let key = batch.key("group");
-                metric("seen", (recall("seen", key, 0) > 0).mean("batch"));
-                remember("seen", key, 1);
-                batch.reward - running("rate", key, 0.5, 0.9, 0.1 * batch.reward)
-            }"#,
-            "seen",
-        ),
-    ] {
-        std::fs::write(lab.script(), recipe).unwrap();
-        let rows = lab.unstopped();
-        assert_eq!(rows, lab.unstopped(), "the same again");
-        let last = &rows[5]["metrics"];
-        match metric {
-            "trajectories" => {
-                assert_eq!(last["trajectories"], 4.0);
-                assert!(last["turns"].as_f64().unwrap() > 1.0);
-            }
-            // Six prompts, four a step: by the last step all have been met.
-            _ => assert_eq!(
-                (&rows[0]["metrics"]["seen"], &last["seen"]),
-                (&0.0.into(), &1.0.into())
-            ),
-        }
-    }
+    let recipe = r#"import "gigpo" as gigpo;
+        fn params() { gigpo::params() }
+        fn advantage(batch, p) {
+            let key = batch.key("group");
+            metric("seen", (recall("seen", key, 0) > 0).mean("batch"));
+            remember("seen", key, 1);
+            metric("turns", batch.reward.count("trajectory").max("batch"));
+            metric("trajectories", batch.reward.sum("trajectory").count("group").mean("batch"));
+            gigpo::advantage(batch, p) - running("rate", key, 0.5, 0.9, 0.1 * batch.reward)
+        }"#;
+    std::fs::write(lab.script(), recipe).unwrap();
+    let rows = lab.unstopped();
+    assert_eq!(rows, lab.unstopped(), "the same again");
+    let (first, last) = (&rows[0]["metrics"], &rows[5]["metrics"]);
+    assert_eq!(last["trajectories"], 4.0);
+    assert!(last["turns"].as_f64().unwrap() > 1.0);
+    // Six prompts, four per step: by the last step all have been met.
+    assert_eq!((&first["seen"], &last["seen"]), (&0.0.into(), &1.0.into()));
 }
 
 /// Groups whose rewards are equal are drawn again: more have a signal, and the run says how many it drew.

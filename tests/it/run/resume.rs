@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use advlab::native::Mode;
 use advlab_train::{Ending, Event, Run};
 
 use super::lab::{Lab, STATEFUL, go, go_to, lines, replayed, rows};
@@ -10,18 +11,15 @@ use super::lab::{Lab, STATEFUL, go, go_to, lines, replayed, rows};
 fn a_resumed_run_has_the_numbers_of_one_that_never_stopped() {
     let lab = Lab::new(STATEFUL);
     let whole = lab.unstopped();
-    let mut run = Run::create(lab.config.clone()).unwrap();
-    assert_eq!(go_to(&mut run, 3), Ending::Stopped(3));
-    drop(run);
+    assert_eq!(go_to(&mut lab.create(), 3), Ending::Stopped(3));
     // Right behind a checkpoint, before one, behind one that was not asked for, and not at all.
     for stop in [5, 9, 10, 10, 17] {
-        let mut run = Run::resume(&lab.run(), None).unwrap();
+        let mut run = lab.resume();
         assert!(run.notes().is_empty());
         assert_eq!(go_to(&mut run, stop), Ending::Stopped(stop));
         assert_eq!(rows(&lab.run()), whole[..stop as usize]);
     }
-    let mut run = Run::resume(&lab.run(), None).unwrap();
-    assert_eq!(go(&mut run), Ending::Finished);
+    assert_eq!(go(&mut lab.resume()), Ending::Finished);
     assert_eq!(rows(&lab.run()), whole);
     // One start, however often it was gone on with.
     assert_eq!(lines(&lab.file("reloads.jsonl")).len(), 1);
@@ -33,13 +31,13 @@ fn a_resumed_run_has_the_numbers_of_one_that_never_stopped() {
 fn a_run_whose_rate_falls_to_0_has_the_steps_that_it_began_with() {
     let mut lab = Lab::new(STATEFUL);
     lab.config.lr_schedule = "cosine".to_string();
-    go_to(&mut Run::create(lab.config.clone()).unwrap(), 2);
-    let error = Run::resume(&lab.run(), Some(48)).err().unwrap();
+    go_to(&mut lab.create(), 2);
+    let error = Run::resume(&lab.run(), Some(48), Mode::Off).err().unwrap();
     assert_eq!(
         error[0].message,
         "the run's learning rate falls to 0 at step 24"
     );
-    go(&mut Run::resume(&lab.run(), None).unwrap());
+    go(&mut lab.resume());
     assert_eq!(replayed(&lab.run()), (24, None));
 }
 
@@ -47,10 +45,8 @@ fn a_run_whose_rate_falls_to_0_has_the_steps_that_it_began_with() {
 fn a_finished_run_says_so_and_goes_on_with_more_steps() {
     let mut lab = Lab::new(STATEFUL);
     lab.config.steps = 7;
-    let mut run = Run::create(lab.config.clone()).unwrap();
-    assert_eq!(go(&mut run), Ending::Finished);
-    drop(run);
-    let error = Run::resume(&lab.run(), None).err().unwrap();
+    assert_eq!(go(&mut lab.create()), Ending::Finished);
+    let error = Run::resume(&lab.run(), None, Mode::Off).err().unwrap();
     assert!(
         error[0].message.ends_with("has done 7 steps already"),
         "{error}"
@@ -58,14 +54,14 @@ fn a_finished_run_says_so_and_goes_on_with_more_steps() {
     assert!(error.to_string().contains("--steps 14"), "{error}");
     // Asking for fewer changes nothing either.
     let config = std::fs::read(lab.file("config.toml")).unwrap();
-    let error = Run::resume(&lab.run(), Some(3)).err().unwrap();
+    let error = Run::resume(&lab.run(), Some(3), Mode::Off).err().unwrap();
     assert!(
         error[0].message.ends_with("has done 7 steps already"),
         "{error}"
     );
     assert_eq!(std::fs::read(lab.file("config.toml")).unwrap(), config);
 
-    let mut run = Run::resume(&lab.run(), Some(12)).unwrap();
+    let mut run = Run::resume(&lab.run(), Some(12), Mode::Off).unwrap();
     assert_eq!(go(&mut run), Ending::Finished);
     let mut resumed = rows(&lab.run());
     lab.config.steps = 12;
@@ -80,34 +76,25 @@ fn a_finished_run_says_so_and_goes_on_with_more_steps() {
 fn a_script_that_is_gone_does_not_keep_a_run_from_going_on() {
     let lab = Lab::new(STATEFUL);
     let whole = lab.unstopped();
-    let mut run = Run::create(lab.config.clone()).unwrap();
-    go_to(&mut run, 6);
-    drop(run);
+    go_to(&mut lab.create(), 6);
     std::fs::remove_file(lab.script()).unwrap();
-    go(&mut Run::resume(&lab.run(), None).unwrap());
+    go(&mut lab.resume());
     assert_eq!(rows(&lab.run()), whole);
 }
 
 /// The policy is evaluated before the first step, and as a stop leaves it; what is recorded does not depend on stops.
 #[test]
-fn a_stop_is_evaluated_and_a_resumed_run_knows_the_evaluations_before() {
+fn a_stop_is_evaluated() {
     let lab = Lab::new(STATEFUL);
     let mut evaluated = Vec::new();
     let stop = AtomicBool::new(false);
     let mut observer = |event: &Event<'_>| match event {
-        Event::Evaluated {
-            done, evaluation, ..
-        } => evaluated.push((*done, (*evaluation).clone())),
+        Event::Evaluated { done, .. } => evaluated.push(*done),
         Event::Step { row, .. } => stop.store(row.step == 12, Ordering::Relaxed),
         _ => {}
     };
-    let mut run = Run::create(lab.config.clone()).unwrap();
-    run.go(&stop, &mut observer).unwrap();
-    drop(run);
-    let steps: Vec<u64> = evaluated.iter().map(|(done, _)| *done).collect();
-    assert_eq!(steps, [0, 10, 13]);
-    let run = Run::resume(&lab.run(), None).unwrap();
-    assert_eq!(run.evaluations(), &evaluated[..2]);
+    lab.create().go(&stop, &mut observer).unwrap();
+    assert_eq!(evaluated, [0, 10, 13]);
 }
 
 /// Both hooks report one name: neither hides in a mean of the two.
@@ -128,20 +115,10 @@ fn loss(batch, p) {
 #[test]
 fn an_edit_between_two_parts_of_a_run_is_used_by_the_first_step() {
     let lab = Lab::new(STATEFUL);
-    let mut run = Run::create(lab.config.clone()).unwrap();
-    go_to(&mut run, 6);
-    drop(run);
+    go_to(&mut lab.create(), 6);
     std::fs::write(lab.script(), STATEFUL.replace("0.01 *", "0.02 *")).unwrap();
-    let mut run = Run::resume(&lab.run(), None).unwrap();
-    assert_eq!(go_to(&mut run, 8), Ending::Stopped(8));
-    drop(run);
-    let versions: Vec<_> = rows(&lab.run())
-        .iter()
-        .map(|row| row["version"].clone())
-        .collect();
-    assert!(
-        versions[5] != versions[6] && versions[6] == versions[7],
-        "{versions:#?}"
-    );
+    assert_eq!(go_to(&mut lab.resume(), 8), Ending::Stopped(8));
+    let version = |step: usize| rows(&lab.run())[step]["version"].clone();
+    assert!(version(5) != version(6) && version(6) == version(7));
     replayed(&lab.run());
 }

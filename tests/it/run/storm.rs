@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use advlab::Host;
+use advlab::native::Mode;
 use advlab_train::{Ending, Event, Run};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -90,7 +91,7 @@ fn a_storm_of_saves_during_a_run() {
     lab.config.tensorboard = false;
     lab.config.check_deadline_ms = 250;
     let stop = AtomicBool::new(false);
-    let mut run = Run::create(lab.config.clone()).unwrap();
+    let mut run = lab.create();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut random = ChaCha8Rng::seed_from_u64(11);
@@ -149,6 +150,6 @@ fn a_storm_of_saves_during_a_run() {
     assert_eq!(count("failed"), 0);
 
     // It ends as any run does, and repeats itself.
-    go(&mut Run::resume(&lab.run(), Some(steps + 5)).unwrap());
+    go(&mut Run::resume(&lab.run(), Some(steps + 5), Mode::Off).unwrap());
     assert_eq!(replayed(&lab.run()), (steps + 5, None));
 }

@@ -38,10 +38,10 @@ fn a_resumed_run_has_the_numbers_of_one_that_never_stopped_and_repeats_itself() 
     let whole = lab.unstopped();
     let entropy = |index: usize| whole[index]["entropy"].as_f64().unwrap();
     assert!(entropy(0) != entropy(23) && entropy(0) > 1.0);
-    go_to(&mut Run::create(lab.config.clone()).unwrap(), 7);
+    go_to(&mut lab.create(), 7);
     // As if it had been killed: the last checkpoint is of step 5.
     fs::remove_dir_all(lab.file("checkpoints/000007")).unwrap();
-    let mut run = Run::resume(&lab.run(), None).unwrap();
+    let mut run = lab.resume();
     assert_eq!(run.step(), 5);
     assert_eq!(go(&mut run), Ending::Finished);
     assert_eq!(rows(&lab.run()), whole);
@@ -97,7 +97,7 @@ fn two_hundred_steps_need_no_more_memory_than_fifty() {
 #[test]
 fn other_threads_are_told() {
     let lab = lab();
-    go_to(&mut Run::create(lab.config.clone()).unwrap(), 2);
+    go_to(&mut lab.create(), 2);
     let started = &lines(&lab.file("reloads.jsonl"))[0]["platform"];
     assert!(started["torch"].as_str().unwrap().starts_with("2.11"));
     let threads: usize = started["threads"].as_str().unwrap().parse().unwrap();
@@ -125,12 +125,12 @@ fn a_run_without_a_reference_says_what_needs_one() {
     assert!(help.is_some_and(|help| help.contains("`reference = true`")));
     fs::write(lab.script(), STATEFUL.replace(".ref_logp", ".old_logp")).unwrap();
     lab.config.loss_params.clear();
-    go_to(&mut Run::create(lab.config.clone()).unwrap(), 6);
+    go_to(&mut lab.create(), 6);
     assert!(
         !lab.file("checkpoints/000005/reference.safetensors")
             .exists()
     );
-    go_to(&mut Run::resume(&lab.run(), None).unwrap(), 8);
+    go_to(&mut lab.resume(), 8);
     let rows = rows(&lab.run());
     assert!(rows.len() == 8 && rows.iter().all(|row| row.get("kl").is_none()));
 }
@@ -138,7 +138,7 @@ fn a_run_without_a_reference_says_what_needs_one() {
 #[test]
 fn an_exported_model_is_that_of_the_newest_checkpoint() {
     let lab = lab();
-    go_to(&mut Run::create(lab.config.clone()).unwrap(), 3);
+    go_to(&mut lab.create(), 3);
     let folder = lab.folder.path().join("model");
     let run = lab.run();
     let arguments = ["export", run.to_str().unwrap(), folder.to_str().unwrap()];
@@ -242,7 +242,7 @@ fn questions_are_answered_in_text() {
 #[test]
 fn the_mlp_is_no_model_for_others() {
     let lab = Lab::new(STATEFUL);
-    go_to(&mut Run::create(lab.config.clone()).unwrap(), 2);
+    go_to(&mut lab.create(), 2);
     let folder = lab.folder.path().join("model");
     let error = export(&lab.run(), &folder).unwrap_err();
     assert_eq!(

@@ -64,28 +64,23 @@ fn a_state_that_does_not_fit_is_refused_and_changes_nothing() {
     let task = maze();
     let mut policy = policy(&task, 1);
     let before = policy.snapshot();
-    let name = "policy.layer2.bias".to_string();
-
-    let mut state = before.clone();
-    state.remove(&name);
-    assert_eq!(
-        policy.restore(&state).unwrap_err()[0].message,
-        "the state has no array \"policy.layer2.bias\""
-    );
-
-    let mut state = before.clone();
-    let short = vec![0.0; 3];
-    state.insert(name, short.clone());
-    assert_eq!(
-        policy.restore(&state).unwrap_err()[0].message,
-        "\"policy.layer2.bias\" has 3 values; this policy's has 64"
-    );
-
-    let mut state = before.clone();
-    state.insert("policy.layer4.bias".into(), short);
-    assert_eq!(
-        policy.restore(&state).unwrap_err()[0].message,
-        "the state has an array \"policy.layer4.bias\" which this policy does not have"
-    );
+    let name = "policy.layer2.bias";
+    let (mut missing, mut short, mut other) = (before.clone(), before.clone(), before.clone());
+    missing.remove(name);
+    short.insert(name.into(), vec![0.0; 3]);
+    other.insert("policy.layer4.bias".into(), vec![0.0; 3]);
+    for (state, expected) in [
+        (missing, "the state has no array \"policy.layer2.bias\""),
+        (
+            short,
+            "\"policy.layer2.bias\" has 3 values; this policy's has 64",
+        ),
+        (
+            other,
+            "the state has an array \"policy.layer4.bias\" which this policy does not have",
+        ),
+    ] {
+        assert_eq!(policy.restore(&state).unwrap_err()[0].message, expected);
+    }
     assert_eq!(policy.snapshot(), before);
 }

@@ -1,32 +1,21 @@
-//! A configuration as text: reading it with errors that say the line, and printing it with its comments.
+//! A configuration as text: reading it with errors that say the line, setting single keys, and printing it with comments.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue, Deserializer};
+use toml::de::{DeTable, Deserializer};
 
-use super::{Config, Key, TABLES};
+use super::{Config, Key, TABLES, keys};
 use crate::error::io;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::script::Host;
 use advlab::suggest;
 
-/// Where the names of keys and of parameters are found.
-const NAMES: &str = "`advlab train --print-config` prints all keys, `advlab doc RECIPE` a recipe's parameters, which are below `[params]`";
-
-/// Keys that earlier runs have in their folders, and that mean nothing now.
-const RETIRED: [(&str, &str); 2] = [
-    ("transformer", "dtype"),
-    ("transformer", "gradient_checkpointing"),
-];
+/// Tables whose keys are parameters of recipes.
+const OPEN: [&str; 2] = ["params", "loss_params"];
 
 impl Config {
     /// Reads a TOML file; keys that it does not have keep their defaults.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] with the file, the line and the key, and the nearest key for an unknown one.
     pub fn read(path: &Path) -> Result<Config, Diagnostics> {
         let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
         Config::parse(path, &text).map_err(|mut error| {
@@ -40,67 +29,61 @@ impl Config {
     }
 
     /// Reads a configuration from a string of TOML; `path` is its name in messages.
-    ///
-    /// # Errors
-    /// As [`Config::read`].
     pub fn parse(path: &Path, text: &str) -> Result<Config, Diagnostics> {
-        let at = |problem: Diagnostic, byte: usize| problem.in_file(path).on_line(line(text, byte));
+        let at = |problem: Diagnostic, byte: usize| {
+            let line = 1 + text[..byte].matches('\n').count();
+            problem.in_file(path).on_line(line)
+        };
         let syntax = |error: toml::de::Error| {
             let start = error.span().map_or(0, |span| span.start);
-            let line = text.lines().nth(line(text, start) - 1);
-            let key = line.and_then(|line| line.split_once('='));
-            let key = key.map_or(String::new(), |(key, _)| format!("{}: ", key.trim()));
-            let message = format!("{key}{}", in_words(error.message()));
+            let line = text[..start].rfind('\n').map_or(0, |end| end + 1);
+            let line = text[line..].lines().next().unwrap_or_default();
+            let key = line.split_once('=').map_or("", |(key, _)| key.trim());
+            let colon = if key.is_empty() { "" } else { ": " };
+            let message = format!("{key}{colon}{}", in_words(error.message()));
             at(Diagnostic::error(message), start)
         };
-        let mut table = DeTable::parse(text).map_err(syntax)?;
-        for (place, key) in RETIRED {
-            if let Some(DeValue::Table(own)) = table.get_mut().get_mut(place).map(Spanned::get_mut)
-            {
-                own.remove(key);
-            }
-        }
-        let starts = starts(table.get_ref());
-        let at_key = |key: &str, problem: Diagnostic| match starts.get(key) {
-            Some(&start) => at(problem, start),
-            None => problem.in_file(path),
-        };
-        let names = names();
-        if let Some(name) = starts.keys().find(|name| !names.contains(name)) {
+        let table = DeTable::parse(text).map_err(syntax)?;
+        let found = places(table.get_ref());
+        if let Some((name, byte)) = found.iter().find(|(name, _)| !is_known(name)) {
             let problem = Diagnostic::error(format!("there is no key `{name}`"));
-            return Err(at_key(name, problem.with_help(instead_of(name))).into());
+            return Err(at(problem.with_help(help_for(name, &[])), *byte).into());
         }
         let config = Config::deserialize(Deserializer::from(table)).map_err(syntax)?;
-        let problem = config.problem().map(|(key, problem)| at_key(key, problem));
-        problem.map_or(Ok(config), |problem| Err(problem.into()))
+        let Some((key, problem)) = config.problem() else {
+            return Ok(config);
+        };
+        let place = found.iter().find(|(name, _)| *name == key);
+        Err(match place {
+            Some((_, byte)) => at(problem, *byte).into(),
+            None => problem.in_file(path).into(),
+        })
     }
 
-    /// The key of that name, `transformer.temperature` for one of a table.
+    /// The key that a name stands for, `transformer.temperature` for `temperature`.
     pub fn key(name: &str) -> Option<String> {
-        if has(Config::KEYS, name) && !is_table(name) {
+        let is_open = |(table, _): (&str, &str)| OPEN.contains(&table);
+        if name.split_once('.').is_some_and(is_open) {
             return Some(name.to_string());
         }
-        Some(format!("{}.{name}", table_of(name)?))
+        let is_it = |own: &String| own == name || last_part(own) == name;
+        let mut settable = keys().map(|(own, _)| own).filter(|own| !is_table(own));
+        settable.find(is_it)
     }
 
     /// Sets a parameter of the recipe or a key of the configuration, as `--set` does: `k=8`, `lr=0.01`,
     /// `loss_params.clip_high=0.28`. A name that both have is `recipe.steps` or `run.steps`. [`Config::check`] says whether
     /// the values go together.
-    ///
-    /// # Errors
-    /// If neither has the name, or both have it, or the key takes another kind of value; if the recipe cannot be loaded and the
-    /// name is not a key.
     pub fn assign(&mut self, name: &str, text: &str) -> Result<(), Diagnostics> {
-        let (bare, of_recipe, of_run) = match name.split_once('.') {
-            Some(("recipe" | "params", bare)) => (bare, true, false),
-            Some(("run", bare)) => (bare, false, true),
-            Some(_) => (name, false, true),
-            None => (name, true, true),
+        let (of_run, bare) = match name.split_once('.') {
+            Some(("recipe" | "params", bare)) => (false, bare),
+            Some(("run", bare)) => (true, bare),
+            Some(_) => (true, name),
+            None => (false, name),
         };
-        let key = Config::key(bare).or_else(|| bare.contains('.').then(|| bare.to_string()));
-        let key = key.filter(|_| of_run);
+        let key = Config::key(bare).filter(|_| of_run || bare == name);
         let parameters: Vec<String> = match Host::new().load(&self.recipe) {
-            Ok(recipe) if of_recipe => {
+            Ok(recipe) if !of_run => {
                 let all = recipe.params().iter();
                 all.map(|(parameter, _)| parameter.name.clone()).collect()
             }
@@ -109,54 +92,30 @@ impl Config {
         };
         let wrong = |message: &str| Diagnostic::error(format!("{name}={text}: {message}"));
         let recipe = &self.recipe;
-        match (key, parameters.iter().any(|own| own == bare)) {
-            (Some(_), true) => {
+        if parameters.iter().any(|own| own == bare) {
+            if key.is_some() {
                 let message =
                     format!("{recipe} has a parameter `{bare}`, and the run a key `{bare}`");
                 let help = format!("write `recipe.{bare}={text}` or `run.{bare}={text}`");
-                Err(wrong(&message).with_help(help).into())
+                return Err(wrong(&message).with_help(help).into());
             }
-            (None, true) => {
-                self.set(bare, text);
-                Ok(())
-            }
-            (Some(key), false) => self.set_key(&key, text, wrong),
-            (None, false) => {
-                let message = match (of_recipe, of_run) {
-                    (true, true) => {
-                        format!("{recipe} has no parameter `{bare}`, and the run no key `{bare}`")
-                    }
-                    (true, false) => format!("{recipe} has no parameter `{bare}`"),
-                    _ => format!("there is no key `{bare}`"),
-                };
-                let mut keys = names();
-                keys.retain(|key| of_run && !is_table(key));
-                let near = [("run's key", keys), ("recipe's parameter", parameters)];
-                let near = near.iter().filter_map(|(kind, known)| {
-                    let near = suggest::nearest(bare, known.iter().map(String::as_str))?;
-                    Some(format!("the {kind} `{near}`"))
-                });
-                let near: Vec<String> = near.collect();
-                let help = match near.is_empty() {
-                    true => NAMES.to_string(),
-                    false => format!("did you mean {}?", near.join(" or ")),
-                };
-                Err(wrong(&message).with_help(help).into())
-            }
+            self.set(bare, text);
+            return Ok(());
         }
+        let Some(key) = key else {
+            let message = match of_run {
+                true => format!("there is no key `{bare}`"),
+                false => format!("{recipe} has no parameter `{bare}`, nor the run such a key"),
+            };
+            let help = help_for(bare, &parameters);
+            return Err(wrong(&message).with_help(help).into());
+        };
+        let set = self.with_key(&key, text);
+        *self = set.map_err(|error| wrong(&in_words(error.message())))?;
+        Ok(())
     }
 
-    fn set_key(
-        &mut self,
-        key: &str,
-        text: &str,
-        wrong: impl Fn(&str) -> Diagnostic,
-    ) -> Result<(), Diagnostics> {
-        let is_open = key.starts_with("params.") || key.starts_with("loss_params.");
-        if !is_open && !names().iter().any(|own| own == key) {
-            let problem = wrong(&format!("there is no key `{key}`"));
-            return Err(problem.with_help(instead_of(key)).into());
-        }
+    fn with_key(&self, key: &str, text: &str) -> Result<Config, toml::de::Error> {
         let mut table = self.to_table();
         let (place, bare) = match key.split_once('.') {
             Some((own, bare)) => (table.get_mut(own).and_then(|own| own.as_table_mut()), bare),
@@ -165,14 +124,11 @@ impl Config {
         if let Some(place) = place {
             place.insert(bare.to_string(), parsed(text));
         }
-        let config: Config = table
-            .try_into()
-            .map_err(|error: toml::de::Error| wrong(&in_words(error.message())))?;
-        *self = Config {
+        let config: Config = table.try_into()?;
+        Ok(Config {
             native: self.native,
             ..config
-        };
-        Ok(())
+        })
     }
 
     /// Sets a parameter of the recipe.
@@ -188,7 +144,7 @@ impl Config {
         }
     }
 
-    /// The configuration of a trainer's run: the keys that say something of it. [`Config::parse`] reads it back.
+    /// The configuration of a trainer's run: only the keys that describe it. [`Config::parse`] reads it back.
     pub(crate) fn to_recorded(&self) -> String {
         let mut table = self.to_table();
         table.retain(|key, _| ["task", "recipe", "params"].contains(&key));
@@ -197,84 +153,73 @@ impl Config {
 
     /// The configuration as TOML, each key below its comment; [`Config::parse`] reads it back.
     pub fn to_commented(&self) -> String {
-        let comment = |key: &Key| {
-            let lines: String = key.doc.iter().map(|line| format!("#{line}\n")).collect();
-            let gap = if lines.is_empty() { "" } else { "\n" };
-            format!("{gap}{lines}")
-        };
         let mut text = "# A training run: advlab train THIS_FILE\n".to_string();
-        let plain = self.to_table();
+        let values = self.to_table();
         for key in Config::KEYS {
+            let value = &values[key.name];
             text += &comment(key);
-            let Some(table) = plain[key.name].as_table() else {
-                text += &format!("{} = {}\n", key.name, plain[key.name]);
-                continue;
-            };
-            text += &format!("[{}]\n", key.name);
-            match TABLES.iter().find(|(name, _)| *name == key.name) {
-                Some((_, keys)) => {
+            let own = TABLES.iter().find(|(name, _)| *name == key.name);
+            match (value.as_table(), own) {
+                (Some(values), Some((name, keys))) => {
+                    text += &format!("[{name}]\n");
                     for key in *keys {
-                        text += &format!("{}{} = {}\n", comment(key), key.name, table[key.name]);
+                        text += &format!("{}{} = {}\n", comment(key), key.name, values[key.name]);
                     }
                 }
-                None => text += &table.to_string(),
+                (Some(values), None) => text += &format!("[{}]\n{values}", key.name),
+                (None, _) => text += &format!("{} = {value}\n", key.name),
             }
         }
         text
     }
 }
 
-fn has(keys: &[Key], name: &str) -> bool {
-    keys.iter().any(|key| key.name == name)
+/// The lines above a key. A key without a comment follows the one before.
+fn comment(key: &Key) -> String {
+    let lines: String = key.doc.iter().map(|line| format!("#{line}\n")).collect();
+    let gap = if lines.is_empty() { "" } else { "\n" };
+    format!("{gap}{lines}")
 }
 
 fn is_table(name: &str) -> bool {
-    ["params", "loss_params"].contains(&name) || TABLES.iter().any(|(own, _)| *own == name)
+    OPEN.contains(&name) || TABLES.iter().any(|(own, _)| *own == name)
 }
 
-/// The table that has such a key.
-fn table_of(name: &str) -> Option<&'static str> {
-    let (table, _) = TABLES.iter().find(|(_, keys)| has(keys, name))?;
-    Some(table)
+fn is_known(name: &str) -> bool {
+    keys().any(|(own, _)| own == name)
 }
 
-/// All keys, `table.key` for one of a table, and the tables.
-fn names() -> Vec<String> {
-    let own = Config::KEYS.iter().map(|key| key.name.to_string());
-    let of_tables = TABLES
-        .iter()
-        .flat_map(|(table, keys)| keys.iter().map(move |key| format!("{table}.{}", key.name)));
-    own.chain(of_tables).collect()
+fn last_part(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
 }
 
-/// Where keys begin, bytes; those of [`TABLES`] as `table.key`.
-fn starts(table: &DeTable<'_>) -> BTreeMap<String, usize> {
-    let mut starts = BTreeMap::new();
+/// The keys of a file with the bytes where they begin; those of [`TABLES`] as `table.key`.
+fn places(table: &DeTable<'_>) -> Vec<(String, usize)> {
+    let mut places = Vec::new();
     for (key, value) in table {
         let name = key.get_ref().to_string();
-        if TABLES.iter().any(|(table, _)| *table == name) {
+        if TABLES.iter().any(|(own, _)| *own == name) {
             for (inner, _) in value.get_ref().as_table().into_iter().flatten() {
-                starts.insert(format!("{name}.{}", inner.get_ref()), inner.span().start);
+                places.push((format!("{name}.{}", inner.get_ref()), inner.span().start));
             }
         }
-        starts.insert(name, key.span().start);
+        places.push((name, key.span().start));
     }
-    starts
+    places.sort_by_key(|(_, byte)| *byte);
+    places
 }
 
-/// The help for a key that does not exist.
-fn instead_of(name: &str) -> String {
-    let bare = name.rsplit('.').next().unwrap_or(name);
-    if let Some(table) = table_of(bare) {
-        return format!("it is a key of `[{table}]`: `{table}.{bare}`");
-    }
-    if bare != name && has(Config::KEYS, bare) {
-        return format!("`{bare}` stands above all tables");
-    }
-    let names = names();
-    match suggest::nearest(name, names.iter().map(String::as_str)) {
+/// The help for a name that is neither a key nor one of these parameters.
+fn help_for(name: &str, parameters: &[String]) -> String {
+    let names: Vec<String> = keys().map(|(own, _)| own).collect();
+    let all = names.iter().chain(parameters).map(String::as_str);
+    let mut of_other_table = all.clone().filter(|own| last_part(own) == last_part(name));
+    let near = of_other_table
+        .next()
+        .or_else(|| suggest::nearest(name, all));
+    match near {
         Some(near) => format!("did you mean `{near}`?"),
-        None => NAMES.to_string(),
+        None => "`advlab train --print-config` prints all keys, `advlab doc RECIPE` a recipe's parameters, which are below `[params]`".to_string(),
     }
 }
 
@@ -285,11 +230,6 @@ fn parsed(text: &str) -> toml::Value {
     let truth = || text.parse::<bool>().map(toml::Value::from).ok();
     let value = whole.or_else(number).or_else(truth);
     value.unwrap_or_else(|| text.into())
-}
-
-/// The line of a byte, from 1.
-fn line(text: &str, byte: usize) -> usize {
-    1 + text[..byte].matches('\n').count()
 }
 
 /// The parser's message in TOML's words instead of Rust's.

@@ -1,15 +1,15 @@
-//! A checkpoint: a folder with the policy's own files, and `run.json` with what else a run needs to go on to the same
+//! A checkpoint: a folder with the policy's own files, and `run.json` with all else that a run needs to go on to the same
 //! numbers.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{CHECKPOINTS, KeptVersion, PART, UNUSED, first_free, make_folder, remove, sync_folder};
+use super::{CHECKPOINTS, KeptVersion, first_free, make_folder, part, sync_folder};
 use crate::error::{damaged, io};
 use crate::policy::Policy;
 use advlab::diagnostic::Diagnostics;
@@ -18,7 +18,7 @@ use advlab::files::Replacement;
 const FORMAT: &str = "advlab checkpoint 3";
 const RUN: &str = "run.json";
 
-/// All that a run needs to go on to the same numbers, but the policy.
+/// All that a run needs to go on to the same numbers, except the policy.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Checkpoint {
     /// The step that comes next.
@@ -27,11 +27,17 @@ pub(crate) struct Checkpoint {
     pub(crate) loss_state: Value,
     /// The version to fall back to.
     pub(crate) fallback: Option<VersionState>,
-    /// Whether the run ended here because every version failed at this step.
-    pub(crate) is_failed: bool,
     /// Where the policy's files are; of a checkpoint that was read.
     #[serde(skip)]
     pub(crate) folder: PathBuf,
+}
+
+/// A version with the state that it left.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct VersionState {
+    #[serde(flatten)]
+    pub(crate) version: KeptVersion,
+    pub(crate) state: Value,
 }
 
 /// The file [`RUN`].
@@ -45,14 +51,6 @@ struct Sealed {
     run: Value,
 }
 
-/// A version with the state that it left.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct VersionState {
-    #[serde(flatten)]
-    pub(crate) version: KeptVersion,
-    pub(crate) state: Value,
-}
-
 impl Checkpoint {
     /// Writes the checkpoint to the run's folder, and removes all but the last `keep`.
     pub(crate) fn write(
@@ -61,46 +59,39 @@ impl Checkpoint {
         policy: &mut dyn Policy,
         keep: usize,
     ) -> Result<(), Diagnostics> {
-        let all = run.join(CHECKPOINTS.folder);
         let place = CHECKPOINTS.path(run, self.step);
-        let part = all.join(format!("{}{:06}{}", PART.0, self.step, PART.1));
-        make_folder(&all)?;
-        let mut write = || {
+        let all = run.join(CHECKPOINTS.folder);
+        let part = all.join(part(&format!("{:06}", self.step)));
+        let write = || {
             make_folder(&part)?;
             policy.save(&part)?;
             self.seal(&part)?;
-            // One that is there is of what was done before a version failed.
+            // One that is there is of steps that were done before a version failed.
             if place.exists() {
                 fs::remove_dir_all(&place).map_err(io("remove", &place))?;
             }
             fs::rename(&part, &place).map_err(io("write", &place))?;
             sync_folder(&all)
         };
-        write().inspect_err(|_| {
+        let written: Result<(), Diagnostics> = { write }();
+        written.inspect_err(|_| {
             // A resumed run skips what cannot be removed.
             let _ = fs::remove_dir_all(&part);
         })?;
         CHECKPOINTS.remove_old(run, keep)
     }
 
-    /// Writes this beside the policy of the same step, which is there.
-    pub(crate) fn rewrite(&self, run: &Path) -> Result<(), Diagnostics> {
-        self.seal(&CHECKPOINTS.path(run, self.step))
-    }
-
     /// Writes [`RUN`] beside the policy's files; after this they survive a crash of the machine.
     fn seal(&self, folder: &Path) -> Result<(), Diagnostics> {
         let mut files = BTreeMap::new();
-        let entries = fs::read_dir(folder).map_err(io("read", folder))?;
-        for entry in entries {
-            let entry = entry.map_err(io("read", folder))?;
-            let name = entry.file_name().to_string_lossy().into_owned();
+        for entry in fs::read_dir(folder).map_err(io("read", folder))? {
+            let path = entry.map_err(io("read", folder))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
             if name != RUN {
-                let path = entry.path();
                 let file = File::options().read(true).write(true).open(&path);
-                let file = file.map_err(io("read", &path))?;
-                file.sync_all().map_err(io("write", &path))?;
-                files.insert(name, crc(file).map_err(io("read", &path))?);
+                let synced = file.and_then(|file| file.sync_all().map(|()| file));
+                let crc = synced.and_then(crc).map_err(io("write", &path))?;
+                files.insert(name.into_owned(), crc);
             }
         }
         let run = json!(self);
@@ -120,22 +111,21 @@ impl Checkpoint {
         let text = advlab::regular_file::read(&path).map_err(io("read", &path))?;
         let not_one = |error: serde_json::Error| damaged(&path, error.to_string());
         let sealed: Value = serde_json::from_slice(&text).map_err(not_one)?;
-        // Other versions may have other fields.
+        // Other formats may have other fields.
         if sealed["format"] != FORMAT {
             let what = format!("its format is {}, not \"{FORMAT}\"", sealed["format"]);
             return Err(damaged(&path, what));
         }
         let sealed: Sealed = serde_json::from_value(sealed).map_err(not_one)?;
-        let what = "its contents do not have the checksum that run.json states";
-        if crc32c::crc32c(sealed.run.to_string().as_bytes()) != sealed.crc {
-            return Err(damaged(&path, what));
-        }
-        for (name, expected) in &sealed.files {
-            let path = folder.join(name);
-            let found = advlab::regular_file::open(&path)
-                .and_then(crc)
-                .map_err(io("read", &path))?;
-            if found != *expected {
+        let of_run = (RUN.to_string(), sealed.crc);
+        for (name, expected) in sealed.files.into_iter().chain([of_run]) {
+            let path = folder.join(&name);
+            let found = match name == RUN {
+                true => Ok(crc32c::crc32c(sealed.run.to_string().as_bytes())),
+                false => advlab::regular_file::open(&path).and_then(crc),
+            };
+            if found.map_err(io("read", &path))? != expected {
+                let what = "its contents do not have the checksum that run.json states";
                 return Err(damaged(&path, what));
             }
         }
@@ -146,7 +136,7 @@ impl Checkpoint {
         })
     }
 
-    /// The newest checkpoint that can be read and is not after `step`, and the errors of newer ones.
+    /// The newest checkpoint that can be read and is not after `step`, and why newer ones cannot be used.
     pub(crate) fn newest(
         run: &Path,
         step: u64,
@@ -166,8 +156,8 @@ impl Checkpoint {
         Ok((None, wrong))
     }
 
-    /// Renames the checkpoints after this one, which cannot be used, to `unused-...`, of which the two that were written last
-    /// are kept: as the newest ones they would be kept in place of good ones.
+    /// Renames the checkpoints after this one, which cannot be used, to `unused-...`: as the newest ones they would be kept
+    /// in place of good ones.
     pub(crate) fn set_later_aside(&self, run: &Path) -> Result<(), Diagnostics> {
         let later = CHECKPOINTS.all(run)?.into_iter();
         for (step, path) in later.filter(|(step, _)| *step > self.step) {
@@ -177,18 +167,12 @@ impl Checkpoint {
                 false => fs::rename(&path, aside),
             })?;
         }
-        let mut unused = UNUSED.all(run)?;
-        unused.sort_by_key(|(_, path)| path.metadata().and_then(|entry| entry.modified()).ok());
-        for (_, old) in unused.iter().rev().skip(2) {
-            // One too many does no harm.
-            let _ = remove(old);
-        }
         Ok(())
     }
 }
 
 /// CRC-32C of a file, a piece at a time.
-fn crc(mut file: File) -> std::io::Result<u32> {
+fn crc(mut file: File) -> io::Result<u32> {
     let mut piece = vec![0; 1 << 20];
     let mut crc = 0;
     loop {

@@ -4,30 +4,32 @@
 //! - `metrics.jsonl`: a [`Row`](super::Row) per step
 //! - `reloads.jsonl`: a [`LogLine`] for each change of version, rejected save, failure and warning
 //! - `scripts/<version>/`: each version that was used, with all that it imports
-//! - `batches/`: the last few batches, and those on which a version failed; of a trainer's run with the recipe's states
+//! - `batches/`: the last few batches, and those on which a version failed; in a trainer's run also the recipe's states
 //! - `checkpoints/<step>/`: what `--resume` goes on from: `run.json`, and the policy's files
 //! - `events.out.tfevents.*`: the metrics for TensorBoard
 //! - `lock`: held by the process that writes here
 
 mod checkpoint;
-mod log;
+mod journal;
+pub(super) mod log;
 mod reader;
 mod tensorboard;
 mod version;
 mod writer;
 
 use std::fs::{self, File, TryLockError};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 pub(super) use checkpoint::{Checkpoint, VersionState};
-pub(super) use log::{Journal, set_damaged_aside};
+pub(super) use journal::{Journal, set_damaged_aside};
 pub use log::{LogEvent, LogLine, RunLog};
 pub use reader::RunFolder;
 pub(super) use reader::{step_after, step_of};
 pub use version::KeptVersion;
-pub(super) use writer::RunWriter;
+pub(super) use writer::{RunWriter, one_line};
 
 use super::config::Config;
 use super::error::io;
@@ -39,14 +41,14 @@ pub(super) const METRICS: &str = "metrics.jsonl";
 pub(super) const RELOADS: &str = "reloads.jsonl";
 const SCRIPTS: &str = "scripts";
 const LOCK: &str = "lock";
-/// How long a lock is waited for: a process that was just killed holds it until the system has cleared up behind it.
+/// How long to wait for a lock: the system takes a moment to release that of a killed process.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A run's folder that no other process writes as long as this one has it.
+/// A run's folder that only this process writes.
 #[derive(Debug)]
 pub(super) struct LockedFolder {
     pub(super) path: PathBuf,
-    /// The system gives the lock back when the process ends, however it ends.
+    /// The system releases the lock when the process ends, however it ends.
     _lock: File,
 }
 
@@ -55,20 +57,18 @@ impl LockedFolder {
     pub(super) fn create(config: &mut Config) -> Result<LockedFolder, Diagnostics> {
         let path = match config.out.as_str() {
             "" => next_free(config)?,
-            out => empty(Path::new(out))?,
+            out => make_empty(Path::new(out))?,
         };
         config.out = path.display().to_string();
-        let folder = LockedFolder {
-            _lock: lock(&path)?,
-            path,
-        };
+        let _lock = lock(&path)?;
         // While this process waited for the lock, another one may have begun a run here and ended it.
-        empty(&folder.path)?;
+        make_empty(&path)?;
+        let folder = LockedFolder { _lock, path };
         folder.write_config(config)?;
         Ok(folder)
     }
 
-    /// Locks the folder of an existing run, and removes what a killed process left half written.
+    /// Locks the folder of an existing run, and removes files that a killed process left unfinished.
     pub(super) fn open(path: &Path) -> Result<(LockedFolder, Config), Diagnostics> {
         let config = RunFolder::read(path).config()?;
         let folder = LockedFolder {
@@ -76,11 +76,8 @@ impl LockedFolder {
             path: path.to_path_buf(),
         };
         for name in [BATCHES.folder, CHECKPOINTS.folder, SCRIPTS] {
-            for entry in fs::read_dir(path.join(name))
-                .into_iter()
-                .flatten()
-                .flatten()
-            {
+            let entries = fs::read_dir(path.join(name)).into_iter().flatten();
+            for entry in entries.flatten() {
                 if is_part(&entry.file_name().to_string_lossy()) {
                     // One that cannot be removed does no harm.
                     let _ = remove(&entry.path());
@@ -90,22 +87,12 @@ impl LockedFolder {
         Ok((folder, config))
     }
 
-    /// Removes the log of a run that has not done anything: it begins again, perhaps with another version.
-    pub(super) fn remove_log(&self) -> Result<(), Diagnostics> {
-        let path = self.path.join(RELOADS);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(io("remove", &path)(error)),
-            _ => Ok(()),
-        }
-    }
-
     /// Writes the configuration, with absolute paths: a run is resumed from any folder.
     pub(super) fn write_config(&self, config: &Config) -> Result<(), Diagnostics> {
         let config = config.with_absolute_paths();
-        let text = if config.is_recorded() {
-            config.to_recorded()
-        } else {
-            config.to_commented()
+        let text = match config.is_recorded() {
+            true => config.to_recorded(),
+            false => config.to_commented(),
         };
         Replacement::write(&self.path.join(CONFIG), text.as_bytes())
     }
@@ -113,33 +100,31 @@ impl LockedFolder {
 
 /// After this, files that were renamed into a folder stay there through a crash of the machine.
 fn sync_folder(path: &Path) -> Result<(), Diagnostics> {
-    // Only Unix can, and has to.
-    if cfg!(unix) {
-        File::open(path)
-            .and_then(|folder| folder.sync_all())
-            .map_err(io("write", path))?;
+    if cfg!(not(unix)) {
+        return Ok(());
     }
-    Ok(())
+    let synced = File::open(path).and_then(|folder| folder.sync_all());
+    synced.map_err(io("write", path))
 }
 
 fn make_folder(path: &Path) -> Result<(), Diagnostics> {
     fs::create_dir_all(path).map_err(io("make the folder", path))
 }
 
-/// Makes the first of runs/TASK-RECIPE-1, -2, ... that is not there; no other process gets the same one.
+/// Makes the first of runs/TASK-RECIPE-1, -2, ... that does not exist; no other process gets the same one.
 fn next_free(config: &Config) -> Result<PathBuf, Diagnostics> {
-    let stem = Path::new(&config.recipe).file_stem();
-    let stem = stem.map_or("recipe".into(), |stem| stem.to_string_lossy());
+    let stem = Path::new(&config.recipe).file_stem().unwrap_or_default();
+    let stem = format!("{}-{}", config.task, stem.to_string_lossy());
     let runs = Path::new("runs");
     make_folder(runs)?;
-    let path = |number| runs.join(format!("{}-{stem}-{number}", config.task));
+    let path = |number| runs.join(format!("{stem}-{number}"));
     Ok(first_free(path, |path| fs::create_dir(path))?.0)
 }
 
-/// Makes the first of some numbered files or folders that is not there.
+/// Makes the first of some numbered files or folders that does not exist.
 fn first_free<T>(
     path: impl Fn(u64) -> PathBuf,
-    make: impl Fn(&Path) -> std::io::Result<T>,
+    make: impl Fn(&Path) -> io::Result<T>,
 ) -> Result<(PathBuf, T), Diagnostics> {
     let mut number = 1;
     loop {
@@ -152,40 +137,33 @@ fn first_free<T>(
     }
 }
 
-/// Makes a folder, which must be empty if it is there: but for what a process left that was killed before it wrote the configuration.
-pub(super) fn empty(path: &Path) -> Result<PathBuf, Diagnostics> {
+/// Makes a folder. One that exists must be empty, except for files of a process that was killed before it wrote the
+/// configuration.
+pub(super) fn make_empty(path: &Path) -> Result<PathBuf, Diagnostics> {
     make_folder(path)?;
     let entries = fs::read_dir(path).map_err(io("read", path))?;
-    let is_left_behind = |name: &str| name == LOCK || is_part(name);
     let mut names = entries.flatten().map(|entry| entry.file_name());
-    if names.all(|name| is_left_behind(&name.to_string_lossy())) {
+    if names.all(|name| name == LOCK || is_part(&name.to_string_lossy())) {
         return Ok(path.to_path_buf());
     }
     let folder = path.display();
     let message = format!("the folder {folder} exists already and is not empty");
-    let help = if path.join(CONFIG).is_file() {
-        format!("choose another --out, or go on with this run: `advlab train --resume {folder}`")
-    } else {
-        "choose another --out".to_string()
-    };
+    let mut help = "choose another --out".to_string();
+    if path.join(CONFIG).is_file() {
+        help += &format!(", or go on with this run: `advlab train --resume {folder}`");
+    }
     Err(Diagnostic::error(message).with_help(help).into())
 }
 
 fn lock(folder: &Path) -> Result<File, Diagnostics> {
     let path = folder.join(LOCK);
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(io("write", &path))?;
+    let file = File::options().create(true).append(true).open(&path);
+    let file = file.map_err(io("write", &path))?;
     let started = Instant::now();
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) if started.elapsed() < PATIENCE => {
-                std::thread::sleep(PATIENCE / 20);
-            }
+            Err(TryLockError::WouldBlock) if started.elapsed() < PATIENCE => sleep(PATIENCE / 20),
             Err(TryLockError::WouldBlock) => {
                 let message = format!("{} is being written by another advlab", folder.display());
                 let help = "wait for it, or stop it with Ctrl-C there";
@@ -207,31 +185,29 @@ pub fn is_stopped(run: &Path, done: u64) -> bool {
     CHECKPOINTS.path(run, done).is_dir() && File::open(run.join(LOCK)).is_ok_and(is_free)
 }
 
-/// A file or folder that is being written has a name with this beginning and end until it is complete.
-const PART: (&str, &str) = (".advlab-", ".part");
+/// The name of a file or folder while it is being written.
+fn part(name: &str) -> String {
+    format!(".advlab-{name}.part")
+}
 
 fn is_part(name: &str) -> bool {
-    name.starts_with(PART.0) && name.ends_with(PART.1)
+    name.starts_with(".advlab-") && name.ends_with(".part")
 }
 
 /// Removes a file, or a folder with all in it.
-pub(super) fn remove(path: &Path) -> std::io::Result<()> {
-    if path.is_dir() {
-        fs::remove_dir_all(path)
-    } else {
-        fs::remove_file(path)
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    match path.is_dir() {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
     }
 }
 
-/// Files or folders of a run with a step in their names, of which the newest are kept.
+/// Files or folders of a run that have a step in their names: FOLDER/PREFIX000140ENDING, or
+/// FOLDER/PREFIX000140-SUFFIXENDING.
 pub(super) struct StepFiles {
-    /// The folder in the run's.
     folder: &'static str,
-    /// What their names begin and end with.
     prefix: &'static str,
     ending: &'static str,
-    /// Whether a version follows the step.
-    has_version: bool,
 }
 
 /// `batches/step-000140.safetensors`
@@ -239,20 +215,12 @@ pub(super) const BATCHES: StepFiles = StepFiles {
     folder: "batches",
     prefix: "step-",
     ending: ".safetensors",
-    has_version: false,
 };
 
 /// `batches/failed-000140-4f8ad7.safetensors`: those on which a version failed.
 const FAILED: StepFiles = StepFiles {
     prefix: "failed-",
-    has_version: true,
     ..BATCHES
-};
-
-/// `batches/native-000140-4f8ad7.safetensors`: those on which a kernel gave other bits than its script.
-const NATIVE: StepFiles = StepFiles {
-    prefix: "native-",
-    ..FAILED
 };
 
 /// `batches/step-000140.json`: the state that the step of a trainer's run began with.
@@ -266,26 +234,17 @@ const CHECKPOINTS: StepFiles = StepFiles {
     folder: "checkpoints",
     prefix: "",
     ending: "",
-    has_version: false,
-};
-
-/// `checkpoints/unused-000150-1`: those that could not be used.
-const UNUSED: StepFiles = StepFiles {
-    prefix: "unused-",
-    has_version: true,
-    ..CHECKPOINTS
 };
 
 impl StepFiles {
     pub(super) fn path(&self, run: &Path, step: u64) -> PathBuf {
-        let name = format!("{}{step:06}{}", self.prefix, self.ending);
-        run.join(self.folder).join(name)
+        run.join(self.name(step, ""))
     }
 
-    /// The path in the run's folder of the one of a step and a version.
-    fn name(&self, step: u64, version: &str) -> String {
+    /// The path in the run's folder.
+    fn name(&self, step: u64, suffix: &str) -> String {
         let (folder, prefix, ending) = (self.folder, self.prefix, self.ending);
-        format!("{folder}/{prefix}{step:06}-{version}{ending}")
+        format!("{folder}/{prefix}{step:06}{suffix}{ending}")
     }
 
     /// All with their steps, in order.
@@ -299,10 +258,7 @@ impl StepFiles {
         let found = entries.flatten().filter_map(|entry| {
             let name = entry.file_name();
             let name = name.to_str()?.strip_prefix(self.prefix)?;
-            let mut step = name.strip_suffix(self.ending)?;
-            if self.has_version {
-                step = step.split_once('-')?.0;
-            }
+            let step = name.strip_suffix(self.ending)?.split('-').next()?;
             Some((step.parse().ok()?, entry.path()))
         });
         // By number: as a string, step 1000000 comes before step 999990.

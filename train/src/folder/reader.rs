@@ -1,13 +1,13 @@
 //! The one reader of a run's folder.
 
+use std::env::current_dir;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::log::{self, LogEvent, LogLine, RunLog};
-use super::{BATCHES, CONFIG, KeptVersion, METRICS, RELOADS, STATES};
+use super::journal;
+use super::{BATCHES, CONFIG, KeptVersion, LogLine, METRICS, RELOADS, RunLog, STATES};
 use crate::config::{Config, settings};
 use crate::error::{damaged, io, no_run};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
@@ -34,18 +34,14 @@ impl RunFolder {
     }
 
     /// A folder with batches of a run.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if it has none.
     pub fn open(path: &Path) -> Result<RunFolder, Diagnostics> {
         let run = RunFolder::read(path);
-        if run.batches.is_empty() {
-            let message = format!("{} is a folder without batches of a run", path.display());
-            let help =
-                "a run keeps them as batches/step-*.safetensors, unless its `batch_every` is 0";
-            return Err(Diagnostic::error(message).with_help(help).into());
+        if !run.batches.is_empty() {
+            return Ok(run);
         }
-        Ok(run)
+        let message = format!("{} is a folder without batches of a run", path.display());
+        let help = "a run keeps them as batches/step-*.safetensors, unless its `batch_every` is 0";
+        Err(Diagnostic::error(message).with_help(help).into())
     }
 
     /// The run that a path belongs to: the path of its folder, or of one of its batches.
@@ -53,10 +49,10 @@ impl RunFolder {
         let batches = path
             .parent()
             .filter(|above| above.ends_with(BATCHES.folder));
-        let folder = batches
-            .filter(|_| path.is_file())
-            .map_or(Some(path), Path::parent);
-        RunFolder::open(folder?).ok()
+        match batches.filter(|_| path.is_file()) {
+            Some(batches) => RunFolder::open(batches.parent()?).ok(),
+            None => RunFolder::open(path).ok(),
+        }
     }
 
     /// The folder.
@@ -65,19 +61,15 @@ impl RunFolder {
     }
 
     /// The run's configuration, with scripts by paths as short as people write them.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if the folder has none, or it cannot be read.
     pub fn config(&self) -> Result<Config, Diagnostics> {
         if !self.has_config() {
             return Err(no_run(&self.path, CONFIG));
         }
-        let config = Config::read(&self.path.join(CONFIG))?;
-        Ok(Config {
-            recipe: from_here(&config.recipe),
-            loss_recipe: from_here(&config.loss_recipe),
-            ..config
-        })
+        let mut config = Config::read(&self.path.join(CONFIG))?;
+        for path in [&mut config.recipe, &mut config.loss_recipe] {
+            *path = from_here(path);
+        }
+        Ok(config)
     }
 
     /// Whether the folder has a configuration: that of another trainer may have none.
@@ -91,19 +83,13 @@ impl RunFolder {
     }
 
     /// The rows of `metrics.jsonl`, one per step.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if the file cannot be read or a line is damaged.
     pub fn rows(&self) -> Result<Vec<Value>, Diagnostics> {
-        log::read(&self.path.join(METRICS))
+        journal::read(&self.path.join(METRICS))
     }
 
     /// The lines of `reloads.jsonl`.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if the file cannot be read or a line is damaged.
     pub fn log(&self) -> Result<RunLog, Diagnostics> {
-        let lines = log::read(&self.path.join(RELOADS))?;
+        let lines = journal::read(&self.path.join(RELOADS))?;
         Ok(RunLog(lines.iter().map(LogLine::of).collect()))
     }
 
@@ -121,27 +107,19 @@ impl RunFolder {
     }
 
     /// The batch of a step.
-    ///
-    /// # Errors
-    /// Which batches are nearest, if the run has kept none of that step.
     pub fn at(&self, step: u64) -> Result<&Path, Diagnostics> {
         if let Some((_, path)) = self.batches.iter().find(|(own, _)| *own == step) {
             return Ok(path);
         }
         let mut steps: Vec<u64> = self.batches.iter().map(|(own, _)| *own).collect();
         steps.sort_by_key(|own| own.abs_diff(step));
-        steps.truncate(NEAREST);
-        steps.sort_unstable();
-        let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
+        let steps: Vec<String> = steps.iter().take(NEAREST).map(u64::to_string).collect();
         let help = format!("the nearest are those of {}", steps.join(", "));
         let what = format!("the run has kept no batch of step {step}");
         Err(Diagnostic::error(what).with_help(help).into())
     }
 
     /// The version of the recipe that a step used, with the run's settings.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if the folder does not say it, or the script that was kept is missing or has been edited.
     pub fn recipe_at(&self, host: &Host, step: u64) -> Result<Recipe, Diagnostics> {
         let log = self.log()?;
         let (first, _) = log.start(&self.path)?;
@@ -152,9 +130,6 @@ impl RunFolder {
     }
 
     /// The version whose hash begins with `version`, with the run's settings; `None` if the run has kept no such version.
-    ///
-    /// # Errors
-    /// As [`RunFolder::recipe_at`].
     pub fn recipe_named(&self, host: &Host, version: &str) -> Result<Option<Recipe>, Diagnostics> {
         let log = self.log()?;
         let kept = log.kept(version);
@@ -172,23 +147,16 @@ impl RunFolder {
     }
 
     /// The run's loss recipe with its settings, which versions without a loss follow; the default one for a trainer's run.
-    ///
-    /// # Errors
-    /// As [`RunFolder::recipe_at`].
     pub fn loss(&self, host: &Host) -> Result<Recipe, Diagnostics> {
         let config = self.config()?;
         let (_, loss) = self.log()?.start(&self.path)?;
-        let loss = match loss {
+        config.set_loss(match loss {
             Some(kept) => kept.load(&self.path, host)?,
             None => host.load(&config.loss_recipe)?,
-        };
-        config.set_loss(loss)
+        })
     }
 
     /// The state that a step began with; `None` if the folder has not kept it: only a trainer's does.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if it cannot be read.
     pub fn state_at(&self, step: u64) -> Result<Option<State>, Diagnostics> {
         let path = STATES.path(&self.path, step);
         let text = match advlab::regular_file::read(&path) {
@@ -196,8 +164,8 @@ impl RunFolder {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io("read", &path)(error)),
         };
-        let state =
-            serde_json::from_slice(&text).map_err(|error| damaged(&path, error.to_string()))?;
+        let state = serde_json::from_slice(&text);
+        let state = state.map_err(|error| damaged(&path, error.to_string()))?;
         Ok(Some(State::from_json(&state)?))
     }
 
@@ -208,22 +176,13 @@ impl RunFolder {
     }
 }
 
-impl LogLine {
-    /// A line of `reloads.jsonl` from its JSON; [`LogEvent::Other`] if it is none that advlab writes.
-    pub fn of(line: &Value) -> LogLine {
-        LogLine::deserialize(line).unwrap_or_else(|_| LogLine {
-            step: step_of(line).unwrap_or(0),
-            event: LogEvent::Other,
-        })
-    }
-}
-
 /// The step of a row or of a line of the log.
 pub fn step_of(line: &Value) -> Option<u64> {
     line["step"].as_u64()
 }
 
-/// The step after the last of these rows, or `first` if there is none: there are fewer rows than steps if damaged ones are missing.
+/// The step after the last of these rows, or `first` if there is none. There are fewer rows than steps if damaged ones were
+/// removed.
 pub(crate) fn step_after(first: u64, rows: &[Value]) -> u64 {
     let last = rows.last().and_then(step_of);
     last.map_or(first, |last| last + 1)
@@ -231,11 +190,11 @@ pub(crate) fn step_after(first: u64, rows: &[Value]) -> u64 {
 
 /// The path from the folder that the process is in, if the script is below it.
 pub(super) fn from_here(recipe: &str) -> String {
-    let below = std::env::current_dir().ok().and_then(|here| {
-        let below = Path::new(recipe).strip_prefix(here).ok()?;
-        below.to_str()
-    });
-    match below {
+    let here = current_dir().unwrap_or_default();
+    let below = Path::new(recipe)
+        .strip_prefix(here)
+        .unwrap_or(Path::new(recipe));
+    match below.to_str() {
         // Without its ending or a folder, it would be a built-in's name.
         Some(below) if below.ends_with(".rhai") => below.to_string(),
         _ => recipe.to_string(),

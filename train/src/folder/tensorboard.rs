@@ -9,9 +9,6 @@ use super::first_free;
 use crate::error::io;
 use advlab::diagnostic::Diagnostics;
 
-/// A `SessionLog` whose status = 1 is START = 1.
-const SESSION_START: [u8; 2] = [0x08, 0x01];
-
 #[derive(Debug)]
 pub(super) struct EventFile {
     path: PathBuf,
@@ -24,13 +21,12 @@ impl EventFile {
         let now = seconds();
         // Files of one run are read in the order of their names.
         let name = |number| format!("events.out.tfevents.{:010}.advlab.{number:04}", now as u64);
-        let (path, file) = first_free(
-            |number| folder.join(name(number)),
-            |path| File::create_new(path),
-        )?;
+        let path = |number| folder.join(name(number));
+        let (path, file) = first_free(path, |path| File::create_new(path))?;
         let mut events = EventFile { path, file };
+        // file_version = 3, and session_log = 7 with status = 1 (START = 1).
         events.record(&event(now, 0, 3, b"brain.Event:2"))?;
-        events.record(&event(now, step, 7, &SESSION_START))?;
+        events.record(&event(now, step, 7, &[0x08, 0x01]))?;
         Ok(events)
     }
 
@@ -43,7 +39,7 @@ impl EventFile {
         for (tag, value) in scalars {
             let mut scalar = Vec::new();
             bytes(&mut scalar, 1, tag.as_bytes());
-            key(&mut scalar, 2, 5);
+            varint(&mut scalar, 2 << 3 | 5);
             // TensorBoard's scalars are f32.
             scalar.extend((value as f32).to_le_bytes());
             bytes(&mut summary, 1, &scalar);
@@ -53,11 +49,9 @@ impl EventFile {
 
     fn record(&mut self, data: &[u8]) -> Result<(), Diagnostics> {
         let length = (data.len() as u64).to_le_bytes();
-        let mut record = Vec::with_capacity(data.len() + 16);
-        record.extend(length);
-        record.extend(masked_crc(&length).to_le_bytes());
-        record.extend(data);
-        record.extend(masked_crc(data).to_le_bytes());
+        let (crc_of_length, crc) = (masked_crc(&length), masked_crc(data));
+        let crcs = [crc_of_length, crc].map(u32::to_le_bytes);
+        let record = [&length, &crcs[0][..], data, &crcs[1]].concat();
         self.file
             .write_all(&record)
             .map_err(io("write", &self.path))
@@ -76,26 +70,22 @@ fn masked_crc(data: &[u8]) -> u32 {
         .wrapping_add(0xa282_ead8)
 }
 
-/// An `Event`: wall_time = 1, step = 2, and one field of bytes (file_version = 3, summary = 5 or session_log = 7).
+/// An `Event`: wall_time = 1, step = 2, and one field of bytes. A field's key is its number times 8 and its wire type: 0 for a
+/// varint, 1 for eight bytes, 2 for a length and bytes, 5 for four bytes.
 fn event(wall_time: f64, step: u64, field: u64, content: &[u8]) -> Vec<u8> {
     let mut event = Vec::new();
-    key(&mut event, 1, 1);
+    varint(&mut event, 1 << 3 | 1);
     event.extend(wall_time.to_le_bytes());
-    key(&mut event, 2, 0);
+    varint(&mut event, 2 << 3);
     varint(&mut event, step);
     bytes(&mut event, field, content);
     event
 }
 
 fn bytes(out: &mut Vec<u8>, field: u64, content: &[u8]) {
-    key(out, field, 2);
+    varint(out, field << 3 | 2);
     varint(out, content.len() as u64);
     out.extend(content);
-}
-
-/// The key of a field: its number and wire type (0 varint, 1 eight bytes, 2 length and bytes, 5 four bytes).
-fn key(out: &mut Vec<u8>, field: u64, wire_type: u64) {
-    varint(out, field << 3 | wire_type);
 }
 
 fn varint(out: &mut Vec<u8>, mut number: u64) {

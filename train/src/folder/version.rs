@@ -1,11 +1,12 @@
 //! A version of a recipe that a run used, kept with all that it imports, so that it can be loaded again.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{PART, SCRIPTS, make_folder, sync_folder};
+use super::{SCRIPTS, make_folder, part, sync_folder};
 use crate::error::{damaged, io};
 use advlab::diagnostic::Diagnostics;
 use advlab::script::{Builtin, Host, Recipe};
@@ -21,90 +22,66 @@ pub struct KeptVersion {
 }
 
 impl KeptVersion {
-    /// Keeps a version in a run's folder, unless it is kept already.
-    pub(crate) fn keep(run: &Path, recipe: &Recipe) -> Result<KeptVersion, Diagnostics> {
+    /// The place of a version in any run's folder.
+    pub(crate) fn of(recipe: &Recipe) -> KeptVersion {
         let version = recipe.version().as_str();
-        let kept = KeptVersion {
+        KeptVersion {
             script: format!("{SCRIPTS}/{version}/{}", file_name(recipe.name())),
             version: version.to_string(),
-        };
-        let folder = kept.folder(run);
-        // A crash of the machine may have left the folder with files that were never written out.
-        let mut sources = recipe.sources();
-        let is_kept = |(source, text): (&str, &str)| {
-            advlab::regular_file::read(&folder.join(file_name(source)))
-                .is_ok_and(|kept| kept == text.as_bytes())
-        };
-        if sources.all(is_kept) {
-            return Ok(kept);
+        }
+    }
+
+    /// Writes a version into a run's folder, unless it is there.
+    pub(crate) fn keep(run: &Path, recipe: &Recipe) -> Result<(), Diagnostics> {
+        let (scripts, version) = (run.join(SCRIPTS), recipe.version().as_str());
+        let (part, folder) = (scripts.join(part(version)), scripts.join(version));
+        if folder.is_dir() {
+            return Ok(());
         }
         // Written beside and renamed: a version's folder has all of it or is not there.
-        let part = run
-            .join(SCRIPTS)
-            .join(format!("{}{version}{}", PART.0, PART.1));
-        for old in [&part, &folder] {
-            if old.exists() {
-                fs::remove_dir_all(old).map_err(io("remove", old))?;
-            }
-        }
         make_folder(&part)?;
         for (source, text) in recipe.sources() {
             let path = part.join(file_name(source));
-            fs::write(&path, text).map_err(io("write", &path))?;
+            let written = File::create(&path).and_then(|mut file| {
+                file.write_all(text.as_bytes())?;
+                file.sync_all()
+            });
+            written.map_err(io("write", &path))?;
         }
+        sync_folder(&part)?;
         fs::rename(&part, &folder).map_err(io("write", &folder))?;
-        Ok(kept)
-    }
-
-    /// After this, the version survives a crash of the machine.
-    pub(super) fn sync(&self, run: &Path) -> Result<(), Diagnostics> {
-        let folder = self.folder(run);
-        let entries = fs::read_dir(&folder).map_err(io("read", &folder))?;
-        for path in entries.flatten().map(|entry| entry.path()) {
-            let synced = fs::File::open(&path).and_then(|file| file.sync_all());
-            synced.map_err(io("write", &path))?;
-        }
-        sync_folder(&folder)?;
-        sync_folder(&run.join(SCRIPTS))
-    }
-
-    fn folder(&self, run: &Path) -> PathBuf {
-        run.join(SCRIPTS).join(&self.version)
+        sync_folder(&scripts)
     }
 
     /// Loads the version under the name that it had: a built-in's, or that of its file.
     pub(crate) fn load(&self, run: &Path, host: &Host) -> Result<Recipe, Diagnostics> {
         let path = run.join(&self.script);
         let is_this = |recipe: &Recipe| recipe.version().as_str() == self.version;
-        let stem = path.file_stem().map(|stem| stem.to_string_lossy());
-        if let Some(builtin) = stem.and_then(|stem| Builtin::find(&stem)) {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        if let Some(builtin) = Builtin::find(&stem) {
             let recipe = host.load(builtin.name)?;
             if is_this(&recipe) {
                 return Ok(recipe);
             }
         }
         let text = advlab::regular_file::read_to_string(&path).map_err(io("read", &path))?;
-        let name = path.file_name().map(|name| name.to_string_lossy());
-        let folder = path.parent().unwrap_or(run);
-        let recipe = host.compile_beside(&name.unwrap_or_default(), &text, folder)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let recipe = host.compile_beside(&name, &text, path.parent().unwrap_or(run))?;
         if is_this(&recipe) {
             return Ok(recipe);
         }
-        let now = recipe.version().short();
-        let kept: String = self.version.chars().take(6).collect();
-        let what = format!(
-            "it is version {now} now, and was kept as {kept}: has it been edited? It is a record of the run"
-        );
+        let what = "it is not the version that the run used: has it been edited? It is a record of the run";
         Err(damaged(&path, what))
     }
 }
 
 /// The name of a file that holds the script: a built-in's gets its ending. A script without one may import one of its name.
 fn file_name(source: &str) -> String {
-    let name = Path::new(source).file_name();
-    let name = name.map_or(source.into(), |name| name.to_string_lossy());
     match Builtin::find(source) {
         Some(builtin) => format!("{}.rhai", builtin.name),
-        None => name.into_owned(),
+        None => {
+            let name = Path::new(source).file_name().unwrap_or_default();
+            name.to_string_lossy().into_owned()
+        }
     }
 }

@@ -29,9 +29,6 @@ pub struct Arithmetic {
 
 impl Arithmetic {
     /// Sums of two numbers of `digits` digits.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] unless `digits` is from 1 to 18.
     pub fn new(digits: usize) -> Result<Self, Diagnostics> {
         within("arithmetic: digits", digits, DIGITS)?;
         Ok(Self { digits })
@@ -42,27 +39,28 @@ impl Arithmetic {
         let (a, rest) = prompt.tokens.split_at_checked(self.digits)?;
         let (&plus, rest) = rest.split_first()?;
         let (b, equals) = rest.split_at_checked(self.digits)?;
-        if plus != PLUS || equals != [EQUALS] {
-            return None;
-        }
-        Some((number(a.iter())?, number(b.iter())?))
+        let is_sum = plus == PLUS && equals == [EQUALS];
+        Some((number(a.iter())?, number(b.iter())?)).filter(|_| is_sum)
     }
 }
 
-/// The number with these digits, the most significant first; nothing where one of them is no digit or the number is
+/// The number with these digits, the most significant first; nothing if one of them is no digit or the number is
 /// too large.
-fn number<'a>(digits: impl Iterator<Item = &'a u32>) -> Option<u64> {
-    digits
-        .map(|&digit| (digit < 10).then_some(u64::from(digit)))
-        .try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add(digit?))
+fn number<'a>(mut digits: impl Iterator<Item = &'a u32>) -> Option<u64> {
+    digits.try_fold(0u64, |sum, &digit| {
+        let digit = (digit < 10).then_some(u64::from(digit))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
 }
 
 /// The digits before the stop token, and whether there is one.
 fn answer(response: &[u32]) -> (&[u32], bool) {
-    match response.iter().position(|&token| token == STOP) {
-        Some(end) => (&response[..end], true),
-        None => (response, false),
-    }
+    let end = response.iter().position(|&token| token == STOP);
+    (&response[..end.unwrap_or(response.len())], end.is_some())
+}
+
+fn sign(token: &u32) -> char {
+    *SIGNS.get(*token as usize).unwrap_or(&'?')
 }
 
 impl Task for Arithmetic {
@@ -127,30 +125,10 @@ impl Task for Arithmetic {
         prompt: &Prompt,
         response: &[u32],
     ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
-        let sum = match self.terms(prompt) {
-            Some((a, b)) => format!("{a} + {b} ="),
-            None => String::new(),
-        };
-        let sign = |&digit: &u32| SIGNS.get(digit as usize).unwrap_or(&'?');
+        let sum = self.terms(prompt);
+        let sum = sum.map_or(String::new(), |(a, b)| format!("{a} + {b} ="));
         let digits: Vec<String> = response.iter().map(|one| sign(one).to_string()).collect();
         Ok(vec![("prompt", sum), ("completion", digits.join(" "))])
-    }
-
-    /// `27 + 85 = 112 ✓`, or `27 + 85 = 12 ✗ (112)`; `…` at the front if the response never stopped.
-    fn show(&self, prompt: &Prompt, response: &[u32]) -> String {
-        let Some((a, b)) = self.terms(prompt) else {
-            return format!("not a sum of two numbers of {} digits", self.digits);
-        };
-        let (digits, stopped) = answer(response);
-        let front = if stopped { "" } else { "…" };
-        let sign = |&digit: &u32| SIGNS.get(digit as usize).unwrap_or(&'?');
-        let shown: String = digits.iter().rev().map(sign).collect();
-        let mark = if self.verify(prompt, response) {
-            "✓".to_string()
-        } else {
-            format!("✗ ({})", a + b)
-        };
-        format!("{a} + {b} = {front}{shown} {mark}")
     }
 }
 
@@ -245,16 +223,6 @@ mod tests {
             task.identity(&one),
             task.identity(&prompt(&[2, 5], &[8, 7]))
         );
-    }
-
-    #[test]
-    fn a_sum_is_shown_with_its_answer_and_mark() {
-        let task = Arithmetic::new(2).unwrap();
-        let sum = prompt(&[2, 7], &[8, 5]);
-        assert_eq!(task.show(&sum, &[2, 1, 1, STOP]), "27 + 85 = 112 ✓");
-        assert_eq!(task.show(&sum, &[2, 1, STOP]), "27 + 85 = 12 ✗ (112)");
-        assert_eq!(task.show(&sum, &[2, 1, 1, 0]), "27 + 85 = …0112 ✗ (112)");
-        assert_eq!(task.show(&sum, &[2, PLUS, STOP]), "27 + 85 = +2 ✗ (112)");
     }
 
     #[test]

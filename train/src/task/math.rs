@@ -1,26 +1,39 @@
 //! The math task: questions of a file, answered in text and compared with the file's answers.
 
-mod data;
-
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use rayon::prelude::*;
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::{Prompt, Task, TaskShape, is_held_out};
 use crate::config::{Config, MathConfig};
-use crate::error::read_json;
+use crate::error::{io, read_json};
 use crate::text::{Message, Text, config_file};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::RandomStream;
+use advlab::suggest::{did_you_mean, list};
 use advlab_answers::Verdict;
 
 /// Where the question stands in a template.
 const QUESTION: &str = "{question}";
 
-/// Questions with answers that can be compared, such as GSM8K's: a response is right where [`advlab_answers::equal`] says so.
+/// Names that data sets give to their questions; the first that a line has counts.
+const QUESTIONS: [&str; 5] = ["question", "problem", "prompt", "input", "query"];
+
+/// Names that data sets give to answers: names of plain answers come before names of answers with a derivation.
+const ANSWERS: [&str; 6] = [
+    "answer",
+    "final_answer",
+    "ground_truth",
+    "expected_answer",
+    "target",
+    "solution",
+];
+
+/// Questions with answers that can be compared, such as GSM8K's: a response is right if [`advlab_answers::equal`] says so.
 ///
 /// A prompt is the text of a template in the tokens of a model. A question that stands in the file several times is one
 /// prompt, with the first answer. Which questions are held out depends only on their words, not on template or model.
@@ -56,10 +69,6 @@ impl Math {
     }
 
     /// The questions of a JSONL file, in the tokens of a model, for responses of up to so many tokens.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] with the file and its line, if one has no question or no answer; and where the
-    /// template is none.
     pub fn load(
         config: &MathConfig,
         text: Arc<Text>,
@@ -68,19 +77,17 @@ impl Math {
         let (path, template) = (Path::new(&config.data), &config.prompt_template);
         if !template.contains(QUESTION) {
             let problem = Diagnostic::error(format!("prompt_template is {template:?}"));
-            return Err(problem
-                .expected(format!("a text with {QUESTION} in it"))
-                .into());
+            let expected = format!("a text with {QUESTION} in it");
+            return Err(problem.expected(expected).into());
         }
-        let pairs = data::read(path, &config.question_field, &config.answer_field)?;
         let row = |(question, answer): (String, String)| {
             let content = template.replace(QUESTION, &question);
-            let prompt = if config.chat_template && text.has_template() {
-                let role = "user";
-                let content = &content;
-                text.encode_chat(&[Message { role, content }])?
-            } else {
-                text.encode(&content)?
+            let prompt = match config.chat_template && text.has_template() {
+                true => text.encode_chat(&[Message {
+                    role: "user",
+                    content: &content,
+                }])?,
+                false => text.encode(&content)?,
             };
             Ok(Row {
                 question,
@@ -88,10 +95,8 @@ impl Math {
                 prompt,
             })
         };
-        let rows: Vec<Row> = pairs
-            .into_par_iter()
-            .map(row)
-            .collect::<Result<_, Diagnostics>>()?;
+        let pairs = pairs(path, config)?.into_par_iter();
+        let rows: Vec<Row> = pairs.map(row).collect::<Result<_, Diagnostics>>()?;
         let by_prompt = rows.iter().enumerate();
         let by_prompt = by_prompt.map(|(index, row)| (row.prompt.clone(), index));
         let task = Math {
@@ -102,12 +107,9 @@ impl Math {
         };
         let mut indices = 0..task.rows.len();
         if indices.all(|index| is_held_out(&task, &task.prompt(index))) {
-            let message = "the file has no question for training";
+            let problem = Diagnostic::error("the file has no question for training").in_file(path);
             let help = "one in 16 is held out for evaluation: a file with more of them has others";
-            return Err(Diagnostic::error(message)
-                .in_file(path)
-                .with_help(help)
-                .into());
+            return Err(problem.with_help(help).into());
         }
         Ok(task)
     }
@@ -126,10 +128,11 @@ impl Math {
 
 impl Task for Math {
     fn shape(&self) -> TaskShape {
+        let vocabulary = self.text.vocabulary() as usize;
         TaskShape {
             prompt_features: 0,
-            vocabulary: self.text.vocabulary() as usize,
-            alphabet: self.text.vocabulary() as usize,
+            vocabulary,
+            alphabet: vocabulary,
             max_response_tokens: self.max_response_tokens,
             stop: self.text.generation().ends.first().copied().unwrap_or(0),
         }
@@ -171,22 +174,72 @@ impl Task for Math {
             ("solution", row.answer.clone()),
         ])
     }
+}
 
-    /// The question, the response, and below it what would have been right.
-    fn show(&self, prompt: &Prompt, response: &[u32]) -> String {
-        let Some(row) = self.row(prompt) else {
-            return "not a question of this file".to_string();
-        };
-        let mark = if self.verify(prompt, response) {
-            "✓".to_string()
-        } else {
-            let answer = advlab_answers::reference(&row.answer).unwrap_or_default();
-            format!("✗ ({answer})")
-        };
-        let completion = self.text.decode(response);
-        let completion = completion.unwrap_or_else(|error| error.to_string());
-        format!("{}\n{}\n{mark}", row.question, completion.trim())
+/// The question and the answer of each line, in their order; a question that was asked before is left out. Fields without a
+/// name in the configuration are found by their names in the first line.
+fn pairs(path: &Path, config: &MathConfig) -> Result<Vec<(String, String)>, Diagnostics> {
+    let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
+    let mut fields = [config.question_field.clone(), config.answer_field.clone()];
+    let mut seen = HashSet::new();
+    let mut pairs = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        if line.trim().is_empty() {
+            continue;
+        }
+        let (question, answer) =
+            pair(line, &mut fields).map_err(|problem| problem.in_file(path).on_line(index + 1))?;
+        if seen.insert(question.clone()) {
+            pairs.push((question, answer));
+        }
     }
+    if pairs.is_empty() {
+        let problem = Diagnostic::error("the file has no questions");
+        return Err(problem.in_file(path).into());
+    }
+    Ok(pairs)
+}
+
+/// The question and the answer of a line; a field without a name gets the name that the line has.
+fn pair(line: &str, fields: &mut [String; 2]) -> Result<(String, String), Diagnostic> {
+    let row: Map<String, Value> =
+        serde_json::from_str(line).map_err(|error| Diagnostic::error(error.to_string()))?;
+    let kinds = [("question", &QUESTIONS[..]), ("answer", &ANSWERS[..])];
+    let mut texts = [String::new(), String::new()];
+    for (index, (kind, names)) in kinds.into_iter().enumerate() {
+        let field = &mut fields[index];
+        if field.is_empty() {
+            let name = names.iter().find(|name| row.contains_key(**name));
+            let name = name.ok_or_else(|| {
+                let known = list(names.iter().copied());
+                let problem = Diagnostic::error(format!("no field has a name of {kind}s: {known}"));
+                problem.with_help(format!("`{kind}_field = \"NAME\"` names it"))
+            })?;
+            *field = (*name).to_string();
+        }
+        texts[index] = match row.get(field) {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Number(number)) => number.to_string(),
+            Some(other) => {
+                let problem = Diagnostic::error(format!("this is no {kind}"));
+                let problem = problem.in_field(field.clone()).found(other.to_string());
+                return Err(problem.expected("a string or a number"));
+            }
+            None => {
+                let near = did_you_mean(field, row.keys().map(String::as_str));
+                let problem = Diagnostic::error(format!("there is no `{field}`"));
+                return Err(problem.with_help(near));
+            }
+        };
+    }
+    let [question, answer] = texts;
+    if advlab_answers::reference(&answer).is_none() {
+        let problem = Diagnostic::error("there is no answer in this");
+        return Err(problem
+            .in_field(fields[1].clone())
+            .found(format!("{answer:?}")));
+    }
+    Ok((question, answer))
 }
 
 #[cfg(test)]
@@ -297,8 +350,6 @@ mod tests {
             features: vec![],
         };
         assert!(!task.verify(&other, &task.text.encode("15").unwrap()));
-        let shown = task.show(&prompt, &task.text.encode(" 14").unwrap());
-        assert_eq!(shown, "What is 6 + 9?\n14\n✗ (15)");
     }
 
     #[test]
@@ -347,17 +398,17 @@ mod tests {
             (
                 good.clone() + "\n{\"question\": \"?\", \"answer\": \" \"}",
                 without_chat(),
-                "line 4, `answer`: the answer is empty",
+                "line 4, `answer`: there is no answer in this",
             ),
             (
                 good.clone() + "{\"question\": \"?\", \"answer\": \"\\\\boxed{}\"}",
                 without_chat(),
-                "line 3, `answer`: the solution has no answer",
+                "line 3, `answer`: there is no answer in this",
             ),
             (
-                good.clone() + "{\"question\": 3, \"answer\": 4}",
+                good.clone() + "{\"question\": [3], \"answer\": 4}",
                 without_chat(),
-                "line 3, `question`: this is no question: found 3; expected a string",
+                "line 3, `question`: this is no question: found [3]; expected a string or a number",
             ),
             (good.clone() + "{\"question\"", without_chat(), "line 3: "),
             (good.clone() + "[1]", without_chat(), "line 3: "),

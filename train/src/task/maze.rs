@@ -6,7 +6,6 @@ use advlab::diagnostic::Diagnostics;
 use advlab::random::RandomStream;
 
 const STOP: u32 = 4;
-
 const OPEN: u32 = 5;
 const WALL: u32 = 6;
 const START: u32 = 7;
@@ -15,86 +14,31 @@ const GOAL: u32 = 8;
 /// Row and column steps of the moves 0 to 3: up, down, left, right.
 const MOVES: [(isize, isize); 4] = [(-1, 0), (1, 0), (0, -1), (0, 1)];
 
+/// The signs of all tokens.
+const SIGNS: [char; 9] = ['↑', '↓', '←', '→', '■', '·', '█', 'S', 'G'];
+
 /// Square mazes: each cell is a wall with probability 1/4, start and goal are open, different, and connected.
 ///
-/// - A prompt is the cells row by row: 5 open, 6 wall, 7 start, 8 goal; its features are three a cell (wall, start,
+/// - A prompt is the cells row by row: 5 open, 6 wall, 7 start, 8 goal; its features are three per cell (wall, start,
 ///   goal), `[3 * size^2]`.
 /// - A response is a sequence of moves: 0 up, 1 down, 2 left, 3 right, 4 stop. A move into a wall or over the edge does
-///   nothing. Right is to stop on the goal within 4 * size moves, the stop included.
-/// - Walked in several turns, the moves are divided among these: a turn that does not end the walk is followed by one from the
-///   cell that it has reached. Right is a turn that ends on the goal.
+///   nothing. A response is right if it stops on the goal within 4 * size moves, the stop included.
+/// - A walk in several turns divides the moves among these: a turn that does not end the walk is followed by one from the
+///   cell that it has reached. A turn is right if it ends on the goal.
 #[derive(Clone, Copy, Debug)]
 pub struct Maze {
     size: usize,
     turns: u8,
 }
 
-#[derive(Debug)]
-struct Board<'a> {
-    size: usize,
-    cells: &'a [u32],
-    start: usize,
-    goal: usize,
-}
-
-impl Board<'_> {
-    /// The cell that a move leads to; the same cell where a wall or the edge is in the way. `None` for a token that is
-    /// not a move.
-    fn step(&self, cell: usize, token: u32) -> Option<usize> {
-        let &(down, right) = MOVES.get(token as usize)?;
-        let row = (cell / self.size).checked_add_signed(down);
-        let column = (cell % self.size).checked_add_signed(right);
-        let reached = match (row, column) {
-            (Some(row), Some(column)) if row < self.size && column < self.size => {
-                row * self.size + column
-            }
-            _ => cell,
-        };
-        let is_wall = self.cells[reached] == WALL;
-        Some(if is_wall { cell } else { reached })
-    }
-
-    /// The cells that a response visits, from the start on, and whether it calls stop at their end. A token that is not
-    /// a move ends the walk.
-    fn walk(&self, response: &[u32]) -> (Vec<usize>, bool) {
-        let mut cell = self.start;
-        let mut path = vec![cell];
-        for &token in response {
-            match self.step(cell, token) {
-                Some(reached) => cell = reached,
-                None => return (path, token == STOP),
-            }
-            path.push(cell);
-        }
-        (path, false)
-    }
-
-    fn connected(&self) -> bool {
-        let mut seen = vec![false; self.cells.len()];
-        let mut queue = vec![self.start];
-        while let Some(cell) = queue.pop() {
-            if !std::mem::replace(&mut seen[cell], true) {
-                queue.extend((0..STOP).filter_map(|token| self.step(cell, token)));
-            }
-        }
-        seen[self.goal]
-    }
-}
-
 impl Maze {
     /// Mazes of `size` by `size` cells.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] unless `size` is from 2 to 32.
     pub fn new(size: usize) -> Result<Self, Diagnostics> {
         within("maze: size", size, MAZE_SIZES)?;
         Ok(Self { size, turns: 1 })
     }
 
     /// The same mazes, walked in at most so many turns.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] unless there are from 1 to 64 turns, and moves for each.
     pub fn in_turns(self, turns: usize) -> Result<Self, Diagnostics> {
         let most = (*MAZE_TURNS.end()).min(4 * self.size as u64);
         within("maze: turns", turns, 1..=most)?;
@@ -102,16 +46,52 @@ impl Maze {
         Ok(Self { turns, ..self })
     }
 
-    /// The maze of a prompt's tokens, or nothing if they are not one of this size.
-    fn board<'a>(&self, cells: &'a [u32]) -> Option<Board<'a>> {
-        let find = |token| cells.iter().position(|&cell| cell == token);
-        let (start, goal) = (find(START)?, find(GOAL)?);
-        (cells.len() == self.size * self.size).then_some(Board {
-            size: self.size,
-            cells,
-            start,
-            goal,
-        })
+    /// The start and the goal; nothing if the cells are not a maze of this size.
+    fn ends(&self, cells: &[u32]) -> Option<(usize, usize)> {
+        let find = |kind| cells.iter().position(|&cell| cell == kind);
+        let ends = (find(START)?, find(GOAL)?);
+        (cells.len() == self.size * self.size).then_some(ends)
+    }
+
+    /// The cell that a move leads to; the same cell if a wall or the edge is in the way. Nothing for a token that is
+    /// not a move.
+    fn step(&self, cells: &[u32], from: usize, token: u32) -> Option<usize> {
+        let &(down, right) = MOVES.get(token as usize)?;
+        let row = (from / self.size).checked_add_signed(down);
+        let column = (from % self.size).checked_add_signed(right);
+        let reached = row
+            .zip(column)
+            .filter(|(row, column)| (row.max(column)) < &self.size);
+        let reached = reached.map(|(row, column)| row * self.size + column);
+        Some(reached.filter(|cell| cells[*cell] != WALL).unwrap_or(from))
+    }
+
+    /// The cells that a response visits, from the start on, and whether it calls stop at their end. A token that is not
+    /// a move ends the walk.
+    fn walk(&self, cells: &[u32], start: usize, response: &[u32]) -> (Vec<usize>, bool) {
+        let mut path = vec![start];
+        for &token in response {
+            match self.step(cells, path[path.len() - 1], token) {
+                Some(reached) => path.push(reached),
+                None => return (path, token == STOP),
+            }
+        }
+        (path, false)
+    }
+
+    /// Whether the cells are a maze whose goal can be reached.
+    fn is_connected(&self, cells: &[u32]) -> bool {
+        let Some((start, goal)) = self.ends(cells) else {
+            return false;
+        };
+        let mut seen = vec![false; cells.len()];
+        let mut queue = vec![start];
+        while let Some(cell) = queue.pop() {
+            if !std::mem::replace(&mut seen[cell], true) {
+                queue.extend((0..STOP).filter_map(|token| self.step(cells, cell, token)));
+            }
+        }
+        seen[goal]
     }
 }
 
@@ -120,7 +100,7 @@ impl Task for Maze {
         TaskShape {
             prompt_features: 3 * self.size * self.size,
             vocabulary: 5,
-            alphabet: 9,
+            alphabet: SIGNS.len(),
             max_response_tokens: (4 * self.size).div_ceil(usize::from(self.turns)),
             stop: STOP,
         }
@@ -132,11 +112,11 @@ impl Task for Maze {
             let mut cells: Vec<u32> = (0..count)
                 .map(|_| if stream.uniform() < 0.25 { WALL } else { OPEN })
                 .collect();
+            // The goal may take the start's cell: then it is no maze.
             for end in [START, GOAL] {
                 cells[stream.below(count as u64) as usize] = end;
             }
-            // None where the goal has taken the start's cell.
-            if self.board(&cells).is_some_and(|board| board.connected()) {
+            if self.is_connected(&cells) {
                 return prompt_of(cells);
             }
         }
@@ -150,9 +130,9 @@ impl Task for Maze {
 
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool {
         let in_time = &response[..response.len().min(self.shape().max_response_tokens)];
-        self.board(&prompt.tokens).is_some_and(|board| {
-            let (path, stopped) = board.walk(in_time);
-            (stopped || self.turns > 1) && path.last() == Some(&board.goal)
+        self.ends(&prompt.tokens).is_some_and(|(start, goal)| {
+            let (path, stopped) = self.walk(&prompt.tokens, start, in_time);
+            (stopped || self.turns > 1) && path.last() == Some(&goal)
         })
     }
 
@@ -162,14 +142,14 @@ impl Task for Maze {
 
     /// The maze from the cell that the response has reached.
     fn next(&self, prompt: &Prompt, response: &[u32]) -> Option<Prompt> {
-        let board = self.board(&prompt.tokens)?;
-        let (path, stopped) = board.walk(response);
+        let (start, goal) = self.ends(&prompt.tokens)?;
+        let (path, stopped) = self.walk(&prompt.tokens, start, response);
         let reached = *path.last()?;
-        if stopped || reached == board.goal {
+        if stopped || reached == goal {
             return None;
         }
         let mut cells = prompt.tokens.clone();
-        cells[board.start] = OPEN;
+        cells[start] = OPEN;
         cells[reached] = START;
         Some(prompt_of(cells))
     }
@@ -181,18 +161,11 @@ impl Task for Maze {
         response: &[u32],
     ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
         let rows = prompt.tokens.chunks(self.size);
-        let rows = rows.map(|row| spaced(row.iter().map(|&cell| sign(cell))));
-        let maze = rows.collect::<Vec<_>>().join("\n");
-        let moves = spaced(response.iter().copied().map(arrow));
-        Ok(vec![("prompt", maze), ("completion", moves)])
-    }
-
-    /// The maze with the path in it (`S` start, `G` goal, `×` where the path ends elsewhere), and the moves below.
-    fn show(&self, prompt: &Prompt, response: &[u32]) -> String {
-        match self.board(&prompt.tokens) {
-            Some(board) => draw(&board, response, self.verify(prompt, response)),
-            None => format!("not a maze of {0} by {0} cells", self.size),
-        }
+        let rows: Vec<String> = rows
+            .map(|row| spaced(row.iter().copied().map(sign)))
+            .collect();
+        let moves = spaced(response.iter().copied().map(sign));
+        Ok(vec![("prompt", rows.join("\n")), ("completion", moves)])
     }
 }
 
@@ -208,59 +181,12 @@ fn prompt_of(cells: Vec<u32>) -> Prompt {
     }
 }
 
-/// The signs of the tokens 0 to 4.
-const ARROWS: [char; 5] = ['↑', '↓', '←', '→', '■'];
-
-fn arrow(token: u32) -> char {
-    *ARROWS.get(token as usize).unwrap_or(&'?')
-}
-
-/// How a cell is shown.
-fn sign(cell: u32) -> char {
-    match cell {
-        WALL => '█',
-        START => 'S',
-        GOAL => 'G',
-        _ => '·',
-    }
+fn sign(token: u32) -> char {
+    *SIGNS.get(token as usize).unwrap_or(&'?')
 }
 
 fn spaced(signs: impl Iterator<Item = char>) -> String {
     signs.map(String::from).collect::<Vec<_>>().join(" ")
-}
-
-/// The maze, with the last move from each cell that the walk leaves, and the moves up to the stop with what came of
-/// them.
-fn draw(board: &Board<'_>, response: &[u32], correct: bool) -> String {
-    let (path, stopped) = board.walk(response);
-    let mut signs = vec!['·'; board.cells.len()];
-    for (&cell, &token) in path.iter().zip(response) {
-        signs[cell] = arrow(token);
-    }
-    if let Some(&end) = path.last() {
-        signs[end] = '×';
-    }
-    for (shown, &cell) in signs.iter_mut().zip(board.cells) {
-        if cell != OPEN {
-            *shown = sign(cell);
-        }
-    }
-    let edge = "─".repeat(2 * board.size + 1);
-    let mut lines = vec![format!("╭{edge}╮")];
-    for row in signs.chunks(board.size) {
-        lines.push(format!("│ {} │", spaced(row.iter().copied())));
-    }
-    lines.push(format!("╰{edge}╯"));
-    let moves = response.split_inclusive(|&token| token == STOP).next();
-    let moves = moves.unwrap_or_default().iter();
-    let moves: String = moves.copied().map(arrow).collect();
-    let verdict = match (correct, stopped) {
-        (true, _) => "✓",
-        (false, true) => "✗ stopped off the goal or too late",
-        (false, false) => "✗ never stopped",
-    };
-    lines.push(format!("{moves} {verdict}"));
-    lines.join("\n")
 }
 
 #[cfg(test)]
@@ -399,11 +325,7 @@ mod tests {
         let share = walls as f64 / (16 * 4000) as f64;
         assert!((share - 0.207).abs() < 0.006, "{share}");
         let maze = Maze::new(4).unwrap();
-        assert!(
-            prompts
-                .iter()
-                .all(|p| maze.board(&p.tokens).unwrap().connected())
-        );
+        assert!(prompts.iter().all(|p| maze.is_connected(&p.tokens)));
     }
 
     #[test]
@@ -423,38 +345,5 @@ mod tests {
             "maze: size is 1: expected from 2 to 32"
         );
         assert!(Maze::new(33).is_err());
-    }
-
-    #[test]
-    fn a_right_path_is_drawn_from_start_to_goal() {
-        let maze = Maze::new(4).unwrap();
-        let prompt = prompt(&["S.##", "#...", "..#.", "..#G"]);
-        let shown = maze.show(&prompt, &[3, 0, 1, 3, 3, 1, 1, 4, 0]);
-        let expected = "\
-╭─────────╮
-│ S ↓ █ █ │
-│ █ → → ↓ │
-│ · · █ ↓ │
-│ · · █ G │
-╰─────────╯
-→↑↓→→↓↓■ ✓";
-        assert_eq!(shown, expected);
-    }
-
-    #[test]
-    fn a_wrong_path_is_marked_where_it_ends() {
-        let maze = Maze::new(4).unwrap();
-        let prompt = prompt(&["S.##", "#...", "..#.", "..#G"]);
-        let expected = "\
-╭─────────╮
-│ S ↓ █ █ │
-│ █ ↓ ← · │
-│ · × █ · │
-│ · · █ G │
-╰─────────╯
-→↓→←↓■ ✗ stopped off the goal or too late";
-        assert_eq!(maze.show(&prompt, &[3, 1, 3, 2, 1, 4]), expected);
-        let endless = maze.show(&prompt, &[3, 1, 7, 1]);
-        assert!(endless.ends_with("→↓?↓ ✗ never stopped"), "{endless}");
     }
 }

@@ -1,4 +1,4 @@
-//! Tasks with verifiable rewards: a task draws prompts, verifies responses and shows them to a person.
+//! Tasks with verifiable rewards: a task draws prompts, verifies responses and gives their texts.
 
 mod arithmetic;
 #[cfg(feature = "torch")]
@@ -111,9 +111,6 @@ pub trait Task: Send + Sync {
 
     /// What a response says, for people who look at the batch: its `prompt`, `completion` and `solution`, if they are
     /// text.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if the tokens of a response are no text.
     fn texts(
         &self,
         _prompt: &Prompt,
@@ -121,9 +118,6 @@ pub trait Task: Send + Sync {
     ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
         Ok(Vec::new())
     }
-
-    /// The prompt with the response in it, as lines for a person to read, without a newline at the end.
-    fn show(&self, prompt: &Prompt, response: &[u32]) -> String;
 }
 
 /// Whether a prompt is held out for evaluation: decided only by a hash of its content, so it is the same in every run,
@@ -138,9 +132,6 @@ pub fn is_held_out(task: &dyn Task, prompt: &Prompt) -> bool {
 
 /// The prompts of one training step: prompt `i` is a function of (`seed`, `step`, `i`) and never one of the evaluation
 /// set.
-///
-/// # Errors
-/// [`Diagnostics`] if the task draws none that is not held out.
 pub fn training_prompts(
     task: &dyn Task,
     seed: u64,
@@ -155,9 +146,6 @@ pub fn training_prompts(
 }
 
 /// The prompts with these streams that are not held out.
-///
-/// # Errors
-/// As [`training_prompts`].
 pub(super) fn drawn_prompts(
     task: &dyn Task,
     key: StreamKey,
@@ -181,18 +169,15 @@ fn drawn_prompt(task: &dyn Task, key: StreamKey, index: u64) -> Result<Prompt, D
         })
 }
 
-/// Prompts of a pool of `pool` that recur, those of step 0, each with its index in the pool: different ones, and none of
-/// those that are `taken`; fewer where the pool has no more.
-///
-/// # Errors
-/// As [`training_prompts`].
+/// Prompts of a pool of `pool` that recur, those of step 0, with their indices in the pool: different ones, and none of
+/// those that are `taken`; fewer if the pool has no more.
 pub(super) fn pooled_prompts(
     task: &dyn Task,
     key: StreamKey,
     pool: usize,
     taken: &[usize],
     count: usize,
-) -> Result<Vec<(usize, Prompt)>, Diagnostics> {
+) -> Result<(Vec<usize>, Vec<Prompt>), Diagnostics> {
     let taken: HashSet<&usize> = taken.iter().collect();
     let mut order: Vec<usize> = (0..pool).filter(|index| !taken.contains(index)).collect();
     // No prompt is drawn with this stream.
@@ -203,8 +188,10 @@ pub(super) fn pooled_prompts(
     }
     order.truncate(count);
     let key = StreamKey::new(key.seed, key.purpose, 0);
-    let prompt = |index: usize| Ok((index, drawn_prompt(task, key, index as u64)?));
-    order.into_par_iter().map(prompt).collect()
+    let drawn = order.par_iter();
+    let drawn = drawn.map(|index| drawn_prompt(task, key, *index as u64));
+    let prompts = drawn.collect::<Result<_, _>>()?;
+    Ok((order, prompts))
 }
 
 /// An error where a size of a task is out of its bounds.
@@ -294,9 +281,11 @@ mod tests {
         };
         let mut seen = HashSet::new();
         for step in 0..20 {
-            let drawn = of_step(step);
-            assert!(drawn.iter().all(|(index, prompt)| *prompt == all[*index]));
-            let different: HashSet<usize> = drawn.iter().map(|(index, _)| *index).collect();
+            let (indices, prompts) = of_step(step);
+            for (index, prompt) in indices.iter().zip(&prompts) {
+                assert_eq!(*prompt, all[*index]);
+            }
+            let different: HashSet<usize> = indices.into_iter().collect();
             assert_eq!(different.len(), 5);
             seen.extend(different);
         }
@@ -306,8 +295,8 @@ mod tests {
             let taken: Vec<usize> = taken.collect();
             let key = StreamKey::new(1, Purpose::TrainingPrompts, 0).again(0, 1);
             let drawn = pooled_prompts(&maze, key, 8, &taken, 5).unwrap();
-            let other: HashSet<usize> = drawn.iter().map(|(index, _)| *index).collect();
-            assert_eq!((drawn.len(), other.len()), (count, count));
+            let other: HashSet<usize> = drawn.0.iter().copied().collect();
+            assert_eq!((drawn.1.len(), other.len()), (count, count));
             assert!(taken.iter().all(|index| !other.contains(index)));
         }
     }
@@ -348,9 +337,6 @@ mod tests {
             }
             fn verify(&self, _: &Prompt, _: &[u32]) -> bool {
                 false
-            }
-            fn show(&self, _: &Prompt, _: &[u32]) -> String {
-                String::new()
             }
         }
         let prompt = |token| Prompt {

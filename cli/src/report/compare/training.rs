@@ -82,7 +82,7 @@ impl Planned {
     fn go(&self, stop: &AtomicBool, progress: &Progress<'_>) -> Result<(), Diagnostics> {
         let folder = PathBuf::from(&self.config.out);
         let mut run = match folder.join("config.toml").is_file() {
-            true => Run::resume(&folder, Some(self.config.steps))?,
+            true => Run::resume(&folder, Some(self.config.steps), self.config.native)?,
             false => Run::create(self.config.clone())?,
         };
         let ending = run.go(stop, &mut |event| {

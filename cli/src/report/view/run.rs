@@ -244,13 +244,7 @@ pub(super) fn line_of(line: &LogLine) -> Value {
         LogEvent::Failed { recipe, error, .. } => {
             ("bad", format!("failed {}: {error}", short(&recipe.version)))
         }
-        LogEvent::Warned { version, warnings } => {
-            let text = format!("{}: {}", short(version), warnings.join("; "));
-            ("note", text)
-        }
         LogEvent::Warning { message } => ("note", message.clone()),
-        LogEvent::Missing { why } => ("bad", format!("the script is gone: {why}")),
-        LogEvent::Reverted { version } => ("", format!("{} is in the file again", short(version))),
         _ => return json!({ "step": step }),
     };
     json!({ "step": step, "kind": kind, "line": text })

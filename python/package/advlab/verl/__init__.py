@@ -41,4 +41,4 @@ try:
     OmegaConf.register_new_resolver("advlab", pinned, replace=True)
 except Exception:
     # verl only mentions a plug-in that fails at DEBUG, and goes on.
-    logging.getLogger("advlab.verl").warning("advlab cannot register itself in verl", exc_info=True)
+    logging.getLogger("advlab").warning("advlab cannot register itself in verl", exc_info=True)

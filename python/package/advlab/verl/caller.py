@@ -1,17 +1,19 @@
-"""What verl's trainers do not pass to an estimator: it is found by name in the frames of the callers."""
+"""What verl's trainers do not pass to an estimator, found by name in the frames of its callers; and their checkpoints."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
-log = logging.getLogger("advlab.verl")
+from .._recipe import LiveRecipe
+from .._trainers import resume, save, warn_once
 
-_told: set[str] = set()
-"""Warnings that this process has given."""
+log = logging.getLogger("advlab")
 
 
 @dataclass
@@ -78,6 +80,37 @@ class Caller:
             found = found.get(name, None) if found is not None and hasattr(found, "get") else None
         return found
 
+    def follow(self, live: LiveRecipe, is_first: bool) -> None:
+        """Saves when the trainer saves, and resumes with it if this `is_first` in this process."""
+        trainer, folder = self.trainer, self.setting("trainer.default_local_dir")
+        if not folder or not hasattr(trainer, "_save_checkpoint") or getattr(trainer._save_checkpoint, "live", None) is live:
+            return
+
+        def number(before: bool = False) -> int:
+            # The fully asynchronous trainer numbers its checkpoints by the version of its parameters.
+            version = getattr(trainer, "current_param_version", None)
+            return int(trainer.global_steps - before if version is None else version)
+
+        done = number(before=True)
+        if is_first and done > 0:
+            is_named = self.setting("trainer.resume_mode") == "resume_path"
+            at = self.setting("trainer.resume_from_path") if is_named else f"{folder}/global_step_{done}"
+            resume(live, Path(at), self.step)
+        theirs = trainer._save_checkpoint
+
+        @functools.wraps(theirs)
+        def save_checkpoint(*args: Any, **kwargs: Any) -> Any:
+            at = Path(f"{folder}/global_step_{number()}")
+            # First, so that a checkpoint that verl calls the latest has it.
+            try:
+                save(live, at)
+            except OSError as error:
+                log.error("%s has no state of %s, and a run resumed there begins anew: %s", at, live.name, error)
+            return theirs(*args, **kwargs)
+
+        save_checkpoint.live = live  # type: ignore[attr-defined]
+        trainer._save_checkpoint = save_checkpoint
+
 
 def _has(batch: Any, rewards: Any) -> bool:
     try:
@@ -85,10 +118,3 @@ def _has(batch: Any, rewards: Any) -> bool:
     except (KeyError, TypeError):
         return False
     return bool(own.shape == rewards.shape and own.data_ptr() == rewards.data_ptr())
-
-
-def warn_once(text: str) -> None:
-    """Logs a warning, once per process."""
-    if text not in _told:
-        _told.add(text)
-        log.warning(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,49 +13,46 @@ import numpy as np
 
 from .. import _arrays
 from .._recipe import LiveRecipe, load
-from .._trainers import LOSS_ALONE, NOT_OVER_TOKENS, column_name, of_data_set, on_cpu, opened, row_sums, stepped, weighted
-from . import checkpoint
-from .caller import Caller, warn_once
+from .._trainers import (
+    NOT_OVER_TOKENS, ONLY_A_LOSS, Batch, Trainer, column_name, metrics, of_data_set, on_cpu, row_sums, targets, warn_once, weighted,
+)  # fmt: skip
+from .caller import Caller
 from .loss import is_proportional
 from .rows import Rows
 
-OPTIONS = {
-    "old_logp": "verl has no old log-probs at this place: the estimator is called outside of a trainer, or the trainer does not "
-    "compute them before the advantage",
-    "ref_logp": "the reference policy runs with `algorithm.use_kl_in_reward=True` or `actor_rollout_ref.actor.use_kl_loss=True`",
-    "value": "the critic runs with `critic.enable=True`",
-    "rollout_logp": "`actor_rollout_ref.rollout.calculate_log_probs=True` keeps the sampler's log-probs",
-    "entropy": "the default trainer has it, unless `algorithm.rollout_correction.bypass_mode=True`",
-    "reward_baseline": "verl's trainers sample no baseline for other estimators than their own `remax`",
-    "sum_pi_squared": "`+actor_rollout_ref.actor.calculate_sum_pi_squared=True`, with `trainer.use_v1=False`",
-}
-"""What to set in verl for a column."""
-
-COLUMNS = {
-    "old_log_probs": "old_logp",
-    "ref_log_prob": "ref_logp",
-    "values": "value",
-    "rollout_log_probs": "rollout_logp",
-    "entropys": "entropy",
-    "reward_baselines": "reward_baseline",
-    "teacher_log_probs": "teacher_logp",
-}
-"""verl's tensors whose columns have other names; others reach recipes under their own."""
+VERL = Trainer(
+    "verl",
+    {
+        "old_logp": "verl has no old log-probs at this place: the estimator is called outside of a trainer, or the trainer does not "
+        "compute them before the advantage",
+        "ref_logp": "the reference policy runs with `algorithm.use_kl_in_reward=True` or `actor_rollout_ref.actor.use_kl_loss=True`",
+        "value": "the critic runs with `critic.enable=True`",
+        "rollout_logp": "`actor_rollout_ref.rollout.calculate_log_probs=True` keeps the sampler's log-probs",
+        "entropy": "the default trainer has it, unless `algorithm.rollout_correction.bypass_mode=True`",
+        "reward_baseline": "verl's trainers sample no baseline for other estimators than their own `remax`",
+        "sum_pi_squared": "`+actor_rollout_ref.actor.calculate_sum_pi_squared=True`, with `trainer.use_v1=False`",
+    },
+    # Others reach recipes under their own names.
+    {
+        "old_log_probs": "old_logp",
+        "ref_log_prob": "ref_logp",
+        "values": "value",
+        "rollout_log_probs": "rollout_logp",
+        "entropys": "entropy",
+        "reward_baselines": "reward_baseline",
+        "teacher_log_probs": "teacher_logp",
+    },
+)
 
 NO_COLUMNS = {"token_level_rewards", "rm_scores", "response_mask", "advantages", "returns"}
 """Tensors of verl's batch that are there already, or that the estimator computes."""
-
-GROUPED = {"gamma": "gamma", "lam": "lambda"}
-"""Parameters of recipes that verl's own settings are for, by their names in `algorithm`."""
 
 ACTOR = "actor_rollout_ref.actor"
 
 MEANS = {
     "token-mean": "tokens",
     "token-sum": "sum",
-    "seq-mean-token-mean": "responses",
-    "seq-mean-token-sum": "responses",
-    "seq-mean-token-sum-norm": "responses",
+    **dict.fromkeys(("seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"), "responses"),
 }
 """What verl's `loss_agg_mode` averages over, as `weighted` takes it: of the three `seq-mean` modes each divides the sum of a
 response by a number that no weight changes, and then averages over responses."""
@@ -68,11 +66,8 @@ PROPORTIONAL = (None, "vanilla", "gspo", "sapo", "gpg", "geo_mean", "cispo", "by
 NOT_PROPORTIONAL = ("clip_cov", "kl_cov", "dro")
 """Losses that are not proportional to the advantage: they choose tokens by it, or have a term without it."""
 
-_serials: WeakKeyDictionary[LiveRecipe, int] = WeakKeyDictionary()
-"""The version of the last step of each."""
-
 _kinds: WeakKeyDictionary[LiveRecipe, dict[str, type]] = WeakKeyDictionary()
-"""What the columns of `non_tensor_batch` hold, as of `of_data_set`."""
+"""The types of the columns of `non_tensor_batch`, as of `of_data_set`, for each recipe that did a step."""
 
 
 def estimate(
@@ -97,27 +92,27 @@ def estimate(
     if index is None:
         raise ValueError("verl passes no `uid` of the prompts: advlab needs to know which responses belong together")
     index = np.asarray(index, dtype=object).tolist()
-    rows = Rows.of(index, mask, rewards, caller.keys)
+    rows = Rows(index, mask, rewards, caller.keys)
     columns = _columns({**caller.tensors(), **others}, rewards, rows)
+    caller.follow(live, is_first=live not in _kinds)
     named = {name: np.asarray(values)[rows.chosen].tolist() for name, values in caller.others.items()}
     columns = {**of_data_set(named, _kinds.setdefault(live, {})), **columns}
-    checkpoint.follow(live, caller, is_first=live not in _serials)
     groups = index if rows.is_whole else [index[row] for row in rows.chosen]
-    batch = {"groups": groups, "mask": rows.select(mask), "step": caller.step, "columns": columns}
-    # After a resume that of the checkpoint.
-    before = _serials[live] if live in _serials else live._native.left()["serial"]
-    out, returns = stepped(live, OPTIONS, "verl", **batch)
+    batch = Batch(groups, columns, rows.select(mask), caller.step)
+    out = VERL.advantage(live, batch)
     if rows.is_shared and out.level == "token":
         raise ValueError(
             f"{live.name} gives an advantage for each token, and sessions of this batch have several trajectories, of which only "
             "the last is computed on: write a recipe that gives one for each response"
         )
-    _tell(live, out, caller, before)
+    if caller.metrics is not None:
+        caller.metrics.update(metrics(out))
+    returns = rows.spread(targets(live, out, batch), mask)
     # The means of a loss are over all rows, also those that share an advantage.
     weight = None if out.weight is None else rows.spread_responses(out.weight)
     out = replace(out, advantage=rows.spread(out.advantage, mask), weight=weight)
     is_plain = out.weight is None and out.loss is None
-    return out.advantage if is_plain else weighted(out, mask, _mean(live, caller)), rows.spread(returns, mask)
+    return out.advantage if is_plain else weighted(out, mask, _mean(live, caller)), returns
 
 
 def _columns(tensors: Mapping[str, Any], rewards: Any, rows: Rows) -> dict[str, Any]:
@@ -130,7 +125,7 @@ def _columns(tensors: Mapping[str, Any], rewards: Any, rows: Rows) -> dict[str, 
             continue
         # Integers [B, T] are tokens.
         if value.shape == rewards.shape[:1] or (value.shape == rewards.shape and value.is_floating_point()):
-            columns.setdefault(COLUMNS.get(name) or column_name(name), rows.select(on_cpu(value)))
+            columns.setdefault(VERL.columns.get(name) or column_name(name), rows.select(on_cpu(value)))
     return columns
 
 
@@ -139,41 +134,31 @@ def _get(config: Any, name: str) -> Any:
     return config.get(name, None) if hasattr(config, "get") else None
 
 
-def _settings(config: Any) -> dict[str, Any]:
-    """`algorithm.advlab` as plain dictionaries."""
-    settings = _get(config, "advlab")
-    if settings is None:
-        return {}
+def _open(name: str | None, config: Any, caller: Caller) -> LiveRecipe:
+    """The live recipe of a configuration, one per process."""
     from omegaconf import DictConfig, OmegaConf
 
-    if isinstance(settings, DictConfig):
-        settings = OmegaConf.to_container(settings, resolve=True)
+    settings = _get(config, "advlab")
+    settings = OmegaConf.to_container(settings, resolve=True) if isinstance(settings, DictConfig) else settings or {}
     if not isinstance(settings, dict) or not isinstance(settings.get("params") or {}, dict):
         raise ValueError(
             f"`algorithm.advlab` is {settings!r}: write `+algorithm.advlab.recipe=mine.rhai +algorithm.advlab.params.k=4`"
         )
-    return settings
-
-
-def _open(name: str | None, config: Any, caller: Caller) -> LiveRecipe:
-    """The live recipe of a configuration, one for a process."""
-    settings = _settings(config)
-    kept: dict[str, Any] = {name: settings[name] for name in ("folder", "keep_batches") if name in settings}
-    unknown = settings.keys() - {"recipe", "params"} - kept.keys()
+    unknown = settings.keys() - {"recipe", "params", "folder", "keep_batches"}
     if unknown:
         raise ValueError(f"`algorithm.advlab` has {sorted(unknown)}: it takes `recipe`, `params`, `folder` and `keep_batches`")
     recipe = name or settings.get("recipe") or os.environ.get("ADVLAB_RECIPE")
     if not recipe:
         raise ValueError("the estimator `advlab` needs a recipe: `+algorithm.advlab.recipe=mine.rhai`")
-    theirs = {ours: _get(config, name) for name, ours in GROUPED.items()}
     loss, refuses = caller.setting(f"{ACTOR}.policy_loss.loss_mode"), {}
     if loss in NOT_PROPORTIONAL or loss == "advlab" and not is_proportional(caller.setting(f"{ACTOR}.policy_loss.advlab")):
         why = f"`{ACTOR}.policy_loss.loss_mode={loss}` is not proportional to the advantages, in which the weights reach it"
         refuses["weight"] = why
     if loss in OVER_RESPONSES or caller.setting(f"{ACTOR}.loss_agg_mode") not in (None, "token-mean"):
         refuses["loss"] = NOT_OVER_TOKENS
-    kept["_refuses"] = refuses
-    return opened(recipe, settings.get("params") or {}, theirs, "verl", **kept)
+    kept = {name: settings[name] for name in ("folder", "keep_batches") if name in settings}
+    theirs = {"gamma": _get(config, "gamma"), "lambda": _get(config, "lam")}
+    return VERL.open(recipe, settings.get("params") or {}, theirs, **kept, _refuses=refuses)
 
 
 def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:
@@ -199,36 +184,9 @@ def _mean(live: LiveRecipe, caller: Caller) -> str:
         told = f"{live.name} has weights or a loss, and the trainer's `{ACTOR}.loss_agg_mode` was not found"
         warn_once(f"{told}: it is taken for `token-mean`")
         return "tokens"
-    if loss in OVER_RESPONSES:
-        return "responses"
-    if mode not in MEANS:
+    if mode not in MEANS and loss not in OVER_RESPONSES:
         raise ValueError(f"`{ACTOR}.loss_agg_mode={mode}` is none of those by which weights are scaled: {', '.join(MEANS)}")
-    return MEANS[mode]
-
-
-def _tell(live: LiveRecipe, out: Any, caller: Caller, before: int) -> None:
-    _serials[live] = out.serial
-    if caller.metrics is not None:
-        caller.metrics.update({f"advlab/{name}": float(value) for name, value in out.metrics.items()})
-        caller.metrics["advlab/serial"] = float(out.serial)
-        # A reload stands out in a plot.
-        caller.metrics["advlab/reloaded"] = float(before != out.serial)
-
-
-def named(name: str) -> Any:
-    """The estimator `advlab/<name>` of a built-in.
-
-    Raises `RecipeError` for a name that is none, with the nearest, and ValueError for a loss on an advantage.
-    """
-    recipe = load(name)
-    if "advantage" not in recipe.hooks and recipe._native.reads(["advantage"]):
-        raise ValueError(f"`advlab/{name}` is no advantage estimator: {LOSS_ALONE}")
-
-    def estimator(token_level_rewards: Any, response_mask: Any, config: Any = None, index: Any = None, **others: Any) -> Any:
-        return estimate(token_level_rewards, response_mask, config, index, recipe=name, **others)
-
-    estimator.__name__ = estimator.__qualname__ = f"advlab_{name}"
-    return estimator
+    return "responses" if loss in OVER_RESPONSES else MEANS[mode]
 
 
 class Estimators(dict[str, Any]):
@@ -238,6 +196,12 @@ class Estimators(dict[str, Any]):
         return super().__contains__(name) or (isinstance(name, str) and name.startswith("advlab/"))
 
     def __missing__(self, name: str) -> Any:
+        """Raises `RecipeError` for a name that is no built-in's, with the nearest, and ValueError for a loss on an advantage."""
         if not name.startswith("advlab/"):
             raise KeyError(name)
-        return self.setdefault(name, named(name.removeprefix("advlab/")))
+        recipe = load(name.removeprefix("advlab/"))
+        if "advantage" not in recipe.hooks and recipe._reads(["advantage"]):
+            raise ValueError(f"`{name}` is no advantage estimator: {ONLY_A_LOSS}")
+        estimator: Any = functools.partial(estimate, recipe=recipe.name)
+        estimator.__name__ = f"advlab_{recipe.name}"
+        return self.setdefault(name, estimator)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import json
 import logging
@@ -14,23 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from .._native import RecipeError
+from .._outcome import RecipeError
 from .._recipe import Recipe, _restored, load
-from .._trainers import explain, on_cpu, report
+from .._trainers import Trainer, on_cpu, report
 
-log = logging.getLogger("advlab.verl")
+log = logging.getLogger("advlab")
 
-OPTIONS = dict.fromkeys(
-    ("reward", "correct", "token_reward"),
-    "a policy loss is given advantages and no rewards: use a recipe that reads them as the estimator",
-)
-"""What to do in verl for a column that a policy loss has not."""
+NO_REWARDS = "a policy loss is given advantages and no rewards: use a recipe that reads them as the estimator"
+VERL = Trainer("verl", dict.fromkeys(("reward", "correct", "token_reward"), NO_REWARDS))
 
-_losses: dict[str, Recipe] = {}
 REPORTED = 20
-"""Calls of a version whose prints are logged: a worker does not know where a step begins."""
+"""Calls of a version whose prints are logged: a worker does not know when a step begins."""
 
 _reported: Counter[str] = Counter()
+_losses: dict[str, Recipe] = {}
 _adds_up: dict[str, bool] = {}
 """Whether the loss of a version is that of its parts, each weighed by its tokens."""
 
@@ -38,10 +34,8 @@ _adds_up: dict[str, bool] = {}
 def pinned(recipe: str, **params: Any) -> str:
     """A recipe's version as a text for configurations: workers that read it have the driver's version, whatever happens to the
     file. In a configuration: `${advlab:mine.rhai}`."""
-    loaded = load(recipe, **params)
-    return json.dumps(
-        {"name": loaded.name, "sources": loaded._native.sources, "params": loaded.params, "version": loaded.version}
-    )
+    left = load(recipe, **params)._left()
+    return json.dumps({name: left[name] for name in ("name", "sources", "params", "version")})
 
 
 def loss_recipe(settings: Any) -> Recipe:
@@ -58,7 +52,7 @@ def loss_recipe(settings: Any) -> Recipe:
             "`+actor.policy_loss.advlab='${advlab:mine.rhai}'`, or the variable ADVLAB_RECIPE in all workers"
         )
     if recipe not in _losses:
-        loaded = _restored(**json.loads(recipe), state=None) if recipe.startswith("{") else load(recipe)
+        loaded = _restored(**json.loads(recipe)) if recipe.startswith("{") else load(recipe)
         if "weight" in loaded.hooks:
             raise ValueError(
                 f"{loaded.name} has the hook `weight`, and verl gives a policy loss no weights: the estimator applies them, so put the "
@@ -75,9 +69,9 @@ def is_proportional(settings: str | None) -> bool:
     here: the worker then says why."""
     try:
         recipe = loss_recipe(settings)
-        once = _tried(recipe)[:-1]
         # Small advantages and large ones: a loss may clip them.
-        return all(np.allclose(_tried(recipe, by)[:-1], by * once, rtol=1e-6, atol=1e-12) for by in (2.0, 64.0))
+        once, *others = [_tried(recipe, scale)[:-1] / scale for scale in (1.0, 2.0, 64.0)]
+        return all(np.allclose(other, once, rtol=1e-6, atol=1e-12) for other in others)
     except ValueError:
         return True
 
@@ -107,11 +101,16 @@ def _tried(recipe: Recipe, scale: float = 1.0, rows: Sequence[int] = (0, 1), wit
     advantage = np.array([[0.5], [-0.75]]) * mask
     # Moved against the advantage, and little: no clip takes the gradient away.
     old = -0.5 - 0.125 * np.arange(6).reshape(2, 3)
-    columns = {"mask": mask, "logp": old - 0.01 * np.sign(advantage), "old_logp": old, "ref_logp": old, "advantage": scale * advantage}
+    columns = {
+        "mask": mask,
+        "logp": old - 0.01 * np.sign(advantage),
+        "old_logp": old,
+        "ref_logp": old,
+        "advantage": scale * advantage,
+    }
     if with_weights:
         columns["rollout_is_weights"] = np.ones((2, 3))
-    # A copy, as a loss may change the recipe's state.
-    out = copy.copy(recipe).loss(**{name: values[list(rows)] for name, values in columns.items()})
+    out = recipe._frozen().loss(**{name: values[list(rows)] for name, values in columns.items()})
     return np.append(out.grad, out.loss) * mask[list(rows)].sum()
 
 
@@ -135,15 +134,11 @@ def policy_loss(
             f"verl corrects by `rollout_is_weights`, of which {recipe.name} knows nothing: use `batch.rollout_is_weights`"
         )
     _refuse_another_mean(recipe, rollout_is_weights is not None)
-    cpu = {"old_logp": old_log_prob, "advantage": advantages, "rollout_is_weights": rollout_is_weights}
+    columns = {"old_logp": old_log_prob, "advantage": advantages, "rollout_is_weights": rollout_is_weights, "mask": response_mask}
     try:
-        out = recipe.loss(
-            logp=log_prob.cpu(),
-            mask=on_cpu(response_mask),
-            **{name: None if value is None else on_cpu(value) for name, value in cpu.items()},
-        )
+        out = recipe.loss(logp=log_prob.cpu(), **{name: on_cpu(value) for name, value in columns.items()})
     except RecipeError as error:
-        raise explain(error, OPTIONS, "verl") from None
+        raise VERL.explain(error) from None
     _reported[recipe.version] += bool(out.prints)
     report(recipe, out if _reported[recipe.version] <= REPORTED else replace(out, prints=[]))
     # verl adds micro-batches up, and divides gradients by the number of ranks.

@@ -1,0 +1,202 @@
+//! `:diff`: two recipes, or two versions of one, on the session's batch.
+
+use std::collections::BTreeMap;
+
+use super::command::Arguments;
+use super::recipe::{assign, title};
+use super::{Answered, Session};
+use crate::report::study::{accuracies, members, with_advantage};
+use crate::wrong;
+use advlab::Batch;
+use advlab::diagnostic::Diagnostics;
+use advlab::figures::{counted, share, value};
+use advlab::paint::{Paint, beside, table};
+use advlab::script::{Computed, Outcome, Recipe};
+use advlab::tensor::Level;
+
+/// Advantages that differ by less, relative to the largest, differ by rounding.
+const ROUNDING: f64 = 1e-12;
+
+/// The most responses of a group for which each accuracy has a row; else there are rows for so many parts.
+const EXACT: usize = 16;
+const PARTS: usize = 8;
+
+pub(super) fn diff(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+    let (a, b) = recipes(session, arguments.text)?;
+    session.script.guard().rearm();
+    difference(&a, &b, &session.data.batch, session.paint)
+}
+
+/// The two recipes that the words name, or the one in use and the one that they name; `k=8` is the one in use, set otherwise.
+fn recipes(session: &Session, words: &str) -> Result<(Recipe, Recipe), Diagnostics> {
+    if words.split_whitespace().all(|word| word.contains('=')) {
+        let a = session.recipe()?;
+        let mut b = a.clone();
+        let mut settings = words.split_whitespace();
+        settings.try_for_each(|setting| assign(&mut b, setting))?;
+        return Ok((a, b));
+    }
+    let mut named = session.recipes(words)?;
+    match (named.pop(), named.pop(), named.pop()) {
+        (Some(b), None, _) => Ok((session.recipe()?, b)),
+        (Some(b), Some(a), None) => Ok((a, b)),
+        _ => Err(wrong(
+            "`:diff` compares two recipes",
+            "it is `:diff [A] B [k=8]`",
+        )),
+    }
+}
+
+/// Where and how much two recipes differ on a batch.
+pub(super) fn difference(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) -> Answered {
+    let (of_a, note) = with_advantage(a, batch)?;
+    let (of_b, other) = with_advantage(b, batch)?;
+    let outcomes = [
+        a.advantage(&of_a, &mut a.init()?)?,
+        b.advantage(&of_b, &mut b.init()?)?,
+    ];
+    let head = |letter: &str, recipe| {
+        let title = paint.bold(&title(recipe));
+        beside(&format!("  {letter}"), 5, &title, paint.width)
+    };
+    let mut lines = vec![head("a", a), head("b", b)];
+    lines.extend(
+        note.or(other)
+            .map(|note| paint.dim(&format!("note: {note}"))),
+    );
+    let rounding = overall(&outcomes, &mut lines);
+    let correct = outcomes.iter().find_map(|outcome| outcome.correct.as_ref());
+    if let Some(correct) = correct {
+        lines.push(String::new());
+        lines.extend(by_accuracy(&outcomes, correct, rounding, paint));
+    }
+    Ok(lines.join("\n"))
+}
+
+/// Compares all values, per token if either advantage is. Returns the difference up to which it is rounding.
+fn overall(outcomes: &[Outcome; 2], lines: &mut Vec<String>) -> f64 {
+    let is_token = |outcome: &Outcome| outcome.advantage.level() == Level::Token;
+    let level = match outcomes.iter().any(is_token) {
+        true => Level::Token,
+        false => Level::Response,
+    };
+    let [a, b]: [Vec<f64>; 2] = outcomes.each_ref().map(|outcome| match level {
+        Level::Token => outcome.advantage.per_token().collect(),
+        _ => outcome.advantage.by_response(),
+    });
+    let largest = a
+        .iter()
+        .chain(&b)
+        .fold(0.0, |most: f64, x| most.max(x.abs()));
+    let rounding = ROUNDING * largest;
+    // Differences of rounding are 0; a NaN differs from a number.
+    let gap = |(a, b): (&f64, &f64)| match (a - b).abs() {
+        gap if gap.is_nan() => f64::from(u8::from(a.is_nan() != b.is_nan())),
+        gap if gap <= rounding => 0.0,
+        gap => gap,
+    };
+    let gaps: Vec<f64> = a.iter().zip(&b).map(gap).collect();
+    let all = gaps.len();
+    let farther = |far, index| if gaps[index] > gaps[far] { index } else { far };
+    let farthest = (0..all).reduce(farther).filter(|&index| gaps[index] > 0.0);
+    let Some(farthest) = farthest else {
+        let beyond = if a == b { "" } else { " beyond rounding" };
+        let values = counted(all, level.name());
+        lines.push(format!("no difference{beyond} on any of the {values}"));
+        return rounding;
+    };
+    let sign = |x: &f64| (x.abs() > rounding).then(|| x.signum());
+    let same_sign = a.iter().zip(&b).filter(|(a, b)| sign(a) == sign(b)).count();
+    let moved = gaps.iter().filter(|gap| **gap > 0.0).count();
+    let mean = value(gaps.iter().sum::<f64>() / all as f64);
+    let correlation = correlation(&a, &b);
+    let correlation = correlation.map_or(String::new(), |r| format!(", correlation {r:.3}"));
+    let place = outcomes[0].advantage.layout().describe(level, farthest);
+    let (a, b) = (value(a[farthest]), value(b[farthest]));
+    lines.extend([
+        format!(
+            "{} of the {level}s differ, by {mean} in the mean",
+            share(moved, all)
+        ),
+        format!(
+            "the sign is the same for {}{correlation}",
+            share(same_sign, all)
+        ),
+        format!("most at {place}: {a} and {b}"),
+    ]);
+    rounding
+}
+
+/// A table by the groups' accuracy: the mean advantages of right and of wrong responses, and the sum of |A| per group.
+fn by_accuracy(
+    outcomes: &[Outcome; 2],
+    correct: &Computed,
+    rounding: f64,
+    paint: Paint,
+) -> Vec<String> {
+    let layout = correct.layout();
+    let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
+    let size = sizes().next().unwrap_or(0);
+    let is_exact = size <= EXACT && sizes().all(|own| own == size);
+    let parts = if is_exact { size } else { PARTS };
+    let mut rows: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (group, accuracy) in accuracies(correct).into_iter().enumerate() {
+        // A share of 3/10 is 0.3, but 10 of it are a little less than 3.
+        let part = (accuracy * parts as f64 + 1e-9) as usize;
+        rows.entry(part).or_default().push(group);
+    }
+    let advantages = outcomes
+        .each_ref()
+        .map(|outcome| outcome.advantage.by_response());
+    let mean = |values: &[f64], number: usize| match values.iter().sum::<f64>() {
+        _ if number == 0 => "-".to_string(),
+        sum if sum.abs() <= rounding * values.len() as f64 => "0".to_string(),
+        sum => value(sum / number as f64),
+    };
+    let titles = [
+        "accuracy",
+        "groups",
+        "A right a",
+        "b",
+        "A wrong a",
+        "b",
+        "sum |A| a",
+        "b",
+    ];
+    let mut cells = vec![titles.map(String::from).to_vec()];
+    for (part, groups) in rows {
+        let accuracy = match is_exact {
+            true => format!("{part}/{parts}"),
+            false if part == parts => "1".to_string(),
+            false => format!("{:.2} up", part as f64 / parts as f64),
+        };
+        let mut row = vec![accuracy, groups.len().to_string()];
+        let all = groups.iter().flat_map(|&group| members(layout, group));
+        for is_right in [true, false] {
+            let is_own = |one: &usize| (correct.at(*one, 0) == 1.0) == is_right;
+            for advantage in &advantages {
+                let own = all.clone().filter(is_own).map(|one| advantage[one]);
+                let own: Vec<f64> = own.collect();
+                row.push(mean(&own, own.len()));
+            }
+        }
+        for advantage in &advantages {
+            let sizes: Vec<f64> = all.clone().map(|one| advantage[one].abs()).collect();
+            row.push(mean(&sizes, groups.len()));
+        }
+        cells.push(row);
+    }
+    let mut lines = table(&cells);
+    lines[0] = paint.dim(&lines[0]);
+    lines
+}
+
+fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
+    let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len() as f64;
+    let (of_a, of_b) = (mean(a), mean(b));
+    let sum = |x: &[f64], of_x: f64, y: &[f64], of_y: f64| -> f64 {
+        x.iter().zip(y).map(|(x, y)| (x - of_x) * (y - of_y)).sum()
+    };
+    let (aa, bb) = (sum(a, of_a, a, of_a), sum(b, of_b, b, of_b));
+    (aa > 0.0 && bb > 0.0).then(|| sum(a, of_a, b, of_b) / (aa * bb).sqrt())
+}

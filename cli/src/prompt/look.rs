@@ -1,0 +1,220 @@
+//! `:look`: responses with their columns, their texts, the answer that was found, and their largest advantages by token.
+
+use super::command::Arguments;
+use super::{Answered, Script, Session};
+use crate::report::study::members;
+use crate::wrong;
+use advlab::Batch;
+use advlab::batch::Level;
+use advlab::diagnostic::{Diagnostics, ProblemKind};
+use advlab::figures::{counted, value};
+use advlab::files::spans;
+use advlab::paint::{cut, visible, wrapped};
+use advlab_answers::Verdict;
+
+/// Responses that are shown at once.
+const MOST: usize = 8;
+/// Tokens that are listed, those with the largest |A|.
+const TOKENS: usize = 5;
+/// Columns that follow from others.
+const COMPUTED: [&str; 4] = ["reward", "correct", "verified", "length"];
+
+pub(super) fn look(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+    session.look(arguments.text)
+}
+
+impl Session {
+    /// Shows responses: by number, by group, the best or the worst, or those that meet a condition.
+    pub fn look(&mut self, what: &str) -> Answered {
+        let mut batch = (*self.data.batch).clone();
+        let mut lines = Vec::new();
+        if let Ok(recipe) = self.recipe() {
+            let (outcome, _) = self.try_recipe(&recipe)?;
+            lines.extend(outcome.notes.iter().map(|note| self.note(note)));
+            batch = batch.with("advantage", &outcome.advantage);
+        }
+        let mut columns = Columns {
+            script: Script::new(self.script.host(), &batch),
+            batch: &batch,
+        };
+        let found = columns.selected(if what.is_empty() { "0" } else { what })?;
+        for &response in found.iter().take(MOST) {
+            lines.extend(self.response(&mut columns, response));
+        }
+        if found.len() > MOST {
+            let all = counted(found.len(), "response");
+            lines.push(self.note(&format!("these are the first {MOST} of {all}")));
+        }
+        Ok(lines.join("\n"))
+    }
+
+    /// A response in lines.
+    fn response(&self, columns: &mut Columns<'_>, response: usize) -> Vec<String> {
+        let (batch, paint) = (columns.batch, self.paint);
+        let title = paint.bold(&format!("response {response}"));
+        let about = columns.about(response);
+        let about = wrapped("  ", &about, paint.width);
+        let mut lines = vec![title, paint.dim(&about)];
+        for (name, texts) in batch.texts() {
+            lines.push(paint.dim(&format!("  {}", visible(name))));
+            let text = texts[response].lines();
+            lines.extend(text.map(|line| wrapped("    ", &visible(line), paint.width)));
+        }
+        let completion = batch.text("completion").map(|texts| &*texts[response]);
+        lines.extend(completion.and_then(|text| answer(text, batch.solution(response).as_deref())));
+        lines.extend(self.largest(columns, response, completion.unwrap_or_default()));
+        lines
+    }
+
+    /// The tokens of a response with the largest |A|, if the advantage is per token.
+    fn largest(&self, columns: &mut Columns<'_>, response: usize, text: &str) -> Option<String> {
+        columns.batch.token_column("advantage")?;
+        let (_, values) = columns.script.numbers("batch.advantage").ok()?;
+        let tokens = columns.batch.layout().tokens_of(response);
+        let spans = spans(text, tokens.len(), self.tokenizer.as_deref());
+        let mut tokens: Vec<(usize, f64)> = values[tokens].iter().copied().enumerate().collect();
+        tokens.sort_by(|(_, a), (_, b)| b.abs().total_cmp(&a.abs()));
+        let token = |&(at, a): &(usize, f64)| {
+            let own = spans.as_ref().and_then(|spans| text.get(spans[at].clone()));
+            let own = own.map_or(String::new(), |own| format!(" `{}`", visible(own.trim())));
+            format!("{at}{own} {}", value(a))
+        };
+        let tokens: Vec<String> = tokens.iter().take(TOKENS).map(token).collect();
+        let text = format!("largest |A|: tokens {}", tokens.join(", "));
+        Some(wrapped("  ", &text, self.paint.width))
+    }
+}
+
+/// The columns of a batch, by a script that sees it.
+struct Columns<'a> {
+    script: Script,
+    batch: &'a Batch,
+}
+
+impl Columns<'_> {
+    /// The responses that are meant.
+    fn selected(&mut self, what: &str) -> Result<Vec<usize>, Diagnostics> {
+        let layout = self.batch.layout();
+        let is_it = |group: &usize| layout.group_id(*group).name() == what.trim_matches('"');
+        match (what, what.parse::<i64>()) {
+            ("best", _) => Ok(self.extreme(1.0)),
+            ("worst", _) => Ok(self.extreme(-1.0)),
+            (_, Ok(number)) => {
+                let number = usize::try_from(number).ok();
+                let number = number.filter(|number| *number < layout.responses());
+                let message = || format!("`{what}` is not the number of a response");
+                let help = || format!("there are 0 to {}", layout.responses().saturating_sub(1));
+                number
+                    .map(|number| vec![number])
+                    .ok_or_else(|| wrong(message(), help()))
+            }
+            _ => match (0..layout.groups()).find(is_it) {
+                Some(group) => Ok(members(layout, group).collect()),
+                None => self.that_meet(what),
+            },
+        }
+    }
+
+    /// The first response with the largest advantage, or reward, times `sign`.
+    fn extreme(&mut self, sign: f64) -> Vec<usize> {
+        let given = self
+            .by_response("advantage")
+            .or_else(|| self.by_response("reward"));
+        let given = given.unwrap_or_default();
+        let better = |a, b| {
+            if sign * given[b] > sign * given[a] {
+                b
+            } else {
+                a
+            }
+        };
+        (0..given.len()).reduce(better).into_iter().collect()
+    }
+
+    /// The responses that meet a condition: a script's expression in which each column is a variable, and each key of a text.
+    fn that_meet(&mut self, condition: &str) -> Result<Vec<usize>, Diagnostics> {
+        let columns = self.batch.columns().chain(COMPUTED);
+        let columns = columns.map(|name| format!("let {name} = batch.{name};"));
+        let texts = self.batch.texts().map(|(name, _)| name).chain(["group"]);
+        let texts = texts.filter(|name| condition.contains(name));
+        let keys = texts.map(|name| format!("let {name} = batch.key(\"{name}\");"));
+        for definition in columns.chain(keys).collect::<Vec<_>>() {
+            // A column that this batch cannot have is no variable.
+            let _ = self.script.evaluate(&definition);
+        }
+        let help = "it is a response's number, a group's name, `best`, `worst`, or a condition on columns of responses, such as `correct == 0 & advantage > 0`";
+        let (level, values) = self.script.numbers(condition).map_err(|mut error| {
+            if let ProblemKind::UnseenVariable(_) = error[0].kind {
+                error.first_mut().help = Some(help.to_string());
+            }
+            error
+        })?;
+        if level != Some(Level::Response) {
+            return Err(wrong(format!("`{condition}` names no responses"), help));
+        }
+        let found: Vec<usize> = (0..values.len()).filter(|&at| values[at] != 0.0).collect();
+        match found.is_empty() {
+            true => Err(wrong(format!("no response has `{condition}`"), help)),
+            false => Ok(found),
+        }
+    }
+
+    /// A column with one value per response, the mean of a token column; `None` if the batch does not have it.
+    fn by_response(&mut self, name: &str) -> Option<Vec<f64>> {
+        let is_token = self.batch.token_column(name).is_some();
+        let mean = if is_token { ".mean(\"response\")" } else { "" };
+        let values = self.script.numbers(&format!("batch.{name}{mean}"));
+        values.ok().map(|(_, values)| values)
+    }
+
+    /// The group of a response, and its values with their means over the group.
+    fn about(&mut self, response: usize) -> String {
+        let layout = self.batch.layout().clone();
+        let group = layout.group_of(response);
+        // The name may be a whole prompt.
+        let name = layout.group_id(group).name().replace('\n', " ");
+        let mut about = vec![format!("group {}", cut(&visible(&name), 40))];
+        let mut names: Vec<&str> = self.batch.response_columns().map(|one| one.0).collect();
+        for name in ["reward", "length", "advantage"] {
+            names.extend((!names.contains(&name)).then_some(name));
+        }
+        for name in names {
+            let Some(values) = self.by_response(name) else {
+                continue;
+            };
+            let own: Vec<f64> = members(&layout, group).map(|one| values[one]).collect();
+            let mean = own.iter().sum::<f64>() / own.len() as f64;
+            let largest = own.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+            // Advantages that sum to 0 do so up to rounding.
+            let mean = if mean.abs() <= 1e-12 * largest {
+                0.0
+            } else {
+                mean
+            };
+            let (name, own) = (visible(name), value(values[response]));
+            about.push(format!("{name} {own} (group's mean {})", value(mean)));
+        }
+        about.join(", ")
+    }
+}
+
+/// The answer in a completion beside that of its solution; nothing if there is neither.
+fn answer(completion: &str, solution: Option<&str>) -> Option<String> {
+    let shown =
+        |answer: Option<String>| answer.map_or("none".to_string(), |text| visible(text.trim()));
+    let Some(solution) = solution else {
+        let answer = advlab_answers::answer(completion)?;
+        return Some(format!("  answer found: {}", shown(Some(answer))));
+    };
+    let (verdict, reference, answer) = advlab_answers::compared(solution, completion);
+    let verdict = match verdict {
+        Verdict::Equal => "right",
+        Verdict::Different => "wrong",
+        Verdict::NoAnswer => "no answer",
+        Verdict::Undecided => "not decided, so wrong",
+    };
+    let (answer, reference) = (shown(answer), shown(reference));
+    Some(format!(
+        "  answer found: {answer} ({verdict}; the reference's: {reference})"
+    ))
+}

@@ -1,0 +1,307 @@
+//! Answers as text: tensors, batches, plain values, and scripts in colours.
+
+use crate::report::study::indices;
+use advlab::batch::Layout;
+use advlab::figures::{BLOCKS, along, column, counted, exact, shape, share, value};
+use advlab::paint::{Paint, cut, table, visible, width};
+use advlab::script::{Computed, Statistics, Token, TokenKind, lex};
+use advlab::session::{Answer, BatchColumns};
+use advlab::tensor::Level;
+
+/// The most groups, or responses of a token tensor, that are shown.
+const ROWS: usize = 4;
+/// The most responses of one group that a token tensor shows, if there are several groups.
+const OF_A_GROUP: usize = 2;
+/// The most values of a group tensor that are shown.
+const VALUES: usize = 24;
+/// The columns of a group's name before it is cut.
+const LABEL: usize = 15;
+
+/// An answer as lines; `None` if there is nothing to show.
+pub(super) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
+    Some(match answer {
+        Answer::Nothing => return None,
+        Answer::Tensor(computed) => tensor(computed, paint),
+        Answer::Batch(columns) => batch(columns, paint),
+        // A string that is the whole answer is not cut.
+        Answer::String(text) => format!("{text:?}"),
+        other => brief(other, paint.width),
+    })
+}
+
+/// An answer in one line of so many columns.
+pub(super) fn brief(answer: &Answer, columns: usize) -> String {
+    let more = |shown: usize, length: usize| match length - shown {
+        0 => String::new(),
+        more => format!(", ... {more} more"),
+    };
+    let text = match answer {
+        Answer::Nothing => "()".to_string(),
+        Answer::Truth(truth) => truth.to_string(),
+        Answer::Whole(whole) => whole.to_string(),
+        Answer::Number(number) => exact(*number),
+        Answer::String(text) => format!("{text:?}"),
+        Answer::Tensor(computed) if computed.buffer().len() == 1 => {
+            let number = value(computed.buffer().get(0));
+            format!("{} tensor {number}", computed.level())
+        }
+        Answer::Tensor(computed) => {
+            let values = counted(computed.buffer().len(), "value");
+            format!("{} tensor of {values}", computed.level())
+        }
+        Answer::Batch(batch) => format!("batch of {}", shape(&batch.layout)),
+        Answer::Array(items, length) => {
+            let shown: Vec<String> = items.iter().map(|item| brief(item, columns)).collect();
+            format!("[{}{}]", shown.join(", "), more(items.len(), *length))
+        }
+        Answer::Map(entries, length) => {
+            let entries = entries.iter();
+            let entries =
+                entries.map(|(key, item)| format!("{}: {}", visible(key), brief(item, columns)));
+            let shown: Vec<String> = entries.collect();
+            format!("#{{ {}{} }}", shown.join(", "), more(shown.len(), *length))
+        }
+        Answer::Other(text) => text.clone(),
+    };
+    cut(&text, columns)
+}
+
+/// A batch: its shape, and a line for each column.
+fn batch(columns: &BatchColumns, paint: Paint) -> String {
+    let about = format!("{}, step {}", shape(&columns.layout), columns.step);
+    let titles = ["column", "level", "mean", "std", "min", "max"];
+    let mut rows = vec![titles.map(String::from).to_vec()];
+    let mut pictures = vec![String::new()];
+    for (index, (name, computed)) in columns.columns.iter().enumerate() {
+        let values: Vec<f64> = computed.buffer().iter().collect();
+        let spread = finite(&values);
+        let derived = if index < columns.own { "" } else { "= " };
+        let mut row = vec![format!("{derived}{}", visible(name)), level(computed)];
+        let numbers = [spread.mean, spread.std, spread.min, spread.max];
+        row.extend(numbers.map(|number| column(&[number]).concat()));
+        rows.push(row);
+        pictures.push(format!("  {}", paint.blue(&histogram(&values, 10))));
+    }
+    let lines = table(&rows).into_iter().zip(pictures);
+    let mut lines: Vec<String> = lines
+        .map(|(line, picture)| format!("{line}{picture}").trim_end().to_string())
+        .collect();
+    lines[0] = paint.dim(&lines[0]);
+    lines.insert(
+        0,
+        format!("{}   {}", paint.bold("batch"), paint.dim(&about)),
+    );
+    if columns.own < columns.columns.len() {
+        lines.push(paint.dim("  = follows from the others"));
+    }
+    lines.join("\n")
+}
+
+/// The level and the type of values: `token f32`.
+fn level(computed: &Computed) -> String {
+    let dtype = if computed.buffer().is_f64() {
+        "f64"
+    } else {
+        "f32"
+    };
+    format!("{} {dtype}", computed.level())
+}
+
+/// A tensor: its level, the distribution of its values, and the first of them by group.
+fn tensor(computed: &Computed, paint: Paint) -> String {
+    let values: Vec<f64> = computed.buffer().iter().collect();
+    let dtype = if computed.buffer().is_f64() {
+        "f64"
+    } else {
+        "f32"
+    };
+    if computed.level() == Level::Batch {
+        let note = paint.dim(&format!("batch tensor, {dtype}"));
+        return format!("{}   {note}", exact(values[0]));
+    }
+    let title = paint.bold(&format!("{} tensor", computed.level()));
+    let about = paint.dim(&format!("{}, {dtype}", counted(values.len(), "value")));
+    let mut lines = vec![format!("{title}   {about}")];
+    if !values.is_empty() {
+        lines.push(format!("  {}", spread(&values)));
+        let picture = histogram(&values, paint.width * 3 / 5);
+        if !picture.is_empty() {
+            let ends = finite(&values);
+            let (least, most) = (value(ends.min), value(ends.max));
+            lines.push(format!("  {least} {} {most}", paint.blue(&picture)));
+        }
+        lines.extend(first_values(computed, &values, paint));
+    }
+    lines.join("\n")
+}
+
+/// Mean, standard deviation, minimum and maximum, and the shares of zeros and of values that are not finite.
+pub(super) fn spread(values: &[f64]) -> String {
+    let Statistics {
+        mean,
+        std,
+        min,
+        max,
+    } = finite(values);
+    // A mean that is 0 but for rounding is 0.
+    let is_zero = mean.abs() < 1e-12 * min.abs().max(max.abs());
+    let [mean, std, min, max] = [if is_zero { 0.0 } else { mean }, std, min, max].map(value);
+    let mut line = match values.iter().any(|x| x.is_finite()) {
+        true => format!("mean {mean}   std {std}   min {min}   max {max}"),
+        false => "no finite value".to_string(),
+    };
+    let kinds: [(&str, fn(&f64) -> bool); 3] = [
+        ("zero", |x| *x == 0.0),
+        ("NaN", |x| x.is_nan()),
+        ("infinite", |x| x.is_infinite()),
+    ];
+    for (name, is_kind) in kinds {
+        let number = values.iter().copied().filter(is_kind).count();
+        if number > 0 {
+            line.push_str(&format!("   {name} {}", share(number, values.len())));
+        }
+    }
+    line
+}
+
+fn finite(values: &[f64]) -> Statistics {
+    Statistics::of(values.iter().copied().filter(|value| value.is_finite()))
+}
+
+/// The first values: of a group tensor with the groups' names, else a row per group or response.
+fn first_values(computed: &Computed, values: &[f64], paint: Paint) -> Vec<String> {
+    let (level, layout) = (computed.level(), computed.layout());
+    let (all, noun) = match level {
+        Level::Token => (layout.responses(), "response"),
+        _ => (layout.groups(), "group"),
+    };
+    let (mut lines, shown) = match level {
+        Level::Group => in_cells(layout, values, paint),
+        _ => in_rows(computed, values, paint),
+    };
+    if shown < all {
+        let more = counted(all - shown, &format!("more {noun}"));
+        lines.push(paint.dim(&format!("  ... {more}")));
+    }
+    lines
+}
+
+/// Names and values of groups, several per line, and how many groups are shown.
+fn in_cells(layout: &Layout, values: &[f64], paint: Paint) -> (Vec<String>, usize) {
+    let shown = values.len().min(VALUES);
+    let numbers = column(&values[..shown]).into_iter().enumerate();
+    let cells = numbers.map(|(group, number)| vec![label(layout, group), number]);
+    let cells = table(&cells.collect::<Vec<_>>());
+    let widest = cells.iter().map(|cell| width(cell)).max();
+    let across = (paint.width + 2) / (widest.unwrap_or(0) + 2);
+    let lines = cells.chunks(across.max(1)).map(|line| line.join("  "));
+    (lines.collect(), shown)
+}
+
+/// The values of the first groups or responses in rows, as many of each as fit, and how many rows there are.
+fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, usize) {
+    let (level, layout) = (computed.level(), computed.layout());
+    let each = if layout.groups() == 1 {
+        ROWS
+    } else {
+        OF_A_GROUP
+    };
+    let of_group = |group: usize| {
+        let lists = indices(layout, level, group)
+            .into_iter()
+            .take(each)
+            .enumerate();
+        lists.map(move |(number, list)| match level {
+            Level::Token => (format!("{} #{number}", label(layout, group)), list),
+            _ => (label(layout, group), list),
+        })
+    };
+    let rows = (0..layout.groups()).flat_map(of_group).take(ROWS);
+    let rows: Vec<(String, Vec<usize>)> = rows.collect();
+    let labels = rows.iter().map(|(label, _)| width(label)).max();
+    let longest = rows.iter().map(|(_, list)| list.len()).max().unwrap_or(0);
+    let room = paint.width.saturating_sub(labels.unwrap_or(0) + 2);
+    // No more than fit at two letters per number.
+    let most = longest.min(room / 3);
+    let shown = rows.iter().flat_map(|(_, list)| list.iter().take(most));
+    let numbers = column(&shown.map(|&index| values[index]).collect::<Vec<f64>>());
+    let each = numbers.iter().map(String::len).max().unwrap_or(0) + 2;
+    // The number of those that are left out needs room as well.
+    let across = match longest * each <= room {
+        true => longest,
+        false => room.saturating_sub(13) / each,
+    };
+    let mut numbers = numbers.into_iter();
+    let cells = rows.iter().map(|(label, list)| {
+        let own: Vec<String> = numbers.by_ref().take(list.len().min(most)).collect();
+        let own = own.into_iter().take(across);
+        std::iter::once(label.clone()).chain(own).collect()
+    });
+    let lines = table(&cells.collect::<Vec<_>>()).into_iter().zip(&rows);
+    let line = |(line, (_, list)): (String, &(String, Vec<usize>))| match list
+        .len()
+        .saturating_sub(across)
+    {
+        0 => line,
+        left => format!("{line}{}", paint.dim(&format!("  ... {left} more"))),
+    };
+    (lines.map(line).collect(), rows.len())
+}
+
+/// A group's name, cut if it is long: a name may be a whole prompt, with any characters.
+fn label(layout: &Layout, group: usize) -> String {
+    let name = layout.group_id(group).name();
+    let text = name.split_whitespace().collect::<Vec<_>>().join(" ");
+    let start: String = text.chars().take(4 * LABEL).collect();
+    cut(&visible(&start), LABEL)
+}
+
+/// The range of the finite values, and how many fall in each of `buckets` equal parts of it.
+pub(super) fn counts(values: &[f64], buckets: usize) -> (f64, f64, Vec<usize>) {
+    let Statistics { min, max, .. } = finite(values);
+    let mut counts = vec![0; buckets];
+    if min < max {
+        for value in values.iter().filter(|value| value.is_finite()) {
+            let share = along(*value, (min, max));
+            // The largest value belongs to the last bucket.
+            let bucket = ((share * buckets as f64) as usize).min(buckets - 1);
+            counts[bucket] += 1;
+        }
+    }
+    (min, max, counts)
+}
+
+/// A histogram in one line of blocks. Empty if all values are the same.
+fn histogram(values: &[f64], width: usize) -> String {
+    let (_, _, counts) = counts(values, width);
+    let most = counts.iter().copied().max().unwrap_or(0);
+    let block = |&count: &usize| match count {
+        0 => ' ',
+        // A bucket with any value at all shows a block.
+        count => BLOCKS[(count * BLOCKS.len()).div_ceil(most) - 1],
+    };
+    match most {
+        0 => String::new(),
+        _ => counts.iter().map(block).collect(),
+    }
+}
+
+/// A script in colours.
+pub(super) fn highlighted(text: &str, paint: Paint) -> String {
+    let all = lex(text);
+    let (mut out, mut at) = (String::new(), 0);
+    for (index, token) in all.iter().enumerate() {
+        let is_call = all.get(index + 1).is_some_and(Token::opens_call);
+        out.push_str(&text[at..token.start]);
+        out.push_str(&match token.kind {
+            TokenKind::Keyword => paint.with("35", token.text),
+            TokenKind::String => paint.with("32", token.text),
+            TokenKind::Number => paint.with("36", token.text),
+            TokenKind::Comment => paint.dim(token.text),
+            TokenKind::Name if is_call => paint.blue(token.text),
+            _ => token.text.to_string(),
+        });
+        at = token.end();
+    }
+    out + &text[at..]
+}

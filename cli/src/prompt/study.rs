@@ -1,0 +1,266 @@
+//! What a recipe or an expression does on the batch, as figures and tables: `:curve`, `:objective`, `:mass`, `:surface`,
+//! `:plot`, `:grad` and `:profile`.
+
+use super::command::Arguments;
+use super::recipe::title;
+use super::{Answered, Session, show};
+use crate::report::figure::{Figure, Mark, Panel, Series};
+use crate::report::profile::Measured;
+use crate::report::study::{
+    Curve, Drawn, Mass, Point, label, largest_group, objectives, surface as drawn, with_advantage,
+};
+use advlab::diagnostic::Diagnostic;
+use advlab::figures::{column, counted, value};
+use advlab::paint::{cut, table, wrapped};
+use advlab::script::{Builtin, Recipe};
+use advlab::session::Answer;
+
+/// Rows of the table below a curve.
+const ROWS: usize = 9;
+/// Totals that differ by less, relative to the largest, differ by rounding.
+const ROUNDING: f64 = 1e-9;
+/// Bars of a histogram.
+const BARS: usize = 32;
+/// How often `:profile` runs a recipe.
+const RUNS: usize = 5;
+
+/// The figure, or a line with the file that it was written to, and the text below it; if possible no higher than the window.
+fn shown(session: &Session, figure: &Figure, arguments: &Arguments<'_>, below: &str) -> Answered {
+    let text = match arguments.out {
+        None => {
+            let room = session.height.saturating_sub(below.lines().count());
+            figure.text_within(room, session.paint)
+        }
+        Some(file) => {
+            figure.write(file)?;
+            format!("written to {}", file.display())
+        }
+    };
+    Ok(format!("{text}\n{below}").trim_end().to_string())
+}
+
+pub(super) fn curve(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+    let batch = session.data.batch.clone();
+    let size = arguments.size.unwrap_or_else(|| largest_group(&batch));
+    session.script.guard().rearm();
+    let mut curves = Vec::new();
+    for recipe in session.recipes(arguments.text)? {
+        let curve = Curve::of(&recipe, &batch, size)?;
+        curves.push((recipe, curve));
+    }
+    let any = |test: fn(&Curve) -> bool| curves.iter().any(|(_, curve)| test(curve));
+    let mut note = "Responses are one token long, with a log-prob of -0.5 and an entropy of 0.5: what a recipe makes of differences in these does not show.".to_string();
+    if any(|curve| curve.depends_on_order) {
+        note.push_str(" The order of a group's responses, or chance, matters: these are means over orders that are drawn.");
+    }
+    if any(|curve| curve.depends_on_batch) {
+        note.push_str(" Groups influence each other: this is one batch, with the shares of groups of each accuracy that yours has.");
+    }
+    let note = session.paint.dim(&wrapped("", &note, session.paint.width));
+    let below = match &curves[..] {
+        [(_, curve)] => format!("{}\n{note}", points(&curve.points)),
+        _ => note,
+    };
+    shown(session, &curves_figure(size, &curves), arguments, &below)
+}
+
+pub(super) fn objective(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+    let batch = &session.data.batch;
+    let size = arguments.size.unwrap_or_else(|| largest_group(batch));
+    session.script.guard().rearm();
+    let all = objectives::of(&session.recipes(arguments.text)?, Some(batch), size)?;
+    let table = objectives::table(&all, session.paint);
+    shown(session, &objectives::figure(&all), arguments, &table)
+}
+
+pub(super) fn mass(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+    let recipe = session.recipe_of(arguments.text)?;
+    session.script.guard().rearm();
+    let loss = session.script.host().loss()?;
+    let mass = Mass::of(&recipe, &loss, &session.data.batch)?;
+    let head = session.paint.bold(&title(&recipe));
+    Ok(format!("{head}\n{}", mass.table(session.paint)))
+}
+
+pub(super) fn surface(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+    let words = arguments.text.split_whitespace();
+    let (loss, named): (Vec<&str>, Vec<&str>) = words.partition(|word| *word == "loss");
+    let what = match loss.is_empty() {
+        true => Drawn::Push,
+        false => Drawn::Loss,
+    };
+    let recipe = session.recipe_of(&named.join(" "))?;
+    session.script.guard().rearm();
+    shown(session, &drawn(&recipe, what)?, arguments, "")
+}
+
+/// A histogram of a tensor, a line through an array, or a scatter of two expressions separated by a comma.
+pub(super) fn plot(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+    let text = arguments.text;
+    let script = &mut session.script;
+    let commas = text
+        .match_indices(',')
+        .map(|(at, _)| (&text[..at], &text[at + 1..]));
+    let commas = commas.map(|(x, y)| (x.trim(), y.trim()));
+    let mut pairs = commas.filter(|(x, y)| script.compiles(x) && script.compiles(y));
+    let pair = pairs.next().filter(|_| !script.compiles(text));
+    let (x, y, mark, title, points) = if let Some((x, y)) = pair {
+        let (level, points) = script.pairs(x, y)?;
+        let level = level.map_or(String::new(), |level| format!(", {level} by {level}"));
+        let title = format!("{}{level}", counted(points.len(), "point"));
+        (x, y, Mark::Points, title, points)
+    } else {
+        let (level, values) = script.numbers(text)?;
+        let level = level.map_or(String::new(), |level| format!("{level} "));
+        let name = cut(text, session.paint.width.saturating_sub(32));
+        let title = format!(
+            "{name}: {}",
+            counted(values.len(), &format!("{level}value"))
+        );
+        if level.is_empty() {
+            let points = values
+                .iter()
+                .enumerate()
+                .map(|(index, y)| (index as f64, *y));
+            ("index", text, Mark::Line, title, points.collect())
+        } else {
+            (text, "how many", Mark::Bars, title, bars(&values))
+        }
+    };
+    if !points.iter().any(|(x, y)| x.is_finite() && y.is_finite()) {
+        let message =
+            format!("`{text}` has no two finite values that differ: there is nothing to draw");
+        return Err(Diagnostic::error(message).into());
+    }
+    let panel = Panel::new(x, y, vec![Series::new("", mark, points)]);
+    shown(session, &Figure::one(title, panel), arguments, "")
+}
+
+/// The bars of a histogram; none if all values are the same.
+fn bars(values: &[f64]) -> Vec<(f64, f64)> {
+    let (least, most, counts) = show::counts(values, BARS);
+    let middle = |bar: usize| {
+        let share = (bar as f64 + 0.5) / BARS as f64;
+        (1.0 - share) * least + share * most
+    };
+    let bars = counts.iter().enumerate();
+    let bars = bars.map(|(bar, &count)| (middle(bar), count as f64));
+    bars.filter(|_| least < most).collect()
+}
+
+/// The gradient of an expression by each token's log-prob; that of the loss without one.
+pub(super) fn grad(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+    let text = arguments.text;
+    let (note, gradient) = if text.is_empty() || text == "loss()" {
+        let recipe = session.recipe()?;
+        let (outcome, _) = session.try_recipe(&recipe)?;
+        let (batch, note) = with_advantage(&recipe, &session.data.batch)?;
+        let loss = session.loss(&recipe, &outcome, &batch)?;
+        (note, Answer::Tensor(loss.gradient))
+    } else {
+        (None, session.script.gradient(text)?)
+    };
+    let what = if text.is_empty() { "loss()" } else { text };
+    let mut lines = vec![session.paint.dim(&format!("d {what} / d logp"))];
+    lines.extend(note.map(|note| session.note(&note)));
+    lines.extend(show::answer(&gradient, session.paint));
+    Ok(lines.join("\n"))
+}
+
+/// Where the time of an expression goes, or that of the recipe that is named or in use.
+pub(super) fn profile(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+    let text = arguments.text;
+    let first = text.split_whitespace().next().unwrap_or_default();
+    let is_recipe = Builtin::find(first).is_some() || first.ends_with(".rhai");
+    let batch = session.data.batch.clone();
+    let measured = if text.is_empty() || is_recipe && !session.script.has_variable(first) {
+        let recipe = session.recipe_of(text)?;
+        session.script.guard().rearm();
+        Measured::new(session.script.host(), &recipe, None, &batch, RUNS)?
+    } else {
+        Measured::input(&mut session.script, &batch, text)?
+    };
+    Ok(measured.table(session.paint))
+}
+
+type Number = fn(&Point) -> Option<f64>;
+
+/// What is drawn of a curve and listed in its table.
+const NUMBERS: [(&str, Number); 3] = [
+    ("A+ right", |point| point.of_right),
+    ("A- wrong", |point| point.of_wrong),
+    ("total |A|", |point| Some(point.total)),
+];
+
+/// One recipe's curves, or those of several in the same panels.
+fn curves_figure(size: usize, curves: &[(Recipe, Curve)]) -> Figure {
+    let series = |name: &str, curve: &Curve, number: Number| {
+        let points = curve.points.iter();
+        let points = points.filter_map(|point| Some((point.right as f64, number(point)?)));
+        Series::new(name, Mark::Line, points)
+    };
+    let panel = |y: &str, all| Panel::new(format!("right responses of {size}"), y, all);
+    if let [(recipe, curve)] = curves {
+        let [right, wrong, total] = NUMBERS;
+        let advantage = [right, wrong].map(|(name, number)| series(name, curve, number));
+        return Figure {
+            title: format!("{}, a group of {size}", title(recipe)),
+            columns: 2,
+            panels: vec![
+                panel("advantage", advantage.into()),
+                panel(total.0, vec![series("", curve, total.1)]),
+            ],
+        };
+    }
+    let all = NUMBERS.map(|(y, number)| {
+        let lines = curves.iter();
+        let lines = lines.map(|(recipe, curve)| series(&label(recipe), curve, number));
+        panel(y, lines.collect())
+    });
+    Figure {
+        title: format!("groups of {size}"),
+        columns: 3,
+        panels: all.into(),
+    }
+}
+
+/// Some points of a curve, and where the total is largest.
+fn points(points: &[Point]) -> String {
+    let mut peak = points[0];
+    for point in points {
+        if point.total > peak.total * (1.0 + ROUNDING) {
+            peak = *point;
+        }
+    }
+    if peak.total == 0.0 {
+        return "the advantage is 0 everywhere".to_string();
+    }
+    let step = (points.len() - 1).div_ceil(ROWS - 1).max(1);
+    let is_shown = |right: usize| {
+        right.is_multiple_of(step) || [peak.right, points.len() - 1].contains(&right)
+    };
+    let shown: Vec<&Point> = points
+        .iter()
+        .filter(|point| is_shown(point.right))
+        .collect();
+    let columns = NUMBERS.map(|(_, number)| {
+        let values = shown.iter().map(|one| number(one).unwrap_or(f64::NAN));
+        column(&values.collect::<Vec<f64>>())
+    });
+    let mut rows = vec![
+        ["right", "A+", "A-", "total |A|"]
+            .map(String::from)
+            .to_vec(),
+    ];
+    for (index, point) in shown.iter().enumerate() {
+        let cells = columns.iter().map(|own| own[index].replace("NaN", "-"));
+        rows.push(
+            std::iter::once(point.right.to_string())
+                .chain(cells)
+                .collect(),
+        );
+    }
+    let (total, right) = (value(peak.total), peak.right);
+    let most = format!("the most |A| is {total} in total, where {right} are right");
+    format!("{}\n{most}", table(&rows).join("\n"))
+}

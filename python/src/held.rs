@@ -1,0 +1,291 @@
+//! What the calls of a recipe share: its state, the version in use, its events and its folder.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use advlab::batch::Computed;
+use advlab::live::{LiveEvent, LiveOptions, Loaded};
+use advlab::native::{Mode, Native};
+use advlab::script::{Hook, Host, Outcome, Recipe, State};
+use advlab::{Batch, Diagnostic, Diagnostics, LiveRecipe};
+use advlab_train::Record;
+use pyo3::prelude::*;
+
+use crate::batch::PyBatch;
+use crate::error::{in_python, raise};
+
+/// Parameters that are set, by name, as `--set` takes them.
+pub type Settings = Vec<(String, String)>;
+
+/// The version in use, its serial number, and whether the step before used another one.
+pub type Used = (String, u64, bool);
+
+/// The outcome of a step, and what a critic is to learn.
+pub type Step = (Outcome, Option<Computed>);
+
+/// How a file is followed: the keywords of `advlab.watch`.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Follow {
+    kept_tokens: usize,
+    folder: Option<PathBuf>,
+    keep_batches: usize,
+    refuses: BTreeMap<String, String>,
+    of_returns: Vec<String>,
+}
+
+/// What the calls of all threads share.
+pub struct Held {
+    pub live: LiveRecipe,
+    /// How the file is followed.
+    pub options: LiveOptions,
+    /// Tokens of the last batch that are kept to try new versions on.
+    kept_tokens: usize,
+    /// The serial number that a resumed run began with: its versions are counted on from there.
+    pub first_serial: u64,
+    pub record: Option<Record>,
+    /// Whether the last step could be written to the folder.
+    is_recorded: bool,
+    /// Events that nobody has asked for yet.
+    pub events: Vec<Event>,
+}
+
+/// An event of the recipe's file or of the folder; a dictionary of Python's.
+#[derive(IntoPyObject)]
+pub struct Event {
+    kind: &'static str,
+    line: String,
+    /// The version that it is about.
+    version: Option<String>,
+    error: Option<PyErr>,
+    /// Whether a version failed at a step.
+    at_step: bool,
+}
+
+impl Held {
+    fn new(live: LiveRecipe) -> Held {
+        Held {
+            live,
+            options: LiveOptions::default(),
+            kept_tokens: 0,
+            first_serial: 0,
+            record: None,
+            is_recorded: true,
+            events: Vec::new(),
+        }
+    }
+
+    /// A recipe that stays as it is: a built-in, a script, or the version of these sources.
+    pub fn load(
+        name: &str,
+        settings: &Settings,
+        sources: Option<BTreeMap<String, String>>,
+    ) -> Result<Held, Diagnostics> {
+        let host = host();
+        let mut recipe = match sources {
+            Some(sources) => restore(&host, name, &sources)?,
+            None => host.load(name)?,
+        };
+        for (parameter, value) in settings {
+            recipe.set_text(parameter, value)?;
+        }
+        let live = LiveRecipe::without_file(&host, recipe, LiveOptions::default())?;
+        Ok(Held::new(live))
+    }
+
+    /// A recipe that follows its file.
+    pub fn watch(name: &str, settings: Settings, follow: Follow) -> Result<Held, Diagnostics> {
+        let refused = |hook: Hook| Some((hook, follow.refuses.get(hook.name())?.clone()));
+        let options = LiveOptions {
+            settings,
+            refuses: Hook::ALL.into_iter().filter_map(refused).collect(),
+            of_returns: follow.of_returns,
+            ..LiveOptions::default()
+        };
+        let mut held = Held::new(LiveRecipe::watch(&host(), name, options.clone())?);
+        if let Some(folder) = follow.folder {
+            let record = Record::open(&folder, &held.live, &options.settings, follow.keep_batches);
+            held.record = Some(record?);
+        }
+        held.options = options;
+        held.kept_tokens = follow.kept_tokens;
+        Ok(held)
+    }
+
+    /// A version's index in the order of publication, over all processes of the run.
+    pub fn serial(&self, loaded: &Loaded) -> u64 {
+        self.first_serial + loaded.serial()
+    }
+
+    /// The version in use, after a step that began with the version of a serial number.
+    pub fn used(&self, before: u64) -> Used {
+        let used = self.live.in_use();
+        let serial = self.serial(used);
+        let version = used.version().as_str().to_string();
+        (version, serial, serial != before)
+    }
+
+    /// Computes with the version in use, and keeps the state if that succeeds.
+    pub fn update<R>(
+        &mut self,
+        compute: impl FnOnce(&Recipe, &mut State) -> Result<R, Diagnostics>,
+    ) -> Result<R, Diagnostics> {
+        let mut state = self.live.state().clone();
+        let done = compute(self.live.in_use().recipe(), &mut state)?;
+        self.live.set_state(state);
+        Ok(done)
+    }
+
+    /// A step of a recipe that follows its file, which is also written to the folder.
+    pub fn step(&mut self, batch: &PyBatch) -> Result<Step, Diagnostics> {
+        // No version has the hook, but the batch may have the column.
+        let mut refuses = self.options.refuses.iter();
+        let weight = refuses.find(|(hook, _)| *hook == Hook::Weight);
+        if let Some((_, why)) = weight.filter(|_| batch.batch.has("weight")) {
+            let message = format!("the batch has the column `weight`: {why}");
+            return Err(Diagnostic::error(message).into());
+        }
+        if let Some(record) = &self.record {
+            record.check(batch.given_step)?;
+        }
+        // If it fails, the failure is among the events.
+        let _ = self.live.begin_step();
+        let numbered = &self.live.numbered(&batch.batch);
+        let mut set_aside = None;
+        self.record(|record, _| {
+            set_aside = record.begin(batch.given_step)?;
+            Ok(false)
+        });
+        let set_aside = set_aside.map(|line| Event::of_folder(line, None));
+        self.events.extend(set_aside);
+        self.hear();
+        let tried_on = first_groups(numbered, self.kept_tokens);
+        let attempt = self.live.attempt(&tried_on, |recipe, state| {
+            let before = state.clone();
+            Ok((before, compute(recipe, numbered, state)?))
+        });
+        for failed in &attempt.failed {
+            self.record(|record, _| record.failed(failed, numbered).map(|()| false));
+        }
+        let (before, step) = attempt.result?;
+        self.record(|record, live| {
+            let written = record.step(live, numbered, &before, &step.0);
+            written.map(|()| true)
+        });
+        Ok(step)
+    }
+
+    /// Writes to the folder, if there is one; `write` says whether that completes a step. The run goes on without what cannot
+    /// be written: that is an event, once.
+    fn record(
+        &mut self,
+        write: impl FnOnce(&mut Record, &LiveRecipe) -> Result<bool, Diagnostics>,
+    ) {
+        let Some(record) = &mut self.record else {
+            return;
+        };
+        let written = write(record, &self.live);
+        let folder = record.path().display();
+        let event = match written {
+            Ok(true) if !std::mem::replace(&mut self.is_recorded, true) => {
+                Event::of_folder(format!("{folder} is written again"), None)
+            }
+            Err(error) if std::mem::take(&mut self.is_recorded) => {
+                let why = &error[0].message;
+                let line = format!("{folder} lacks this step, and the run goes on: {why}");
+                Event::of_folder(line, Some(raise(error)))
+            }
+            _ => return,
+        };
+        self.events.push(event);
+    }
+
+    /// Takes the events of the file, for the folder and for the caller.
+    pub fn hear(&mut self) {
+        for event in self.live.events() {
+            self.record(|record, _| record.changed(&event).map(|()| false));
+            self.events.push(event.into());
+        }
+    }
+}
+
+impl Event {
+    fn of_folder(line: String, error: Option<PyErr>) -> Event {
+        Event {
+            kind: "folder",
+            line,
+            version: None,
+            error,
+            at_step: false,
+        }
+    }
+}
+
+impl From<LiveEvent> for Event {
+    fn from(event: LiveEvent) -> Event {
+        let line = in_python(&event.to_string());
+        let (kind, version, error, at_step) = match event {
+            LiveEvent::Published(change) => ("published", Some(change.to), None, false),
+            LiveEvent::Rejected {
+                version,
+                error,
+                at_step,
+                ..
+            } => ("rejected", Some(version), Some(raise(error)), at_step),
+            LiveEvent::Missing { .. } => ("missing", None, None, false),
+            LiveEvent::Reverted { version } => ("reverted", Some(version), None, false),
+            LiveEvent::Warned { version, .. } => ("warned", Some(version), None, false),
+            LiveEvent::PollingOnly { .. } => ("polling_only", None, None, false),
+        };
+        Event {
+            kind,
+            line,
+            version: version.map(|version| version.as_str().to_string()),
+            error,
+            at_step,
+        }
+    }
+}
+
+/// The advantage, and what a critic is to learn if the recipe says it, from the state before the step.
+pub fn compute(recipe: &Recipe, batch: &Batch, state: &mut State) -> Result<Step, Diagnostics> {
+    let recipe = recipe.for_step();
+    let before = recipe.has(Hook::Returns).then(|| state.clone());
+    let outcome = recipe.advantage(batch, state)?;
+    let returns = before.map(|before| recipe.returns(batch, &before));
+    Ok((outcome, returns.transpose()?.flatten()))
+}
+
+/// A host with kernels of its own: a lock that a thread of the parent held at a fork concerns this recipe only.
+pub fn host() -> Host {
+    Host::new().with_native(&Native::new(Mode::Auto))
+}
+
+/// The version of these sources.
+pub fn restore(
+    host: &Host,
+    name: &str,
+    sources: &BTreeMap<String, String>,
+) -> Result<Recipe, Diagnostics> {
+    let sources = sources.iter();
+    host.restore(name, sources.map(|(name, text)| (&**name, &**text)))
+}
+
+/// A copy of the first groups of a batch, up to a number of tokens, and of two groups in any case: new versions are tried on
+/// it, and the trainer's memory is its own again after the call.
+fn first_groups(batch: &Batch, tokens: usize) -> Batch {
+    let layout = batch.layout();
+    let (mut taken, mut left) = (Vec::new(), tokens);
+    for group in 0..layout.groups() {
+        let members = layout.members(group).iter().map(|&one| one as usize);
+        let sizes = members.clone().map(|one| layout.tokens_of(one).len());
+        let size: usize = sizes.sum();
+        if group > 1 && size > left {
+            break;
+        }
+        left = left.saturating_sub(size.max(1));
+        taken.extend(members);
+    }
+    taken.sort_unstable();
+    batch.select(&taken)
+}

@@ -1,0 +1,190 @@
+//! The tokens that count, row by row, as stretches of neighbours.
+
+use std::ops::Range;
+
+use half::{bf16, f16};
+use multiversion::multiversion;
+use ndarray::{ArrayView1, ArrayView2};
+use rayon::prelude::*;
+
+/// A number type (or bool) that masks and response columns may have.
+pub trait Numeric: Copy + PartialEq + Send + Sync {
+    /// 0 and 1: what does not count in a mask, and what does.
+    const BITS: [Self; 2];
+    /// The value as a number.
+    fn number(self) -> f64;
+}
+
+macro_rules! numeric {
+    ($([$zero:expr, $one:expr] $($element:ty: $widen:expr),+;)+) => {$($(
+        impl Numeric for $element {
+            const BITS: [Self; 2] = [$zero, $one];
+            fn number(self) -> f64 {
+                let widen: fn($element) -> f64 = $widen;
+                widen(self)
+            }
+        }
+    )+)+};
+}
+// `as` rounds only beyond 2^53, far from any mask, count or label.
+numeric!(
+    [false, true] bool: |x| f64::from(u8::from(x));
+    [f16::ZERO, f16::ONE] f16: f64::from;
+    [bf16::ZERO, bf16::ONE] bf16: f64::from;
+    [0.0, 1.0] f32: f64::from, f64: |x| x;
+    [0, 1] u8: f64::from, u16: f64::from, u32: f64::from, u64: |x| x as f64, usize: |x| x as f64,
+    i8: f64::from, i16: f64::from, i32: f64::from, i64: |x| x as f64, isize: |x| x as f64;
+);
+
+/// Neighbouring tokens of one response that all count, by their columns in the padded row (or the ragged array).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Column of the first token.
+    pub start: u32,
+    /// Number of tokens.
+    pub len: u32,
+}
+
+impl Run {
+    /// The columns of the run.
+    pub fn columns(self) -> Range<usize> {
+        self.start as usize..self.start as usize + self.len as usize
+    }
+}
+
+/// The columns of the tokens that count, row by row; a [`Layout`](super::Layout) is built from these and the groups.
+///
+/// The builder checks that rows are shorter than 2^32 tokens.
+#[derive(Clone, Debug)]
+pub(crate) struct Tokens {
+    runs: Vec<Run>,
+    run_start: Vec<usize>,
+    /// The lengths of the rows that the tokens came in, for writing an advantage back.
+    lengths: Vec<usize>,
+    /// T, if the rows are padded.
+    width: Option<usize>,
+}
+
+impl Tokens {
+    /// Rows padded to `width`, or of their own length each; `add` follows for each.
+    pub(crate) fn new(width: Option<usize>) -> Self {
+        Tokens {
+            runs: Vec::new(),
+            run_start: vec![0],
+            lengths: Vec::new(),
+            width,
+        }
+    }
+
+    /// The tokens of a padded mask [B, T], or the response, the column and the value of what is neither 0 nor 1.
+    pub(crate) fn of_mask<M: Numeric>(
+        mask: ArrayView2<'_, M>,
+    ) -> Result<Self, (usize, usize, f64)> {
+        let runs_of = |row: ArrayView1<M>| match row.as_slice() {
+            Some(row) => runs_of(row),
+            None => runs_of(&row.to_vec()),
+        };
+        // A thread takes at least so many tokens.
+        let least = (64 << 10) / mask.ncols().max(1);
+        let rows = (0..mask.nrows()).into_par_iter().with_min_len(least);
+        let rows: Vec<_> = rows.map(|row| runs_of(mask.row(row))).collect();
+        let mut tokens = Tokens::new(Some(mask.ncols()));
+        for (row, runs) in rows.into_iter().enumerate() {
+            let runs = runs.map_err(|(column, value)| (row, column, value))?;
+            tokens.add_runs(&runs, mask.ncols());
+        }
+        Ok(tokens)
+    }
+
+    /// Adds a response by its mask; the column and the value of what is neither 0 nor 1 are the error.
+    pub(crate) fn add<M: Numeric>(&mut self, mask: &[M]) -> Result<(), (usize, f64)> {
+        self.add_runs(&runs_of(mask)?, mask.len());
+        Ok(())
+    }
+
+    /// Adds a response of `length` tokens that all count.
+    pub(crate) fn add_full(&mut self, length: usize) {
+        let run = [Run {
+            start: 0,
+            len: length as u32,
+        }];
+        let runs = if length > 0 { &run[..] } else { &[] };
+        self.add_runs(runs, length);
+    }
+
+    fn add_runs(&mut self, runs: &[Run], length: usize) {
+        self.runs.extend_from_slice(runs);
+        self.run_start.push(self.runs.len());
+        self.lengths.push(length);
+    }
+
+    /// The rows of some responses.
+    pub(super) fn select(&self, responses: &[usize]) -> Self {
+        let mut tokens = Tokens::new(self.width);
+        for &response in responses {
+            tokens.add_runs(self.runs(response), self.row_length(response));
+        }
+        tokens
+    }
+
+    /// The length of a row, with the tokens that do not count.
+    pub(crate) fn row_length(&self, response: usize) -> usize {
+        self.lengths[response]
+    }
+
+    /// The length of the longest row.
+    pub(super) fn width(&self) -> usize {
+        let longest = || self.lengths.iter().copied().max();
+        self.width.or_else(longest).unwrap_or(0)
+    }
+
+    pub(crate) fn runs(&self, response: usize) -> &[Run] {
+        &self.runs[self.run_start[response]..self.run_start[response + 1]]
+    }
+
+    /// The columns of a row where no token counts: before, between and after its runs.
+    pub(crate) fn gaps(&self, response: usize) -> impl Iterator<Item = Range<usize>> + '_ {
+        let runs = self.runs(response).iter().map(|run| run.columns());
+        let starts = std::iter::once(0).chain(runs.clone().map(|run| run.end));
+        let ends = runs.map(|run| run.start).chain([self.row_length(response)]);
+        starts.zip(ends).map(|(start, end)| start..end)
+    }
+
+    pub(crate) fn responses(&self) -> usize {
+        self.lengths.len()
+    }
+}
+
+/// Numbers of a mask that are compared at once, without a branch.
+const LANES: usize = 64;
+
+/// How many numbers at the beginning of a row are as wanted.
+#[multiversion(targets("x86_64+avx2"))]
+fn how_many<M: Numeric>(row: &[M], wanted: M) -> usize {
+    let is_whole = |lanes: &&[M]| {
+        lanes
+            .iter()
+            .fold(true, |all, value| all & (*value == wanted))
+    };
+    let whole = row.chunks_exact(LANES).take_while(is_whole).count() * LANES;
+    let values = row[whole..].iter();
+    whole + values.take_while(|value| **value == wanted).count()
+}
+
+/// The runs of a mask: most have long ones, so they are searched by many numbers at once.
+fn runs_of<M: Numeric>(row: &[M]) -> Result<Vec<Run>, (usize, f64)> {
+    let mut runs = Vec::new();
+    let mut end = 0;
+    loop {
+        let start = end + how_many(&row[end..], M::BITS[0]);
+        end = start + how_many(&row[start..], M::BITS[1]);
+        match row.get(start) {
+            None => return Ok(runs),
+            Some(value) if end == start => return Err((start, value.number())),
+            Some(_) => runs.push(Run {
+                start: start as u32,
+                len: (end - start) as u32,
+            }),
+        }
+    }
+}

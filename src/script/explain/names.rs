@@ -1,0 +1,238 @@
+//! Messages for names that do not exist: functions, variables, modules, keys of maps.
+
+use super::{CLOSURE, Script, habit, row, say};
+use crate::batch::known;
+use crate::diagnostic::{Diagnostic, Span};
+use crate::figures::counted;
+use crate::script::builtin::Builtin;
+use crate::script::members::{self, ops};
+use crate::script::syntax::{TokenKind, declared_names, sites};
+use crate::script::value::type_named;
+use crate::suggest;
+use crate::tensor::Level;
+use crate::tensor::op::Op;
+
+pub(super) const NOTHING: &str =
+    "an `if` without an `else` gives nothing, as does a block whose last line ends in `;`";
+
+/// The help that says how a function of advlab is called; `None` for any other name.
+pub(super) fn signature(name: &str) -> Option<String> {
+    let forms: Vec<String> = ops(name).map(Op::signature).collect();
+    if forms.is_empty() {
+        let member = members::function(name)?;
+        return Some(format!(
+            "it is `{}`, as in `{}`",
+            member.call, member.example
+        ));
+    }
+    let level = match forms.iter().any(|form| form.contains("(level")) {
+        true => ", where `level` is the one that it goes to: \"group\", \"response\", \"batch\"",
+        false => "",
+    };
+    Some(format!("it is `{}`{level}", forms.join("` or `")))
+}
+
+/// The help for the bare name of a built-in recipe; `None` for any other name.
+fn recipe(name: &str) -> Option<String> {
+    let is_loss = !Builtin::find(name)?.text.contains("fn advantage(");
+    let hook = if is_loss { "loss" } else { "advantage" };
+    Some(format!(
+        "`{name}` is a recipe: at the prompt `:recipe {name}` takes it, a script imports it by \
+         `import \"{name}\" as {name};` and calls `{name}::{hook}(batch, p)`"
+    ))
+}
+
+/// A column that scripts often use, for those who forget the `batch.`.
+fn is_column(script: &Script<'_>, name: &str) -> bool {
+    known::column(name).is_some()
+        || ["advantage", "groups", "step"].contains(&name)
+        || script.columns.iter().any(|column| column == name)
+}
+
+/// The diagnostic of a call that the engine found no function for; `call` is the engine's, as `mean (tensor, ?)`.
+pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Diagnostic {
+    let (name, arguments) = call.split_once(" (").unwrap_or((call, ")"));
+    let arguments = arguments.trim().trim_end_matches(')').split(", ");
+    let arguments = arguments.filter(|argument| !argument.trim().is_empty());
+    let arguments: Vec<&str> = arguments.map(|argument| type_named(argument).1).collect();
+    let short = name.rsplit("::").next().unwrap_or(name);
+    let given = counted(arguments.len(), "argument");
+    if short.starts_with(CLOSURE) {
+        let message = format!("the closure does not take {given}");
+        return say(
+            message,
+            "list as many parameters between the bars: `|a, b| ...`",
+        );
+    }
+    let with = match arguments.split_last() {
+        None => "nothing".to_string(),
+        Some((last, [])) => last.to_string(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+    };
+    if !short.starts_with(|c: char| c.is_alphabetic() || c == '_') {
+        let help = habit("reserved", name).unwrap_or(match () {
+            () if arguments.contains(&type_named("()").1) => NOTHING,
+            () if arguments.contains(&"a string") => {
+                "strings are joined as in `\"k = \" + k`; `parse_float(string)` makes a number of a string"
+            }
+            () => "operators work on tensors and numbers",
+        });
+        return say(format!("`{name}` does not work with {with}"), help);
+    }
+    // The lint knows how many arguments there are, and not their types.
+    let with = match arguments.iter().all(|argument| *argument == "something") {
+        true => format!("with {given}"),
+        false => format!("for {with}"),
+    };
+    if let Some(help) = signature(short) {
+        return say(format!("`{short}` exists, but not {with}"), help);
+    }
+    let code = script.code(script.name);
+    let is_known = script.functions.iter().any(|known| known == short);
+    let functions = script.functions.iter().map(String::as_str);
+    let functions = functions.filter(|known| !known.starts_with(CLOSURE));
+    let help = if let Some(foreign) = habit("functions", short) {
+        foreign.to_string()
+    } else if is_column(script, short) {
+        format!("the column is `batch.{short}`, without parentheses")
+    } else if is_known {
+        "it takes other arguments".to_string()
+    } else if !name.contains("::") && declared_names(code).contains(&short) {
+        format!("a closure is called as `{short}.call(...)`")
+    } else if let Some(recipe) = recipe(short) {
+        recipe
+    } else if let Some(near) = suggest::nearest(short, functions) {
+        format!("did you mean `{near}`?")
+    } else {
+        "`advlab doc` lists the functions that scripts have".to_string()
+    };
+    let with = if is_known {
+        format!(" {with}")
+    } else {
+        String::new()
+    };
+    say(format!("there is no function `{name}`{with}"), help)
+}
+
+pub(super) fn no_module(name: &str) -> Diagnostic {
+    let import = format!("`import \"{name}\" as {name};` imports a recipe of that name");
+    let help = habit("names", name).map_or(import, str::to_string);
+    say(format!("nothing is imported as `{name}`"), help)
+}
+
+pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>) -> Diagnostic {
+    let message = format!("there is no variable `{name}`");
+    let unknown = "`let x = ...` makes one; a function sees only its parameters and its own variables: pass what it needs as \
+                   an argument, or make it a parameter of the recipe, `p.name`";
+    let Some(place) = place else {
+        return say(message, unknown);
+    };
+    let next = script.site(place).text(1);
+    let next = if next.starts_with('"') { "\"" } else { next };
+    let line: Vec<&str> = script.line(place).iter().map(|token| token.text).collect();
+    let is_comprehension = line.windows(3).any(|three| three == ["for", name, "in"]);
+    let next = if line.contains(&"[") && is_comprehension {
+        "for"
+    } else {
+        next
+    };
+    if let Some(habit) = row("after", next) {
+        return habit;
+    } else if let Some(help) = habit("keywords", name) {
+        return say(format!("`{name}` is not part of this language"), help);
+    }
+    let help = variable_help(script, name, place);
+    say(message, help.unwrap_or_else(|| unknown.to_string()))
+}
+
+/// What a name that is no variable most likely means.
+fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String> {
+    let (site, line) = (script.site(place), script.line(place));
+    let code = site.code;
+    let begins_line = line.first().is_some_and(|first| first.text == name);
+    let begins_statement = begins_line || ["{", "}", ";"].contains(&site.text(-1));
+    let is_argument = ["batch", "p"].contains(&name);
+    let is_declared = |after: [&str; 2]| {
+        let mut sites = sites(code);
+        sites.any(|site| site.text(0) == name && [site.text(1), site.text(2)] == after)
+    };
+    let is_parameter = script.parameters.iter().any(|known| known == name);
+    Some(if let Some(foreign) = habit("names", name) {
+        foreign.to_string()
+    } else if !is_argument && name.parse::<Level>().is_ok() {
+        format!("a level is written in quotes: `x.mean(\"{name}\")`")
+    } else if site.text(1) == "=" && begins_statement {
+        format!("a new variable is declared with `let`: `let {name} = ...;`")
+    } else if is_parameter || is_declared([":", "#{"]) {
+        format!("the parameter is `p.{name}`")
+    } else if is_argument && begins_line && site.token().column == 1 {
+        "a formula belongs in a hook: `fn advantage(batch, p) { ... }`".to_string()
+    } else if is_argument {
+        format!(
+            "hooks get it as an argument; pass it on to other functions, as in `baseline({name})`"
+        )
+    } else if sites(code).any(|site| [site.text(-1), site.text(0)] == ["const", name]) {
+        format!("a function sees constants that are written out, as in `const {name} = 4;`")
+    } else if script.variables.iter().any(|known| known == name) {
+        format!(
+            "`{name}` is a variable of the prompt, which no function sees: pass it as an argument, or make it inside with `let`"
+        )
+    } else if is_column(script, name) {
+        format!("the column is `batch.{name}`")
+    } else if let Some(known) = recipe(name).or_else(|| signature(name)) {
+        known
+    } else {
+        let variables = script.variables.iter().map(String::as_str);
+        let known = declared_names(code).into_iter().chain(variables);
+        // Any letter is near any other.
+        let known = known.filter(|known| *known != name && name.len() > 1);
+        format!("did you mean `{}`?", suggest::nearest(name, known)?)
+    })
+}
+
+/// The diagnostic of a map without a key: the parameters, the state, or another map.
+pub(super) fn no_key(script: &Script<'_>, key: &str, place: Option<&Span>) -> Diagnostic {
+    let site = place.map(|place| script.site(place));
+    let code = site.map_or(&[][..], |site| site.code);
+    // The name before the dot: `p` of `p.k`.
+    let receiver = site.and_then(|site| match &code[..site.index] {
+        [.., receiver, dot] if dot.text == "." && receiver.kind != TokenKind::Symbol => {
+            Some(receiver.text)
+        }
+        _ => None,
+    });
+    let map = match receiver {
+        Some("this") => "the state".to_string(),
+        Some(receiver) => format!("`{receiver}`"),
+        None => "this map".to_string(),
+    };
+    let keys = sites(code).filter(|site| site.text(1) == ":");
+    let keys = keys.map(|site| site.text(0)).filter(|known| *known != key);
+    let declared = sites(code).filter(|site| site.text(1) == ":" && site.text(2) == "#{");
+    let declared: Vec<&str> = declared.map(|site| site.text(0)).collect();
+    let imported = place.filter(|place| place.source != *script.name);
+    let help = match (suggest::nearest(key, keys), receiver, imported) {
+        (Some(near), _, None) => format!("did you mean `{near}`?"),
+        (_, Some("this"), _) => {
+            format!("`init(p)` makes it: `fn init(p) {{ #{{ {key}: 0.0 }} }}`")
+        }
+        (_, Some("p"), Some(place)) => {
+            let recipe = place.source.rsplit(['/', '\\']).next().unwrap_or("");
+            let recipe = recipe.strip_suffix(".rhai").unwrap_or(recipe);
+            format!(
+                "`{recipe}` has the parameters {}: pass them, as in `#{{ {}: ... }}`, or declare them too with \
+                 `fn params() {{ {recipe}::params() }}`",
+                suggest::list(declared.iter().copied()),
+                declared.join(": ..., ")
+            )
+        }
+        (_, Some("p"), None) if declared.is_empty() => {
+            format!(
+                "declare it: `fn params() {{ #{{ {key}: #{{ value: 4, min: 1, doc: \"...\" }} }} }}`"
+            )
+        }
+        (_, Some("p"), None) => format!("there is {}", suggest::list(declared)),
+        _ => "`\"key\" in map` tells whether a map has a key".to_string(),
+    };
+    say(format!("{map} has no `{key}`"), help)
+}

@@ -1,0 +1,472 @@
+//! The lint: finds mistakes in a script that the compiler does not report, and a run may report too late or never.
+//!
+//! Rhai looks a function up when the call happens, so a slip in a branch that is rarely taken would end a run days
+//! later; and some code that looks right does something else silently.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use rhai::{AST, ASTNode, Expr, FnCallExpr, Position, Stmt};
+
+use super::engine::bare;
+use super::explain::{CLOSURE, Script, unknown_function};
+use super::hook::{Hook, Reads};
+use super::library::{Functions, functions_of, imports_of};
+use super::members::ops;
+use super::syntax::{Token, TokenKind, code, declared_names, lex, sites};
+use crate::diagnostic::{Diagnostic, Span};
+use crate::figures::counted;
+use crate::suggest;
+
+/// The most findings of a script that are listed.
+const LISTED: usize = 20;
+
+/// Functions that Rhai looks up by itself: calls through a function pointer, and questions about names.
+const BY_THE_ENGINE: &str = "call curry Fn is_def_var is_def_fn type_of print debug is_shared";
+
+/// What is certainly wrong in a script: calls of functions that do not exist, and operators that mean something else in
+/// Python. `imports` has the functions of each imported script, by the path that the import wrote.
+pub(super) fn errors(
+    ast: &AST,
+    script: &Script<'_>,
+    natives: &Functions,
+    imports: &BTreeMap<String, Functions>,
+) -> Vec<Diagnostic> {
+    let own = functions_of(ast);
+    // An import that is not at the top is refused elsewhere.
+    let modules = imports_of(ast).filter_map(|(path, alias)| {
+        let alias = if alias.is_empty() { path } else { alias };
+        Some((alias, imports.get(path)?))
+    });
+    let modules: HashMap<&str, &Functions> = modules.collect();
+    let mut found = misread_operators(script.name, &script.text(), &|_| false);
+    let mut check = |call: &FnCallExpr, position: Position, count: usize| {
+        let (name, path) = (call.name.as_str(), call.namespace.to_string());
+        let by_the_engine =
+            name.starts_with(CLOSURE) || BY_THE_ENGINE.split(' ').any(|known| known == name);
+        let module = modules.get(path.as_str());
+        let is_unknown_module = module.is_none() && !path.is_empty();
+        if by_the_engine || call.op_token.is_some() || is_unknown_module || found.len() >= LISTED {
+            return;
+        }
+        let known = match module {
+            Some(functions) => [functions.get(name), None],
+            None => [natives.get(name), own.get(name)],
+        };
+        let counts: BTreeSet<usize> = known.into_iter().flatten().flatten().copied().collect();
+        let diagnostic = match module {
+            _ if counts.contains(&count) => return,
+            Some(functions) if counts.is_empty() => {
+                let known = functions.keys().map(String::as_str);
+                Diagnostic::error(format!("`{path}` has no function `{name}`"))
+                    .with_help(suggest::did_you_mean(name, known))
+            }
+            None if counts.is_empty() || ops(name).next().is_some() => {
+                unknown_function(script, &format!("{name} ({})", vec!["?"; count].join(", ")))
+            }
+            _ => {
+                let takes: Vec<String> = counts.iter().map(usize::to_string).collect();
+                let given = counted(count, "argument");
+                let separator = if path.is_empty() { "" } else { "::" };
+                Diagnostic::error(format!("`{path}{separator}{name}` does not take {given}"))
+                    .with_help(format!("it takes {}", takes.join(" or ")))
+            }
+        };
+        found.push(diagnostic.at(script.place(script.name, position)));
+    };
+    ast.walk(&mut |path| {
+        match path.last() {
+            Some(ASTNode::Expr(Expr::FnCall(call, at)) | ASTNode::Stmt(Stmt::FnCall(call, at))) => {
+                check(call, *at, call.args.len())
+            }
+            // The receiver of a method counts as an argument.
+            Some(ASTNode::Expr(Expr::MethodCall(call, at))) => {
+                check(call, *at, call.args.len() + 1)
+            }
+            _ => {}
+        }
+        true
+    });
+    found.sort_by_key(|found| found.span.as_ref().map(|span| (span.line, span.column)));
+    found.dedup();
+    found
+}
+
+/// What is most likely not meant: parameters that nobody reads or that a hook sets, and misspelt hooks.
+pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
+    let code = script.code(script.name);
+    let mut found = Vec::new();
+    let warn =
+        |message: String, help: String, at| Diagnostic::warning(message).with_help(help).at(at);
+    // A column of the batch may have the parameter's name. `p` as a whole may be passed to what reads any of them.
+    let read = sites(code).filter(|site| site.text(-1) == "." && site.text(-2) != "batch");
+    let read: HashSet<&str> = read.map(|site| site.text(0)).collect();
+    let passed_on = sites(code).any(|site| {
+        let is_argument =
+            ["(", ",", "="].contains(&site.text(-1)) && [")", ",", ";"].contains(&site.text(1));
+        site.text(0) == "p" && is_argument && !is_declaration(code, site.index)
+    });
+    let unread = script
+        .parameters
+        .iter()
+        .filter(|name| !read.contains(name.as_str()));
+    for name in unread.filter(|_| !passed_on).take(LISTED) {
+        let message = format!("the parameter `{name}` is declared and never read");
+        found.push(warn(
+            message,
+            format!("a hook reads it as `p.{name}`"),
+            script.key(name),
+        ));
+    }
+    for site in sites(code) {
+        let name = site.text(0);
+        if [site.text(-2), site.text(-1), site.text(1)] == ["p", ".", "="] {
+            let message = format!(
+                "`p.{name} = ...` changes this hook's copy of the parameter, whatever `--set {name}=...` says"
+            );
+            let help = format!("a value of the script's own is a variable: `let {name} = ...`");
+            found.push(warn(
+                message,
+                help,
+                Some(site.token().span(script.name, &script.text())),
+            ));
+        }
+    }
+    found.extend(misspelt_hooks(script, &functions_of(ast)));
+    found
+}
+
+/// Whether a token stands in the parameter list of a function.
+fn is_declaration(code: &[Token<'_>], index: usize) -> bool {
+    let open = code[..index].iter().rposition(|token| token.text == "(");
+    open.is_some_and(|open| open >= 2 && code[open - 2].text == "fn")
+}
+
+/// Functions that nobody calls, and whose names are near that of a hook that the script lacks.
+fn misspelt_hooks(script: &Script<'_>, functions: &Functions) -> Vec<Diagnostic> {
+    let code = script.code(script.name);
+    let warnings = functions.iter().filter_map(|(name, counts)| {
+        let hooks = Hook::ALL.into_iter().filter(|hook| {
+            !functions.contains_key(hook.name()) && counts.contains(&hook.parameters().len())
+        });
+        let hook = suggest::nearest(name, hooks.map(Hook::name))?;
+        let quoted = format!("\"{name}\"");
+        let named = code
+            .iter()
+            .filter(|token| token.is_name(name) || token.text == quoted);
+        let warning = Diagnostic::warning(format!("nothing calls the function `{name}`"))
+            .with_help(format!("did you mean the hook `{hook}`?"));
+        (named.count() == counts.len()).then(|| warning.at(script.definition(name)))
+    });
+    warnings.collect()
+}
+
+/// Adds the columns that code may read: `x.name` unless `x` is `p` or `this`, `x["name"]`, and the arguments of methods that
+/// take names. A name that is no literal may be any.
+pub(super) fn reads(code: &[Token<'_>], reads: &mut Reads) {
+    for site in sites(code) {
+        let (before, token, next) = (site.text(-1), site.token(), site.text(1));
+        let is_member = token.kind == TokenKind::Name && [".", "?."].contains(&before);
+        match token.text {
+            // The names that begin so; a pointer to any method.
+            "columns" | "Fn" if next == "(" => reads.is_computed = true,
+            "column" | "has" | "key" if next == "(" => {
+                let rest = &code[site.index + 2..];
+                let names = rest.iter().take_while(|token| token.text != ")");
+                for name in names.filter(|token| !["[", "]", ","].contains(&token.text)) {
+                    reads.is_computed |= name.kind != TokenKind::String;
+                    reads.names.extend(literal(name));
+                }
+            }
+            "groups" | "step" => {}
+            name if is_member && !["(", "()"].contains(&next) => {
+                let is_other = ["p", "this"].contains(&site.text(-2));
+                reads.names.extend((!is_other).then(|| name.to_string()));
+            }
+            _ if before == "[" && next == "]" => reads.names.extend(literal(token)),
+            "[" => reads.is_computed |= is_computed_index(code, site.index),
+            _ => {}
+        }
+    }
+}
+
+fn literal(token: &Token<'_>) -> Option<String> {
+    let is_text = token.kind == TokenKind::String;
+    is_text.then(|| token.text.trim_matches(['"', '`']).to_string())
+}
+
+/// Whether an index of something else than a literal may be the name of a column.
+fn is_computed_index(code: &[Token<'_>], index: usize) -> bool {
+    let [.., before, receiver] = &code[..index] else {
+        return false;
+    };
+    let may_be_batch = receiver.kind == TokenKind::Name && before.text != ".";
+    let [first, next, ..] = &code[index + 1..] else {
+        return false;
+    };
+    let is_literal = matches!(first.kind, TokenKind::Number | TokenKind::Negation)
+        || first.kind == TokenKind::String && next.text == "]";
+    may_be_batch && !is_literal
+}
+
+/// Operators that mean something else in Python; `knows` tells which names are variables, besides those of the text itself.
+pub(crate) fn misread_operators(
+    source: &Arc<str>,
+    text: &Arc<str>,
+    knows: &dyn Fn(&str) -> bool,
+) -> Vec<Diagnostic> {
+    let mut found = negated_powers(source, text);
+    found.extend(floor_divisions(source, text, knows));
+    found
+}
+
+/// Every `//` between an expression and what can only be an operand: here it begins a comment, which is dropped.
+pub(crate) fn floor_divisions(
+    source: &Arc<str>,
+    text: &Arc<str>,
+    knows: &dyn Fn(&str) -> bool,
+) -> Vec<Diagnostic> {
+    let all = lex(text);
+    let functions: HashSet<&str> = all
+        .windows(2)
+        .filter(|two| two[0].text == "fn")
+        .map(|two| two[1].text)
+        .collect();
+    let declared: HashSet<&str> = declared_names(&all).into_iter().collect();
+    let is_variable =
+        |name: &str| (declared.contains(name) || knows(name)) && !functions.contains(name);
+    let divisions = all.windows(2).filter_map(|two| {
+        let (last, comment) = (&two[0], &two[1]);
+        let behind = comment.text.strip_prefix("//")?;
+        let is_literal = last.kind == TokenKind::String || last.text == "}";
+        let is_candidate = last.line == comment.line && last.ends_operand() && !is_literal;
+        if !is_candidate || !is_operand(behind, &is_variable) {
+            return None;
+        }
+        let span = Span {
+            length: 2,
+            ..comment.span(source, text)
+        };
+        let error = Diagnostic::error("`//` begins a comment here, and floor division in Python");
+        let help = "write `floor(a / b)`; a comment that looks like an operand belongs on a line of its own";
+        Some(error.with_help(help).at(Some(span)))
+    });
+    divisions.collect()
+}
+
+/// Whether the text of a comment can only be the right side of a division, and what may come after it: an expression of
+/// numbers, known variables and operations. A lone number in brackets (of an equation), 0, `p` and `batch` are comments.
+fn is_operand(comment: &str, is_variable: &dyn Fn(&str) -> bool) -> bool {
+    let (operand, rest) = comment.split_once(';').unwrap_or((comment, ""));
+    let operand = operand.trim_end_matches(['{', ' ']);
+    let tokens = code(operand);
+    let mut open = 0;
+    // Brackets that were opened before the `//`.
+    let closing = tokens.iter().position(|token| {
+        open += token.nesting();
+        open < 0
+    });
+    let operand = closing.map_or(operand, |index| &operand[..tokens[index].start]);
+    let tokens = code(operand);
+    let texts: Vec<&str> = tokens.iter().map(|token| token.text).collect();
+    let is_number = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
+    let goes_on = rest.trim().is_empty()
+        || code(rest)
+            .first()
+            .is_some_and(|next| next.kind == TokenKind::Keyword || is_variable(next.text));
+    match texts[..] {
+        [] | ["0" | "0.0" | "p" | "batch"] => return false,
+        ["(", number, ")"] if is_number(number) => return false,
+        [first, ..]
+            if first != "(" && !first.starts_with(|c: char| c.is_alphanumeric() || c == '_') =>
+        {
+            return false;
+        }
+        _ => {}
+    }
+    let are_known = sites(&tokens).all(|site| {
+        let is_called = site
+            .code
+            .get(site.index + 1)
+            .is_some_and(|next| next.opens_call() && next.start == site.token().end());
+        match site.token().kind {
+            TokenKind::Name if site.text(-1) == "." => true,
+            TokenKind::Name if is_called => ops(site.text(0)).next().is_some(),
+            TokenKind::Name => is_variable(site.text(0)),
+            _ => true,
+        }
+    });
+    goes_on && are_known && bare().compile_expression(format!("[{operand}]")).is_ok()
+}
+
+/// Every minus before an operand of `**` without brackets: here it belongs to the operand, and in Python, Julia and
+/// algebra to the power.
+fn negated_powers(source: &Arc<str>, text: &Arc<str>) -> Vec<Diagnostic> {
+    let code = code(text);
+    let minuses = code.iter().enumerate();
+    let minuses = minuses.filter(|(_, token)| token.kind == TokenKind::Negation);
+    let powers = minuses.filter_map(|(index, minus)| {
+        let sign = operand_end(&code, index + 1)?;
+        code.get(sign).filter(|token| token.text == "**")?;
+        let error = Diagnostic::error(
+            "`-x ** y` is `(-x) ** y` here, and `-(x ** y)` in Python and in algebra",
+        );
+        let help = "write the brackets: `(-x) ** y` or `-(x ** y)`";
+        Some(error.with_help(help).at(Some(minus.span(source, text))))
+    });
+    powers.collect()
+}
+
+/// The index after the operand that begins at `start`, with its calls, indices and members.
+fn operand_end(code: &[Token<'_>], start: usize) -> Option<usize> {
+    let signs = code
+        .get(start..)?
+        .iter()
+        .take_while(|token| ["!", "-", "+"].contains(&token.text));
+    let mut end = bracket_end(code, start + signs.count())?;
+    while let Some(token) = code.get(end) {
+        end = match token.text {
+            "." | "?." | "::" => end + 2,
+            "(" | "()" | "[" | "?[" => bracket_end(code, end)?,
+            _ => break,
+        };
+    }
+    Some(end)
+}
+
+/// The index after this token, or after the bracket that it opens.
+fn bracket_end(code: &[Token<'_>], start: usize) -> Option<usize> {
+    let mut depth = 0;
+    let length = code.get(start..)?.iter().position(|token| {
+        depth += token.nesting();
+        depth <= 0
+    });
+    Some(start + length? + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use crate::Batch;
+    use crate::script::Host;
+    use crate::session::Session;
+
+    /// Far more than is needed, and far less than anything quadratic takes.
+    const ENOUGH: Duration = Duration::from_secs(8);
+
+    fn compiled(text: &str) -> Duration {
+        let started = Instant::now();
+        let recipe = Host::new().compile("long", text);
+        assert!(recipe.is_ok(), "{}", recipe.unwrap_err().render(false));
+        started.elapsed()
+    }
+
+    /// What is near to something wrong, and right.
+    #[test]
+    fn nothing_is_said_of_what_is_meant_so() {
+        for text in [
+            "fn advantage(batch, p) { let x = batch.reward; (-x) ** 2 - (-(x ** 2)) - x ** 2 + (1 - x) ** -2 }",
+            "fn lost(batch, p) { batch.reward } fn advantage(batch, p) { -lost(batch, p) }",
+            "fn los(batch, p) { batch.reward } fn advantage(batch, p) { Fn(\"los\").call(batch, p) }",
+            "fn params() { #{ k: #{ value: 1 } } } fn advantage(batch, p) { let q = p; q.k * batch.reward }",
+        ] {
+            let recipe = Host::new().compile("right", text);
+            let recipe = recipe.unwrap_or_else(|error| panic!("{}", error.render(false)));
+            assert_eq!(recipe.warnings(), [], "{text}");
+        }
+    }
+
+    /// `//` is Python's floor division where only an operand is behind it, and a comment elsewhere.
+    #[test]
+    fn floor_divisions_are_told_from_comments() {
+        let found = |line: &str| {
+            let text = format!("fn f(x, n, r, p) {{\n{line}\n}}");
+            super::floor_divisions(&"f".into(), &text.into(), &|_| false).len()
+        };
+        for line in [
+            "x // 2",
+            "x // 2;",
+            "x // n, r)",
+            "if x // 2 > 3 {",
+            "r - r.mean(\"group\") // 2",
+            "f(x)[0].y // (n - 1)",
+            "(r + 1) // p.k",
+            "x // max(n, 2) + 1",
+            "x // r.mean(\"group\")",
+            "x // 2); let y = n;",
+        ] {
+            assert_eq!(found(line), 1, "{line}");
+        }
+        for line in [
+            "x // the mean",
+            "x // 2 per group",
+            "x // 2, 3 and 4",
+            "x // 2 * 3 = 6",
+            "x // (n - 1) in the paper",
+            "x // n of them",
+            "x // mean (n)",
+            "x // A(s, a)",
+            "x // p",
+            "r / x // f",
+            "x // e.g. n",
+            "x // [1]",
+            "x // (2)",
+            "x // 0",
+            "x // 50 %",
+            "x // - x.mean(\"group\")",
+            "x // + n",
+            "x // = n",
+            "x //",
+            "let a = 1; // 2 per group",
+            "let a = 1; // 2",
+            "f(x, // 2",
+            "} // 2",
+            "x\n// 2",
+            "\"x // 2\"",
+            "`x // 2`",
+            "x /* // 2 */",
+            "/// 2",
+            "x /// 2",
+        ] {
+            assert_eq!(found(line), 0, "{line}");
+        }
+        // At the prompt, where variables are those of earlier inputs too.
+        let mut session = Session::new(&Host::new(), &Batch::example());
+        session.evaluate("let n = 3;").unwrap();
+        for (input, is_told) in [
+            ("batch.length // n", true),
+            ("let h = 8 // 2;", true),
+            ("n // of the group", false),
+        ] {
+            assert!(!session.is_incomplete(input), "{input}");
+            let error = session.evaluate(input).err();
+            let is_floor = error.is_some_and(|error| error[0].message.contains("floor division"));
+            assert_eq!(is_floor, is_told, "{input}");
+        }
+    }
+
+    /// Nobody reads a list of mistakes to its end.
+    #[test]
+    fn many_findings_are_cut_short() {
+        let params = (0..10_000).map(|i| format!("k{i}: #{{ value: {i} }}, "));
+        let params: String = params.collect();
+        let hooks = "fn advantage(batch, p) { batch.reward }";
+        let unread = format!("fn params() {{ #{{ {params} }} }} {hooks}");
+        let recipe = Host::new().compile("many", &unread).unwrap();
+        assert_eq!(recipe.warnings().len(), 20);
+        let calls: String = (0..30).map(|i| format!("x{i}(batch); ")).collect();
+        let wrong = format!("fn advantage(batch, p) {{ {calls} batch.reward }}");
+        assert_eq!(Host::new().compile("many", &wrong).unwrap_err().len(), 20);
+    }
+
+    #[test]
+    fn thousands_of_functions_are_linted_in_time() {
+        let mut text = "fn advantage(batch, p) { f0(batch.reward) }\n".to_string();
+        for number in 0..1600 {
+            text.push_str(&format!("fn f{number}(x) {{ x + {number} }}\n"));
+        }
+        let taken = compiled(&text);
+        assert!(taken < ENOUGH, "{taken:?}");
+    }
+}

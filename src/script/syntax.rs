@@ -1,0 +1,503 @@
+//! The tokens of a script's text, with exact places: also of a text that does not compile, or is still being typed.
+
+use std::sync::Arc;
+
+use crate::diagnostic::Span;
+
+/// A token of a script, with its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token<'a> {
+    /// Its kind.
+    pub kind: TokenKind,
+    /// Its text.
+    pub text: &'a str,
+    /// The number of bytes before it.
+    pub start: usize,
+    /// The line, from 1.
+    pub(crate) line: usize,
+    /// The column in characters, from 1.
+    pub(crate) column: usize,
+    pub(crate) ending: Ending,
+}
+
+/// The kinds of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenKind {
+    /// A word of the language: `let`, `fn`, `if`, `this`.
+    Keyword,
+    /// The name of a variable, function or field.
+    Name,
+    /// A number, without a sign.
+    Number,
+    /// A string or a character. One with `${...}` in it is several: up to the `$`, then the tokens in the braces, then
+    /// what follows the `}`.
+    String,
+    /// A comment.
+    Comment,
+    /// A minus before its operand.
+    Negation,
+    /// Any other operator, bracket or mark.
+    Symbol,
+}
+
+/// How a string or a comment ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Closed,
+    /// The line ends before the closing quote.
+    Cut,
+    /// The next line belongs to it.
+    Open,
+}
+
+impl<'a> Token<'a> {
+    /// The byte after it.
+    pub fn end(&self) -> usize {
+        self.start + self.text.len()
+    }
+
+    pub(crate) fn is_name(&self, name: &str) -> bool {
+        self.kind == TokenKind::Name && self.text == name
+    }
+
+    /// Its place; only the first line of a token of several lines.
+    pub(crate) fn span(&self, source: &Arc<str>, text: &Arc<str>) -> Span {
+        let first = self.text.lines().next();
+        Span {
+            source: source.clone(),
+            text: text.clone(),
+            line: self.line,
+            column: self.column,
+            length: first.map_or(1, |line| line.chars().count()),
+        }
+    }
+
+    /// 1 if it opens a bracket, -1 if it closes one.
+    pub(crate) fn nesting(&self) -> i32 {
+        match self.text {
+            "(" | "[" | "{" | "#{" | "?[" => 1,
+            ")" | "]" | "}" => -1,
+            _ => 0,
+        }
+    }
+
+    /// Whether it begins the arguments of a call. `()` is one token.
+    pub fn opens_call(&self) -> bool {
+        matches!(self.text, "(" | "()")
+    }
+
+    /// Whether an operand may end with it, so that a minus after it subtracts.
+    pub(crate) fn ends_operand(&self) -> bool {
+        match self.kind {
+            TokenKind::Name | TokenKind::Number | TokenKind::String => true,
+            TokenKind::Keyword => matches!(self.text, "this" | "true" | "false"),
+            _ => matches!(self.text, ")" | "]" | "}" | "()"),
+        }
+    }
+}
+
+/// The tokens of a text without its comments.
+pub fn code(text: &str) -> Vec<Token<'_>> {
+    let mut all = lex(text);
+    all.retain(|token| token.kind != TokenKind::Comment);
+    all
+}
+
+/// The tokens of a text, including comments. Between them there is only white space.
+pub fn lex(text: &str) -> Vec<Token<'_>> {
+    let mut tokens: Vec<Token<'_>> = Vec::new();
+    let (mut line, mut column, mut at) = (1, 1, 0);
+    // The number of open braces around each `${` that is open, and that of all open braces.
+    let (mut inserted, mut braces) = (Vec::new(), 0usize);
+    let mut is_in_string = false;
+    loop {
+        let rest = &text[at..];
+        let blank = match is_in_string {
+            true => 0,
+            false => rest.len() - rest.trim_start().len(),
+        };
+        advance(&mut line, &mut column, &rest[..blank]);
+        at += blank;
+        let rest = &text[at..];
+        if rest.is_empty() && !is_in_string {
+            return tokens;
+        }
+        let (length, kind, ending) = match is_in_string {
+            true => template(rest, 0),
+            false => token_at(rest, tokens.last()),
+        };
+        let token = Token {
+            kind,
+            text: &rest[..length],
+            start: at,
+            line,
+            column,
+            ending,
+        };
+        is_in_string = false;
+        match token.text {
+            _ if kind == TokenKind::String => {
+                if is_interpolated(&token) {
+                    inserted.push(braces);
+                }
+            }
+            "{" | "#{" => braces += 1,
+            "}" => {
+                braces = braces.saturating_sub(1);
+                is_in_string = inserted.pop_if(|before| *before == braces).is_some();
+            }
+            _ => {}
+        }
+        advance(&mut line, &mut column, token.text);
+        at += length;
+        tokens.push(token);
+    }
+}
+
+fn advance(line: &mut usize, column: &mut usize, text: &str) {
+    for letter in text.chars() {
+        (*line, *column) = match letter {
+            '\n' => (*line + 1, 1),
+            _ => (*line, *column + 1),
+        };
+    }
+}
+
+/// Whether a string ends at a `${`.
+fn is_interpolated(token: &Token<'_>) -> bool {
+    token.text.ends_with('$') && token.ending == Ending::Closed
+}
+
+type Lexed = (usize, TokenKind, Ending);
+
+const KEYWORDS: &str = "as break catch const continue do else export false fn for if import in is let loop private return \
+                        switch this throw true try until while";
+
+/// Operators and brackets of several characters, longer ones before those that they begin with.
+const SYMBOLS: [&str; 41] = [
+    "..=", "===", "!==", "**=", "<<=", ">>=", "::<", "&&", "||", "==", "!=", "<=", ">=", "=>",
+    "->", "::", "..", "**", "+=", "-=", "*=", "/=", "%=", "^=", "|=", "&=", "<<", ">>", "??", "?.",
+    "?[", "#{", "()", "++", "--", ":=", "<-", "<>", "!.", "${", "|>",
+];
+
+/// The first token of a text that does not begin with white space.
+fn token_at(rest: &str, before: Option<&Token<'_>>) -> Lexed {
+    let first = rest.chars().next().unwrap_or_default();
+    let closed = |length, kind| (length, kind, Ending::Closed);
+    if rest.starts_with("//") {
+        return closed(rest.find('\n').unwrap_or(rest.len()), TokenKind::Comment);
+    }
+    if rest.starts_with("/*") {
+        return comment(rest);
+    }
+    if matches!(first, '"' | '\'') {
+        return quoted(rest, first);
+    }
+    if first == '`' {
+        return template(rest, 1);
+    }
+    if first.is_ascii_digit() {
+        return closed(number_length(rest), TokenKind::Number);
+    }
+    if first.is_alphabetic() || first == '_' {
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
+        let length = end.unwrap_or(rest.len());
+        let is_keyword = KEYWORDS.split(' ').any(|word| word == &rest[..length]);
+        return closed(
+            length,
+            match is_keyword && before.is_none_or(|dot| dot.text != ".") {
+                true => TokenKind::Keyword,
+                false => TokenKind::Name,
+            },
+        );
+    }
+    let symbol = SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol));
+    let length = symbol.map_or(first.len_utf8(), |symbol| symbol.len());
+    let is_negation = &rest[..length] == "-" && !before.is_some_and(Token::ends_operand);
+    closed(
+        length,
+        match is_negation {
+            true => TokenKind::Negation,
+            false => TokenKind::Symbol,
+        },
+    )
+}
+
+/// A block comment; comments may be nested.
+fn comment(rest: &str) -> Lexed {
+    let (mut at, mut depth) = (0, 0);
+    while let Some(next) = rest[at..]
+        .find("/*")
+        .into_iter()
+        .chain(rest[at..].find("*/"))
+        .min()
+    {
+        depth += if rest[at + next..].starts_with("/*") {
+            1
+        } else {
+            -1
+        };
+        at += next + 2;
+        if depth == 0 {
+            return (at, TokenKind::Comment, Ending::Closed);
+        }
+    }
+    (rest.len(), TokenKind::Comment, Ending::Open)
+}
+
+/// A string or a character, up to its quote or to the end of its line.
+fn quoted(rest: &str, quote: char) -> Lexed {
+    let mut is_escaped = false;
+    for (at, letter) in rest.char_indices().skip(1) {
+        if !is_escaped && letter == quote {
+            return (at + 1, TokenKind::String, Ending::Closed);
+        }
+        if letter == '\n' && !is_escaped {
+            return (at, TokenKind::String, Ending::Cut);
+        }
+        is_escaped = letter == '\\' && !is_escaped;
+    }
+    (rest.len(), TokenKind::String, Ending::Cut)
+}
+
+/// A string in backquotes from `at` on: up to the closing quote, or to the `$` of a `${`.
+fn template(rest: &str, mut at: usize) -> Lexed {
+    while let Some(next) = rest[at..].find(['`', '$']) {
+        at += next + 1;
+        match (rest.as_bytes()[at - 1], rest.as_bytes().get(at)) {
+            // Doubled, it is a backquote of the string.
+            (b'`', Some(b'`')) => at += 1,
+            (b'`', _) | (b'$', Some(b'{')) => return (at, TokenKind::String, Ending::Closed),
+            _ => {}
+        }
+    }
+    (rest.len(), TokenKind::String, Ending::Open)
+}
+
+fn number_length(rest: &str) -> usize {
+    let bytes = rest.as_bytes();
+    let is_part = |at: usize| match bytes[at] {
+        b'.' => bytes.get(at + 1).is_some_and(u8::is_ascii_digit),
+        b'+' | b'-' => matches!(bytes[at - 1], b'e' | b'E'),
+        byte => byte.is_ascii_alphanumeric() || byte == b'_',
+    };
+    (1..bytes.len())
+        .find(|at| !is_part(*at))
+        .unwrap_or(bytes.len())
+}
+
+/// A token with the code around it.
+#[derive(Clone, Copy)]
+pub(crate) struct Site<'s, 'a> {
+    pub(crate) code: &'s [Token<'a>],
+    pub(crate) index: usize,
+}
+
+impl<'s, 'a> Site<'s, 'a> {
+    /// The text of the token at this distance, negative before this one; empty if there is none.
+    pub(crate) fn text(&self, offset: isize) -> &'a str {
+        let index = self.index.checked_add_signed(offset);
+        let token = index.and_then(|index| self.code.get(index));
+        token.map_or("", |token| token.text)
+    }
+
+    pub(crate) fn token(&self) -> &'s Token<'a> {
+        &self.code[self.index]
+    }
+}
+
+pub(crate) fn sites<'s, 'a>(code: &'s [Token<'a>]) -> impl Iterator<Item = Site<'s, 'a>> {
+    (0..code.len()).map(move |index| Site { code, index })
+}
+
+/// The names that are given to variables, parameters and functions.
+pub(crate) fn declared_names<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
+    let declared = sites(code).filter(|site| {
+        let (before, after) = (site.text(-1), site.text(1));
+        let is_parameter = ["(", ",", "|"].contains(&before) && [",", ")", "|"].contains(&after);
+        let is_declared = ["let", "const", "for", "fn"].contains(&before);
+        site.token().kind == TokenKind::Name && (is_declared || is_parameter)
+    });
+    declared.map(|site| site.text(0)).collect()
+}
+
+/// The strings, comments and brackets that are open at the end of a text that is being typed.
+#[derive(Default)]
+pub struct Unfinished<'a> {
+    /// The code, without what is open last.
+    pub code: Vec<Token<'a>>,
+    /// A string or a comment without its end.
+    pub last: Option<Token<'a>>,
+    /// The brackets that are open, as indices in `code`.
+    pub(crate) brackets: Vec<usize>,
+    /// Whether something before it is wrong, which more text does not mend.
+    pub(crate) is_wrong: bool,
+}
+
+/// What is open at the end of a text.
+pub fn unfinished(text: &str) -> Unfinished<'_> {
+    let mut open = Unfinished::default();
+    let all = lex(text);
+    for (index, token) in all.iter().enumerate() {
+        // A comment to the end of its line is open at the end of the text as well: what is typed next belongs to it.
+        let is_last = index + 1 == all.len();
+        let is_comment = token.kind == TokenKind::Comment;
+        if is_last && (token.ending != Ending::Closed || (is_comment && token.end() == text.len()))
+        {
+            open.is_wrong |= token.ending == Ending::Cut;
+            open.last = Some(*token);
+        }
+        if is_comment || open.last.is_some() {
+            continue;
+        }
+        match token.nesting() {
+            _ if token.kind == TokenKind::String => open.is_wrong |= token.ending == Ending::Cut,
+            1 => open.brackets.push(open.code.len()),
+            -1 => {
+                let opening = open.brackets.pop().map(|at| open.code[at].text);
+                open.is_wrong |= opening.map(closing) != Some(token.text);
+            }
+            _ => {}
+        }
+        open.code.push(*token);
+    }
+    open
+}
+
+impl<'a> Unfinished<'a> {
+    /// Whether the next line belongs to this input: a bracket, a string or a comment is open, or an operand is missing.
+    pub(crate) fn goes_on(&self) -> bool {
+        if let Some(last) = self
+            .last
+            .filter(|last| last.kind != TokenKind::Comment || last.text.starts_with("/*"))
+        {
+            return last.ending == Ending::Open;
+        }
+        let lacks_operand = self.code.last().is_some_and(|last| match last.kind {
+            TokenKind::Keyword => {
+                ["let", "const", "if", "else", "fn", "in", "while", "for"].contains(&last.text)
+            }
+            TokenKind::Symbol => {
+                !last.ends_operand() && ![";", ".", "?.", "::", ","].contains(&last.text)
+            }
+            kind => kind == TokenKind::Negation,
+        });
+        !self.is_wrong && (!self.brackets.is_empty() || lacks_operand)
+    }
+
+    /// The sign that closes what is open last.
+    pub fn closed_by(&self) -> Option<&'static str> {
+        match self.last.filter(|last| last.ending == Ending::Open) {
+            Some(last) if last.kind == TokenKind::Comment => Some("*/"),
+            Some(_) => Some("`"),
+            None => self.brackets.last().map(|&at| closing(self.code[at].text)),
+        }
+    }
+
+    /// The innermost call whose arguments are being typed: the tokens up to its name, and the byte where they begin.
+    pub fn call(&self) -> Option<(&[Token<'a>], usize)> {
+        let &at = self.brackets.last()?;
+        let is_call = self.code[at].text == "(" && at > 0;
+        is_call.then(|| (&self.code[..at], self.code[at].end()))
+    }
+}
+
+fn closing(opening: &str) -> &'static str {
+    match opening {
+        "(" => ")",
+        "[" | "?[" => "]",
+        _ => "}",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn kinds(text: &str) -> Vec<(TokenKind, &str)> {
+        let all = lex(text).into_iter();
+        all.map(|token| (token.kind, token.text)).collect()
+    }
+
+    fn goes_on(text: &str) -> bool {
+        unfinished(text).goes_on()
+    }
+
+    #[test]
+    fn signs_in_strings_and_comments_are_not_signs() {
+        assert_eq!(kinds("'`' 1")[0], (TokenKind::String, "'`'"));
+        assert_eq!(
+            kinds("/* a /* b */ c */ 1")[0],
+            (TokenKind::Comment, "/* a /* b */ c */")
+        );
+        assert!(goes_on("/* a /* b */ c") && !goes_on("/* a /* b */ c */"));
+        assert!(!goes_on("let c = '`'"));
+        assert_eq!(kinds("\"open\n1").last(), Some(&(TokenKind::Number, "1")));
+        let chunks = kinds("`a ${f(\"}\", #{ k: 1 })} \" b` + 1");
+        assert_eq!(chunks[0], (TokenKind::String, "`a $"));
+        assert!(chunks.contains(&(TokenKind::String, " \" b`")));
+        assert_eq!(chunks.last(), Some(&(TokenKind::Number, "1")));
+    }
+
+    #[test]
+    fn a_bracket_is_open_until_it_is_closed_by_its_own() {
+        assert!(goes_on("fn f(x) {\n  1 2\n"));
+        assert!(goes_on("f(\"}\", '}', `)`"));
+        assert!(goes_on("`a ${f(x)"));
+        assert!(goes_on("`a ${x}"));
+        assert!(goes_on("#{ a: [1"));
+        assert!(!goes_on("f(]"));
+        assert!(!goes_on("f(\"not closed"));
+        assert!(!goes_on("f(x) { }"));
+        assert!(!goes_on("// {"));
+    }
+
+    #[test]
+    fn every_text_is_taken_apart_and_only_white_space_is_left() {
+        for text in [
+            "let a_1 = 1e-6 + x.mean(\"gro\\\"up\"); // why\n1.max(2) \"open",
+            "//! doc\n//// four\n/*** stars */ fn f() { -x ** -2 }",
+            "\"\\d\" + 'ab' + '' é $ \\ # 1.5.6 ''' \u{feff} __ `x ${`y ${z}`} ${",
+            "#\"raw \" \"# ##\"open",
+            "\r\n`\r\n a`\r\n\"a \\\n b\" ((())) }}} ]",
+        ] {
+            let mut at = 0;
+            for token in lex(text) {
+                assert!(text[at..token.start].trim().is_empty(), "{text}: {token:?}");
+                assert_eq!(&text[token.start..token.end()], token.text);
+                let before = &text[..token.start];
+                assert_eq!(token.line, before.matches('\n').count() + 1);
+                let line = before.rsplit('\n').next().unwrap_or("");
+                assert_eq!(token.column, line.chars().count() + 1);
+                at = token.end();
+            }
+            assert!(text[at..].trim().is_empty(), "{text}: {:?}", &text[at..]);
+        }
+        let kinds = kinds("let a_1 = 1e-6 - -x // why");
+        assert_eq!(kinds[0], (TokenKind::Keyword, "let"));
+        assert_eq!(kinds[1], (TokenKind::Name, "a_1"));
+        assert_eq!(kinds[3], (TokenKind::Number, "1e-6"));
+        assert_eq!(kinds[5], (TokenKind::Negation, "-"));
+        assert_eq!(kinds[7], (TokenKind::Comment, "// why"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// A prompt asks at each key: no text may end the session, or lose a letter.
+        #[test]
+        fn no_text_is_too_odd(text in "(fn |let |[a-z_0-9.#!?=<>+*/ -]|[(){}\\[\\],;:|&@~^%$]|[\"'`\\\\]|\\$\\{|/\\*|\\*/|//|\\\\[xuU]|[\r\n\té∞\u{feff}]){0,40}") {
+            let mut at = 0;
+            for token in lex(&text) {
+                prop_assert!(text[at..token.start].trim().is_empty());
+                prop_assert_eq!(&text[token.start..token.end()], token.text);
+                at = token.end();
+            }
+            prop_assert!(text[at..].trim().is_empty());
+            let open = unfinished(&text);
+            let _ = (open.goes_on(), open.closed_by(), open.call());
+        }
+    }
+}

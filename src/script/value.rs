@@ -1,0 +1,98 @@
+//! Values of scripts: as numbers and tensors, in words for messages, and as a script writes them.
+
+use rhai::{Array, Dynamic, ImmutableString, Map};
+
+use crate::tensor::Tensor;
+
+/// A plain number: true and false are 1 and 0, as comparisons give them.
+pub(crate) fn number(value: &Dynamic) -> Option<f64> {
+    match (value.as_float(), value.as_int(), value.as_bool()) {
+        (Ok(number), ..) => Some(number),
+        // Exact up to 2^53, as in any script that mixes the two.
+        (_, Ok(whole), _) => Some(whole as f64),
+        (.., Ok(truth)) => Some(f64::from(u8::from(truth))),
+        _ => None,
+    }
+}
+
+/// The tensor that a value is, or that a number stands for.
+pub(crate) fn as_tensor(value: &Dynamic) -> Option<Tensor> {
+    match value.read_lock::<Tensor>() {
+        Some(tensor) => Some(tensor.clone()),
+        None => number(value).map(Tensor::number),
+    }
+}
+
+/// The text of a string.
+pub(crate) fn text(value: &Dynamic) -> Option<ImmutableString> {
+    value
+        .read_lock::<ImmutableString>()
+        .map(|text| text.clone())
+}
+
+/// A value in words, for messages: "a string (\"gruop\")", "a group tensor".
+pub(crate) fn describe(value: &Dynamic) -> String {
+    if let Some(text) = text(value) {
+        let start: String = text.chars().take(40).collect();
+        return format!("a string (\"{start}\")");
+    }
+    if let Some(tensor) = value.read_lock::<Tensor>() {
+        return format!("a {} tensor", tensor.level());
+    }
+    match value.type_name() {
+        "i64" | "f64" => format!("a number ({value})"),
+        "bool" => value.to_string(),
+        "char" => format!("a character ('{value}')"),
+        name => type_named(name).1.to_string(),
+    }
+}
+
+/// A type's own name and what messages call it, by any name that the engine and its parser have for it.
+pub(crate) fn type_named(name: &str) -> (&'static str, &'static str) {
+    // A type that is not registered by a name has its path in Rust.
+    let name = name.trim();
+    let last = name.rsplit("::").next().unwrap_or(name);
+    match last.trim_end_matches('>') {
+        "tensor" | "Tensor" => ("tensor", "a tensor"),
+        "batch" | "ScriptBatch" => ("batch", "a batch"),
+        "key" | "Key" => ("key", "a key"),
+        "array" | "Array" | "an array" => ("array", "an array"),
+        "map" | "Map" | "an object map" => ("map", "a map"),
+        "string" | "&str" | "String" | "ImmutableString" => ("string", "a string"),
+        "char" | "a character" => ("char", "a character"),
+        // The parser calls an integer "a number".
+        "i64" | "INT" | "int" | "a number" => ("i64", "an integer"),
+        "f64" | "FLOAT" | "float" | "a floating-point number" => ("f64", "a float"),
+        "bool" | "a boolean" | "a boolean expression" => ("bool", "true or false"),
+        "iterable" | "an iterable value" => ("iterable", "an array or a range"),
+        "Fn" => ("Fn", "a function"),
+        "()" => ("()", "nothing, `()`"),
+        "error" | "CallError" => ("error", "a caught error"),
+        _ if name.contains("String") => ("string", "a string"),
+        _ if name.contains("Range") || name == "range" => ("range", "a range"),
+        "?" => ("", "something"),
+        _ => ("", "a value of unknown type"),
+    }
+}
+
+/// A value of the types that a state has, as a script writes it.
+pub(crate) fn written(value: &Dynamic) -> String {
+    if let Some(map) = value.read_lock::<Map>() {
+        let entries = map.iter();
+        let entries = entries.map(|(key, value)| format!("{key}: {}", written(value)));
+        return match entries.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "#{}".to_string(),
+            entries => format!("#{{ {entries} }}"),
+        };
+    }
+    if let Some(array) = value.read_lock::<Array>() {
+        let values: Vec<String> = array.iter().map(written).collect();
+        return format!("[{}]", values.join(", "));
+    }
+    match (text(value), value.as_float()) {
+        (Some(text), _) => format!("{:?}", text.as_str()),
+        (_, Ok(number)) => format!("{number:?}"),
+        _ if value.is_unit() => "()".to_string(),
+        _ => value.to_string(),
+    }
+}

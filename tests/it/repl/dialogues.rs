@@ -1,0 +1,429 @@
+//! What an input leaves behind, and what it does not; what commands answer.
+
+use std::path::{Path, PathBuf};
+
+use advlab::Host;
+use advlab_cli::prompt::{Paint, Session, piped};
+
+use super::{play, session};
+
+/// Dialogues, each in a session of its own.
+const DIALOGUES: &[&str] = &[
+    // What is only looked at changes nothing.
+    r#"> let r = 1
+       > :profile r += 1
+       > r
+       = 1
+       > :plot { let s = batch.reward; s }
+       > s
+       ! there is no variable
+       > :profile fn f() { 1 } batch.reward
+       > f()
+       ! there is no function"#,
+    // An input that fails leaves nothing.
+    r#"> let a = 1; let b = nothing;
+       ! nothing
+       > a
+       ! there is no variable
+       > fn f() { 1 } nothing
+       ! nothing
+       > f()
+       ! there is no function
+       > let q = 5; let p = 3
+       ! `p` holds the recipe's parameters
+       > q
+       ! there is no variable
+       > let q = 5; batch = 3
+       ! batch
+       > batch.reward.len()
+       = 128"#,
+    // Lines that are pasted together are the inputs that they were.
+    r#"> fn advantage(batch, p) {
+       .     batch.reward * 2
+       . }
+       . :run
+       . let x = batch.reward
+       .     .len()
+       . ?mean
+       . x + 1
+       ~ what you typed is the recipe now
+       ~ max 2
+       ~ x.mean(level
+       ~ 129
+       > let s = `a
+       . :run
+       . ?b`;
+       . s.len()
+       = 9"#,
+    // A typed hook that was forgotten does not come back.
+    r#"> fn advantage(batch, p) { foo(batch.reward) }
+       ~ not the recipe yet: Error: there is no function `foo`
+       > :reset
+       > :recipe grpo
+       > fn helper(x) { x }
+       =
+       > :recipe
+       ~ GRPO
+       > fn advantage(batch, p) { foo(batch.reward) }
+       ~ not the recipe yet
+       > :recipe dr_grpo
+       > fn foo(x) { x }
+       =
+       > :recipe
+       ~ Dr. GRPO"#,
+    // A function that is typed again, with other names of its arguments, replaces the first.
+    r#"> fn advantage(batch, p) { batch.reward }
+       > fn advantage(b, p) { b.reward * 2 }
+       > advantage().max("batch").value()
+       = 2"#,
+    // A function's import is its own.
+    r#"> fn f() { import "nonexistent" as m; 1 }
+       > 1 + 1
+       = 2
+       > f()
+       ! nonexistent"#,
+    r#"> fn init(p) { #{ mean: 0.5, seen: [1, "a"] } } fn advantage(batch, p) { this.mean = 1.5; batch.reward }
+       > :run
+       ~ #{ mean: 1.5, seen: [1, "a"] }"#,
+    r#"> 0.1 * batch.entropy
+       > :curve --n=2
+       ~ group of 2
+       ~ 0.05"#,
+    r#"> :recipe passk k=2
+       > :diff k=4
+       ~ k=2
+       ~ k=4
+       > :run grpo
+       ~ grpo
+       > :recipe
+       ~ Pass@k"#,
+    // A formula has a gradient without a recipe, and no recipe is loaded by it.
+    r#"> :grad
+       ! no recipe is loaded
+       > batch.reward - batch.reward.mean("group")
+       > :grad
+       ~ d loss() / d logp
+       > loss()
+       ! none is loaded"#,
+    // A variable of the batch before does not mix with the new one.
+    r#"> let r = batch.reward
+       > :load examples/rollouts.jsonl
+       > r.len()
+       = 128
+       > batch.reward.len()
+       = 256
+       > r - batch.reward
+       ! batch"#,
+    // Words that people type at any prompt; a variable of one's own comes first.
+    r#"> help
+       ~ :recipe
+       > let help = 1; help
+       = 1
+       > help
+       = 1"#,
+    r#"> 1e300
+       = 1e300
+       > [1e300, 0.5]
+       = [1e300, 0.5]
+       > batch.reward.max("batch") * 1e300
+       = 1e300 batch tensor, f64
+       > batch.reward.population_std("batch").value() < batch.reward.std("batch").value()
+       = true"#,
+    // A profile is of the recipe, in use or named, or of an expression; its lines are those of what ran.
+    r#"> :profile passk k=2
+       ~ passk 13a556
+       ~ let n = right.count("group");
+       > fn gap(x) { x - x.mean("group") }
+       > :profile gap(batch.old_logp.sum("response"))
+       ~ an earlier input:1 fn gap(x)
+       > :recipe grpo
+       > :profile
+       ~ grpo 88bc72
+       > :profile batch.rewrad
+       ! did you mean `reward`?"#,
+    r#"> :plot batch.reward * (0.0/0.0)
+       ! nothing to draw
+       > :plot batch.length batch.reward
+       ! Error
+       > :plot batch.length --out
+       ! does not take `--out`
+       > :diff grpo passk --n 8
+       ! does not take `--n 8`
+       > :load examples/rollouts.jsonl --map reward
+       ! it is `:load [PATH]`"#,
+    // A power of a negation asks for brackets.
+    r#"> let x = batch.reward.mean("batch")
+       > -x ** 2
+       ! `(-x) ** 2` or `-(x ** 2)`
+       > exp(-((x - 0.25) / 0.2) ** 2)
+       ! `-(((x - 0.25) / 0.2) ** 2)`
+       > `${1 + -x.value() ** 2}`
+       ! `-(x.value() ** 2)`
+       > -(2 ** 2) + (-2) ** 2 - 2 ** 2
+       = -4"#,
+    r#"> batch.reward.std("group", 0)
+       ! ddof
+       > max(1, 2, 3)
+       ! takes 2 arguments, and gets 3
+       > batch.reward.max("batch", batch.correct).value()
+       = 1"#,
+];
+
+#[test]
+fn dialogues() {
+    for dialogue in DIALOGUES {
+        play(&mut session(), dialogue);
+    }
+    let mut session = session();
+    // However many are pasted.
+    let reply = session.submit(&":set step=1\n".repeat(2000));
+    assert_eq!(reply.text.lines().count(), 2000);
+    session.submit("exit()");
+    assert!(session.is_over());
+}
+
+#[test]
+fn an_input_goes_on_in_the_next_line_if_it_is_incomplete() {
+    let session = session();
+    let open = [
+        "fn f(x) {",
+        "fn f(x) {\n    x + 1",
+        "batch.reward.mean(",
+        "1 +",
+        "let x =",
+        "[1, 2,",
+        "#{ a: 1,",
+        "/* a comment",
+        "`a text over",
+        // What is wrong in a block is told when it is whole.
+        "fn f(x) {\n    let a = 1\n    x + a",
+    ];
+    let done = [
+        "",
+        "fn f(x) { x + 1 }",
+        "1 + )",
+        "let = 3",
+        "batch.reward.",
+        "\"not closed",
+        ":recipe {",
+        "?mean(",
+        "// a comment",
+        "fn f(x) {\n    let a = 1\n    x + a\n}",
+        "f(]",
+    ];
+    let texts = open.map(|text| (text, true)).into_iter();
+    for (text, is_incomplete) in texts.chain(done.map(|text| (text, false))) {
+        assert_eq!(session.is_incomplete(text), is_incomplete, "{text}");
+    }
+}
+
+/// Without an end, and slow enough that the limit of operations is far away.
+const SLOW: &str = "loop { batch.reward.mean(\"group\").values(); }";
+
+#[test]
+fn an_endless_loop_ends_at_the_limit_or_when_it_is_cancelled() {
+    use advlab::script::Limits;
+    let limits = Limits {
+        time: std::time::Duration::from_millis(50),
+        ..Limits::default()
+    };
+    let mut limited = Session::new(&Host::new().with_limits(limits), Paint::PLAIN);
+    let mut session = session();
+    let guard = session.guard().clone();
+    let stop = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        guard.cancel();
+    });
+    for (session, why) in [
+        (&mut session, "cancelled"),
+        (&mut limited, "the time that it was given"),
+    ] {
+        let ended = session.submit(SLOW).text;
+        assert!(ended.contains(why), "{ended}");
+        // The next input has its own time.
+        assert_eq!(session.submit("1 + 1").text, "2");
+    }
+    stop.join().expect("the thread that cancels");
+}
+
+#[test]
+fn piped_lines_all_run_and_the_wrong_ones_are_counted() {
+    for (lines, wrong, expected) in [
+        ("1 + 1\n2 + 2", 0, "2\n4\n"),
+        ("fn f(x) {\r\n  x + 1\r\n}\r\nf(1)\r\n", 0, "2\n"),
+        ("1\n:quit\nnothing\n", 0, "1\n"),
+        ("nothing\n:nope\n7\nfn f( {", 3, "\n7\n"),
+        ("1 2\n3\nlet c = '`'\n4\n", 1, "\n3\n4\n"),
+        ("1\nfn f(x) {\n", 1, "1\nError:"),
+    ] {
+        let mut out = Vec::new();
+        let found = piped(&mut session(), lines.as_bytes(), &mut out).expect("lines");
+        let text = String::from_utf8(out).expect("text");
+        assert_eq!(found, wrong, "{lines}: {text}");
+        assert!(text.contains(expected), "{lines}: {text}");
+    }
+    // A line that is not UTF-8 does not end the session.
+    let mut out = Vec::new();
+    piped(&mut session(), &b"\xff\xfe\n2 + 2\n"[..], &mut out).expect("lines");
+    assert!(out.ends_with(b"\n4\n"));
+}
+
+#[test]
+fn answers_fill_the_width_of_the_terminal() {
+    let narrow = [":recipe grpo", ":help", "?functions", "?kl", "?pacs"];
+    let filled = [
+        "batch.reward.mean(\"group\")",
+        "batch.old_logp",
+        ":curve grpo",
+        "?batch",
+        "let long = \"\"; long.pad(4096, 'x'); [long]",
+        ":vars",
+        "batch.groups",
+    ];
+    for (width, most) in [(60, 50), (80, 70), (120, 100)] {
+        let paint = Paint {
+            width,
+            ..Paint::PLAIN
+        };
+        let mut session = Session::new(&Host::new(), paint);
+        for input in narrow.iter().chain(&filled) {
+            let text = session.submit(input).text;
+            let widest = text
+                .lines()
+                .map(|line| line.chars().count())
+                .max()
+                .unwrap_or(0);
+            // Scripts in an explanation stay as they are.
+            let is_wide = *input == "?batch" && width < 80;
+            assert!(widest <= width || is_wide, "{input}: {widest} of {width}");
+            assert!(
+                widest >= most || narrow.contains(input),
+                "{input}: {widest} of {width}"
+            );
+        }
+        assert_eq!(session.submit("long").text.len(), 4096 + 2);
+    }
+}
+
+/// Names that a terminal would obey, or that take two columns per letter.
+#[test]
+fn names_from_a_file_reach_the_terminal_as_text_that_lines_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let row = |group: &str, reward: u8| {
+        let row = serde_json::json!({ "group": group, "reward": reward, "\u{1b}odd": 1.5, "old_logp": [-1.0] });
+        format!("{row}\n")
+    };
+    let rows = [row("\u{1b}[31m\u{7}", 1), row("数学", 0), row("ab", 1)].concat();
+    let file = folder.path().join("rollouts.jsonl");
+    std::fs::write(&file, rows).expect("a file");
+    let mut session = session();
+    session.open(&file, &[]).expect("rollouts");
+    for input in [
+        "batch.reward",
+        "batch.reward.mean(\"group\")",
+        "batch.old_logp",
+        "batch",
+    ] {
+        let text = session.submit(input).text;
+        let raw = text.chars().find(|c| c.is_control() && *c != '\n');
+        assert_eq!(raw, None, "{input}: {text}");
+    }
+    let text = session.submit("batch.reward").text;
+    assert!(text.contains("\\u{1b}[31m\\u{7}"), "{text}");
+    let line = |name: &str| {
+        text.lines()
+            .find(|line| line.contains(name))
+            .expect("a line")
+    };
+    let (wide, narrow) = (line("数学"), line("ab"));
+    assert_eq!(wide.chars().count() + 2, narrow.chars().count(), "{text}");
+}
+
+#[test]
+fn figures_are_written_as_svg_or_as_numbers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name);
+    let mut session = session();
+    let mut written = |command: &str, file: PathBuf| {
+        play(
+            &mut session,
+            &format!("> {command} --out {}\n~ written to", file.display()),
+        );
+        std::fs::read_to_string(&file).expect("the figure")
+    };
+    for command in [
+        ":curve passk --n 8",
+        ":plot batch.length",
+        ":plot batch.length, batch.reward",
+        ":curve passk grpo dr_grpo --n 8",
+        ":objective grpo_lambda grpo --n 8",
+        ":surface ppo_clip",
+        ":surface gspo loss",
+    ] {
+        let svg = written(command, file("figure.svg"));
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+        assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+    for (name, begins) in [("a.csv", "panel,series,x,y,z\n"), ("a.json", "{\"title\":")] {
+        let text = written(":curve passk k=2 grpo --n 4", file(name));
+        assert!(
+            text.starts_with(begins) && text.contains("passk k=2"),
+            "{text}"
+        );
+    }
+    assert!(
+        session
+            .submit(":plot batch.length --out figure.png")
+            .is_error
+    );
+}
+
+#[test]
+fn token_advantages_are_compared_token_by_token() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("fn advantage(batch, p) {{ {text} }}")).expect("a script");
+        path.display().to_string()
+    };
+    let centred = "let c = (batch.old_logp * 0 + 1).cumsum(); c - c.mean(\"response\")";
+    let one = file("one.rhai", centred);
+    let same = file("same.rhai", &format!("{centred} + 0 * c"));
+    let zero = file("zero.rhai", "batch.old_logp * 0");
+    play(
+        &mut session(),
+        &format!(
+            "> :diff {one} {zero}\n~ of the tokens differ\n> :diff {one} {same}\n~ no difference on any of the 1 363 tokens"
+        ),
+    );
+}
+
+#[test]
+fn a_script_has_its_own_test_batch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).expect("a script");
+        let mut session = session();
+        session.open(Path::new(&file), &[]).expect("a batch");
+        session
+    };
+    let script = r#"
+fn test_batch() {
+    #{
+        group: ["a", "a", "b", "b"],
+        reward: [1, 0, 0, 1],
+        old_logp: [[-0.5, -0.25], [-1.0], [-0.75], [-0.5]],
+        hardness: [0.5, 0.5, 1.0, 1.0],
+    }
+}
+
+fn advantage(batch, p) { batch.hardness * (batch.reward - batch.reward.mean("group")) }
+"#;
+    let expected = "> advantage().values()\n= [0.25, -0.25, -0.5, 0.5]\n> batch.length.values()\n= [2, 1, 1, 1]";
+    play(&mut open("own.rhai", script), expected);
+    let mut without = open("without.rhai", "fn advantage(batch, p) { batch.reward }");
+    assert!(without.about_data().contains("has no `test_batch()`"));
+    play(&mut without, "> advantage().len()\n= 128");
+}

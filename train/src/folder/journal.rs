@@ -1,0 +1,170 @@
+//! A file of JSON lines that only grows, and that may be cut at any byte.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use crate::error::io;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::files::Replacement;
+
+/// A journal that is open for writing.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    path: PathBuf,
+    file: File,
+    /// The bytes of whole lines.
+    length: u64,
+}
+
+impl Journal {
+    /// Opens a journal, or makes it, and cuts it before the first line that `keep` refuses.
+    pub(crate) fn open(path: &Path, keep: impl Fn(&Value) -> bool) -> Result<Journal, Diagnostics> {
+        let kept = lines(path)?.into_iter().take_while(|(_, line)| keep(line));
+        let length = kept.last().map_or(0, |(end, _)| end);
+        let file = File::options().create(true).append(true).open(path);
+        let file = file.map_err(io("write", path))?;
+        file.set_len(length).map_err(io("write", path))?;
+        Ok(Journal {
+            path: path.to_path_buf(),
+            file,
+            length,
+        })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    pub(crate) fn append(&mut self, line: &impl Serialize) -> Result<(), Diagnostics> {
+        let text = serde_json::to_string(line);
+        let text = text.map_err(|error| io("write", &self.path)(error.into()))? + "\n";
+        // In one piece: a process that is killed leaves all of it or nothing, except on a disk that fills up.
+        if let Err(error) = self.file.write_all(text.as_bytes()) {
+            // Readers skip what is left of the line in any case.
+            let _ = self.file.set_len(self.length);
+            return Err(io("write", &self.path)(error));
+        }
+        self.length += text.len() as u64;
+        Ok(())
+    }
+
+    /// After this, what was written survives a crash of the machine.
+    pub(crate) fn sync(&self) -> Result<(), Diagnostics> {
+        self.file.sync_data().map_err(io("write", &self.path))
+    }
+}
+
+/// The lines of a journal; none if there is no file. A last line that a crash has cut short does not count.
+pub(crate) fn read(path: &Path) -> Result<Vec<Value>, Diagnostics> {
+    Ok(lines(path)?.into_iter().map(|(_, line)| line).collect())
+}
+
+/// The lines, each with the byte at which it ends.
+fn lines(path: &Path) -> Result<Vec<(u64, Value)>, Diagnostics> {
+    let mut end = 0;
+    let bytes = bytes(path)?;
+    let parsed = whole_lines(&bytes).enumerate().map(|(index, line)| {
+        end += line.len() as u64;
+        let value = serde_json::from_slice(line).map_err(|_| {
+            let problem = Diagnostic::error("the line is damaged: it is not JSON");
+            let problem = problem.in_file(path).on_line(index + 1);
+            problem.with_help("repair it, or remove it by hand")
+        })?;
+        Ok((end, value))
+    });
+    parsed.collect()
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>, Diagnostics> {
+    match advlab::regular_file::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        read => read.map_err(io("read", path)),
+    }
+}
+
+fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let lines = bytes.split_inclusive(|&byte| byte == b'\n');
+    lines.filter(|line| line.ends_with(b"\n"))
+}
+
+/// Moves the lines that are not JSON to the end of a file beside the journal, `metrics.damaged`. Gives that file and the
+/// number of these lines, if there are any.
+pub(crate) fn set_damaged_aside(path: &Path) -> Result<Option<(PathBuf, usize)>, Diagnostics> {
+    let bytes = bytes(path)?;
+    let is_json = |line: &&[u8]| serde_json::from_slice::<IgnoredAny>(line).is_ok();
+    let (good, bad): (Vec<&[u8]>, Vec<&[u8]>) = whole_lines(&bytes).partition(is_json);
+    if bad.is_empty() {
+        return Ok(None);
+    }
+    let aside = path.with_extension("damaged");
+    let file = File::options().create(true).append(true).open(&aside);
+    let written = file.and_then(|mut file| {
+        file.write_all(&bad.concat())?;
+        file.sync_all()
+    });
+    written.map_err(io("write", &aside))?;
+    Replacement::write(path, &good.concat())?;
+    Ok(Some((aside, bad.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_journal_cut_anywhere_has_its_whole_lines_and_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        assert!(read(&path).unwrap().is_empty());
+        let mut journal = Journal::open(&path, |_| true).unwrap();
+        for step in 0..3 {
+            journal.append(&json!({ "step": step })).unwrap();
+        }
+        let whole = fs::read(&path).unwrap();
+        for length in 0..=whole.len() {
+            fs::write(&path, &whole[..length]).unwrap();
+            let is_end = |byte: &&u8| **byte == b'\n';
+            let lines = whole[..length].iter().filter(is_end).count();
+            assert_eq!(read(&path).unwrap().len(), lines);
+            let mut journal = Journal::open(&path, |line| line["step"] != 2).unwrap();
+            journal.append(&json!({ "step": 7 })).unwrap();
+            let lines_now = read(&path).unwrap();
+            let steps: Vec<u64> = lines_now
+                .iter()
+                .filter_map(|l| l["step"].as_u64())
+                .collect();
+            assert_eq!(steps[..steps.len() - 1], [0, 1][..lines.min(2)]);
+            assert_eq!(steps.last(), Some(&7));
+        }
+    }
+
+    #[test]
+    fn a_damaged_line_is_told_and_set_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let text = "{\"step\":0}\n{\"st\u{0}p\":1}\n{\"step\":2}\n{\"ste";
+        fs::write(&path, text).unwrap();
+        for error in [
+            read(&path).unwrap_err(),
+            Journal::open(&path, |_| false).unwrap_err(),
+        ] {
+            let text = error.to_string();
+            assert!(text.contains("metrics.jsonl, line 2: "), "{text}");
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        let aside = folder.path().join("metrics.damaged");
+        assert_eq!(set_damaged_aside(&path).unwrap(), Some((aside.clone(), 1)));
+        assert_eq!(fs::read_to_string(&aside).unwrap(), "{\"st\u{0}p\":1}\n");
+        let steps = read(&path).unwrap();
+        assert_eq!(steps, [json!({ "step": 0 }), json!({ "step": 2 })]);
+        assert_eq!(set_damaged_aside(&path).unwrap(), None);
+    }
+}
