@@ -9,7 +9,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use advlab::random::{Purpose, StreamKey};
-use advlab_train::policy::{AdamWConfig, Compute, Decoding, Responses, Transformer};
+use advlab_train::policy::{
+    AdamWConfig, Decoding, Policy, Responses, Transformer, TransformerOptions,
+};
 use advlab_train::task::Prompt;
 use advlab_train::torch;
 use serde::Deserialize;
@@ -33,11 +35,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().nth(1).ok_or("usage: transformer FOLDER")?;
     let folder = Path::new(&folder);
     let work: Work = serde_json::from_slice(&fs::read(folder.join("work.json"))?)?;
-    let compute = Compute {
+    let options = TransformerOptions {
         device: torch::start("cpu", work.threads)?,
+        threads: work.threads,
         tokens_per_forward: work.tokens_per_forward,
+        decoding: Decoding {
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            stops: vec![],
+            text: None,
+            max_tokens: work.max_tokens,
+            rows_per_batch: work.responses.len(),
+        },
+        adamw: AdamWConfig::default(),
+        reference: false,
     };
-    let mut model = Transformer::load(folder, compute)?;
+    let mut model = Transformer::load(folder, options)?;
     let prompt = |tokens: &Vec<u32>| Prompt {
         tokens: tokens.clone(),
         features: vec![],
@@ -56,15 +70,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         .iter()
         .flat_map(|prompt| std::iter::repeat_n(prompt.clone(), work.group_size))
         .collect();
-    let mut decoding = Decoding {
-        temperature: 1.0,
-        top_k: 0,
-        top_p: 1.0,
-        stops: vec![],
-        text: None,
-        max_tokens: work.max_tokens,
-        rows_per_batch: work.responses.len(),
-    };
     let (mut logp, mut sampled) = (Vec::new(), Responses::new());
     for (step, line) in stdin().lock().lines().enumerate() {
         let key = StreamKey::new(0, Purpose::Responses, step as u64);
@@ -73,19 +78,19 @@ fn main() -> Result<(), Box<dyn Error>> {
             "score" => logp = model.score(&prompts, &responses)?.logp,
             "update" => {
                 model.accumulate(&prompts, &responses, &slope)?;
-                model.update(&AdamWConfig::default(), Some(1.0))??;
+                model.update(Some(1.0))??;
             }
             "sample" => {
-                let samples = model.sample(&prompts, work.group_size, &decoding, key)?;
+                let samples = model.sample(&prompts, work.group_size, key)?;
                 sampled = samples.responses;
             }
             // Each prompt is read once for each of its responses.
-            "sample apart" => drop(model.sample(&apart, 1, &decoding, key)?),
+            "sample apart" => drop(model.sample(&apart, 1, key)?),
             // What is part of sampling, as it is timed here: the log-probs.
             "score sampled" => drop(model.score(&prompts, &sampled)?),
             // Whether responses end from here on before they are as long as they may be.
-            "stops" => decoding.stops = work.stops.clone(),
-            "no stops" => decoding.stops.clear(),
+            "stops" => model.set_stops(work.stops.clone()),
+            "no stops" => model.set_stops(vec![]),
             other => return Err(format!("`{other}` is none of this program's lines").into()),
         }
         let seconds = started.elapsed().as_secs_f64();

@@ -323,17 +323,18 @@ impl Session {
         self.scope = self.scope.clone_visible();
     }
 
-    /// Refuses an input that assigns to `batch`, or hides `p` by a `let`.
+    /// Refuses an input that assigns to `batch`, or that hides `p` or adds an entry to it.
     fn own_unchanged(&self, text: &str) -> Result<(), Diagnostics> {
-        let is_batch = |batch: &Dynamic| batch.is::<ScriptBatch>();
-        // A constant's entries cannot be changed, but the engine lets a map have more of them.
         let entries = self.recipe.iter().flat_map(|one| one.params().iter());
         let entries = entries.count();
-        let p = self.scope.get("p").and_then(|p| p.read_lock::<Map>());
-        let is_own = self.scope.is_constant("p") == Some(true);
-        let (name, help) = if !is_own || p.is_none_or(|p| p.len() != entries) {
+        let is_p = |p: &Dynamic| p.read_lock::<Map>().is_some_and(|p| p.len() == entries);
+        let (name, help) = if !self.scope.get("p").is_some_and(is_p) {
             ("p", "it holds the recipe's parameters: `:set k=8` sets one")
-        } else if !self.scope.get("batch").is_some_and(is_batch) {
+        } else if !self
+            .scope
+            .get("batch")
+            .is_some_and(Dynamic::is::<ScriptBatch>)
+        {
             (
                 "batch",
                 "choose another name; `:load FILE` makes another batch the batch",

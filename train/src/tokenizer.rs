@@ -10,7 +10,7 @@ use advlab::files::Tokenize;
 use advlab::panics::caught;
 use advlab::regular_file;
 
-/// A model's tokenizer, byte pairs as GPT's or pieces as SentencePiece's: whatever its file says.
+/// A model's tokenizer, of any kind.
 #[derive(Debug)]
 pub struct Tokenizer {
     path: PathBuf,
@@ -18,33 +18,42 @@ pub struct Tokenizer {
     with_special: bool,
 }
 
+/// Reads a `tokenizer.json`.
+pub(crate) fn read(path: &Path) -> Result<tokenizers::Tokenizer, Diagnostics> {
+    let wrong = |what: String| {
+        let help = "`AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)` of transformers writes tokenizer.json";
+        Diagnostics::from(Diagnostic::error(what).in_file(path).with_help(help))
+    };
+    let text = regular_file::read_to_string(path)
+        .map_err(|error| wrong(format!("the tokenizer cannot be read: {error}")))?;
+    let damaged = |error: tokenizers::Error| wrong(format!("it is no tokenizer: {error}"));
+    serde_json::from_str::<IgnoredAny>(&text).map_err(|error| damaged(error.into()))?;
+    // The crate panics at some files that are JSON and no tokenizer.
+    let parsed = caught(|| text.parse::<tokenizers::Tokenizer>());
+    let parsed = parsed.unwrap_or_else(|| Err("it is damaged".into()));
+    let mut tokenizer = parsed.map_err(damaged)?;
+    // A text is never cut or padded.
+    tokenizer.with_truncation(None).map_err(damaged)?;
+    tokenizer.with_padding(None);
+    Ok(tokenizer)
+}
+
 impl Tokenizer {
-    /// Of a `tokenizer.json`; `with_special` counts those tokens too that it puts around a text by itself.
+    /// Loads a `tokenizer.json`. `with_special` also counts the tokens that it puts around a text by itself.
     ///
     /// # Errors
     /// Why the file cannot be read as a tokenizer.
     pub fn load(path: &Path, with_special: bool) -> Result<Self, Diagnostics> {
-        let wrong = |what: String, help| {
-            Diagnostics::from(Diagnostic::error(what).in_file(path).with_help(help))
-        };
-        let help = "`AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)` of transformers writes tokenizer.json";
-        let text = regular_file::read_to_string(path)
-            .map_err(|error| wrong(format!("the tokenizer cannot be read: {error}"), help))?;
-        let damaged =
-            |error: tokenizers::Error| wrong(format!("it is no tokenizer: {error}"), help);
-        serde_json::from_str::<IgnoredAny>(&text).map_err(|error| damaged(error.into()))?;
-        // The crate panics at some that are JSON and no tokenizer.
-        let parsed = caught(|| text.parse::<tokenizers::Tokenizer>());
-        let parsed = parsed.unwrap_or_else(|| Err("it is damaged".into()));
-        let mut inner = parsed.map_err(damaged)?;
-        // All of a text counts, and nothing else.
-        inner.with_truncation(None).map_err(damaged)?;
-        inner.with_padding(None);
         Ok(Tokenizer {
             path: path.to_path_buf(),
-            inner,
+            inner: read(path)?,
             with_special,
         })
+    }
+
+    fn encode(&self, text: &str) -> Result<tokenizers::Encoding, String> {
+        let encoding = self.inner.encode(text, self.with_special);
+        encoding.map_err(|error| format!("a text that the tokenizer refuses ({error})"))
     }
 }
 
@@ -54,20 +63,13 @@ impl Tokenize for Tokenizer {
     }
 
     fn count(&self, text: &str) -> Result<usize, String> {
-        let encoding = self.inner.encode_fast(text, self.with_special);
-        let wrong = |error| format!("a text that the tokenizer refuses ({error})");
-        Ok(encoding.map_err(wrong)?.len())
+        Ok(self.encode(text)?.len())
     }
 
     fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, String> {
-        let encoding = self.inner.encode(text, self.with_special);
-        let wrong = |error| format!("a text that the tokenizer refuses ({error})");
-        let offsets = encoding.map_err(wrong)?;
-        Ok(offsets
-            .get_offsets()
-            .iter()
-            .map(|&(start, end)| start..end)
-            .collect())
+        let encoding = self.encode(text)?;
+        let offsets = encoding.get_offsets().iter();
+        Ok(offsets.map(|&(start, end)| start..end).collect())
     }
 }
 

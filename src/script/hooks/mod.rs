@@ -168,13 +168,6 @@ impl Recipe {
     /// without an advantage the equivalent one.
     pub(crate) fn tensor(&self, hook: Hook, batch: &ScriptBatch) -> Result<Tensor, Diagnostics> {
         let mut run = Run::on(self, batch.clone(), &self.init()?);
-        // The same leaf as the session's: a gradient with respect to `batch.logp` must find it in the loss.
-        let asked_for = |name: &str| batch.known_columns().iter().any(|(known, _)| known == name);
-        if hook == Hook::Loss || !self.has(Hook::Advantage) || asked_for("logp") {
-            let logp = batch.column("logp").ok();
-            run.given
-                .extend(logp.map(|logp| ("logp".to_string(), logp)));
-        }
         run.reward()?;
         if hook != Hook::Reward {
             run.weight()?;

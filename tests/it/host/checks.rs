@@ -128,21 +128,6 @@ fn losses_of_the_field_hold() {
     }
 }
 
-#[test]
-fn the_built_in_losses_hold() {
-    for name in ["ppo_clip", "policy_gradient", "pacs"] {
-        let findings = check(&Host::new().load(name).unwrap(), None);
-        assert_eq!(of(&findings, CheckResult::Fails), [], "{name}");
-        for check in ["gradient of the loss", "sign of the loss"] {
-            let holds = of(&findings, CheckResult::Holds);
-            assert!(
-                holds.iter().any(|(held, _)| *held == check),
-                "{name}: {check}"
-            );
-        }
-    }
-}
-
 /// A flipped sign of a loss that has no advantage is told by the reward.
 #[test]
 fn a_flipped_loss_without_an_advantage_fails() {

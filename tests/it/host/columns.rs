@@ -99,15 +99,6 @@ fn has_tells_what_is_there() {
     }
 }
 
-#[test]
-fn an_unknown_column_names_the_nearest() {
-    let error = run_on("fn advantage(batch, p) { batch.rewrad }", &batch()).unwrap_err();
-    let diagnostic = &error[0];
-    assert!(diagnostic.message.contains("`rewrad`"), "{diagnostic}");
-    let help = diagnostic.help.as_deref().unwrap_or("");
-    assert!(help.contains("`reward`"), "{diagnostic}");
-}
-
 /// 0.1 + 0.2 + 0.4 and 0.7 are one reward to whoever gave them, also in f32.
 #[test]
 fn a_reward_by_token_is_as_precise_as_it_was_given() {

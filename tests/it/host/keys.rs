@@ -173,23 +173,3 @@ fn a_table_has_at_most_so_many_keys_and_says_so() {
     assert_eq!(state.recall("b", "b/ 1"), Some(0.0));
     assert_eq!(state.recall("b", "a/ 1"), None, "{state:?}");
 }
-
-#[test]
-fn tables_are_bounded_together() {
-    let named = recipe(
-        r#"fn advantage(batch, p) {
-            let name = "";
-            name.pad(1000000, 't');
-            for i in 0..300 { remember(name + i, batch.key("agent"), 1); }
-            batch.reward
-        }"#,
-    );
-    let mut state = State::default();
-    let error = named.advantage(&batch(), &mut state).unwrap_err();
-    let expected = format!(
-        "with \"{}\", all that is remembered is more than 256 MiB",
-        "t".repeat(40)
-    );
-    assert_eq!(error[0].message, expected);
-    assert_eq!(state, State::default());
-}

@@ -133,16 +133,6 @@ fn typed_settings_are_checked_too() {
     assert!(recipe.set("k", Setting::Nothing).is_err());
 }
 
-/// A clone has values of its own; the script is shared.
-#[test]
-fn a_clone_has_values_of_its_own() {
-    let first = recipe(SCRIPT);
-    let mut second = first.clone();
-    second.set_text("k", "2").unwrap();
-    assert_eq!(first.params().get("k"), Some(&Setting::Whole(4)));
-    assert_eq!(first.version(), second.version());
-}
-
 #[test]
 fn wrong_declarations_are_errors_at_load() {
     for (declared, expected) in [

@@ -2,7 +2,7 @@
 
 use advlab::script::{Host, Outcome};
 
-use super::lab::{batch, batch_with_logp, builder, message, recipe, run_on, step, tensor_on};
+use super::lab::{batch, batch_with_logp, builder, recipe, run_on, step, tensor_on};
 
 #[test]
 fn metrics_are_numbers_by_name_in_order() {
@@ -35,19 +35,6 @@ fn metrics_of_one_name_are_kept_by_hook() {
     let expected = [("reward/mean", 1.0), ("own", 2.0), ("advantage/mean", 3.0)];
     let expected = expected.map(|(name, x)| (name.to_string(), x));
     assert_eq!(metrics, expected);
-}
-
-#[test]
-fn what_is_no_metric() {
-    for (call, expected) in [
-        ("metric(\"x\", batch.reward)", "response tensor"),
-        ("metric(\"x\", \"1\")", "a string (\"1\")"),
-        ("metric(\"\", 1)", "1 to 64 characters"),
-    ] {
-        let text = format!("fn advantage(batch, p) {{ {call}; batch.reward }}");
-        let found = message(run_on(&text, &batch()));
-        assert!(found.contains(expected), "{call}: {found}");
-    }
 }
 
 #[test]

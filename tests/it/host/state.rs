@@ -35,18 +35,6 @@ fn it_lasts_over_steps() {
     assert_eq!(metric(&recipe, &mut state, "kept"), 6.0);
 }
 
-#[test]
-fn two_states_are_independent() {
-    let recipe = recipe(COUNTER);
-    let (mut first, mut second) = (recipe.init().unwrap(), recipe.init().unwrap());
-    metric(&recipe, &mut first, "steps");
-    let copy = first.clone();
-    metric(&recipe, &mut first, "steps");
-    assert_eq!(metric(&recipe, &mut second, "steps"), 1.0);
-    assert_eq!(metric(&recipe, &mut copy.clone(), "steps"), 2.0);
-    assert_eq!(metric(&recipe, &mut first, "steps"), 3.0);
-}
-
 /// Reward, advantage and loss of a step see one state, in that order.
 #[test]
 fn hooks_of_a_step_share_it() {
@@ -80,19 +68,6 @@ fn a_step_that_fails_leaves_it_as_it_was() {
     let before = state.clone();
     assert!(message(recipe.advantage(&batch(), &mut state)).contains("the second step"));
     assert_eq!(state, before);
-}
-
-#[test]
-fn it_may_depend_on_parameters() {
-    let mut recipe = recipe(
-        r#"
-        fn params() { #{ start: #{ value: 1 } } }
-        fn init(p) { #{ x: p.start } }
-        fn advantage(batch, p) { metric("x", this.x); batch.reward }
-    "#,
-    );
-    recipe.set_text("start", "7").unwrap();
-    assert_eq!(metric(&recipe, &mut recipe.init().unwrap(), "x"), 7.0);
 }
 
 #[test]
@@ -144,15 +119,4 @@ fn what_cannot_be_kept_is_refused() {
             format!("fn init(p) {{ {returned} }}\nfn advantage(batch, p) {{ batch.reward }}");
         assert!(recipe(&text).init().is_err(), "{returned}");
     }
-}
-
-#[test]
-fn it_comes_back_from_json_to_the_same_numbers() {
-    let recipe = recipe(COUNTER);
-    let mut state = recipe.init().unwrap();
-    step(&recipe, &mut state);
-    let text = state.to_json();
-    let mut back = State::from_json(&text).unwrap();
-    assert_eq!(back, state);
-    assert_eq!(metric(&recipe, &mut back, "steps"), 2.0);
 }

@@ -6,11 +6,15 @@ mod learning;
 mod refused;
 mod state;
 
+use std::collections::BTreeMap;
+
 use advlab::random::{Purpose, StreamKey};
 use advlab_train::policy::{AdamWConfig, Mlp, Policy, Responses, Samples};
 use advlab_train::task::{Maze, Prompt, Task, training_prompts};
+use safetensors::SafeTensors;
 
 const GROUP: usize = 8;
+const POLICY: &str = "policy.safetensors";
 
 fn key(step: u64) -> StreamKey {
     StreamKey::new(1, Purpose::Responses, step)
@@ -54,4 +58,18 @@ fn rewards(task: &dyn Task, prompts: &[Prompt], responses: &Responses) -> Vec<f6
             f64::from(u8::from(task.verify(prompt, responses.response(r))))
         })
         .collect()
+}
+
+/// Parameters and optimizer: the tensors of the policy's file by name.
+fn state(policy: &mut Mlp) -> BTreeMap<String, Vec<f32>> {
+    let folder = tempfile::tempdir().unwrap();
+    policy.save(folder.path()).unwrap();
+    let bytes = std::fs::read(folder.path().join(POLICY)).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let number = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap());
+    let tensors = file.iter().map(|(name, tensor)| {
+        let values = tensor.data().chunks(4).map(number).collect();
+        (name.to_string(), values)
+    });
+    tensors.collect()
 }

@@ -3,7 +3,7 @@
 use advlab_train::policy::{AdamWConfig, Mlp, NonFinite, Policy, Responses};
 use advlab_train::task::{Maze, Task, training_prompts};
 
-use super::{GROUP, key, maze, policy};
+use super::{GROUP, key, maze, policy, state};
 
 /// NaN; or finite, but its squares are not in f32: the optimizer's moments would stay infinite, and the policy stop to learn.
 #[test]
@@ -14,12 +14,12 @@ fn a_gradient_that_cannot_be_followed_is_refused_and_dropped() {
     let mut responses = Responses::new();
     responses.push(0, &[1, 4]);
     responses.push(1, &[2, 2, 4]);
-    let before = policy.snapshot();
+    let before = state(&mut policy);
     for gradient in [[f64::NAN, 0.0, 0.0, 0.0, 0.0], [1e25, -1e25, 0.0, 0.0, 0.0]] {
         policy.accumulate(&prompts, &responses, &gradient).unwrap();
         let refused = policy.update(None).unwrap();
         assert!(matches!(refused, Err(NonFinite::Gradient(_))));
-        assert_eq!(policy.snapshot(), before);
+        assert_eq!(state(&mut policy), before);
     }
     policy.accumulate(&prompts, &responses, &[1.0; 5]).unwrap();
     assert!(policy.update(None).unwrap().unwrap() > 0.0);
@@ -36,10 +36,10 @@ fn an_update_that_would_ruin_the_policy_is_left_out() {
     let prompts = training_prompts(&task, 1, 0, 2).unwrap();
     let mut responses = Responses::new();
     responses.push(0, &[1, 4]);
-    let before = policy.snapshot();
+    let before = state(&mut policy);
     policy.accumulate(&prompts, &responses, &[1.0; 2]).unwrap();
     assert_eq!(policy.update(None).unwrap(), Err(NonFinite::Parameters));
-    assert_eq!(policy.snapshot(), before);
+    assert_eq!(state(&mut policy), before);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn clipping_gives_the_norm_before_it_and_scales_the_gradient_alone() {
             .accumulate(&prompts, &responses, &[derivative; 2])
             .unwrap();
         let norm = policy.update(max).unwrap().unwrap();
-        let state = policy.snapshot();
+        let state = state(&mut policy);
         let first = state
             .iter()
             .filter(|(name, _)| name.starts_with("adamw.first"));

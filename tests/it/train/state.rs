@@ -1,28 +1,30 @@
-//! A policy goes on from its snapshot to the same bits, and a reference stays what it was.
+//! A policy goes on from its files to the same bits, and a reference stays what it was.
 
-use advlab_train::policy::{Policy, Samples};
-use advlab_train::task::training_prompts;
+use advlab_train::policy::{AdamWConfig, Mlp, Policy, Samples};
+use advlab_train::task::{Task, training_prompts};
 
-use super::{GROUP, key, maze, policy, step};
+use super::{GROUP, POLICY, key, maze, policy, state, step};
 
 #[test]
 fn a_restored_policy_goes_on_to_the_same_bits() {
     let task = maze();
+    let folder = tempfile::tempdir().unwrap();
     let mut policy_a = policy(&task, 1);
     for s in 0..3 {
         step(&task, &mut policy_a, s, 8, GROUP);
     }
-    let snapshot = policy_a.snapshot();
+    policy_a.save(folder.path()).unwrap();
+    let saved = state(&mut policy_a);
     let mut policy_b = policy(&task, 2);
-    assert_ne!(policy_b.snapshot(), snapshot);
-    policy_b.restore(&snapshot).unwrap();
-    assert_eq!(policy_b.snapshot(), snapshot);
+    assert_ne!(state(&mut policy_b), saved);
+    policy_b.load(folder.path()).unwrap();
+    assert_eq!(state(&mut policy_b), saved);
     for s in 3..6 {
         let rewards = [&mut policy_a, &mut policy_b].map(|p| step(&task, p, s, 8, GROUP));
         assert_eq!(rewards[0], rewards[1]);
     }
-    assert_ne!(policy_a.snapshot(), snapshot);
-    assert_eq!(policy_a.snapshot(), policy_b.snapshot());
+    assert_ne!(state(&mut policy_a), saved);
+    assert_eq!(state(&mut policy_a), state(&mut policy_b));
 }
 
 #[test]
@@ -41,7 +43,7 @@ fn a_reference_stays_as_it_was_and_comes_back_from_its_files() {
         let reference = policy.reference_logp(&prompts, &responses).unwrap();
         assert_eq!(reference, scores.logp);
     }
-    assert_eq!(first.snapshot(), again.snapshot());
+    assert_eq!(state(&mut first), state(&mut again));
 }
 
 #[test]
@@ -49,38 +51,49 @@ fn a_policy_goes_back_to_its_savepoint() {
     let task = maze();
     let mut policy = policy(&task, 1);
     step(&task, &mut policy, 0, 8, GROUP);
-    let before = policy.snapshot();
+    let before = state(&mut policy);
     policy.savepoint().unwrap();
     for s in 1..3 {
         step(&task, &mut policy, s, 8, GROUP);
     }
-    assert_ne!(policy.snapshot(), before);
+    assert_ne!(state(&mut policy), before);
     policy.rollback().unwrap();
-    assert_eq!(policy.snapshot(), before);
+    assert_eq!(state(&mut policy), before);
 }
 
 #[test]
 fn a_state_that_does_not_fit_is_refused_and_changes_nothing() {
     let task = maze();
     let mut policy = policy(&task, 1);
-    let before = policy.snapshot();
-    let name = "policy.layer2.bias";
-    let (mut missing, mut short, mut other) = (before.clone(), before.clone(), before.clone());
-    missing.remove(name);
-    short.insert(name.into(), vec![0.0; 3]);
-    other.insert("policy.layer4.bias".into(), vec![0.0; 3]);
-    for (state, expected) in [
-        (missing, "the state has no array \"policy.layer2.bias\""),
+    let before = state(&mut policy);
+    let folder = tempfile::tempdir().unwrap();
+    policy.save(folder.path()).unwrap();
+    let path = folder.path().join(POLICY);
+    let whole = std::fs::read(&path).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let mut wider = Mlp::new(&task.shape(), 65, AdamWConfig::default(), 1);
+    wider.save(other.path()).unwrap();
+    let wider = std::fs::read(other.path().join(POLICY)).unwrap();
+    let text = "policy.layer2.bias";
+    let at = whole
+        .windows(text.len())
+        .position(|window| window == text.as_bytes());
+    let mut renamed = whole.clone();
+    renamed[at.unwrap()] = b'q';
+    for (bytes, expected) in [
+        (&whole[..whole.len() - 1], "it is cut off"),
         (
-            short,
-            "\"policy.layer2.bias\" has 3 values; this policy's has 64",
+            &renamed[..],
+            "`policy.layer2.bias`: there is no tensor of this name",
         ),
         (
-            other,
-            "the state has an array \"policy.layer4.bias\" which this policy does not have",
+            &wider[..],
+            "`policy.layer1.weight`: the tensor's shape is not the model's",
         ),
     ] {
-        assert_eq!(policy.restore(&state).unwrap_err()[0].message, expected);
+        std::fs::write(&path, bytes).unwrap();
+        let error = policy.load(folder.path()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert_eq!(state(&mut policy), before);
     }
-    assert_eq!(policy.snapshot(), before);
 }

@@ -1,10 +1,5 @@
 //! AdamW (arXiv 1711.05101), with the order of operations of `torch.optim.AdamW`.
 
-use rayon::prelude::*;
-
-/// Parameters that a thread updates at a time.
-const BLOCK: usize = 1 << 13;
-
 /// The settings of AdamW; the defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWConfig {
@@ -30,18 +25,18 @@ impl Default for AdamWConfig {
 }
 
 /// The optimizer's state for a list of parameters.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AdamW {
-    pub(super) config: AdamWConfig,
-    pub(super) updates: u64,
-    /// The gradient's moving average.
-    pub(super) first: Vec<f32>,
-    /// The squared gradient's moving average.
-    pub(super) second: Vec<f32>,
+#[derive(Clone)]
+pub(super) struct AdamW {
+    pub config: AdamWConfig,
+    pub updates: u64,
+    /// The moving average of the gradient.
+    pub first: Vec<f32>,
+    /// The moving average of the squared gradient.
+    pub second: Vec<f32>,
 }
 
 impl AdamW {
-    /// For `count` parameters, before the first update.
+    /// The state before the first update of `count` parameters.
     pub fn new(config: AdamWConfig, count: usize) -> Self {
         Self {
             config,
@@ -51,60 +46,48 @@ impl AdamW {
         }
     }
 
-    /// Moves the parameters one step against the gradient (both as long as the state), unless one of them would become
-    /// infinite or NaN: then nothing changes, and the answer is false.
+    /// Moves the parameters one step against the gradient. If a parameter would become infinite or NaN, nothing changes and
+    /// the result is false.
     #[must_use]
     pub fn update(&mut self, parameters: &mut [f32], gradient: &[f32]) -> bool {
         let scalars = Scalars::new(&self.config, self.updates + 1);
-        let all = (
-            parameters.par_chunks(BLOCK),
-            gradient.par_chunks(BLOCK),
-            self.first.par_chunks(BLOCK),
-            self.second.par_chunks(BLOCK),
-        );
-        // Trying first costs less than a copy to go back to.
-        let tried = all.into_par_iter();
-        if !tried.all(|(parameters, gradient, first, second)| {
-            let moments = first.iter().zip(second);
-            let values = parameters.iter().zip(gradient).zip(moments);
-            values.fold(true, |all, ((&p, &g), (&m, &v))| {
-                all & scalars.take(p, g, m, v).0.is_finite()
-            })
-        }) {
+        let moments = self.first.iter().zip(&self.second);
+        let values = parameters.iter().zip(gradient).zip(moments);
+        // A trial costs less than a copy to go back to.
+        let is_finite = values.fold(true, |all, ((p, g), (m, v))| {
+            all & scalars.step(*p, *g, *m, *v).0.is_finite()
+        });
+        if !is_finite {
             return false;
         }
-        let all = (
-            parameters.par_chunks_mut(BLOCK),
-            gradient.par_chunks(BLOCK),
-            self.first.par_chunks_mut(BLOCK),
-            self.second.par_chunks_mut(BLOCK),
-        );
-        all.into_par_iter()
-            .for_each(|(parameters, gradient, first, second)| {
-                let moments = first.iter_mut().zip(second);
-                let values = parameters.iter_mut().zip(gradient).zip(moments);
-                for ((p, &g), (m, v)) in values {
-                    (*p, *m, *v) = scalars.take(*p, g, *m, *v);
-                }
-            });
+        let moments = self.first.iter_mut().zip(&mut self.second);
+        for ((p, g), (m, v)) in parameters.iter_mut().zip(gradient).zip(moments) {
+            (*p, *m, *v) = scalars.step(*p, *g, *m, *v);
+        }
         self.updates += 1;
         true
     }
 }
 
-/// The scalars of one update: worked out in f64 and rounded once, as torch does with Python's floats.
+/// The scalars of one update: computed in f64 and rounded once, as torch does with Python's floats.
 pub(super) struct Scalars {
+    /// Share of a parameter that weight decay leaves.
     pub keep: f32,
+    /// The learning rate over the first moment's bias correction.
     pub size: f32,
+    /// The root of the second moment's bias correction.
     pub correction: f32,
+    /// Weight of the gradient in the first moment.
     pub toward: f32,
+    /// Decay of the second moment.
     pub decay: f32,
+    /// Weight of the squared gradient in the second moment.
     pub add: f32,
     pub eps: f32,
 }
 
 impl Scalars {
-    /// Of update number `updates`, from 1.
+    /// Those of update number `updates`, from 1.
     pub(super) fn new(config: &AdamWConfig, updates: u64) -> Self {
         let (beta1, beta2) = config.betas;
         // Long before 2^31 updates both corrections have become 1.
@@ -122,7 +105,7 @@ impl Scalars {
 
     /// A parameter and its moments after the update.
     #[inline(always)]
-    fn take(&self, parameter: f32, g: f32, first: f32, second: f32) -> (f32, f32, f32) {
+    fn step(&self, parameter: f32, g: f32, first: f32, second: f32) -> (f32, f32, f32) {
         let first = first + self.toward * (g - first);
         let second = self.decay * second + self.add * (g * g);
         let scale = second.sqrt() / self.correction + self.eps;

@@ -2,6 +2,7 @@
 
 mod adamw;
 mod mlp;
+mod tensor_file;
 #[cfg(feature = "torch")]
 mod transformer;
 
@@ -11,14 +12,13 @@ use std::path::Path;
 
 use thiserror::Error;
 
-pub use adamw::{AdamW, AdamWConfig};
+pub use adamw::AdamWConfig;
 pub use mlp::Mlp;
 #[cfg(all(test, feature = "torch"))]
 pub(crate) use transformer::tests as transformer_tests;
 #[cfg(feature = "torch")]
 pub use transformer::{
-    Architecture, Compute, Decoding, LanguageModel, Llama3Scaling, ModelConfig, Rope, Snapshot,
-    Transformer,
+    Architecture, Decoding, ModelConfig, Rope, RopeScaling, Transformer, TransformerOptions,
 };
 
 use super::config::Config;
@@ -28,16 +28,18 @@ use super::task::{Prompt, Task};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::StreamKey;
 
+/// The files of a checkpoint: the policy with its optimizer, and the reference.
+const POLICY: &str = "policy.safetensors";
+const REFERENCE: &str = "reference.safetensors";
+
 /// What a run needs of the model that it trains: responses, their log-probs, and steps along a gradient; and a reference, a
 /// copy of the policy that stays as it was.
 ///
-/// The same calls give the same bits.
+/// The same calls give the same bits. An error says that prompts or responses do not fit the policy, that a file cannot be
+/// read or written, or that the device or its memory failed.
 pub trait Policy: Send {
-    /// `group_size` responses to each prompt, each until a stop token or as long as it may be. Their scores are those of
+    /// `group_size` responses to each prompt, each until a stop token or the longest allowed. Their scores are those of
     /// [`Policy::score`].
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if a prompt does not fit the policy, and if the device or its memory fails.
     fn sample(
         &mut self,
         prompts: &[Prompt],
@@ -47,16 +49,10 @@ pub trait Policy: Send {
 
     /// Log-prob (nats) of each response token given its prompt and the tokens before it, and the entropy (nats) of the
     /// distribution that it is from.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if prompts or responses do not fit the policy, and if the device or its memory fails.
     fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics>;
 
-    /// Adds the gradient of a loss to what [`Policy::update`] will follow: `dloss_dlogp` is the derivative of the loss with respect
-    /// to the log-prob of each token, `[responses.tokens().len()]`, at the present parameters.
-    ///
-    /// # Errors
-    /// As [`Policy::score`], and if the sizes do not fit.
+    /// Adds the gradient of a loss to that which [`Policy::update`] will follow: `dloss_dlogp` is the derivative of the loss
+    /// with respect to the log-prob of each token, `[responses.tokens().len()]`, at the present parameters.
     fn accumulate(
         &mut self,
         prompts: &[Prompt],
@@ -65,63 +61,39 @@ pub trait Policy: Send {
     ) -> Result<(), Diagnostics>;
 
     /// One step of the optimizer along the accumulated gradient, which is scaled down to `max_grad_norm` (L2, all
-    /// parameters together) if it is longer; then nothing is accumulated. Gives the norm before scaling, or why the step
-    /// was left out: parameters and optimizer are then as they were.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if the device or its memory fails.
+    /// parameters together) if it is longer, and then dropped. Gives the norm before scaling, or why the step was left out:
+    /// parameters and optimizer are then as they were.
     fn update(&mut self, max_grad_norm: Option<f64>)
     -> Result<Result<f64, NonFinite>, Diagnostics>;
 
-    /// The learning rate of the updates that follow.
+    /// Sets the learning rate of the next updates.
     fn set_lr(&mut self, lr: f64);
 
-    /// The reference becomes the policy as it is now.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if memory does not suffice.
+    /// Makes the present policy the reference.
     fn freeze(&mut self) -> Result<(), Diagnostics>;
 
     /// The log-probs that the reference gives, as [`Policy::score`]. Before the first [`Policy::freeze`] it is the policy
     /// as it was made.
-    ///
-    /// # Errors
-    /// As [`Policy::score`].
     fn reference_logp(
         &mut self,
         prompts: &[Prompt],
         responses: &Responses,
     ) -> Result<Vec<f32>, Diagnostics>;
 
-    /// Remembers the parameters and the optimizer, for one [`Policy::rollback`]; the one before is forgotten.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if memory does not suffice.
+    /// Keeps a copy of the parameters and the optimizer for one [`Policy::rollback`].
     fn savepoint(&mut self) -> Result<(), Diagnostics>;
 
-    /// Goes back to the last [`Policy::savepoint`], and forgets it; what is being accumulated is dropped.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if the device fails.
+    /// Goes back to the last [`Policy::savepoint`] and drops it and the accumulated gradient.
     fn rollback(&mut self) -> Result<(), Diagnostics>;
 
     /// Writes all that training needs to go on to the same numbers (parameters, optimizer, reference) as files into an empty
     /// folder.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if a file cannot be written.
     fn save(&mut self, folder: &Path) -> Result<(), Diagnostics>;
 
-    /// Goes to what [`Policy::save`] has written for a policy of the same sizes.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if a file is missing or of another policy.
+    /// Goes to the state that [`Policy::save`] has written for a policy of the same sizes.
     fn load(&mut self, folder: &Path) -> Result<(), Diagnostics>;
 
     /// Writes the model to an empty folder that transformers (Python) opens.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if the policy is no model of its kinds, and if a file cannot be written.
     fn export(&mut self, _folder: &Path) -> Result<(), Diagnostics> {
         let problem = Diagnostic::error(
             "the run's policy is not a language model, and transformers opens only those",
@@ -130,13 +102,12 @@ pub trait Policy: Send {
         Err(problem.with_help(help).into())
     }
 
-    /// What its numbers depend on beside the configuration, such as the number of threads, by name; nothing if they are
-    /// the same everywhere.
+    /// What its numbers depend on besides the configuration, such as the number of threads, by name.
     fn platform(&self) -> Platform {
         Platform::new()
     }
 
-    /// The most bytes that were taken at once on its device so far; `None` on the CPU.
+    /// The most bytes that were in use at once on its GPU; `None` on the CPU.
     fn device_memory(&mut self) -> Option<u64> {
         None
     }
@@ -151,7 +122,7 @@ pub(super) fn of_config(config: &Config, task: &dyn Task) -> Result<Box<dyn Poli
     };
     Ok(match config.policy.as_str() {
         #[cfg(feature = "torch")]
-        "transformer" => Box::new(LanguageModel::new(config, task, adamw)?),
+        "transformer" => Box::new(Transformer::of_config(config, task, adamw)?),
         #[cfg(not(feature = "torch"))]
         "transformer" => return Err(without_libtorch("`policy = \"transformer\"`")),
         _ => Box::new(Mlp::new(
@@ -219,6 +190,15 @@ impl Responses {
         &self.tokens[self.range(index)]
     }
 
+    /// The responses at these indices, in this order, with their prompts: a minibatch.
+    pub fn select(&self, indices: &[usize]) -> Self {
+        let mut selected = Self::new();
+        for &index in indices {
+            selected.push(self.prompts[index], self.response(index));
+        }
+        selected
+    }
+
     /// Whether all belong to one of `prompts` prompts, and have tokens of a vocabulary, up to `longest`.
     fn check(&self, prompts: usize, vocabulary: usize, longest: usize) -> Result<(), Diagnostics> {
         for (index, &prompt) in self.prompts.iter().enumerate() {
@@ -239,7 +219,7 @@ impl Responses {
     }
 
     /// Whether there is a derivative for each token.
-    fn check_values(&self, dloss_dlogp: &[f64]) -> Result<(), Diagnostics> {
+    fn check_derivatives(&self, dloss_dlogp: &[f64]) -> Result<(), Diagnostics> {
         let (found, expected) = (dloss_dlogp.len(), self.tokens.len());
         if found == expected {
             return Ok(());
@@ -248,18 +228,9 @@ impl Responses {
             format!("dloss/dlogp has {found} values; the responses have {expected} tokens");
         Err(Diagnostic::error(message).into())
     }
-
-    /// The responses at these indices, in this order, with the prompts that they have; a minibatch.
-    pub fn select(&self, indices: &[usize]) -> Self {
-        let mut selected = Self::new();
-        for &index in indices {
-            selected.push(self.prompts[index], self.response(index));
-        }
-        selected
-    }
 }
 
-/// A policy's values of the tokens of some responses, one per token, in the order of [`Responses::tokens`].
+/// The values of response tokens, one per token, in the order of [`Responses::tokens`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
     /// The token's log-prob, in nats; computed in f64 and rounded once.
@@ -268,7 +239,7 @@ pub struct Scores {
     pub entropy: Vec<f32>,
 }
 
-/// Responses together with what the policy that sampled them says of their tokens.
+/// Responses with the scores of the policy that sampled them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Samples {
     /// The responses; those of prompt p are p * group_size .. (p + 1) * group_size.
@@ -276,9 +247,6 @@ pub struct Samples {
     /// Log-prob and entropy of each token.
     pub scores: Scores,
 }
-
-/// The values of tensors by their names, row by row.
-pub type Arrays = BTreeMap<String, Vec<f32>>;
 
 /// Why an update was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]

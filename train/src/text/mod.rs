@@ -1,5 +1,5 @@
-//! Text for a model: its tokenizer, its chat template and where its responses end, from the files of its folder. How they are
-//! drawn is the run's to say: its log-probs are those of the policy itself.
+//! Text for a model: its tokenizer, its chat template and where its responses end, from the files of its folder. Its settings
+//! for drawing tokens are not read: the run has its own.
 
 mod chat;
 #[cfg(test)]
@@ -7,13 +7,14 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 
 pub use chat::Message;
 
 use crate::error::read_json;
+use crate::tokenizer;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use chat::ChatTemplate;
 
@@ -35,7 +36,7 @@ pub(crate) fn config_file(folder: &Path) -> Result<PathBuf, Diagnostics> {
     Err(Diagnostic::error(message).with_help(help).into())
 }
 
-/// What makes tokens of text, and text of tokens.
+/// Converts text to tokens and tokens to text.
 #[derive(Debug)]
 pub struct Text {
     path: PathBuf,
@@ -46,37 +47,35 @@ pub struct Text {
 }
 
 impl Text {
-    /// Of a model's folder, whose embedding has `vocabulary` rows: `tokenizer.json`, and if they are there
+    /// The texts of a model's folder, whose embedding has `vocabulary` rows: `tokenizer.json`, and if they are there
     /// `tokenizer_config.json`, `chat_template.jinja` and `generation_config.json`.
     ///
     /// # Errors
     /// [`Diagnostics`] if there is no tokenizer, a file is damaged, or a token has no row in the embedding.
     pub fn load(folder: &Path, vocabulary: u32) -> Result<Self, Diagnostics> {
         let path = folder.join("tokenizer.json");
-        if !path.exists() {
-            let message = format!("{} has no tokenizer.json", folder.display());
-            let help = "`AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)` of transformers writes it, also from the older files";
-            return Err(Diagnostic::error(message).with_help(help).into());
+        let tokenizer = tokenizer::read(&path)?;
+        let last = tokenizer.get_vocab(true).into_iter();
+        let last = last.max_by_key(|(_, id)| *id);
+        if let Some((token, id)) = last.filter(|(_, id)| *id >= vocabulary) {
+            let message = format!(
+                "token `{token}` has the number {id}; the model's vocabulary has {vocabulary}"
+            );
+            let help =
+                "tokenizer and model are not of the same folder, or the embedding was not widened";
+            return Err(Diagnostic::error(message)
+                .in_file(path)
+                .with_help(help)
+                .into());
         }
-        let wrong = |error: tokenizers::Error| damaged(&path, &error);
-        let mut tokenizer = Tokenizer::from_file(&path).map_err(wrong)?;
-        // A prompt is never cut or padded behind anybody's back.
-        tokenizer.with_truncation(None).map_err(wrong)?;
-        tokenizer.with_padding(None);
-        check_vocabulary(&tokenizer, vocabulary).map_err(|problem| problem.in_file(&path))?;
-        let config_path = folder.join("tokenizer_config.json");
-        let config = match config_path.exists() {
-            true => read_json(&config_path)?,
-            false => Value::Null,
-        };
-        let template = ChatTemplate::load(folder, &config_path, &config)?;
-        let eos = chat::special_token(&config, "eos_token");
+        let config = read_optional(folder, "tokenizer_config.json")?;
+        let eos = chat::special_token(&config["eos_token"]);
         let eos = eos.and_then(|token| tokenizer.token_to_id(token));
         Ok(Text {
             generation: Generation::load(folder, eos, vocabulary)?,
+            template: ChatTemplate::load(folder, &config)?,
             path,
             tokenizer,
-            template,
             vocabulary,
         })
     }
@@ -95,12 +94,9 @@ impl Text {
     /// [`Diagnostics`] if the model has no template or it refuses the messages, and as [`Text::encode`].
     pub fn encode_chat(&self, messages: &[Message<'_>]) -> Result<Vec<u32>, Diagnostics> {
         let Some(template) = &self.template else {
-            let message = "the model has no chat template";
+            let problem = Diagnostic::error("the model has no chat template").in_file(&self.path);
             let help = "a prompt's own template needs none: `prompt_template = \"{question}\"`";
-            return Err(Diagnostic::error(message)
-                .in_file(&self.path)
-                .with_help(help)
-                .into());
+            return Err(problem.with_help(help).into());
         };
         // The template writes all special tokens itself.
         self.tokens(&template.render(messages)?, false)
@@ -113,7 +109,7 @@ impl Text {
 
     fn tokens(&self, text: &str, with_special: bool) -> Result<Vec<u32>, Diagnostics> {
         let encoding = self.tokenizer.encode_fast(text, with_special);
-        let encoding = encoding.map_err(|error| damaged(&self.path, &error))?;
+        let encoding = encoding.map_err(|error| self.refused(&error))?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -123,7 +119,12 @@ impl Text {
     /// [`Diagnostics`] if the tokenizer's decoder fails.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, Diagnostics> {
         let text = self.tokenizer.decode(tokens, true);
-        text.map_err(|error| damaged(&self.path, &error))
+        text.map_err(|error| self.refused(&error))
+    }
+
+    fn refused(&self, error: &tokenizers::Error) -> Diagnostics {
+        let problem = Diagnostic::error(format!("the tokenizer: {error}"));
+        problem.in_file(&self.path).into()
     }
 
     /// The rows of the model's embedding.
@@ -136,7 +137,7 @@ impl Text {
         &self.generation
     }
 
-    /// Lets responses end with these strings too, beside those of [`Text::generation`].
+    /// Lets responses end with these strings too, besides those of [`Text::generation`].
     #[must_use]
     pub fn with_stops(mut self, stops: &[String]) -> Self {
         self.generation.stop_strings.extend_from_slice(stops);
@@ -159,29 +160,13 @@ impl Text {
     }
 }
 
-/// Each token must have a row in the embedding; the embedding may have more rows.
-fn check_vocabulary(tokenizer: &Tokenizer, vocabulary: u32) -> Result<(), Diagnostic> {
-    let last = tokenizer
-        .get_vocab(true)
-        .into_iter()
-        .max_by_key(|(_, id)| *id);
-    match last {
-        Some((token, id)) if id >= vocabulary => {
-            let message = format!(
-                "token `{token}` has the number {id}; the model's vocabulary has {vocabulary}"
-            );
-            let help =
-                "tokenizer and model are not of the same folder, or the embedding was not widened";
-            Err(Diagnostic::error(message).with_help(help))
-        }
-        _ => Ok(()),
+/// A JSON file of a folder; null if it is not there.
+fn read_optional(folder: &Path, name: &str) -> Result<Value, Diagnostics> {
+    let path = folder.join(name);
+    match path.exists() {
+        true => read_json(&path),
+        false => Ok(Value::Null),
     }
-}
-
-fn damaged(path: &Path, error: &tokenizers::Error) -> Diagnostics {
-    Diagnostic::error(format!("the tokenizer: {error}"))
-        .in_file(path)
-        .into()
 }
 
 /// Where a model's makers say that its responses end.
@@ -193,55 +178,44 @@ pub struct Generation {
     pub stop_strings: Vec<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(
-    untagged,
-    expecting = "found neither a value of the key's kind nor a list of them"
-)]
-enum OneOrMore<T> {
-    One(T),
-    More(Vec<T>),
-}
-
-impl<T> OneOrMore<T> {
-    fn into_vec(self) -> Vec<T> {
-        match self {
-            OneOrMore::One(one) => vec![one],
-            OneOrMore::More(all) => all,
-        }
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(expecting = "an object")]
-struct Written {
-    eos_token_id: Option<OneOrMore<u32>>,
-    stop_strings: Option<OneOrMore<String>>,
-}
-
 impl Generation {
-    /// Of a folder; `eos` is the tokenizer's own token for the end, for folders that name none.
+    /// That of a folder; `eos` is the tokenizer's own token for the end, for folders that name none.
     fn load(folder: &Path, eos: Option<u32>, vocabulary: u32) -> Result<Self, Diagnostics> {
-        let read = |name| -> Result<Written, Diagnostics> {
-            let path = folder.join(name);
-            match path.exists() {
-                true => read_json(&path),
-                false => Ok(Written::default()),
-            }
-        };
-        let written = read("generation_config.json")?;
-        let ends = match written.eos_token_id {
-            Some(ends) => Some(ends),
-            None => read("config.json")?.eos_token_id,
-        };
-        let ends = ends.map_or_else(|| eos.into_iter().collect(), OneOrMore::into_vec);
+        let file = "generation_config.json";
+        let generation = read_optional(folder, file)?;
+        let mut ends: Vec<u32> = list(&generation, "eos_token_id", folder, file)?;
+        if ends.is_empty() {
+            let file = "config.json";
+            ends = list(&read_optional(folder, file)?, "eos_token_id", folder, file)?;
+        }
+        if ends.is_empty() {
+            ends.extend(eos);
+        }
         if let Some(id) = ends.iter().find(|id| **id >= vocabulary) {
             let message =
                 format!("`eos_token_id` is {id}; the model's vocabulary has {vocabulary}");
             return Err(Diagnostic::error(message).in_file(folder).into());
         }
-        let mut stop_strings = written.stop_strings.map_or(vec![], OneOrMore::into_vec);
+        let mut stop_strings: Vec<String> = list(&generation, "stop_strings", folder, file)?;
         stop_strings.retain(|stop| !stop.is_empty());
         Ok(Generation { ends, stop_strings })
     }
+}
+
+/// The values of a key that has one value, a list of them, or none.
+fn list<T: DeserializeOwned>(
+    keys: &Value,
+    key: &str,
+    folder: &Path,
+    file: &str,
+) -> Result<Vec<T>, Diagnostics> {
+    let values = match &keys[key] {
+        Value::Null => json!([]),
+        Value::Array(values) => json!(values),
+        value => json!([value]),
+    };
+    serde_json::from_value(values).map_err(|error| {
+        let problem = Diagnostic::error(error.to_string());
+        problem.in_file(folder.join(file)).in_field(key).into()
+    })
 }

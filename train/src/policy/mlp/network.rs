@@ -1,72 +1,59 @@
-//! The parameters of the MLP and where each tensor lies among them; its state as named arrays, and as files.
+//! The network: its tensors, the forward pass over responses and the gradient of a loss with respect to its parameters.
+//!
+//! The responses of a group share their prompt and, the more certain the policy is, their first tokens. Equal prefixes give
+//! equal inputs, so the responses are walked in lockstep and the network runs once per distinct prefix of a position. In
+//! the README's run this is a quarter of the work. A prefix's sum in the first layer is that of its parent plus one row.
 
-use std::fs;
-use std::path::Path;
+use std::collections::HashMap;
 
-use ndarray::{ArrayView2, ArrayViewMut2, NdFloat};
-use safetensors::tensor::{Dtype, TensorView};
-use safetensors::{SafeTensorError, SafeTensors, serialize};
+use ndarray::linalg::general_mat_mul;
+use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2};
 
-use crate::error::{damaged, io};
-use crate::policy::{AdamW, Arrays};
-use crate::task::TaskShape;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::random::RandomStream;
+use crate::policy::Responses;
+use crate::task::{Prompt, TaskShape};
+use advlab::random::{RandomStream, StreamKey};
 
-const PARAMETERS: &str = "policy";
-const FIRST: &str = "adamw.first";
-const SECOND: &str = "adamw.second";
-const UPDATES: &str = "adamw.updates";
+/// Name, shape and values.
+type NamedTensor<'a> = (String, Vec<usize>, &'a [f32]);
 
-/// The number of updates is stored as two digits of this base, each exact in f32.
-const BASE: u64 = 1 << 24;
-
-/// The precision of a network: f32 in training, f64 where its gradient is checked.
-pub(super) trait Real: NdFloat + Into<f64> + Default {
-    fn rounded(value: f64) -> Self;
-}
-
-impl Real for f32 {
-    fn rounded(value: f64) -> Self {
-        value as f32
-    }
-}
-
-impl Real for f64 {
-    fn rounded(value: f64) -> Self {
-        value
-    }
-}
-
-/// The sizes of a network. Its inputs are the prompt's features, then for each position of the response the move made
-/// there, one-hot, then the present position, one-hot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sizes {
+/// The parameters of two hidden layers with ReLU and an output layer.
+///
+/// The inputs are the prompt's features, then for each position of the response the token there, one-hot, then the
+/// position of the next token, one-hot.
+#[derive(Clone)]
+pub(super) struct Network {
     pub task: TaskShape,
-    pub hidden: usize,
+    hidden: usize,
+    /// All tensors, one after the other.
+    pub values: Vec<f32>,
 }
 
-impl Sizes {
-    fn inputs(&self) -> usize {
-        self.position_row(self.task.max_response_tokens)
+impl Network {
+    /// PyTorch's default for linear layers: weights and biases uniform in +-1/sqrt(inputs of the layer).
+    pub fn new(task: TaskShape, hidden: usize, stream: &mut RandomStream) -> Network {
+        let mut network = Network {
+            task,
+            hidden,
+            values: Vec::new(),
+        };
+        let tensors = network.tensors();
+        for (index, (_, shape)) in tensors.iter().enumerate() {
+            // A layer's weight stands before its bias.
+            let inputs = tensors[index / 2 * 2].1[0];
+            let bound = 1.0 / (inputs as f64).sqrt();
+            let count: usize = shape.iter().product();
+            let values = (0..count).map(|_| (bound * (2.0 * stream.uniform() - 1.0)) as f32);
+            network.values.extend(values);
+        }
+        network
     }
 
-    /// The input that says: `token` is at `position`.
-    pub fn token_row(&self, position: usize, token: u32) -> usize {
-        self.task.prompt_features + position * self.task.vocabulary + token as usize
-    }
-
-    /// The input that says: the next token is that at `position`.
-    pub fn position_row(&self, position: usize) -> usize {
-        self.token_row(self.task.max_response_tokens, 0) + position
-    }
-
-    /// Name and shape of each tensor in the order in which they are stored. Weights are [inputs, outputs], so that an
-    /// input that is 1 adds one contiguous row.
+    /// Name and shape of each tensor. Weights are `[inputs, outputs]`, so that a one-hot input adds one contiguous row.
     pub fn tensors(&self) -> [(&'static str, Vec<usize>); 6] {
         let (hidden, vocabulary) = (self.hidden, self.task.vocabulary);
+        let inputs = self.position_row(self.task.max_response_tokens);
         [
-            ("layer1.weight", vec![self.inputs(), hidden]),
+            ("layer1.weight", vec![inputs, hidden]),
             ("layer1.bias", vec![hidden]),
             ("layer2.weight", vec![hidden, hidden]),
             ("layer2.bias", vec![hidden]),
@@ -75,178 +62,373 @@ impl Sizes {
         ]
     }
 
-    fn counts(&self) -> [usize; 6] {
-        self.tensors().map(|(_, shape)| shape.iter().product())
+    /// The input that says: `token` is at `position`.
+    fn token_row(&self, position: usize, token: u32) -> usize {
+        self.task.prompt_features + position * self.task.vocabulary + token as usize
     }
 
-    pub fn count(&self) -> usize {
-        self.counts().iter().sum()
-    }
-}
-
-/// Parameters, or the gradient by them: all tensors one after the other.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Network<F> {
-    pub sizes: Sizes,
-    pub values: Vec<F>,
-}
-
-impl<F: Real> Network<F> {
-    pub fn zeros(sizes: Sizes) -> Self {
-        Self {
-            sizes,
-            values: vec![F::zero(); sizes.count()],
-        }
+    /// The input that says: the next token is that at `position`.
+    fn position_row(&self, position: usize) -> usize {
+        self.token_row(self.task.max_response_tokens, 0) + position
     }
 
-    /// PyTorch's default for linear layers: weights and biases uniform in +-1/sqrt(inputs of the layer).
-    pub fn initial(sizes: Sizes, stream: &mut RandomStream) -> Self {
-        let inputs = [sizes.inputs(), sizes.hidden, sizes.hidden];
-        let counts = sizes.counts().into_iter().enumerate();
-        let bounds = counts.flat_map(|(index, count)| {
-            let bound = 1.0 / (inputs[index / 2] as f64).sqrt();
-            std::iter::repeat_n(bound, count)
-        });
-        let values = bounds
-            .map(|bound| F::rounded(bound * (2.0 * stream.uniform() - 1.0)))
-            .collect();
-        Self { sizes, values }
-    }
-
-    /// The tensors in the order of [`Sizes::tensors`].
-    pub fn tensors(&self) -> [&[F]; 6] {
+    /// The tensors as matrices; a bias has one row.
+    fn matrices(&self) -> [ArrayView2<'_, f32>; 6] {
         let mut rest = &self.values[..];
-        let counts = self.sizes.counts();
-        counts.map(|count| rest.split_off(..count).unwrap_or_default())
+        self.tensors().map(|(_, shape)| {
+            let own = rest.split_off(..shape.iter().product());
+            matrix(own.unwrap_or_default(), shape[shape.len() - 1])
+        })
     }
 
-    pub fn tensors_mut(&mut self) -> [&mut [F]; 6] {
-        let mut rest = &mut self.values[..];
-        let counts = self.sizes.counts();
-        counts.map(|count| rest.split_off_mut(..count).unwrap_or_default())
+    /// A group of values, one per parameter, as tensors for a file.
+    pub fn named<'a>(&self, group: &str, mut values: &'a [f32]) -> Vec<NamedTensor<'a>> {
+        let tensors = self.tensors().into_iter();
+        let named = tensors.map(|(name, shape)| {
+            let own = values.split_off(..shape.iter().product());
+            (format!("{group}.{name}"), shape, own.unwrap_or_default())
+        });
+        named.collect()
+    }
+
+    /// As [`Network::matrices`], of a gradient.
+    fn matrices_of<'a>(&self, mut gradient: &'a mut [f32]) -> [ArrayViewMut2<'a, f32>; 6] {
+        self.tensors().map(|(_, shape)| {
+            let own = gradient.split_off_mut(..shape.iter().product());
+            matrix_mut(own.unwrap_or_default(), shape[shape.len() - 1])
+        })
     }
 }
 
-/// Values as a matrix, row by row.
-pub(super) fn rows<F>(values: &[F], columns: usize) -> ArrayView2<'_, F> {
+fn matrix(values: &[f32], columns: usize) -> ArrayView2<'_, f32> {
     ArrayView2::from_shape((values.len() / columns, columns), values)
-        .expect("the number of values is a multiple of the number of columns")
+        .expect("a matrix has whole rows")
 }
 
-pub(super) fn rows_mut<F>(values: &mut [F], columns: usize) -> ArrayViewMut2<'_, F> {
+fn matrix_mut(values: &mut [f32], columns: usize) -> ArrayViewMut2<'_, f32> {
     ArrayViewMut2::from_shape((values.len() / columns, columns), values)
-        .expect("the number of values is a multiple of the number of columns")
+        .expect("a matrix has whole rows")
 }
 
-#[inline]
-pub(super) fn add_scaled<F: Real>(sum: &mut [F], scale: F, row: &[F]) {
-    for (sum, &x) in sum.iter_mut().zip(row) {
-        *sum += scale * x;
+/// The prompts of a batch, the index of each response's prompt, and where the responses' tokens come from.
+#[derive(Clone, Copy)]
+pub(super) struct Batch<'a> {
+    pub prompts: &'a [Prompt],
+    pub owners: &'a [usize],
+    pub tokens: Tokens<'a>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Tokens<'a> {
+    Given(&'a Responses),
+    /// Drawn at temperature 1: those of response i with stream i.
+    Drawn(StreamKey),
+}
+
+/// A distinct prefix of the responses to a prompt.
+struct Prefix {
+    prompt: usize,
+    position: usize,
+    /// The prefix without the last token, and the input of this token; none for the empty prefix.
+    parent: Option<(usize, usize)>,
+}
+
+/// A token of a response.
+pub(super) struct Choice {
+    pub token: u32,
+    /// The index of the prefix before it.
+    prefix: usize,
+    pub logp: f32,
+    /// Of the distribution that the token is from.
+    pub entropy: f32,
+}
+
+/// What a pass needs to get to its next position.
+#[derive(Default)]
+struct Walk {
+    /// The live responses with their prefixes.
+    live: Vec<(usize, usize)>,
+    streams: Vec<RandomStream>,
+    /// The sums of the newest prefixes' inputs in the first layer, without that of the position: `[prefixes, hidden]`.
+    sums: Vec<f32>,
+    /// Memory for the next sums: new memory at each position would cost more than what is computed in it.
+    next: Vec<f32>,
+}
+
+/// A forward pass over some responses of a batch. A response's bits do not depend on the others.
+#[derive(Default)]
+pub(super) struct Pass {
+    /// Indices in the batch.
+    responses: Vec<usize>,
+    /// The tokens of each response.
+    pub choices: Vec<Vec<Choice>>,
+    /// Position by position.
+    prefixes: Vec<Prefix>,
+    keeps_hidden: bool,
+    /// The hidden layers after their ReLU, `[prefixes, hidden]`; unless they are kept, those of the newest position.
+    h1: Vec<f32>,
+    h2: Vec<f32>,
+    /// Of the next token, `[prefixes, vocabulary]`; f64, because exact log-probs of a vocabulary this small cost nothing.
+    probabilities: Vec<f64>,
+}
+
+impl Pass {
+    /// Runs the network. The hidden layers are only needed for [`Pass::gradient`].
+    pub fn new(
+        network: &Network,
+        batch: Batch<'_>,
+        responses: &[usize],
+        keeps_hidden: bool,
+    ) -> Pass {
+        let mut pass = Pass {
+            responses: responses.to_vec(),
+            choices: responses.iter().map(|_| Vec::new()).collect(),
+            keeps_hidden,
+            ..Pass::default()
+        };
+        let mut walk = pass.begin(network, batch);
+        while !walk.live.is_empty() {
+            let scores = pass.evaluate(network, &walk.sums);
+            pass.choose(network, batch.tokens, &scores, &mut walk);
+        }
+        pass
+    }
+
+    /// Adds the empty prefix of each prompt whose responses have tokens.
+    fn begin(&mut self, network: &Network, batch: Batch<'_>) -> Walk {
+        let [w1, b1, ..] = network.matrices();
+        let mut walk = Walk::default();
+        if let Tokens::Drawn(key) = batch.tokens {
+            let streams = self.responses.iter().map(|&index| key.stream(index as u64));
+            walk.streams = streams.collect();
+        }
+        let mut by_prompt = HashMap::new();
+        for (index, &response) in self.responses.iter().enumerate() {
+            if matches!(batch.tokens, Tokens::Given(given) if given.range(response).is_empty()) {
+                continue;
+            }
+            let prompt = batch.owners[response];
+            let prefix = *by_prompt.entry(prompt).or_insert_with(|| {
+                let mut sum = b1.row(0).to_owned();
+                for (&x, weights) in batch.prompts[prompt].features.iter().zip(w1.rows()) {
+                    if x != 0.0 {
+                        sum.scaled_add(x, &weights);
+                    }
+                }
+                walk.sums.extend(sum);
+                self.prefixes.push(Prefix {
+                    prompt,
+                    position: 0,
+                    parent: None,
+                });
+                self.prefixes.len() - 1
+            });
+            walk.live.push((index, prefix));
+        }
+        walk
+    }
+
+    /// Runs the network for the prefixes of the newest position: log-probs `[prefixes, vocabulary]` and entropies of their
+    /// next tokens.
+    fn evaluate(&mut self, network: &Network, sums: &[f32]) -> (Vec<f64>, Vec<f64>) {
+        let [w1, _, w2, b2, w3, b3] = network.matrices();
+        let (hidden, vocabulary) = w3.dim();
+        let count = sums.len() / hidden;
+        let position = self.prefixes[self.prefixes.len() - count].position;
+        if !self.keeps_hidden {
+            self.h1.clear();
+            self.h2.clear();
+        }
+        let start = self.h1.len();
+        let now = w1.row(network.position_row(position));
+        for sum in sums.chunks_exact(hidden) {
+            let sum = sum.iter().zip(now.iter());
+            self.h1.extend(sum.map(|(x, now)| relu(x + now)));
+            self.h2.extend(b2.iter());
+        }
+        let h1 = matrix(&self.h1[start..], hidden);
+        let mut h2 = matrix_mut(&mut self.h2[start..], hidden);
+        general_mat_mul(1.0, &h1, &w2, 1.0, &mut h2);
+        h2.mapv_inplace(relu);
+        let mut logits = Array2::zeros((count, vocabulary));
+        logits += &b3.row(0);
+        general_mat_mul(1.0, &h2, &w3, 1.0, &mut logits);
+        let (mut logp, mut entropies) = (Vec::new(), Vec::new());
+        for logits in logits.rows() {
+            let first = self.probabilities.len();
+            let largest = f64::from(logits.fold(f32::MIN, |most, &z| most.max(z)));
+            let exponentials = logits.iter().map(|&z| (f64::from(z) - largest).exp());
+            self.probabilities.extend(exponentials);
+            let probabilities = &mut self.probabilities[first..];
+            let total: f64 = probabilities.iter().sum();
+            let log_total = largest + total.ln();
+            let mut entropy = 0.0;
+            for (probability, &z) in probabilities.iter_mut().zip(logits) {
+                *probability /= total;
+                logp.push(f64::from(z) - log_total);
+                // A probability of 0 adds nothing, whatever its log-prob.
+                if *probability > 0.0 {
+                    entropy -= *probability * (f64::from(z) - log_total);
+                }
+            }
+            entropies.push(entropy);
+        }
+        (logp, entropies)
+    }
+
+    /// Chooses the next token of each live response, and adds the prefixes of the next position.
+    fn choose(
+        &mut self,
+        network: &Network,
+        tokens: Tokens<'_>,
+        (logp, entropies): &(Vec<f64>, Vec<f64>),
+        Walk {
+            live,
+            streams,
+            sums,
+            next,
+        }: &mut Walk,
+    ) {
+        let Network { task, hidden, .. } = *network;
+        let [w1, ..] = network.matrices();
+        let first = self.prefixes.len() - entropies.len();
+        let position = self.prefixes[first].position;
+        let mut children = vec![None; logp.len()];
+        next.clear();
+        live.retain_mut(|(index, prefix)| {
+            let own = *prefix - first;
+            let (token, is_last) = match tokens {
+                Tokens::Given(given) => {
+                    let tokens = given.response(self.responses[*index]);
+                    (tokens[position], position + 1 == tokens.len())
+                }
+                Tokens::Drawn(_) => {
+                    let probabilities = &self.probabilities[*prefix * task.vocabulary..];
+                    let uniform = streams[*index].uniform();
+                    let token = draw(uniform, &probabilities[..task.vocabulary]);
+                    let is_longest = position + 1 == task.max_response_tokens;
+                    (token, token == task.stop || is_longest)
+                }
+            };
+            let place = own * task.vocabulary + token as usize;
+            self.choices[*index].push(Choice {
+                token,
+                prefix: *prefix,
+                logp: logp[place] as f32,
+                entropy: entropies[own] as f32,
+            });
+            if !is_last {
+                *prefix = *children[place].get_or_insert_with(|| {
+                    let row = network.token_row(position, token);
+                    next.extend_from_slice(&sums[own * hidden..][..hidden]);
+                    let sum = next.len() - hidden;
+                    add(&mut next[sum..], w1.row(row));
+                    self.prefixes.push(Prefix {
+                        prompt: self.prefixes[*prefix].prompt,
+                        position: position + 1,
+                        parent: Some((*prefix, row)),
+                    });
+                    self.prefixes.len() - 1
+                });
+            }
+            !is_last
+        });
+        std::mem::swap(sums, next);
+    }
+
+    /// The gradient of a loss with respect to the network's parameters, given dloss/dlogp of each token of `responses`.
+    pub fn gradient(
+        &self,
+        network: &Network,
+        prompts: &[Prompt],
+        responses: &Responses,
+        dloss_dlogp: &[f64],
+    ) -> Vec<f32> {
+        let vocabulary = network.task.vocabulary;
+        let mut dlogits = vec![0.0; self.probabilities.len()];
+        for (choices, &response) in self.choices.iter().zip(&self.responses) {
+            for (choice, derivative) in choices.iter().zip(&dloss_dlogp[responses.range(response)])
+            {
+                // A token's log-prob moves with its own logit by 1 - p and with every other by -p.
+                let place = choice.prefix * vocabulary;
+                let probabilities = &self.probabilities[place..];
+                let row = dlogits[place..].iter_mut().zip(probabilities);
+                row.take(vocabulary).for_each(|(d, p)| *d -= derivative * p);
+                dlogits[place + choice.token as usize] += derivative;
+            }
+        }
+        let dlogits: Vec<f32> = dlogits.into_iter().map(|d| d as f32).collect();
+        let mut gradient = vec![0.0; network.values.len()];
+        let [_, _, w2, _, w3, _] = network.matrices();
+        let [mut dw1, mut db1, dw2, db2, dw3, db3] = network.matrices_of(&mut gradient);
+        let dh2 = backward(&self.h2, w3, matrix(&dlogits, vocabulary), dw3, db3);
+        let mut dh1 = backward(&self.h1, w2, dh2.view(), dw2, db2);
+        for (prefix, dh1) in self.prefixes.iter().zip(dh1.rows()) {
+            let mut row = dw1.row_mut(network.position_row(prefix.position));
+            row += &dh1;
+        }
+        // A token is an input of all prefixes behind it, so each hands its sum to its parent, which comes before it.
+        for (index, prefix) in self.prefixes.iter().enumerate().rev() {
+            let own = dh1.row(index).to_owned();
+            if let Some((parent, row)) = prefix.parent {
+                dw1.row_mut(row).scaled_add(1.0, &own);
+                dh1.row_mut(parent).scaled_add(1.0, &own);
+                continue;
+            }
+            db1.row_mut(0).scaled_add(1.0, &own);
+            let features = &prompts[prefix.prompt].features;
+            for (mut row, &x) in dw1.rows_mut().into_iter().zip(features) {
+                if x != 0.0 {
+                    row.scaled_add(x, &own);
+                }
+            }
+        }
+        gradient
     }
 }
 
-#[inline]
-pub(super) fn add<F: Real>(sum: &mut [F], row: &[F]) {
-    for (sum, &x) in sum.iter_mut().zip(row) {
+/// A linear layer after a ReLU with the outputs `x`: adds the gradients of its weights and bias, and gives that of what goes
+/// into the ReLU. `dy` is the gradient of the layer's outputs.
+fn backward(
+    x: &[f32],
+    weights: ArrayView2<'_, f32>,
+    dy: ArrayView2<'_, f32>,
+    mut dweights: ArrayViewMut2<'_, f32>,
+    mut dbias: ArrayViewMut2<'_, f32>,
+) -> Array2<f32> {
+    let x = matrix(x, weights.nrows());
+    general_mat_mul(1.0, &x.t(), &dy, 1.0, &mut dweights);
+    for row in dy.rows() {
+        dbias.row_mut(0).scaled_add(1.0, &row);
+    }
+    let mut dx = dy.dot(&weights.t());
+    dx.zip_mut_with(&x, |dx, &x| *dx = if x == 0.0 { 0.0 } else { *dx });
+    dx
+}
+
+fn add(sum: &mut [f32], row: ArrayView1<'_, f32>) {
+    for (sum, x) in sum.iter_mut().zip(row) {
         *sum += x;
     }
 }
 
-/// The parameters by the names of their tensors, and with `optimizer` its state: what a checkpoint keeps.
-pub(super) fn snapshot(network: &Network<f32>, optimizer: Option<&AdamW>) -> Arrays {
-    let mut groups = vec![(PARAMETERS, &network.values)];
-    let mut arrays = Arrays::new();
-    if let Some(optimizer) = optimizer {
-        groups.extend([(FIRST, &optimizer.first), (SECOND, &optimizer.second)]);
-        let digits = [optimizer.updates % BASE, optimizer.updates / BASE];
-        let digits = digits.map(|digit| digit as f32);
-        arrays.insert(UPDATES.to_string(), digits.to_vec());
-    }
-    for (group, values) in groups {
-        let mut rest = &values[..];
-        for (tensor, shape) in network.sizes.tensors() {
-            let (own, behind) = rest.split_at(shape.iter().product());
-            arrays.insert(format!("{group}.{tensor}"), own.to_vec());
-            rest = behind;
-        }
-    }
-    arrays
+/// max(x, 0), but a NaN stays one: parameters that have become NaN must show.
+fn relu(x: f32) -> f32 {
+    if x < 0.0 { 0.0 } else { x }
 }
 
-/// Takes over a snapshot of a network, and of an optimizer, of the same sizes; after an error both are as they were.
-pub(super) fn restore(
-    network: &mut Network<f32>,
-    optimizer: Option<&mut AdamW>,
-    arrays: &Arrays,
-) -> Result<(), Diagnostics> {
-    const OTHER: &str = "is it of another policy?";
-    let wrong = |message: String| Err(Diagnostic::error(message).with_help(OTHER).into());
-    let own = snapshot(network, optimizer.as_deref());
-    for (name, own) in &own {
-        match arrays.get(name) {
-            None => return wrong(format!("the state has no array {name:?}")),
-            Some(array) if array.len() != own.len() => {
-                let (found, own) = (array.len(), own.len());
-                return wrong(format!(
-                    "{name:?} has {found} values; this policy's has {own}"
-                ));
-            }
-            Some(_) => {}
-        }
-    }
-    if let Some(name) = arrays.keys().find(|name| !own.contains_key(*name)) {
-        return wrong(format!(
-            "the state has an array {name:?} which this policy does not have"
-        ));
-    }
-    let tensors = network.sizes.tensors();
-    let values = |group: &str| -> Vec<f32> {
-        let names = tensors
-            .iter()
-            .map(|(tensor, _)| format!("{group}.{tensor}"));
-        names.flat_map(|name| arrays[&name].clone()).collect()
-    };
-    network.values = values(PARAMETERS);
-    if let Some(optimizer) = optimizer {
-        (optimizer.first, optimizer.second) = (values(FIRST), values(SECOND));
-        let updates = &arrays[UPDATES];
-        optimizer.updates = updates[0] as u64 + updates[1] as u64 * BASE;
-    }
-    Ok(())
-}
-
-/// Writes a snapshot to a safetensors file.
-pub(super) fn write(path: &Path, sizes: Sizes, arrays: &Arrays) -> Result<(), Diagnostics> {
-    let wrong = |error: SafeTensorError| damaged(path, error.to_string());
-    let bytes = |values: &Vec<f32>| {
-        values
-            .iter()
-            .flat_map(|value| value.to_le_bytes())
-            .collect()
-    };
-    let bytes: Vec<Vec<u8>> = arrays.values().map(bytes).collect();
-    let views = arrays.iter().zip(&bytes).map(|((name, values), bytes)| {
-        let mut tensors = sizes.tensors().into_iter();
-        let shape = tensors.find(|(tensor, _)| name.ends_with(tensor));
-        let shape = shape.map_or(vec![values.len()], |(_, shape)| shape);
-        Ok((name, TensorView::new(Dtype::F32, shape, bytes)?))
+/// The token in whose share of [0, 1) `uniform` lies.
+fn draw(uniform: f64, probabilities: &[f64]) -> u32 {
+    let mut below = 0.0;
+    let found = probabilities.iter().position(|probability| {
+        below += probability;
+        uniform < below
     });
-    let views: Vec<_> = views.collect::<Result<_, _>>().map_err(wrong)?;
-    let file = serialize(views, None).map_err(wrong)?;
-    fs::write(path, file).map_err(io("write", path))
-}
-
-/// The snapshot of a safetensors file.
-pub(super) fn read(path: &Path) -> Result<Arrays, Diagnostics> {
-    let bytes = advlab::regular_file::read(path).map_err(io("read", path))?;
-    let file =
-        SafeTensors::deserialize(&bytes).map_err(|error| damaged(path, error.to_string()))?;
-    let values = |bytes: &[u8]| -> Vec<f32> {
-        let values = bytes.as_chunks().0.iter();
-        values.map(|bytes| f32::from_le_bytes(*bytes)).collect()
+    // The probabilities may sum to a few 1e-16 less than 1.
+    let last = || {
+        probabilities
+            .iter()
+            .rposition(|&probability| probability > 0.0)
     };
-    let arrays = file.iter();
-    Ok(arrays
-        .map(|(name, view)| (name.to_string(), values(view.data())))
-        .collect())
+    found.or_else(last).unwrap_or(0) as u32
 }

@@ -1,285 +1,202 @@
-//! The sizes of a model, from `config.json` as transformers writes it: version 5 (`rope_parameters`, `dtype`) and version
-//! 4 (`rope_theta`, `rope_scaling`, `torch_dtype`).
+//! A model's `config.json`, as transformers 5 writes it; files of transformers 4 are read too.
 
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::error::read_json;
+use crate::error::{damaged, read_json};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::suggest::did_you_mean;
 
-/// The decoders that there are. They differ in where projections have a bias and heads a norm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The decoders that there are. They differ in which projections have a bias and which heads a norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Architecture {
     /// Qwen2 and 2.5: queries, keys and values have a bias.
+    #[serde(rename = "Qwen2ForCausalLM")]
     Qwen2,
-    /// Qwen3: queries and keys are normed by head.
+    /// Qwen3: each head's queries and keys are normed.
+    #[serde(rename = "Qwen3ForCausalLM")]
     Qwen3,
     /// Llama 2 and 3.
+    #[serde(rename = "LlamaForCausalLM")]
     Llama,
 }
 
-/// Each with its class in transformers, and what a config calls it.
-const ARCHITECTURES: [(Architecture, &str, &str); 3] = [
-    (Architecture::Qwen2, "Qwen2ForCausalLM", "qwen2"),
-    (Architecture::Qwen3, "Qwen3ForCausalLM", "qwen3"),
-    (Architecture::Llama, "LlamaForCausalLM", "llama"),
-];
-
-/// The kinds of number that weights are stored in.
-pub(super) const DTYPES: [&str; 3] = ["float32", "bfloat16", "float16"];
-
-/// How positions turn queries and keys (RoPE, arXiv 2104.09864).
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// How positions rotate queries and keys (RoPE, arXiv 2104.09864).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rope {
     /// The base of the wavelengths.
-    pub theta: f64,
-    /// Llama 3's lengthening of the long ones.
-    pub scaling: Option<Llama3Scaling>,
+    pub rope_theta: f64,
+    /// How wavelengths are lengthened for contexts that are longer than the first training's.
+    #[serde(flatten)]
+    pub scaling: RopeScaling,
 }
 
-/// Wavelengths above `original_context / low_frequency` tokens become `factor` times as long, those below
-/// `original_context / high_frequency` stay, and between them it goes over smoothly.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-pub struct Llama3Scaling {
-    /// How many times as long the long wavelengths become.
-    pub factor: f64,
-    /// Turns within the original context below which a wavelength is lengthened by the whole factor.
-    #[serde(rename = "low_freq_factor")]
-    pub low_frequency: f64,
-    /// Turns within the original context above which a wavelength stays.
-    #[serde(rename = "high_freq_factor")]
-    pub high_frequency: f64,
-    /// The context, in tokens, that the model was first trained with.
-    #[serde(rename = "original_max_position_embeddings")]
-    pub original_context: f64,
+/// A lengthening of RoPE's wavelengths.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "rope_type", rename_all = "lowercase")]
+pub enum RopeScaling {
+    /// None.
+    Default,
+    /// Wavelengths above `original_max_position_embeddings / low_freq_factor` tokens become `factor` times as long, those
+    /// below `original_max_position_embeddings / high_freq_factor` stay, with a linear transition in between.
+    Llama3 {
+        /// The factor of the longest wavelengths.
+        factor: f64,
+        /// Turns within the original context up to which a wavelength is lengthened by the whole factor.
+        low_freq_factor: f64,
+        /// Turns within the original context from which a wavelength stays.
+        high_freq_factor: f64,
+        /// The original context, in tokens.
+        original_max_position_embeddings: u32,
+    },
 }
 
-/// The sizes of a decoder.
-#[derive(Clone, Debug, PartialEq)]
+/// The sizes of a decoder, under transformers' names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelConfig {
-    /// Which decoder.
-    pub architecture: Architecture,
+    /// The one decoder that the model is.
+    pub architectures: [Architecture; 1],
     /// Rows of the embedding; a tokenizer may have fewer tokens.
-    pub vocabulary: i64,
+    pub vocab_size: i64,
     /// The width of the residual stream.
-    pub hidden: i64,
+    pub hidden_size: i64,
     /// The width inside an MLP.
-    pub intermediate: i64,
+    pub intermediate_size: i64,
     /// Number of layers.
-    pub layers: usize,
+    pub num_hidden_layers: i64,
     /// Query heads.
-    pub heads: i64,
-    /// Key and value heads; each serves `heads / kv_heads` query heads.
-    pub kv_heads: i64,
+    pub num_attention_heads: i64,
+    /// Key and value heads; each serves the same number of query heads.
+    pub num_key_value_heads: i64,
     /// The width of a head; even.
     pub head_dim: i64,
     /// Added to the mean square in RMSNorm.
-    pub norm_eps: f64,
+    pub rms_norm_eps: f64,
     /// Positions.
-    pub rope: Rope,
-    /// Whether the embedding serves as the head too.
-    pub is_tied: bool,
-}
-
-/// What is read of a config, both versions' keys.
-#[derive(Deserialize)]
-#[serde(expecting = "an object")]
-struct Written {
-    #[serde(default)]
-    architectures: Vec<String>,
-    vocab_size: u32,
-    hidden_size: u32,
-    intermediate_size: u32,
-    num_hidden_layers: u32,
-    num_attention_heads: u32,
-    num_key_value_heads: Option<u32>,
-    head_dim: Option<u32>,
-    #[serde(default = "default_eps")]
-    rms_norm_eps: f64,
-    #[serde(default)]
-    tie_word_embeddings: bool,
-    rope_parameters: Option<Map<String, Value>>,
-    rope_theta: Option<f64>,
-    rope_scaling: Option<Map<String, Value>>,
-    dtype: Option<String>,
-    torch_dtype: Option<String>,
-    #[serde(flatten)]
-    rest: Map<String, Value>,
-}
-
-fn default_eps() -> f64 {
-    1e-6
-}
-
-/// Keys that change what a decoder computes, and the value with which it is the one that is here.
-fn without_effect() -> [(&'static str, Value); 5] {
-    [
-        ("hidden_act", "silu".into()),
-        ("attention_bias", false.into()),
-        ("mlp_bias", false.into()),
-        ("use_sliding_window", false.into()),
-        ("quantization_config", Value::Null),
-    ]
+    pub rope_parameters: Rope,
+    /// Whether the embedding is the output layer too.
+    pub tie_word_embeddings: bool,
 }
 
 impl ModelConfig {
-    /// Of a model's `config.json`.
+    /// Reads a model's `config.json`.
     ///
     /// # Errors
     /// [`Diagnostics`] if it cannot be read, is of another model, or has sizes that do not fit each other.
     pub fn read(path: &Path) -> Result<Self, Diagnostics> {
-        let wrong = |problem: Diagnostic| Diagnostics::from(problem.in_file(path));
-        let written: Written = read_json(path)?;
-        let architecture = architecture(&written.architectures).map_err(wrong)?;
-        for (key, expected) in without_effect() {
-            let found = written.rest.get(key).unwrap_or(&expected);
-            if *found != expected {
-                let problem = Diagnostic::error(format!("`{key}` is {found}"));
-                return Err(wrong(problem.in_field(key).expected(expected.to_string())));
+        let mut keys: Map<String, Value> = read_json(path)?;
+        keys.retain(|_, value| !value.is_null());
+        // Keys that change what a decoder computes, with the only supported value.
+        let supported = [
+            ("hidden_act", json!("silu")),
+            ("attention_bias", json!(false)),
+            ("mlp_bias", json!(false)),
+            ("use_sliding_window", json!(false)),
+            ("quantization_config", Value::Null),
+        ];
+        for (key, supported) in supported {
+            if let Some(found) = keys.get(key).filter(|found| **found != supported) {
+                let problem = Diagnostic::error(format!("{found} is not supported"));
+                let problem = problem.in_file(path).in_field(key);
+                return Err(problem.expected(supported.to_string()).into());
             }
         }
-        let dtype = written.dtype.as_deref().or(written.torch_dtype.as_deref());
-        if let Some(dtype) = dtype.filter(|dtype| !DTYPES.contains(dtype)) {
-            let problem = Diagnostic::error(format!("the weights' dtype is `{dtype}`"));
-            return Err(wrong(problem.expected(DTYPES.join(", "))));
-        }
-        let heads = written.num_attention_heads;
-        let head_dim = written.head_dim.unwrap_or(match architecture {
-            Architecture::Qwen3 => 128,
-            _ => written.hidden_size / heads.max(1),
-        });
-        let config = ModelConfig {
-            architecture,
-            vocabulary: written.vocab_size.into(),
-            hidden: written.hidden_size.into(),
-            intermediate: written.intermediate_size.into(),
-            layers: written.num_hidden_layers as usize,
-            heads: heads.into(),
-            kv_heads: written.num_key_value_heads.unwrap_or(heads).into(),
-            head_dim: head_dim.into(),
-            norm_eps: written.rms_norm_eps,
-            rope: rope(&written).map_err(wrong)?,
-            is_tied: written.tie_word_embeddings,
-        };
-        config.check().map_err(wrong)?;
+        complete(&mut keys);
+        let config: ModelConfig = serde_json::from_value(Value::Object(keys))
+            .map_err(|error| damaged(path, error.to_string()))?;
+        config.check().map_err(|problem| problem.in_file(path))?;
         Ok(config)
     }
 
     /// Whether the sizes fit each other.
     pub(super) fn check(&self) -> Result<(), Diagnostic> {
         let sizes = [
-            ("vocab_size", self.vocabulary),
-            ("hidden_size", self.hidden),
-            ("intermediate_size", self.intermediate),
-            ("num_hidden_layers", self.layers as i64),
-            ("num_attention_heads", self.heads),
-            ("num_key_value_heads", self.kv_heads),
+            ("vocab_size", self.vocab_size),
+            ("hidden_size", self.hidden_size),
+            ("intermediate_size", self.intermediate_size),
+            ("num_hidden_layers", self.num_hidden_layers),
+            ("num_attention_heads", self.num_attention_heads),
+            ("num_key_value_heads", self.num_key_value_heads),
             ("head_dim", self.head_dim),
         ];
-        if let Some((name, size)) = sizes.iter().find(|(_, size)| *size < 1) {
+        if let Some((name, size)) = sizes.iter().find(|(_, size)| !(1..1 << 31).contains(size)) {
             return Err(Diagnostic::error(format!("`{name}` is {size}")));
         }
-        let (heads, kv_heads, head_dim) = (self.heads, self.kv_heads, self.head_dim);
+        let (heads, kv_heads) = (self.num_attention_heads, self.num_key_value_heads);
         if heads % kv_heads != 0 {
             let message =
                 format!("{heads} query heads cannot share {kv_heads} key and value heads");
             let help = "`num_attention_heads` is a multiple of `num_key_value_heads`";
             return Err(Diagnostic::error(message).with_help(help));
         }
-        if head_dim % 2 != 0 {
-            let message =
-                format!("heads are {head_dim} wide; RoPE turns pairs, so it must be even");
+        if self.head_dim % 2 != 0 {
+            let message = format!(
+                "heads are {} wide; RoPE rotates pairs, so it must be even",
+                self.head_dim
+            );
             return Err(Diagnostic::error(message));
         }
-        let is_rope = |rope: &Rope| {
-            let scaling = rope.scaling.as_ref();
-            rope.theta > 0.0
-                && scaling.is_none_or(|s| s.factor > 0.0 && s.high_frequency > s.low_frequency)
+        let is_scaling = match self.rope_parameters.scaling {
+            RopeScaling::Default => true,
+            RopeScaling::Llama3 {
+                factor,
+                low_freq_factor: low,
+                high_freq_factor: high,
+                ..
+            } => factor > 0.0 && high > low,
         };
-        if !is_rope(&self.rope) {
+        if !(is_scaling && self.rope_parameters.rope_theta > 0.0) {
             let problem = Diagnostic::error("RoPE's numbers give no wavelengths");
-            return Err(problem.found(format!("{:?}", self.rope)));
+            return Err(problem.found(format!("{:?}", self.rope_parameters)));
         }
         Ok(())
     }
-}
 
-fn architecture(names: &[String]) -> Result<Architecture, Diagnostic> {
-    let known = || ARCHITECTURES.iter().map(|(_, class, _)| *class);
-    let [name] = names else {
-        let count = names.len();
-        let message = format!("`architectures` names {count} models, and 1 is needed");
-        let known: Vec<&str> = known().collect();
-        return Err(Diagnostic::error(message).with_help(format!("known are {}", known.join(", "))));
-    };
-    let found = ARCHITECTURES.iter().find(|(_, class, _)| class == name);
-    found.map(|(found, ..)| *found).ok_or_else(|| {
-        let problem = Diagnostic::error(format!("`{name}` is an unknown architecture"));
-        problem.with_help(did_you_mean(name, known()))
-    })
-}
-
-/// In version 5 one object has all; in version 4 the base stands beside it, and the type may be called `type`.
-fn rope(written: &Written) -> Result<Rope, Diagnostic> {
-    let parameters = written.rope_parameters.as_ref();
-    let parameters = parameters.or(written.rope_scaling.as_ref());
-    let get = |key| parameters.and_then(|parameters| parameters.get(key));
-    let theta = get("rope_theta").and_then(Value::as_f64);
-    let kind = get("rope_type").or_else(|| get("type"));
-    let scaling = match kind.map(|kind| kind.as_str().unwrap_or_default()) {
-        None | Some("default") => None,
-        Some("llama3") => {
-            let parameters = parameters.cloned().map_or(Value::Null, Value::Object);
-            let scaling = serde_json::from_value(parameters);
-            Some(scaling.map_err(|error| Diagnostic::error(format!("RoPE: {error}")))?)
-        }
-        Some(other) => {
-            let problem = Diagnostic::error(format!("RoPE's type is `{other}`"));
-            return Err(problem.expected("`default` or `llama3`"));
-        }
-    };
-    Ok(Rope {
-        theta: theta.or(written.rope_theta).unwrap_or(10_000.0),
-        scaling,
-    })
-}
-
-impl ModelConfig {
-    /// As version 5 of transformers writes it.
+    /// The keys of a `config.json`.
     pub(super) fn to_json(&self) -> Map<String, Value> {
-        let rope = match self.rope.scaling {
-            None => json!({ "rope_type": "default", "rope_theta": self.rope.theta }),
-            Some(scaling) => json!({
-                "rope_type": "llama3",
-                "rope_theta": self.rope.theta,
-                "factor": scaling.factor,
-                "low_freq_factor": scaling.low_frequency,
-                "high_freq_factor": scaling.high_frequency,
-                "original_max_position_embeddings": scaling.original_context as i64,
-            }),
+        let mut keys = match json!(self) {
+            Value::Object(keys) => keys,
+            _ => unreachable!("a struct is an object"),
         };
-        let mut names = ARCHITECTURES.iter();
-        let names = names.find(|(own, ..)| *own == self.architecture);
-        let (class, model_type) = names.map_or(("", ""), |(_, class, name)| (class, name));
-        let entries = [
-            ("architectures", json!([class])),
-            ("model_type", json!(model_type)),
-            ("vocab_size", json!(self.vocabulary)),
-            ("hidden_size", json!(self.hidden)),
-            ("intermediate_size", json!(self.intermediate)),
-            ("num_hidden_layers", json!(self.layers)),
-            ("num_attention_heads", json!(self.heads)),
-            ("num_key_value_heads", json!(self.kv_heads)),
-            ("head_dim", json!(self.head_dim)),
-            ("hidden_act", json!("silu")),
-            ("rms_norm_eps", json!(self.norm_eps)),
-            ("rope_parameters", rope),
-            ("tie_word_embeddings", json!(self.is_tied)),
-        ];
-        let entries = entries.map(|(key, value)| (key.to_string(), value));
-        entries.into_iter().collect()
+        let model_type = match self.architectures {
+            [Architecture::Qwen2] => "qwen2",
+            [Architecture::Qwen3] => "qwen3",
+            [Architecture::Llama] => "llama",
+        };
+        keys.insert("model_type".to_string(), model_type.into());
+        keys.insert("hidden_act".to_string(), "silu".into());
+        keys
+    }
+}
+
+/// Adds keys that a file may leave out, and RoPE's as version 5 has them: version 4 had the base beside `rope_scaling`, and
+/// `type` in it.
+fn complete(keys: &mut Map<String, Value>) {
+    let rope = keys.remove("rope_parameters");
+    let rope = rope.or_else(|| keys.remove("rope_scaling"));
+    let mut rope = match rope {
+        Some(Value::Object(rope)) => rope,
+        _ => Map::new(),
+    };
+    let kind = rope.remove("type").unwrap_or("default".into());
+    rope.entry("rope_type").or_insert(kind);
+    let theta = keys.remove("rope_theta").unwrap_or(10_000.0.into());
+    rope.entry("rope_theta").or_insert(theta);
+    let size = |key| keys.get(key).and_then(Value::as_i64).unwrap_or(0);
+    let heads = size("num_attention_heads");
+    let head_dim = match keys.get("architectures") {
+        Some(names) if *names == json!([Architecture::Qwen3]) => 128,
+        _ => size("hidden_size") / heads.max(1),
+    };
+    let defaults = [
+        ("num_key_value_heads", json!(heads)),
+        ("head_dim", json!(head_dim)),
+        ("rms_norm_eps", json!(1e-6)),
+        ("tie_word_embeddings", json!(false)),
+        ("rope_parameters", json!(rope)),
+    ];
+    for (key, value) in defaults {
+        keys.entry(key).or_insert(value);
     }
 }

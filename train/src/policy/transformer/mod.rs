@@ -1,287 +1,244 @@
-//! A transformer language model, through libtorch: the decoder of Qwen2, Qwen3 and Llama, from a folder as transformers
-//! saves it.
+//! A transformer language model as a policy, through libtorch: the decoder of Qwen2, Qwen3 and Llama, from a folder as
+//! transformers saves it or with random weights.
 
+mod batch;
 mod config;
 mod decoder;
 mod files;
-mod head;
-mod language_model;
-mod micro_batch;
 mod optimizer;
 mod sample;
+mod score;
 #[cfg(test)]
 pub(crate) mod tests;
 mod weights;
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::f64::consts::TAU;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 
-use tch::{Device, Kind, Tensor, no_grad_guard};
+use tch::{Device, Tensor};
 
-pub use config::{Architecture, Llama3Scaling, ModelConfig, Rope};
-pub use language_model::LanguageModel;
+pub use config::{Architecture, ModelConfig, Rope, RopeScaling};
 pub use sample::Decoding;
 
-use super::{AdamWConfig, NonFinite, Responses, Scores};
-use crate::task::Prompt;
+use super::{AdamWConfig, NonFinite, Platform, Policy, Responses, Samples, Scores};
+use crate::config::{Config, TransformerConfig};
+use crate::task::{Prompt, Task, TaskShape};
 use crate::text::config_file;
-use crate::torch::{self, TorchError, to_vec};
+use crate::torch;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::random::{Purpose, StreamKey};
-use decoder::{Decoder, Turns};
-use files::Initial;
-use head::Head;
-use micro_batch::{Inputs, MicroBatch, micro_batches};
+use advlab::random::{Purpose, RandomStream, StreamKey};
+use batch::plans;
 use optimizer::Optimizer;
-use weights::Weights;
+use weights::{Parameter, copies, zeros};
 
-/// Where and how a transformer computes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Compute {
-    /// Of [`torch::start`].
+/// Where and how a transformer computes, draws and learns.
+#[derive(Clone, Debug)]
+pub struct TransformerOptions {
+    /// A device of [`torch::start`].
     pub device: Device,
+    /// Threads on the CPU.
+    pub threads: NonZeroUsize,
     /// The most tokens of a forward pass, padding included (but always one response).
     pub tokens_per_forward: usize,
+    /// How responses are drawn.
+    pub decoding: Decoding,
+    /// The optimizer's settings.
+    pub adamw: AdamWConfig,
+    /// Whether there is a reference, which needs memory for another copy of the weights.
+    pub reference: bool,
 }
 
-/// Weights and optimizer as they were, on the model's device.
-pub struct Snapshot {
-    weights: Vec<Tensor>,
-    optimizer: Optimizer,
-}
-
-/// A decoder: responses, their log-probs and entropies, and the gradient of a loss in them.
+/// A decoder with its optimizer.
 ///
-/// On the CPU the same calls give the same bits with the same number of threads. Other `tokens_per_forward`, or other
-/// responses beside them, round otherwise (some 1e-6 of a log-prob), as libtorch's products do with other sizes.
+/// On the CPU the same calls give the same bits with the same number of threads. Another `tokens_per_forward`, or other
+/// responses in the batch, change the rounding (some 1e-6 of a log-prob), because libtorch's products round differently with
+/// other sizes.
 pub struct Transformer {
     config: ModelConfig,
-    weights: Weights,
-    compute: Compute,
-    /// The sum of what was accumulated, for each of the weights' parameters in their order, float32; empty if that is
-    /// nothing.
+    options: TransformerOptions,
+    /// The folder that the model came from.
+    origin: Option<PathBuf>,
+    layout: Vec<Parameter>,
+    /// The index of the output layer in `weights`.
+    head: usize,
+    /// For each parameter of the layout, as all lists of tensors here: float32, on the device.
+    weights: Vec<Tensor>,
+    reference: Option<Vec<Tensor>>,
+    /// The accumulated gradient; empty if it is zero.
     gradient: Vec<Tensor>,
     optimizer: Optimizer,
+    savepoint: Option<(Vec<Tensor>, Optimizer)>,
 }
 
 impl Transformer {
     /// The model of a folder: `config.json`, and `model.safetensors` or the files of `model.safetensors.index.json`.
     ///
     /// # Errors
-    /// [`Diagnostics`] if a file is missing, damaged, of a model that is not known, does not fit the others or has a
-    /// NaN; and if the weights do not fit into memory.
-    pub fn load(folder: &Path, compute: Compute) -> Result<Self, Diagnostics> {
-        let config = Transformer::read_config(folder)?;
-        let weights = Weights::load(&config, &files::Tensors::open(folder)?, compute)?;
-        Ok(Transformer::with(config, weights, compute))
-    }
-
-    /// The sizes of a folder's model.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if it has no `config.json`, or that of a model that is not known.
-    pub fn read_config(folder: &Path) -> Result<ModelConfig, Diagnostics> {
-        ModelConfig::read(&config_file(folder)?)
+    /// [`Diagnostics`] if a file is missing, damaged, of an unknown model, does not fit the others or has a NaN; and if the
+    /// weights do not fit into memory.
+    pub fn load(folder: &Path, options: TransformerOptions) -> Result<Self, Diagnostics> {
+        let config = ModelConfig::read(&config_file(folder)?)?;
+        let files = files::open(folder)?;
+        let read = |name: &str, shape: &[usize]| {
+            let file = files.iter().find(|file| file.has(name));
+            file.unwrap_or(&files[0]).read(name, shape)
+        };
+        let model = Transformer::with(config, options, read)?;
+        let origin = Some(folder.to_path_buf());
+        Ok(Transformer { origin, ..model })
     }
 
     /// A model of these sizes with random weights, drawn from `seed` as transformers draws them: matrices normal with a
-    /// standard deviation of 0.02, biases 0.
+    /// standard deviation of 0.02, norms 1 and biases 0.
     ///
     /// # Errors
     /// [`Diagnostics`] if the sizes do not fit each other, and if the weights do not fit into memory.
-    pub fn new(config: ModelConfig, seed: u64, compute: Compute) -> Result<Self, Diagnostics> {
+    pub fn new(
+        config: ModelConfig,
+        seed: u64,
+        options: TransformerOptions,
+    ) -> Result<Self, Diagnostics> {
         config.check()?;
-        let initial = Initial::new(StreamKey::new(seed, Purpose::Initialization, 0));
-        let weights = Weights::load(&config, &initial, compute)?;
-        Ok(Transformer::with(config, weights, compute))
-    }
-
-    fn with(config: ModelConfig, weights: Weights, compute: Compute) -> Self {
-        Transformer {
-            config,
-            weights,
-            compute,
-            gradient: Vec::new(),
-            optimizer: Optimizer::default(),
-        }
-    }
-
-    /// The sizes of the model.
-    pub fn config(&self) -> &ModelConfig {
-        &self.config
-    }
-
-    /// Log-prob (nats, at temperature 1) of each response token given its prompt and the tokens before it, and the
-    /// entropy (nats) of the distribution that it is from.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] for a token that the vocabulary does not have, a response without a prompt, an empty prompt, and
-    /// if memory does not suffice.
-    pub fn score(&self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
-        self.check(prompts, responses)?;
-        let count = responses.tokens().len();
-        let mut scores = Scores {
-            logp: vec![0.0; count],
-            entropy: vec![0.0; count],
-        };
-        for batch in micro_batches(prompts, responses, self.compute.tokens_per_forward) {
-            let (logp, entropy) = self.score_batch(&batch)?;
-            batch.write(&logp, &mut scores.logp);
-            batch.write(&entropy, &mut scores.entropy);
-        }
-        Ok(scores)
-    }
-
-    /// Adds the gradient of a loss to what [`Transformer::update`] will follow: `dloss_dlogp` is the derivative of the loss with respect to the
-    /// log-prob of each token, `[responses.tokens().len()]`, at the present weights.
-    ///
-    /// # Errors
-    /// As [`Transformer::score`], and if the sizes do not fit; the gradient is dropped if memory does not suffice.
-    pub fn accumulate(
-        &mut self,
-        prompts: &[Prompt],
-        responses: &Responses,
-        dloss_dlogp: &[f64],
-    ) -> Result<(), Diagnostics> {
-        self.check(prompts, responses)?;
-        responses.check_values(dloss_dlogp)?;
-        for batch in micro_batches(prompts, responses, self.compute.tokens_per_forward) {
-            if let Err(error) = self.accumulate_batch(&batch, dloss_dlogp) {
-                self.gradient.clear();
-                return Err(error.into());
-            }
-        }
-        Ok(())
-    }
-
-    /// One step of AdamW along the accumulated gradient, scaled down to `max_grad_norm` (L2, all weights together) where it
-    /// is longer; then nothing is accumulated. Gives the norm before scaling, or why the step was left out: the weights and
-    /// the optimizer are then as they were.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if memory does not suffice.
-    pub fn update(
-        &mut self,
-        config: &AdamWConfig,
-        max_grad_norm: Option<f64>,
-    ) -> Result<Result<f64, NonFinite>, Diagnostics> {
-        self.begin_gradient()?;
-        let mut gradient = std::mem::take(&mut self.gradient);
-        let parameters: Vec<&Tensor> = self.weights.parameters().map(|p| &p.tensor).collect();
-        let updated = self
-            .optimizer
-            .update(config, &parameters, &mut gradient, max_grad_norm);
-        Ok(updated?)
-    }
-
-    /// Zeros, if nothing was accumulated.
-    fn begin_gradient(&mut self) -> torch::Result<()> {
-        if self.gradient.is_empty() {
-            let all = self.weights.parameters();
-            let zeros = all.map(|parameter| optimizer::zeros(&parameter.tensor));
-            self.gradient = zeros.collect::<torch::Result<_>>()?;
-        }
-        Ok(())
-    }
-
-    /// Log-probs and entropies of a micro-batch's targets.
-    fn score_batch(&self, batch: &MicroBatch) -> torch::Result<(Vec<f32>, Vec<f32>)> {
-        let _guard = no_grad_guard();
-        let inputs = batch.inputs(self.compute.device)?;
-        let head = Head {
-            weight: &self.weights.head().tensor,
-            hidden: &self.states(&inputs)?,
-            tokens: &inputs.targets,
-        };
-        let (logp, entropy) = head.scores()?;
-        Ok((to_vec::<f32>(&logp)?, to_vec::<f32>(&entropy)?))
-    }
-
-    /// The hidden states `[targets, hidden]` that give the targets of a micro-batch.
-    fn states(&self, inputs: &Inputs) -> torch::Result<Tensor> {
-        let decoder = Decoder {
-            config: &self.config,
-            weights: &self.weights,
-            tokens: &inputs.tokens,
-            turns: Turns::new(&self.config, &inputs.positions)?,
-            places: Some(&inputs.places),
-        };
-        decoder.states(|_, heads| inputs.attention.attend(&heads))
-    }
-
-    fn accumulate_batch(&mut self, batch: &MicroBatch, dloss_dlogp: &[f64]) -> torch::Result<()> {
-        self.begin_gradient()?;
-        let dlogp = torch::floats(&batch.read(dloss_dlogp), self.compute.device)?;
-        let inputs = batch.inputs(self.compute.device)?;
-        let hidden = self.states(&inputs)?;
-        let head = Head {
-            weight: &self.weights.head().tensor,
-            hidden: &hidden.f_detach()?,
-            tokens: &inputs.targets,
-        };
-        let head_index = self.weights.head_index();
-        let dhidden = head.gradient(&dlogp, &mut self.gradient[head_index])?;
-        // The derivative of this product's sum with respect to the hidden states is dhidden; from there on it is autograd's.
-        let product = hidden.f_mul(&dhidden)?.f_sum(Kind::Float)?;
-        let parameters: Vec<&Tensor> = self.weights.parameters().map(|p| &p.tensor).collect();
-        let gradients = Tensor::f_run_backward(&[product], &parameters, false, false)?;
-        for (sum, gradient) in self.gradient.iter_mut().zip(gradients) {
-            // An untied head has no part in it.
-            if gradient.defined() {
-                let _ = sum.f_add_(&gradient)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A copy of the weights, which keeps its numbers while this one is trained: a reference.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if memory does not suffice.
-    pub fn frozen(&self) -> Result<Transformer, Diagnostics> {
-        let all: BTreeMap<_, _> = self.weights.split()?.into_iter().collect();
-        let weights = Weights::load(&self.config, &all, self.compute)?;
-        let config = self.config.clone();
-        Ok(Transformer::with(config, weights, self.compute))
-    }
-
-    /// Weights and optimizer, to come back to.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if memory does not suffice.
-    pub fn snapshot(&self) -> Result<Snapshot, Diagnostics> {
-        let _guard = no_grad_guard();
-        let weights = self
-            .weights
-            .parameters()
-            .map(|p| optimizer::copy(&p.tensor));
-        Ok(Snapshot {
-            weights: weights.collect::<torch::Result<_>>()?,
-            optimizer: self.optimizer.copied()?,
+        let key = StreamKey::new(seed, Purpose::Initialization, 0);
+        let mut streams = (0..).map(|index| key.stream(index));
+        Transformer::with(config, options, |name, shape| {
+            let mut stream = streams.next().unwrap_or_else(|| key.stream(0));
+            let value = |_| match shape {
+                [_] if name.ends_with(".bias") => 0.0,
+                [_] => 1.0,
+                _ => (0.02 * normal(&mut stream)) as f32,
+            };
+            Ok((0..shape.iter().product()).map(value).collect())
         })
     }
 
-    /// Back to a snapshot of this model.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] if memory does not suffice.
-    pub fn go_back(&mut self, to: Snapshot) -> Result<(), Diagnostics> {
-        let _guard = no_grad_guard();
-        self.gradient.clear();
-        for (parameter, kept) in self.weights.parameters().zip(&to.weights) {
-            let copied = parameter.tensor.shallow_clone().f_copy_(kept);
-            copied.map_err(TorchError::from)?;
+    /// The model of a run's configuration, for a task.
+    pub(super) fn of_config(
+        run: &Config,
+        task: &dyn Task,
+        adamw: AdamWConfig,
+    ) -> Result<Self, Diagnostics> {
+        let (config, shape, text) = (&run.transformer, task.shape(), task.text());
+        let threads = NonZeroUsize::new(rayon::current_num_threads()).unwrap_or(NonZeroUsize::MIN);
+        let stops = text.as_ref().map(|text| text.generation().ends.clone());
+        let options = TransformerOptions {
+            device: torch::start(&config.device, threads)?,
+            threads,
+            tokens_per_forward: config.tokens_per_forward,
+            decoding: Decoding {
+                temperature: config.temperature,
+                top_k: config.top_k,
+                top_p: config.top_p,
+                stops: stops.unwrap_or_else(|| vec![shape.stop]),
+                text,
+                max_tokens: config.max_new_tokens.min(shape.max_response_tokens),
+                rows_per_batch: config.rows_per_batch,
+            },
+            adamw,
+            reference: run.reference,
+        };
+        match &*config.model {
+            "" => Transformer::new(random(config, &shape)?, run.seed, options),
+            folder => Transformer::load(Path::new(folder), options),
         }
-        self.optimizer = to.optimizer;
-        Ok(())
     }
 
-    fn check(&self, prompts: &[Prompt], responses: &Responses) -> Result<(), Diagnostics> {
-        let vocabulary = self.config.vocabulary as usize;
+    /// Sets the tokens that end a response.
+    pub fn set_stops(&mut self, stops: Vec<u32>) {
+        self.options.decoding.stops = stops;
+    }
+
+    fn with(
+        config: ModelConfig,
+        options: TransformerOptions,
+        read: impl FnMut(&str, &[usize]) -> Result<Vec<f32>, Diagnostics>,
+    ) -> Result<Self, Diagnostics> {
+        let layout = weights::layout(&config);
+        let weights = weights::load(&layout, options.device, read)?;
+        let reference = options.reference.then(|| copies(&weights)).transpose()?;
+        let head = match config.tie_word_embeddings {
+            true => 0,
+            false => layout.len() - 1,
+        };
+        Ok(Transformer {
+            config,
+            options,
+            origin: None,
+            layout,
+            head,
+            weights,
+            reference,
+            gradient: Vec::new(),
+            optimizer: Optimizer::default(),
+            savepoint: None,
+        })
+    }
+}
+
+/// The sizes of a model of random weights for a task's alphabet.
+fn random(config: &TransformerConfig, task: &TaskShape) -> Result<ModelConfig, Diagnostics> {
+    let [hidden_size, intermediate_size, layers, heads, kv_heads] = [
+        config.hidden_size,
+        config.intermediate_size,
+        config.num_hidden_layers,
+        config.num_attention_heads,
+        config.num_key_value_heads,
+    ]
+    .map(|size| size as i64);
+    if hidden_size % heads != 0 {
+        let message = format!("a hidden_size of {hidden_size} cannot be shared by {heads} heads");
+        let help = "`transformer.hidden_size` is a multiple of `transformer.num_attention_heads`";
+        return Err(Diagnostic::error(message).with_help(help).into());
+    }
+    Ok(ModelConfig {
+        architectures: [Architecture::Qwen3],
+        vocab_size: task.alphabet as i64,
+        hidden_size,
+        intermediate_size,
+        num_hidden_layers: layers,
+        num_attention_heads: heads,
+        num_key_value_heads: kv_heads,
+        head_dim: hidden_size / heads,
+        rms_norm_eps: 1e-6,
+        rope_parameters: Rope {
+            rope_theta: 10_000.0,
+            scaling: RopeScaling::Default,
+        },
+        tie_word_embeddings: false,
+    })
+}
+
+/// A number of the standard normal distribution, by Box and Muller.
+fn normal(stream: &mut RandomStream) -> f64 {
+    // 1 - uniform is never 0.
+    let radius = (-2.0 * (1.0 - stream.uniform()).ln()).sqrt();
+    radius * (TAU * stream.uniform()).cos()
+}
+
+/// The widest vectors of the CPU, by which libtorch chooses its kernels.
+fn instructions() -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    for (name, is_there) in [
+        ("avx512", std::is_x86_feature_detected!("avx512f")),
+        ("avx2", std::is_x86_feature_detected!("avx2")),
+    ] {
+        if is_there {
+            return name;
+        }
+    }
+    std::env::consts::ARCH
+}
+
+impl Transformer {
+    /// Prepares the thread for libtorch, and checks that the model can read these responses to these prompts.
+    fn begin(&self, prompts: &[Prompt], responses: &Responses) -> Result<(), Diagnostics> {
+        // The number of threads is a setting of the thread that calls.
+        torch::use_threads(self.options.threads);
+        let vocabulary = self.config.vocab_size as usize;
         for (index, prompt) in prompts.iter().enumerate() {
-            let token = prompt.tokens.iter();
-            let token = token.copied().find(|&token| token as usize >= vocabulary);
-            let wrong = match token {
+            let mut tokens = prompt.tokens.iter();
+            let wrong = match tokens.find(|&&token| token as usize >= vocabulary) {
                 Some(token) => {
                     format!("has the token {token}; the vocabulary has {vocabulary} tokens")
                 }
@@ -293,5 +250,140 @@ impl Transformer {
             return Err(Diagnostic::error(format!("prompt {index} {wrong}")).into());
         }
         responses.check(prompts.len(), vocabulary, usize::MAX)
+    }
+}
+
+impl Policy for Transformer {
+    /// The tokens of response i of the batch are drawn with stream i of the key. Another `rows_per_batch` rounds differently,
+    /// which changes a token now and then.
+    fn sample(
+        &mut self,
+        prompts: &[Prompt],
+        group_size: usize,
+        key: StreamKey,
+    ) -> Result<Samples, Diagnostics> {
+        self.begin(prompts, &Responses::new())?;
+        let mut responses = Responses::new();
+        let at_once = self.options.decoding.rows_per_batch / group_size.max(1);
+        for (chunk, some) in prompts.chunks(at_once.max(1)).enumerate() {
+            let before = responses.len();
+            let rows = before..before + some.len() * group_size;
+            let streams = rows.map(|index| key.stream(index as u64)).collect();
+            for (row, tokens) in self.draw(some, streams)?.iter().enumerate() {
+                responses.push(chunk * at_once.max(1) + row / group_size, tokens);
+            }
+        }
+        let scores = self.scores(&self.weights, prompts, &responses)?;
+        Ok(Samples { responses, scores })
+    }
+
+    fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
+        self.begin(prompts, responses)?;
+        Ok(self.scores(&self.weights, prompts, responses)?)
+    }
+
+    /// After an error nothing is accumulated.
+    fn accumulate(
+        &mut self,
+        prompts: &[Prompt],
+        responses: &Responses,
+        dloss_dlogp: &[f64],
+    ) -> Result<(), Diagnostics> {
+        self.begin(prompts, responses)?;
+        responses.check_derivatives(dloss_dlogp)?;
+        if self.gradient.is_empty() {
+            self.gradient = zeros(&self.weights)?;
+        }
+        for plan in plans(prompts, responses, self.options.tokens_per_forward) {
+            let added = self.add_gradient(&plan, prompts, responses, dloss_dlogp);
+            added.inspect_err(|_| self.gradient.clear())?;
+        }
+        Ok(())
+    }
+
+    fn update(
+        &mut self,
+        max_grad_norm: Option<f64>,
+    ) -> Result<Result<f64, NonFinite>, Diagnostics> {
+        torch::use_threads(self.options.threads);
+        let mut gradient = std::mem::take(&mut self.gradient);
+        if gradient.is_empty() {
+            gradient = zeros(&self.weights)?;
+        }
+        let (adamw, weights) = (&self.options.adamw, &self.weights);
+        let updated = self
+            .optimizer
+            .update(adamw, weights, &mut gradient, max_grad_norm);
+        Ok(updated?)
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.options.adamw.lr = lr;
+    }
+
+    fn freeze(&mut self) -> Result<(), Diagnostics> {
+        // The old one goes before the new one comes.
+        if self.reference.take().is_some() {
+            self.reference = Some(copies(&self.weights)?);
+        }
+        Ok(())
+    }
+
+    fn reference_logp(
+        &mut self,
+        prompts: &[Prompt],
+        responses: &Responses,
+    ) -> Result<Vec<f32>, Diagnostics> {
+        self.begin(prompts, responses)?;
+        match &self.reference {
+            Some(reference) => Ok(self.scores(reference, prompts, responses)?.logp),
+            None => Err(Diagnostic::error("the policy has no reference").into()),
+        }
+    }
+
+    fn savepoint(&mut self) -> Result<(), Diagnostics> {
+        self.savepoint = None;
+        self.savepoint = Some((copies(&self.weights)?, self.optimizer.copied()?));
+        Ok(())
+    }
+
+    fn rollback(&mut self) -> Result<(), Diagnostics> {
+        if let Some((weights, optimizer)) = self.savepoint.take() {
+            (self.weights, self.optimizer) = (weights, optimizer);
+            self.gradient.clear();
+        }
+        Ok(())
+    }
+
+    fn save(&mut self, folder: &Path) -> Result<(), Diagnostics> {
+        self.write_state(folder)
+    }
+
+    /// After an error the policy must be loaded from another folder, or dropped.
+    fn load(&mut self, folder: &Path) -> Result<(), Diagnostics> {
+        self.read_state(folder)
+    }
+
+    fn export(&mut self, folder: &Path) -> Result<(), Diagnostics> {
+        self.write_model(folder)
+    }
+
+    fn platform(&self) -> Platform {
+        let entries = match self.options.device {
+            Device::Cpu => vec![
+                ("threads", self.options.threads.to_string()),
+                ("cpu", instructions().to_string()),
+            ],
+            other => vec![("gpu", format!("{other:?}"))],
+        };
+        let torch = [("torch", torch::VERSION.to_string())];
+        let entries = entries.into_iter().chain(torch);
+        entries
+            .map(|(name, value)| (name.to_string(), value))
+            .collect()
+    }
+
+    fn device_memory(&mut self) -> Option<u64> {
+        torch::peak_memory(self.options.device)
     }
 }

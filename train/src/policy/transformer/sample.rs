@@ -5,67 +5,47 @@ use std::sync::Arc;
 use tch::{Kind, Tensor, no_grad_guard};
 
 use super::Transformer;
-use super::decoder::Cache;
-use crate::policy::{Responses, Samples};
+use super::batch::Inputs;
+use super::decoder::{Heads, attention, hidden_states};
 use crate::task::Prompt;
 use crate::text::Text;
-use crate::torch::{self, Result, indices, to_vec};
+use crate::torch::{self, Result, TorchError, indices, to_vec};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::random::{RandomStream, StreamKey};
+use advlab::random::RandomStream;
 
 /// How responses are drawn. The filters apply in the order of the fields, as in transformers.
 #[derive(Clone, Debug)]
 pub struct Decoding {
     /// Logits are divided by it; at 0 the most likely token is always taken.
     pub temperature: f64,
-    /// Only as many of the most likely tokens are drawn; all at 0.
+    /// Only this many of the most likely tokens are drawn; 0 for all.
     pub top_k: usize,
-    /// Only the most likely tokens are drawn that have this probability together; all at 1.
+    /// Only the most likely tokens that have this probability together are drawn; 1 for all.
     pub top_p: f64,
     /// A response ends with one of these.
     pub stops: Vec<u32>,
     /// Or once its text has one of this model's stop strings.
     pub text: Option<Arc<Text>>,
-    /// Or with this many tokens.
+    /// Or with this many tokens, at least 1.
     pub max_tokens: usize,
     /// Responses that are drawn at a time, in whole groups (but always one).
     pub rows_per_batch: usize,
 }
 
 impl Decoding {
-    fn check(&self) -> std::result::Result<(), Diagnostics> {
-        let wrong = |what: String, expected: &str| {
-            let problem = Diagnostic::error(what);
-            Err(problem.expected(expected).into())
-        };
-        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return wrong(
-                format!("the temperature is {}", self.temperature),
-                "0 or more",
-            );
-        }
-        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return wrong(format!("top-p is {}", self.top_p), "above 0, and at most 1");
-        }
-        if self.max_tokens == 0 {
-            return wrong("a response may have no tokens".to_string(), "1 or more");
-        }
-        Ok(())
-    }
-
-    /// Whether a response has ended with its last token.
+    /// Whether a response ends with its last token.
     fn is_end(&self, response: &[u32]) -> std::result::Result<bool, Diagnostics> {
-        let is_stop = |token| self.stops.contains(token);
-        match &self.text {
-            _ if response.len() >= self.max_tokens || response.last().is_some_and(is_stop) => {
-                Ok(true)
-            }
-            Some(text) => text.has_stop(response),
-            None => Ok(false),
+        let is_stop = response
+            .last()
+            .is_some_and(|token| self.stops.contains(token));
+        if is_stop || response.len() >= self.max_tokens {
+            return Ok(true);
         }
+        let text = self.text.as_ref();
+        text.map_or(Ok(false), |text| text.has_stop(response))
     }
 
-    /// Logits `[rows, vocabulary]` as they are drawn from: -inf where a token is left out. At a temperature above 0.
+    /// Logits `[rows, vocabulary]` after temperature and filters: -inf for a token that is left out.
     pub(super) fn warped(&self, logits: &Tensor) -> Result<Tensor> {
         let mut logits = logits.f_div_scalar(self.temperature)?;
         let (_, vocabulary) = logits.size2()?;
@@ -87,7 +67,7 @@ impl Decoding {
         Ok(logits)
     }
 
-    /// A token for each row of logits, by one number in [0, 1) each; the vocabulary's size where logits are NaN or infinite.
+    /// A token for each row of logits, from one number in [0, 1) each; the vocabulary's size if logits are NaN or infinite.
     fn draw(&self, logits: &Tensor, uniforms: &[f64]) -> Result<Vec<i64>> {
         let tokens = if self.temperature == 0.0 {
             let (largest, token) = logits.f_max_dim(-1, false)?;
@@ -98,8 +78,8 @@ impl Decoding {
             let sums = torch::cumsum(&probabilities, Kind::Double)?;
             let total = sums.f_narrow(1, sums.size()[1] - 1, 1)?;
             let uniforms = Tensor::f_from_slice(uniforms)?.f_to_device(logits.device())?;
-            // Below the total whatever the rounding, as the numbers are multiples of 2^-53: so the first sum above it is
-            // there, and is that of a token with a probability.
+            // Below the total whatever the rounding, as the numbers are multiples of 2^-53: so there is a first sum above it,
+            // and it is that of a token with a probability.
             let level = uniforms.f_unsqueeze(1)?.f_mul(&total)?;
             level
                 .f_searchsorted(&sums, false, true, "right", None::<Tensor>)?
@@ -109,115 +89,142 @@ impl Decoding {
     }
 }
 
-impl Transformer {
-    /// `group_size` responses to each prompt; the tokens of response i of the batch are drawn with stream i of the key,
-    /// one number each. Log-probs and entropies are those of [`Transformer::score`], at temperature 1 and without filters.
-    ///
-    /// On the CPU the same prompts, weights and settings give the same responses; other `rows_per_batch` round other
-    /// numbers, which moves a token now and then.
-    ///
-    /// # Errors
-    /// [`Diagnostics`] for settings out of their bounds, as [`Transformer::score`], and if the logits are NaN.
-    pub fn sample(
-        &self,
-        prompts: &[Prompt],
-        group_size: usize,
-        decoding: &Decoding,
-        key: StreamKey,
-    ) -> std::result::Result<Samples, Diagnostics> {
-        decoding.check()?;
-        self.check(prompts, &Responses::new())?;
-        let mut responses = Responses::new();
-        let prompts_at_once = (decoding.rows_per_batch / group_size.max(1)).max(1);
-        for (chunk, some) in prompts.chunks(prompts_at_once).enumerate() {
-            let before = responses.len();
-            let count = some.len() * group_size;
-            let streams = (before..before + count).map(|index| key.stream(index as u64));
-            let drawn = self.draw(some, group_size, decoding, streams.collect())?;
-            let owners = (0..some.len()).flat_map(|own| std::iter::repeat_n(own, group_size));
-            for (own, tokens) in owners.zip(&drawn) {
-                responses.push(chunk * prompts_at_once + own, tokens);
-            }
+/// Keys and values of the tokens so far, so that a further token costs one position. Its first columns are the prompts,
+/// padded at their end.
+struct Cache {
+    /// Keys and values of each layer, `[rows, kv_heads, columns, head_dim]`; zeros where nothing was written, because a NaN
+    /// that attention masks would reach its result.
+    layers: Vec<(Tensor, Tensor)>,
+    /// The length of each row's prompt, int64 `[rows]`.
+    lengths: Tensor,
+    /// Columns of the prompts.
+    width: i64,
+    /// Columns that are in use.
+    used: i64,
+}
+
+impl Cache {
+    /// Keeps these rows, in their order.
+    fn select(&mut self, rows: &Tensor) -> Result<()> {
+        for (keys, values) in &mut self.layers {
+            *keys = keys.f_index_select(0, rows)?;
+            *values = values.f_index_select(0, rows)?;
         }
-        let scores = self.score(prompts, &responses)?;
-        Ok(Samples { responses, scores })
+        self.lengths = self.lengths.f_index_select(0, rows)?;
+        Ok(())
     }
 
-    /// The responses to some prompts, one group after the other, each with its stream.
-    fn draw(
+    /// The attention of one new token per row to itself and the tokens so far. `mask` is `[rows, 1, 1, columns]`.
+    fn attend(&self, layer: usize, heads: &Heads, mask: &Tensor) -> Result<Tensor> {
+        let (keys, values) = &self.layers[layer];
+        for (all, new) in [(keys, &heads.keys), (values, &heads.values)] {
+            all.f_narrow(2, self.used, 1)?
+                .f_copy_(&new.f_unsqueeze(2)?)?;
+        }
+        let (rows, kv_heads, _, head_dim) = keys.size4()?;
+        // The queries that share keys as rows of one product: the keys are read once.
+        let queries = heads.queries.f_reshape([rows, kv_heads, -1, head_dim])?;
+        let keys = keys.f_narrow(2, 0, self.used + 1)?;
+        let values = values.f_narrow(2, 0, self.used + 1)?;
+        Ok(attention(&queries, &keys, &values, Some(mask))?.f_reshape([rows, -1])?)
+    }
+}
+
+impl Transformer {
+    /// Responses to each of some prompts, group after group, each drawn with its stream.
+    pub(super) fn draw(
         &self,
         prompts: &[Prompt],
-        group_size: usize,
-        decoding: &Decoding,
         mut streams: Vec<RandomStream>,
     ) -> std::result::Result<Vec<Vec<u32>>, Diagnostics> {
         let _guard = no_grad_guard();
-        let (mut cache, mut hidden) = self.read_prompts(prompts, group_size, decoding)?;
+        let (device, decoding) = (self.options.device, &self.options.decoding);
+        let (mut cache, mut hidden) = self.read_prompts(prompts, streams.len())?;
         let mut responses = vec![Vec::new(); streams.len()];
         // The response of each row, and whether it goes on.
         let mut rows: Vec<usize> = (0..streams.len()).collect();
         let mut goes_on = vec![true; streams.len()];
-        while !rows.is_empty() {
-            let head = &self.weights.head().tensor;
-            let logits = hidden.f_linear(head, None::<Tensor>);
-            let logits = logits.map_err(torch::TorchError::from)?;
+        loop {
+            let logits = hidden.f_linear(&self.weights[self.head], None::<Tensor>);
+            let logits = logits.map_err(TorchError::from)?;
             let uniforms: Vec<f64> = rows.iter().map(|&row| streams[row].uniform()).collect();
             let mut drawn = decoding.draw(&logits, &uniforms)?;
             for (&response, &token) in rows.iter().zip(&drawn) {
-                if token >= self.config.vocabulary {
+                if token >= self.config.vocab_size {
                     let problem = Diagnostic::error("the policy's logits are NaN or infinite");
                     return Err(problem.with_help("is `lr` too large?").into());
                 }
                 if goes_on[response] {
-                    let tokens = &mut responses[response];
-                    tokens.push(token as u32);
-                    goes_on[response] = !decoding.is_end(tokens)?;
+                    responses[response].push(token as u32);
+                    goes_on[response] = !decoding.is_end(&responses[response])?;
                 }
             }
             let going: Vec<usize> = (0..rows.len()).filter(|&row| goes_on[rows[row]]).collect();
             if going.is_empty() {
-                break;
+                return Ok(responses);
             }
-            // Dropping rows copies the cache: once an eighth of them is done it pays.
+            // Dropping rows copies the cache, which pays once an eighth of them has ended.
             if (rows.len() - going.len()) * 8 >= rows.len() {
                 let kept: Vec<i64> = going.iter().map(|&row| row as i64).collect();
-                cache.select(&indices(&kept, self.compute.device)?)?;
+                cache.select(&indices(&kept, device)?)?;
                 drawn = going.iter().map(|&row| drawn[row]).collect();
                 rows = going.iter().map(|&row| rows[row]).collect();
             }
-            let tokens = indices(&drawn, self.compute.device)?.f_unsqueeze(1);
-            let tokens = tokens.map_err(torch::TorchError::from)?;
-            hidden = cache.forward(&self.config, &self.weights, &tokens)?;
+            hidden = self.read_tokens(&mut cache, &indices(&drawn, device)?)?;
         }
-        Ok(responses)
     }
 
-    /// The cache behind the prompts, and the hidden states of their last tokens, a row for each response. Each prompt is
-    /// computed once for its group.
-    fn read_prompts(
-        &self,
-        prompts: &[Prompt],
-        group_size: usize,
-        decoding: &Decoding,
-    ) -> Result<(Cache, Tensor)> {
-        let lengths = prompts.iter().map(|prompt| prompt.tokens.len());
-        let longest = lengths.clone().max().unwrap_or(0);
-        let padding: Vec<i64> = lengths.map(|length| (longest - length) as i64).collect();
-        let mut tokens = Vec::with_capacity(prompts.len() * longest);
-        for prompt in prompts {
-            tokens.resize(tokens.len() + longest - prompt.tokens.len(), 0);
-            tokens.extend(prompt.tokens.iter().map(|&token| i64::from(token)));
-        }
-        let tokens = indices(&tokens, self.compute.device)?.f_view([prompts.len() as i64, -1])?;
+    /// The cache with the prompts, each computed once for its group, and the hidden state after its prompt for each row.
+    fn read_prompts(&self, prompts: &[Prompt], rows: usize) -> Result<(Cache, Tensor)> {
+        let group_size = rows / prompts.len();
+        // Responses of one token, of which nothing but the prompt is computed.
+        let tokens: Vec<(usize, &[u32])> =
+            (0..rows).map(|row| (row / group_size, &[0][..])).collect();
+        let prompts: Vec<&Prompt> = prompts.iter().collect();
+        let inputs = Inputs::new(&prompts, &tokens, self.options.device)?;
         // Nothing follows a response's last token.
-        let columns = longest + decoding.max_tokens - 1;
-        let padding = indices(&padding, self.compute.device)?;
-        let mut cache = Cache::new(&self.config, &padding, columns as i64)?;
-        let hidden = cache.forward(&self.config, &self.weights, &tokens)?;
-        let rows = (0..prompts.len() as i64).flat_map(|row| std::iter::repeat_n(row, group_size));
-        let owners: Vec<i64> = rows.collect();
-        let owners = indices(&owners, self.compute.device)?;
-        cache.select(&owners)?;
-        Ok((cache, hidden.f_index_select(0, &owners)?))
+        let free = self.options.decoding.max_tokens.saturating_sub(1) as i64;
+        let mut layers = Vec::new();
+        let hidden = self.hidden_states(&self.weights, &inputs, |heads| {
+            let column = |x: &Tensor| -> Result<Tensor> {
+                let prompts = inputs.attention.of_prompts(x)?;
+                let (rows, heads, _, head_dim) = prompts.size4()?;
+                let shape = [rows, heads, free, head_dim];
+                let zeros = Tensor::f_zeros(shape, (Kind::Float, x.device()))?;
+                Ok(Tensor::f_cat(&[prompts, zeros], 2)?)
+            };
+            layers.push((column(&heads.keys)?, column(&heads.values)?));
+            Ok(())
+        })?;
+        let width = prompts.iter().map(|prompt| prompt.tokens.len()).max();
+        let width = width.unwrap_or(0) as i64;
+        let cache = Cache {
+            layers,
+            lengths: inputs.attention.lengths.shallow_clone(),
+            width,
+            used: width,
+        };
+        Ok((cache, hidden))
+    }
+
+    /// The hidden states `[rows, hidden]` after one more token per row, int64 `[rows]`.
+    fn read_tokens(&self, cache: &mut Cache, tokens: &Tensor) -> Result<Tensor> {
+        let options = (Kind::Int64, tokens.device());
+        let positions = cache.lengths.f_add_scalar(cache.used - cache.width)?;
+        let columns = Tensor::f_arange(cache.used + 1, options)?;
+        let is_prompt = columns.f_less_tensor(&cache.lengths.f_unsqueeze(1)?)?;
+        let mask = is_prompt.f_logical_or(&columns.f_greater_equal(cache.width)?)?;
+        let mask = mask.f_unsqueeze(1)?.f_unsqueeze(1)?;
+        let rows = Tensor::f_arange(tokens.size()[0], options)?;
+        let hidden = hidden_states(
+            &self.config,
+            &self.weights,
+            tokens,
+            &positions,
+            &rows,
+            |layer, heads| cache.attend(layer, &heads, &mask),
+        )?;
+        cache.used += 1;
+        Ok(hidden)
     }
 }

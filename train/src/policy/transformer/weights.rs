@@ -1,222 +1,120 @@
-//! The weights of a decoder, under the names that transformers gives them. Matrices that read the same input are one
-//! matrix, their rows one behind the other.
+//! The layout of a decoder's weights: their names and shapes in transformers' files, in the order in which the decoder uses
+//! them. Matrices that read the same input are one parameter, their rows one after the other.
 
-use std::collections::BTreeMap;
+use tch::{Device, Kind, Tensor};
 
-use tch::Tensor;
-
-use super::Compute;
 use super::config::{Architecture, ModelConfig};
-use crate::torch::{Result, TorchError};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use crate::torch::{Result, TorchError, floats};
+use advlab::diagnostic::Diagnostics;
 
-/// Where weights come from.
-pub(super) trait Source {
-    /// The tensor of that name and shape.
-    fn read(&self, name: &str, shape: &[i64]) -> std::result::Result<Tensor, Diagnostics>;
-}
+/// The tensors of files that are one parameter, with their shapes.
+pub(super) type Parameter = Vec<(String, Vec<usize>)>;
 
-/// Those of another model of these sizes; what is made of them has memory of its own.
-impl Source for BTreeMap<String, Tensor> {
-    fn read(&self, name: &str, _shape: &[i64]) -> std::result::Result<Tensor, Diagnostics> {
-        let tensor = self.get(name).map(Tensor::shallow_clone);
-        tensor.ok_or_else(|| Diagnostic::error(format!("there is no tensor `{name}`")).into())
-    }
-}
-
-/// A tensor that is trained.
-pub(super) struct Parameter {
-    /// On the model's device, float32.
-    pub tensor: Tensor,
-    /// The tensors that it is made of: their names in files, and how many of its rows they are.
-    pub parts: Vec<(String, i64)>,
-}
-
-impl Parameter {
-    /// Its parts by name, or those of a tensor of its shape: views, outside of the tensor's graph.
-    pub(super) fn split(&self, tensor: &Tensor) -> Result<Vec<(String, Tensor)>> {
-        let rows: Vec<i64> = self.parts.iter().map(|(_, rows)| *rows).collect();
-        let parts = tensor.f_detach()?.f_split_with_sizes(rows, 0)?;
-        let names = self.parts.iter().map(|(name, _)| name.clone());
-        Ok(names.zip(parts).collect())
-    }
-}
-
-/// One layer.
-pub(super) struct Layer {
-    pub input_norm: Parameter,
-    /// Queries, keys and values: `[(heads + 2 * kv_heads) * head_dim, hidden]`.
-    pub qkv: Parameter,
-    pub qkv_bias: Option<Parameter>,
-    /// Of queries and of keys, `[head_dim]`.
-    pub head_norms: Option<(Parameter, Parameter)>,
-    pub output: Parameter,
-    pub mlp_norm: Parameter,
-    /// Gate and up: `[2 * intermediate, hidden]`.
-    pub gate_up: Parameter,
-    pub down: Parameter,
-}
-
-/// All of a decoder.
-pub(super) struct Weights {
-    /// `[vocabulary, hidden]`.
-    pub embedding: Parameter,
-    pub layers: Vec<Layer>,
-    pub norm: Parameter,
-    /// `[vocabulary, hidden]`, if it is not the embedding.
-    head: Option<Parameter>,
-}
-
-impl Weights {
-    pub(super) fn load(
-        config: &ModelConfig,
-        source: &dyn Source,
-        compute: Compute,
-    ) -> std::result::Result<Self, Diagnostics> {
-        let &ModelConfig {
-            vocabulary, hidden, ..
-        } = config;
-        let loader = Loader { source, compute };
-        let embedding = "model.embed_tokens.weight";
-        Ok(Weights {
-            embedding: loader.matrix([(embedding, vocabulary)], hidden)?,
-            layers: (0..config.layers)
-                .map(|index| Layer::load(config, &loader, index))
-                .collect::<std::result::Result<_, _>>()?,
-            norm: loader.vector([("model.norm.weight", hidden)])?,
-            head: match config.is_tied {
-                true => None,
-                false => Some(loader.matrix([("lm_head.weight", vocabulary)], hidden)?),
-            },
-        })
-    }
-
-    /// The matrix that gives the logits.
-    pub(super) fn head(&self) -> &Parameter {
-        self.head.as_ref().unwrap_or(&self.embedding)
-    }
-
-    /// All tensors under the names that files give them; views of the parameters, outside of their graphs.
-    pub(super) fn split(&self) -> Result<Vec<(String, Tensor)>> {
-        let mut all = Vec::new();
-        for parameter in self.parameters() {
-            all.extend(parameter.split(&parameter.tensor)?);
+/// All parameters of a model: the embedding, the layers, the last norm, and the output layer unless it is the embedding.
+pub(super) fn layout(config: &ModelConfig) -> Vec<Parameter> {
+    let [vocabulary, hidden, inner, head] = [
+        config.vocab_size,
+        config.hidden_size,
+        config.intermediate_size,
+        config.head_dim,
+    ]
+    .map(|size| size as usize);
+    let queries = head * config.num_attention_heads as usize;
+    let keys = head * config.num_key_value_heads as usize;
+    let named = |prefix: &str, parts: &[(&str, &[usize])]| -> Parameter {
+        let parts = parts.iter();
+        let named = parts.map(|(name, shape)| (format!("{prefix}{name}"), shape.to_vec()));
+        named.collect()
+    };
+    let mut all = vec![named(
+        "model.",
+        &[("embed_tokens.weight", &[vocabulary, hidden])],
+    )];
+    for index in 0..config.num_hidden_layers {
+        let mut layer =
+            |parts: &[(&str, &[usize])]| all.push(named(&format!("model.layers.{index}."), parts));
+        layer(&[("input_layernorm.weight", &[hidden])]);
+        layer(&[
+            ("self_attn.q_proj.weight", &[queries, hidden]),
+            ("self_attn.k_proj.weight", &[keys, hidden]),
+            ("self_attn.v_proj.weight", &[keys, hidden]),
+        ]);
+        match config.architectures {
+            [Architecture::Qwen2] => layer(&[
+                ("self_attn.q_proj.bias", &[queries]),
+                ("self_attn.k_proj.bias", &[keys]),
+                ("self_attn.v_proj.bias", &[keys]),
+            ]),
+            [Architecture::Qwen3] => {
+                layer(&[("self_attn.q_norm.weight", &[head])]);
+                layer(&[("self_attn.k_norm.weight", &[head])]);
+            }
+            [Architecture::Llama] => {}
         }
-        Ok(all)
+        layer(&[("self_attn.o_proj.weight", &[hidden, queries])]);
+        layer(&[("post_attention_layernorm.weight", &[hidden])]);
+        layer(&[
+            ("mlp.gate_proj.weight", &[inner, hidden]),
+            ("mlp.up_proj.weight", &[inner, hidden]),
+        ]);
+        layer(&[("mlp.down_proj.weight", &[hidden, inner])]);
     }
-
-    /// All parameters, each once; [`Weights::head_index`] says which of them the head is.
-    pub(super) fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        let layers = self.layers.iter().flat_map(Layer::parameters);
-        let ends = [&self.norm].into_iter().chain(&self.head);
-        [&self.embedding].into_iter().chain(layers).chain(ends)
+    all.push(named("model.", &[("norm.weight", &[hidden])]));
+    if !config.tie_word_embeddings {
+        all.push(named("", &[("lm_head.weight", &[vocabulary, hidden])]));
     }
+    all
+}
 
-    /// Where the head is among [`Weights::parameters`].
-    pub(super) fn head_index(&self) -> usize {
-        match self.head {
-            Some(_) => self.parameters().count() - 1,
-            None => 0,
+/// Parameters `[rows, columns]` with the values that `read` gives for the names and shapes of their tensors.
+pub(super) fn load(
+    layout: &[Parameter],
+    device: Device,
+    mut read: impl FnMut(&str, &[usize]) -> std::result::Result<Vec<f32>, Diagnostics>,
+) -> std::result::Result<Vec<Tensor>, Diagnostics> {
+    let parameter = |parts: &Parameter| {
+        let mut values = Vec::new();
+        for (name, shape) in parts {
+            values.extend(read(name, shape)?);
         }
-    }
+        let columns = parts[0].1[1..].iter().map(|&size| size as i64);
+        let shape: Vec<i64> = [-1].into_iter().chain(columns).collect();
+        let tensor = floats(&values, device)?.f_view(&shape[..]);
+        Ok(tensor.map_err(TorchError::from)?)
+    };
+    layout.iter().map(parameter).collect()
 }
 
-impl Layer {
-    fn load(
-        config: &ModelConfig,
-        loader: &Loader<'_>,
-        index: usize,
-    ) -> std::result::Result<Self, Diagnostics> {
-        let &ModelConfig {
-            hidden,
-            intermediate,
-            head_dim,
-            ..
-        } = config;
-        let name = |rest: &str| format!("model.layers.{index}.{rest}");
-        let queries = config.heads * head_dim;
-        let keys = config.kv_heads * head_dim;
-        let qkv = |kind: &str| {
-            let name = |of: &str| name(&format!("self_attn.{of}_proj.{kind}"));
-            [(name("q"), queries), (name("k"), keys), (name("v"), keys)]
-        };
-        let matrix = |of: &str, rows, columns| {
-            loader.matrix([(name(&format!("{of}_proj.weight")), rows)], columns)
-        };
-        let norm = |of: &str, size| loader.vector([(name(&format!("{of}norm.weight")), size)]);
-        let mlp = |of: &str| (name(&format!("mlp.{of}_proj.weight")), intermediate);
-        let (has_bias, has_head_norms) = match config.architecture {
-            Architecture::Qwen2 => (true, false),
-            Architecture::Qwen3 => (false, true),
-            Architecture::Llama => (false, false),
-        };
-        let head_norms = || {
-            let queries = norm("self_attn.q_", head_dim)?;
-            Ok::<_, Diagnostics>((queries, norm("self_attn.k_", head_dim)?))
-        };
-        Ok(Layer {
-            input_norm: norm("input_layer", hidden)?,
-            qkv: loader.matrix(qkv("weight"), hidden)?,
-            qkv_bias: has_bias.then(|| loader.vector(qkv("bias"))).transpose()?,
-            head_norms: has_head_norms.then(head_norms).transpose()?,
-            output: matrix("self_attn.o", hidden, queries)?,
-            mlp_norm: norm("post_attention_layer", hidden)?,
-            gate_up: loader.matrix([mlp("gate"), mlp("up")], hidden)?,
-            down: matrix("mlp.down", hidden, intermediate)?,
-        })
+/// The tensors of the layout in parameters, or in other tensors of their shapes: views.
+pub(super) fn views(
+    layout: &[Parameter],
+    tensors: &[Tensor],
+) -> Result<Vec<(String, Vec<usize>, Tensor)>> {
+    let mut views = Vec::new();
+    for (parts, tensor) in layout.iter().zip(tensors) {
+        let rows: Vec<i64> = parts.iter().map(|(_, shape)| shape[0] as i64).collect();
+        let own = tensor.f_detach()?.f_split_with_sizes(rows, 0)?;
+        let named = parts.iter().cloned().zip(own);
+        views.extend(named.map(|((name, shape), view)| (name, shape, view)));
     }
-
-    fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        let head_norms = self.head_norms.iter().flat_map(|(q, k)| [q, k]);
-        [&self.input_norm, &self.qkv]
-            .into_iter()
-            .chain(&self.qkv_bias)
-            .chain(head_norms)
-            .chain([&self.output, &self.mlp_norm, &self.gate_up, &self.down])
-    }
+    Ok(views)
 }
 
-/// Reads parameters, part by part.
-struct Loader<'a> {
-    source: &'a dyn Source,
-    compute: Compute,
+/// Tensors with the same numbers, in memory of their own.
+pub(super) fn copies(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
+    let copy = |tensor: &Tensor| {
+        let mut copy = tensor.f_detach()?.f_empty_like()?;
+        copy.f_copy_(&tensor.f_detach()?)?;
+        Ok(copy)
+    };
+    tensors.iter().map(copy).collect()
 }
 
-impl Loader<'_> {
-    fn matrix<const N: usize>(
-        &self,
-        parts: [(impl Into<String>, i64); N],
-        columns: i64,
-    ) -> std::result::Result<Parameter, Diagnostics> {
-        self.load(parts.map(|(name, rows)| (name.into(), rows)), &[columns])
-    }
-
-    fn vector<const N: usize>(
-        &self,
-        parts: [(impl Into<String>, i64); N],
-    ) -> std::result::Result<Parameter, Diagnostics> {
-        self.load(parts.map(|(name, rows)| (name.into(), rows)), &[])
-    }
-
-    /// The parts one behind the other, each of its rows and of `columns`.
-    fn load<const N: usize>(
-        &self,
-        parts: [(String, i64); N],
-        columns: &[i64],
-    ) -> std::result::Result<Parameter, Diagnostics> {
-        let tensors = parts.iter().map(|(name, rows)| {
-            let shape = [&[*rows], columns].concat();
-            self.source.read(name, &shape)
-        });
-        let tensors: Vec<Tensor> = tensors.collect::<std::result::Result<_, _>>()?;
-        Ok(Parameter {
-            tensor: self.trained(&tensors).map_err(Diagnostics::from)?,
-            parts: parts.into(),
-        })
-    }
-
-    fn trained(&self, tensors: &[Tensor]) -> Result<Tensor> {
-        let tensor = Tensor::f_cat(tensors, 0)?.f_to_device(self.compute.device)?;
-        tensor.f_set_requires_grad(true).map_err(TorchError::from)
-    }
+/// Zeros of the tensors' shapes.
+pub(super) fn zeros(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
+    let zeros = |tensor: &Tensor| {
+        let options = (Kind::Float, tensor.device());
+        Ok(Tensor::f_zeros(tensor.size(), options)?)
+    };
+    tensors.iter().map(zeros).collect()
 }

@@ -6,14 +6,16 @@ mod scores;
 mod state;
 mod updates;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensors;
 
-use super::{Compute, Transformer};
-use crate::policy::{Arrays, Responses};
+use super::weights::views;
+use super::{Decoding, Transformer, TransformerOptions};
+use crate::policy::{AdamWConfig, Policy, Responses};
 use crate::task::Prompt;
 use crate::torch::{self, to_vec};
 use advlab::diagnostic::Diagnostics;
@@ -25,28 +27,38 @@ pub(crate) fn folder(model: &str) -> PathBuf {
     root.join("tests/golden/transformers").join(model)
 }
 
-fn compute(tokens_per_forward: usize) -> Compute {
-    Compute {
-        device: torch::start("cpu", NonZeroUsize::MIN).unwrap(),
+/// Greedy, each response as long as it may be, without a reference.
+fn options(tokens_per_forward: usize) -> TransformerOptions {
+    let threads = NonZeroUsize::MIN;
+    TransformerOptions {
+        device: torch::start("cpu", threads).unwrap(),
+        threads,
         tokens_per_forward,
+        decoding: Decoding {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            stops: vec![],
+            text: None,
+            max_tokens: 48,
+            rows_per_batch: 64,
+        },
+        adamw: AdamWConfig::default(),
+        reference: false,
     }
 }
 
 fn load(folder: &Path, tokens_per_forward: usize) -> Result<Transformer, Diagnostics> {
-    Transformer::load(folder, compute(tokens_per_forward))
+    Transformer::load(folder, options(tokens_per_forward))
 }
 
 impl Transformer {
     /// The accumulated gradient, under the names that transformers gives the weights; a tied head's is in the
     /// embedding's. No arrays if nothing was accumulated.
-    fn gradient(&self) -> Result<Arrays, Diagnostics> {
-        let mut arrays = Arrays::new();
-        for (parameter, gradient) in self.weights.parameters().zip(&self.gradient) {
-            for (name, part) in parameter.split(gradient)? {
-                arrays.insert(name, to_vec::<f32>(&part)?);
-            }
-        }
-        Ok(arrays)
+    fn gradient(&self) -> BTreeMap<String, Vec<f32>> {
+        let views = views(&self.layout, &self.gradient).unwrap().into_iter();
+        let named = views.map(|(name, _, view)| (name, to_vec(&view).unwrap()));
+        named.collect()
     }
 }
 

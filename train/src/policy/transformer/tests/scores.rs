@@ -5,8 +5,8 @@ use tch::{Device, Tensor};
 
 use super::*;
 use crate::policy::transformer::ModelConfig;
-use crate::policy::transformer::micro_batch::micro_batches;
-use crate::policy::{AdamWConfig, NonFinite, Scores};
+use crate::policy::transformer::batch::plans;
+use crate::policy::{NonFinite, Scores};
 use crate::torch::to_vec;
 
 #[test]
@@ -15,7 +15,7 @@ fn the_logits_of_every_position_are_those_of_transformers() {
         let transformer = load(&folder(model), 1 << 20).unwrap();
         let expected = Expected::of(model);
         let all = expected.kept(&expected.integers("input_ids"), "attention_mask");
-        let vocabulary = transformer.config.vocabulary as usize;
+        let vocabulary = transformer.config.vocab_size as usize;
         let width = expected.integers("input_ids")[0].len();
         let logits = expected.floats("logits");
         let masks = expected.integers("attention_mask");
@@ -26,10 +26,12 @@ fn the_logits_of_every_position_are_those_of_transformers() {
             };
             let mut response = Responses::new();
             response.push(0, &[&tokens[1..], &[0]].concat());
-            let mut batches = micro_batches(std::slice::from_ref(&prompt), &response, 1);
-            let inputs = batches.next().unwrap().inputs(Device::Cpu).unwrap();
-            let hidden = transformer.states(&inputs).unwrap();
-            let head = &transformer.weights.head().tensor;
+            let plans = plans(std::slice::from_ref(&prompt), &response, 1);
+            let prompt = std::slice::from_ref(&prompt);
+            let inputs = plans[0].inputs(prompt, &response, Device::Cpu).unwrap();
+            let weights = &transformer.weights;
+            let hidden = transformer.hidden_states(weights, &inputs, |_| Ok(()));
+            let (hidden, head) = (hidden.unwrap(), &weights[transformer.head]);
             let found = to_vec::<f32>(&hidden.linear(head, None::<Tensor>).detach()).unwrap();
             // Left-padded there.
             let places = (0..width).filter(|&place| masks[row][place] == 1);
@@ -46,14 +48,14 @@ fn scores_are_those_of_transformers_however_many_go_at_a_time() {
         let expected = Expected::of(model);
         let (prompts, responses) = (expected.prompts(), expected.responses());
         for tokens_per_forward in [1 << 20, 80, 1] {
-            let transformer = load(&folder(model), tokens_per_forward).unwrap();
+            let mut transformer = load(&folder(model), tokens_per_forward).unwrap();
             let scores = transformer.score(&prompts, &responses).unwrap();
             assert_close(&scores.logp, &expected.by_token("logp"), 1e-5, model);
             assert_close(&scores.entropy, &expected.by_token("entropy"), 1e-5, model);
             assert_eq!(scores, transformer.score(&prompts, &responses).unwrap());
         }
         // One at a time, in another order, and beside responses without tokens: the same bits.
-        let single = load(&folder(model), 1).unwrap();
+        let mut single = load(&folder(model), 1).unwrap();
         let scores = single.score(&prompts, &responses).unwrap();
         let mut turned = Responses::new();
         for index in (0..3).rev() {
@@ -83,7 +85,7 @@ fn gradients_are_those_of_autograd_over_the_whole_logits() {
                     .accumulate(&prompts, &responses, &weights)
                     .unwrap();
             }
-            let mut gradient = transformer.gradient().unwrap();
+            let mut gradient = transformer.gradient();
             gradient.values_mut().flatten().for_each(|g| *g /= 2.0);
             let squares = gradient.values().flatten().map(|g| f64::from(*g).powi(2));
             let norm = squares.sum::<f64>().sqrt();
@@ -138,29 +140,23 @@ fn a_shared_prompt_is_one_of_their_own_to_each_response() {
         assert_close(&found.entropy, &single.entropy, 1e-5, model);
         let accumulated = transformer.accumulate(&prompts, &shared, &weights);
         accumulated.unwrap();
-        let all = transformer.gradient().unwrap();
-        transformer
-            .update(
-                &AdamWConfig {
-                    lr: 0.0,
-                    ..AdamWConfig::default()
-                },
-                None,
-            )
-            .unwrap()
-            .unwrap();
+        let all = transformer.gradient();
+        transformer.set_lr(0.0);
+        transformer.update(None).unwrap().unwrap();
         transformer.accumulate(&own, &apart, &weights).unwrap();
-        for (name, expected) in transformer.gradient().unwrap() {
+        for (name, expected) in transformer.gradient() {
             let largest = expected.iter().fold(0.0f32, |most, g| most.max(g.abs()));
             let [found, expected] = [&all[&name], &expected].map(|g| g.to_vec());
             assert_close(&found, &expected, 1e-5 * largest, &name);
         }
-        let blocks = |prompts, responses| {
-            let mut batches = micro_batches(prompts, responses, 1 << 20);
-            let inputs = batches.next().unwrap().inputs(Device::Cpu).unwrap();
-            inputs.tokens.numel()
+        let tokens = |prompts, responses| {
+            let plan = &plans(prompts, responses, 1 << 20)[0];
+            plan.inputs(prompts, responses, Device::Cpu)
+                .unwrap()
+                .tokens
+                .numel()
         };
-        assert!(4 * blocks(&prompts, &shared) < 3 * blocks(&own, &apart));
+        assert!(4 * tokens(&prompts, &shared) < 3 * tokens(&own, &apart));
     }
 }
 
@@ -196,13 +192,13 @@ fn chunks_of_the_head_add_up() {
         let weights = expected.by_token("w").into_iter().map(f64::from);
         let weights: Vec<f64> = weights.collect();
         transformer.accumulate(&prompts, &once, &weights).unwrap();
-        let single = transformer.gradient().unwrap();
+        let single = transformer.gradient();
         let shares: Vec<f64> = weights.iter().map(|w| -w / COPIES as f64).collect();
         transformer
             .accumulate(&prompts, &often, &shares.repeat(COPIES))
             .unwrap();
         // What is left of the difference, against the gradient itself.
-        for (name, rest) in transformer.gradient().unwrap() {
+        for (name, rest) in transformer.gradient() {
             let largest = single[&name]
                 .iter()
                 .fold(0.0f32, |most, g| most.max(g.abs()));
@@ -218,9 +214,9 @@ fn random_weights_know_nothing_and_are_a_function_of_the_seed() {
         let expected = Expected::of(model);
         let (prompts, responses) = (expected.prompts(), expected.responses());
         let config = load(&folder(model), 64).unwrap().config;
-        let vocabulary = config.vocabulary as f32;
+        let vocabulary = config.vocab_size as f32;
         let scores = |seed| {
-            let transformer = Transformer::new(config.clone(), seed, compute(64)).unwrap();
+            let mut transformer = Transformer::new(config.clone(), seed, options(64)).unwrap();
             transformer.score(&prompts, &responses).unwrap()
         };
         let first = scores(1);
@@ -228,7 +224,7 @@ fn random_weights_know_nothing_and_are_a_function_of_the_seed() {
         assert_ne!(first, scores(2), "{model}");
         // Logits are sums of `hidden` products of a normed state with weights of 0.02: their variance is about 0.02^2 *
         // hidden, and half of it is missing from the entropy.
-        let variance = 0.02f32.powi(2) * config.hidden as f32;
+        let variance = 0.02f32.powi(2) * config.hidden_size as f32;
         for entropy in first.entropy {
             let missing = vocabulary.ln() - entropy;
             assert!(
@@ -240,7 +236,7 @@ fn random_weights_know_nothing_and_are_a_function_of_the_seed() {
             head_dim: 7,
             ..config.clone()
         };
-        let refused = Transformer::new(odd, 1, compute(64));
+        let refused = Transformer::new(odd, 1, options(64));
         assert!(error_of(refused).starts_with("heads are 7 wide"));
     }
 }
@@ -252,11 +248,7 @@ fn updates_follow_the_gradient() {
         let (prompts, responses) = (expected.prompts(), expected.responses());
         let mut transformer = load(&folder(model), 64).unwrap();
         let before = transformer.score(&prompts, &responses).unwrap();
-        let config = AdamWConfig {
-            lr: 1e-3,
-            weight_decay: 0.0,
-            ..AdamWConfig::default()
-        };
+        transformer.options.adamw.weight_decay = 0.0;
         // The loss is the mean of -logp.
         let count = before.logp.len();
         let mean = |scores: &Scores| scores.logp.iter().sum::<f32>() / count as f32;
@@ -266,9 +258,9 @@ fn updates_follow_the_gradient() {
             transformer
                 .accumulate(&prompts, &responses, &gradient)
                 .unwrap();
-            let norm = transformer.update(&config, Some(1.0)).unwrap();
+            let norm = transformer.update(Some(1.0)).unwrap();
             assert!(norm.unwrap() > 0.0);
-            assert!(transformer.gradient().unwrap().is_empty());
+            assert!(transformer.gradient().is_empty());
             let now = mean(&transformer.score(&prompts, &responses).unwrap());
             assert!(now > last + 0.01, "{model}: {last}, then {now}");
             last = now;
@@ -278,7 +270,7 @@ fn updates_follow_the_gradient() {
         transformer
             .accumulate(&prompts, &responses, &worst)
             .unwrap();
-        let left_out = transformer.update(&config, None).unwrap();
+        let left_out = transformer.update(None).unwrap();
         assert!(matches!(left_out, Err(NonFinite::Gradient(_))));
         assert_eq!(transformer.score(&prompts, &responses).unwrap(), now);
     }
@@ -297,7 +289,7 @@ fn responses_that_do_not_fit_are_errors() {
     assert_eq!(model.score(&prompts, &responses).unwrap().logp.len(), 2);
     let short = model.accumulate(&prompts, &responses, &[1.0]);
     assert!(error_of(short).starts_with("dloss/dlogp has 1 values"));
-    assert!(model.gradient().unwrap().is_empty());
+    assert!(model.gradient().is_empty());
     let empty = model.score(&[prompt(&[])], &responses);
     assert!(error_of(empty).starts_with("prompt 0 is empty"));
     let unknown = model.score(&[prompt(&[312])], &responses);

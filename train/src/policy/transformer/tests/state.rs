@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use safetensors::SafeTensors;
 
 use super::*;
-use crate::policy::{AdamWConfig, Scores};
+use crate::policy::{AdamWConfig, POLICY, REFERENCE, Scores};
 
 const ADAMW: AdamWConfig = AdamWConfig {
     lr: 1e-2,
@@ -14,20 +14,28 @@ const ADAMW: AdamWConfig = AdamWConfig {
     weight_decay: 0.1,
 };
 
+fn model(name: &str, reference: bool) -> Transformer {
+    let options = TransformerOptions {
+        adamw: ADAMW,
+        reference,
+        ..options(64)
+    };
+    Transformer::load(&folder(name), options).unwrap()
+}
+
 /// Steps on the model's fixture; step by step, so that a model that goes on does what one does that never stopped.
 fn train(transformer: &mut Transformer, expected: &Expected, steps: std::ops::Range<usize>) {
     let (prompts, responses) = (expected.prompts(), expected.responses());
     for step in steps {
         let derivative = |token: usize| ((token + 3 * step) as f64 * 0.7).sin();
         let gradient: Vec<f64> = (0..responses.tokens().len()).map(derivative).collect();
-        transformer
-            .accumulate(&prompts, &responses, &gradient)
-            .unwrap();
-        transformer.update(&ADAMW, Some(1.0)).unwrap().unwrap();
+        let accumulated = transformer.accumulate(&prompts, &responses, &gradient);
+        accumulated.unwrap();
+        transformer.update(Some(1.0)).unwrap().unwrap();
     }
 }
 
-fn scores(transformer: &Transformer, expected: &Expected) -> Scores {
+fn scores(transformer: &mut Transformer, expected: &Expected) -> Scores {
     let (prompts, responses) = (expected.prompts(), expected.responses());
     transformer.score(&prompts, &responses).unwrap()
 }
@@ -37,142 +45,135 @@ fn contents(file: &Path) -> BTreeMap<String, (Vec<usize>, safetensors::Dtype, Ve
     let bytes = fs::read(file).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let tensors = file.iter().map(|(name, tensor)| {
-        let contents = (
-            tensor.shape().to_vec(),
-            tensor.dtype(),
-            tensor.data().to_vec(),
-        );
-        (name.to_string(), contents)
+        let (shape, data) = (tensor.shape().to_vec(), tensor.data().to_vec());
+        (name.to_string(), (shape, tensor.dtype(), data))
     });
     tensors.collect()
 }
 
 #[test]
 fn a_state_goes_on_to_the_same_numbers() {
-    let compute = compute(64);
     let expected = Expected::of("qwen2");
-    let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("state.safetensors");
-    let mut first = Transformer::load(&folder("qwen2"), compute).unwrap();
+    let [here, there] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     // Without an optimizer's state, as before the first update, and with one.
     for begin in [0, 2] {
+        let mut first = model("qwen2", true);
         train(&mut first, &expected, 0..begin);
-        first.save(&file).unwrap();
-        let mut second = Transformer::new(first.config().clone(), 5, compute).unwrap();
+        first.save(here.path()).unwrap();
+        let options = first.options.clone();
+        let mut second = Transformer::new(first.config.clone(), 5, options).unwrap();
         train(&mut second, &expected, 0..1);
-        second.restore(&file).unwrap();
-        assert_eq!(scores(&second, &expected), scores(&first, &expected));
+        second.load(here.path()).unwrap();
+        assert_eq!(
+            scores(&mut second, &expected),
+            scores(&mut first, &expected)
+        );
         train(&mut first, &expected, begin..begin + 3);
         train(&mut second, &expected, begin..begin + 3);
-        assert_eq!(scores(&second, &expected), scores(&first, &expected));
-        let other = place.path().join("other.safetensors");
-        first.save(&file).unwrap();
-        second.save(&other).unwrap();
-        assert!(fs::read(&file).unwrap() == fs::read(&other).unwrap());
-        first = Transformer::load(&folder("qwen2"), compute).unwrap();
+        assert_eq!(
+            scores(&mut second, &expected),
+            scores(&mut first, &expected)
+        );
+        first.save(here.path()).unwrap();
+        second.save(there.path()).unwrap();
+        for file in [POLICY, REFERENCE] {
+            let [first, second] = [&here, &there].map(|at| fs::read(at.path().join(file)).unwrap());
+            assert!(first == second, "{file}");
+        }
     }
 }
 
 #[test]
-fn a_frozen_copy_stays_and_is_stored_without_an_optimizer() {
+fn a_reference_stays_and_is_stored_without_an_optimizer() {
     let expected = Expected::of("qwen3");
+    let (prompts, responses) = (expected.prompts(), expected.responses());
     let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("reference.safetensors");
-    let mut transformer = load(&folder("qwen3"), 64).unwrap();
+    let mut transformer = model("qwen3", true);
     train(&mut transformer, &expected, 0..1);
-    let reference = transformer.frozen().unwrap();
-    let before = scores(&transformer, &expected);
+    transformer.freeze().unwrap();
+    let before = scores(&mut transformer, &expected).logp;
     train(&mut transformer, &expected, 1..2);
-    assert_ne!(scores(&transformer, &expected), before);
-    assert_eq!(scores(&reference, &expected), before);
-
-    reference.save(&file).unwrap();
+    assert_ne!(scores(&mut transformer, &expected).logp, before);
+    transformer.save(place.path()).unwrap();
     let names = |of: &Path| contents(of).into_keys().collect::<Vec<_>>();
     assert_eq!(
-        names(&file),
+        names(&place.path().join(REFERENCE)),
         names(&folder("qwen3").join("model.safetensors"))
     );
-    let mut read = load(&folder("qwen3"), 64).unwrap();
-    read.restore(&file).unwrap();
-    assert_eq!(scores(&read, &expected), before);
+    let mut again = model("qwen3", true);
+    again.load(place.path()).unwrap();
+    for policy in [&mut transformer, &mut again] {
+        assert_eq!(policy.reference_logp(&prompts, &responses).unwrap(), before);
+    }
 }
 
 #[test]
-fn a_snapshot_is_what_one_goes_back_to() {
+fn a_savepoint_is_what_one_goes_back_to() {
     let expected = Expected::of("llama");
-    let mut transformer = load(&folder("llama"), 64).unwrap();
+    let mut transformer = model("llama", false);
     for begin in [0, 4] {
-        let snapshot = transformer.snapshot().unwrap();
-        let before = scores(&transformer, &expected);
+        transformer.savepoint().unwrap();
+        let before = scores(&mut transformer, &expected);
         train(&mut transformer, &expected, begin..begin + 2);
-        let after = scores(&transformer, &expected);
+        let after = scores(&mut transformer, &expected);
         assert_ne!(after, before);
-        transformer.go_back(snapshot).unwrap();
-        assert_eq!(scores(&transformer, &expected), before);
+        transformer.rollback().unwrap();
+        assert_eq!(scores(&mut transformer, &expected), before);
         train(&mut transformer, &expected, begin..begin + 2);
-        assert_eq!(scores(&transformer, &expected), after);
+        assert_eq!(scores(&mut transformer, &expected), after);
     }
 }
 
 #[test]
 fn a_state_that_is_cut_off_or_of_another_model_says_so() {
     let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("state.safetensors");
-    let mut transformer = load(&folder("qwen2"), 64).unwrap();
-    transformer.save(&file).unwrap();
+    let file = place.path().join(POLICY);
+    let mut transformer = model("qwen2", false);
+    let missing = error_of(transformer.load(place.path()));
+    assert!(missing.starts_with("cannot read "), "{missing}");
+    transformer.save(place.path()).unwrap();
     let whole = fs::read(&file).unwrap();
-    let last = whole.len() - 1;
     let foreign = fs::read(folder("qwen2").join("model.safetensors")).unwrap();
-    let cases = [
-        (whole[..last].to_vec(), "it is cut off"),
-        (foreign, "it is not the state of a transformer"),
-    ];
-    for (bytes, expected) in cases {
+    for (bytes, expected) in [
+        (&whole[..whole.len() - 1], "it is cut off"),
+        (&foreign, "it is not the state of a transformer"),
+    ] {
         fs::write(&file, bytes).unwrap();
-        let found = error_of(transformer.restore(&file));
+        let found = error_of(transformer.load(place.path()));
         assert!(
-            found.contains("state.safetensors") && found.contains(expected),
+            found.contains(POLICY) && found.contains(expected),
             "{found}"
         );
     }
-    let missing = error_of(transformer.restore(&place.path().join("none")));
-    assert!(missing.starts_with("cannot read "), "{missing}");
     fs::write(&file, &whole).unwrap();
-    let other = error_of(load(&folder("qwen3"), 64).unwrap().restore(&file));
-    assert!(
-        other.contains("there is no tensor") || other.contains("the shape"),
-        "{other}"
-    );
-    let nowhere = place.path().join("none").join("state.safetensors");
-    assert!(error_of(transformer.save(&nowhere)).contains("it cannot be written"));
-    // The export has no state of an optimizer, and is none.
-    transformer.export(place.path(), None).unwrap();
-    let export = error_of(transformer.restore(&place.path().join("model.safetensors")));
-    assert!(
-        export.ends_with("it is not the state of a transformer"),
-        "{export}"
-    );
+    let other = error_of(model("qwen3", false).load(place.path()));
+    assert!(other.contains("the tensor's shape"), "{other}");
+    let nowhere = transformer.save(&place.path().join("none"));
+    assert!(error_of(nowhere).contains("it cannot be written"));
 }
 
 #[test]
 fn an_exported_folder_has_the_files_of_the_one_that_it_came_from() {
-    for model in MODELS {
-        let expected = Expected::of(model);
-        let from = folder(model);
-        let transformer = load(&from, 64).unwrap();
+    for name in MODELS {
+        let expected = Expected::of(name);
+        let from = folder(name);
+        let mut transformer = model(name, false);
         let place = tempfile::tempdir().unwrap();
-        for origin in [Some(&*from), None] {
-            let to = place.path().join(format!("{}", origin.is_some()));
-            transformer.export(&to, origin).unwrap();
+        for has_origin in [true, false] {
+            let to = place.path().join(has_origin.to_string());
+            transformer.origin = transformer.origin.filter(|_| has_origin);
+            transformer.export(&to).unwrap();
             let weights = |folder: &Path| contents(&folder.join("model.safetensors"));
-            assert!(weights(&to) == weights(&from), "{model}");
-            let again = load(&to, 64).unwrap();
-            assert_eq!(again.config(), transformer.config());
-            assert_eq!(scores(&again, &expected), scores(&transformer, &expected));
+            assert!(weights(&to) == weights(&from), "{name}");
+            let mut again = load(&to, 64).unwrap();
+            assert_eq!(again.config, transformer.config);
+            assert_eq!(
+                scores(&mut again, &expected),
+                scores(&mut transformer, &expected)
+            );
         }
         let kept = |file: &str| fs::read(place.path().join("true").join(file)).unwrap();
-        let tokenizer = fs::read(from.join("tokenizer.json")).unwrap();
-        assert!(kept("tokenizer.json") == tokenizer);
+        assert!(kept("tokenizer.json") == fs::read(from.join("tokenizer.json")).unwrap());
         let config: serde_json::Value = serde_json::from_slice(&kept("config.json")).unwrap();
         assert_eq!(config["dtype"], "float32");
     }

@@ -1,0 +1,144 @@
+//! Scores of responses and the gradient of a loss in them, one forward pass after the other.
+//!
+//! The output layer is computed for a chunk of tokens at a time, so that the logits of a whole batch `[tokens, vocabulary]`
+//! are never in memory.
+
+use tch::{Kind, Tensor, no_grad_guard};
+
+use super::Transformer;
+use super::batch::{Inputs, Plan, plans};
+use super::decoder::{Heads, hidden_states};
+use crate::policy::{Responses, Scores};
+use crate::task::Prompt;
+use crate::torch::{self, Result, to_vec};
+
+/// Tokens whose logits are in memory at a time.
+const CHUNK: i64 = 1024;
+
+/// Hidden states, the target of each, and logits.
+type Chunk = (Tensor, Tensor, Tensor);
+
+/// The chunks of hidden states `[targets, hidden]` with the output layer's `weight`.
+fn chunks<'a>(
+    weight: &'a Tensor,
+    hidden: &'a Tensor,
+    targets: &'a Tensor,
+) -> impl Iterator<Item = Result<Chunk>> + 'a {
+    let count = hidden.size()[0];
+    (0..count).step_by(CHUNK as usize).map(move |start| {
+        let size = CHUNK.min(count - start);
+        let hidden = hidden.f_narrow(0, start, size)?;
+        let targets = targets.f_narrow(0, start, size)?.f_unsqueeze(1)?;
+        let logits = hidden.f_linear(weight, None::<Tensor>)?;
+        Ok((hidden, targets, logits))
+    })
+}
+
+impl Transformer {
+    /// The scores that the policy's or the reference's weights give to responses.
+    pub(super) fn scores(
+        &self,
+        weights: &[Tensor],
+        prompts: &[Prompt],
+        responses: &Responses,
+    ) -> Result<Scores> {
+        let _guard = no_grad_guard();
+        let count = responses.tokens().len();
+        let mut scores = Scores {
+            logp: vec![0.0; count],
+            entropy: vec![0.0; count],
+        };
+        for plan in plans(prompts, responses, self.options.tokens_per_forward) {
+            let inputs = plan.inputs(prompts, responses, self.options.device)?;
+            let hidden = self.hidden_states(weights, &inputs, |_| Ok(()))?;
+            let (mut logp, mut entropy) = (Vec::new(), Vec::new());
+            for chunk in chunks(&weights[self.head], &hidden, &inputs.targets) {
+                let (_, targets, logits) = chunk?;
+                let all = logits.f_log_softmax(-1, Kind::Float)?;
+                logp.push(all.f_gather(1, &targets, false)?.f_squeeze_dim(1)?);
+                let terms = all.f_exp()?.f_mul(&all)?;
+                let sums = terms.f_sum_dim_intlist([-1i64].as_slice(), false, Kind::Float)?;
+                entropy.push(sums.f_neg()?);
+            }
+            let [logp, entropy] = [Tensor::f_cat(&logp, 0)?, Tensor::f_cat(&entropy, 0)?];
+            plan.write(responses, &to_vec(&logp)?, &mut scores.logp);
+            plan.write(responses, &to_vec(&entropy)?, &mut scores.entropy);
+        }
+        Ok(scores)
+    }
+
+    /// The hidden states `[targets, hidden]` that give the targets; `look` sees the heads of each layer.
+    pub(super) fn hidden_states(
+        &self,
+        weights: &[Tensor],
+        inputs: &Inputs,
+        mut look: impl FnMut(&Heads) -> Result<()>,
+    ) -> Result<Tensor> {
+        let Inputs {
+            tokens,
+            positions,
+            places,
+            ..
+        } = inputs;
+        let attend = |_, heads: Heads| {
+            look(&heads)?;
+            inputs.attention.attend(&heads)
+        };
+        hidden_states(&self.config, weights, tokens, positions, places, attend)
+    }
+
+    /// Adds the gradient of sum(dlogp * logp) over the targets of a forward pass.
+    pub(super) fn add_gradient(
+        &mut self,
+        plan: &Plan,
+        prompts: &[Prompt],
+        responses: &Responses,
+        dloss_dlogp: &[f64],
+    ) -> Result<()> {
+        let device = self.options.device;
+        let dlogp = torch::floats(&plan.read(responses, dloss_dlogp), device)?;
+        let inputs = plan.inputs(prompts, responses, device)?;
+        for weight in &self.weights {
+            let _ = weight.f_set_requires_grad(true)?;
+        }
+        let hidden = self.hidden_states(&self.weights, &inputs, |_| Ok(()))?;
+        let dhidden = self.head_gradient(&hidden.f_detach()?, &inputs.targets, &dlogp)?;
+        // The derivative of this product's sum with respect to the hidden states is dhidden; autograd goes on from there.
+        let product = hidden.f_mul(&dhidden)?.f_sum(Kind::Float)?;
+        let gradients = Tensor::f_run_backward(&[product], &self.weights, false, false)?;
+        for (sum, gradient) in self.gradient.iter_mut().zip(gradients) {
+            // An output layer of its own has no part in it.
+            if gradient.defined() {
+                let _ = sum.f_add_(&gradient)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the output layer's gradient, and gives that of the hidden states.
+    ///
+    /// By hand, because autograd would keep the logits of all chunks. With respect to a row's logits it is dlogp * (one-hot
+    /// of its target - softmax).
+    fn head_gradient(
+        &mut self,
+        hidden: &Tensor,
+        targets: &Tensor,
+        dlogp: &Tensor,
+    ) -> Result<Tensor> {
+        let _guard = no_grad_guard();
+        let weight = &self.weights[self.head];
+        let (mut dhidden, mut rest) = (Vec::new(), dlogp.shallow_clone());
+        for chunk in chunks(weight, hidden, targets) {
+            let (hidden, targets, logits) = chunk?;
+            let size = hidden.size()[0];
+            let dlogp = rest.f_narrow(0, 0, size)?.f_unsqueeze(1)?;
+            rest = rest.f_narrow(0, size, rest.size()[0] - size)?;
+            let mut dlogits = logits.f_softmax(-1, Kind::Float)?;
+            let _ = dlogits.f_mul_(&dlogp.f_neg()?)?;
+            let _ = dlogits.f_scatter_add_(1, &targets, &dlogp)?;
+            let _ = self.gradient[self.head].f_addmm_(&dlogits.f_tr()?, &hidden)?;
+            dhidden.push(dlogits.f_matmul(weight)?);
+        }
+        Ok(Tensor::f_cat(&dhidden, 0)?)
+    }
+}
