@@ -33,7 +33,7 @@ pub(super) fn read(path: &Path, schema: Schema) -> Result<Table, Diagnostic> {
     let metadata = first.metadata().file_metadata();
     let rows = usize::try_from(metadata.num_rows()).unwrap_or(0);
     let roots = metadata.schema().get_fields();
-    let fields = whole(|| Ok(first.get_row_iter(None)?.next().transpose()?)).map_err(failed)?;
+    let fields = whole(|| first.get_row_iter(None)?.next().transpose()).map_err(failed)?;
     let Some(fields) = fields else {
         let error = Diagnostic::error("there is no response in the file").in_file(path);
         return Err(error.expected("one row per response"));

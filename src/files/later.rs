@@ -12,13 +12,16 @@ use crate::diagnostic::Diagnostic;
 /// The values of a column, and notes on what is odd in them.
 pub(super) type Read<T> = Result<(Buffer<T>, Vec<String>), Diagnostic>;
 
+/// Values in any case, and notes or the error because of which these are not those of the file.
+type Loaded<T> = (Buffer<T>, Result<Vec<String>, Diagnostic>);
+
 /// A column of which only the number of values is known until it is used.
 pub(super) struct Later<T: 'static> {
     length: usize,
     read: Box<dyn Fn() -> Read<T> + Send + Sync>,
     /// The values if they cannot be read.
     missing: T,
-    loaded: OnceLock<(Buffer<T>, Result<Vec<String>, Diagnostic>)>,
+    loaded: OnceLock<Loaded<T>>,
 }
 
 impl<T: Clone + Send + Sync> Later<T> {
@@ -35,7 +38,7 @@ impl<T: Clone + Send + Sync> Later<T> {
         })
     }
 
-    fn load(&self) -> (Buffer<T>, Result<Vec<String>, Diagnostic>) {
+    fn load(&self) -> Loaded<T> {
         let missing = || Buffer::from(vec![self.missing.clone(); self.length]);
         match (self.read)() {
             Ok((values, notes)) => (values, Ok(notes)),

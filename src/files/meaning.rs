@@ -14,7 +14,7 @@ use super::tensors::Tensor;
 use super::values::TokenColumn;
 use super::{Dtype, Progress, ReadOptions, Rollouts, changed, read_table};
 use crate::batch::layout::Tokens;
-use crate::batch::{Batch, BatchBuilder, Buffer, GroupId, Level};
+use crate::batch::{Batch, BatchBuilder, Buffer, GroupId, Level, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::counted;
 
@@ -515,38 +515,48 @@ impl Meaning<'_> {
                 continue;
             }
             let Some(tokens) = &tokens else { continue };
-            let values = TokenColumn {
-                reading: reading.clone(),
-                origin: self.table.origin.clone(),
-                tokens: tokens.clone(),
-                dtype: self.options.dtype,
-                is_saved: self.table.saved.is_some(),
-            };
             // Taken if nothing else is read from them.
             let is_last = bound.get(at + 1).is_none_or(|(_, next)| next != index);
             let data = &mut self.table.columns[*index].data;
-            let data = if is_last {
-                std::mem::replace(data, Data::Null)
-            } else {
-                data.clone()
+            let data = match is_last {
+                true => std::mem::take(data),
+                false => data.clone(),
             };
-            let values = match data {
-                Data::Tensor(tensor) => {
-                    tensor.bytes()?;
-                    let (values, later) = values.of_tensor(&tensor);
-                    self.later.push(later);
-                    values
-                }
-                Data::Lists(lists) => {
-                    let (values, notes) = values.of_lists(lists)?;
-                    self.notes.extend(notes);
-                    values
-                }
-                _ => continue,
-            };
-            builder = builder.token(ours, values);
+            if let Some(values) = self.token_values(reading, data, tokens)? {
+                builder = builder.token(ours, values);
+            }
         }
         Ok(builder)
+    }
+
+    /// A value per token that counts.
+    fn token_values(
+        &mut self,
+        reading: &Reading,
+        data: Data,
+        tokens: &Arc<Tokens>,
+    ) -> Result<Option<TokenValues>, Diagnostic> {
+        let column = TokenColumn {
+            reading: reading.clone(),
+            origin: self.table.origin.clone(),
+            tokens: tokens.clone(),
+            dtype: self.options.dtype,
+            is_saved: self.table.saved.is_some(),
+        };
+        match data {
+            Data::Tensor(tensor) => {
+                tensor.bytes()?;
+                let (values, later) = column.of_tensor(&tensor);
+                self.later.push(later);
+                Ok(Some(values))
+            }
+            Data::Lists(lists) => {
+                let (values, notes) = column.of_lists(lists)?;
+                self.notes.extend(notes);
+                Ok(Some(values))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Says what is still to be said of the batch.
