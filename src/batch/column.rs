@@ -262,7 +262,7 @@ impl<T: Element> Padded<T> {
     }
 
     /// The values of a response's columns, copied only if they are not contiguous.
-    pub(super) fn cells(&self, response: usize, columns: Range<usize>) -> Cow<'_, [T]> {
+    pub(crate) fn cells(&self, response: usize, columns: Range<usize>) -> Cow<'_, [T]> {
         let row = self.row(response, columns.clone()).map(Cow::Borrowed);
         row.unwrap_or_else(|| columns.map(|column| self.get(response, column)).collect())
     }
