@@ -459,11 +459,9 @@ impl Meaning<'_> {
                 _ => {
                     let (names, origin) = (self.table.names.clone(), self.table.origin.clone());
                     let (name, responses) = (column.name.clone(), self.responses);
-                    let read = move || {
-                        Ok((
-                            texts_of(&names, &origin, &name, responses)?.into(),
-                            Vec::new(),
-                        ))
+                    let read = move || match read_again(&names, &origin, &name)?.texts {
+                        texts if texts.len() == responses => Ok((texts.into(), Vec::new())),
+                        _ => Err(changed(&origin.path, "its texts are others")),
                     };
                     let later = Later::new(self.responses, "".into(), read);
                     self.later.push(later.clone());
@@ -550,6 +548,19 @@ impl Meaning<'_> {
                 self.later.push(later);
                 Ok(Some(values))
             }
+            Data::Lists(lists) if lists.is_deferred => {
+                let (names, origin) = (self.table.names.clone(), self.table.origin.clone());
+                let (theirs, responses) = (reading.theirs.clone(), self.responses);
+                let (values, later) = column.of_deferred_lists(move || {
+                    let found = read_again(&names, &origin, &theirs)?;
+                    match found.data {
+                        Data::Lists(lists) if lists.starts.len() == responses + 1 => Ok(lists),
+                        _ => Err(changed(&origin.path, "its arrays are others")),
+                    }
+                });
+                self.later.push(later);
+                Ok(Some(values))
+            }
             Data::Lists(lists) => {
                 let (values, notes) = column.of_lists(lists)?;
                 self.notes.extend(notes);
@@ -575,16 +586,11 @@ impl Meaning<'_> {
     }
 }
 
-/// The texts of a column that was passed over when the file was read.
-fn texts_of(
-    names: &Names,
-    origin: &Origin,
-    column: &str,
-    responses: usize,
-) -> Result<Vec<Arc<str>>, Diagnostic> {
+/// A column that was left in the file when that was read.
+fn read_again(names: &Names, origin: &Origin, column: &str) -> Result<Column, Diagnostic> {
     let only = Names {
         only: Some(column.to_string()),
-        defers_texts: false,
+        deferred: None,
         count_words: false,
         ..names.clone()
     };
@@ -594,9 +600,9 @@ fn texts_of(
         Content::Lines { sum, .. } => Some(*sum),
         Content::Tensors(_) => None,
     };
-    let found: Option<Column> = table.columns.into_iter().find(|found| found.name == column);
-    match found.filter(|found| found.texts.len() == responses) {
-        Some(found) if sum(&table.origin.content) == sum(&origin.content) => Ok(found.texts),
-        _ => Err(changed(path, "its texts are others")),
+    let mut columns = table.columns.into_iter();
+    match columns.find(|found| found.name == column) {
+        Some(found) if sum(&table.origin.content) == sum(&origin.content) => Ok(found),
+        _ => Err(changed(path, "its bytes are others")),
     }
 }

@@ -27,6 +27,7 @@ mod values;
 mod verify;
 mod words;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -57,9 +58,9 @@ pub struct ReadOptions<'a> {
     pub map: &'a [Mapping],
     /// The precision of token columns; that of the file (f64 for JSONL) if it is `None`.
     pub dtype: Option<Dtype>,
-    /// Leaves tensors [B, T] and texts in the file until they are used: what is wrong in them is then said by
-    /// [`Rollouts::late_notes`].
-    pub defer: bool,
+    /// Leaves tensors [B, T], texts, and arrays of other columns than these in the file until they are used: what is wrong in
+    /// them is then said by [`Rollouts::late_notes`].
+    pub defer: Option<&'a BTreeSet<String>>,
     /// Counts the tokens of completions if nothing else says how long responses are; without it, words are counted.
     pub tokenizer: Option<&'a Arc<dyn Tokenize>>,
     /// Told from time to time how many bytes of how many have been read.
@@ -113,7 +114,7 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
     let progress = Progress::new(options.progress);
     let names = |fields: &[_], kind| Names::new(path, options, fields, kind);
     let mut rollouts = meaning::rollouts(read_table(path, &names, &progress)?, options)?;
-    if !options.defer {
+    if options.defer.is_none() {
         later::read_all(&rollouts.later);
         rollouts.notes.extend(rollouts.late_notes()?);
         rollouts.later.clear();

@@ -1,5 +1,6 @@
 //! Which of the batch's names each field of a file is read under: `--map`, the aliases of padded files, known dumps.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -117,8 +118,8 @@ pub(super) struct Names {
     pub(super) note: Option<String>,
     /// The columns whose sum is the reward, if there are any.
     pub(super) rewards: Vec<String>,
-    /// Texts are read when they are first used.
-    pub(super) defers_texts: bool,
+    /// Texts are read when they are first used, and so are the arrays of columns with other names than these.
+    pub(super) deferred: Option<BTreeSet<String>>,
     /// The only column whose values are read.
     pub(super) only: Option<String>,
 }
@@ -134,7 +135,7 @@ impl Names {
         let mut names = Names {
             kind,
             tokenizer: options.tokenizer.cloned(),
-            defers_texts: options.defer,
+            deferred: options.defer.cloned(),
             ..Names::default()
         };
         let in_file = |error: Diagnostic| error.in_file(path);
@@ -254,7 +255,7 @@ impl Names {
 
     /// Whether the strings of a field are held: those of a completion or an unknown column. Levels need those of trajectories.
     pub(super) fn holds_text(&self, reading: &Reading) -> bool {
-        let is_now = !self.defers_texts || reading.ours == "trajectory";
+        let is_now = self.deferred.is_none() || reading.ours == "trajectory";
         matches!(reading.role, Role::Any | Role::Completion) && is_now
     }
 
@@ -264,6 +265,14 @@ impl Names {
         let other = self.reading(own)?;
         let is_read = self.readings.iter().any(|reading| reading.theirs == field);
         (!is_read).then(|| format!("`{own}` is read from `{}`", other.theirs))
+    }
+
+    /// Whether the values of a column's arrays are read when they are first used.
+    pub(super) fn defers_lists(&self, readings: &[Reading]) -> bool {
+        let mut readings = readings.iter();
+        self.deferred.as_ref().is_some_and(|eager| {
+            readings.all(|reading| reading.role != Role::Mask && !eager.contains(&reading.ours))
+        })
     }
 
     /// The names that a field is read under: none if its own name is given to another field.

@@ -107,6 +107,8 @@ pub(super) struct Lists {
     /// The start of each array, and the end of the last one.
     pub(super) starts: Vec<usize>,
     pub(super) values: Vec<f64>,
+    /// Only the lengths are kept: the values are read when they are first used.
+    pub(super) is_deferred: bool,
 }
 
 impl Default for Lists {
@@ -114,23 +116,45 @@ impl Default for Lists {
         Lists {
             starts: vec![0],
             values: Vec::new(),
+            is_deferred: false,
         }
     }
 }
 
 impl Lists {
+    fn new(is_deferred: bool) -> Lists {
+        Lists {
+            is_deferred,
+            ..Lists::default()
+        }
+    }
+
+    /// The number of values of all arrays.
+    fn count(&self) -> usize {
+        self.starts[self.starts.len() - 1]
+    }
+
     fn push(&mut self, raw: &str) -> Result<(), &'static str> {
         let before = self.values.len();
         let read = json::numbers(raw, &mut self.values);
-        match read {
-            Ok(()) => self.starts.push(self.values.len()),
-            Err(_) => self.values.truncate(before),
+        if read.is_ok() {
+            self.starts.push(self.count() + self.values.len() - before);
+        }
+        if read.is_err() || self.is_deferred {
+            self.values.truncate(before);
         }
         read
     }
 
+    fn push_row(&mut self, row: &[f64]) {
+        self.starts.push(self.count() + row.len());
+        if !self.is_deferred {
+            self.values.extend_from_slice(row);
+        }
+    }
+
     fn append(&mut self, other: &Lists) {
-        let before = self.values.len();
+        let before = self.count();
         self.values.extend_from_slice(&other.values);
         let starts = other.starts[1..].iter();
         self.starts.extend(starts.map(|start| before + start));
@@ -182,6 +206,8 @@ pub(super) struct Column {
     /// The strings, or the messages of chats as text, if they are held.
     pub(super) texts: Vec<Arc<str>>,
     pub(super) holds_texts: bool,
+    /// Of arrays, only the lengths are kept.
+    defers_lists: bool,
     /// The first value in words.
     pub(super) first: String,
     /// Whether it is one of several rewards that are added: null is one that a function does not give.
@@ -273,6 +299,7 @@ impl Column {
             data,
             tokenizer: names.tokenizer.clone(),
             holds_texts,
+            defers_lists: names.defers_lists(&readings),
             is_summand: names.rewards.iter().any(|reward| reward == name),
             is_skipped: names.only.as_ref().is_some_and(|only| only != name),
             ..Column::default()
@@ -318,12 +345,11 @@ impl Column {
             self.first = of_numbers(row.len());
         }
         if matches!(self.data, Data::Null) {
-            self.data = Data::Lists(Lists::default());
+            self.data = Data::Lists(Lists::new(self.defers_lists));
         }
         let given = match &mut self.data {
             Data::Lists(lists) => {
-                lists.values.extend_from_slice(row);
-                lists.starts.push(lists.values.len());
+                lists.push_row(row);
                 Ok(())
             }
             _ => Err(of_numbers(row.len())),
@@ -346,7 +372,7 @@ impl Column {
             self.data = match kind {
                 Type::Null | Type::Bool | Type::Number => Data::Numbers(Vec::new()),
                 Type::Array if json::numbers(raw, &mut Vec::new()).is_ok() => {
-                    Data::Lists(Lists::default())
+                    Data::Lists(Lists::new(self.defers_lists))
                 }
                 _ if text(raw).is_some() => Data::Texts,
                 _ => Data::Other,

@@ -39,37 +39,66 @@ pub(super) struct TokenColumn {
     pub(super) is_saved: bool,
 }
 
+/// Rounded to the nearest f32.
+fn narrowed(values: &[f64]) -> Buffer<f32> {
+    let narrow = values.iter().map(|&value| value as f32);
+    narrow.collect::<Vec<_>>().into()
+}
+
 impl TokenColumn {
     /// An array per response, of which the tokens that count are kept.
     pub(super) fn of_lists(&self, lists: Lists) -> Result<(TokenValues, Vec<String>), Diagnostic> {
-        let notes = self.check(&|at, columns| lists.row(at)[columns].into())?;
-        let runs = |response: usize| self.tokens.runs(response).iter();
-        let responses = 0..self.tokens.responses();
-        let count: usize = responses
-            .clone()
-            .flat_map(runs)
-            .map(|run| run.len as usize)
-            .sum();
-        let values = match count == lists.values.len() {
-            true => lists.values,
-            false => {
-                let mut values = Vec::with_capacity(count);
-                for response in responses {
-                    let row = lists.row(response);
-                    runs(response).for_each(|run| values.extend_from_slice(&row[run.columns()]));
-                }
-                values
-            }
-        };
-        let values = match self.dtype {
-            Some(Dtype::F32) => values
-                .iter()
-                .map(|&value| value as f32)
-                .collect::<Vec<_>>()
-                .into(),
-            _ => FloatBuffer::from(values),
+        let is_f32 = self.dtype == Some(Dtype::F32);
+        let (values, notes) = self.kept(lists)?;
+        let values = if is_f32 {
+            FloatBuffer::F32(narrowed(&values))
+        } else {
+            values.into()
         };
         Ok((values.into(), notes))
+    }
+
+    /// As `of_lists`, of arrays that are read when they are first used.
+    pub(super) fn of_deferred_lists(
+        self,
+        read: impl Fn() -> Result<Lists, Diagnostic> + Send + Sync + 'static,
+    ) -> (TokenValues, Arc<dyn Pending>) {
+        let count = self.count();
+        if self.dtype == Some(Dtype::F32) {
+            let later = Later::new(count, f32::NAN, move || {
+                let (values, notes) = self.kept(read()?)?;
+                Ok((narrowed(&values), notes))
+            });
+            return (FloatBuffer::F32(Buffer::new(later.clone())).into(), later);
+        }
+        let later = Later::new(count, f64::NAN, move || {
+            let (values, notes) = self.kept(read()?)?;
+            Ok((values.into(), notes))
+        });
+        (FloatBuffer::F64(Buffer::new(later.clone())).into(), later)
+    }
+
+    /// The number of tokens that count.
+    fn count(&self) -> usize {
+        let runs = (0..self.tokens.responses()).flat_map(|response| self.tokens.runs(response));
+        runs.map(|run| run.len as usize).sum()
+    }
+
+    /// The values of the tokens that count, and what is odd in them.
+    fn kept(&self, lists: Lists) -> Result<(Vec<f64>, Vec<String>), Diagnostic> {
+        let notes = self.check(&|at, columns| lists.row(at)[columns].into())?;
+        let count = self.count();
+        if count == lists.values.len() {
+            return Ok((lists.values, notes));
+        }
+        let mut values = Vec::with_capacity(count);
+        for response in 0..self.tokens.responses() {
+            let row = lists.row(response);
+            for run in self.tokens.runs(response) {
+                values.extend_from_slice(&row[run.columns()]);
+            }
+        }
+        Ok((values, notes))
     }
 
     /// A tensor [B, T] in the file's own precision, unless another one is asked for; it is read when it is used.

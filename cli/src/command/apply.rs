@@ -89,6 +89,7 @@ impl Apply {
         let inputs = self.steps()?;
         let shows_lines = inputs.len() > 1 && !self.json;
         let outputs = self.outputs(&inputs)?;
+        let _lock = self.lock()?;
         let (mut state, carried) = self.saved_state(&recipe)?;
         let (mut next, mut metrics, mut columns) = (carried, None, String::new());
         if shows_lines {
@@ -108,14 +109,14 @@ impl Apply {
             next = Some(step.saturating_add(1));
             if metrics.is_none() {
                 // Opened only now: if the input cannot be read, the rows of an earlier call stay.
-                metrics = self.open_metrics(carried.is_some())?;
+                metrics = self.open_metrics(&recipe, carried)?;
             }
-            // A row that a kill takes is missed less than one that is there twice.
-            self.save_state(&recipe, &state, step)?;
             if let Some((file, path)) = &mut metrics {
                 let written = writeln!(file, "{}", applied.to_json());
                 written.with_context(|| format!("{}: it cannot be written", path.display()))?;
             }
+            // Saved last: what a kill leaves out is done again.
+            self.save_state(&recipe, &state, step)?;
             match shows_lines {
                 true => applied.print_line(step, index == 0)?,
                 false => applied.print(self.json)?,
@@ -141,7 +142,7 @@ impl Apply {
         let options = ReadOptions {
             dtype: self.dtype,
             tokenizer: tokenizer.as_ref(),
-            defer: true,
+            defer: Some(&recipe.reads().names),
             ..ReadOptions::default()
         };
         let (mut rollouts, mut notes) = rollouts(input, &self.map, &options)?;

@@ -222,8 +222,44 @@ fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }",
     );
     let filter = "difficulty_filter rollouts.jsonl --set low=0.3 --set high=0.7 -o filtered.jsonl";
     assert_eq!(lab.run(&format!("apply {filter}")).status, 0);
-    let zero = lab.read("filtered.jsonl").matches("\"weight\": 0.0").count();
+    let zero = lab
+        .read("filtered.jsonl")
+        .matches("\"weight\": 0.0")
+        .count();
     assert_eq!(zero, 176);
+}
+
+/// A state is one call's at a time, and rows that it has not seen are done again.
+#[test]
+fn a_state_and_its_rows_agree() {
+    let lab = lab();
+    let first = "apply counts.rhai steps/step_9.jsonl --state s.json --metrics m.jsonl";
+    assert_eq!(lab.run(first).status, 0);
+    let (state, row) = (lab.read("s.json"), lab.read("m.jsonl"));
+    let rest = "apply counts.rhai steps/step_10.jsonl steps/step_11.jsonl --state s.json --metrics m.jsonl";
+    let lock = std::fs::File::create(lab.path().join("s.json.lock")).unwrap();
+    lock.lock().unwrap();
+    let ran = lab.run(rest);
+    ran.ends(1, "another `apply --state`");
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink("s.json", lab.path().join("link.json")).unwrap();
+        let ran = lab.run(&rest.replace("s.json", "link.json"));
+        ran.says("another `apply --state`");
+    }
+    drop(lock);
+    assert_eq!(lab.run(rest).status, 0);
+    let all = lab.read("m.jsonl");
+    // Killed when it had written step 10's row, and a part of step 11's, and kept no state.
+    lab.write("s.json", &state);
+    lab.write("m.jsonl", all.trim_end().strip_suffix('}').unwrap());
+    let ran = lab.run(rest);
+    ran.says("the state lacks them");
+    assert_eq!(
+        metrics(&lab, "m.jsonl"),
+        [(9.0, 1.0), (10.0, 3.0), (11.0, 7.0)]
+    );
+    assert!(lab.read("m.jsonl").starts_with(&row));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Padded files: safetensors and npz written by others read as the same batch, and come back with the advantage.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 
@@ -412,7 +413,7 @@ fn tensors_are_read_when_they_are_used() {
         &format!("{VERL}; values F64 3,4 nan nan nan nan nan nan nan nan nan"),
     );
     let options = ReadOptions {
-        defer: true,
+        defer: Some(&BTreeSet::new()),
         ..ReadOptions::default()
     };
     let rollouts = files::read(&path, &options).unwrap();

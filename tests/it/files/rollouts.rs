@@ -1,5 +1,6 @@
 //! Files of rollouts: each kind reads as the batch that it holds, and comes back with the advantage added.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -156,7 +157,7 @@ fn texts_are_read_when_they_are_used() {
     let folder = tempfile::tempdir().unwrap();
     let lines = "{\"group\":\"p\",\"prompt\":\"p\",\"reward\":1,\"completion\":\"a b\"}\n\n{\"group\":\"p\",\"prompt\":\"p\",\"reward\":0,\"completion\":[{\"content\":\"c\"}]}\n";
     let options = ReadOptions {
-        defer: true,
+        defer: Some(&BTreeSet::new()),
         ..ReadOptions::default()
     };
     let jsonl = folder.path().join("a.jsonl");
@@ -183,6 +184,54 @@ fn texts_are_read_when_they_are_used() {
     let changed = files::read(&plain, &options).unwrap();
     fs::write(&plain, lines).unwrap();
     assert_eq!(&*changed.batch.text("completion").unwrap()[0], "");
+    let error = changed.late_notes().unwrap_err().to_string();
+    assert!(error.contains("changed after it was read"), "{error}");
+}
+
+/// So are arrays, but for those of the columns that are asked for.
+#[test]
+fn arrays_are_read_when_they_are_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let (jsonl, parquet) = (
+        folder.path().join("a.jsonl"),
+        folder.path().join("a.parquet"),
+    );
+    let lines = "{\"group\":1,\"reward\":1,\"mask\":[0,1,1],\"old_logp\":[9,-1,-0.1],\"value\":[1,NaN,3]}\n{\"group\":1,\"reward\":0,\"mask\":[1,0,1],\"old_logp\":[-2,9,-3],\"value\":[4,5,6]}\n";
+    fs::write(&jsonl, lines).unwrap();
+    files::convert(&jsonl, &parquet, &ReadOptions::default()).unwrap();
+    for (path, asked) in [
+        (&jsonl, "value"),
+        (&jsonl, "old_logp"),
+        (&parquet, "entropy"),
+    ] {
+        for dtype in [None, Some(Dtype::F32)] {
+            let asked = BTreeSet::from([asked.to_string()]);
+            let options = ReadOptions {
+                dtype,
+                defer: Some(&asked),
+                ..ReadOptions::default()
+            };
+            let later = files::read(path, &options);
+            if asked.contains("value") {
+                assert!(later.unwrap_err().to_string().contains("NaN"));
+                continue;
+            }
+            let later = later.unwrap();
+            let near = dtype.map_or(-0.1, |_| f64::from(-0.1f32));
+            assert_eq!(tokens(&later.batch, "old_logp"), [-1.0, near, -2.0, -3.0]);
+            assert_eq!(later.late_notes().unwrap(), []);
+            assert_eq!(tokens(&later.batch, "value").len(), 4);
+            assert!(later.late_notes().unwrap_err().to_string().contains("NaN"));
+        }
+    }
+    let asked = BTreeSet::new();
+    let options = ReadOptions {
+        defer: Some(&asked),
+        ..ReadOptions::default()
+    };
+    let changed = files::read(&jsonl, &options).unwrap();
+    fs::write(&jsonl, lines.replace("-3", "-4")).unwrap();
+    assert!(tokens(&changed.batch, "old_logp")[3].is_nan());
     let error = changed.late_notes().unwrap_err().to_string();
     assert!(error.contains("changed after it was read"), "{error}");
 }

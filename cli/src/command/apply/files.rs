@@ -1,6 +1,7 @@
 //! The files of `apply`: its inputs and outputs, the recipe's state, and the metrics.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
@@ -176,6 +177,30 @@ impl Apply {
         Err(error.with_help(help).into())
     }
 
+    /// Locks the state until the file is dropped: of two processes that go on from one state, the work of one would be lost.
+    pub(super) fn lock(&self) -> Result<Option<File>> {
+        let Some(state) = &self.state else {
+            return Ok(None);
+        };
+        // Beside the state itself, which each step replaces; links to it share its lock.
+        let mut path = resolved(state).into_os_string();
+        path.push(".lock");
+        let file = File::create(&path);
+        let file = file.map_err(|error| Diagnostics::from(cannot_be_written(state, &error)))?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                let error = Diagnostic::error("another `apply --state` is using it");
+                let help = "wait until it ends, or give this one another state";
+                Err(Diagnostics::from(error.in_file(state).with_help(help)).into())
+            }
+            // Some network drives have no locks.
+            Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
+                Err(Diagnostics::from(cannot_be_written(state, &error)).into())
+            }
+            _ => Ok(Some(file)),
+        }
+    }
+
     /// The state to begin with, and the step after the last one that it has seen, if an earlier call saved one.
     pub(super) fn saved_state(&self, recipe: &Recipe) -> Result<(State, Option<u64>)> {
         let Some(path) = self.state.as_deref().filter(|path| path.exists()) else {
@@ -221,14 +246,40 @@ impl Apply {
         Ok(Replacement::write(path, format!("{saved}\n").as_bytes())?)
     }
 
-    /// Opens the file of metrics, which goes on if the state does.
-    pub(super) fn open_metrics(&self, goes_on: bool) -> Result<Option<(File, &Path)>> {
+    /// Opens the file of metrics. If the state goes on at the step `next`, the file goes on too, without the recipe's rows from
+    /// that step on: an earlier call was killed after it wrote them and before it saved the state.
+    pub(super) fn open_metrics(
+        &self,
+        recipe: &Recipe,
+        next: Option<u64>,
+    ) -> Result<Option<(File, &Path)>> {
         let Some(path) = self.metrics.as_deref() else {
             return Ok(None);
         };
+        if let Some(next) = next.filter(|_| path.is_file()) {
+            let rows = regular_file::read(path).with_context(|| format!("{}", path.display()))?;
+            let is_kept = |row: &&[u8]| match serde_json::from_slice::<Value>(row) {
+                Ok(row) => {
+                    let is_seen = row["step"].as_u64().is_none_or(|step| step < next);
+                    is_seen || row["recipe"] != recipe.name()
+                }
+                // Without its newline, the last row was cut off.
+                Err(_) => row.ends_with(b"\n"),
+            };
+            let kept = rows.split_inclusive(|&byte| byte == b'\n').filter(is_kept);
+            let mut kept = kept.collect::<Vec<_>>().concat();
+            if !kept.is_empty() && !kept.ends_with(b"\n") {
+                kept.push(b'\n');
+            }
+            if kept != rows {
+                Replacement::write(path, &kept)?;
+                let note = format!("rows from step {next} on are removed: the state lacks them");
+                tell(&[Diagnostic::note(note).in_file(path)]);
+            }
+        }
         let mut options = File::options();
-        let options = options.create(true).write(true).append(goes_on);
-        let file = options.truncate(!goes_on).open(path);
+        let options = options.create(true).write(true).append(next.is_some());
+        let file = options.truncate(next.is_none()).open(path);
         let file = file.map_err(|error| Diagnostics::from(cannot_be_written(path, &error)))?;
         Ok(Some((file, path)))
     }
