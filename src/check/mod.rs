@@ -61,7 +61,14 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
             return checks.findings;
         }
     };
+    let is_own = input.is_none() && origin.is_empty();
     let Some(base) = checks.runs(MIXED, origin, &batch) else {
+        let failed = checks.findings.last_mut().filter(|_| is_own);
+        let error = failed.and_then(|finding| finding.error.as_mut());
+        if let Some(error) = error.filter(|error| error[0].kind == ProblemKind::Values) {
+            let note = "the check's own groups have 4 to 8 responses: `advlab check RECIPE FILE` takes those of a file";
+            error.first_mut().notes.push(note.to_string());
+        }
         return checks.findings;
     };
     let mut loss_runs = recipe.has(Hook::Loss);

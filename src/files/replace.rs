@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tempfile::TempPath;
+use tempfile::{NamedTempFile, TempPath};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -16,27 +16,33 @@ fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes what is half written, before the process ends at once: no `Drop` runs then.
+/// Removes what is half written, before the process ends at once: no `Drop` runs then. Whoever begins a file after that waits
+/// for the end.
 pub fn discard_unfinished() {
-    for file in unfinished().drain(..) {
+    let mut unfinished = unfinished();
+    for file in unfinished.drain(..) {
         // Nobody is left to be told.
         let _ = fs::remove_file(file);
     }
+    std::mem::forget(unfinished);
 }
 
 /// A file that is gone as soon as this is dropped, or the process ends at a signal.
 pub struct Unfinished(Option<TempPath>);
 
 impl Unfinished {
-    fn new(file: TempPath) -> Unfinished {
-        unfinished().push(file.to_path_buf());
-        Unfinished(Some(file))
+    /// Makes a file. No signal comes before it is known to be unfinished.
+    fn new(make: impl FnOnce() -> io::Result<NamedTempFile>) -> io::Result<(File, Unfinished)> {
+        let mut unfinished = unfinished();
+        let (file, path) = make()?.into_parts();
+        unfinished.push(path.to_path_buf());
+        Ok((file, Unfinished(Some(path))))
     }
 
     /// A file for what goes elsewhere as soon as it is whole.
     pub fn passing(ending: &OsStr) -> io::Result<Unfinished> {
-        let file = tempfile::Builder::new().suffix(ending).tempfile()?;
-        Ok(Unfinished::new(file.into_temp_path()))
+        let made = Unfinished::new(|| tempfile::Builder::new().suffix(ending).tempfile())?;
+        Ok(made.1)
     }
 
     /// The path of the unfinished file.
@@ -118,14 +124,15 @@ impl Replacement {
         let mut builder = tempfile::Builder::new();
         builder.prefix(".advlab-").suffix(".part");
         // Opened as any file is: a temporary one would be private, and would name itself in errors.
-        let file = builder.make_in(folder, |path| {
-            File::options().write(true).create_new(true).open(path)
+        let (file, hidden) = Unfinished::new(|| {
+            builder.make_in(folder, |path| {
+                File::options().write(true).create_new(true).open(path)
+            })
         })?;
         if let Some(there) = there {
-            file.as_file().set_permissions(there.permissions())?;
+            file.set_permissions(there.permissions())?;
         }
-        let (file, hidden) = file.into_parts();
-        Ok((file, Some((Unfinished::new(hidden), place))))
+        Ok((file, Some((hidden, place))))
     }
 
     /// Replaces a whole file.
