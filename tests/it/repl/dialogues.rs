@@ -30,7 +30,7 @@ const DIALOGUES: &[&str] = &[
        > f()
        ! there is no function
        > let q = 5; let p = 3
-       ! `p` holds the recipe's parameters
+       ! `p` cannot be changed here
        > q
        ! there is no variable
        > let q = 5; batch = 3
@@ -154,11 +154,11 @@ const DIALOGUES: &[&str] = &[
     // A power of a negation asks for brackets.
     r#"> let x = batch.reward.mean("batch")
        > -x ** 2
-       ! `(-x) ** 2` or `-(x ** 2)`
+       ! `(-x) ** y` or `-(x ** y)`
        > exp(-((x - 0.25) / 0.2) ** 2)
-       ! `-(((x - 0.25) / 0.2) ** 2)`
+       ! `(-x) ** y` or `-(x ** y)`
        > `${1 + -x.value() ** 2}`
-       ! `-(x.value() ** 2)`
+       ! `(-x) ** y` or `-(x ** y)`
        > -(2 ** 2) + (-2) ** 2 - 2 ** 2
        = -4"#,
     r#"> batch.reward.std("group", 0)
