@@ -154,7 +154,7 @@ impl Held {
         let mut set_aside = None;
         self.record(|record, _| {
             set_aside = record.begin(batch.given_step)?;
-            Ok(false)
+            Ok(())
         });
         let set_aside = set_aside.map(|line| Event::of_folder(line, None));
         self.events.extend(set_aside);
@@ -165,45 +165,38 @@ impl Held {
             Ok((before, compute(recipe, numbered, state)?))
         });
         for failed in &attempt.failed {
-            self.record(|record, _| record.failed(failed, numbered).map(|()| false));
+            self.record(|record, _| record.failed(failed, numbered));
         }
         let (before, step) = attempt.result?;
-        self.record(|record, live| {
-            let written = record.step(live, numbered, &before, &step.0);
-            written.map(|()| true)
-        });
+        self.is_recorded |=
+            self.record(|record, live| record.step(live, numbered, &before, &step.0));
         Ok(step)
     }
 
-    /// Writes to the folder, if there is one; `write` says whether that completes a step. The run goes on without what cannot
-    /// be written: that is an event, once.
+    /// Writes to the folder, if there is one; false if that fails. The run goes on without what cannot be written: that is an
+    /// event, once until a step is written again.
     fn record(
         &mut self,
-        write: impl FnOnce(&mut Record, &LiveRecipe) -> Result<bool, Diagnostics>,
-    ) {
+        write: impl FnOnce(&mut Record, &LiveRecipe) -> Result<(), Diagnostics>,
+    ) -> bool {
         let Some(record) = &mut self.record else {
-            return;
+            return true;
         };
-        let written = write(record, &self.live);
-        let folder = record.path().display();
-        let event = match written {
-            Ok(true) if !std::mem::replace(&mut self.is_recorded, true) => {
-                Event::of_folder(format!("{folder} is written again"), None)
-            }
-            Err(error) if std::mem::take(&mut self.is_recorded) => {
-                let why = &error[0].message;
-                let line = format!("{folder} lacks this step, and the run goes on: {why}");
-                Event::of_folder(line, Some(raise(error)))
-            }
-            _ => return,
+        let Err(error) = write(record, &self.live) else {
+            return true;
         };
-        self.events.push(event);
+        if std::mem::take(&mut self.is_recorded) {
+            let (folder, why) = (record.path().display(), &error[0].message);
+            let line = format!("{folder} lacks this step, and the run goes on: {why}");
+            self.events.push(Event::of_folder(line, Some(raise(error))));
+        }
+        false
     }
 
     /// Takes the events of the file, for the folder and for the caller.
     pub fn hear(&mut self) {
         for event in self.live.events() {
-            self.record(|record, _| record.changed(&event).map(|()| false));
+            self.record(|record, _| record.changed(&event));
             self.events.push(event.into());
         }
     }

@@ -26,23 +26,18 @@ def live(script):
 
 def test_a_save_is_used_at_the_next_call(live, script, until):
     first = live.advantage(**COLUMNS)
-    assert (first.advantage.tolist(), first.serial, live.serial) == ([0.5, -0.5], 0, 0)
+    assert (first.advantage.tolist(), first.serial, live.serial) == ([0.5, -0.5], 0, 0) and not live.refresh()
     script(DOUBLE)
     until(lambda: live.serial == 1)
-    second = live.advantage(**COLUMNS)
+    second, third = live.advantage(**COLUMNS), live.advantage(**COLUMNS)
     assert (second.advantage.tolist(), second.serial) == ([1.5, -0.5], 1)
+    assert [out.is_reloaded for out in (first, second, third)] == [False, True, False]
     assert second.version == live.version != first.version
     (event,) = live.events()
     assert event.kind == "published" and event.version == live.version and "(+1 -1 lines" in str(event)
     assert live.events() == []
-
-
-def test_refresh_judges_a_save_at_once(live, script):
-    assert not live.refresh()
-    script(DOUBLE)
-    assert live.refresh() and live.serial == 1
-    script("fn advantage(batch, p) {")
-    assert not live.refresh() and live.serial == 1
+    script(MEAN)
+    assert live.refresh() and live.serial == 2
 
 
 def test_a_broken_save_keeps_the_last_good_version(live, script, caplog):
@@ -77,27 +72,7 @@ def test_parameters_and_state_outlive_a_reload(script):
         advlab.watch(script(SCALED), by=-1)
 
 
-def test_a_checkpoint_goes_on_with_its_version_and_state(script):
-    path = script(SCALED)
-    with advlab.watch(path) as live:
-        live.advantage(**COLUMNS)
-        saved = json.loads(json.dumps(live.state_dict()))
-        version = live.version
-    assert saved["version"] == version and saved["state"]["calls"] == 1
-    with advlab.watch(path) as live:
-        live.load_state_dict(saved)
-        assert (live.version, live.serial) == (version, 0)
-        assert live.advantage(**COLUMNS).metrics == {"calls": 2}
-    # The file holds a slip by now: the checkpoint's version goes on, and the slip is told.
-    script("fn advantage(batch, p) {")
-    script(SCALED, "other.rhai")
-    with advlab.watch(path.with_name("other.rhai")) as live:
-        script("fn advantage(batch, p) {", "other.rhai")
-        live.load_state_dict(saved)
-        assert live.version == version and [event.kind for event in live.events()] == ["rejected"]
-
-
-def test_a_checkpoint_keeps_serial_step_and_parameters(script, caplog):
+def test_a_checkpoint_goes_on_with_its_version_state_serial_and_step(script, caplog):
     text = SCALED.replace("calls);", 'calls); metric("step", batch.step);')
     path = script(text)
     with advlab.watch(path, by=3) as live:
@@ -105,15 +80,21 @@ def test_a_checkpoint_keeps_serial_step_and_parameters(script, caplog):
             script(text.replace("* p.by", f"* p.by * {by}0"))
             assert live.refresh()
             assert live.advantage(**COLUMNS).serial == int(by)
-        saved = json.loads(json.dumps(live.state_dict()))
+        saved, version = json.loads(json.dumps(live.state_dict())), live.version
+    assert saved["version"] == version and saved["state"]["calls"] == 2
     with advlab.watch(path, by=5) as live:
         live.load_state_dict(saved)
         out = live.advantage(**COLUMNS)
-        assert (live.serial, out.serial, out.metrics["step"]) == (2, 2, 2.0)
+        assert (live.version, live.serial, out.serial, out.metrics) == (version, 2, 2, {"calls": 3.0, "step": 2.0})
         script(text)
         assert live.refresh() and live.advantage(**COLUMNS).serial == 3
     assert "goes on with by=5.0 (the checkpoint had 3.0)" in caplog.text
     assert "(+1 -1 lines" in caplog.text and {record.levelname for record in caplog.records} == {"WARNING"}
+    # The file holds a mistake by now: the checkpoint's version goes on, and the mistake is told.
+    with advlab.watch(path) as live:
+        script("fn advantage(batch, p) {")
+        live.load_state_dict(saved)
+        assert live.version == version and [event.kind for event in live.events()] == ["rejected"]
 
 
 def test_a_frozen_version_has_its_own_parameters(script):
@@ -139,18 +120,16 @@ def test_the_trainers_memory_is_not_kept(live, script):
     assert live.refresh(), live.events()
 
 
-def test_a_live_builtin_stays_as_it_is():
-    with advlab.watch("passk", k=2) as live:
-        assert not live.refresh() and live.advantage(**COLUMNS).serial == 0
-
-
 def test_a_live_recipe_is_not_pickled_and_not_used_once_closed(live):
     with pytest.raises(TypeError, match="state_dict"):
         pickle.dumps(live)
     live.close()
     live.close()
+    assert repr(live).endswith("closed)")
     with pytest.raises(ValueError, match="closed"):
         live.advantage(**COLUMNS)
+    with advlab.watch("passk", k=2) as live:
+        assert not live.refresh() and live.advantage(**COLUMNS).serial == 0
 
 
 GROWTH = """

@@ -25,6 +25,7 @@ def test_tensors_give_tensors():
     assert (out.numpy() == gae(**arrays)).all()
     assert gae(reward=REWARD.double()).dtype == torch.float64
     out += 1  # it is the caller's own
+    assert isinstance(gae(reward=REWARD.numpy(), groups=np.array([7, 3, 7, 3])), torch.Tensor)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,8 @@ def test_tensors_give_tensors():
 )
 def test_any_tensor_is_read(value):
     assert (gae(value=value) == gae()).all()
+    for dtype in (torch.bool, torch.uint8, torch.int32, torch.float32, torch.bfloat16):
+        assert (gae(value=value, mask=MASK.to(dtype)) == gae()).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -51,20 +54,18 @@ def test_half_precision_is_widened(dtype):
     assert [len(row) for row in ragged] == [3, 1, 2, 3] and all(isinstance(row, torch.Tensor) for row in ragged)
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.float32, torch.bfloat16])
-def test_a_mask_may_have_any_type(dtype):
-    assert (gae(mask=MASK.to(dtype)) == gae()).all()
-
-
-def test_tensors_elsewhere_are_refused_with_the_line_to_write():
-    with pytest.raises(TypeError, match=r"`value=value.cpu\(\)`"):
-        gae(value=VALUE.to("meta"))
-    with pytest.raises(TypeError, match="nested or sparse"):
-        gae(value=VALUE.to_sparse())
-    with pytest.raises(TypeError, match=r"`value` holds torch.float8_e4m3fn.*`value.float\(\)`"):
-        gae(value=VALUE.to(torch.float8_e4m3fn))
-    with pytest.raises(TypeError, match="`mask` has 1 dimension"):
-        gae(mask=torch.ones(4))
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ({"value": VALUE.to("meta")}, r"`value=value.cpu\(\)`"),
+        ({"value": VALUE.to_sparse()}, "nested or sparse"),
+        ({"value": VALUE.to(torch.float8_e4m3fn)}, r"`value` holds torch.float8_e4m3fn.*`value.float\(\)`"),
+        ({"mask": torch.ones(4)}, "`mask` has 1 dimension"),
+    ],
+)
+def test_tensors_elsewhere_are_refused_with_the_line_to_write(column, words):
+    with pytest.raises(TypeError, match=words):
+        gae(**column)
 
 
 def test_autograd_follows_the_gradient_of_the_recipe():
@@ -90,21 +91,13 @@ def test_autograd_follows_the_gradient_of_the_recipe():
     assert torch.equal(ours.grad * 3, grad)
 
 
-def test_a_loss_has_no_second_derivative():
-    logp = torch.full((4, 3), -0.5, requires_grad=True)
-    loss = advlab.load("ppo_clip").loss(logp=logp, old_logp=logp.detach(), mask=MASK, advantage=REWARD).loss
-    with pytest.raises(RuntimeError, match="no second derivative"):
-        torch.autograd.grad(loss + (logp**2).sum(), logp, create_graph=True)
-
-
-def test_a_loss_of_half_precision_has_a_gradient_of_it():
+def test_a_loss_of_half_precision_has_a_gradient_of_it_and_no_second_derivative():
     logp = torch.full((4, 3), -0.5, dtype=torch.bfloat16, requires_grad=True)
-    out = advlab.load("ppo_clip").loss(logp=logp, old_logp=logp.detach(), mask=MASK, advantage=REWARD)
+    call = {"old_logp": logp.detach(), "mask": MASK, "advantage": REWARD}
+    out = advlab.load("ppo_clip").loss(logp=logp, **call)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(out.loss + (logp**2).sum(), logp, create_graph=True)
+    out = advlab.load("ppo_clip").loss(logp=logp, **call)
     out.loss.backward()
     assert logp.grad.dtype == torch.bfloat16 and out.loss.dtype == torch.float32
-    frozen = advlab.load("ppo_clip").loss(logp=logp.detach(), old_logp=logp.detach(), mask=MASK, advantage=REWARD)
-    assert not frozen.loss.requires_grad
-
-
-def test_numpy_beside_torch_gives_torch():
-    assert isinstance(gae(reward=REWARD.numpy(), groups=np.array([7, 3, 7, 3])), torch.Tensor)
+    assert not advlab.load("ppo_clip").loss(logp=logp.detach(), **call).loss.requires_grad

@@ -115,11 +115,15 @@ impl BatchBuilder {
 
     /// A text for each response, such as its `completion`.
     pub fn text<T: Into<Arc<str>>>(
-        mut self,
+        self,
         name: impl Into<Arc<str>>,
         texts: impl IntoIterator<Item = T>,
     ) -> Self {
-        let texts = texts.into_iter().map(Into::into).collect();
+        self.text_buffer(name, texts.into_iter().map(Into::into).collect())
+    }
+
+    /// As [`BatchBuilder::text`], of texts that are shared.
+    pub fn text_buffer(mut self, name: impl Into<Arc<str>>, texts: Buffer<Arc<str>>) -> Self {
         self.texts.insert(name.into(), texts);
         self
     }

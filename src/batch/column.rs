@@ -14,6 +14,11 @@ use super::Layout;
 pub trait Owner<T>: Send + Sync + 'static {
     /// The numbers; the same memory at each call.
     fn as_slice(&self) -> &[T];
+
+    /// How many there are, which may be known before they are.
+    fn count(&self) -> usize {
+        self.as_slice().len()
+    }
 }
 
 impl<T: Send + Sync + 'static> Owner<T> for Vec<T> {
@@ -36,6 +41,16 @@ impl<T> Buffer<T> {
     /// The numbers of an owner.
     pub fn new(owner: impl Owner<T>) -> Self {
         Buffer(Arc::new(owner))
+    }
+
+    /// How many numbers there are. A column of a file is not read for that.
+    pub fn len(&self) -> usize {
+        self.0.count()
+    }
+
+    /// Whether there is no number.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 
@@ -201,8 +216,8 @@ impl<T: Element> Padded<T> {
             let lowest = ends[0].min(0).saturating_add(ends[1].min(0));
             let highest = ends[0].max(0).saturating_add(ends[1].max(0));
             offset.checked_add_signed(lowest)?;
-            let last = offset.checked_add_signed(highest)?;
-            buffer.get(last)?;
+            let last = offset.checked_add_signed(highest);
+            last.filter(|&last| last < buffer.len())?;
         }
         Some(Padded {
             buffer,
@@ -228,6 +243,10 @@ impl<T: Element> Padded<T> {
     /// The value of a response at a column.
     pub fn get(&self, response: usize, column: usize) -> T {
         self.buffer[self.index(response, column)]
+    }
+
+    fn number(&self, response: usize, column: usize) -> f64 {
+        self.get(response, column).widen().into()
     }
 
     /// The values of a response's columns in one slice, if they are contiguous.
@@ -326,7 +345,7 @@ impl TokenValues {
         let columns = layout.runs(response).iter().flat_map(|run| run.columns());
         each_layout!(
             self,
-            array => Box::new(columns.map(move |column| array.get(response, column).widen().into())),
+            array => Box::new(columns.map(move |column| array.number(response, column))),
             values => Box::new(layout.tokens_of(response).map(values.reader()))
         )
     }

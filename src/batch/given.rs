@@ -1,10 +1,5 @@
 //! Columns as a builder gets them, before it is known which of their tokens count.
 
-#[cfg(feature = "files")]
-use std::ops::Range;
-
-#[cfg(feature = "files")]
-use super::Element;
 use super::column::each_layout;
 use super::{Buffer, FloatBuffer, Layout, TokenValues};
 
@@ -30,21 +25,6 @@ impl Ragged {
     pub(crate) fn push(&mut self, row: impl IntoIterator<Item = f64>) {
         self.values.extend(row);
         self.starts.push(self.values.len());
-    }
-
-    /// Adds only the length of a row, for a column whose values nobody reads.
-    #[cfg(feature = "files")]
-    pub(crate) fn push_length(&mut self, length: usize) {
-        self.starts.push(self.starts[self.rows()] + length);
-    }
-
-    /// Adds the rows of more responses.
-    #[cfg(feature = "files")]
-    pub(crate) fn append(&mut self, other: &Ragged) {
-        let before = self.starts[self.rows()];
-        self.values.extend_from_slice(&other.values);
-        let starts = other.starts[1..].iter();
-        self.starts.extend(starts.map(|start| before + start));
     }
 
     fn rows(&self) -> usize {
@@ -107,48 +87,4 @@ impl Given {
             _ => self.shape().and_then(|(_, width)| width).unwrap_or(0),
         }
     }
-
-    /// The first of a response's values that is `wanted`: its column and value, and the number of wanted values. Values
-    /// from `usual.0` to `usual.1` are never wanted.
-    #[cfg(feature = "files")]
-    pub(crate) fn scan(
-        &self,
-        response: usize,
-        columns: Range<usize>,
-        usual: (f32, f32),
-        wanted: impl Fn(f64) -> bool + Copy,
-    ) -> Option<(usize, f64, usize)> {
-        let start = columns.start;
-        let (first, value, count) = match self {
-            Given::Rows(rows) => scan(&rows.row(response)[columns], usual, wanted),
-            Given::Tokens(values) => each_layout!(
-                values,
-                array => scan(&array.cells(response, columns), usual, wanted),
-                _ => None
-            ),
-            Given::Responses(_) => None,
-        }?;
-        Some((start + first, value, count))
-    }
-}
-
-/// Most rows have only usual values, which are counted without branches.
-#[cfg(feature = "files")]
-fn scan<T: Element>(
-    row: &[T],
-    (low, high): (f32, f32),
-    wanted: impl Fn(f64) -> bool,
-) -> Option<(usize, f64, usize)> {
-    let (low, high) = (T::Wide::from(low), T::Wide::from(high));
-    let values = row.iter().map(|value| value.widen());
-    let unusual = values
-        .clone()
-        .map(|x| u32::from(!((x >= low) & (x <= high))));
-    if unusual.sum::<u32>() == 0 {
-        return None;
-    }
-    let values = values.map(Into::into).enumerate();
-    let mut wanted = values.filter(|&(_, value)| wanted(value));
-    let (first, value) = wanted.next()?;
-    Some((first, value, 1 + wanted.count()))
 }

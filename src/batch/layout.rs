@@ -288,13 +288,10 @@ impl Layout {
     pub fn trajectories_of(&self, group: usize) -> Vec<Range<usize>> {
         let members = self.members(group).iter();
         let all = members.map(|&member| self.trajectory_of(member as usize));
-        match (
-            self.has_trajectories(),
-            all.clone().min(),
-            all.clone().max(),
-        ) {
-            (true, Some(first), Some(last)) => vec![first..last + 1],
-            _ => all.map(|one| one..one + 1).collect(),
+        let ends = all.clone().min().zip(all.clone().max());
+        match ends.filter(|_| self.has_trajectories()) {
+            Some((first, last)) => std::iter::once(first..last + 1).collect(),
+            None => all.map(|one| one..one + 1).collect(),
         }
     }
 

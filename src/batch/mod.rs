@@ -21,8 +21,6 @@ pub use builder::BatchBuilder;
 pub use column::{Buffer, Element, FloatBuffer, Owner, Padded, TokenValues};
 pub use computed::Computed;
 pub(crate) use computed::{Rows, has_shape_of};
-#[cfg(feature = "files")]
-pub(crate) use given::{Given, Ragged};
 pub use layout::{GroupId, Layout};
 pub use level::Level;
 pub use tokens::{Numeric, Run};
@@ -31,7 +29,7 @@ pub use tokens::{Numeric, Run};
 pub(crate) const SOLUTIONS: [&str; 2] = ["solution", "answer"];
 
 /// Text columns by name.
-type Texts = BTreeMap<Arc<str>, Arc<[Arc<str>]>>;
+type Texts = BTreeMap<Arc<str>, Buffer<Arc<str>>>;
 
 /// The data of one training step: named columns over a [`Layout`].
 ///
@@ -160,8 +158,9 @@ impl Batch {
 
     /// Whether the batch has completions and solutions, which [`Batch::verified`] compares.
     pub(crate) fn is_verifiable(&self) -> bool {
-        let has = |name: &&str| self.text(name).is_some() || self.response_column(name).is_some();
-        self.text("completion").is_some() && SOLUTIONS.iter().any(has)
+        let has_text = |name: &str| self.texts.contains_key(name);
+        let has = |name: &&str| has_text(name) || self.responses.contains_key(*name);
+        has_text("completion") && SOLUTIONS.iter().any(has)
     }
 
     /// The reference answer of a response, a text or a number.

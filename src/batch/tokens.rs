@@ -118,16 +118,6 @@ impl Tokens {
         self.lengths.push(length);
     }
 
-    #[cfg(feature = "files")]
-    /// Adds the rows of more responses.
-    pub(crate) fn append(&mut self, other: &Tokens) {
-        let before = self.runs.len();
-        self.runs.extend_from_slice(&other.runs);
-        let starts = other.run_start[1..].iter();
-        self.run_start.extend(starts.map(|start| before + start));
-        self.lengths.extend_from_slice(&other.lengths);
-    }
-
     /// The rows of some responses.
     pub(super) fn select(&self, responses: &[usize]) -> Self {
         let mut tokens = Tokens::new(self.width);

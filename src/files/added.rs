@@ -3,9 +3,11 @@
 use std::io::{self, Write};
 
 use safetensors::Dtype;
-use serde::Serialize;
 use zerocopy::{Immutable, IntoBytes};
 
+use super::json::{write_array, write_number};
+use super::names::ADVANTAGES;
+use super::parquet::{Item, Shape};
 use super::table::Origin;
 use super::tensors::{NewTensor, write_rows};
 use crate::batch::{Computed, FloatBuffer, Layout, Level};
@@ -34,9 +36,6 @@ impl Column {
         }
     }
 }
-
-/// The tensor of advantages.
-pub(super) const ADVANTAGES: &str = "advantages";
 
 /// Values that are written response by response.
 pub(super) struct Added<'a> {
@@ -81,7 +80,7 @@ impl<'a> Added<'a> {
 
     /// Refuses a value that the file to be has no number for. A value that no token has is not written to a tensor [B, T].
     pub(super) fn check(&self, origin: &Origin) -> Result<(), String> {
-        let of_tensor = matches!(origin, Origin::Tensors(_));
+        let of_tensor = !origin.has_lines();
         let is_token = self.values.level() == Level::Token;
         let is_narrow = of_tensor && !self.is_f64;
         let lookup = self.values.lookup();
@@ -144,16 +143,19 @@ impl<'a> Added<'a> {
         out.write_all(values.collect::<Vec<T>>().as_bytes())
     }
 
-    /// Whether each response has an array, and not a number, in lines.
-    pub(super) fn is_list(&self) -> bool {
-        self.values.level() == Level::Token
+    /// In lines, each response has an array or a number.
+    pub(super) fn shape(&self) -> Shape {
+        Shape {
+            item: Item::Float,
+            is_list: self.values.level() == Level::Token,
+        }
     }
 
     /// A response's values in JSON: a number, or an array with 0 where the mask is 0. All are finite.
     pub(super) fn json(&self, response: usize) -> Vec<u8> {
         let mut out = Vec::new();
         match self.values.buffer() {
-            _ if !self.is_list() => write_number(&mut out, self.values.at(response, 0)),
+            _ if !self.shape().is_list => write_number(&mut out, self.values.at(response, 0)),
             FloatBuffer::F32(values) => write_array(&mut out, &self.row(response, values)),
             FloatBuffer::F64(values) => write_array(&mut out, &self.row(response, values)),
         }
@@ -166,27 +168,4 @@ impl<'a> Added<'a> {
         self.layout.scatter(response, &mut row[..], |at| values[at]);
         row
     }
-}
-
-/// Writes the shortest number that reads back as the same one; NaN and infinities as Python does.
-pub(super) fn write_number<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, value: T) {
-    match value.into() {
-        // Writing a float to memory cannot fail.
-        wide if wide.is_finite() => drop(serde_json::to_writer(out, &value)),
-        wide if wide.is_nan() => out.extend_from_slice(b"NaN"),
-        wide if wide > 0.0 => out.extend_from_slice(b"Infinity"),
-        _ => out.extend_from_slice(b"-Infinity"),
-    }
-}
-
-/// Writes an array of numbers.
-pub(super) fn write_array<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, values: &[T]) {
-    out.push(b'[');
-    for (index, value) in values.iter().enumerate() {
-        if index > 0 {
-            out.extend_from_slice(b", ");
-        }
-        write_number(out, *value);
-    }
-    out.push(b']');
 }

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use super::{cannot_be_read, trainers};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::figures::counted;
 
 /// A format of rollouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,10 +97,6 @@ impl Format {
         fs::metadata(path).map_err(|error| cannot_be_read(path, &error))?;
         let ending = path.extension().unwrap_or_default();
         let ending = ending.to_string_lossy().to_lowercase();
-        let found = match &*ending {
-            "" => "its name has no ending that says what it is".to_string(),
-            ending => format!("`.{ending}` is no format of rollouts"),
-        };
         let help = match &*ending {
             "json" => "write one object a line: `jq -c '.[]' rollouts.json > rollouts.jsonl`",
             "arrow" | "csv" | "tsv" => {
@@ -110,18 +105,14 @@ impl Format {
             "pt" | "pth" | "bin" | "ckpt" => {
                 "write its tensors with `safetensors.torch.save_file(batch, \"rollouts.safetensors\")`"
             }
-            "npy" => {
+            "npy" | "pkl" | "pickle" => {
                 "put the arrays in one file: `numpy.savez(\"rollouts.npz\", rewards=..., index=...)`"
             }
-            "pkl" | "pickle" => "write its arrays with `numpy.savez` or its rows as JSON lines",
-            "gz" | "zst" | "xz" | "bz2" | "zip" => "unpack it first",
-            _ => "",
+            _ => "the ending of the name says what a file is",
         };
         let endings = Format::endings(|_| true);
-        let error = Diagnostic::error(format!("{found}; rollouts are read from {endings} files"));
-        let mut error = error.in_file(path);
-        error.help = (!help.is_empty()).then(|| help.to_string());
-        Err(error)
+        let error = Diagnostic::error(format!("rollouts are read from {endings} files"));
+        Err(error.in_file(path).with_help(help))
     }
 }
 
@@ -135,12 +126,7 @@ pub(super) fn files_of_lines(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 fn collect(folder: &Path, seen: &mut HashSet<PathBuf>, found: &mut Vec<PathBuf>) -> io::Result<()> {
     seen.insert(folder.canonicalize()?);
-    let mut entries: Vec<PathBuf> = Vec::new();
-    for entry in fs::read_dir(trainers::folder_of_rollouts(folder))? {
-        entries.push(entry?.path());
-    }
-    entries.sort_by_cached_key(|entry| order(entry));
-    for entry in entries {
+    for entry in entries_of(&trainers::folder_of_rollouts(folder))? {
         let is_folder = entry.is_dir();
         let is_lines = matches!(Format::of(&entry), Ok(Format::Lines));
         if !(is_folder || is_lines && !trainers::is_summary(&entry)) {
@@ -157,90 +143,48 @@ fn collect(folder: &Path, seen: &mut HashSet<PathBuf>, found: &mut Vec<PathBuf>)
     Ok(())
 }
 
+/// What is in a folder, in the order of the numbers in the names.
+fn entries_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    let mut entries: Vec<PathBuf> = entries.collect::<io::Result<_>>()?;
+    entries.sort_by_cached_key(|entry| order(entry));
+    Ok(entries)
+}
+
 /// The rollouts in a folder in the order of the numbers in their names: its files, and the folders in it that have a
-/// number and lines of rollouts, each of which is one batch. A file is one by itself, and a name with stars is a pattern.
+/// number and lines of rollouts, each of which is one batch. A file is one by itself.
 ///
 /// # Errors
 /// Why the folder cannot be read, or that there are no rollouts in it.
 pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
     let path = path.as_ref();
     if !path.is_dir() {
-        let matching = matching(path);
-        return Ok(match matching.is_empty() {
-            true => vec![path.to_path_buf()],
-            false => matching,
-        });
+        return Ok(vec![path.to_path_buf()]);
     }
-    let list = || -> io::Result<(Vec<PathBuf>, usize)> {
-        let (mut found, mut others) = (Vec::new(), 0);
-        for entry in fs::read_dir(path)? {
-            let entry = entry?.path();
-            let is_step = match entry.is_dir() {
-                true => step_of(&entry).is_some() && !files_of_lines(&entry)?.is_empty(),
-                false => Format::of(&entry).is_ok(),
-            };
-            others += usize::from(!is_step);
-            found.extend(is_step.then_some(entry));
-        }
-        Ok((found, others))
+    let has_lines = |folder: &Path| files_of_lines(folder).is_ok_and(|files| !files.is_empty());
+    let is_step = |entry: &PathBuf| match entry.is_dir() {
+        true => step_of(entry).is_some() && has_lines(entry),
+        false => Format::of(entry).is_ok(),
     };
-    let (mut found, others) = list().map_err(|error| cannot_be_read(path, &error))?;
-    if found.is_empty() {
-        let what = match others {
-            0 => "it is empty".to_string(),
-            others => format!("it has {}", counted(others, "other file")),
-        };
-        let error = Diagnostic::error(format!("there are no rollouts in the folder: {what}"));
-        // TRL's are in `completions`, below the run's folder.
-        let below = fs::read_dir(path).into_iter().flatten().flatten();
-        let mut below = below.map(|entry| entry.path());
-        let has_lines =
-            |entry: &PathBuf| files_of_lines(entry).is_ok_and(|files| !files.is_empty());
-        let help = match below.find(has_lines) {
-            Some(folder) => format!("there are some in {}", folder.display()),
-            None => format!(
-                "each step is a file in it ({}), or a folder with a number in its name",
-                Format::endings(|_| true)
-            ),
-        };
-        return Err(error.in_file(path).with_help(help).into());
+    let entries = entries_of(path).map_err(|error| cannot_be_read(path, &error))?;
+    let found: Vec<PathBuf> = entries
+        .iter()
+        .filter(|entry| is_step(entry))
+        .cloned()
+        .collect();
+    if !found.is_empty() {
+        return Ok(found);
     }
-    found.sort_by_cached_key(|entry| order(entry));
-    Ok(found)
-}
-
-/// The files that a name with stars means, as in a shell, in order; none if it is the name of a file.
-fn matching(path: &Path) -> Vec<PathBuf> {
-    let pattern = path.file_name().and_then(|name| name.to_str());
-    let Some(pattern) = pattern.filter(|name| name.contains('*') && !path.exists()) else {
-        return Vec::new();
+    // TRL's are in `completions`, below the run's folder.
+    let help = match entries.iter().find(|entry| has_lines(entry)) {
+        Some(folder) => format!("there are some in {}", folder.display()),
+        None => format!(
+            "each step is a file in it ({}), or a folder with a number in its name",
+            Format::endings(|_| true)
+        ),
     };
-    let folder = path.parent().filter(|folder| *folder != Path::new(""));
-    let entries = fs::read_dir(folder.unwrap_or(Path::new(".")));
-    let names = entries
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.file_name());
-    // Hidden files are meant only by a pattern that begins with a dot.
-    let is_meant =
-        |name: &str| (pattern.starts_with('.') || !name.starts_with('.')) && fits(name, pattern);
-    let names = names.filter(|name| name.to_str().is_some_and(is_meant));
-    let mut found: Vec<PathBuf> = names.map(|name| path.with_file_name(name)).collect();
-    found.sort_by_cached_key(|path| order(path));
-    found
-}
-
-/// Whether a pattern with stars means a name.
-fn fits(name: &str, pattern: &str) -> bool {
-    let Some((start, rest)) = pattern.split_once('*') else {
-        return name == pattern;
-    };
-    let Some(name) = name.strip_prefix(start) else {
-        return false;
-    };
-    let mut ends = name.char_indices().map(|(at, _)| at).chain([name.len()]);
-    ends.any(|at| fits(&name[at..], rest))
+    let error = Diagnostic::error("there are no rollouts in the folder").in_file(path);
+    Err(error.with_help(help).into())
 }
 
 /// The step that the name of a file or a folder ends with a number for, as `step_12.jsonl` does.

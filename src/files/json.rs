@@ -1,14 +1,14 @@
 //! One line of JSON: its fields, numbers and texts, and a copy of the line with values added.
 //!
-//! `serde_json` checks the syntax and finds where values begin and end; numbers are read here, since lines are mostly arrays.
+//! `serde_json` checks the syntax and finds the values; numbers are read here, since lines are mostly arrays.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write};
 use std::ops::Range;
 
-use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::diagnostic::Diagnostic;
@@ -37,82 +37,69 @@ pub(super) fn type_of(raw: &str) -> Type {
     }
 }
 
-/// The parts of an object or an array as they are written: keys in their quotes, and values. The keys of an array are its values.
-struct Parts<'a> {
-    parts: Vec<(&'a str, &'a str)>,
-    is_object: bool,
-}
+/// The fields of an object: each key in its quotes and each value, as they are written.
+struct Fields<'a>(Vec<(&'a str, &'a str)>);
 
-impl<'de> Deserialize<'de> for Parts<'de> {
+impl<'de> Deserialize<'de> for Fields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Parts<'de>;
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Fields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(OBJECT)
+                f.write_str("an object in braces, one response a line")
             }
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-                let mut parts = Vec::with_capacity(16);
+                let mut fields = Vec::with_capacity(16);
                 while let Some((key, value)) = map.next_entry::<&RawValue, &RawValue>()? {
-                    parts.push((key.get(), value.get()));
+                    fields.push((key.get(), value.get()));
                 }
-                let is_object = true;
-                Ok(Parts { parts, is_object })
-            }
-
-            fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<Self::Value, S::Error> {
-                let mut parts = Vec::new();
-                while let Some(value) = list.next_element::<&RawValue>()? {
-                    parts.push((value.get(), value.get()));
-                }
-                let is_object = false;
-                Ok(Parts { parts, is_object })
+                Ok(Fields(fields))
             }
         }
-        deserializer.deserialize_any(Any)
+        deserializer.deserialize_map(Object)
     }
 }
 
-const OBJECT: &str = "an object in braces, one response a line";
-
-fn parts(line: &str) -> Result<Parts<'_>, Diagnostic> {
-    let strict = match serde_json::from_str(line) {
+/// The parts of a text that `read` finds, also if that has `NaN` and `Infinity`, which Python writes and JSON does not have.
+fn parts<'a>(
+    text: &'a str,
+    read: impl for<'t> Fn(&'t str) -> serde_json::Result<Vec<(&'t str, &'t str)>>,
+) -> serde_json::Result<Vec<(&'a str, &'a str)>> {
+    let strict = match read(text) {
         Ok(parts) => return Ok(parts),
         Err(error) => error,
     };
-    // Python writes NaN and Infinity, which JSON does not have.
-    let Some(mended) = mended(line) else {
-        return Err(wrong(line, &strict));
+    let Some(mended) = mended(text) else {
+        return Err(strict);
     };
-    let found: Parts = serde_json::from_str(&mended).map_err(|error| wrong(line, &error))?;
-    let original = |part| &line[place(&mended, part)];
-    let parts = found.parts.into_iter();
-    Ok(Parts {
-        parts: parts
-            .map(|(key, value)| (original(key), original(value)))
-            .collect(),
-        is_object: found.is_object,
-    })
+    let original = |part| &text[place(&mended, part)];
+    let parts = read(&mended)?.into_iter();
+    Ok(parts
+        .map(|(key, value)| (original(key), original(value)))
+        .collect())
 }
 
 /// The fields of a line in their order: each key in its quotes and each value, as they are written.
 pub(super) fn fields(line: &str) -> Result<Vec<(&str, &str)>, Diagnostic> {
-    let found = parts(line.trim_ascii_end())?;
-    match found.is_object {
-        true => Ok(found.parts),
-        false => Err(Diagnostic::error("")
-            .found("an array")
-            .expected(OBJECT)
-            .at_column(1)),
+    fn read(line: &str) -> serde_json::Result<Vec<(&str, &str)>> {
+        serde_json::from_str(line).map(|Fields(fields)| fields)
     }
+    let line = line.trim_ascii_end();
+    parts(line, read).map_err(|error| wrong(line, &error))
 }
 
 /// The values of an array, as they are written.
 pub(super) fn elements(raw: &str) -> Option<Vec<&str>> {
-    let found = parts(raw).ok().filter(|found| !found.is_object)?;
-    Some(found.parts.into_iter().map(|(_, value)| value).collect())
+    let found = parts(raw, |raw| {
+        let values: Vec<&RawValue> = serde_json::from_str(raw)?;
+        Ok(values
+            .into_iter()
+            .map(|value| (value.get(), value.get()))
+            .collect())
+    });
+    Some(found.ok()?.into_iter().map(|(_, value)| value).collect())
 }
 
 /// The line with numbers of the same length in place of `NaN` and `Infinity`; `None` if there are none.
@@ -199,9 +186,12 @@ pub(super) fn text(raw: &str) -> Cow<'_, str> {
     serde_json::from_str(raw).unwrap_or_else(|_| lossy()).into()
 }
 
-/// Whether a key in its quotes is that of a field.
-pub(super) fn is_key(key: &str, name: &str) -> bool {
-    &key[1..key.len() - 1] == name || key.contains('\\') && text(key) == name
+/// The value of a field, as it is written; of several of that name the last.
+pub(super) fn value_of<'a>(fields: &[(&str, &'a str)], name: &str) -> Option<&'a str> {
+    let is_named =
+        |key: &str| &key[1..key.len() - 1] == name || key.contains('\\') && text(key) == name;
+    let mut fields = fields.iter().rev();
+    Some(fields.find(|(key, _)| is_named(key))?.1)
 }
 
 /// A number, or a boolean as 0 or 1, or null as NaN, as which pandas writes it.
@@ -243,6 +233,11 @@ pub(super) fn numbers(raw: &str, numbers: &mut Vec<f64>) -> Result<(), &'static 
     }
 }
 
+/// Whether a number is whole, and its neighbours are other floats.
+pub(super) fn is_exact(value: f64) -> bool {
+    value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0
+}
+
 /// At most `most` characters of a text, with dots if there are more.
 pub(super) fn shorten(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
@@ -251,43 +246,46 @@ pub(super) fn shorten(text: &str, most: usize) -> String {
     }
 }
 
-/// Where the values of some fields go in a line: in place of a field's own value (the last one's if it stands there several
-/// times, as readers of JSON take it), or behind the last field.
-#[derive(Debug)]
+/// Writes the shortest number that reads back as the same one; NaN and infinities as Python does.
+pub(super) fn write_number<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, value: T) {
+    match value.into() {
+        // Writing a float to memory cannot fail.
+        wide if wide.is_finite() => drop(serde_json::to_writer(out, &value)),
+        wide if wide.is_nan() => out.extend_from_slice(b"NaN"),
+        wide if wide > 0.0 => out.extend_from_slice(b"Infinity"),
+        _ => out.extend_from_slice(b"-Infinity"),
+    }
+}
+
+/// Writes an array of numbers.
+pub(super) fn write_array<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, values: &[T]) {
+    out.push(b'[');
+    for (index, value) in values.iter().enumerate() {
+        out.extend_from_slice(if index > 0 { b", " } else { b"" });
+        write_number(out, *value);
+    }
+    out.push(b']');
+}
+
+/// The places of some fields in a line, by their index: that of a field's own value (the last one's if it stands there several
+/// times, as readers of JSON take it), or the end of the last field.
 pub(super) struct Places {
-    /// The fields that are there by their index, in the order of the line.
-    there: Vec<(usize, Range<usize>)>,
-    /// The end of the last field.
-    end: usize,
+    places: Vec<(usize, Range<usize>)>,
     is_empty: bool,
-    /// A space after colons and commas, as Python writes, or nothing.
-    space: &'static str,
 }
 
 impl Places {
     pub(super) fn new(line: &str, fields: &[(&str, &str)], names: &[&str]) -> Places {
-        let there = names.iter().enumerate().filter_map(|(index, name)| {
-            let mut fields = fields.iter().rev();
-            let (_, value) = fields.find(|(key, _)| is_key(key, name))?;
-            Some((index, place(line, value)))
-        });
-        let mut there: Vec<(usize, Range<usize>)> = there.collect();
-        there.sort_by_key(|(_, place)| place.start);
-        let is_dense = |(key, value): &(&str, &str)| {
-            !line[place(line, key).end..place(line, value).start].ends_with(' ')
+        let end = match fields.last() {
+            Some((_, value)) => place(line, value).end,
+            None => line.find('{').map_or(0, |brace| brace + 1),
         };
+        let of = |name: &&str| value_of(fields, name).map_or(end..end, |old| place(line, old));
+        let mut places: Vec<_> = names.iter().map(of).enumerate().collect();
+        places.sort_by_key(|(index, place)| (place.start, *index));
         Places {
-            there,
-            end: match fields.last() {
-                Some((_, value)) => place(line, value).end,
-                None => line.find('{').map_or(0, |brace| brace + 1),
-            },
+            places,
             is_empty: fields.is_empty(),
-            space: if fields.first().is_some_and(is_dense) {
-                ""
-            } else {
-                " "
-            },
         }
     }
 
@@ -299,27 +297,20 @@ impl Places {
         values: &[Option<Vec<u8>>],
         out: &mut impl Write,
     ) -> io::Result<()> {
-        let mut at = 0;
-        for (index, place) in &self.there {
-            if let Some(value) = &values[*index] {
-                out.write_all(&line[at..place.start])?;
-                out.write_all(value)?;
-                at = place.end;
+        let (mut at, mut comma) = (0, if self.is_empty { "" } else { ", " });
+        for (index, place) in &self.places {
+            let Some(value) = &values[*index] else {
+                continue;
+            };
+            out.write_all(&line[at..place.start])?;
+            at = place.end;
+            if place.is_empty() {
+                write!(out, "{comma}\"{}\": ", names[*index])?;
+                comma = ", ";
             }
+            out.write_all(value)?;
         }
-        out.write_all(&line[at..self.end])?;
-        let (space, mut is_first) = (self.space, self.is_empty);
-        for (index, (name, value)) in names.iter().zip(values).enumerate() {
-            let is_there = self.there.iter().any(|(there, _)| *there == index);
-            if let Some(value) = value.as_ref().filter(|_| !is_there) {
-                let comma = if is_first { "" } else { "," };
-                let before = if is_first { "" } else { space };
-                write!(out, "{comma}{before}\"{name}\":{space}")?;
-                out.write_all(value)?;
-                is_first = false;
-            }
-        }
-        out.write_all(&line[self.end..])
+        out.write_all(&line[at..])
     }
 }
 

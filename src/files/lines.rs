@@ -1,7 +1,6 @@
 //! Lines of JSON, one response each: read block by block in parallel, and copied with values added.
 
 use std::io::{self, BufRead, Read, Write};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,9 +26,9 @@ const PART: usize = 128 << 10;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A file of lines, some megabytes at a time: while one block is parsed, the one before is taken and the next one is read.
-pub(super) struct Blocks<F> {
+pub(super) struct Blocks<'a> {
     path: PathBuf,
-    file: F,
+    file: Lines<'a>,
     /// The next block, which is empty at the end of the file.
     block: Vec<u8>,
     /// The beginning of the first line of the block after it.
@@ -39,18 +38,16 @@ pub(super) struct Blocks<F> {
     /// The byte order mark, which is in no block.
     mark: &'static [u8],
     /// The blank lines before the first block.
-    pub(super) passed: usize,
+    passed: usize,
 }
 
-impl<'a> Blocks<Lines<'a>> {
+impl<'a> Blocks<'a> {
     pub(super) fn open(path: &Path, progress: &'a Progress) -> Result<Self, Diagnostic> {
         let opened = open::lines(path, progress);
         Blocks::new(path, opened.map_err(|error| cannot_be_read(path, &error))?)
     }
-}
 
-impl<F: Read + Send> Blocks<F> {
-    fn new(path: &Path, file: F) -> Result<Self, Diagnostic> {
+    fn new(path: &Path, file: Lines<'a>) -> Result<Self, Diagnostic> {
         let mut blocks = Blocks {
             path: path.to_path_buf(),
             file,
@@ -95,11 +92,12 @@ impl<F: Read + Send> Blocks<F> {
         }
     }
 
-    /// A checksum of the file, of which all lines have been read.
-    fn checksum(&self) -> io::Result<u32> {
-        match is_parquet(&self.path) {
-            true => open::checksum_of_end(&self.path),
-            false => Ok(self.sum),
+    /// Whether the file, of which all lines have been read, is still the one with this checksum.
+    pub(super) fn check(&self, checksum: u32) -> Result<(), Diagnostic> {
+        match self.sum == checksum {
+            _ if is_parquet(&self.path) => open::check_end(&self.path, checksum),
+            true => Ok(()),
+            false => Err(changed(&self.path, "its bytes are others")),
         }
     }
 
@@ -121,7 +119,7 @@ impl<F: Read + Send> Blocks<F> {
     }
 
     /// Goes through all blocks: `parse` makes something of each, and `take` gets that in order.
-    pub(super) fn each<P: Send>(
+    fn each<P: Send>(
         &mut self,
         parse: impl Fn(&[u8]) -> P + Sync,
         mut take: impl FnMut(&[u8], P) -> Result<(), Diagnostic> + Send,
@@ -146,20 +144,21 @@ impl<F: Read + Send> Blocks<F> {
         failed
     }
 
-    /// Copies the lines to a file, if it is given, with values for some fields: see [`Blocks::copy`]. The columns of a copy of a
-    /// parquet file stay as they are. If a checksum is given, it is that of the lines.
-    pub(super) fn copy_to<P: Send>(
+    /// Copies the lines to a file, if one is given, each with values for some fields, and otherwise byte for byte. `parse` makes
+    /// something of each line that is not blank, in parallel; `values` gives its values, in order, by the line's number. The
+    /// columns of a copy of a parquet file stay as they are.
+    pub(super) fn copy<P: Send>(
         &mut self,
         output: Option<&Path>,
-        checksum: Option<u32>,
         fields: &[(&str, Shape)],
         parse: impl Fn(&[(&str, &str)]) -> Result<P, Diagnostic> + Sync,
         mut values: impl FnMut(usize, P) -> Result<Vec<Option<Vec<u8>>>, Diagnostic> + Send,
-        wrong: impl Fn(usize, Diagnostic) -> Diagnostic + Sync,
+        // Called when all lines have been read, before the file gets its name.
+        check: impl FnOnce(&Self) -> Result<(), Diagnostic>,
     ) -> Result<(), Diagnostics> {
-        let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
         let Some(output) = output else {
-            return Ok(self.copy(None, &names, parse, values, wrong)?);
+            self.copy_lines(None, &[], parse, values)?;
+            return Ok(());
         };
         let mut file = Replacement::new(output)?;
         if is_parquet(&self.path) && is_parquet(output) {
@@ -168,36 +167,32 @@ impl<F: Read + Send> Blocks<F> {
                 rows.push(values(line, made)?);
                 Ok(Vec::new())
             };
-            self.copy(None, &names, parse, keep, wrong)?;
+            self.copy_lines(None, &[], parse, keep)?;
             parquet::write_copy(&self.path, fields, |row| rows[row].clone(), &mut file)?;
         } else {
+            let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
             let failed = |error: io::Error| cannot_be_written(output, &error);
             let mut sink = Sink::new(output, &mut file).map_err(failed)?;
-            self.copy(Some((output, &mut sink)), &names, parse, values, wrong)?;
+            self.copy_lines(Some((output, &mut sink)), &names, parse, values)?;
             sink.finish().map_err(failed)?;
         }
-        if checksum.is_some_and(|checksum| !self.checksum().is_ok_and(|found| found == checksum)) {
-            return Err(changed(&self.path, "its bytes are others").into());
-        }
+        check(self)?;
         file.finish()
     }
 
-    /// Copies the lines to `out`, if there is one, each with values for the fields `names`, and otherwise byte for byte. `parse`
-    /// makes something of each line that is not blank, in parallel; `values` gives its values, in order; `wrong` makes the error
-    /// for a line by its number.
-    fn copy<P: Send>(
+    fn copy_lines<P: Send>(
         &mut self,
         mut out: Option<(&Path, &mut Sink)>,
         names: &[&str],
         parse: impl Fn(&[(&str, &str)]) -> Result<P, Diagnostic> + Sync,
         mut values: impl FnMut(usize, P) -> Result<Vec<Option<Vec<u8>>>, Diagnostic> + Send,
-        wrong: impl Fn(usize, Diagnostic) -> Diagnostic + Sync,
     ) -> Result<(), Diagnostic> {
-        if let Some((place, out)) = &mut out {
-            let written = out.write_all(self.mark);
-            written.map_err(|error| cannot_be_written(place, &error))?;
-        }
-        let mut number = self.passed;
+        let (mark, path, mut number) = (self.mark, self.path.clone(), self.passed);
+        let mut write = |write: &dyn Fn(&mut Sink) -> io::Result<()>| match &mut out {
+            Some((place, out)) => write(out).map_err(|error| cannot_be_written(place, &error)),
+            None => Ok(()),
+        };
+        write(&|out| out.write_all(mark))?;
         let parse = |line: &[u8]| -> Result<Option<(P, Places)>, Diagnostic> {
             let Some(text) = text(line)? else {
                 return Ok(None);
@@ -213,18 +208,14 @@ impl<F: Read + Send> Blocks<F> {
             |block, parsed| {
                 for (line, parsed) in lines(block).zip(parsed) {
                     number += 1;
-                    let places = match parsed.map_err(|error| wrong(number, error))? {
-                        Some((made, places)) => Some((values(number, made)?, places)),
-                        None => None,
-                    };
-                    let Some((place, out)) = &mut out else {
-                        continue;
-                    };
-                    let written = match places {
-                        Some((values, places)) => places.write(line, names, &values, *out),
-                        None => out.write_all(line),
-                    };
-                    written.map_err(|error| cannot_be_written(place, &error))?;
+                    let here = |error: Diagnostic| error.on_line(number).in_file(&path);
+                    match parsed.map_err(here)? {
+                        Some((made, places)) => {
+                            let values = values(number, made)?;
+                            write(&|out| places.write(line, names, &values, out))?;
+                        }
+                        None => write(&|out| out.write_all(line))?,
+                    }
                 }
                 Ok(())
             },
@@ -232,53 +223,27 @@ impl<F: Read + Send> Blocks<F> {
     }
 }
 
-impl Rows {
-    /// Adds the lines of a block, one after another.
-    fn read(&mut self, block: &[u8]) -> Result<(), Diagnostic> {
-        for line in lines(block) {
-            let number = self.responses + self.blank.len() + 1;
+/// Parses the lines of a block in parts of at least so many bytes; an error is at a line of its part.
+fn parse(names: &Arc<Names>, block: &[u8], least: usize) -> Vec<Result<Rows, Diagnostic>> {
+    let (mut parts, mut rest) = (Vec::new(), block);
+    while !rest.is_empty() {
+        let end = rest.len().min(least);
+        let (part, after) = rest.split_at(end + line_end(&rest[end..]));
+        parts.push(part);
+        rest = after;
+    }
+    let parse = |part: &[u8]| {
+        let mut rows = Rows::new(names.clone());
+        for (line, number) in lines(part).zip(1..) {
             let here = |error: Diagnostic| error.on_line(number);
             match text(line).map_err(here)? {
-                Some(text) => self.line(text).map_err(here)?,
-                None => self.blank.push(self.responses),
+                Some(text) => rows.line(text).map_err(here)?,
+                None => rows.blank.push(rows.responses),
             }
         }
-        Ok(())
-    }
-
-    /// The lines of a block in parts of at least so many bytes, parsed in parallel into rows of their own; `None` for a part in
-    /// which a line is wrong.
-    fn parts(names: &Arc<Names>, block: &[u8], least: usize) -> Vec<(Range<usize>, Option<Rows>)> {
-        let (mut parts, mut start) = (Vec::new(), 0);
-        while start < block.len() {
-            let end = block.len().min(start + least);
-            let end = end + line_end(&block[end..]);
-            parts.push(start..end);
-            start = end;
-        }
-        let parts = parts.into_par_iter().map(|part| {
-            let mut rows = Rows::new(names.clone());
-            let read = rows.read(&block[part.clone()]);
-            (part, read.is_ok().then_some(rows))
-        });
-        parts.collect()
-    }
-
-    /// Adds a parsed block. A part that is wrong, or in which a column is no longer of one kind, is read once more line by line,
-    /// for the errors and notes that a single thread would give.
-    fn add(
-        &mut self,
-        block: &[u8],
-        parts: Vec<(Range<usize>, Option<Rows>)>,
-    ) -> Result<(), Diagnostic> {
-        for (part, rows) in parts {
-            match rows {
-                Some(rows) if self.goes_on_in(&rows) => self.append(rows),
-                _ => self.read(&block[part])?,
-            }
-        }
-        Ok(())
-    }
+        Ok(rows)
+    };
+    parts.into_par_iter().map(parse).collect()
 }
 
 /// Reads a file or a folder of lines.
@@ -286,21 +251,25 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<T
     read_blocks(Blocks::open(path, progress)?, schema)
 }
 
-fn read_blocks(mut blocks: Blocks<impl Read + Send>, schema: Schema) -> Result<Table, Diagnostic> {
+fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table, Diagnostic> {
     let names = Arc::new(schema(&blocks.begin()?, FileKind::Lines)?);
     let mut rows = Rows::new(names.clone());
     rows.blank = vec![0; blocks.passed];
     let path = blocks.path.clone();
     blocks.each(
-        |block| Rows::parts(&names, block, PART),
-        |block, parts| {
-            let added = rows.add(block, parts);
-            added.map_err(|error| error.in_file(&path))
+        |block| parse(&names, block, PART),
+        |_, parts| {
+            for part in parts {
+                let before = rows.responses + rows.blank.len();
+                rows.append(part.map_err(|error: Diagnostic| {
+                    let line = before + error.file.line.unwrap_or_default();
+                    error.on_line(line).in_file(&path)
+                })?);
+            }
+            Ok(())
         },
     )?;
-    let checksum = blocks.checksum();
-    let checksum = checksum.map_err(|error| cannot_be_read(&path, &error))?;
-    Ok(rows.finish(path, checksum))
+    Ok(rows.finish(path, blocks.sum))
 }
 
 /// The bytes of a line, its ending among them.
@@ -337,6 +306,7 @@ fn text(line: &[u8]) -> Result<Option<&str>, Diagnostic> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::table::Data;
     use super::*;
 
     /// The fields of a line are these or none: values of all kinds, most of them alike.
@@ -381,7 +351,8 @@ mod tests {
         let right = "{\"group\":1,\"reward\":0.5}\n";
         let lines = right.repeat((BLOCK * rayon::current_num_threads()) / right.len() + 2);
         let told = |lines: &str| {
-            let blocks = Blocks::new(Path::new("x.jsonl"), Torn(lines.as_bytes()));
+            let torn = Box::new(Torn(lines.as_bytes()));
+            let blocks = Blocks::new(Path::new("x.jsonl"), torn);
             let table = read_blocks(blocks.unwrap(), &|_, _| Ok(Names::default()));
             format!("{:?}", table.map(drop).expect_err("it is torn"))
         };
@@ -398,20 +369,24 @@ mod tests {
             ], 1..12),
             least in 1usize..200,
         ) {
-            let block = lines.concat().into_bytes();
-            let names = Arc::new(Names { count_words: true, ..Names::default() });
-            let mut expected = Rows::new(names.clone());
-            let read = expected.read(&block);
-            let mut found = Rows::new(names);
-            let added = found.add(&block, Rows::parts(&found.names.clone(), &block, least));
-            prop_assert_eq!(format!("{added:?}"), format!("{read:?}"));
-            if read.is_ok() {
-                let all = |rows: Rows| {
-                    let table = rows.finish(PathBuf::new(), 0);
-                    format!("{:?} {:?}", table.columns, table.origin)
-                };
-                prop_assert_eq!(all(found), all(expected));
-            }
+            let text = lines.concat();
+            let table = |least: usize| {
+                let names = Arc::new(Names { count_words: true, ..Names::default() });
+                let mut rows = Rows::new(names.clone());
+                for part in parse(&names, text.as_bytes(), least) {
+                    rows.append(part.map_err(|error| error.message.clone())?);
+                }
+                let Table { mut columns, origin, .. } = rows.finish(PathBuf::new(), 0);
+                // What is odd in a column may be told of another response.
+                for column in columns.iter_mut().filter(|column| column.odd.is_some()) {
+                    (column.filled, column.null, column.texts) = (0, None, Vec::new());
+                    (column.data, column.first) = (Data::Null, String::new());
+                    column.odd.iter_mut().for_each(|odd| (odd.response, odd.found) = (0, String::new()));
+                }
+                columns.iter_mut().for_each(|column| column.met = 0);
+                Ok::<String, String>(format!("{columns:?} {origin:?}"))
+            };
+            prop_assert_eq!(table(least), table(usize::MAX));
         }
     }
 }

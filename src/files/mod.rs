@@ -1,52 +1,52 @@
 //! Reads rollouts from files, and writes them back with the advantage added.
 //!
-//! A file holds lines of JSON, in some form ([`open`], [`parquet`]), or tensors. A reader gives its columns as a [`table`];
-//! [`meaning`] makes a batch of that. What is known of trainers' own files stands in [`trainers`].
+//! A file holds lines of JSON, in some form ([`open`]), rows of parquet ([`columns`]), or tensors. A reader gives its columns as a
+//! [`table`]; [`meaning`] makes a batch of that. What is known of trainers' own files stands in [`dumps`] and [`trainers`].
 
 mod added;
+mod columns;
 mod convert;
+mod dumps;
 mod format;
 mod json;
+mod later;
 mod lines;
 mod meaning;
 mod names;
 mod npz;
 mod open;
-mod padded;
 mod parquet;
-mod ragged;
 mod replace;
 mod safetensors;
 mod saved;
 mod table;
 mod tensors;
+mod tokens;
 mod trainers;
+mod values;
 mod verify;
 mod words;
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use added::Column;
 pub use convert::convert;
-pub use format::is_rollouts;
-pub use format::{step_of, steps};
-pub use replace::discard_unfinished;
-pub use replace::{Replacement, Unfinished, cannot_be_written};
+pub use format::{is_rollouts, step_of, steps};
+pub use replace::{Replacement, Unfinished, cannot_be_written, discard_unfinished};
 pub use verify::{Verified, verify_lines};
-pub use words::Tokenize;
-pub use words::spans;
+pub use words::{Tokenize, spans};
 
 use self::added::Added;
 use self::format::{Format, is_parquet};
-use self::json::Type;
+use self::later::Pending;
 use self::lines::Blocks;
-use self::names::Names;
-use self::parquet::{Item, Shape};
-use self::table::Origin;
+use self::names::{Names, Schema};
+use self::table::{Content, Origin, Table};
+use self::tensors::Store;
 use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -57,8 +57,9 @@ pub struct ReadOptions<'a> {
     pub map: &'a [Mapping],
     /// The precision of token columns; that of the file (f64 for JSONL) if it is `None`.
     pub dtype: Option<Dtype>,
-    /// Of token columns, only these and those that they follow from are read; all, if it is `None`.
-    pub columns: Option<&'a [String]>,
+    /// Leaves tensors [B, T] and texts in the file until they are used: what is wrong in them is then said by
+    /// [`Rollouts::late_notes`].
+    pub defer: bool,
     /// Counts the tokens of completions if nothing else says how long responses are; without it, words are counted.
     pub tokenizer: Option<&'a Arc<dyn Tokenize>>,
     /// Told from time to time how many bytes of how many have been read.
@@ -93,14 +94,13 @@ pub struct Rollouts {
     pub notes: Vec<Diagnostic>,
     /// What the tokens of the batch are: `token`, or `word` if lengths are those of completions in words.
     pub unit: &'static str,
-    path: PathBuf,
-    format: Format,
-    origin: Origin,
+    origin: Arc<Origin>,
+    /// The columns that were left in the file.
+    later: Vec<Arc<dyn Pending>>,
     /// T, if there are tensors [B, T].
     width: Option<usize>,
     /// Whether an advantage is written to a tensor as f64.
     is_f64: bool,
-    is_partial: bool,
 }
 
 /// Reads a file of rollouts. Its name says what it is: `.jsonl`, which may be compressed (`.jsonl.gz`, `.jsonl.zst`),
@@ -110,28 +110,47 @@ pub struct Rollouts {
 /// The file, the line or tensor, the field, what was found and what was expected.
 pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, Diagnostics> {
     let path = path.as_ref();
-    let format = Format::of(path)?;
     let progress = Progress::new(options.progress);
-    let schema = |fields: &[(String, Type)], kind| Names::new(path, options, fields, kind);
-    let table = match format {
-        Format::Lines => lines::read(path, &schema, &progress),
-        Format::Safetensors => safetensors::read(path, &schema, &progress),
-        Format::Npz => npz::read(path, &schema, &progress),
-    }?;
-    let rollouts = meaning::rollouts(table, options, &progress, format)?;
+    let names = |fields: &[_], kind| Names::new(path, options, fields, kind);
+    let mut rollouts = meaning::rollouts(read_table(path, &names, &progress)?, options)?;
+    if !options.defer {
+        later::read_all(&rollouts.later);
+        rollouts.notes.extend(rollouts.late_notes()?);
+        rollouts.later.clear();
+    }
     progress.finish();
     Ok(rollouts)
+}
+
+fn read_table(path: &Path, schema: Schema, progress: &Progress) -> Result<Table, Diagnostic> {
+    match Format::of(path)? {
+        Format::Lines if is_parquet(path) => columns::read(path, schema),
+        Format::Lines => lines::read(path, schema, progress),
+        Format::Safetensors => {
+            let (file, tensors, metadata) = safetensors::open(path)?;
+            let saved = saved::header(&metadata);
+            let saved = saved.map_err(|what| Diagnostic::error(what).in_file(path))?;
+            Table::of_tensors(path, Store::Safetensors(file), tensors, saved, schema)
+        }
+        Format::Npz => {
+            let (_, tensors) = npz::open(path)?;
+            Table::of_tensors(path, Store::Npz(path.to_path_buf()), tensors, None, schema)
+        }
+    }
 }
 
 impl Rollouts {
     /// The file that the batch was read from.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.origin.path
     }
 
-    /// Whether columns of the file were not read, since [`ReadOptions::columns`] does not name them.
-    pub fn is_partial(&self) -> bool {
-        self.is_partial
+    /// Notes on the columns that have been read since the file was, if it was read with [`ReadOptions::defer`].
+    ///
+    /// # Errors
+    /// What is wrong with one of them: its values are NaN, and so is what was computed of them.
+    pub fn late_notes(&self) -> Result<Vec<Diagnostic>, Diagnostics> {
+        Ok(later::notes(&self.later)?)
     }
 
     /// The line of a response in the file, from 1, if the file has lines.
@@ -177,22 +196,22 @@ impl Rollouts {
                 return Err(Diagnostic::error(what).in_file(out).into());
             }
         }
-        self.format.check_copy("the advantage", out)?;
-        let are_lines = self.format == Format::Lines;
+        let (input, are_lines) = (&self.origin.path, self.origin.has_lines());
+        Format::of(input)?.check_copy("the advantage", out)?;
         let added = |given| Added::new(given, are_lines, self.width, self.is_f64);
         let added: Vec<Added> = columns.iter().copied().map(added).collect();
         for one in &added {
             let checked = one.check(&self.origin);
             checked.map_err(|what| Diagnostic::error(what).in_file(out))?;
         }
-        let mut file = match self.origin {
-            Origin::Lines { sum, .. } => return self.write_lines(out, sum, &added, progress),
-            Origin::Tensors(_) => Replacement::new(out)?,
+        let tensors = match &self.origin.content {
+            Content::Lines { sum, .. } => return self.write_lines(out, *sum, &added, progress),
+            Content::Tensors(tensors) => tensors,
         };
-        let tensors: Vec<_> = added.iter().map(Added::tensor).collect();
-        match self.format {
-            Format::Npz => npz::write_copy(&self.path, &self.origin, &tensors, &mut file),
-            _ => safetensors::write_copy(&self.path, &self.origin, tensors, &mut file),
+        let (mut file, more) = (Replacement::new(out)?, added.iter().map(Added::tensor));
+        match Format::of(input)? {
+            Format::Npz => npz::write_copy(input, tensors, &more.collect::<Vec<_>>(), &mut file),
+            _ => safetensors::write_copy(input, tensors, more.collect(), &mut file),
         }?;
         file.finish()
     }
@@ -204,22 +223,17 @@ impl Rollouts {
         added: &[Added],
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<(), Diagnostics> {
-        let input = &self.path;
-        let fields = added.iter().map(|added| {
-            let (item, is_list) = (Item::Float, added.is_list());
-            (added.name, Shape { item, is_list })
-        });
-        let fields: Vec<(&str, Shape)> = fields.collect();
+        let input = &self.origin.path;
+        let fields: Vec<_> = added
+            .iter()
+            .map(|added| (added.name, added.shape()))
+            .collect();
         let values = |response: usize| {
-            added
-                .iter()
-                .map(|added| Some(added.json(response)))
-                .collect()
+            let values = added.iter().map(|added| Some(added.json(response)));
+            values.collect()
         };
         if is_parquet(input) && is_parquet(out) {
-            if !open::checksum_of_end(input).is_ok_and(|found| found == checksum) {
-                return Err(changed(input, "its columns are others").into());
-            }
+            open::check_end(input, checksum)?;
             let mut file = Replacement::new(out)?;
             parquet::write_copy(input, &fields, values, &mut file)?;
             return file.finish();
@@ -228,16 +242,16 @@ impl Rollouts {
         let blocks = Blocks::open(input, &progress);
         let mut blocks = blocks.map_err(|error| changed(input, &error.message))?;
         let mut responses = 0..self.batch.layout().responses();
-        blocks.copy_to(
+        let values = |_, ()| match responses.next() {
+            Some(response) => Ok(values(response)),
+            None => Err(changed(input, "it has more lines")),
+        };
+        blocks.copy(
             Some(out),
-            Some(checksum),
             &fields,
             |_| Ok(()),
-            |_, ()| match responses.next() {
-                Some(response) => Ok(values(response)),
-                None => Err(changed(input, "it has more lines")),
-            },
-            |_, error| changed(input, error),
+            values,
+            |blocks| blocks.check(checksum),
         )?;
         progress.finish();
         Ok(())

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::added::ADVANTAGES;
+use super::dumps;
 use super::json::Type;
 use super::words::Tokenize;
 use super::{Mapping, ReadOptions};
@@ -11,7 +11,7 @@ use crate::batch::{Level, SOLUTIONS, known};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
-/// Finds the names of a file's fields, once, from those that it begins with.
+/// Finds the names of a file's fields, once, from those of its first response.
 pub(super) type Schema<'a> = &'a dyn Fn(&[(String, Type)], FileKind) -> Result<Names, Diagnostic>;
 
 /// The meaning of a column, by its name.
@@ -81,6 +81,9 @@ impl Reading {
     }
 }
 
+/// The tensor of advantages.
+pub(super) const ADVANTAGES: &str = "advantages";
+
 /// Our columns that say how good a response is.
 pub(super) const REWARDS: [&str; 3] = ["reward", "token_reward", "correct"];
 
@@ -92,7 +95,7 @@ pub(super) enum FileKind {
     Lines,
     /// Tensors under the names that trainers give them.
     Tensors,
-    /// A batch saved under our own names. In a copy of it, `advantages` is what was written last.
+    /// A batch saved under our own names. In a copy of it, `advantages` was written last.
     Saved,
 }
 
@@ -104,7 +107,7 @@ pub(super) struct Names {
     pub(super) readings: Vec<Reading>,
     /// The groups are those of a trainer's dump, which are also told apart by step.
     pub(super) are_dumped: bool,
-    /// Nothing but the words of a completion says how long a response is.
+    /// Only the words of a completion say how long a response is.
     pub(super) count_words: bool,
     /// Counts the tokens of completions; without it, words are counted.
     pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
@@ -112,11 +115,12 @@ pub(super) struct Names {
     pub(super) compares_answers: bool,
     /// The note on a known dump, if the file is one.
     pub(super) note: Option<String>,
-    /// The columns that are asked for; all if it is `None`.
-    pub(super) wanted: Option<Vec<String>>,
-    pub(super) has_reward: bool,
     /// The columns whose sum is the reward, if there are any.
     pub(super) rewards: Vec<String>,
+    /// Texts are read when they are first used.
+    pub(super) defers_texts: bool,
+    /// The only column whose values are read.
+    pub(super) only: Option<String>,
 }
 
 impl Names {
@@ -130,58 +134,45 @@ impl Names {
         let mut names = Names {
             kind,
             tokenizer: options.tokenizer.cloned(),
-            wanted: options.columns.map(<[String]>::to_vec),
+            defers_texts: options.defer,
             ..Names::default()
         };
-        names.map(path, options.map, fields)?;
+        let in_file = |error: Diagnostic| error.in_file(path);
+        names.map(options.map, fields).map_err(in_file)?;
         let are_lines = kind == FileKind::Lines;
         if are_lines {
-            names.recognise(fields);
+            dumps::recognise(&mut names, fields);
         }
         let is_rewarded = REWARDS.iter().any(|ours| names.provides(ours, fields));
         names.compares_answers = are_lines
             && !is_rewarded
             && names.provides("completion", fields)
             && SOLUTIONS.iter().any(|ours| names.provides(ours, fields));
-        let checked = names.check(fields, is_rewarded);
-        checked.map_err(|error| error.in_file(path))?;
+        let is_complete = is_rewarded || names.compares_answers;
+        names.check(fields, is_complete).map_err(in_file)?;
         let says_length = |reading: &Reading| {
             reading.ours == "length" || matches!(reading.role, Role::Mask | Role::Token)
         };
-        names.count_words = !fields
-            .iter()
-            .any(|(field, value)| *value != Type::Null && names.of(field).iter().any(says_length));
-        if let Some(wanted) = names.wanted.as_mut().filter(|_| are_lines) {
-            // Rewards that the mask takes away are noted.
-            wanted.push("token_reward".to_string());
-            if !is_rewarded || wanted.iter().any(|name| name == "verified") {
-                let texts = ["completion"].into_iter().chain(SOLUTIONS);
-                wanted.extend(texts.map(str::to_string));
-            }
-        }
-        names.has_reward = names.provides("reward", fields);
+        let mut filled = fields.iter().filter(|(_, value)| *value != Type::Null);
+        names.count_words = !filled.any(|(field, _)| names.of(field).iter().any(says_length));
         Ok(names)
     }
 
     /// Takes the names that the user gives.
-    fn map(
-        &mut self,
-        path: &Path,
-        map: &[Mapping],
-        fields: &[(String, Type)],
-    ) -> Result<(), Diagnostic> {
+    fn map(&mut self, map: &[Mapping], fields: &[(String, Type)]) -> Result<(), Diagnostic> {
         for Mapping { ours, theirs } in map {
-            if let Some(first) = self.reading(ours) {
-                return Err(Diagnostic::error(format!(
-                    "`--map`: `{ours}` is mapped twice, from `{}` and from `{theirs}`; a column comes from one field",
-                    first.theirs
-                )));
+            let wrong = |what: String| {
+                Err(Diagnostic::error(format!(
+                    "`--map {ours}={theirs}`: {what}"
+                )))
+            };
+            if let Some(Reading { theirs, .. }) = self.reading(ours) {
+                return wrong(format!("`{ours}` is already read from `{theirs}`"));
             }
             let mut all = fields.iter().map(|(field, _)| field.as_str());
             if !all.clone().any(|field| field == theirs) {
                 let near = suggest::did_you_mean(theirs, &mut all);
-                let what = format!("`--map {ours}={theirs}`: there is no field `{theirs}`; {near}");
-                return Err(Diagnostic::error(what).in_file(path));
+                return wrong(format!("there is no field `{theirs}`; {near}"));
             }
             self.readings.push(Reading::new(ours, theirs, true));
         }
@@ -190,23 +181,53 @@ impl Names {
 
     /// Refuses a file without groups, or without rewards and answers to compare.
     fn check(&self, fields: &[(String, Type)], is_rewarded: bool) -> Result<(), Diagnostic> {
-        let (what, wanted, ours, likely) = if !self.provides("group", fields) {
-            let wanted = ["`group`", "tensor `index` (or `group`) [B]"];
+        let is_padded = self.kind != FileKind::Lines;
+        let (ours, what, likely) = if !self.provides("group", fields) {
+            let wanted = if is_padded {
+                "tensor `index` (or `group`) [B]"
+            } else {
+                "`group`"
+            };
             let what = "nothing says which responses belong to one prompt";
-            (what, wanted, "group", LIKELY_GROUPS)
-        } else if !is_rewarded && !self.compares_answers {
-            let wanted = [
-                "`reward`, `correct` or `token_reward`",
-                "tensor `token_level_rewards` (or `token_reward`) [B, T], `rewards` (or `reward`) [B], or `correct` [B]",
-            ];
+            (
+                "group",
+                format!("{what}: there is no {wanted}"),
+                LIKELY_GROUPS,
+            )
+        } else if !is_rewarded {
+            let wanted = match is_padded {
+                true => "tensor `token_level_rewards` [B, T], `rewards` [B] or `correct` [B]",
+                false => "`reward`, `correct` or `token_reward`",
+            };
             let what = "nothing says how good a response is";
-            (what, wanted, "reward", LIKELY_REWARDS)
+            (
+                "reward",
+                format!("{what}: there is no {wanted}"),
+                LIKELY_REWARDS,
+            )
         } else {
             return Ok(());
         };
-        let wanted = wanted[usize::from(self.kind != FileKind::Lines)];
-        let error = Diagnostic::error(format!("{what}: there is no {wanted}"));
-        Err(error.with_help(hint(ours, likely, fields)))
+        let all = || fields.iter().map(|(field, _)| field.as_str());
+        let candidate = likely
+            .split(' ')
+            .find_map(|name| all().find(|field| field.eq_ignore_ascii_case(name)))
+            .or_else(|| suggest::nearest(ours, all()));
+        let there = match fields {
+            [] => "there is nothing at all".to_string(),
+            _ => format!("there is {}", suggest::list(all())),
+        };
+        Err(Diagnostic::error(what).with_help(match candidate {
+            Some(field) => {
+                let ours = if field.starts_with("token_") {
+                    "token_reward"
+                } else {
+                    ours
+                };
+                format!("{there}: if it is `{field}`, say `--map {ours}={field}`")
+            }
+            None => format!("{there}: say which with `--map {ours}=FIELD`"),
+        }))
     }
 
     /// The name that a field has by itself.
@@ -218,7 +239,7 @@ impl Names {
         }
     }
 
-    /// Where one of our names is read from, if it is not from the field of that name.
+    /// The source of one of our names, if it is not the field of that name.
     pub(super) fn reading(&self, ours: &str) -> Option<&Reading> {
         self.readings.iter().find(|reading| reading.ours == ours)
     }
@@ -231,28 +252,10 @@ impl Names {
             || own.any(|field| self.own(field) == ours && !is_away(field))
     }
 
-    /// Whether the values of a token column are to be read: it is the mask, or it or a column that follows from it is asked
-    /// for.
-    pub(super) fn wants(&self, reading: &Reading) -> bool {
-        let Some(wanted) = &self.wanted else {
-            return true;
-        };
-        let is_named = |name| wanted.iter().any(|column| column == name);
-        match reading.ours.as_str() {
-            "mask" => true,
-            "token_reward" if !self.has_reward => true,
-            "old_logp" if is_named("logp") => true,
-            ours => is_named(ours),
-        }
-    }
-
-    /// Whether the batch is to have the strings of a field: it is a completion or an unknown column. Levels need those of
-    /// trajectories.
-    pub(super) fn wants_text(&self, reading: &Reading) -> bool {
-        let mut wanted = self.wanted.iter().flatten();
-        let is_wanted = reading.ours == "trajectory" || self.wanted.is_none();
-        matches!(reading.role, Role::Any | Role::Completion)
-            && (is_wanted || wanted.any(|column| *column == reading.ours))
+    /// Whether the strings of a field are held: those of a completion or an unknown column. Levels need those of trajectories.
+    pub(super) fn holds_text(&self, reading: &Reading) -> bool {
+        let is_now = !self.defers_texts || reading.ours == "trajectory";
+        matches!(reading.role, Role::Any | Role::Completion) && is_now
     }
 
     /// The remark on a field whose own name is given to another one.
@@ -265,8 +268,11 @@ impl Names {
 
     /// The names that a field is read under: none if its own name is given to another field.
     pub(super) fn of(&self, field: &str) -> Vec<Reading> {
-        let mut mapped = self.readings.clone();
-        mapped.retain(|reading| reading.theirs == field);
+        let mapped = self
+            .readings
+            .iter()
+            .filter(|reading| reading.theirs == field);
+        let mut mapped: Vec<Reading> = mapped.cloned().collect();
         let own = self.own(field);
         if mapped.is_empty() && self.reading(own).is_none() {
             mapped.push(Reading::new(own, field, false));
@@ -278,25 +284,5 @@ impl Names {
 const LIKELY_GROUPS: &str = "group_id prompt_id prompt_idx uid index question_id problem_id task_id example_id \
     sample_id qid idx id prompt input question problem query instruction messages";
 
-const LIKELY_REWARDS: &str = "rewards score scores token_level_scores total_reward reward_score return acc accuracy \
-    is_correct passed success label verified";
-
-/// Help for a file without a column: the likeliest field for it, or all of them.
-fn hint(ours: &str, likely: &str, fields: &[(String, Type)]) -> String {
-    let all = || fields.iter().map(|(field, _)| field.as_str());
-    if fields.is_empty() {
-        return "there is nothing at all".to_string();
-    }
-    let there = format!("there is {}", suggest::list(all()));
-    let mut likely = likely.split(' ');
-    let candidate = likely
-        .find_map(|name| all().find(|field| field.eq_ignore_ascii_case(name)))
-        .or_else(|| suggest::nearest(ours, all()));
-    match candidate {
-        Some("token_level_scores") => format!(
-            "{there}: if it is `token_level_scores`, say `--map token_reward=token_level_scores`"
-        ),
-        Some(field) => format!("{there}: if it is `{field}`, say `--map {ours}={field}`"),
-        None => format!("{there}: say which with `--map {ours}=FIELD`"),
-    }
-}
+const LIKELY_REWARDS: &str = "rewards score scores token_level_scores total_reward reward_score return acc accuracy is_correct passed \
+    success label verified";

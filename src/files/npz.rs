@@ -5,8 +5,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::mem::ManuallyDrop;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
 use safetensors::Dtype;
 use serde::Deserialize;
@@ -15,61 +14,38 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use super::json::shorten;
-use super::names::Schema;
 use super::replace::Replacement;
-use super::table::{Origin, Table};
-use super::tensors::{self, Info, Kind, NewTensor, Source, number_type};
-use super::{Progress, cannot_be_read, changed};
+use super::tensors::{Info, Kind, NewTensor, number_type};
+use super::{cannot_be_read, changed};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
 
 /// A bound of Deflate: how many bytes it makes of one byte.
 const DEFLATE: u64 = 1032;
 
-/// Bytes that are unpacked between two reports to the caller.
-const PIECE: usize = 4 << 20;
-
 const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// A bound for a header: numpy's own are at most a few hundred bytes, and it refuses more than 10000 by default.
 const LONGEST_HEADER: usize = 64 << 10;
 
-/// Names of types that strings come in which are not read: numpy turns them into one that is.
-pub(super) const UNREAD_STRINGS: [&str; 2] = ["Python objects", "strings of bytes"];
+pub(super) type Zip = ZipArchive<BufReader<File>>;
 
-type Zip = ZipArchive<BufReader<File>>;
-
-/// An archive, which is opened again for each array: they are unpacked in parallel.
-#[derive(Debug)]
-struct Archive(PathBuf);
-
-impl Source for Archive {
-    fn has_parts(&self) -> bool {
-        false
+/// Unpacks an array.
+pub(super) fn fill(path: &Path, tensor: &Info, bytes: &mut [u8]) -> io::Result<()> {
+    let mut zip = open_zip(path).map_err(|error| io::Error::other(error.to_string()))?;
+    let mut entry = zip.by_index(tensor.at as usize).map_err(io::Error::other)?;
+    let (info, _) = read_header(&mut entry).map_err(io::Error::other)?;
+    if info.shape != tensor.shape {
+        return Err(io::Error::other("the file changed while it was read"));
     }
-
-    fn fill(
-        &self,
-        tensor: &Info,
-        _: usize,
-        bytes: &mut [u8],
-        told: &(dyn Fn(u64) + Sync),
-    ) -> io::Result<()> {
-        let mut zip = open_zip(&self.0).map_err(|error| io::Error::other(error.to_string()))?;
-        let mut entry = zip.by_index(tensor.at as usize).map_err(io::Error::other)?;
-        let (info, _) = read_header(&mut entry).map_err(io::Error::other)?;
-        if info.shape != tensor.shape {
-            return Err(io::Error::other("the file changed while it was read"));
-        }
-        for piece in bytes.chunks_mut(PIECE) {
-            entry.read_exact(piece)?;
-            told(piece.len() as u64);
-        }
-        // The end, at which the sum is checked, follows.
-        match entry.read(&mut [0])? {
-            0 => Ok(()),
-            _ => Err(io::ErrorKind::FileTooLarge.into()),
-        }
+    entry.read_exact(bytes)?;
+    // The end, at which the sum is checked, follows.
+    match entry.read(&mut [0])? {
+        0 => Ok(()),
+        _ => Err(io::Error::other(format!(
+            "it has more than {} bytes",
+            bytes.len()
+        ))),
     }
 }
 
@@ -81,7 +57,8 @@ fn open_zip(path: &Path) -> Result<Zip, Diagnostic> {
     })
 }
 
-fn open(path: &Path) -> Result<(Zip, Vec<Info>), Diagnostic> {
+/// The archive and its arrays.
+pub(super) fn open(path: &Path) -> Result<(Zip, Vec<Info>), Diagnostic> {
     let mut zip = open_zip(path)?;
     let damaged = |what: String| Diagnostic::error(what).in_file(path);
     let mut tensors = Vec::new();
@@ -109,80 +86,64 @@ fn open(path: &Path) -> Result<(Zip, Vec<Info>), Diagnostic> {
     Ok((zip, tensors))
 }
 
-/// Reads the arrays' headers; the arrays are read when they are used.
-pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Table, Diagnostic> {
-    let (_, tensors) = open(path)?;
-    let source = Arc::new(Archive(path.to_path_buf()));
-    tensors::table(path, source, tensors, None, schema, progress)
-}
-
-/// Writes arrays behind those that are there. Strings are mostly zeros, and are the only ones worth compressing.
-fn add(archive: &mut ZipWriter<&mut Replacement>, arrays: &[NewTensor]) -> ZipResult<()> {
-    for array in arrays {
-        let method = match array.kind {
-            Kind::String(_) => CompressionMethod::Deflated,
-            _ => CompressionMethod::Stored,
-        };
-        let options = SimpleFileOptions::default()
-            .compression_method(method)
-            .large_file(array.bytes >= u64::from(u32::MAX));
-        archive.start_file(format!("{}.npy", array.name), options)?;
-        archive.write_all(&header(&array.kind, &array.shape))?;
-        // The archive adds each piece to its sum: rows of a few tokens are better put together first.
-        let mut rows = BufWriter::with_capacity(256 << 10, &mut *archive);
-        (array.write)(&mut rows)?;
-        rows.flush()?;
-    }
-    Ok(())
-}
-
-/// Writes an archive of the entries that `copy` adds, and of these arrays.
-fn write(
-    out: &mut Replacement,
+/// Writes an archive of the entries of another one, if it is given, that have no new array in their place, and of new arrays.
+pub(super) fn write(
+    zip: Option<Zip>,
     arrays: &[NewTensor],
-    copy: impl FnOnce(&mut ZipWriter<&mut Replacement>) -> ZipResult<()>,
+    out: &mut Replacement,
 ) -> Result<(), Diagnostic> {
     // Dropped after an error, the archive would try to write its end, and print that it cannot.
     let mut archive = ManuallyDrop::new(ZipWriter::new(&mut *out));
-    let written = copy(&mut archive)
-        .and_then(|()| add(&mut archive, arrays))
-        .and_then(|()| Ok(archive.flush()?))
-        .and_then(|()| ManuallyDrop::into_inner(archive).finish().map(drop));
+    let add = || -> ZipResult<()> {
+        if let Some(mut zip) = zip {
+            for at in 0..zip.len() {
+                let entry = zip.by_index_raw(at)?;
+                let name = entry.name().strip_suffix(".npy").map(str::to_string);
+                if arrays
+                    .iter()
+                    .all(|array| name.as_deref() != Some(array.name))
+                {
+                    archive.raw_copy_file(entry)?;
+                }
+            }
+        }
+        for array in arrays {
+            // Strings are mostly zeros, and are the only ones worth compressing.
+            let method = match array.kind {
+                Kind::String(_) => CompressionMethod::Deflated,
+                _ => CompressionMethod::Stored,
+            };
+            let options = SimpleFileOptions::default()
+                .compression_method(method)
+                .large_file(array.bytes >= u64::from(u32::MAX));
+            archive.start_file(format!("{}.npy", array.name), options)?;
+            archive.write_all(&header(&array.kind, &array.shape))?;
+            // The archive adds each piece to its sum: rows of a few tokens are better put together first.
+            let mut rows = BufWriter::with_capacity(256 << 10, &mut *archive);
+            (array.write)(&mut rows)?;
+            rows.flush()?;
+        }
+        Ok(archive.flush()?)
+    };
+    let written = add().and_then(|()| ManuallyDrop::into_inner(archive).finish().map(drop));
     written.map_err(|error| match error {
         ZipError::Io(error) => out.error(&error),
         error => out.error(&io::Error::other(error)),
     })
 }
 
-/// Writes an archive.
-pub(super) fn write_file(out: &mut Replacement, arrays: &[NewTensor]) -> Result<(), Diagnostic> {
-    write(out, arrays, |_| Ok(()))
-}
-
 /// Writes a copy of `input` with more arrays, which come last.
 pub(super) fn write_copy(
     input: &Path,
-    origin: &Origin,
+    then: &[Info],
     more: &[NewTensor],
     out: &mut Replacement,
 ) -> Result<(), Diagnostic> {
-    let (mut zip, tensors) = open(input).map_err(|error| changed(input, error))?;
-    if !matches!(origin, Origin::Tensors(then) if *then == tensors) {
-        return Err(changed(input, "its arrays are others"));
+    let (zip, tensors) = open(input).map_err(|error| changed(input, error))?;
+    match then == tensors {
+        true => write(Some(zip), more, out),
+        false => Err(changed(input, "its arrays are others")),
     }
-    let is_new = |name: &str| {
-        let name = name.strip_suffix(".npy");
-        more.iter().any(|array| name == Some(array.name))
-    };
-    write(out, more, |archive| {
-        for at in 0..zip.len() {
-            let entry = zip.by_index_raw(at)?;
-            if !is_new(entry.name()) {
-                archive.raw_copy_file(entry)?;
-            }
-        }
-        Ok(())
-    })
 }
 
 /// The parts of an array's header, a Python literal.
@@ -283,13 +244,11 @@ fn kind(code: &str) -> Kind {
     if let Some(number) = known {
         return Kind::Number(number);
     }
-    size('U').map(Kind::String).unwrap_or_else(|| {
-        Kind::Other(match name {
-            "O" => format!("{} (pickled)", UNREAD_STRINGS[0]),
-            _ if name.starts_with(['S', 'a']) => format!("{} (`{code}`)", UNREAD_STRINGS[1]),
-            _ => format!("numpy type `{code}`"),
-        })
-    })
+    let other = || match name {
+        "O" => "Python objects".to_string(),
+        _ => format!("numpy type `{code}`"),
+    };
+    size('U').map_or_else(|| Kind::Other(other()), Kind::String)
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::vec;
 
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
@@ -15,9 +14,10 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 use super::format::{files_of_lines, has_ending};
-use super::parquet;
 use super::replace::Replacement;
-use super::{Progress, trainers};
+use super::trainers::{Rows, unfold_of};
+use super::{Progress, changed, parquet};
+use crate::diagnostic::Diagnostic;
 use crate::regular_file;
 
 /// The bytes that a line may have: a bound for what a compressed file unpacks to.
@@ -29,26 +29,47 @@ const FRAME: usize = 4 << 20;
 /// Bytes that are lines.
 pub(super) type Lines<'a> = Box<dyn Read + Send + 'a>;
 
-/// Lines that are made piece by piece.
-pub(super) fn in_pieces<'a>(
-    pieces: impl Iterator<Item = io::Result<String>> + Send + 'a,
-) -> Lines<'a> {
-    struct InPieces<I>(I, io::Cursor<String>);
-    impl<I: Iterator<Item = io::Result<String>>> Read for InPieces<I> {
-        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-            loop {
-                let read = self.1.read(into)?;
-                if read > 0 || into.is_empty() {
+/// Readers one after another, of which one at a time is open.
+struct Chained<'a, I> {
+    parts: I,
+    part: Lines<'a>,
+    /// Whether what was read ends with the end of a line.
+    is_ended: bool,
+}
+
+impl<'a, I: Iterator<Item = io::Result<Lines<'a>>> + Send + 'a> Chained<'a, I> {
+    fn lines(parts: I) -> Lines<'a> {
+        Box::new(Chained {
+            parts,
+            part: Box::new(io::empty()),
+            is_ended: true,
+        })
+    }
+}
+
+impl<'a, I: Iterator<Item = io::Result<Lines<'a>>>> Read for Chained<'a, I> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while !into.is_empty() {
+            match self.part.read(into)? {
+                // The last line of a file may lack its end.
+                0 if !self.is_ended => self.part = Box::new(&b"\n"[..]),
+                0 => match self.parts.next() {
+                    Some(part) => self.part = part?,
+                    None => break,
+                },
+                read => {
+                    self.is_ended = into[read - 1] == b'\n';
                     return Ok(read);
-                }
-                match self.0.next() {
-                    Some(piece) => self.1 = io::Cursor::new(piece?),
-                    None => return Ok(0),
                 }
             }
         }
+        Ok(0)
     }
-    Box::new(InPieces(pieces, io::Cursor::default()))
+}
+
+/// A line as a reader.
+fn reader<'a>(line: io::Result<String>) -> io::Result<Lines<'a>> {
+    Ok(Box::new(io::Cursor::new(line?)))
 }
 
 /// Opens the lines of a file, or of all files of a folder one after another; `progress` is told of the bytes on disk.
@@ -65,12 +86,8 @@ pub(super) fn lines<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines
     if let [file] = &files[..] {
         return open_file(file, progress);
     }
-    Ok(Box::new(Together {
-        files: files.into_iter(),
-        progress,
-        lines: Box::new(io::empty()),
-        is_ended: true,
-    }))
+    let open = |file: PathBuf| open_file(&file, progress);
+    Ok(Chained::lines(files.into_iter().map(open)))
 }
 
 /// A checksum of the end of a file. A parquet file tells there of its columns, their places and statistics.
@@ -82,50 +99,70 @@ pub(super) fn checksum_of_end(path: &Path) -> io::Result<u32> {
     Ok(crc32c::crc32c(&end))
 }
 
-/// Files one after another, of which one at a time is open.
-struct Together<'a> {
-    files: vec::IntoIter<PathBuf>,
-    progress: &'a Progress<'a>,
-    lines: Lines<'a>,
-    /// Whether what was read ends with the end of a line.
-    is_ended: bool,
-}
-
-impl Read for Together<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        while !into.is_empty() {
-            match self.lines.read(into)? {
-                // The last line of a file may lack its end.
-                0 if !self.is_ended => self.lines = Box::new(&b"\n"[..]),
-                0 => match self.files.next() {
-                    Some(file) => self.lines = open_file(&file, self.progress)?,
-                    None => break,
-                },
-                read => {
-                    self.is_ended = into[read - 1] == b'\n';
-                    return Ok(read);
-                }
-            }
-        }
-        Ok(0)
+/// Refuses a parquet file whose end has another checksum than when it was read.
+pub(super) fn check_end(path: &Path, checksum: u32) -> Result<(), Diagnostic> {
+    match checksum_of_end(path).is_ok_and(|found| found == checksum) {
+        true => Ok(()),
+        false => Err(changed(path, "its columns are others")),
     }
 }
 
 fn open_file<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
     let file = regular_file::open(path)?;
     if has_ending(path, "parquet") {
-        return parquet::lines(file, progress);
+        return Ok(Chained::lines(parquet::lines(file, progress)?.map(reader)));
     }
     let file = Counted { file, progress };
     match () {
-        () if has_ending(path, "gz") => trainers::unfolded(MultiGzDecoder::new(file)),
-        () if has_ending(path, "zst") => trainers::unfolded(FromZstd {
+        () if has_ending(path, "gz") => unfolded(MultiGzDecoder::new(file)),
+        () if has_ending(path, "zst") => unfolded(FromZstd {
             source: BufReader::new(file),
             decoder: FrameDecoder::new(),
             is_open: false,
         }),
-        () => trainers::unfolded(file),
+        () => unfolded(file),
     }
+}
+
+/// Text as lines with one response each: as it is, unless the first line is one of a trainer that writes several responses a
+/// line, or in numbers of its own.
+fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
+    let mut text = BufReader::with_capacity(1 << 20, text);
+    let (mut first, mut start) = (Vec::new(), 0);
+    // Blank lines stay: they are numbered too.
+    while first[start..].trim_ascii().is_empty() && (first.len() as u64) < LONGEST_LINE {
+        start = first.len();
+        let line = (&mut text).take(LONGEST_LINE);
+        if { line }.read_until(b'\n', &mut first)? == 0 {
+            break;
+        }
+    }
+    let unfold = std::str::from_utf8(&first[start..])
+        .ok()
+        .and_then(unfold_of);
+    let mut lines = io::Cursor::new(first).chain(text);
+    let Some(unfold) = unfold else {
+        return Ok(Box::new(lines));
+    };
+    let mut rows: Rows = Box::new(std::iter::empty());
+    let mut next = move || -> io::Result<Option<String>> {
+        loop {
+            if let Some(row) = rows.next() {
+                return Ok(Some(row + "\n"));
+            }
+            let mut line = String::new();
+            if (&mut lines).take(LONGEST_LINE).read_line(&mut line)? == 0 {
+                return Ok(None);
+            }
+            match unfold(&line) {
+                Some(unfolded) => rows = unfolded,
+                // Its reader says what is wrong with it.
+                None => return Ok(Some(line)),
+            }
+        }
+    };
+    let rows = std::iter::from_fn(move || next().transpose());
+    Ok(Chained::lines(rows.map(reader)))
 }
 
 /// A file that reports its bytes as they are read.

@@ -1,5 +1,4 @@
-//! Parquet: its columns read by their types, its rows as lines of JSON, lines as its rows, and a copy of a file with more columns,
-//! of which the others stay as they are.
+//! Parquet: rows as lines of JSON, lines as rows, and a copy of a file with more columns, of which the others stay as they are.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -14,14 +13,13 @@ use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Ty
 use parquet::errors::Result;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row};
 use parquet::schema::types::{Type, TypePtr};
 use serde_json::Value;
 
-use super::json::{self, Type as Kind};
-use super::open::{Lines, in_pieces};
+use super::json::{self, Type as Kind, write_number};
 use super::replace::Replacement;
 use super::{Progress, cannot_be_read};
 use crate::diagnostic::Diagnostic;
@@ -32,14 +30,14 @@ use crate::regular_file;
 const GROUP: usize = 64 << 20;
 
 /// The result of the crate, which panics at some damaged files.
-fn whole<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
+pub(super) fn whole<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
     match caught(read) {
         Some(read) => read.map_err(io::Error::other),
         None => Err(io::Error::other("it is damaged")),
     }
 }
 
-fn open(file: File) -> io::Result<SerializedFileReader<File>> {
+pub(super) fn open(file: File) -> io::Result<SerializedFileReader<File>> {
     let file = whole(|| SerializedFileReader::new(file))?;
     let groups = file.metadata().row_groups().iter();
     for column in groups.flat_map(|group| group.columns()) {
@@ -61,21 +59,27 @@ fn open(file: File) -> io::Result<SerializedFileReader<File>> {
 }
 
 /// The rows of a file as lines of JSON.
-pub(super) fn lines<'a>(file: File, progress: &'a Progress) -> io::Result<Lines<'a>> {
+pub(super) fn lines<'a>(
+    file: File,
+    progress: &'a Progress,
+) -> io::Result<impl Iterator<Item = io::Result<String>> + Send + use<'a>> {
     let length = file.metadata()?.len();
     let file = open(file)?;
     let rows = u64::try_from(file.metadata().file_metadata().num_rows());
     let bytes = length / rows.unwrap_or(1).max(1);
     let mut rows = RowIter::from_file_into(Box::new(file));
-    Ok(in_pieces(std::iter::from_fn(move || {
+    Ok(std::iter::from_fn(move || {
         let row = whole(|| rows.next().transpose()).transpose()?;
         progress.add(bytes);
-        Some(row.map(|row| {
-            let mut line = String::new();
-            write_row(&row, &mut line);
-            line + "\n"
-        }))
-    })))
+        Some(row.map(|row| line(&row) + "\n"))
+    }))
+}
+
+/// A row as an object in JSON.
+pub(super) fn line(row: &Row) -> String {
+    let mut line = String::new();
+    write_row(row, &mut line);
+    line
 }
 
 fn write_row(row: &Row, out: &mut String) {
@@ -91,9 +95,7 @@ fn write_items<'r>(
 ) {
     out.push_str(brackets[0]);
     for (index, (name, item)) in items.enumerate() {
-        if index > 0 {
-            out.push_str(", ");
-        }
+        out.push_str(if index > 0 { ", " } else { "" });
         if let Some(name) = name {
             // Writing to a string cannot fail.
             let _ = write!(out, "{}: ", Value::from(&**name));
@@ -104,7 +106,7 @@ fn write_items<'r>(
 }
 
 /// A value in JSON; NaN and infinities as Python writes them.
-fn write_field(field: &Field, out: &mut String) {
+pub(super) fn write_field(field: &Field, out: &mut String) {
     let text = match field {
         Field::Null => "null".to_string(),
         Field::Date(value) | Field::TimeMillis(value) => value.to_string(),
@@ -127,12 +129,11 @@ fn write_field(field: &Field, out: &mut String) {
             return write_items(["[", "]"], items, out);
         }
         Field::MapInternal(map) => {
-            out.push('[');
-            for (index, (key, value)) in map.entries().iter().enumerate() {
-                out.push_str(if index > 0 { ", " } else { "" });
-                write_items(["[", "]"], [(None, key), (None, value)].into_iter(), out);
-            }
-            "]".to_string()
+            let keys = map.entries().iter().map(|(key, _)| key.to_string());
+            let keys: Vec<String> = keys.map(|key| key.trim_matches('"').to_string()).collect();
+            let entries = keys.iter().map(Some).zip(map.entries());
+            let entries = entries.map(|(key, (_, value))| (key, value));
+            return write_items(["{", "}"], entries, out);
         }
         // Booleans and whole numbers.
         plain => plain.to_string(),
@@ -142,7 +143,7 @@ fn write_field(field: &Field, out: &mut String) {
 
 fn number(value: f64) -> String {
     let mut out = Vec::new();
-    super::added::write_number(&mut out, value);
+    write_number(&mut out, value);
     String::from_utf8_lossy(&out).into_owned()
 }
 
@@ -175,13 +176,12 @@ impl Item {
             (Kind::Null, _) => Item::Null,
             (Kind::Bool, _) => Item::Bool,
             (Kind::String, _) => Item::Text,
-            (Kind::Array | Kind::Object, _) => Item::Json,
-            (Kind::Number, Ok(value)) if value.unsigned_abs() > 1 << f64::MANTISSA_DIGITS => {
-                Item::Wide
+            (Kind::Number, Ok(value)) if value.unsigned_abs() <= 1 << f64::MANTISSA_DIGITS => {
+                Item::Int
             }
-            (Kind::Number, Ok(_)) => Item::Int,
-            (Kind::Number, Err(_)) if raw.bytes().all(is_digit) => Item::Json,
-            (Kind::Number, Err(_)) => Item::Float,
+            (Kind::Number, Ok(_)) => Item::Wide,
+            (Kind::Number, Err(_)) if !raw.bytes().all(is_digit) => Item::Float,
+            _ => Item::Json,
         }
     }
 
@@ -198,42 +198,27 @@ impl Item {
 }
 
 impl Shape {
-    const NULL: Shape = Shape::of_items(Item::Null);
-
-    /// A column of values that are no lists.
+    /// The values of a column, none of which is a list.
     pub(super) const fn of_items(item: Item) -> Shape {
         let is_list = false;
         Shape { item, is_list }
     }
 
-    fn of(raw: &str) -> Shape {
-        let list = match json::type_of(raw) {
-            Kind::Array => json::elements(raw),
-            _ => None,
-        };
+    /// The type that has room for one more value.
+    fn with(self, raw: &str) -> Shape {
+        let list = json::elements(raw).filter(|_| json::type_of(raw) == Kind::Array);
         let is_list = list.is_some();
         let items = list.unwrap_or(vec![raw]).into_iter().map(Item::of);
-        let item = items.fold(Item::Null, Item::with);
+        let found = items.fold(Item::Null, Item::with);
+        let item = match (self.item, json::type_of(raw)) {
+            (Item::Null, _) if !self.is_list => found,
+            (_, Kind::Null) => self.item,
+            _ if self.is_list != is_list => Item::Json,
+            (item, _) => item.with(found),
+        };
         Shape {
             item,
-            is_list: is_list && item != Item::Json,
-        }
-    }
-
-    /// The type that has room for both.
-    fn with(self, other: Shape) -> Shape {
-        match (self, other) {
-            (Shape::NULL, shape) | (shape, Shape::NULL) => shape,
-            _ => {
-                let item = match self.is_list == other.is_list {
-                    true => self.item.with(other.item),
-                    false => Item::Json,
-                };
-                Shape {
-                    item,
-                    is_list: self.is_list && item != Item::Json,
-                }
-            }
+            is_list: (self.is_list || is_list) && item != Item::Json,
         }
     }
 
@@ -242,9 +227,7 @@ impl Shape {
             Item::Bool => (Physical::BOOLEAN, None),
             Item::Int | Item::Wide => (Physical::INT64, None),
             Item::Float => (Physical::DOUBLE, None),
-            Item::Null | Item::Text | Item::Json => {
-                (Physical::BYTE_ARRAY, Some(LogicalType::String))
-            }
+            _ => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
         };
         let leaf = if self.is_list { "element" } else { name };
         let leaf = Type::primitive_type_builder(leaf, physical)
@@ -264,13 +247,10 @@ impl Shape {
     }
 }
 
-/// The values of a column that wait to be written, with Dremel's levels.
+/// The values of a column that wait to be written, in JSON, with Dremel's levels.
 struct Chunk {
     shape: Shape,
-    /// Whole numbers, and booleans as 0 and 1.
-    ints: Vec<i64>,
-    floats: Vec<f64>,
-    texts: Vec<ByteArray>,
+    values: Vec<String>,
     defined: Vec<i16>,
     repeated: Vec<i16>,
 }
@@ -279,9 +259,7 @@ impl Chunk {
     fn new(shape: Shape) -> Chunk {
         Chunk {
             shape,
-            ints: Vec::new(),
-            floats: Vec::new(),
-            texts: Vec::new(),
+            values: Vec::new(),
             defined: Vec::new(),
             repeated: Vec::new(),
         }
@@ -289,89 +267,136 @@ impl Chunk {
 
     /// Adds the value of a row, for which the shape has room.
     fn push(&mut self, raw: &str) {
-        let is_null = json::type_of(raw) == Kind::Null;
+        let is_there = i16::from(raw != "null");
         if !self.shape.is_list {
-            return self.push_item(raw, 0, i16::from(!is_null));
+            return self.push_item(raw, 0, is_there);
         }
         let items = json::elements(raw).unwrap_or_default();
         if items.is_empty() {
-            self.push_item("null", 0, i16::from(!is_null));
+            self.push_item("null", 0, is_there);
         }
         for (index, item) in items.into_iter().enumerate() {
-            let is_there = json::type_of(item) != Kind::Null;
-            self.push_item(item, i16::from(index > 0), 2 + i16::from(is_there));
+            self.push_item(item, i16::from(index > 0), 2 + i16::from(item != "null"));
         }
     }
 
     fn push_item(&mut self, raw: &str, repeated: i16, defined: i16) {
         self.defined.push(defined);
         self.repeated.push(repeated);
-        match (json::type_of(raw), self.shape.item) {
-            (Kind::Null, _) => {}
-            (Kind::Bool, Item::Bool) => self.ints.push(i64::from(raw == "true")),
-            (_, Item::Int | Item::Wide) => self.ints.push(raw.parse().unwrap_or_default()),
-            (_, Item::Float) => self.floats.push(json::number(raw)),
-            (Kind::String, Item::Text) => {
-                self.texts.push(json::text(raw).as_bytes().to_vec().into())
-            }
-            _ => self.texts.push(raw.as_bytes().to_vec().into()),
-        }
+        self.values.extend((raw != "null").then(|| raw.to_string()));
     }
 
-    /// Writes what waits.
-    fn write(&mut self, mut column: SerializedColumnWriter) -> Result<()> {
-        let levels = (Some(&self.defined[..]), Some(&self.repeated[..]));
+    /// Writes what waits as the next column.
+    fn write(&mut self, group: &mut SerializedRowGroupWriter<'_, &mut Replacement>) -> Result<()> {
+        let waiting = std::mem::replace(self, Chunk::new(self.shape));
+        let levels = (Some(&waiting.defined[..]), Some(&waiting.repeated[..]));
+        let values = waiting.values.iter();
+        let text = |raw: &String| match self.shape.item {
+            Item::Text => json::text(raw).as_bytes().to_vec().into(),
+            _ => raw.as_bytes().to_vec().into(),
+        };
+        let Some(mut column) = group.next_column()? else {
+            return Ok(());
+        };
         match self.shape.item {
             Item::Bool => {
-                let bools: Vec<bool> = self.ints.iter().map(|&value| value == 1).collect();
+                let values: Vec<bool> = values.map(|raw| raw == "true").collect();
                 column
                     .typed::<BoolType>()
-                    .write_batch(&bools, levels.0, levels.1)?
+                    .write_batch(&values, levels.0, levels.1)?
             }
-            Item::Int | Item::Wide => column
-                .typed::<Int64Type>()
-                .write_batch(&self.ints, levels.0, levels.1)?,
+            Item::Int | Item::Wide => {
+                let values: Vec<i64> = values.map(|raw| raw.parse().unwrap_or_default()).collect();
+                column
+                    .typed::<Int64Type>()
+                    .write_batch(&values, levels.0, levels.1)?
+            }
             Item::Float => {
+                let values: Vec<f64> = values.map(|raw| json::number(raw)).collect();
                 column
                     .typed::<DoubleType>()
-                    .write_batch(&self.floats, levels.0, levels.1)?
+                    .write_batch(&values, levels.0, levels.1)?
             }
-            _ => column
-                .typed::<ByteArrayType>()
-                .write_batch(&self.texts, levels.0, levels.1)?,
+            _ => {
+                let values: Vec<ByteArray> = values.map(text).collect();
+                column
+                    .typed::<ByteArrayType>()
+                    .write_batch(&values, levels.0, levels.1)?
+            }
         };
-        *self = Chunk::new(self.shape);
         column.close()
     }
+}
+
+fn new_file<'a>(
+    columns: &[(String, Shape)],
+    kept: Vec<TypePtr>,
+    out: &'a mut Replacement,
+) -> Result<SerializedFileWriter<&'a mut Replacement>> {
+    let mut types = kept;
+    for (name, shape) in columns {
+        types.push(shape.to_parquet(name)?);
+    }
+    let schema = Type::group_type_builder("schema")
+        .with_fields(types)
+        .build()?;
+    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
+    SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties.build()))
 }
 
 /// Writes lines as parquet, and gives notes on what is in it otherwise than it was in the lines. They are read twice: a column has
 /// one type, which its last value may change.
 pub(super) fn write_lines(mut lines: File, out: &mut Replacement) -> io::Result<Vec<String>> {
-    let (mut columns, mut by_name) = (Vec::new(), HashMap::new());
+    let mut columns: Vec<(String, Shape)> = Vec::new();
+    let mut by_name: HashMap<String, usize> = HashMap::new();
     lines.rewind()?;
     for line in BufReader::new(&lines).split(b'\n') {
         for (name, raw) in fields(&line?)? {
             let column = *by_name.entry(name).or_insert_with_key(|name| {
-                columns.push((name.clone(), Shape::NULL));
+                columns.push((name.clone(), Shape::of_items(Item::Null)));
                 columns.len() - 1
             });
-            let shape: &mut Shape = &mut columns[column].1;
-            *shape = shape.with(Shape::of(raw));
+            columns[column].1 = columns[column].1.with(raw);
         }
     }
     if columns.is_empty() {
         return Err(io::Error::other("there are no lines to write"));
     }
     lines.rewind()?;
-    write_columns(BufReader::new(lines), &columns, &by_name, out).map_err(io::Error::other)?;
+    let mut file = new_file(&columns, Vec::new(), out)?;
+    let mut chunks: Vec<Chunk> = columns
+        .iter()
+        .map(|(_, shape)| Chunk::new(*shape))
+        .collect();
+    let mut lines = BufReader::new(lines).split(b'\n').peekable();
+    let mut bytes = 0;
+    while let Some(line) = lines.next() {
+        let line = line?;
+        let fields = fields(&line)?;
+        let mut values = vec!["null"; chunks.len()];
+        fields
+            .iter()
+            .for_each(|(name, raw)| values[by_name[name]] = raw);
+        if !fields.is_empty() {
+            chunks
+                .iter_mut()
+                .zip(values)
+                .for_each(|(chunk, raw)| chunk.push(raw));
+        }
+        bytes += line.len();
+        if bytes > GROUP || lines.peek().is_none() {
+            let mut group = file.next_row_group()?;
+            chunks
+                .iter_mut()
+                .try_for_each(|chunk| chunk.write(&mut group))?;
+            group.close()?;
+            bytes = 0;
+        }
+    }
+    file.close()?;
     let mixed = columns.iter().filter(|(_, shape)| shape.item == Item::Json);
-    let note = |(name, _): &(String, Shape)| {
-        format!(
-            "`{name}` has values of several kinds, or nested ones: it is written as strings, of JSON"
-        )
-    };
-    Ok(mixed.map(note).collect())
+    let what = "has values of several kinds, or nested ones: it is written as strings, of JSON";
+    Ok(mixed.map(|(name, _)| format!("`{name}` {what}")).collect())
 }
 
 fn fields(line: &[u8]) -> io::Result<Vec<(String, &str)>> {
@@ -380,71 +405,15 @@ fn fields(line: &[u8]) -> io::Result<Vec<(String, &str)>> {
         return Ok(Vec::new());
     }
     let fields = json::fields(line).map_err(|error| io::Error::other(error.to_string()))?;
-    let fields = fields.into_iter();
-    Ok(fields
-        .map(|(key, raw)| (json::text(key).into_owned(), raw))
-        .collect())
-}
-
-fn new_file(
-    columns: Vec<TypePtr>,
-    out: &mut Replacement,
-) -> Result<SerializedFileWriter<&mut Replacement>> {
-    let schema = Type::group_type_builder("schema")
-        .with_fields(columns)
-        .build()?;
-    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
-    SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties.build()))
-}
-
-fn write_columns(
-    mut lines: impl BufRead,
-    columns: &[(String, Shape)],
-    by_name: &HashMap<String, usize>,
-    out: &mut Replacement,
-) -> Result<()> {
-    let types = columns.iter().map(|(name, shape)| shape.to_parquet(name));
-    let mut file = new_file(types.collect::<Result<_>>()?, out)?;
-    let mut chunks: Vec<Chunk> = columns
-        .iter()
-        .map(|(_, shape)| Chunk::new(*shape))
-        .collect();
-    let (mut line, mut bytes) = (Vec::new(), 0);
-    loop {
-        line.clear();
-        let read = lines.read_until(b'\n', &mut line)?;
-        if read > 0 {
-            let mut values = vec!["null"; chunks.len()];
-            for (name, raw) in fields(&line)? {
-                values[by_name[&name]] = raw;
-            }
-            chunks
-                .iter_mut()
-                .zip(values)
-                .for_each(|(chunk, raw)| chunk.push(raw));
-        }
-        bytes += read;
-        if bytes > 0 && (read == 0 || bytes > GROUP) {
-            let mut group = file.next_row_group()?;
-            for chunk in &mut chunks {
-                if let Some(column) = group.next_column()? {
-                    chunk.write(column)?;
-                }
-            }
-            group.close()?;
-            bytes = 0;
-        }
-        if read == 0 {
-            return file.close().map(drop);
-        }
-    }
+    let name = |(key, raw)| (json::text(key).into_owned(), raw);
+    Ok(fields.into_iter().map(name).collect())
 }
 
 /// Writes a copy of a file with values for some columns, which come last. The bytes of all others are copied as they are.
 pub(super) fn write_copy(
     input: &Path,
     columns: &[(&str, Shape)],
-    mut values: impl FnMut(usize) -> Vec<Option<Vec<u8>>>,
+    values: impl Fn(usize) -> Vec<Option<Vec<u8>>>,
     out: &mut Replacement,
 ) -> std::result::Result<(), Diagnostic> {
     let opened = regular_file::open(input).and_then(|file| Ok((file.try_clone()?, open(file)?)));
@@ -453,11 +422,11 @@ pub(super) fn write_copy(
         let roots = file.metadata().file_metadata().schema().get_fields();
         let is_kept = |name: &str| columns.iter().all(|(new, _)| *new != name);
         let kept = roots.iter().filter(|root| is_kept(root.name()));
-        let mut types: Vec<TypePtr> = kept.cloned().collect();
-        for (name, shape) in columns {
-            types.push(shape.to_parquet(name)?);
-        }
-        let mut new = new_file(types, &mut *out)?;
+        let added = columns
+            .iter()
+            .map(|(name, shape)| (name.to_string(), *shape));
+        let added: Vec<(String, Shape)> = added.collect();
+        let mut new = new_file(&added, kept.cloned().collect(), &mut *out)?;
         let mut chunks: Vec<Chunk> = columns
             .iter()
             .map(|(_, shape)| Chunk::new(*shape))
@@ -485,11 +454,9 @@ pub(super) fn write_copy(
                 }
                 row += 1;
             }
-            for chunk in &mut chunks {
-                if let Some(column) = group.next_column()? {
-                    chunk.write(column)?;
-                }
-            }
+            chunks
+                .iter_mut()
+                .try_for_each(|chunk| chunk.write(&mut group))?;
             group.close()?;
         }
         new.close().map(drop)

@@ -39,11 +39,6 @@ impl Unfinished {
         Ok(Unfinished::new(file.into_temp_path()))
     }
 
-    /// A file that is there.
-    pub fn there(path: &Path) -> io::Result<Unfinished> {
-        Ok(Unfinished::new(TempPath::try_from_path(path)?))
-    }
-
     /// The path of the unfinished file.
     pub fn path(&self) -> &Path {
         self.0.as_deref().unwrap_or(Path::new(""))

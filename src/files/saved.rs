@@ -7,10 +7,10 @@ use std::path::Path;
 use ::safetensors::Dtype;
 use serde_json::Value;
 
-use super::added::{write_array, write_number};
+use super::json::{write_array, write_number};
 use super::npz;
 use super::replace::Replacement;
-use super::safetensors::{self, Metadata};
+use super::safetensors::{self, Strings};
 use super::table::Saved;
 use super::tensors::{NewTensor, write_rows};
 use crate::batch::{Batch, FloatBuffer, GroupId, Layout};
@@ -23,41 +23,42 @@ const NAMES: &str = "group_names";
 const TEXTS: &str = "texts";
 
 /// The most bytes of texts in a header, for which the format has 100 million; more are left out.
-pub(super) const MOST_TEXT: usize = 80_000_000;
+const MOST_TEXT: usize = 80_000_000;
 
 /// What the header of a file of ours holds; `None` for a trainer's file.
-pub(super) fn header(metadata: &Metadata) -> Result<Option<Saved>, String> {
-    let Some(version) = metadata.get(MARK.0) else {
+pub(super) fn header(strings: &Strings) -> Result<Option<Saved>, String> {
+    let Some(version) = strings.get(MARK.0) else {
         return Ok(None);
     };
-    if version != MARK.1 {
-        let known = MARK.1;
+    let known = MARK.1;
+    if version != known {
         return Err(format!(
             "it is a batch of version {version}, and this advlab knows version {known}"
         ));
     }
-    let step = metadata.get(STEP).map_or("0", String::as_str).parse();
-    let step = step.map_err(|_| format!("its header's `{STEP}` is no number of a step"))?;
-    let names = |names: &String| -> Option<Vec<GroupId>> {
-        let names: Vec<Value> = serde_json::from_str(names).ok()?;
-        let names = names.into_iter().map(|name| match name {
-            Value::String(name) => Some(name.into()),
-            name => name.as_i64().map(GroupId::Number),
-        });
-        names.collect()
+    let id = |name: Value| match name {
+        Value::String(name) => Some(GroupId::from(name)),
+        name => name.as_i64().map(GroupId::Number),
     };
-    let wrong = || format!("its header's `{NAMES}` are no list of strings and whole numbers");
-    let group_names = metadata
-        .get(NAMES)
-        .map(|text| names(text).ok_or_else(wrong));
-    let texts = metadata.get(TEXTS).map_or("{}", String::as_str);
-    let texts = serde_json::from_str(texts)
-        .map_err(|_| format!("its header's `{TEXTS}` are no lists of strings by name"))?;
-    Ok(Some(Saved {
-        step,
-        texts,
-        group_names: group_names.transpose()?,
-    }))
+    let ids = |names: &String| -> Option<Vec<GroupId>> {
+        let names: Vec<Value> = serde_json::from_str(names).ok()?;
+        names.into_iter().map(id).collect()
+    };
+    let read = || {
+        Some(Saved {
+            step: strings
+                .get(STEP)
+                .map_or(Some(0), |step| step.parse().ok())?,
+            group_names: strings
+                .get(NAMES)
+                .map_or(Some(None), |names| ids(names).map(Some))?,
+            texts: strings.get(TEXTS).map_or(Some(BTreeMap::new()), |texts| {
+                serde_json::from_str(texts).ok()
+            })?,
+        })
+    };
+    let wrong = || format!("its header's `{STEP}`, `{NAMES}` or `{TEXTS}` is damaged");
+    read().map(Some).ok_or_else(wrong)
 }
 
 impl Batch {
@@ -68,15 +69,17 @@ impl Batch {
     /// The file and why it cannot be written; nothing half-written is left, and a file that was at `path` is as it was.
     pub fn write_safetensors(&self, path: impl AsRef<Path>) -> Result<(), Diagnostics> {
         let mut out = Replacement::new(path.as_ref())?;
-        self.save(&mut out).map_err(|error| out.error(&error))?;
+        let saved = self.save(&mut out);
+        saved.map_err(|error| out.error(&error))?;
         out.finish()
     }
 
-    pub(super) fn save(&self, out: &mut dyn Write) -> io::Result<()> {
+    /// Writes a safetensors file, and says so if its header has no room for the texts.
+    pub(super) fn save(&self, out: &mut dyn Write) -> io::Result<Option<String>> {
         let layout: &Layout = self.layout();
         let ids = (0..layout.groups()).map(|group| layout.group_id(group));
         let are_named = ids.clone().any(|id| matches!(id, GroupId::String(_)));
-        let mut metadata = Metadata::new();
+        let mut metadata = Strings::new();
         metadata.insert(MARK.0.to_string(), MARK.1.to_string());
         metadata.insert(STEP.to_string(), self.step().to_string());
         if are_named {
@@ -89,7 +92,8 @@ impl Batch {
         });
         let texts: BTreeMap<&str, Vec<&str>> = texts.collect();
         let header = serde_json::to_string(&texts)?;
-        if !texts.is_empty() && header.len() <= MOST_TEXT {
+        let has_room = header.len() <= MOST_TEXT;
+        if !texts.is_empty() && has_room {
             metadata.insert(TEXTS.to_string(), header);
         }
         let groups = (0..layout.responses()).map(|response| {
@@ -103,7 +107,9 @@ impl Batch {
         let groups: Vec<i64> = groups.collect();
         let mut tensors = vec![NewTensor::of("group", Dtype::I64, groups)];
         tensors.extend(self.tensors());
-        safetensors::write_file(out, &metadata, &tensors)
+        safetensors::write_file(out, &metadata, &tensors)?;
+        let what = "the texts are left out: the header of safetensors has no room for so many";
+        Ok((!has_room).then(|| what.to_string()))
     }
 
     /// Writes all columns to an npz archive, names of groups and texts as strings.
@@ -130,7 +136,7 @@ impl Batch {
             NewTensor::strings(name, texts)
         }));
         arrays.extend(self.tensors());
-        npz::write_file(out, &arrays)
+        npz::write(None, &arrays, out)
     }
 
     /// All columns as tensors, and the mask if they do not say how long the responses are.

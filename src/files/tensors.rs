@@ -2,30 +2,26 @@
 //! become bytes.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ::safetensors::Dtype as Number;
 use half::{bf16, f16};
 use ndarray::{ArrayView2, ShapeBuilder};
 use rayon::prelude::*;
-use safetensors::Dtype as Number;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::json::Type;
-use super::names::{FileKind, Schema};
-use super::table::{Column, Origin, Saved, Table};
-use super::{Dtype, Progress};
+use super::json::is_exact;
+use super::{npz, safetensors};
 use crate::batch::layout::Tokens;
-use crate::batch::{Buffer, Element, GroupId, Layout, Numeric, Padded, TokenValues};
+use crate::batch::{Buffer, GroupId, Layout, Numeric};
 use crate::diagnostic::Diagnostic;
 
 // Numbers are read where they lie, and files hold them with the lowest byte first.
 const _: () = assert!(cfg!(target_endian = "little"));
-
-/// Bytes of a mask that are read and laid out while the cache holds them.
-const BLOCK: usize = 256 << 10;
 
 /// The type of a tensor's elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,19 +63,12 @@ pub(super) struct Info {
     pub(super) most: u64,
 }
 
-/// A file that tensors are read from.
-pub(super) trait Source: fmt::Debug + Send + Sync {
-    /// Whether a part can be read by itself; otherwise a tensor is read whole.
-    fn has_parts(&self) -> bool;
-
-    /// Reads bytes of a tensor from an offset on.
-    fn fill(
-        &self,
-        tensor: &Info,
-        offset: usize,
-        bytes: &mut [u8],
-        told: &(dyn Fn(u64) + Sync),
-    ) -> io::Result<()>;
+/// A file of tensors.
+#[derive(Debug)]
+pub(super) enum Store {
+    Safetensors(File),
+    /// The archive is opened again for each array: they are unpacked in parallel.
+    Npz(PathBuf),
 }
 
 /// A tensor that can be read.
@@ -87,7 +76,7 @@ pub(super) trait Source: fmt::Debug + Send + Sync {
 pub(super) struct Tensor {
     info: Info,
     path: PathBuf,
-    source: Arc<dyn Source>,
+    store: Arc<Store>,
 }
 
 impl Deref for Tensor {
@@ -98,38 +87,14 @@ impl Deref for Tensor {
     }
 }
 
-/// A file of tensors, each of which is read when it is used.
-pub(super) fn table(
-    path: &Path,
-    source: Arc<dyn Source>,
-    tensors: Vec<Info>,
-    saved: Option<Saved>,
-    schema: Schema,
-    progress: &Progress,
-) -> Result<Table, Diagnostic> {
-    progress.expect(tensors.iter().map(|tensor| tensor.most).sum());
-    let fields = tensors
-        .iter()
-        .map(|tensor| (tensor.name.clone(), Type::Array));
-    let kind = match saved {
-        Some(_) => FileKind::Saved,
-        None => FileKind::Tensors,
-    };
-    let names = schema(&fields.collect::<Vec<_>>(), kind)?;
-    let columns = tensors.iter().map(|info| {
-        Column::of_tensor(Tensor {
+impl Tensor {
+    pub(super) fn new(path: &Path, store: &Arc<Store>, info: &Info) -> Tensor {
+        Tensor {
             info: info.clone(),
             path: path.to_path_buf(),
-            source: source.clone(),
-        })
-    });
-    Ok(Table {
-        path: path.to_path_buf(),
-        names: Arc::new(names),
-        columns: columns.collect(),
-        origin: Origin::Tensors(tensors),
-        saved,
-    })
+            store: store.clone(),
+        }
+    }
 }
 
 /// Runs `$body` with `$T` the type of a tensor's numbers.
@@ -182,92 +147,73 @@ impl Tensor {
         error.in_file(&self.path).in_field(&self.name)
     }
 
-    /// How many numbers there are. A header may claim more bytes than the file has: no memory is taken for those.
-    fn count<T>(&self) -> Result<usize, Diagnostic> {
+    /// How many bytes there are. A header may claim more than the file has: no memory is taken for those.
+    pub(super) fn bytes(&self) -> Result<usize, Diagnostic> {
         let mut sizes = self.shape.iter().copied();
         let elements = sizes.try_fold(1usize, usize::checked_mul);
         let bytes = elements.and_then(|elements| elements.checked_mul(self.size()?));
-        match bytes.filter(|&bytes| bytes as u64 <= self.most) {
-            Some(bytes) => Ok(bytes / size_of::<T>()),
-            None => {
+        bytes
+            .filter(|&bytes| bytes as u64 <= self.most)
+            .ok_or_else(|| {
                 let expected = format!("at most the {} bytes that the file has for it", self.most);
-                Err(self.wrong(self.describe(), expected))
-            }
-        }
-    }
-
-    fn zeros<T: FromBytes>(&self, count: usize) -> Result<Vec<T>, Diagnostic> {
-        let no_memory = |_| self.wrong(self.describe(), "what the memory holds".to_string());
-        T::new_vec_zeroed(count).map_err(no_memory)
+                self.wrong(self.describe(), expected)
+            })
     }
 
     /// The numbers in the order of the file.
-    fn load<T: FromBytes + IntoBytes + Send + Sync>(
+    pub(super) fn load<T: FromBytes + IntoBytes + Send + Sync>(
         &self,
-        progress: &Progress,
     ) -> Result<Buffer<T>, Diagnostic> {
-        let mut values: Vec<T> = self.zeros(self.count::<T>()?)?;
-        self.fill(0, values.as_mut_bytes(), progress)?;
-        Ok(values.into())
-    }
-
-    /// Reads the tensor's bytes from an offset on.
-    fn fill(&self, offset: usize, bytes: &mut [u8], progress: &Progress) -> Result<(), Diagnostic> {
-        let length = bytes.len();
-        let filled = self
-            .source
-            .fill(self, offset, bytes, &|piece| progress.add(piece));
-        filled.map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                let expected = format!("{length} bytes for {}", self.describe());
-                self.wrong("fewer bytes: it is cut off".to_string(), expected)
-            }
-            io::ErrorKind::FileTooLarge => {
-                let expected = format!("as many as {} has", self.describe());
-                self.wrong(format!("more than {length} bytes"), expected)
-            }
-            _ => Diagnostic::error(format!("tensor `{}` is damaged: {error}", self.name))
-                .in_file(&self.path),
+        let no_memory = |_| self.wrong(self.describe(), "what the memory holds".to_string());
+        let values = T::new_vec_zeroed(self.bytes()? / size_of::<T>());
+        let mut values: Vec<T> = values.map_err(no_memory)?;
+        let bytes = values.as_mut_bytes();
+        let filled = match &*self.store {
+            Store::Safetensors(file) => safetensors::fill(file, self.at, bytes),
+            Store::Npz(path) => npz::fill(path, self, bytes),
+        };
+        filled.map_err(|error| {
+            let what = format!(
+                "tensor `{}` ({}) is damaged: {error}",
+                self.name,
+                self.describe()
+            );
+            Diagnostic::error(what).in_file(&self.path)
         })?;
         if self.kind == Kind::Number(Number::BOOL) {
             let bytes = bytes.iter_mut();
             bytes.for_each(|byte| *byte = u8::from(*byte != 0));
         } else if self.big_endian {
-            let size = if self.are_strings() {
-                4
-            } else {
-                self.size().unwrap_or(1)
-            };
-            bytes.par_chunks_exact_mut(size).for_each(<[u8]>::reverse);
+            bytes
+                .par_chunks_exact_mut(size_of::<T>())
+                .for_each(<[u8]>::reverse);
         }
-        Ok(())
+        Ok(values.into())
     }
 
-    /// The numbers in the order of the file, widened; exact except for integers beyond 2^53.
-    pub(super) fn numbers(&self, progress: &Progress) -> Result<Vec<f64>, Diagnostic> {
+    /// The numbers in the order of the file, widened or narrowed; exact as f64 except for integers beyond 2^53.
+    pub(super) fn numbers<N: Send>(
+        &self,
+        narrow: impl Fn(f64) -> N + Sync,
+    ) -> Result<Vec<N>, Diagnostic> {
         each_number!(self.kind, T => {
-            let values: Buffer<T> = self.load(progress)?;
-            Ok(values.par_iter().map(|&value| value.number()).collect())
+            let values: Buffer<T> = self.load()?;
+            Ok(values.par_iter().map(|&value| narrow(value.number())).collect())
         }, else Ok(Vec::new()))
     }
 
     /// Whole numbers as names of groups, exactly, or the index and value of one that is not whole.
-    pub(super) fn ids(
-        &self,
-        progress: &Progress,
-    ) -> Result<Result<Vec<GroupId>, (usize, f64)>, Diagnostic> {
+    pub(super) fn ids(&self) -> Result<Result<Vec<GroupId>, (usize, f64)>, Diagnostic> {
         fn exact<T: Copy + Into<GroupId>>(values: &[T]) -> Vec<GroupId> {
             values.iter().map(|&id| id.into()).collect()
         }
         match self.kind {
-            Kind::Number(Number::U64) => return Ok(Ok(exact(&self.load::<u64>(progress)?))),
-            Kind::Number(Number::I64) => return Ok(Ok(exact(&self.load::<i64>(progress)?))),
+            Kind::Number(Number::U64) => return Ok(Ok(exact(&self.load::<u64>()?))),
+            Kind::Number(Number::I64) => return Ok(Ok(exact(&self.load::<i64>()?))),
             _ => {}
         }
-        // Beyond 2^53 a float no longer tells neighbours apart.
-        let is_whole = |value: f64| value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0;
-        let values = self.numbers(progress)?.into_iter().enumerate();
-        let ids = values.map(|(index, value)| match is_whole(value) {
+        let values = self.numbers(|value| value)?.into_iter().enumerate();
+        let ids = values.map(|(index, value)| match is_exact(value) {
             true => Ok(GroupId::Number(value as i64)),
             false => Err((index, value)),
         });
@@ -275,97 +221,28 @@ impl Tensor {
     }
 
     /// Strings that numpy holds as characters of four bytes, filled up with zeros.
-    pub(super) fn strings(&self, progress: &Progress) -> Result<Vec<String>, Diagnostic> {
+    pub(super) fn strings(&self) -> Result<Vec<Arc<str>>, Diagnostic> {
         let Kind::String(letters) = self.kind else {
             return Ok(Vec::new());
         };
-        let codes: Buffer<u32> = self.load(progress)?;
-        let text = |codes: &[u32]| -> String {
+        let codes: Buffer<u32> = self.load()?;
+        let text = |codes: &[u32]| -> Arc<str> {
             let letter = |&code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
             let padded: String = codes.iter().map(letter).collect();
-            padded.trim_end_matches('\0').to_string()
+            padded.trim_end_matches('\0').into()
         };
         Ok(codes.chunks_exact(letters.max(1)).map(text).collect())
     }
 
-    /// A tensor [B, T] as a token column: in the file's own precision, unless another one is asked for.
-    pub(super) fn tokens(
-        &self,
-        dtype: Option<Dtype>,
-        progress: &Progress,
-    ) -> Result<TokenValues, Diagnostic> {
-        let (is_f32, is_f64) = (dtype == Some(Dtype::F32), dtype == Some(Dtype::F64));
-        Ok(match self.kind {
-            Kind::Number(Number::F64) if !is_f32 => self.padded::<f64>(self.load(progress)?),
-            Kind::Number(Number::F32) if !is_f64 => self.padded::<f32>(self.load(progress)?),
-            Kind::Number(Number::F16) if !is_f64 => self.padded::<f16>(self.load(progress)?),
-            Kind::Number(Number::BF16) if !is_f64 => self.padded::<bf16>(self.load(progress)?),
-            _ => {
-                let values = self.numbers(progress)?;
-                // Integers beyond 2^24, such as hashes, are not f32.
-                let is_exact = |&value: &f64| f64::from(value as f32) == value;
-                if is_f32 || !is_f64 && values.iter().all(is_exact) {
-                    let narrow: Vec<f32> = values.par_iter().map(|&value| value as f32).collect();
-                    self.padded::<f32>(narrow.into())
-                } else {
-                    self.padded::<f64>(values.into())
-                }
-            }
-        })
-    }
-
-    fn padded<T: Element>(&self, values: Buffer<T>) -> TokenValues {
-        // The caller has seen that there are two sizes, and a size of something in memory is below 2^63.
-        let (rows, width) = (self.shape[0], self.shape[1]);
-        let strides = match self.fortran {
-            true => (1, rows as isize),
-            false => (width as isize, 1),
-        };
-        match Padded::with_strides(values, 0, (rows, width), strides) {
-            Some(padded) => padded.into(),
-            None => unreachable!("`load` gives as many numbers as the shape has"),
-        }
-    }
-
-    /// A tensor [B, T] as a mask, or the response, the column and the value of what is neither 0 nor 1. It is laid out
-    /// block by block while it is read, so that all of it is never in memory.
-    pub(super) fn mask(
-        &self,
-        progress: &Progress,
-    ) -> Result<Result<Tokens, (usize, usize, f64)>, Diagnostic> {
-        let (rows, width) = (self.shape[0], self.shape[1]);
+    /// A tensor [B, T] as a mask, or the response, the column and the value of what is neither 0 nor 1.
+    pub(super) fn mask(&self) -> Result<Result<Tokens, (usize, usize, f64)>, Diagnostic> {
+        let shape = (self.shape[0], self.shape[1]).set_f(self.fortran);
         each_number!(self.kind, T => {
-            self.count::<T>()?;
-            let row_bytes = width * size_of::<T>();
-            let block = match self.source.has_parts() && !self.fortran {
-                true => BLOCK.div_ceil(row_bytes.max(1)),
-                false => rows.max(1),
-            };
-            let laid_out = |memory: &mut Option<Vec<T>>, first: usize| {
-                let count = block.min(rows - first);
-                if memory.is_none() {
-                    *memory = Some(self.zeros(block.min(rows) * width)?);
-                }
-                let values = memory.as_mut().map_or(&mut [][..], |values| &mut values[..count * width]);
-                self.fill(first * row_bytes, values.as_mut_bytes(), progress)?;
-                match ArrayView2::from_shape((count, width).set_f(self.fortran), values) {
-                    Ok(mask) => Ok::<_, Diagnostic>(Tokens::of_mask(mask)
-                        .map_err(|(row, column, value)| (first + row, column, value))),
-                    Err(_) => unreachable!("a block has as many numbers as its rows"),
-                }
-            };
-            let blocks = (0..rows.div_ceil(block)).into_par_iter();
-            let blocks = blocks.map_init(|| None, |memory, at| laid_out(memory, at * block));
-            // Of several errors the first in the file is told.
-            let blocks: Vec<_> = blocks.collect();
-            let mut tokens = Tokens::new(Some(width));
-            for block in blocks {
-                match block? {
-                    Ok(block) => tokens.append(&block),
-                    Err(wrong) => return Ok(Err(wrong)),
-                }
+            let values: Buffer<T> = self.load()?;
+            match ArrayView2::from_shape(shape, &values) {
+                Ok(mask) => Ok(Tokens::of_mask(mask)),
+                Err(_) => unreachable!("there are as many numbers as the shape has"),
             }
-            Ok(Ok(tokens))
         }, else Err(self.wrong(self.describe(), "numbers or booleans".to_string())))
     }
 }

@@ -1,6 +1,5 @@
 //! Completions in a file of lines compared with their references, line by line: the file may be many times the memory.
 
-use std::borrow::Cow;
 use std::path::Path;
 
 use super::Progress;
@@ -43,37 +42,35 @@ pub struct Verified {
 
 impl Verified {
     /// Compares the texts of a line's fields. Numbers stand as they are written, and of a chat there is what its messages say.
-    fn of(
+    fn new(
         fields: &[(&str, &str)],
         names: &[String; 2],
         tokenizer: Option<&dyn Tokenize>,
     ) -> Result<Verified, Diagnostic> {
-        let value = |name: &str| {
-            let mut fields = fields.iter().rev();
-            Some(fields.find(|(key, _)| json::is_key(key, name))?.1)
+        let [completion, solution] = names.each_ref().map(|name| json::value_of(fields, name));
+        let text = |raw: Option<&str>| match raw.map(|raw| (raw, json::type_of(raw))) {
+            Some((raw, Type::String)) => json::text(raw).into_owned(),
+            Some((raw, Type::Array)) => words::text_of_chat(raw).unwrap_or_default(),
+            None | Some((_, Type::Null)) => String::new(),
+            Some((raw, _)) => raw.to_string(),
         };
-        let texts = names.each_ref().map(|name| {
-            let raw = value(name).unwrap_or("null");
-            match json::type_of(raw) {
-                Type::String => json::text(raw),
-                Type::Array => words::text_of_chat(raw).unwrap_or_default().into(),
-                Type::Null => Cow::default(),
-                _ => raw.into(),
+        let (text, reference) = (text(completion), text(solution));
+        let tokenizer = tokenizer.filter(|_| json::value_of(fields, LENGTH).is_none());
+        let length = match completion.filter(|_| tokenizer.is_some()) {
+            Some(raw) if json::type_of(raw) == Type::String => {
+                words::count(&text, tokenizer).map(Some)
             }
-        });
-        let counted = tokenizer.filter(|_| value(LENGTH).is_none());
-        let counted = counted.zip(value(&names[0]));
-        let counted = counted.map(|(tokenizer, raw)| words::count_in(raw, Some(tokenizer)));
-        let length = counted.transpose();
+            Some(raw) => words::count_chat(raw, tokenizer),
+            None => Ok(None),
+        };
         let length =
             length.map_err(|what| Diagnostic::error("").found(what).in_field(&names[0]))?;
-        let [completion, solution] = texts;
-        let (verdict, reference, answer) = advlab_answers::compared(&solution, &completion);
+        let (verdict, reference, answer) = advlab_answers::compared(&reference, &text);
         Ok(Verified {
             reference,
             answer,
             verdict,
-            length: length.flatten(),
+            length,
         })
     }
 }
@@ -109,21 +106,16 @@ pub fn verify_lines(
     let all: Vec<&str> = first.iter().map(|(field, _)| field.as_str()).collect();
     let field = |at: usize| field(at, asked[at], &all).map_err(|error| error.in_file(path));
     let names = [field(0)?, field(1)?];
-    blocks.copy_to(
-        output,
-        None,
-        &WRITTEN,
-        |fields| Verified::of(fields, &names, tokenizer),
-        |line, verified| {
-            let is_right = (verified.verdict == Verdict::Equal).to_string();
-            let length = verified
-                .length
-                .map(|length| length.to_string().into_bytes());
-            told(line, verified);
-            Ok(vec![Some(is_right.into_bytes()), length])
-        },
-        |line, error| error.on_line(line).in_file(path),
-    )?;
+    let parse = |fields: &[(&str, &str)]| Verified::new(fields, &names, tokenizer);
+    let values = |line, verified: Verified| {
+        let is_right = (verified.verdict == Verdict::Equal).to_string();
+        let length = verified
+            .length
+            .map(|length| length.to_string().into_bytes());
+        told(line, verified);
+        Ok(vec![Some(is_right.into_bytes()), length])
+    };
+    blocks.copy(output, &WRITTEN, parse, values, |_| Ok(()))?;
     progress.finish();
     Ok(())
 }

@@ -5,8 +5,6 @@ use std::ops::Range;
 
 use serde_json::{Map, Value as Json};
 
-use super::json::{self, Type};
-
 /// A tokenizer.
 pub trait Tokenize: fmt::Debug + Send + Sync {
     /// Its name in messages.
@@ -49,9 +47,6 @@ pub fn spans(
     Some(by_tokenizer.unwrap_or_else(words)).filter(|spans: &Vec<_>| spans.len() == length)
 }
 
-/// The values that a completion may have, for messages.
-pub(super) const EXPECTED: &str = "a string or a list of messages with `content`";
-
 /// How many tokens a text has, or words without a tokenizer.
 pub(super) fn count(text: &str, tokenizer: Option<&dyn Tokenize>) -> Result<usize, String> {
     if let Some(tokenizer) = tokenizer {
@@ -69,19 +64,11 @@ pub(super) fn count(text: &str, tokenizer: Option<&dyn Tokenize>) -> Result<usiz
     Ok(starts.sum::<usize>() + usize::from(at_start))
 }
 
-/// The words of a value in JSON, which is a string or a chat, or their tokens; `None` if it is neither.
-pub(super) fn count_in(
+/// The words in all messages of a chat, as TRL's conversational format has them, or their tokens; `None` if it is none.
+pub(super) fn count_chat(
     raw: &str,
     tokenizer: Option<&dyn Tokenize>,
 ) -> Result<Option<usize>, String> {
-    match json::type_of(raw) {
-        Type::String => count(&json::text(raw), tokenizer).map(Some),
-        _ => count_chat(raw, tokenizer),
-    }
-}
-
-/// The words in all messages of a chat, as TRL's conversational format has them, or their tokens; `None` if it is none.
-fn count_chat(raw: &str, tokenizer: Option<&dyn Tokenize>) -> Result<Option<usize>, String> {
     let Ok(messages) = serde_json::from_str::<Vec<Map<String, Json>>>(raw) else {
         return Ok(None);
     };
@@ -117,8 +104,7 @@ pub(super) fn text_of_chat(raw: &str) -> Option<String> {
         }
     };
     let texts: Option<Vec<String>> = messages.iter().map(text).collect();
-    let texts = texts.map_or(raw.to_string(), |texts| texts.join("\n"));
-    (!messages.is_empty()).then_some(texts)
+    Some(texts.map_or(raw.to_string(), |texts| texts.join("\n")))
 }
 
 #[cfg(test)]

@@ -118,10 +118,3 @@ pub struct Reads {
     /// Whether the code also computes names, as in `batch.column(p.column)`: then it may read any column.
     pub is_computed: bool,
 }
-
-impl Reads {
-    /// Whether the recipe may read the column of this name itself, not only a column derived from it.
-    pub fn may_read(&self, name: &str) -> bool {
-        self.is_computed || self.names.contains(name)
-    }
-}

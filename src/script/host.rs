@@ -92,11 +92,6 @@ impl Host {
         Host { executor, ..self }
     }
 
-    /// What computes the tensors of its recipes.
-    pub fn executor(&self) -> Executor {
-        self.executor
-    }
-
     /// The same host, which records the time of computations in a profile.
     pub fn with_profile(self, profile: Arc<Profile>) -> Host {
         let profile = Some(profile);

@@ -54,25 +54,10 @@ pub(super) fn errors(
             None => [natives.get(name), own.get(name)],
         };
         let counts: BTreeSet<usize> = known.into_iter().flatten().flatten().copied().collect();
-        let diagnostic = match module {
-            _ if counts.contains(&count) => return,
-            Some(functions) if counts.is_empty() => {
-                let known = functions.keys().map(String::as_str);
-                Diagnostic::error(format!("`{path}` has no function `{name}`"))
-                    .with_help(suggest::did_you_mean(name, known))
-            }
-            None if counts.is_empty() || ops(name).next().is_some() => {
-                unknown_function(script, &format!("{name} ({})", vec!["?"; count].join(", ")))
-            }
-            _ => {
-                let takes: Vec<String> = counts.iter().map(usize::to_string).collect();
-                let given = counted(count, "argument");
-                let separator = if path.is_empty() { "" } else { "::" };
-                Diagnostic::error(format!("`{path}{separator}{name}` does not take {given}"))
-                    .with_help(format!("it takes {}", takes.join(" or ")))
-            }
-        };
-        found.push(diagnostic.at(script.place(script.name, position)));
+        if !counts.contains(&count) {
+            let diagnostic = wrong_call(script, (&path, name), count, &counts, module.copied());
+            found.push(diagnostic.at(script.place(script.name, position)));
+        }
     };
     ast.walk(&mut |path| {
         match path.last() {
@@ -90,6 +75,33 @@ pub(super) fn errors(
     found.sort_by_key(|found| found.span.as_ref().map(|span| (span.line, span.column)));
     found.dedup();
     found
+}
+
+/// The error of a call of a function that does not exist, or takes other numbers of arguments: those of `counts`.
+fn wrong_call(
+    script: &Script<'_>,
+    (path, name): (&str, &str),
+    count: usize,
+    counts: &BTreeSet<usize>,
+    module: Option<&Functions>,
+) -> Diagnostic {
+    match module {
+        Some(functions) if counts.is_empty() => {
+            let known = functions.keys().map(String::as_str);
+            Diagnostic::error(format!("`{path}` has no function `{name}`"))
+                .with_help(suggest::did_you_mean(name, known))
+        }
+        None if counts.is_empty() || ops(name).next().is_some() => {
+            unknown_function(script, &format!("{name} ({})", vec!["?"; count].join(", ")))
+        }
+        _ => {
+            let takes: Vec<String> = counts.iter().map(usize::to_string).collect();
+            let given = counted(count, "argument");
+            let separator = if path.is_empty() { "" } else { "::" };
+            Diagnostic::error(format!("`{path}{separator}{name}` does not take {given}"))
+                .with_help(format!("it takes {}", takes.join(" or ")))
+        }
+    }
 }
 
 /// What is most likely not meant: parameters that nobody reads or that a hook sets, and misspelt hooks.

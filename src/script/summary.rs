@@ -107,8 +107,7 @@ impl Summary {
             };
             (zero, is_zero, outcome.counts(response) * sum)
         };
-        let responses = (0..layout.responses()).map(of_response);
-        let responses: Vec<(usize, bool, f64)> = responses.collect();
+        let responses: Vec<_> = (0..layout.responses()).map(of_response).collect();
         let groups = || (0..layout.groups()).map(|group| layout.members(group));
         let groups_with = |test: &dyn Fn(usize) -> bool| {
             let all = |group: &&[u32]| group.iter().all(|&response| test(response as usize));

@@ -373,14 +373,11 @@ impl<'a> Unfinished<'a> {
         {
             return last.ending == Ending::Open;
         }
-        let lacks_operand = self.code.last().is_some_and(|last| match last.kind {
-            TokenKind::Keyword => {
-                ["let", "const", "if", "else", "fn", "in", "while", "for"].contains(&last.text)
-            }
-            TokenKind::Symbol => {
-                !last.ends_operand() && ![";", ".", "?.", "::", ","].contains(&last.text)
-            }
-            kind => kind == TokenKind::Negation,
+        const BEFORE_OPERAND: &str = "let const if else fn in while for + - * / % ** = == != < <= > >= & | && || += -= *= /= \
+                                      => .. ..= ?? !";
+        let lacks_operand = self.code.last().is_some_and(|last| {
+            let is_text = matches!(last.kind, TokenKind::String | TokenKind::Name);
+            !is_text && BEFORE_OPERAND.split(' ').any(|word| word == last.text)
         });
         !self.is_wrong && (!self.brackets.is_empty() || lacks_operand)
     }

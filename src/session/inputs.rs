@@ -98,7 +98,7 @@ impl Inputs {
 
     /// Whether there is an advantage in them: a hook, or a value that can be one.
     pub fn has_advantage(&self) -> bool {
-        self.has_hook() || self.formula().is_some()
+        self.has_hook() || self.all.iter().any(|input| input.is_signal)
     }
 
     /// Whether a function was typed.
@@ -111,13 +111,6 @@ impl Inputs {
         let hooks = [Hook::Advantage, Hook::Loss].map(Hook::name);
         let mut functions = self.all.iter().flat_map(|input| &input.functions);
         functions.any(|name| hooks.contains(&name.as_str()))
-    }
-
-    /// The formula that is the advantage, unless a function is.
-    pub fn formula(&self) -> Option<&str> {
-        let last = self.all.iter().rfind(|input| input.is_signal);
-        last.filter(|_| !self.has_hook())
-            .map(|input| input.text.trim())
     }
 
     /// The hook of a recipe that an input calls, and the recipe's name: a script of its own has no such hook.

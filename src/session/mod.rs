@@ -328,16 +328,14 @@ impl Session {
         let entries = self.recipe.iter().flat_map(|one| one.params().iter());
         let entries = entries.count();
         let is_p = |p: &Dynamic| p.read_lock::<Map>().is_some_and(|p| p.len() == entries);
-        let (name, help) = if !self.scope.get("p").is_some_and(is_p) {
-            ("p", "it holds the recipe's parameters: `:set k=8` sets one")
-        } else if !self
-            .scope
-            .get("batch")
-            .is_some_and(Dynamic::is::<ScriptBatch>)
-        {
+        let is_batch = |batch: &Dynamic| batch.is::<ScriptBatch>();
+        let (name, held, help) = if !self.scope.get("p").is_some_and(is_p) {
+            ("p", "the recipe's parameters", "`:set k=8` sets one")
+        } else if !self.scope.get("batch").is_some_and(is_batch) {
             (
                 "batch",
-                "choose another name; `:load FILE` makes another batch the batch",
+                "the batch",
+                "`:load FILE` makes another batch the batch",
             )
         } else {
             return Ok(());
@@ -345,7 +343,7 @@ impl Session {
         let tokens = code(text);
         let place = tokens.iter().find(|token| token.is_name(name));
         let place = place.map(|token| token.span(&SOURCE.into(), &text.into()));
-        let message = format!("`{name}` cannot be changed here");
+        let message = format!("`{name}` holds {held}, and cannot be changed here");
         let error = Diagnostic::error(message).with_help(help);
         Err(error.at(place).into())
     }

@@ -3,12 +3,11 @@
 use rhai::{Engine, Map};
 
 use super::Session;
-use crate::script::batch_type::ScriptBatch;
 use crate::script::engine::packages;
 use crate::script::syntax::{Token, TokenKind};
 use crate::script::value::type_named;
 use crate::script::{Hook, MEMBERS, Owner};
-use crate::tensor::{Tensor, op};
+use crate::tensor::op;
 
 /// Something that can be typed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,14 +50,6 @@ impl Session {
         // To look at a batch reads all its columns: the notes on these are not the next input's.
         self.batch.call().take_reports();
         variables
-    }
-
-    /// The variables that hold tensors of the batch, or batches.
-    pub fn tensor_names(&self) -> Vec<String> {
-        let of_batch = self
-            .own_variables()
-            .filter(|(_, value)| value.is::<Tensor>() || value.is::<ScriptBatch>());
-        of_batch.map(|(name, ..)| name.to_string()).collect()
     }
 
     /// Functions and variables.

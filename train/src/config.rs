@@ -340,45 +340,31 @@ impl Config {
     fn misfit(&self) -> Option<(String, String)> {
         let (prompts, math, model) = (self.rollout_batch_size, &self.math, &self.transformer);
         let (is_math, is_transformer) = (self.task == "math", self.policy == "transformer");
-        let (most_sampled, most_evaluated) =
-            (RESPONSES / self.group_size, RESPONSES / self.eval_samples);
+        let (size, samples) = (self.group_size, self.eval_samples);
         let mut first = None;
         let mut rule = |key: &str, is_kept: bool, expected: &str| {
             if !is_kept {
                 first.get_or_insert((key.to_string(), expected.to_string()));
             }
         };
-        if is_math {
-            let (folder, file) = (
-                "a folder of a model with its tokenizer, as task is \"math\"",
-                "a JSONL file of questions and answers, as task is \"math\"",
-            );
-            rule(
-                "policy",
-                is_transformer,
-                "\"transformer\", as task is \"math\"",
-            );
-            rule("transformer.model", !model.model.is_empty(), folder);
-            rule("math.data", !math.data.is_empty(), file);
-        }
-        let most = format!("at most rollout_batch_size, {prompts}");
-        rule("minibatches", self.minibatches <= prompts, &most);
-        let least = format!("0, or at least rollout_batch_size, {prompts}");
-        rule(
-            "prompts",
-            self.prompts == 0 || self.prompts >= prompts,
-            &least,
-        );
-        let most = format!(
-            "at most {most_sampled}, as group_size is {}",
-            self.group_size
-        );
-        rule("rollout_batch_size", prompts <= most_sampled, &most);
-        let most = format!(
-            "at most {most_evaluated}, as eval_samples is {}",
-            self.eval_samples
-        );
-        rule("eval_prompts", self.eval_prompts <= most_evaluated, &most);
+        let of_policy = "\"transformer\", as task is \"math\"";
+        let of_model = "a folder of a model with its tokenizer, as task is \"math\"";
+        let of_data = "a JSONL file of questions and answers, as task is \"math\"";
+        rule("policy", is_transformer || !is_math, of_policy);
+        let is_set = !model.model.is_empty();
+        rule("transformer.model", is_set || !is_math, of_model);
+        rule("math.data", !math.data.is_empty() || !is_math, of_data);
+        let expected = format!("at most rollout_batch_size, {prompts}");
+        rule("minibatches", self.minibatches <= prompts, &expected);
+        let is_kept = self.prompts == 0 || self.prompts >= prompts;
+        let expected = format!("0, or at least rollout_batch_size, {prompts}");
+        rule("prompts", is_kept, &expected);
+        let most = RESPONSES / size;
+        let expected = format!("at most {most}, as group_size is {size}");
+        rule("rollout_batch_size", prompts <= most, &expected);
+        let most = RESPONSES / samples;
+        let expected = format!("at most {most}, as eval_samples is {samples}");
+        rule("eval_prompts", self.eval_prompts <= most, &expected);
         // Keys that would have no effect: the run would not be the one that is meant.
         let is_unset = *model == TransformerConfig::default();
         let expected = "\"transformer\", as [transformer] is set";

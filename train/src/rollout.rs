@@ -21,8 +21,9 @@ struct Response {
     /// Those of the policy that sampled it.
     logp: Vec<f32>,
     entropy: Vec<f32>,
-    /// The index in the group, and the turn.
-    place: (usize, u8),
+    /// The index in the group.
+    trajectory: usize,
+    turn: u8,
     /// Whether it solves its own prompt.
     is_right: bool,
     /// 1 if its trajectory is right in a turn, otherwise 0.
@@ -80,7 +81,8 @@ pub(super) fn sample(
                 tokens: all.response(row).to_vec(),
                 logp: scores.logp[range.clone()].to_vec(),
                 entropy: scores.entropy[range].to_vec(),
-                place: (places[row].1, turn),
+                trajectory: places[row].1,
+                turn,
                 reward: 0.0,
             }
         });
@@ -101,13 +103,15 @@ pub(super) fn sample(
         }
     }
     for group in &mut groups {
-        group.responses.sort_by_key(|response| response.place);
+        group
+            .responses
+            .sort_by_key(|one| (one.trajectory, one.turn));
         let mut right = vec![0.0; size];
         for response in group.responses.iter().filter(|response| response.is_right) {
-            right[response.place.0] = 1.0;
+            right[response.trajectory] = 1.0;
         }
         for response in &mut group.responses {
-            response.reward = right[response.place.0];
+            response.reward = right[response.trajectory];
         }
     }
     Ok(groups)
@@ -116,7 +120,7 @@ pub(super) fn sample(
 /// The numbers of the policy that groups of so many trajectories give.
 pub(super) fn evaluation(groups: &[Group], size: usize) -> Evaluation {
     let right = groups.iter().map(|group| {
-        let firsts = group.responses.iter().filter(|one| one.place.1 == 0);
+        let firsts = group.responses.iter().filter(|one| one.turn == 0);
         firsts.filter(|one| one.reward > 0.0).count()
     });
     let responses = groups.iter().flat_map(|group| &group.responses);
@@ -165,13 +169,13 @@ impl Rollout {
         }
     }
 
-    fn each(&self) -> impl Iterator<Item = &Response> + Clone {
+    fn all(&self) -> impl Iterator<Item = &Response> + Clone {
         self.groups.iter().flat_map(|group| &group.responses)
     }
 
     /// The rewards of all responses.
     pub(super) fn rewards(&self) -> Vec<f64> {
-        self.each().map(|one| one.reward).collect()
+        self.all().map(|one| one.reward).collect()
     }
 
     /// The rows of each group.
@@ -194,7 +198,7 @@ impl Rollout {
         task: &dyn Task,
         size: usize,
     ) -> Result<(Batch, Option<f64>), Diagnostics> {
-        let lengths = self.each().map(|one| one.tokens.len());
+        let lengths = self.all().map(|one| one.tokens.len());
         // Lengths are far below 2^53, and indices below 2^63.
         let length: Vec<f64> = lengths.clone().map(|length| length as f64).collect();
         let groups = self.groups.iter();
@@ -213,17 +217,17 @@ impl Rollout {
         if task.turns() > 1 {
             let trajectories = self.groups.iter().enumerate().flat_map(|(index, group)| {
                 let responses = group.responses.iter();
-                responses.map(move |one| (index * size + one.place.0) as f64)
+                responses.map(move |one| (index * size + one.trajectory) as f64)
             });
             let state = |one: &Response| -> String {
                 one.prompt.tokens.iter().map(u32::to_string).collect()
             };
-            let column = |value: fn(&Response) -> f64| self.each().map(value).collect::<Vec<_>>();
+            let column = |value: fn(&Response) -> f64| self.all().map(value).collect::<Vec<_>>();
             batch = batch
                 .response("trajectory", trajectories.collect::<Vec<f64>>())
-                .response("turn", column(|one| one.place.1.into()))
+                .response("turn", column(|one| one.turn.into()))
                 .response("step_reward", column(|one| one.is_right.into()))
-                .text("state", self.each().map(state));
+                .text("state", self.all().map(state));
         }
         let mut kl = None;
         if let Some(ref_logp) = ref_logp {
@@ -232,7 +236,7 @@ impl Rollout {
             kl = Some(mean(each));
             batch = batch.token("ref_logp", FloatBuffer::from(ref_logp));
         }
-        let all: Vec<&Response> = self.each().collect();
+        let all: Vec<&Response> = self.all().collect();
         let texts = all
             .par_iter()
             .map(|one| task.texts(&one.prompt, &one.tokens));

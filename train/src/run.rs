@@ -186,21 +186,22 @@ impl Run {
         let is_stopped = || stop.load(Ordering::Relaxed);
         self.log_start(observer)?;
         if self.saved.is_none() {
-            let is_tuned = self.told(observer, |trainer, tell| trainer.fine_tune(stop, tell))?;
+            let is_tuned =
+                self.with_events(observer, |trainer, tell| trainer.fine_tune(stop, tell))?;
             if !is_tuned {
                 return Ok(Ending::Stopped(first));
             }
             self.checkpoint()?;
         }
         if first == 0 && self.recorded.is_none() && !is_stopped() {
-            self.trainer.initial = Some(self.told(observer, Trainer::evaluate)?);
+            self.trainer.initial = Some(self.with_events(observer, Trainer::evaluate)?);
         }
         let mut is_evaluated = true;
         while self.step() < self.config().steps {
             if is_stopped() {
                 self.checkpoint()?;
                 if !is_evaluated {
-                    self.told(observer, Trainer::evaluate)?;
+                    self.with_events(observer, Trainer::evaluate)?;
                 }
                 return Ok(Ending::Stopped(self.step()));
             }
@@ -225,7 +226,7 @@ impl Run {
         } else {
             return Ok(());
         };
-        self.told(observer, |_, tell| tell(Event::Log(entry)))
+        self.with_events(observer, |_, tell| tell(Event::Log(entry)))
     }
 
     /// The next step. One that is repeated is in the folder already, and only the observer is told of it.
@@ -237,7 +238,7 @@ impl Run {
         let Some(recorded) = &mut self.recorded else {
             let train =
                 |trainer: &mut Trainer, tell: &mut Tell<'_>| trainer.train(is_evaluated, tell);
-            return self.told(observer, train).map(drop);
+            return self.with_events(observer, train).map(drop);
         };
         recorded.step(&mut self.trainer, &mut |event| {
             observer(&event);
@@ -251,7 +252,7 @@ impl Run {
     }
 
     /// Lets the trainer act and tell its events: first to the writer, so that what the observer hears of is in the folder.
-    fn told<R>(
+    fn with_events<R>(
         &mut self,
         observer: &mut dyn FnMut(&Event<'_>),
         act: impl FnOnce(&mut Trainer, &mut Tell<'_>) -> Result<R, Diagnostics>,
@@ -324,7 +325,9 @@ fn restored(
         recorded = Some(RecordedSteps::new(run, log, &host, checkpoint.step, rows)?);
     }
     let mut trainer = Trainer::new(config.clone(), live, run.loss(&host)?)?;
-    trainer.restore(checkpoint)?;
+    trainer.learner.policy.load(&checkpoint.folder)?;
+    trainer.learner.loss_state = State::from_json(&checkpoint.loss_state)?;
+    trainer.step = checkpoint.step;
     Ok((trainer, recorded, note))
 }
 

@@ -87,14 +87,6 @@ impl Trainer {
         }
     }
 
-    /// Goes to a checkpoint; `live` must have been started with its version, state and fallback.
-    pub(super) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), Diagnostics> {
-        self.learner.policy.load(&checkpoint.folder)?;
-        self.learner.loss_state = State::from_json(&checkpoint.loss_state)?;
-        self.step = checkpoint.step;
-        Ok(())
-    }
-
     /// Tries the recipes on the batch of the next step, which is sampled for it, in a copy of their states.
     pub(super) fn dry_run(&mut self) -> Result<(), Diagnostics> {
         let sampled = self.sample()?;

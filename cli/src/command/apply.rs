@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
 use advlab::figures::{counted, in_json, shape_in, time, value};
-use advlab::files::{Column, Dtype, Rollouts, step_of};
+use advlab::files::{Column, Dtype, ReadOptions, Rollouts, step_of};
 use advlab::native::Native;
 use advlab::paint::laid_out;
 use advlab::script::{Computed, Hook, Host, Outcome, Recipe, State, Statistics, Summary};
@@ -89,7 +89,6 @@ impl Apply {
         let inputs = self.steps()?;
         let shows_lines = inputs.len() > 1 && !self.json;
         let outputs = self.outputs(&inputs)?;
-        let _lock = self.lock()?;
         let (mut state, carried) = self.saved_state(&recipe)?;
         let (mut next, mut metrics, mut columns) = (carried, None, String::new());
         if shows_lines {
@@ -109,13 +108,14 @@ impl Apply {
             next = Some(step.saturating_add(1));
             if metrics.is_none() {
                 // Opened only now: if the input cannot be read, the rows of an earlier call stay.
-                metrics = self.open_metrics(&recipe, carried)?;
+                metrics = self.open_metrics(carried.is_some())?;
             }
+            // A row that a kill takes is missed less than one that is there twice.
+            self.save_state(&recipe, &state, step)?;
             if let Some((file, path)) = &mut metrics {
                 let written = writeln!(file, "{}", applied.to_json());
                 written.with_context(|| format!("{}: it cannot be written", path.display()))?;
             }
-            self.save_state(&recipe, &state, step)?;
             match shows_lines {
                 true => applied.print_line(step, index == 0)?,
                 false => applied.print(self.json)?,
@@ -136,51 +136,47 @@ impl Apply {
         step: Option<u64>,
         state: &mut State,
     ) -> Result<Applied> {
+        let started = Instant::now();
         let tokenizer = self.tokenizing.load()?;
-        let mut reading = Duration::ZERO;
-        let mut read = |columns: Option<&[String]>| -> Result<_> {
-            let started = Instant::now();
-            let read = rollouts(input, &self.map, self.dtype, columns, tokenizer.as_ref());
-            let (mut rollouts, notes) = read?;
-            reading += started.elapsed();
-            if let Some(step) = step.filter(|_| self.step.is_some() || rollouts.batch.step() == 0) {
-                rollouts.batch = rollouts.batch.at_step(step);
-            }
-            Ok((rollouts, notes))
+        let options = ReadOptions {
+            dtype: self.dtype,
+            tokenizer: tokenizer.as_ref(),
+            defer: true,
+            ..ReadOptions::default()
         };
-        let reads = recipe.reads();
-        let names: Vec<String> = reads.names.iter().cloned().collect();
-        let (mut rollouts, mut notes) = read((!reads.is_computed).then_some(&names))?;
+        let (mut rollouts, mut notes) = rollouts(input, &self.map, &options)?;
+        if let Some(step) = step.filter(|_| self.step.is_some() || rollouts.batch.step() == 0) {
+            rollouts.batch = rollouts.batch.at_step(step);
+        }
+        let reading = started.elapsed();
         if let Some(output) = &self.output {
             streams::spare_the_input(rollouts.path(), output, self.force)?;
         }
         let before = state.clone();
         // The loss has what is left of the step's time.
         let recipe = recipe.for_step();
-        let mut computed = recipe.advantage(&rollouts.batch, state);
-        if computed.is_err() && rollouts.is_partial() {
-            // The error must name all columns of the file, not only those that were read.
-            (rollouts, notes) = read(None)?;
-            *state = before.clone();
-            computed = recipe.advantage(&rollouts.batch, state);
-        }
+        let computed = recipe.advantage(&rollouts.batch, state);
+        // If a column cannot be read, that is the error.
+        rollouts.late_notes()?;
         let mut outcome = computed?;
         let returns = match self.output {
             Some(_) => recipe.returns(&rollouts.batch, &before)?,
             None => None,
         };
+        check_tokens(&recipe, &rollouts, &outcome)?;
+        let loss = loss(&recipe, &rollouts, &mut outcome, state);
+        notes.extend(rollouts.late_notes()?.iter().map(ToString::to_string));
         let goes_on = self.state.is_some() || self.metrics.is_some();
         if !goes_on && RunFolder::of(input).is_some() {
             notes.extend(RunFolder::state_note(&recipe));
         }
         outcome.notes.splice(..0, notes);
-        check_tokens(&recipe, &rollouts, &outcome)?;
         Ok(Applied {
-            loss: loss(&recipe, &rollouts, &mut outcome, state),
             recipe,
             rollouts,
             outcome,
             returns,
+            loss,
             reading,
             writing: None,
         })
@@ -287,10 +283,8 @@ impl Applied {
     }
 
     fn names(&self) -> Vec<&'static str> {
-        self.columns()
-            .iter()
-            .map(|(column, _)| column.name())
-            .collect()
+        let columns = self.columns();
+        columns.iter().map(|(column, _)| column.name()).collect()
     }
 
     /// The names of the written columns, if there are others than the advantage.

@@ -71,7 +71,7 @@ impl Compare {
             let command: Vec<String> = std::env::args().skip(1).collect();
             comparison.write(&folder, &format!("advlab {}", command.join(" ")))?;
             let folder = folder.display();
-            out!("\n{folder}/report.html, report.md, curves.svg, curves.csv, runs.csv");
+            out!("\n{folder}/report.html, curves.svg, runs.csv");
         }
         Ok(ExitCode::from(u8::from(!failed.is_empty())))
     }

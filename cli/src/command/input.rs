@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::files::{Dtype, Mapping, ReadOptions, Rollouts, Tokenize, convert, read};
+use advlab::files::{Mapping, ReadOptions, Rollouts, Tokenize, convert, read};
 use advlab_train::RunFolder;
 use advlab_train::tokenizer::Tokenizer;
 use anyhow::Result;
 use clap::Args;
 
-use super::apply::{holds, is_same};
+use super::apply::holds;
 use super::{end_cleanly, pair, streams, whole};
 use crate::wrong;
 
@@ -35,9 +35,8 @@ impl AtStep {
     /// The step, if one was given.
     pub(super) fn of_run(&self, input: &Path) -> Result<Option<u64>, Diagnostics> {
         if self.step.is_some() && !input.is_dir() {
-            let error =
-                Diagnostic::error("`--step` takes a batch of a run's folder, and this is none");
-            return Err(error.in_file(input).into());
+            let error = "`--step` takes a batch of a run's folder, and this is none";
+            return Err(Diagnostic::error(error).in_file(input).into());
         }
         Ok(self.step)
     }
@@ -67,24 +66,21 @@ impl Tokenizing {
 pub(super) fn rollouts(
     input: &Path,
     map: &[(String, String)],
-    dtype: Option<Dtype>,
-    columns: Option<&[String]>,
-    tokenizer: Option<&Arc<dyn Tokenize>>,
+    options: &ReadOptions,
 ) -> Result<(Rollouts, Vec<String>)> {
     let (mut path, mut notes) = (input.to_path_buf(), Vec::new());
-    if let Ok(kept) = RunFolder::open(input) {
-        path = kept.last().1.to_path_buf();
-        let (run, batch) = (input.display(), path.display());
+    if let Ok(run) = RunFolder::open(input) {
+        path = run.last().1.to_path_buf();
         notes.push(format!(
-            "{run} is a run's folder: this is its last batch, {batch} (`--step N` takes another)"
+            "{} is a run's folder: this is its last batch, {} (`--step N` takes another)",
+            input.display(),
+            path.display()
         ));
     }
     let options = ReadOptions {
         map: &mappings(map),
-        dtype,
-        columns,
-        tokenizer,
         progress: Some(&streams::bytes_bar("reading")),
+        ..*options
     };
     let rollouts = read(&path, &options)?;
     notes.extend(rollouts.notes.iter().map(ToString::to_string));
@@ -112,22 +108,17 @@ pub struct Convert {
 impl Convert {
     pub fn run(self) -> Result<ExitCode> {
         end_cleanly(streams::interrupted)?;
-        let (input, output) = (self.input.display(), self.output.display());
-        if is_same(&self.input, &self.output) {
-            let message = format!("{output} is the input itself");
-            return Err(wrong(message, "choose another name").into());
-        }
         if holds(&self.input, &self.output) {
-            let message = format!("{output} lies in {input}, whose files are read");
-            return Err(wrong(message, "choose a name outside of the folder").into());
+            let (input, output) = (self.input.display(), self.output.display());
+            let message = format!("{output} would overwrite what is read, {input}");
+            return Err(wrong(message, "choose another name").into());
         }
         let options = ReadOptions {
             map: &mappings(&self.map),
             progress: Some(&streams::bytes_bar("reading")),
             ..ReadOptions::default()
         };
-        let notes = convert(&self.input, &self.output, &options)?;
-        streams::tell(&notes);
+        streams::tell(&convert(&self.input, &self.output, &options)?);
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::files::{Rollouts, discard_unfinished};
+use advlab::files::{ReadOptions, Rollouts, discard_unfinished};
 use advlab::native::Mode;
 use advlab::paint::{Paint, beside, width};
 use advlab::panics::silence_caught;
@@ -221,7 +221,7 @@ struct Reading {
 impl Reading {
     /// The rollouts of a file or of a run's batch, and notes on how they were read.
     fn read(&self, input: &Path) -> Result<(Rollouts, Vec<String>)> {
-        rollouts(&self.at.of(input)?, &self.map, None, None, None)
+        rollouts(&self.at.of(input)?, &self.map, &ReadOptions::default())
     }
 }
 

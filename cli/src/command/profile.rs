@@ -43,7 +43,7 @@ impl Profile {
         let runs = self.runs as usize;
         let measured = Measured::new(&host, &recipe, loss.as_ref(), &batch, runs)?;
         if self.json {
-            out!("{}", measured.json());
+            out!("{}", serde_json::json!(measured));
         } else {
             out!("{}", measured.table(on_stdout()));
         }

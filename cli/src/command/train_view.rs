@@ -55,20 +55,20 @@ impl View {
     /// Prints what the run does, and how its recipe is edited.
     pub fn begin(&self, run: &Run) {
         self.say(&title(&self.name(), run.recipe(), self.paint));
-        let Config {
-            task,
-            policy,
-            rollout_batch_size,
-            group_size,
-            steps,
-            seed,
-            recipe,
-            ..
-        } = &self.config;
-        let (step, folder) = (self.first, self.folder.display());
-        self.wrapped("", &format!(
-            "{task} with policy {policy}: {rollout_batch_size} x {group_size} responses a step, steps {step} to {steps}, seed {seed}, in {folder}"
-        ));
+        let config = &self.config;
+        let text = format!(
+            "{} with policy {}: {} x {} responses a step, steps {} to {}, seed {}, in {}",
+            config.task,
+            config.policy,
+            config.rollout_batch_size,
+            config.group_size,
+            self.first,
+            config.steps,
+            config.seed,
+            self.folder.display()
+        );
+        self.wrapped("", &text);
+        let recipe = &config.recipe;
         if Path::new(recipe).is_file() {
             let text = format!("edit {recipe} and save it: the next step uses it");
             self.wrapped("", &text);
@@ -282,28 +282,16 @@ fn table(evaluations: &Evaluations) -> Vec<String> {
     };
     let (first, last) = (format!("step {first}"), format!("step {last}"));
     let mut lines = vec![format!("\n  {:<10} {first:>10} {last:>10}", "evaluation")];
-    let (most, _) = after.pass_at.last().unwrap_or((1, 0.0));
-    let mut numbers = vec![(
-        "pass@1".to_string(),
-        [before, after].map(|e| e.pass_at.at(1)),
-    )];
-    if most > 1 {
-        let pass = [before, after].map(|e| e.pass_at.at(most));
-        numbers.push((format!("pass@{most}"), pass));
+    let mut row = |name: &str, [before, after]: [f64; 2]| {
+        lines.push(format!("  {name:<10} {before:>10.3} {after:>10.3}"));
+    };
+    let most = after.pass_at.last().map_or(1, |(k, _)| k);
+    for k in if most > 1 { vec![1, most] } else { vec![1] } {
+        let pass = [before, after].map(|one| one.pass_at.at(k).unwrap_or(0.0));
+        row(&format!("pass@{k}"), pass);
     }
-    numbers.push((
-        "length".to_string(),
-        [before, after].map(|e| Some(e.length)),
-    ));
-    numbers.push((
-        "entropy".to_string(),
-        [before, after].map(|e| Some(e.entropy)),
-    ));
-    for (name, pair) in numbers {
-        if let [Some(before), Some(after)] = pair {
-            lines.push(format!("  {name:<10} {before:>10.3} {after:>10.3}"));
-        }
-    }
+    row("length", [before.length, after.length]);
+    row("entropy", [before.entropy, after.entropy]);
     let line = sparkline(evaluations, evaluations.len().min(40));
     lines.push(format!(
         "\n  pass@1 of each evaluation, from 0 to 1  {line}"

@@ -1,6 +1,5 @@
 //! `advlab verify FILE.jsonl`: compares completions' answers with reference solutions.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -50,7 +49,7 @@ const ROWS: [(Verdict, &str); 4] = [
     (Verdict::Undecided, "not decided"),
 ];
 
-/// The responses with a verdict, those whose tokens were counted, and their tokens.
+/// The number of responses with a verdict, of those whose tokens were counted, and of these tokens.
 #[derive(Clone, Copy, Default)]
 struct Count {
     responses: usize,
@@ -72,36 +71,32 @@ impl Verify {
         };
         let paint = streams::whole(&stream);
         let tokenizer = self.tokenizing.load()?;
-        let mut counts: BTreeMap<usize, Count> = BTreeMap::new();
-        let mut verify = |output: Option<&Path>| {
-            let told = |line: usize, verified: Verified| {
-                let count = counts.entry(verified.verdict as usize).or_default();
-                count.responses += 1;
-                count.counted += usize::from(verified.length.is_some());
-                count.tokens += verified.length.unwrap_or_default();
-                if self.explain && verified.verdict != Verdict::Equal {
-                    // If nobody reads it any more, the table below fails and says so.
-                    let _ = stream.write_line(&explained(line, &verified, paint));
-                }
-            };
-            let asked = [self.completion.as_deref(), self.solution.as_deref()];
-            let bar = streams::bytes_bar("reading");
-            let tokenizer = tokenizer.as_deref();
-            Ok(verify_lines(
-                &self.input,
-                asked,
-                tokenizer,
-                &bar,
-                output,
-                told,
-            )?)
+        let mut counts = [Count::default(); ROWS.len()];
+        let told = |line: usize, verified: Verified| {
+            let row = ROWS
+                .iter()
+                .position(|(verdict, _)| *verdict == verified.verdict);
+            let row = row.unwrap_or_default();
+            counts[row].responses += 1;
+            counts[row].counted += usize::from(verified.length.is_some());
+            counts[row].tokens += verified.length.unwrap_or_default();
+            if self.explain && verified.verdict != Verdict::Equal {
+                let text = explained(line, ROWS[row].1, &verified, paint);
+                // If nobody reads it any more, the table below fails and says so.
+                let _ = stream.write_line(&text);
+            }
         };
+        let asked = [self.completion.as_deref(), self.solution.as_deref()];
+        let bar = streams::bytes_bar("reading");
+        let (input, tokenizer) = (&self.input, tokenizer.as_deref());
+        let verify =
+            |output: Option<&Path>| Ok(verify_lines(input, asked, tokenizer, &bar, output, told)?);
         match &self.output {
-            Some(output) => streams::written(output, &self.input, |output| verify(Some(output)))?,
+            Some(output) => streams::written(output, input, |output| verify(Some(output)))?,
             None => verify(None)?,
         }
         self.tell(&counts, &stream)?;
-        if tokenizer.is_some() && counts.values().all(|count| count.counted == 0) {
+        if tokenizer.is_some() && counts.iter().all(|count| count.counted == 0) {
             let note = "the tokenizer counts nothing: the lines have a `length`, or no completion";
             streams::tell(&[Diagnostic::note(note)]);
         }
@@ -112,15 +107,11 @@ impl Verify {
     }
 
     /// Prints the number of responses with each verdict.
-    fn tell(&self, counts: &BTreeMap<usize, Count>, stream: &Term) -> Result<()> {
-        let all: usize = counts.values().map(|count| count.responses).sum();
-        stream.write_line(&format!(
-            "{}: {} responses\n",
-            self.input.display(),
-            count(all)
-        ))?;
-        for (verdict, name) in ROWS {
-            let of = counts.get(&(verdict as usize)).copied().unwrap_or_default();
+    fn tell(&self, counts: &[Count], stream: &Term) -> Result<()> {
+        let all: usize = counts.iter().map(|count| count.responses).sum();
+        let input = self.input.display();
+        stream.write_line(&format!("{input}: {} responses\n", count(all)))?;
+        for ((_, name), of) in ROWS.iter().zip(counts) {
             let share = 100.0 * of.responses as f64 / all.max(1) as f64;
             let mut line = format!("  {name:<15} {:>9}   {share:5.1} %", count(of.responses));
             if of.counted > 0 {
@@ -134,20 +125,12 @@ impl Verify {
 }
 
 /// A line about a response that is not right.
-fn explained(line: usize, verified: &Verified, paint: Paint) -> String {
+fn explained(line: usize, verdict: &str, verified: &Verified, paint: Paint) -> String {
     let shown = |answer: &Option<String>| match answer {
         Some(answer) => cut(&visible(&answer.replace('\n', " ")), 60),
         None => "none".to_string(),
     };
-    let name = ROWS
-        .iter()
-        .find(|(verdict, _)| *verdict == verified.verdict);
-    let name = name.map_or("", |(_, name)| name);
     let (reference, answer) = (shown(&verified.reference), shown(&verified.answer));
-    let line = format!("line {line}");
-    format!(
-        "{:<10} {}: {answer}   (reference: {reference})",
-        line,
-        paint.bold(name)
-    )
+    let (line, verdict) = (format!("line {line}"), paint.bold(verdict));
+    format!("{line:<10} {verdict}: {answer}   (reference: {reference})")
 }

@@ -1,6 +1,9 @@
 //! One name explained: a function or member with its example, a recipe with its parameters, a topic.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
+
+use serde::Deserialize;
 
 use crate::report::study::indices;
 use advlab::Batch;
@@ -8,7 +11,7 @@ use advlab::batch::known;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::value;
 use advlab::paint::{Paint, beside, folded, wrapped};
-use advlab::script::{Computed, Host, Member, Recipe, lex};
+use advlab::script::{Computed, Host, Member, Recipe};
 use advlab::session::Answer;
 use advlab::tensor::Level;
 use advlab::tensor::op::Op;
@@ -78,8 +81,14 @@ impl Entry {
 fn example(host: &Host, script: &str) -> Result<Vec<String>, Diagnostics> {
     let batch = Batch::example();
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
-    for column in columns(script, &batch) {
-        if let Answer::Tensor(computed) = host.evaluate(&column, &batch)? {
+    for name in script.split(|letter: char| !letter.is_alphanumeric() && letter != '_') {
+        let column = format!("batch.{name}");
+        let is_column = batch.has(name) || known::column(name).is_some();
+        let is_new = column != script && rows.iter().all(|(own, _)| *own != column);
+        if is_column
+            && is_new
+            && let Ok(Answer::Tensor(computed)) = host.evaluate(&column, &batch)
+        {
             rows.push((column, by_group(&computed)));
         }
     }
@@ -87,70 +96,47 @@ fn example(host: &Host, script: &str) -> Result<Vec<String>, Diagnostics> {
         Answer::Tensor(computed) => (format!("= {}", computed.level()), by_group(&computed)),
         other => ("=".to_string(), vec![shown(&other)]),
     });
-    let names = rows.iter().map(|(name, _)| name.len());
-    let of_name = names.max().unwrap_or(0);
+    let of_name = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let grouped = rows.iter().filter(|(_, groups)| groups.len() > 1);
-    let of_first = grouped
-        .map(|(_, groups)| groups[0].len())
-        .max()
-        .unwrap_or(0);
+    let of_first = grouped.map(|(_, groups)| groups[0].len()).max();
     let mut lines = vec![String::new(), format!("  > {script}")];
     for (name, mut groups) in rows {
         if groups.len() > 1 {
-            groups[0] = format!("{:<of_first$}", groups[0]);
+            groups[0] = format!("{:<1$}", groups[0], of_first.unwrap_or(0));
         }
         lines.push(format!("  {name:<of_name$}  {}", groups.join("  ")));
     }
     Ok(lines)
 }
 
-/// The columns of the example batch that a script reads, unless the whole script is one.
-fn columns(script: &str, batch: &Batch) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    let tokens: Vec<&str> = lex(script).iter().map(|token| token.text).collect();
-    for part in tokens.windows(3) {
-        // A batch, or one of its groups.
-        let ["batch" | "g", ".", name] = *part else {
-            continue;
-        };
-        let is_column = batch.has(name) || known::column(name).is_some();
-        let column = format!("batch.{name}");
-        if is_column && column != script && !found.contains(&column) {
-            found.push(column);
-        }
-    }
-    found
-}
-
 /// The values of a tensor, a string for each group.
 fn by_group(computed: &Computed) -> Vec<String> {
     let (layout, level) = (computed.layout(), computed.level());
-    let values: Vec<f64> = computed.buffer().iter().collect();
-    let text = |index: &usize| value(values[*index]);
+    let values: Vec<String> = computed.buffer().iter().map(value).collect();
+    if level == Level::Batch {
+        return values;
+    }
     let of_group = |group: usize| {
         let lists = indices(layout, level, group).into_iter().map(|own| {
-            let texts = own.iter().map(text).collect::<Vec<_>>().join(" ");
-            if level == Level::Token {
-                format!("[{texts}]")
-            } else {
-                texts
+            let texts: Vec<&str> = own.iter().map(|index| &*values[*index]).collect();
+            match level {
+                Level::Token => format!("[{}]", texts.join(" ")),
+                _ => texts.join(" "),
             }
         });
         let name = layout.group_id(group).name();
         format!("{name}: {}", lists.collect::<Vec<_>>().join(" "))
     };
-    match level {
-        Level::Batch => values.iter().map(|x| value(*x)).collect(),
-        _ => (0..layout.groups()).map(of_group).collect(),
-    }
+    (0..layout.groups()).map(of_group).collect()
 }
 
 /// The result of an example, in full.
 pub(super) fn shown(answer: &Answer) -> String {
+    let listed = |values: Vec<String>| format!("[{}]", values.join(", "));
     match answer {
         Answer::Tensor(computed) => {
-            let values: Vec<String> = computed.buffer().iter().map(|x| x.to_string()).collect();
-            format!("{} [{}]", computed.level(), values.join(", "))
+            let values = computed.buffer().iter().map(|x| x.to_string());
+            format!("{} {}", computed.level(), listed(values.collect()))
         }
         Answer::String(text) => text.clone(),
         Answer::Array(items, _) => {
@@ -158,12 +144,12 @@ pub(super) fn shown(answer: &Answer) -> String {
                 Answer::String(text) => vec![format!("{text:?}")],
                 item => item.numbers().iter().map(|x| format!("{x:?}")).collect(),
             });
-            format!("[{}]", items.collect::<Vec<_>>().join(", "))
+            listed(items.collect())
         }
-        answer => {
-            let numbers = answer.numbers();
-            numbers.first().map_or(String::new(), f64::to_string)
-        }
+        answer => answer
+            .numbers()
+            .first()
+            .map_or(String::new(), f64::to_string),
     }
 }
 
@@ -195,51 +181,44 @@ pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
     lines.join("\n")
 }
 
-/// A part of `topics.md`.
+/// A topic, of which `topics.toml` has all in the order in which a newcomer needs them.
+#[derive(Deserialize)]
 pub(super) struct Topic {
-    /// Its name.
-    pub(super) name: &'static str,
+    pub(super) name: String,
     /// Other names.
-    pub(super) others: Vec<&'static str>,
+    pub(super) others: Vec<String>,
     /// One line about it.
-    pub(super) doc: &'static str,
+    pub(super) doc: String,
     /// The explanation: paragraphs, and lines that are indented and stay as they are.
-    pub(super) text: &'static str,
+    pub(super) text: String,
     /// A recipe that shows it.
-    pub(super) example: &'static str,
+    pub(super) example: String,
 }
 
-/// All topics, in the order in which a newcomer needs them.
-pub(super) static TOPICS: LazyLock<Vec<Topic>> = LazyLock::new(|| {
-    let parts = include_str!("topics.md").split("\n# ");
-    let topics = parts.map(|part| {
-        let part = part.trim_start_matches("# ").trim_end();
-        let (head, rest) = part.split_once("\n\nAlso: ")?;
-        let (name, doc) = head.split_once(": ")?;
-        let (others, rest) = rest.split_once("\n\n")?;
-        let (text, example) = rest.split_once("\n\n```rhai\n")?;
-        Some(Topic {
-            name,
-            others: others.split(", ").collect(),
-            doc,
-            text,
-            example: example.strip_suffix("\n```")?,
-        })
-    });
-    let topics: Option<Vec<Topic>> = topics.collect();
-    topics.expect("topics.md has a head, other words, a text and an example for each topic")
+/// What `topics.toml` has.
+#[derive(Deserialize)]
+pub(super) struct Topics {
+    /// Terms of the field that no name has, by the name that they lead to.
+    pub(super) terms: BTreeMap<String, String>,
+    pub(super) topics: Vec<Topic>,
+}
+
+pub(super) static TOPICS: LazyLock<Topics> = LazyLock::new(|| {
+    let topics = toml::from_str(include_str!("topics.toml"));
+    topics.unwrap_or_else(|error| unreachable!("topics.toml: {error}"))
 });
 
 impl Topic {
     pub(super) fn find(word: &str) -> Option<&'static Topic> {
-        let is_it = |topic: &&Topic| topic.name == word || topic.others.contains(&word);
-        TOPICS.iter().find(is_it)
+        let is_it =
+            |topic: &&Topic| topic.name == word || topic.others.iter().any(|one| one == word);
+        TOPICS.topics.iter().find(is_it)
     }
 
     pub(super) fn shown(&self, paint: Paint) -> String {
         let example = self.example.lines().map(|line| format!("\n  {line}"));
-        let (name, doc) = (paint.bold(self.name), self.doc);
-        let text = filled(self.text, paint.width);
+        let (name, doc) = (paint.bold(&self.name), &self.doc);
+        let text = filled(&self.text, paint.width);
         format!("{name}: {doc}\n\n{text}\n{}", example.collect::<String>())
     }
 }

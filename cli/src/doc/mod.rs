@@ -11,6 +11,7 @@ mod trainers;
 use std::path::Path;
 
 use crate::wrong;
+use advlab::check::needs;
 use advlab::diagnostic::Diagnostics;
 use advlab::paint::{Paint, beside, wrapped};
 use advlab::script::{BUILTINS, Builtin, BuiltinKind, Hook, Host, MEMBERS, Owner};
@@ -20,7 +21,7 @@ use advlab::tensor::op::{self, Class};
 use self::entry::{Entry, TOPICS, Topic};
 pub use self::entry::{parameters, recipe};
 use self::search::search;
-pub use self::trainers::{Alias, Trainer, trainer, trainers};
+pub use self::trainers::trainer;
 
 /// Whether a name has an explanation: a topic, a function, a member, or a built-in recipe.
 pub fn is_known(name: &str) -> bool {
@@ -29,7 +30,7 @@ pub fn is_known(name: &str) -> bool {
 
 /// All names that have an explanation.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    let topics = TOPICS.iter().map(|topic| topic.name);
+    let topics = TOPICS.topics.iter().map(|topic| &*topic.name);
     let builtins = BUILTINS.iter().map(|builtin| builtin.name);
     topics
         .chain(entries().map(|entry| entry.name))
@@ -55,17 +56,17 @@ pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String, Diagnos
     let is_path = name.ends_with(".rhai");
     if Builtin::find(name).is_some() || is_path || Path::new(asked).is_file() {
         let loaded = host.load(if is_path { name } else { asked })?;
-        let mut sources = loaded.sources();
-        let needs_advantage = !loaded.has(Hook::Advantage)
-            && sources.any(|(_, text)| text.contains("batch.advantage"));
-        let example = match needs_advantage {
-            true => format!(
-                "  advlab apply grpo rollouts.jsonl -o with_advantages.jsonl\n  advlab apply {name} with_advantages.jsonl"
+        let needs_advantage = !loaded.has(Hook::Advantage) && needs(&loaded, "advantage");
+        let (before, input) = match needs_advantage {
+            true => (
+                "  advlab apply grpo rollouts.jsonl -o with_advantages.jsonl\n",
+                "",
             ),
-            false => format!("  advlab apply {name} rollouts.jsonl -o with_advantages.jsonl"),
+            false => ("", "rollouts.jsonl -o "),
         };
-        let text = recipe(&loaded, paint);
-        return Ok(format!("{text}\n\n{}\n{example}", paint.bold("example")));
+        let (text, title) = (recipe(&loaded, paint), paint.bold("example"));
+        let example = format!("{before}  advlab apply {name} {input}with_advantages.jsonl");
+        return Ok(format!("{text}\n\n{title}\n{example}"));
     }
     if let Some(topic) = Topic::find(name) {
         return Ok(topic.shown(paint));
@@ -81,10 +82,8 @@ pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String, Diagnos
             Some(near) => format!("did you mean `{near}`?"),
             None => "`advlab doc` lists all".to_string(),
         };
-        wrong(
-            format!("there is neither a function nor a recipe `{name}`"),
-            help,
-        )
+        let message = format!("there is neither a function nor a recipe `{name}`");
+        wrong(message, help)
     })
 }
 
@@ -108,8 +107,8 @@ const FIRST: &str = "grpo, dr_grpo, passk, reinforce_pp, ppo_clip";
 /// The topics, one line each, and the names of all functions, members and recipes, by section and kind.
 pub fn overview(paint: Paint) -> String {
     let mut lines = vec![heading("topics", "what scripts are made of", paint)];
-    let topics = TOPICS.iter();
-    lines.extend(topics.map(|topic| line(topic.name, 16, topic.doc, paint)));
+    let topics = TOPICS.topics.iter();
+    lines.extend(topics.map(|topic| line(&topic.name, 16, &topic.doc, paint)));
     let about = "the name of one, or of a section, explains it";
     lines.extend([String::new(), heading("functions", about, paint)]);
     for section in sections() {
@@ -146,31 +145,28 @@ struct Section {
 fn sections() -> impl Iterator<Item = Section> {
     let batch = "what a step produced: columns over tokens, responses and groups";
     let tensors = "beside the functions below, each of which can be called as a method: `x.exp()`";
+    let reports = "what a step says beside its result";
     let members = [
         ("the batch", batch, Owner::Batch),
         ("tensors", tensors, Owner::Tensor),
-        (
-            "reports",
-            "what a step says beside its result",
-            Owner::Nobody,
-        ),
+        ("reports", reports, Owner::Nobody),
     ];
-    let members = members.map(|(title, about, of)| Section {
-        title: title.to_string(),
+    let section = |title: String, about, entries: Vec<Entry>| Section {
+        title,
         about,
-        entries: MEMBERS
-            .iter()
-            .filter(|one| one.of == of)
-            .map(Entry::from)
-            .collect(),
+        entries,
+    };
+    let members = members.map(|(title, about, owner)| {
+        let own = MEMBERS.iter().filter(|member| member.of == owner);
+        section(title.to_string(), about, own.map(Entry::from).collect())
     });
-    let functions = Class::ALL.map(|class| Section {
-        title: class.to_string(),
-        about: class.levels(),
-        entries: op::table()
-            .filter(|op| op.class == class)
-            .map(Entry::from)
-            .collect(),
+    let functions = Class::ALL.map(|class| {
+        let own = op::table().filter(|op| op.class == class);
+        section(
+            class.to_string(),
+            class.levels(),
+            own.map(Entry::from).collect(),
+        )
     });
     members.into_iter().chain(functions)
 }

@@ -10,26 +10,6 @@ use advlab::script::{BUILTINS, help_for_foreign};
 
 /// The most results.
 const SHOWN: usize = 10;
-
-/// The column at which the summaries stand.
-const SUMMARY: usize = 34;
-
-/// Terms of the field that no name has, by the name that they lead to.
-pub(super) const TERMS: [(&str, &str); 9] = [
-    ("rloo", "leave one out loo"),
-    ("grpo_loo", "leave one out loo"),
-    (
-        "suffix_sum",
-        "return to go returns discounted reverse cumulative",
-    ),
-    ("running", "baseline moving average ema"),
-    ("whiten", "normalisation normalization z score"),
-    ("rank", "percentile"),
-    ("median", "percentile"),
-    ("ppo_clip", "clipping clipped surrogate"),
-    ("safe_div", "divide division by zero"),
-];
-
 /// Something that can be found.
 pub(super) struct Item {
     pub(super) name: &'static str,
@@ -42,12 +22,12 @@ pub(super) struct Item {
 }
 
 pub(super) fn items() -> impl Iterator<Item = Item> {
-    let topics = TOPICS.iter().map(|topic| Item {
-        name: topic.name,
+    let topics = TOPICS.topics.iter().map(|topic| Item {
+        name: &topic.name,
         kind: "topic",
-        summary: topic.doc.to_string(),
+        summary: topic.doc.clone(),
         aliases: topic.others.join(" "),
-        text: topic.text.to_string(),
+        text: topic.text.clone(),
     });
     let functions = entries().map(|entry| Item {
         name: entry.name,
@@ -57,8 +37,10 @@ pub(super) fn items() -> impl Iterator<Item = Item> {
         text: entry.source.to_string(),
     });
     let recipes = BUILTINS.iter().map(|builtin| {
-        let lines = builtin.text.lines();
-        let doc = lines.map_while(|line| line.strip_prefix("//!"));
+        let doc = builtin
+            .text
+            .lines()
+            .map_while(|line| line.strip_prefix("//!"));
         let text = doc.collect::<Vec<_>>().join("\n");
         let summary = text.lines().next().unwrap_or_default().trim();
         let names = trainers().flat_map(|(_, trainer)| &trainer.names);
@@ -75,44 +57,46 @@ pub(super) fn items() -> impl Iterator<Item = Item> {
     topics.chain(functions).chain(recipes)
 }
 
-/// Text in lower case, with spaces instead of punctuation.
-fn words(text: &str) -> String {
-    let is_punctuation = |letter: char| !letter.is_alphanumeric();
-    text.to_lowercase().replace(is_punctuation, " ")
+/// The words of a text in lower case.
+fn words(text: &str) -> Vec<String> {
+    let text = text.to_lowercase();
+    let words = text.split(|letter: char| !letter.is_alphanumeric());
+    words
+        .filter(|word| !word.is_empty())
+        .map(str::to_string)
+        .collect()
 }
 
 impl Item {
     /// How well it matches a word: 0 for not at all.
     fn score(&self, word: &str) -> u32 {
-        let begins = |text: &str| words(text).split(' ').any(|own| own.starts_with(word));
-        let is = |text: &str| words(text).split(' ').any(|own| own == word);
-        let terms = TERMS.iter().filter(|(name, _)| *name == self.name);
-        let foreign = help_for_foreign(word).unwrap_or_default();
-        let of_code = |code: &str| {
-            let mut names = code.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
-            names.any(|name| name == self.name)
-        };
-        if is(self.name) {
-            100
-        } else if terms.into_iter().any(|(_, terms)| is(terms)) {
-            80
-        // The help for a function of another library names it.
-        } else if self.kind == "function" && foreign.split('`').skip(1).step_by(2).any(of_code) {
-            70
-        } else if begins(self.name) || self.kind == "topic" && begins(&self.aliases) {
-            60
-        } else if is(&self.aliases) {
-            40
-        // `gradient` for `grad`
-        } else if begins(&self.aliases) || self.name.len() > 3 && word.starts_with(self.name) {
-            30
-        } else if begins(&self.summary) {
-            20
-        } else if begins(&self.text) {
-            5
-        } else {
-            0
-        }
+        let has = |text: &str| words(text).iter().any(|own| own == word);
+        let begins = |text: &str| words(text).iter().any(|own| own.starts_with(word));
+        let terms = TOPICS.terms.get(self.name);
+        // The help for a function of another library names ours in its code.
+        let foreign = help_for_foreign(word).filter(|_| self.kind == "function");
+        let mut code = foreign.unwrap_or_default().split('`').skip(1).step_by(2);
+        let is_other = |letter: char| !letter.is_alphanumeric() && letter != '_';
+        let matches = [
+            (100, has(self.name)),
+            (80, terms.is_some_and(|terms| has(terms))),
+            (
+                70,
+                code.any(|code| code.split(is_other).any(|name| name == self.name)),
+            ),
+            (60, begins(self.name)),
+            (60, self.kind == "topic" && begins(&self.aliases)),
+            (40, has(&self.aliases)),
+            // `gradient` for `grad`
+            (
+                30,
+                begins(&self.aliases) || self.name.len() > 3 && word.starts_with(self.name),
+            ),
+            (20, begins(&self.summary)),
+            (5, begins(&self.text)),
+        ];
+        let score = matches.into_iter().find(|(_, is_match)| *is_match);
+        score.map_or(0, |(score, _)| score)
     }
 }
 
@@ -120,30 +104,28 @@ impl Item {
 /// nothing does.
 pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<String> {
     let foreign = help_for_foreign(asked.trim());
+    let foreign = foreign.map(|help| wrapped("", &format!("{asked}: {help}"), paint.width));
     let found = found(asked, only_recipes);
-    let mut lines = Vec::new();
-    lines.extend(foreign.map(|help| wrapped("", &format!("{asked}: {help}"), paint.width)));
+    let mut lines: Vec<String> = foreign.into_iter().collect();
     for item in found.iter().take(SHOWN) {
         let head = format!("  {:<22} {}", item.name, paint.dim(item.kind));
-        lines.push(beside(&head, SUMMARY, &item.summary, paint.width));
+        lines.push(beside(&head, 34, &item.summary, paint.width));
     }
     if found.len() > SHOWN {
-        let more = format!("  and {} more", found.len() - SHOWN);
-        lines.push(paint.dim(&more));
+        lines.push(paint.dim(&format!("  and {} more", found.len() - SHOWN)));
     }
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 pub(super) fn found(asked: &str, only_recipes: bool) -> Vec<Item> {
     let asked = words(asked);
-    let asked: Vec<&str> = asked.split_whitespace().collect();
     let items = items().filter(|item| !only_recipes || item.kind == "recipe");
-    let scored = items.map(|item| {
+    let scored = items.filter_map(|item| {
         let scores: Vec<u32> = asked.iter().map(|word| item.score(word)).collect();
-        let is_found = !scores.is_empty() && scores.iter().all(|score| *score > 0);
-        (if is_found { scores.iter().sum() } else { 0 }, item)
+        let is_found = !scores.is_empty() && !scores.contains(&0);
+        is_found.then(|| (scores.iter().sum(), item))
     });
-    let mut found: Vec<(u32, Item)> = scored.filter(|(score, _)| *score > 0).collect();
+    let mut found: Vec<(u32, Item)> = scored.collect();
     found.sort_by_key(|(score, _)| Reverse(*score));
     // `min` and `max` are rows of two classes.
     found.dedup_by(|(_, b), (_, a)| (a.name, a.kind) == (b.name, b.kind));

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::entry::{Entry, TOPICS, Topic, filled, shown};
-use super::search::{TERMS, found, items};
+use super::search::{found, items};
 use super::sections;
 use super::trainers::{Alias, trainers};
 use crate::report::study::Objective;
@@ -51,7 +51,7 @@ fn recipes() -> Result<Vec<(String, String)>, Diagnostics> {
             let recipe = host.load(builtin.name)?;
             let objective = Objective::of(&recipe, None, SIZE);
             texts.push_str(&recipe_entry(&recipe, objective.as_ref()));
-            objectives.extend(objective.ok().map(|one| (builtin.name.to_string(), one)));
+            objectives.extend(objective);
         }
         entries.push_str(&format!("\n## {title}\n"));
         if !objectives.is_empty() {
@@ -184,12 +184,12 @@ fn reference() -> String {
         "topics",
         "what scripts are made of; `?levels` at the prompt shows one",
     ));
-    for topic in TOPICS.iter() {
+    for topic in TOPICS.topics.iter() {
         page.push_str(&format!(
             "### {}\n\n{}.\n\n```text\n{}\n```\n\n```rhai\n{}\n```\n\n",
             topic.name,
             topic.doc,
-            filled(topic.text, WIDTH),
+            filled(&topic.text, WIDTH),
             topic.example
         ));
     }
@@ -239,13 +239,13 @@ fn every_example_of_a_member_gives_what_it_shows() {
 #[test]
 fn every_example_of_a_topic_is_a_recipe_that_runs() {
     let batch = Batch::example();
-    for topic in TOPICS.iter() {
+    for topic in TOPICS.topics.iter() {
         let run = |text: &str| {
-            let recipe = Host::new().compile(topic.name, text)?;
+            let recipe = Host::new().compile(&topic.name, text)?;
             assert!(recipe.warnings().is_empty(), "{}", topic.name);
             recipe.advantage(&batch, &mut recipe.init()?)
         };
-        if let Err(error) = run(topic.example) {
+        if let Err(error) = run(&topic.example) {
             panic!("{}: {}", topic.name, error.render(false));
         }
     }
@@ -253,10 +253,10 @@ fn every_example_of_a_topic_is_a_recipe_that_runs() {
 
 #[test]
 fn a_word_stands_for_one_topic_and_lines_fit() {
-    for topic in TOPICS.iter() {
+    for topic in TOPICS.topics.iter() {
         for word in topic.others.iter().chain([&topic.name]) {
-            let found = Topic::find(word).map(|found| found.name);
-            assert_eq!(found, Some(topic.name), "{word}");
+            let found = Topic::find(word).map(|found| &found.name);
+            assert_eq!(found, Some(&topic.name), "{word}");
         }
         let shown = topic.shown(Paint::PLAIN);
         let long = shown.lines().find(|line| line.chars().count() > 80);
@@ -297,8 +297,8 @@ fn words_lead_to_what_is_meant() {
 
 #[test]
 fn terms_are_of_names_that_there_are() {
-    for (name, _) in TERMS {
-        assert!(items().any(|item| item.name == name), "{name}");
+    for name in TOPICS.terms.keys() {
+        assert!(items().any(|item| item.name == *name), "{name}");
     }
 }
 

@@ -12,32 +12,29 @@ use advlab::paint::{Paint, beside};
 use advlab::script::Builtin;
 use advlab::suggest;
 
-/// A trainer at a version.
-#[derive(Debug, Deserialize)]
+/// A trainer at the version whose code was read, with its names of the built-ins.
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Trainer {
-    /// The version whose code was read.
-    pub version: String,
-    /// Its names of the built-ins.
-    pub names: Vec<Alias>,
+pub(super) struct Trainer {
+    pub(super) version: String,
+    pub(super) names: Vec<Alias>,
 }
 
-/// A trainer's name of a built-in.
-#[derive(Debug, Deserialize)]
+/// A trainer's name of a built-in, or a setting there.
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Alias {
-    /// A name or a setting there.
-    pub theirs: String,
-    /// The built-in.
-    pub ours: String,
+pub(super) struct Alias {
+    pub(super) theirs: String,
+    pub(super) ours: String,
     /// The parameters with which it gives the same numbers, as for `--set`.
     #[serde(default)]
-    pub set: String,
+    pub(super) set: String,
     /// Where the numbers differ nevertheless, if they do.
     #[serde(default)]
-    pub differs: String,
+    pub(super) differs: String,
     /// The largest difference between their function's numbers and ours on random batches, if it was measured.
-    pub measured: Option<f64>,
+    #[cfg_attr(not(test), expect(dead_code))]
+    pub(super) measured: Option<f64>,
 }
 
 static TRAINERS: LazyLock<BTreeMap<String, Trainer>> = LazyLock::new(|| {
@@ -46,27 +43,23 @@ static TRAINERS: LazyLock<BTreeMap<String, Trainer>> = LazyLock::new(|| {
 });
 
 /// The trainers by their names, in alphabetical order.
-pub fn trainers() -> impl Iterator<Item = (&'static str, &'static Trainer)> {
+pub(super) fn trainers() -> impl Iterator<Item = (&'static str, &'static Trainer)> {
     TRAINERS.iter().map(|(name, of)| (name.as_str(), of))
 }
-
-/// The column at which our names stand.
-const THEIRS: usize = 36;
 
 /// What a trainer's names mean here, two lines each: theirs, and the recipe with its settings; if there is no trainer of that
 /// name, the recipes that a search for it finds.
 pub fn trainer(name: &str, paint: Paint) -> Result<String, Diagnostics> {
     let Some(trainer) = TRAINERS.get(&name.to_lowercase()) else {
         let names = || trainers().map(|(name, _)| name);
-        let near = suggest::nearest(name, names());
         let is_recipe = Builtin::find(name).is_some();
-        if let Some(found) = search(name, true, paint).filter(|_| near.is_none() && !is_recipe) {
-            return Ok(found);
-        }
-        let help = match near {
+        let help = match suggest::nearest(name, names()) {
             Some(near) => format!("did you mean `{near}`?"),
             None if is_recipe => format!("{name} is a recipe: `advlab doc {name}` explains it"),
-            None => format!("there are {}", suggest::list(names())),
+            None => match search(name, true, paint) {
+                Some(found) => return Ok(found),
+                None => format!("there are {}", suggest::list(names())),
+            },
         };
         let message = format!("`{name}` is no trainer whose names are known, and no recipe has it");
         return Err(wrong(message, help));
@@ -78,11 +71,7 @@ pub fn trainer(name: &str, paint: Paint) -> Result<String, Diagnostics> {
     for alias in &trainer.names {
         let ours = format!("{} {}", paint.bold(&alias.ours), alias.set);
         let theirs = format!("  {}", alias.theirs);
-        if theirs.chars().count() < THEIRS {
-            lines.push(beside(&theirs, THEIRS, ours.trim(), paint.width));
-        } else {
-            lines.extend([theirs, beside("", THEIRS, ours.trim(), paint.width)]);
-        }
+        lines.push(beside(&theirs, 36, &ours, paint.width));
         if !alias.differs.is_empty() {
             lines.push(paint.dim(&beside("", 4, &alias.differs, paint.width)));
         }

@@ -136,13 +136,10 @@ pub(super) fn spread(values: &[f64]) -> String {
         true => format!("mean {mean}   std {std}   min {min}   max {max}"),
         false => "no finite value".to_string(),
     };
-    let kinds: [(&str, fn(&f64) -> bool); 3] = [
-        ("zero", |x| *x == 0.0),
-        ("NaN", |x| x.is_nan()),
-        ("infinite", |x| x.is_infinite()),
-    ];
-    for (name, is_kind) in kinds {
-        let number = values.iter().copied().filter(is_kind).count();
+    let number = |is_kind: fn(&f64) -> bool| values.iter().copied().filter(is_kind).count();
+    let (zeros, nans) = (number(|x| *x == 0.0), number(|x| x.is_nan()));
+    let infinite = number(|x| x.is_infinite());
+    for (name, number) in [("zero", zeros), ("NaN", nans), ("infinite", infinite)] {
         if number > 0 {
             line.push_str(&format!("   {name} {}", share(number, values.len())));
         }

@@ -13,19 +13,17 @@ class RecipeError(ValueError):
     if it has none; `missing_column` is the name of the column that the batch lacks, if that is the problem.
     """
 
-    def __init__(
-        self,
-        text: str,
-        message: str | None = None,
-        path: str | None = None,
-        line: int | None = None,
-        column: int | None = None,
-        help: str | None = None,
-        missing_column: str | None = None,
-    ) -> None:
+    message: str | None = None
+    path: str | None = None
+    line: int | None = None
+    column: int | None = None
+    help: str | None = None
+    missing_column: str | None = None
+
+    def __init__(self, text: str, *parts: Any) -> None:
         super().__init__(text)
-        self.message, self.path, self.line, self.column = message, path, line, column
-        self.help, self.missing_column = help, missing_column
+        for name, part in zip(("message", "path", "line", "column", "help", "missing_column"), parts):
+            setattr(self, name, part)
 
 
 RecipeError.__module__ = "advlab"
@@ -96,8 +94,8 @@ class LiveEvent:
 
     Attributes:
 
-    kind: `published`, `rejected`, `missing`, `reverted`, `warned`, `polling_only`, or `folder` (which cannot be written, or can
-        again, or had rows of steps that the trainer does again).
+    kind: `published`, `rejected`, `missing`, `reverted`, `warned`, `polling_only`, or `folder` (which cannot be written, or had
+        rows of steps that the trainer does again).
     line: what happened, and what is used from now on.
     version: the version that it is about.
     error: why a version was rejected, with the place in the script, or why the folder cannot be written.

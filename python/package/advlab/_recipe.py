@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
@@ -112,8 +113,10 @@ class _Hooks(_native.Recipe):
         return tuple(left[name] for name in ("name", "sources", "params", "version", "state"))
 
     def __repr__(self) -> str:
-        params = "".join(f" {name}={value}" for name, value in self.params.items())
-        return f"{type(self).__name__}({self.name} {self.version[:6]}{params})"
+        with contextlib.suppress(RuntimeError, ValueError):
+            params = "".join(f" {name}={value}" for name, value in self.params.items())
+            return f"{type(self).__name__}({self.name} {self.version[:6]}{params})"
+        return f"{type(self).__name__}({self.name}, closed)"
 
 
 def _is_alike_by_any_groups(recipe: Recipe, levels: dict[str, int]) -> bool | None:
@@ -171,7 +174,9 @@ class LiveRecipe(_Hooks):
     `advlab` as calls find them, and kept for `events`. The first groups of the last batch are copied, to try new versions on.
     """
 
-    _kept_events: tuple[LiveEvent, ...] = ()
+    def __init__(self, *_: Any) -> None:
+        # A run that never asks for events loses the oldest.
+        self._kept_events: deque[LiveEvent] = deque(maxlen=1024)
 
     def _advantage(self, call: Call, padded: bool) -> Advantage:
         try:
@@ -182,15 +187,14 @@ class LiveRecipe(_Hooks):
     def _hear(self) -> None:
         for told in self._events():
             event = LiveEvent(**told)
-            # A run that never asks loses the oldest.
-            self._kept_events = (*self._kept_events[-1023:], event)
+            self._kept_events.append(event)
             # Trainers show only warnings: a new version is to be seen in their consoles.
             log.warning("%s: %s", self.name, event.line if event.error is None else f"{event.line}\n{event.error}")
 
     def events(self) -> list[LiveEvent]:
         """Events since the last call of this, in order."""
         self._hear()
-        events, self._kept_events = self._kept_events, ()
+        events, self._kept_events = self._kept_events, deque(maxlen=1024)
         return list(events)
 
     def refresh(self, timeout: float = 10.0) -> bool:
@@ -235,12 +239,6 @@ class LiveRecipe(_Hooks):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        try:
-            return super().__repr__()
-        except (RuntimeError, ValueError):
-            return f"LiveRecipe({self.name}, closed)"
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(

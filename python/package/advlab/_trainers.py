@@ -93,7 +93,7 @@ class Trainer:
             raise ValueError(f'the variable ADVLAB_PARAMS is {text}: it takes JSON, as {{"k": 4}}') from None
         return self.open(recipe, params, theirs, folder=os.environ.get("ADVLAB_FOLDER") or None, _refuses=refuses)
 
-    def advantage(self, recipe: Recipe | LiveRecipe, batch: Batch, padded: bool = True) -> Advantage:
+    def advantage(self, recipe: Recipe | LiveRecipe, batch: Rollouts, padded: bool = True) -> Advantage:
         """The recipe's advantage of a batch, [B, T] also for one value per response if `padded`. Its lines are logged."""
         try:
             f64 = () if padded else ("reward", "token_reward")
@@ -104,7 +104,7 @@ class Trainer:
         report(recipe, out)
         return out
 
-    def per_response(self, live: LiveRecipe, batch: Batch, counts: Any, mean: str) -> Any:
+    def per_response(self, live: LiveRecipe, batch: Rollouts, counts: Any, mean: str) -> Any:
         """The weighted advantage per response, for responses of `counts` tokens; an error if the recipe gives one per token."""
         out = self.advantage(live, batch, padded=False)
         if out.level != "response":
@@ -114,8 +114,8 @@ class Trainer:
 
 
 @dataclass
-class Batch:
-    """A trainer's batch."""
+class Rollouts:
+    """What a trainer gives for one step: [B] or [B, T] columns, the mask [B, T], and its number if it says one."""
 
     groups: Any
     columns: Mapping[str, Any]
@@ -137,7 +137,7 @@ def metrics(out: Advantage, counts: bool = True) -> dict[str, float]:
     return {f"advlab/{name}": float(value) for name, value in found.items()}
 
 
-def targets(live: LiveRecipe, out: Advantage, batch: Batch) -> Any:
+def targets(live: LiveRecipe, out: Advantage, batch: Rollouts) -> Any:
     """What a critic learns, [B, T], if `out` is of the last step: what the recipe's hook `returns` gives, or else the discounted
     reward to go; without a critic the advantage."""
     if "value" not in batch.columns:
@@ -242,19 +242,18 @@ def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, type] | None 
     None is NaN among numbers and the empty string among strings. `kinds` has the types of columns, `str` or `float`, for those with
     nothing but None in this batch; it is added to.
     """
-    kinds = {} if kinds is None else kinds
-    names = Counter(map(column_name, columns))
-    # If scripts would call two alike, none is the column.
-    is_free = {name for name, count in names.items() if count == 1} - RESERVED
-    kept = {}
+    kinds, names, kept = {} if kinds is None else kinds, Counter(map(column_name, columns)), {}
     for name, values in columns.items():
+        # If scripts would call two alike, none is the column.
+        if names[column_name(name)] > 1 or column_name(name) in RESERVED:
+            continue
         values = [plain(value) for value in values]
         there = [value for value in values if value is not None]
         of_all = (kind for kind, likes in KINDS.items() if all(isinstance(value, likes) for value in there))
         kind = next(of_all, None) if there else kinds.get(name)
-        if kind is not None and column_name(name) in is_free:
-            kinds[name] = kind
-            kept[column_name(name)] = [(math.nan if kind is float else "") if value is None else value for value in values]
+        if kind is not None:
+            kinds[name], nothing = kind, math.nan if kind is float else ""
+            kept[column_name(name)] = [nothing if value is None else value for value in values]
     return kept
 
 

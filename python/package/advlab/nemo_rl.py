@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ._trainers import Batch, Trainer, column_name, on_cpu, refusals, weighted
+from ._trainers import Rollouts, Trainer, column_name, on_cpu, refusals, weighted
 
 NEMO_RL = Trainer(
     "NeMo-RL",
@@ -53,7 +53,7 @@ class AdvantageEstimator:
         parts = [name for name in repeated_batch or () if name.startswith("reward/")]
         columns.update({column_name(name): repeated_batch[name] for name in parts})
         columns = {name: on_cpu(values)[rows] for name, values in columns.items() if values is not None}
-        batch = Batch(on_cpu(prompt_ids)[rows], columns, on_cpu(mask)[rows])
+        batch = Rollouts(on_cpu(prompt_ids)[rows], columns, on_cpu(mask)[rows])
         out = NEMO_RL.advantage(live, batch)
         whole = torch.zeros(mask.shape, dtype=torch.float32)
         whole[rows] = weighted(out, batch.mask, self.mean).float()
@@ -73,7 +73,7 @@ def patch() -> None:
         raise ImportError("nemo_rl.algorithms.grpo has no `_create_advantage_estimator`: this NeMo-RL makes it elsewhere")
     for name in MODULES:
         # One that is imported later finds the new function in the first.
-        module = sys.modules.get(f"nemo_rl.{name}")
+        module: Any = sys.modules.get(f"nemo_rl.{name}")
         if hasattr(module, "_create_advantage_estimator"):
             module._create_advantage_estimator = create
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ._trainers import Batch, Trainer, metrics, on_cpu, refusals, targets, weighted
+from ._trainers import Rollouts, Trainer, metrics, on_cpu, refusals, targets, weighted
 
 OPENRLHF = Trainer(
     "OpenRLHF",
@@ -49,7 +49,7 @@ def replace(experiences: list[Any], size: int, mean: str = "tokens") -> None:
     columns = {ours: values for theirs, ours in OPENRLHF.columns.items() if (values := rows(theirs)) is not None}
     columns["reward"] = torch.cat([on_cpu(experience.rewards) for experience in experiences]).float()
     groups = [place // size for experience in experiences for place in experience.index]
-    batch = Batch(groups, columns, rows("action_mask"))
+    batch = Rollouts(groups, columns, rows("action_mask"))
     out = OPENRLHF.advantage(live, batch)
     computed = {"advantages": weighted(out, batch.mask, mean), "returns": targets(live, out, batch)}
     start = 0
@@ -66,7 +66,7 @@ def patch() -> None:
     """Puts the recipe's advantage in the place of OpenRLHF's own, in this process; once."""
     from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker as maker
 
-    theirs = maker.compute_advantages_and_returns
+    theirs: Any = maker.compute_advantages_and_returns
     if getattr(theirs, "is_of_advlab", False):
         return
 
@@ -83,5 +83,5 @@ def patch() -> None:
         replace(experiences, args.rollout.n_samples_per_prompt, "responses" if is_gspo else "tokens")
         return experiences
 
-    compute_advantages_and_returns.is_of_advlab = True
+    compute_advantages_and_returns.is_of_advlab = True  # type: ignore[attr-defined]
     maker.compute_advantages_and_returns = compute_advantages_and_returns

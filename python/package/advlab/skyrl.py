@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ._trainers import Batch, Trainer, on_cpu, refusals, registry, row_sums, targets, warn_once, weighted
+from ._trainers import Rollouts, Trainer, on_cpu, refusals, registry, row_sums, targets, warn_once, weighted
 
 SKYRL = Trainer(
     "SkyRL",
@@ -58,7 +58,7 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
     live = SKYRL.open_from_environment(refusals("responses", why), **theirs)
     rewards, mask = on_cpu(token_level_rewards), on_cpu(response_mask)
     value = {} if values is None else {"value": on_cpu(values)}
-    batch = Batch(index, {"token_reward": rewards, "reward": row_sums(rewards), **value}, mask)
+    batch = Rollouts(index, {"token_reward": rewards, "reward": row_sums(rewards), **value}, mask)
     out = SKYRL.advantage(live, batch)
     if out.weight is not None and loss not in PROPORTIONAL:
         told = f"`trainer.algorithm.policy_loss_type={loss}` is unknown here: the weights of {live.name}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ._trainers import Batch, Trainer, refusals
+from ._trainers import Rollouts, Trainer, refusals
 
 SLIME = Trainer("slime")
 
@@ -44,5 +44,5 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
     # slime empties the loss mask of those after this hook.
     counts = [0 if getattr(sample, "remove_sample", False) else length for sample, length in zip(flat, lengths, strict=True)]
     step = getattr(sys.modules.get("slime.rollout.sample_hooks"), "_current_rollout_id", None)
-    batch = Batch(groups, {"reward": [float(reward) for reward in rewards], "length": lengths}, step=step)
+    batch = Rollouts(groups, {"reward": [float(reward) for reward in rewards], "length": lengths}, step=step)
     return rewards, SLIME.per_response(live, batch, counts, mean).tolist()

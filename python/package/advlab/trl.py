@@ -24,7 +24,7 @@ from trl import RLOOTrainer as _RLOOTrainer
 
 from ._outcome import Advantage
 from ._recipe import LiveRecipe, load, watch
-from ._trainers import Batch, Trainer, column_name, metrics, of_data_set, on_cpu, plain, refusals, resume, save, weighted
+from ._trainers import Rollouts, Trainer, column_name, metrics, of_data_set, on_cpu, plain, refusals, resume, save, weighted
 
 log = logging.getLogger("advlab")
 
@@ -183,7 +183,7 @@ class GRPOMixin:
             columns = {name: [of[row] for row in rows] if isinstance(of, list) else of[rows] for name, of in columns.items()}
         mask, is_rloo, live = columns.pop("mask"), isinstance(self, _RLOOTrainer), self.advlab
         groups = rows // (self.num_generations if mode == "train" else self.num_generations_eval)
-        batch = Batch(groups, columns, mask, self.state.global_step)
+        batch = Rollouts(groups, columns, mask, self.state.global_step)
         # An evaluation leaves the state of the training alone.
         recipe: Any = live if mode == "train" or live is None else live._frozen()
         out: Advantage = (TRL_RLOO if is_rloo else TRL).advantage(recipe, batch, padded=False)

@@ -215,13 +215,42 @@ def test_a_token_recipe_is_spread_by_its_mask(tmp_path, script):
     assert torch.allclose(output["advantages"], rewards.nansum(1)[:, None] * output["completion_mask"])
 
 
-def test_what_trl_does_not_have_is_an_error_with_its_option(tmp_path, script):
-    for column, option in [("old_logp", "num_iterations=2"), ("ref_logp", "`beta`")]:
-        path = script(f'fn advantage(batch, p) {{ batch.{column}.mean("response") }}')
-        with pytest.raises(advlab.RecipeError, match=option):
-            trainer(tmp_path, path).train()
-    with pytest.raises(advlab.RecipeError, match="grpo"):
-        trainer(tmp_path, "grppo")
+def named(name):
+    def score(completions, **_):
+        return [0.0] * len(completions)
+
+    score.__name__ = name
+    return score
+
+
+def needs(column):
+    return f'fn advantage(batch, p) {{ batch.{column}.mean("response") }}'
+
+
+RLOO = {"cls": RLOOTrainer, "config": RLOOConfig}
+TWO_OF_ONE_NAME = (named("is-right"), named("is.right"))
+BY_TOKEN = "fn advantage(batch, p) { batch.token_reward.suffix_sum(1.0) }"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "words"),
+    [
+        (needs("old_logp"), {}, "num_iterations=2"),
+        (needs("ref_logp"), {}, "`beta`"),
+        ("grppo", {}, "grpo"),
+        ("rloo", RLOO, "`beta=.*GRPOTrainer"),
+        ("rloo", {**RLOO, "beta": 0.0, "reward_clip_range": (-1.0, 1.0)}, "`reward_clip_range=.*clamp"),
+        ("rloo", {**RLOO, "beta": 0.0, "normalize_advantages": True}, "`normalize_advantages=.*whiten"),
+        (needs("old_logp"), {**RLOO, "beta": 0.0}, "RLOOTrainer has no log-probs"),
+        (BY_TOKEN, {**RLOO, "beta": 0.0}, "GRPOTrainer"),
+        ("grpo", {"scale_rewards": "none"}, "`scale_rewards=none`.*dr_grpo"),
+        ("grpo", {"multi_objective_aggregation": "normalize_then_sum"}, "`multi_objective_aggregation=.*reward_<name>"),
+        ("grpo", {"reward_funcs": TWO_OF_ONE_NAME}, "would be the column `reward_is_right`"),
+    ],
+)
+def test_what_trl_lacks_or_would_ignore_is_an_error_with_its_option(tmp_path, script, recipe, settings, words):
+    with pytest.raises(ValueError, match=words):
+        trainer(tmp_path, script(recipe) if recipe.startswith("fn") else recipe, **settings).train()
 
 
 def test_completions_that_nobody_scores_are_left_out(tmp_path, script):
@@ -282,46 +311,6 @@ def test_rloo_takes_one_value_a_response(tmp_path, script):
     rewards = seen[0][1].nansum(1).view(-1, 4)
     others = (rewards.sum(1, keepdim=True) - rewards) / 3
     assert torch.allclose(seen[0][0]["advantages"], (rewards - others).view(-1), atol=1e-5)
-    with pytest.raises(ValueError, match="GRPOTrainer"):
-        path = script("fn advantage(batch, p) { batch.token_reward.suffix_sum(1.0) }")
-        trainer(tmp_path, path, RLOOTrainer, RLOOConfig, beta=0.0).train()
-
-
-def test_what_rloo_would_do_to_its_own_advantage_is_refused(tmp_path, script):
-    for settings, words in [
-        ({}, "`beta=.*GRPOTrainer"),
-        ({"beta": 0.0, "reward_clip_range": (-1.0, 1.0)}, "`reward_clip_range=.*clamp"),
-        ({"beta": 0.0, "normalize_advantages": True}, "`normalize_advantages=.*whiten"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            trainer(tmp_path, "rloo", RLOOTrainer, RLOOConfig, **settings)
-    path = script('fn advantage(batch, p) { batch.old_logp.mean("response") }')
-    with pytest.raises(advlab.RecipeError, match="RLOOTrainer has no log-probs"):
-        trainer(tmp_path, path, RLOOTrainer, RLOOConfig, beta=0.0).train()
-
-
-def test_what_trl_would_do_to_its_own_advantage_is_refused(tmp_path):
-    for settings, words in [
-        ({"scale_rewards": "none"}, "`scale_rewards=none`.*dr_grpo"),
-        (
-            {"multi_objective_aggregation": "normalize_then_sum"},
-            "`multi_objective_aggregation=normalize_then_sum`.*reward_<name>",
-        ),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            trainer(tmp_path, "grpo", **settings)
-
-
-def test_two_reward_functions_of_one_column_are_refused(tmp_path):
-    def named(name):
-        def score(completions, **_):
-            return [0.0] * len(completions)
-
-        score.__name__ = name
-        return score
-
-    with pytest.raises(ValueError, match="would be the column `reward_is_right`"):
-        trainer(tmp_path, "grpo", reward_funcs=(named("is-right"), named("is.right")))
 
 
 RANKS = """

@@ -325,11 +325,15 @@ pub(super) fn batch_type(engine: &mut Engine) {
             batch.regroup(&by, across)
         });
     }
+    key_method(engine);
+}
+
+/// Registers `key` for an array of names, and for one name, two or three.
+fn key_method(engine: &mut Engine) {
     method(engine, "key", |batch, names: Array| {
         batch.key_of(names.iter())
     });
-    // Of one name, two, or three.
-    let name = TypeId::of::<Name>();
+    let name = TypeId::of::<ImmutableString>();
     for types in [&[name; 1][..], &[name; 2], &[name; 3]] {
         let types = [&[TypeId::of::<ScriptBatch>()], types].concat();
         engine.register_raw_fn("key", types, |context, args| {

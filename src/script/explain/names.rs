@@ -2,7 +2,7 @@
 
 use super::{CLOSURE, Script, habit, row, say};
 use crate::batch::known;
-use crate::diagnostic::{Diagnostic, Span};
+use crate::diagnostic::{Diagnostic, ProblemKind, Span};
 use crate::figures::counted;
 use crate::script::builtin::Builtin;
 use crate::script::members::{self, ops};
@@ -70,13 +70,7 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
         Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
     };
     if !short.starts_with(|c: char| c.is_alphabetic() || c == '_') {
-        let help = habit("reserved", name).unwrap_or(match () {
-            () if arguments.contains(&type_named("()").1) => NOTHING,
-            () if arguments.contains(&"a string") => {
-                "strings are joined as in `\"k = \" + k`; `parse_float(string)` makes a number of a string"
-            }
-            () => "operators work on tensors and numbers",
-        });
+        let help = habit("reserved", name).unwrap_or_else(|| operator_help(&arguments));
         return say(format!("`{name}` does not work with {with}"), help);
     }
     // The lint knows how many arguments there are, and not their types.
@@ -114,6 +108,16 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
     say(format!("there is no function `{name}`{with}"), help)
 }
 
+fn operator_help(arguments: &[&str]) -> &'static str {
+    if arguments.contains(&type_named("()").1) {
+        NOTHING
+    } else if arguments.contains(&"a string") {
+        "strings are joined as in `\"k = \" + k`; `parse_float(string)` makes a number of a string"
+    } else {
+        "operators work on tensors and numbers"
+    }
+}
+
 pub(super) fn no_module(name: &str) -> Diagnostic {
     let import = format!("`import \"{name}\" as {name};` imports a recipe of that name");
     let help = habit("names", name).map_or(import, str::to_string);
@@ -141,8 +145,10 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
     } else if let Some(help) = habit("keywords", name) {
         return say(format!("`{name}` is not part of this language"), help);
     }
-    let help = variable_help(script, name, place);
-    say(message, help.unwrap_or_else(|| unknown.to_string()))
+    match variable_help(script, name, place) {
+        Some(help) => say(message, help),
+        None => say(message, unknown).of_kind(ProblemKind::UnseenVariable(name.to_string())),
+    }
 }
 
 /// What a name that is no variable most likely means.

@@ -50,8 +50,13 @@ impl Location<'_> {
             for columns in self.stretches(response) {
                 let own = out[next..next + columns.len()].iter_mut();
                 next += columns.len();
-                let cells = array.cells(response, columns);
-                own.zip(&*cells).for_each(|(out, x)| *out = x.widen());
+                // Not by `cells`: of a row as it is, the compiler makes a plain copy.
+                match array.row(response, columns.clone()) {
+                    Some(row) => own.zip(row).for_each(|(out, x)| *out = x.widen()),
+                    None => own.zip(columns).for_each(|(out, column)| {
+                        *out = array.get(response, column).widen();
+                    }),
+                }
             }
         }
     }

@@ -1,12 +1,10 @@
 //! Rows that are made of several operations, against their definitions. The oracle defines the single operations.
 
-use std::sync::LazyLock;
-
 use super::cases::{Case, Slot, cases, is_condition};
 use super::oracle::{Cells, check, reduce, sum};
-use super::world::{OnThreads, World, alone, leaf};
+use super::world::{ALONE, World, alone, leaf};
+use crate::tensor::Level;
 use crate::tensor::op::{self, Class, Kernel, Op, ParamKind};
-use crate::tensor::{Executor, Level};
 
 /// The values of a row by its definition; `None` for a row of a single operation.
 fn defined(case: &Case, cells: &Cells, args: &[Vec<f64>]) -> Option<Vec<f64>> {
@@ -164,9 +162,8 @@ fn quantile(x: &[f64], q: f64) -> f64 {
 
 /// Checks a case by its definition, and each of its operations by the oracle.
 fn check_case(world: &World, cells: &Cells, case: &Case, inputs: Vec<Vec<f64>>) {
-    static ONE: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(Executor::Fused, 1));
     let (_, result) = case.apply(&world.frame(), inputs.clone(), leaf).unwrap();
-    let checked = check(&ONE, cells, std::slice::from_ref(&result));
+    let checked = check(&ALONE, cells, std::slice::from_ref(&result));
     assert!(checked.is_ok(), "{case:?}: {}", checked.unwrap_err());
     let Some(expected) = defined(case, cells, &inputs) else {
         return;

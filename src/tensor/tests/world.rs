@@ -135,74 +135,43 @@ impl World {
         self.mask[response].iter().filter(|&&counts| counts).count()
     }
 
-    /// Group ids in the order of their first response.
-    fn ids(&self) -> Vec<i64> {
-        let mut ids = Vec::new();
-        for &group in &self.groups {
-            if !ids.contains(&group) {
-                ids.push(group);
-            }
-        }
-        ids
-    }
-
     /// The cells of a level, in the order in which a tensor's values stand.
     pub(super) fn cells(&self, level: Level) -> Vec<Cell> {
-        let whole = Cell {
-            group: None,
-            trajectory: None,
-            response: None,
+        let cell = |(response, &group): (usize, &i64)| Cell {
+            group: Some(group),
+            trajectory: Some(self.trajectory(response)),
+            response: Some(response),
             token: None,
         };
-        let of_group = |group| Cell {
-            group: Some(group),
-            ..whole
+        let responses: Vec<Cell> = self.groups.iter().enumerate().map(cell).collect();
+        let of_group = |group: &i64| {
+            let group = *group;
+            let is_member = move |cell: &&Cell| cell.group == Some(group);
+            responses.iter().filter(is_member)
         };
-        let responses = self
-            .groups
-            .iter()
-            .enumerate()
-            .map(|(response, &group)| Cell {
-                response: Some(response),
-                trajectory: Some(self.trajectory(response)),
-                ..of_group(group)
-            });
+        let length = |cell: &Cell| cell.response.map_or(0, |response| self.length(response));
         let tokens = |cell: Cell, length: usize| {
             (0..length).map(move |token| Cell {
                 token: Some(token),
                 ..cell
             })
         };
+        let groups = distinct(self.groups.iter().copied());
         match level {
-            Level::Batch => vec![whole],
-            Level::Group => self.ids().into_iter().map(of_group).collect(),
-            Level::Trajectory => {
-                let of = |id: i64| {
-                    let mut cells: Vec<Cell> = Vec::new();
-                    for cell in responses.clone().filter(|cell| cell.group == Some(id)) {
-                        let cell = cell.at(Level::Trajectory);
-                        if !cells.contains(&cell) {
-                            cells.push(cell);
-                        }
-                    }
-                    cells
-                };
-                self.ids().into_iter().flat_map(of).collect()
+            Level::Batch | Level::Group | Level::Trajectory => {
+                let by_group = groups.iter().flat_map(of_group);
+                distinct(by_group.map(|cell| cell.at(level)))
             }
-            Level::Response => responses.collect(),
-            Level::Token => responses
-                .enumerate()
-                .flat_map(|(response, cell)| tokens(cell, self.length(response)))
+            Level::Response => responses,
+            Level::Token => (responses.iter())
+                .flat_map(|cell| tokens(*cell, length(cell)))
                 .collect(),
             Level::Position => {
-                let longest = |id: i64| {
-                    let members = (0..self.groups.len()).filter(move |&r| self.groups[r] == id);
-                    members.map(|r| self.length(r)).max().unwrap_or(0)
+                let of_group = |group| {
+                    let longest = of_group(group).map(length).max().unwrap_or(0);
+                    tokens(of_group(group).next().unwrap().at(Level::Group), longest)
                 };
-                self.ids()
-                    .into_iter()
-                    .flat_map(|id| tokens(of_group(id), longest(id)))
-                    .collect()
+                groups.iter().flat_map(of_group).collect()
             }
         }
     }
@@ -229,6 +198,17 @@ impl World {
         };
         self.cells(level).into_iter().map(find).collect()
     }
+}
+
+/// Each value once, in the order of first occurrence.
+fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut seen = Vec::new();
+    for value in values {
+        if !seen.contains(&value) {
+            seen.push(value);
+        }
+    }
+    seen
 }
 
 /// The frame with each group split by a key.
@@ -322,7 +302,8 @@ impl OnThreads {
     }
 }
 
-static ALONE: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(Executor::Fused, 1));
+/// The pool of [`alone`].
+pub(super) static ALONE: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(Executor::Fused, 1));
 
 /// Runs `f` on one thread: many small graphs are faster without waking others.
 pub(super) fn alone<R: Send>(f: impl FnOnce() -> R + Send) -> R {

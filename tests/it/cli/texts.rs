@@ -41,7 +41,7 @@ fn verify_counts_writes_and_explains() {
 }
 
 #[test]
-fn verify_writes_in_the_style_of_each_line_and_to_the_last_of_equal_fields() {
+fn verify_writes_to_the_last_of_equal_fields() {
     let lab = lab();
     let flags = format!("--tokenizer {}", tokenizer("gpt.json"));
     for (line, flags, written) in [
@@ -51,19 +51,9 @@ fn verify_writes_in_the_style_of_each_line_and_to_the_last_of_equal_fields() {
             r#"{"correct":1,"completion":"5","correct":true,"solution":"5"}"#,
         ),
         (
-            r#"{"completion":"5","solution":"5"}"#,
-            &flags,
-            r#"{"completion":"5","solution":"5","correct":true,"length":1}"#,
-        ),
-        (
             r#"{"correct": 0, "completion": "5", "solution": "5"}"#,
             &flags,
             r#"{"correct": true, "completion": "5", "solution": "5", "length": 1}"#,
-        ),
-        (
-            r#"{"correct":0,"completion":"5","solution":"5"}"#,
-            &flags,
-            r#"{"correct":true,"completion":"5","solution":"5","length":1}"#,
         ),
     ] {
         lab.write("line.jsonl", line);

@@ -87,7 +87,7 @@ fn positive_log_probs_are_told() {
 /// Each: the exit status, the arguments, and a part of the message.
 const SLIPS: &str = r#"
 1  apply grpo long.jsonl  =>  long.jsonl, line 2: 1000000000000 tokens in one response
-1  apply grpo run  =>  there are no rollouts in the folder: it has 1 other file
+1  apply grpo run  =>  there are no rollouts in the folder
 1  apply grpo -  =>  rollouts are read from files, not from a stream
 1  apply grpo /dev/stdin  =>  rollouts are read from files, not from a stream
 2  apply grpo rollouts.jsonl --step -1  =>  '-1' for '--step <N>': it takes a whole number

@@ -4,16 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::per_response;
+use super::{notes, per_response, read};
 use advlab::files::{self, ReadOptions, Rollouts, steps};
 
 fn data(name: &str) -> PathBuf {
     let dumps = Path::new(crate::ROOT).join("tests/data/dumps");
     dumps.join(name)
-}
-
-fn read(path: impl AsRef<Path>) -> Rollouts {
-    files::read(path, &ReadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// All that a reader makes of a file.
@@ -35,7 +31,6 @@ fn told(rollouts: &Rollouts) -> String {
     let lengths: Vec<usize> = (0..layout.responses())
         .map(|response| layout.tokens_of(response).len())
         .collect();
-    let notes: Vec<String> = rollouts.notes.iter().map(ToString::to_string).collect();
     format!(
         "step {}, tokens {lengths:?}, reward {:?}\ncolumns {}\ngroups {}\ntexts {}\n{}\n",
         batch.step(),
@@ -43,7 +38,7 @@ fn told(rollouts: &Rollouts) -> String {
         batch.columns().collect::<Vec<_>>().join(", "),
         groups.join(", "),
         texts.join(", "),
-        notes.join("\n")
+        notes(rollouts).join("\n")
     )
 }
 
@@ -59,7 +54,12 @@ fn every_trainer_s_dump_reads_without_a_map() {
         let names: Vec<_> = steps.iter().map(|step| step.file_name().unwrap()).collect();
         all += &format!("# {dump} {names:?}\n{}\n", told(&read(&steps[1])));
     }
-    for dump in ["trl_plain.parquet", "verl_validation.jsonl"] {
+    for dump in [
+        "trl_plain.parquet",
+        "verl_validation.jsonl",
+        "../verl.jsonl",
+        "../open_instruct.jsonl",
+    ] {
         all += &format!("# {dump}\n{}\n", told(&read(data(dump))));
     }
     insta::assert_snapshot!(all);

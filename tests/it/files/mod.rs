@@ -7,8 +7,48 @@ mod properties;
 mod rollouts;
 mod wrong;
 
-use advlab::batch::{Batch, Computed, FloatBuffer, Level};
-use advlab::files::Rollouts;
+use std::path::Path;
+
+use advlab::batch::{Batch, Computed, FloatBuffer, Level, TokenValues};
+use advlab::files::{self, Mapping, ReadOptions, Rollouts};
+use half::bf16;
+use safetensors::tensor::{Dtype, TensorView};
+
+fn read(path: impl AsRef<Path>) -> Rollouts {
+    read_as(path, &[])
+}
+
+fn read_as(path: impl AsRef<Path>, map: &[Mapping]) -> Rollouts {
+    let options = ReadOptions {
+        map,
+        ..ReadOptions::default()
+    };
+    files::read(path, &options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn mapping(ours: &str, theirs: &str) -> Mapping {
+    Mapping {
+        ours: ours.to_string(),
+        theirs: theirs.to_string(),
+    }
+}
+
+fn notes(rollouts: &Rollouts) -> Vec<String> {
+    rollouts.notes.iter().map(ToString::to_string).collect()
+}
+
+fn columns(batch: &Batch) -> Vec<&str> {
+    batch.columns().collect()
+}
+
+/// The values of a token column that count, widened.
+fn tokens(batch: &Batch, name: &str) -> Vec<f64> {
+    let (layout, column) = (batch.layout(), batch.token_column(name).unwrap());
+    let responses = 0..layout.responses();
+    responses
+        .flat_map(|response| column.of_response(layout, response))
+        .collect()
+}
 
 /// An advantage of one number a response.
 fn per_response(rollouts: &Rollouts, values: &[f64]) -> Computed {
@@ -25,4 +65,54 @@ fn per_response(rollouts: &Rollouts, values: &[f64]) -> Computed {
 fn per_token(rollouts: &Rollouts, values: &FloatBuffer) -> Computed {
     let layout = rollouts.batch.layout().clone();
     Computed::new(layout, Level::Token, values.clone())
+}
+
+/// The bytes of numbers of a type; zeros if there are fewer numbers than elements.
+fn bytes(dtype: Dtype, elements: usize, numbers: &[&str]) -> Vec<u8> {
+    let mut bytes: Vec<u8> = Vec::new();
+    for number in numbers {
+        let float = || number.parse::<f64>().unwrap();
+        match dtype {
+            Dtype::F64 => bytes.extend(float().to_le_bytes()),
+            Dtype::F32 => bytes.extend((float() as f32).to_le_bytes()),
+            Dtype::BF16 => bytes.extend(bf16::from_f64(float()).to_le_bytes()),
+            Dtype::I64 => bytes.extend(number.parse::<i64>().unwrap().to_le_bytes()),
+            _ => bytes.push(number.parse().unwrap()),
+        }
+    }
+    bytes.resize(elements * dtype.bitsize() / 8, 0);
+    bytes
+}
+
+/// A safetensors file of tensors as in `index I64 2; rewards F32 2 0.5 nan`: name, type, shape with commas (`-` for none), numbers.
+fn packed(tensors: &str) -> Vec<u8> {
+    let tensors = tensors.split(';').map(|tensor| {
+        let words: Vec<&str> = tensor.split_whitespace().collect();
+        let dtype: Dtype = serde_json::from_value(words[1].into()).unwrap();
+        let sizes = words[2].split(',').filter(|size| *size != "-");
+        let shape: Vec<usize> = sizes.map(|size| size.parse().unwrap()).collect();
+        let bytes = bytes(dtype, shape.iter().product(), &words[3..]);
+        (words[0].to_string(), dtype, shape, bytes)
+    });
+    let tensors: Vec<_> = tensors.collect();
+    let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
+        (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+    });
+    safetensors::serialize(views, None).unwrap()
+}
+
+/// The type, shape and bytes of a tensor in a file.
+fn tensor(path: &Path, name: &str) -> (Dtype, Vec<usize>, Vec<u8>) {
+    let file = std::fs::read(path).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&file).unwrap();
+    let view = file.tensor(name).unwrap();
+    (view.dtype(), view.shape().to_vec(), view.data().to_vec())
+}
+
+/// Whether a column is in single precision, one number for each token that counts.
+fn is_compact_f32(batch: &Batch, name: &str) -> bool {
+    matches!(
+        batch.token_column(name),
+        Some(TokenValues::Compact(FloatBuffer::F32(_)))
+    )
 }

@@ -3,110 +3,43 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use super::{per_response, per_token};
-use advlab::batch::{Batch, Computed, FloatBuffer, TokenValues};
-use advlab::files::{self, Column, Dtype, Mapping, ReadOptions, Rollouts};
+use super::{
+    columns, mapping, notes, packed, per_response, per_token, read, read_as, tensor, tokens,
+};
+use advlab::batch::{Batch, Computed, FloatBuffer};
+use advlab::files::{self, Column, Dtype, ReadOptions};
 use advlab::tensor::Level;
-use half::bf16;
 use ndarray::{Array1, Array2, array};
 use ndarray_npy::{NpzReader, NpzWriter};
-use safetensors::tensor::{Dtype as Type, TensorView};
+use safetensors::tensor::Dtype as Type;
 
-/// Name, type, shape and bytes.
-type Raw = (&'static str, Type, Vec<usize>, Vec<u8>);
+/// A batch as verl keeps it: right-padded, NaN in the padding, the mask in i64.
+const VERL: &str = "token_level_rewards F32 3,4 0 1 nan nan 0 0 0 0.5 nan nan nan nan; \
+    response_mask I64 3,4 1 1 0 0 1 0 1 1 0 0 0 0; \
+    old_log_probs BF16 3,4 -1.5 -0.5 9 9 -2 9 -3 -0.25 9 9 9 9; input_ids I64 3,6; \
+    responses I64 3,4 5 6 0 0 7 8 9 10 0 0 0 0; temperature F32 - 1; acc BOOL 3 1 0 0; \
+    index I64 3 9223372036854775807 7 7";
 
-fn save(path: &Path, tensors: &[Raw]) {
-    let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
-        (
-            *name,
-            TensorView::new(*dtype, shape.clone(), bytes).unwrap(),
-        )
-    });
-    safetensors::serialize_to_file(views, None, path).unwrap();
-}
-
-fn bytes<T: Copy, const SIZE: usize>(values: &[T], bytes: fn(T) -> [u8; SIZE]) -> Vec<u8> {
-    values.iter().flat_map(|&value| bytes(value)).collect()
+fn save(path: &Path, tensors: &str) {
+    fs::write(path, packed(tensors)).unwrap();
 }
 
 fn f32s(values: &[f32]) -> Vec<u8> {
-    bytes(values, f32::to_le_bytes)
-}
-
-fn i64s(values: &[i64]) -> Vec<u8> {
-    bytes(values, i64::to_le_bytes)
-}
-
-/// A batch as verl keeps it: right-padded, NaN in the padding, the mask in i64.
-fn verl() -> Vec<Raw> {
-    let nan = f32::NAN;
-    vec![
-        (
-            "token_level_rewards",
-            Type::F32,
-            vec![3, 4],
-            f32s(&[0., 1., nan, nan, 0., 0., 0., 0.5, nan, nan, nan, nan]),
-        ),
-        (
-            "response_mask",
-            Type::I64,
-            vec![3, 4],
-            i64s(&[1, 1, 0, 0, 1, 0, 1, 1, 0, 0, 0, 0]),
-        ),
-        (
-            "old_log_probs",
-            Type::BF16,
-            vec![3, 4],
-            bytes(
-                &[-1.5, -0.5, 9., 9., -2., 9., -3., -0.25, 9., 9., 9., 9.].map(bf16::from_f32),
-                bf16::to_le_bytes,
-            ),
-        ),
-        ("input_ids", Type::I64, vec![3, 6], i64s(&[0; 18])),
-        (
-            "responses",
-            Type::I64,
-            vec![3, 4],
-            i64s(&[5, 6, 0, 0, 7, 8, 9, 10, 0, 0, 0, 0]),
-        ),
-        ("temperature", Type::F32, vec![], f32s(&[1.0])),
-        ("acc", Type::BOOL, vec![3], vec![1, 0, 0]),
-        ("index", Type::I64, vec![3], i64s(&[i64::MAX, 7, 7])),
-    ]
-}
-
-fn read(path: &Path) -> Rollouts {
-    files::read(path, &ReadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// The values of a token column that count, widened.
-fn tokens(batch: &Batch, name: &str) -> Vec<f64> {
-    let layout = batch.layout();
-    let mut values = Vec::new();
-    for response in 0..layout.responses() {
-        for column in layout.runs(response).iter().flat_map(|run| run.columns()) {
-            values.push(match batch.token_column(name).unwrap() {
-                TokenValues::F16(array) => array.get(response, column).into(),
-                TokenValues::Bf16(array) => array.get(response, column).into(),
-                TokenValues::F32(array) => f64::from(array.get(response, column)),
-                TokenValues::F64(array) => array.get(response, column),
-                _ => panic!("a padded file gives padded columns"),
-            });
-        }
-    }
     values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
 }
 
 #[test]
 fn verl_s_tensors_are_known_by_its_names() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("batch.safetensors");
-    save(&path, &verl());
+    save(&path, VERL);
     let rollouts = read(&path);
     let batch = &rollouts.batch;
-    let columns: Vec<&str> = batch.columns().collect();
     assert_eq!(
-        columns,
+        columns(batch),
         ["correct", "old_logp", "responses", "token_reward"]
     );
     let layout = batch.layout();
@@ -118,13 +51,13 @@ fn verl_s_tensors_are_known_by_its_names() {
     assert_eq!(tokens(batch, "old_logp"), [-1.5, -0.5, -2.0, -3.0, -0.25]);
     assert_eq!(tokens(batch, "token_reward"), [0.0, 1.0, 0.0, 0.0, 0.5]);
     assert_eq!(batch.response_column("correct").unwrap(), [1.0, 0.0, 0.0]);
-    let mut notes: Vec<String> = rollouts.notes.iter().map(ToString::to_string).collect();
+    let mut notes = notes(&rollouts);
     notes.sort();
     assert_eq!(
         notes,
         [
-            "`input_ids` is left out: it is [3, 6], and columns are [3] or [3, 4]",
-            "`temperature` is left out: it is [], and columns are [3] or [3, 4]",
+            "`input_ids` is left out: it has 6 numbers in response 0, where `response_mask` says 4 tokens",
+            "`temperature` is left out: it is f32 [], and columns are [3] or [3, T]",
             "the mask is 0 for all tokens of 1 response (the first: response 2): no token has an advantage there",
         ]
     );
@@ -134,7 +67,7 @@ fn verl_s_tensors_are_known_by_its_names() {
 fn dtype_widens_and_narrows_token_columns() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("batch.safetensors");
-    save(&path, &verl());
+    save(&path, VERL);
     let wide = ReadOptions {
         dtype: Some(Dtype::F64),
         ..ReadOptions::default()
@@ -151,7 +84,7 @@ fn dtype_widens_and_narrows_token_columns() {
 fn advantages_are_added_to_a_copy_that_others_can_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("batch.safetensors");
-    save(&path, &verl());
+    save(&path, VERL);
     let rollouts = read(&path);
     let before = fs::read(&path).unwrap();
     let out = folder.path().join("out.safetensors");
@@ -162,11 +95,12 @@ fn advantages_are_added_to_a_copy_that_others_can_read() {
     let check = |expected: &[f32]| {
         let file = fs::read(&out).unwrap();
         let file = safetensors::SafeTensors::deserialize(&file).unwrap();
-        for (name, dtype, shape, bytes) in verl() {
-            let view = file.tensor(name).unwrap();
+        let before = safetensors::SafeTensors::deserialize(&before).unwrap();
+        for (name, view) in before.iter() {
+            let copy = file.tensor(name).unwrap();
             assert_eq!(
-                (view.dtype(), view.shape(), view.data()),
-                (dtype, &*shape, &*bytes)
+                (copy.dtype(), copy.shape(), copy.data()),
+                (view.dtype(), view.shape(), view.data())
             );
         }
         let view = file.tensor("advantages").unwrap();
@@ -204,7 +138,7 @@ fn advantages_are_added_to_a_copy_that_others_can_read() {
         [0.5, 0.5, -1., -1., -1.]
     );
 
-    save(&out, &verl()[..7]);
+    save(&out, VERL.split_once("; acc").unwrap().0);
     let error = rollouts
         .write_advantage(&out, &per_token(&rollouts, &values))
         .unwrap_err();
@@ -339,15 +273,7 @@ fn numpy_s_texts_half_floats_and_big_endian_numbers_are_read() {
             ("notes.txt", b"of no interest".to_vec()),
         ],
     );
-    let map = [Mapping {
-        ours: "group".to_string(),
-        theirs: "uid".to_string(),
-    }];
-    let options = ReadOptions {
-        map: &map,
-        ..ReadOptions::default()
-    };
-    let rollouts = files::read(&path, &options).unwrap();
+    let rollouts = read_as(&path, &[mapping("group", "uid")]);
     let layout = rollouts.batch.layout();
     assert_eq!(layout.group_id(0).to_string(), "\"aé\"");
     assert_eq!(
@@ -428,13 +354,8 @@ fn a_saved_batch_reads_back_as_it_was() {
         .build()
         .unwrap();
     batch.write_safetensors(&path).unwrap();
-    let file = fs::read(&path).unwrap();
-    let file = safetensors::SafeTensors::deserialize(&file).unwrap();
-    let written = file.tensor("logp").unwrap().data().to_vec();
-    assert_eq!(
-        written,
-        [-0.5f64, 0.0, -1.0, -2.0].map(f64::to_le_bytes).concat()
-    );
+    let written = [-0.5f64, 0.0, -1.0, -2.0].map(f64::to_le_bytes).concat();
+    assert_eq!(tensor(&path, "logp").2, written);
 
     // Lengths alone need no mask, however long the responses are.
     let batch = Batch::builder()
@@ -452,24 +373,15 @@ fn a_saved_batch_reads_back_as_it_was() {
 fn an_old_advantage_alone_makes_no_tokens() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("batch.safetensors");
-    save(
-        &path,
-        &[
-            ("index", Type::I64, vec![2], i64s(&[0, 0])),
-            ("rewards", Type::F32, vec![2], f32s(&[0.0, 1.0])),
-            ("length", Type::I64, vec![2], i64s(&[9, 3])),
-            ("advantages", Type::F32, vec![2, 4], f32s(&[0.0; 8])),
-        ],
-    );
+    let tensors = "index I64 2; rewards F32 2 0 1; length I64 2 9 3; advantages F32 2,4";
+    save(&path, tensors);
     let rollouts = read(&path);
     assert_eq!(rollouts.batch.layout().tokens(), 12);
     let out = folder.path().join("out.safetensors");
     let advantages = |advantage: Computed| {
         rollouts.write_advantage(&out, &advantage).unwrap();
-        let file = fs::read(&out).unwrap();
-        let file = safetensors::SafeTensors::deserialize(&file).unwrap();
-        let view = file.tensor("advantages").unwrap();
-        (view.shape().to_vec(), view.data().to_vec())
+        let (_, shape, data) = tensor(&out, "advantages");
+        (shape, data)
     };
     let response = advantages(per_response(&rollouts, &[-1.0, 1.0]));
     assert_eq!(response, (vec![2], f32s(&[-1.0, 1.0])));
@@ -477,52 +389,45 @@ fn an_old_advantage_alone_makes_no_tokens() {
     assert_eq!(advantages(per_token(&rollouts, &values)).0, [2, 9]);
 }
 
-/// Ids of tokens are f32 as ever; hashes would be others.
+/// Hashes would be others as f32; the precision of the batch is not theirs.
 #[test]
-fn integers_that_are_no_f32_are_f64() {
+fn integers_are_exact() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("batch.safetensors");
-    let hash = (1 << 24) + 1;
-    let mut tensors = verl();
-    let hashes = i64s(&[hash, 6, 0, 0, 7, 8, 9, 10, 0, 0, 0, 0]);
-    tensors.push(("hashes", Type::I64, vec![3, 4], hashes));
-    save(&path, &tensors);
-    let batch = read(&path).batch;
-    assert!(!batch.token_column("responses").unwrap().is_f64());
-    assert_eq!(tokens(&batch, "hashes")[0], hash as f64);
+    save(&path, &format!("{VERL}; hashes I64 3,4 16777217"));
+    let rollouts = read(&path);
+    assert_eq!(tokens(&rollouts.batch, "hashes")[0], 16777217.0);
+    let advantage = per_response(&rollouts, &[1.0, 2.0, 3.0]);
+    rollouts.write_advantage(&path, &advantage).unwrap();
+    assert_eq!(tensor(&path, "advantages").0, Type::F32);
 }
 
+/// What is wrong in a tensor that nobody uses is no error, and its precision counts all the same.
 #[test]
-fn of_token_columns_only_those_that_are_asked_for_are_read() {
+fn tensors_are_read_when_they_are_used() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("verl.safetensors");
-    let mut tensors = verl();
-    // Nobody reads it: its NaN is no error, and its precision counts all the same.
-    let values = bytes(&[f64::NAN; 12], f64::to_le_bytes);
-    tensors.push(("values", Type::F64, vec![3, 4], values));
-    save(&path, &tensors);
-    let read = |names: &[&str]| {
-        let columns: Vec<String> = names.iter().map(ToString::to_string).collect();
-        let options = ReadOptions {
-            columns: Some(&columns),
-            ..ReadOptions::default()
-        };
-        let rollouts = files::read(&path, &options).unwrap();
-        let names = rollouts.batch.columns().collect::<Vec<_>>().join(" ");
-        assert!(rollouts.is_partial());
-        (names, rollouts)
+    save(
+        &path,
+        &format!("{VERL}; values F64 3,4 nan nan nan nan nan nan nan nan nan"),
+    );
+    let options = ReadOptions {
+        defer: true,
+        ..ReadOptions::default()
     };
-    // The reward follows from `token_reward` alone, and `logp` from `old_logp`.
-    assert_eq!(read(&[]).0, "correct token_reward");
-    assert_eq!(read(&["logp"]).0, "correct old_logp token_reward");
-    let (_, rollouts) = read(&["old_logp", "advantage"]);
+    let rollouts = files::read(&path, &options).unwrap();
+    assert_eq!(
+        tokens(&rollouts.batch, "old_logp"),
+        [-1.5, -0.5, -2.0, -3.0, -0.25]
+    );
+    assert_eq!(rollouts.late_notes().unwrap(), []);
     let out = folder.path().join("out.safetensors");
     let advantage = per_response(&rollouts, &[1.0, 2.0, 3.0]);
     rollouts.write_advantage(&out, &advantage).unwrap();
-    let file = fs::read(&out).unwrap();
-    let file = safetensors::SafeTensors::deserialize(&file).unwrap();
-    assert_eq!(file.tensor("advantages").unwrap().dtype(), Type::F64);
-    assert_eq!(file.len(), tensors.len() + 1);
+    assert_eq!(tensor(&out, "advantages").0, Type::F64);
+    assert!(tokens(&rollouts.batch, "value")[0].is_nan());
+    let error = rollouts.late_notes().unwrap_err().to_string();
+    assert!(error.contains("`values`: found NaN"), "{error}");
 }
 
 /// verl's `acc` is a verdict in some runs, and a share in others.
@@ -531,13 +436,15 @@ fn shares_in_acc_are_a_column_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("batch.safetensors");
     for (acc, correct) in [([1.0, 0.0, 0.0], true), ([0.5, 0.0, 1.0], false)] {
-        let mut tensors = verl();
-        tensors[6] = ("acc", Type::F32, vec![3], f32s(&acc));
-        save(&path, &tensors);
+        let [a, b, c] = acc;
+        save(
+            &path,
+            &VERL.replace("acc BOOL 3 1 0 0", &format!("acc F64 3 {a} {b} {c}")),
+        );
         let batch = read(&path).batch;
         let name = if correct { "correct" } else { "acc" };
         let found = batch.response_column(name).unwrap();
-        assert_eq!(found, acc.map(f64::from));
+        assert_eq!(found, acc);
         assert_eq!(batch.has("correct"), correct);
     }
 }

@@ -2,53 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
-use super::{per_response, per_token};
-use advlab::batch::{Batch, FloatBuffer, TokenValues};
+use super::{columns, is_compact_f32, mapping, notes, per_response, per_token, read, tokens};
+use advlab::batch::FloatBuffer;
 use advlab::files::{self, Column, Dtype, Mapping, ReadOptions, Rollouts};
 
 fn data(name: &str) -> PathBuf {
     Path::new(crate::ROOT).join("tests/data").join(name)
-}
-
-fn read(path: impl AsRef<Path>) -> Rollouts {
-    files::read(path, &ReadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
-}
-
-fn mapping(ours: &str, theirs: &str) -> Mapping {
-    Mapping {
-        ours: ours.to_string(),
-        theirs: theirs.to_string(),
-    }
-}
-
-fn notes(rollouts: &Rollouts) -> Vec<String> {
-    rollouts.notes.iter().map(ToString::to_string).collect()
-}
-
-fn columns(batch: &Batch) -> Vec<&str> {
-    batch.columns().collect()
-}
-
-/// The values of a token column that count, widened.
-fn tokens(batch: &Batch, name: &str) -> Vec<f64> {
-    let layout = batch.layout();
-    let cells = |at: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
-        (0..layout.responses())
-            .flat_map(|response| {
-                let runs = layout.runs(response).iter();
-                runs.flat_map(move |run| run.columns().map(move |column| (response, column)))
-            })
-            .map(|(response, column)| at(response, column))
-            .collect()
-    };
-    match batch.token_column(name).expect("a token column") {
-        TokenValues::Compact(values) => values.iter().collect(),
-        TokenValues::F32(array) => cells(&|r, c| f64::from(array.get(r, c))),
-        TokenValues::F64(array) => cells(&|r, c| array.get(r, c)),
-        _ => panic!("a file gives columns of its own"),
-    }
 }
 
 #[test]
@@ -81,59 +41,6 @@ fn tokens_are_read_where_the_mask_counts_them() {
     assert_eq!(rollouts.line(2), Some(4), "a blank line is no response");
 }
 
-#[test]
-fn a_verl_dump_reads_without_a_map() {
-    let rollouts = read(data("verl.jsonl"));
-    assert_eq!(columns(&rollouts.batch), ["correct", "length", "reward"]);
-    assert_eq!(rollouts.batch.layout().groups(), 2);
-    assert_eq!(
-        rollouts.batch.response_column("reward").unwrap(),
-        [1.0, -1.0, 1.0, -1.0]
-    );
-    assert_eq!(
-        rollouts.batch.response_column("length").unwrap(),
-        [3.0, 5.0, 1.0, 1.0]
-    );
-    assert_eq!(rollouts.batch.step(), 7);
-    let texts: Vec<&str> = rollouts.batch.texts().map(|(name, _)| name).collect();
-    assert_eq!(texts, ["completion", "pred", "prompt", "solution"]);
-    let prompts = rollouts.batch.text("prompt").unwrap();
-    assert_eq!(&*prompts[1], "user\n1 + 1 =\nassistant\n");
-    assert_eq!(
-        notes(&rollouts),
-        [
-            "read as a dump of verl's generations: group = `input`, reward = `score`, completion = `output`, correct = `acc`",
-            "the length of a response is the number of words in `output`: there is no `length` and no token array",
-        ]
-    );
-}
-
-#[test]
-fn an_open_instruct_dump_reads_without_a_map_and_its_steps_stay_apart() {
-    let rollouts = read(data("open_instruct.jsonl"));
-    assert_eq!(
-        columns(&rollouts.batch),
-        [
-            "advantage",
-            "old_logp",
-            "response_tokens",
-            "reward",
-            "sample_idx"
-        ]
-    );
-    let layout = rollouts.batch.layout();
-    assert_eq!((layout.groups(), layout.tokens()), (2, 8));
-    assert_eq!(
-        tokens(&rollouts.batch, "old_logp")[..3],
-        [-0.25, -0.5, -1.5]
-    );
-    insta::assert_snapshot!(notes(&rollouts).join("\n"), @"
-    read as a dump of open-instruct: group = `prompt_idx`, old_logp = `logprobs`
-    `prompt_tokens` is left out: it has 4 numbers in line 1, where `response_tokens` says 2 tokens
-    the lines come from several steps: responses of one prompt in different steps are different groups
-    ");
-}
-
 /// Reads lines from a file of their own.
 fn read_lines(lines: &[&str], map: &[Mapping]) -> Result<Rollouts, String> {
     let folder = tempfile::tempdir().unwrap();
@@ -162,13 +69,13 @@ fn what_is_no_column_is_said_and_the_rest_is_read() {
     );
     assert_eq!(tokens(&rollouts.batch, "ok"), [1.0, 2.0, 3.0]);
     insta::assert_snapshot!(notes(&rollouts).join("\n"), @r#"
-    `gap` is left out: it is missing in line 2, and not in line 1
-    `null` is left out: it is null in line 2, and not in line 1
-    `kind` is left out: it is the string "1" in line 2, and not in line 1
-    `ref_logp` is left out: it is null wherever it is
+    `gap` is left out: it is missing in line 2
+    `null` is left out: it is null in line 2
+    `kind` is left out: it is the string "1" in line 2
+    `ref_logp` is left out: it is null in line 1
     `ids` is left out: it has 3 numbers in line 1, where `length` says 2 tokens
     `step` differs from line to line: the batch has no step, and `step` is no column (`--map NAME=step` makes it one)
-    `mine` is NaN or infinite at 2 tokens that count, the first in line 1, token 1
+    `mine` is NaN or infinite at 2 tokens, the first in line 1, token 1
     "#);
 }
 
@@ -239,32 +146,45 @@ fn single_precision_is_had_for_the_asking() {
         ..ReadOptions::default()
     };
     let rollouts = files::read(data("tokens.jsonl"), &options).unwrap();
-    let column = rollouts.batch.token_column("old_logp").unwrap();
-    assert!(matches!(column, TokenValues::Compact(FloatBuffer::F32(_))));
+    assert!(is_compact_f32(&rollouts.batch, "old_logp"));
     assert_eq!(tokens(&rollouts.batch, "old_logp")[5], f64::from(-1e-3f32));
 }
 
-/// Of an array that nobody asks for there is the number of tokens; but what is odd in it is told all the same.
+/// Texts that are left in the file are those of the file as it was read.
 #[test]
-fn of_arrays_only_those_that_are_asked_for_are_read() {
+fn texts_are_read_when_they_are_used() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.jsonl");
-    let rollouts = |logp: &str| {
-        let line = |logp: &str| format!("{{\"group\":1,\"reward\":1,\"old_logp\":[{logp}]}}\n");
-        fs::write(&path, [line("-1,-2"), line(logp)].concat()).unwrap();
-        let options = ReadOptions {
-            columns: Some(&[]),
-            ..ReadOptions::default()
-        };
-        files::read(&path, &options)
+    let lines = "{\"group\":\"p\",\"prompt\":\"p\",\"reward\":1,\"completion\":\"a b\"}\n\n{\"group\":\"p\",\"prompt\":\"p\",\"reward\":0,\"completion\":[{\"content\":\"c\"}]}\n";
+    let options = ReadOptions {
+        defer: true,
+        ..ReadOptions::default()
     };
-    let few = rollouts("-1,0,-3").unwrap();
-    assert_eq!(columns(&few.batch), ["reward"]);
-    assert!(few.is_partial() && few.notes.is_empty());
-    assert_eq!(few.batch.layout().tokens(), 5);
-    // As in padded files, nobody looks at what nobody reads.
-    let odd = rollouts("0.5,NaN").unwrap();
-    assert!(odd.is_partial() && odd.notes.is_empty());
+    let jsonl = folder.path().join("a.jsonl");
+    fs::write(&jsonl, lines).unwrap();
+    let plain = folder.path().join("b.jsonl");
+    fs::write(&plain, lines.replace("[{\"content\":\"c\"}]", "\"c\"")).unwrap();
+    let parquet = folder.path().join("a.parquet");
+    files::convert(&plain, &parquet, &ReadOptions::default()).unwrap();
+    for path in [&jsonl, &parquet] {
+        let whole = read(path);
+        let later = files::read(path, &options).unwrap();
+        assert_eq!(later.late_notes().unwrap(), []);
+        assert!(
+            later.batch.texts().eq(whole.batch.texts()),
+            "{}",
+            path.display()
+        );
+        assert_eq!(
+            later.batch.columns().collect::<Vec<_>>(),
+            ["length", "reward"]
+        );
+        assert_eq!(later.late_notes().unwrap(), []);
+    }
+    let changed = files::read(&plain, &options).unwrap();
+    fs::write(&plain, lines).unwrap();
+    assert_eq!(&*changed.batch.text("completion").unwrap()[0], "");
+    let error = changed.late_notes().unwrap_err().to_string();
+    assert!(error.contains("changed after it was read"), "{error}");
 }
 
 /// A file may begin with as many blank lines, and a line have as many fields, as anybody likes.
@@ -394,40 +314,6 @@ fn an_advantage_is_written_into_lines_that_stay_as_they_are() {
         3,
         "no part of a file is left"
     );
-}
-
-#[test]
-fn real_solutions_read_at_once() {
-    let path = Path::new(crate::ROOT).join("../shared/data/gsm8k_solutions.jsonl");
-    if !path.exists() {
-        eprintln!("skipped: {} is not there", path.display());
-        return;
-    }
-    let start = Instant::now();
-    let rollouts = read(&path);
-    let seconds = start.elapsed().as_secs_f64();
-    let layout = rollouts.batch.layout();
-    assert_eq!((layout.responses(), layout.groups()), (5276, 1319));
-    assert!((0..1319).all(|group| layout.members(group).len() == 4));
-    let correct = rollouts.batch.response_column("correct").unwrap();
-    let right = |group: usize| {
-        layout
-            .members(group)
-            .iter()
-            .map(|&r| correct[r as usize])
-            .sum::<f64>()
-    };
-    let mut counts = [0; 5];
-    (0..1319).for_each(|group| counts[right(group) as usize] += 1);
-    assert_eq!(counts, [432, 290, 236, 205, 156]);
-    assert!(seconds < 2.0, "{seconds} s, unoptimised");
-    println!("{seconds} s");
-    let by_prompt = ReadOptions {
-        map: &[mapping("group", "prompt")],
-        ..ReadOptions::default()
-    };
-    let rollouts = files::read(&path, &by_prompt).unwrap();
-    assert_eq!(rollouts.batch.layout().groups(), 1319);
 }
 
 /// Hashes of prompts lie on both sides of 2^63; those beyond are ids of their digits.

@@ -187,10 +187,8 @@ fn nothing_is_nearest_to_the_opposite() {
     };
     let against = of("-batch.reward", 8).expect("exact");
     assert!(against.nearest().is_empty() && against.slope(0.5).0 < 0.0);
-    let table = advlab_cli::report::study::objectives::table(
-        &[("against".to_string(), against)],
-        advlab::paint::Paint::PLAIN,
-    );
+    let table =
+        advlab_cli::report::study::objectives::table(&[against], advlab::paint::Paint::PLAIN);
     assert!(
         table.contains(" -1.00") && table.contains("F' is below 0"),
         "{table}"

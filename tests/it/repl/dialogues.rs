@@ -30,7 +30,7 @@ const DIALOGUES: &[&str] = &[
        > f()
        ! there is no function
        > let q = 5; let p = 3
-       ! `p` cannot be changed here
+       ! `p` holds the recipe's parameters
        > q
        ! there is no variable
        > let q = 5; batch = 3

@@ -65,10 +65,8 @@ fn wrong_configurations() {
         "temperature = 0.5\n",
         "learning_rate = 1e-3\n",
         "group_size = 1000000000000\n",
-        "eval_prompts = 1000000\neval_samples = 1000\n",
         "group_size = \"eight\"\n",
         "task = \"mase\"\n",
-        "maze_size = 100\n",
         "minibatches = 65\n",
         "prompts = 63\n",
         "lr = nan\n",
@@ -83,7 +81,6 @@ fn wrong_configurations() {
         "[transformer]\ngradient_checkpointing = false\n",
         // Keys of another table, or of none.
         "[transformer]\ndata = \"questions.jsonl\"\n",
-        "steps 10\n",
         "steps = 10\nsteps = 11\n",
         "[params]\nk = [1, 2]\n",
         "[params]\nk = 8\n",
@@ -112,13 +109,10 @@ fn wrong_configurations() {
         ["train", "--seed", "18446744073709551615"],
         ["train", "--steps", "9223372036854775808"],
         ["train", "--set", "lr=fast"],
-        ["train", "--set", "transformer.size=8"],
         ["train", "--set", "hiden_size=8"],
         // Of the recipe, of the run, or of neither.
         ["train", "--set", "seeds=1"],
-        ["train", "--set", "loss=gspo"],
         ["train", "--set", "sdt=false"],
-        ["train", "--set", "recipe.seed=1"],
         ["train", "--set", "run.eps=1"],
         ["train", "--set", "nothing=1"],
     ] {

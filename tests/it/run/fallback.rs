@@ -1,13 +1,13 @@
 //! A version that fails at a step, though it passed its checks, gives way to the one before.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use advlab::files::{ReadOptions, read};
 use advlab::script::Host;
-use advlab_train::{Ending, Event, LogEvent, RunFolder};
+use advlab_train::{Ending, Event, LogEvent, Run, RunFolder};
 
-use super::lab::{Lab, STATEFUL, advlab, go_to, lines, replayed, rows};
+use super::lab::{Lab, STATEFUL, advlab, go, go_to, go_until, lines, replayed, rows};
 
 /// Works for eight steps: its state knows.
 const FAILS_LATER: &str = r#"
@@ -47,27 +47,25 @@ fn run_into_failure(lab: &Lab, edit: &str, is_stop: &dyn Fn(u64) -> bool) {
     let mut switched = 0;
     let mut failed = None;
     loop {
-        let stop = AtomicBool::new(false);
-        let mut observer = |event: &Event<'_>| match event {
-            Event::Log(entry) => match &entry.line.event {
-                LogEvent::Use { .. } => switched = entry.line.step,
-                LogEvent::Failed { .. } => failed = Some(entry.line.step),
-                _ => {}
-            },
+        let ending = go_until(&mut run, |event| match event {
+            Event::Log(entry) => {
+                match &entry.line.event {
+                    LogEvent::Use { .. } => switched = entry.line.step,
+                    LogEvent::Failed { .. } => failed = Some(entry.line.step),
+                    _ => {}
+                }
+                false
+            }
             Event::Step { row, .. } => {
                 if row.step == 3 {
                     std::fs::write(lab.script(), edit).unwrap();
                 }
                 std::thread::sleep(Duration::from_millis(4));
                 let is_over = failed.is_some_and(|step| row.step > step + MORE);
-                stop.store(
-                    is_over || switched > 0 && is_stop(row.step - switched),
-                    Ordering::Relaxed,
-                );
+                is_over || switched > 0 && is_stop(row.step - switched)
             }
-            _ => {}
-        };
-        let ending = run.go(&stop, &mut observer).unwrap();
+            _ => false,
+        });
         let step = run.step();
         assert_eq!(ending, Ending::Stopped(step));
         if failed.is_some_and(|failed| step > failed + MORE) {
@@ -164,19 +162,15 @@ fn steps_since_the_checkpoint_are_done_again_by_the_versions_that_they_had() {
         let mut run = lab.resume();
         let note = format!("steps {} to {} came after", again.len(), steps - 1);
         assert!(run.notes().iter().any(|told| told.starts_with(&note)));
-        let stop = AtomicBool::new(false);
-        let mut observer = |event: &Event<'_>| {
+        let ending = go_until(&mut run, |event| {
             if let Event::Step { row, .. } = event {
                 let mut row = row.to_json();
                 row.as_object_mut().unwrap().remove("ms");
                 again.push(row);
-                stop.store(again.len() as u64 == stop_at, Ordering::Relaxed);
             }
-        };
-        assert_eq!(
-            run.go(&stop, &mut observer).unwrap(),
-            Ending::Stopped(stop_at)
-        );
+            again.len() as u64 == stop_at
+        });
+        assert_eq!(ending, Ending::Stopped(stop_at));
         let now = files.each_ref().map(|path| std::fs::read(path).unwrap());
         assert!(
             now == recorded,
@@ -201,23 +195,21 @@ fn a_rejected_version_is_tried_again_when_it_is_saved_again() {
         "{:?}",
         run.notes()
     );
-    let stop = AtomicBool::new(false);
     let (begin, mut switched) = (run.step(), None);
-    let mut observer = |event: &Event<'_>| match event {
+    go_until(&mut run, |event| match event {
         Event::Log(entry) if matches!(entry.line.event, LogEvent::Use { .. }) => {
             switched = Some(entry.line.step);
+            false
         }
         Event::Step { row, .. } => {
             std::thread::sleep(Duration::from_millis(4));
             if row.step == begin + MORE {
                 std::fs::write(lab.script(), FAILS_LATER).unwrap();
             }
-            let is_over = switched.is_some() || row.step > begin + 2_000;
-            stop.store(is_over, Ordering::Relaxed);
+            switched.is_some() || row.step > begin + 2_000
         }
-        _ => {}
-    };
-    run.go(&stop, &mut observer).unwrap();
+        _ => false,
+    });
     assert!(
         switched.is_some_and(|step| step > begin + MORE),
         "{switched:?}"
@@ -237,33 +229,34 @@ fn a_migrate_that_fails_on_the_runs_own_state_is_repeated_too() {
     let mut lab = Lab::new(&migrates_sometimes(0));
     lab.config.steps = 100_000;
     let mut run = lab.create();
-    let stop = AtomicBool::new(false);
     let (mut saves, mut failures, mut switches_after, mut is_judged) = (0, 0, 0, true);
-    let mut observer = |event: &Event<'_>| match event {
-        Event::Step { row, .. } => {
-            std::thread::sleep(Duration::from_millis(4));
-            let is_over = failures > 0 && switches_after > 0;
-            stop.store(is_over || row.step > 5_000, Ordering::Relaxed);
-            if is_judged && !is_over {
-                saves += 1;
-                std::fs::write(lab.script(), migrates_sometimes(saves)).unwrap();
-                is_judged = false;
+    go_until(&mut run, |event| {
+        match event {
+            Event::Step { row, .. } => {
+                std::thread::sleep(Duration::from_millis(4));
+                if failures > 0 && switches_after > 0 || row.step > 5_000 {
+                    return true;
+                }
+                if std::mem::take(&mut is_judged) {
+                    saves += 1;
+                    std::fs::write(lab.script(), migrates_sometimes(saves)).unwrap();
+                }
             }
+            Event::Log(entry) => match &entry.line.event {
+                LogEvent::Use { .. } => {
+                    switches_after += usize::from(failures > 0);
+                    is_judged = true;
+                }
+                LogEvent::Failed { hook, .. } => {
+                    assert_eq!(hook, "migrate");
+                    (failures, is_judged) = (failures + 1, true);
+                }
+                event => is_judged |= matches!(event, LogEvent::Rejected { .. }),
+            },
+            _ => {}
         }
-        Event::Log(entry) => match &entry.line.event {
-            LogEvent::Use { .. } => {
-                switches_after += usize::from(failures > 0);
-                is_judged = true;
-            }
-            LogEvent::Failed { hook, .. } => {
-                assert_eq!(hook, "migrate");
-                (failures, is_judged) = (failures + 1, true);
-            }
-            event => is_judged |= matches!(event, LogEvent::Rejected { .. }),
-        },
-        _ => {}
-    };
-    run.go(&stop, &mut observer).unwrap();
+        false
+    });
     assert!(
         failures > 0 && switches_after > 0,
         "{saves} saves, {failures} failures"
@@ -281,36 +274,20 @@ fn a_migrate_that_fails_on_the_runs_own_state_is_repeated_too() {
 fn without_a_version_that_worked_the_run_ends_and_goes_on_once_the_script_is_mended() {
     let mut lab = Lab::new(&FAILS_LATER.replace("\"worn out\"", "\"no more\""));
     lab.config.steps = 20;
-    let mut run = lab.create();
-    let error = run
-        .go(&AtomicBool::new(false), &mut |_: &Event<'_>| {})
-        .unwrap_err();
-    assert!(error.to_string().contains("no more"), "{error}");
-    drop(run);
+    let fails = |mut run: Run| run.go(&AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    let error = fails(lab.create()).to_string();
+    assert!(error.contains("no more"), "{error}");
     assert_eq!(rows(&lab.run()).len(), 8);
-    assert!(lab.file("batches").join(failed_batch(&lab)).exists());
+    let names = std::fs::read_dir(lab.file("batches")).unwrap();
+    let mut names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert!(names.any(|name| name.starts_with("failed-000008-")));
 
     // Nothing was mended.
-    let mut run = lab.resume();
-    assert!(
-        run.go(&AtomicBool::new(false), &mut |_: &Event<'_>| {})
-            .is_err()
-    );
-    drop(run);
+    fails(lab.resume());
     std::fs::write(lab.script(), "fn advantage(batch, p) { batch.reward }").unwrap();
-    let mut run = lab.resume();
-    assert_eq!(super::lab::go(&mut run), Ending::Finished);
+    assert_eq!(go(&mut lab.resume()), Ending::Finished);
     let rows = rows(&lab.run());
     assert_eq!(rows.len(), 20);
     assert_ne!(rows[7]["version"], rows[8]["version"]);
     assert_eq!(replayed(&lab.run()), (20, None));
-}
-
-fn failed_batch(lab: &Lab) -> String {
-    let entries = std::fs::read_dir(lab.file("batches")).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names
-        .into_iter()
-        .find(|name| name.starts_with("failed-000008-"))
-        .unwrap()
 }

@@ -110,15 +110,26 @@ pub fn go(run: &mut Run) -> Ending {
         .unwrap()
 }
 
-/// Goes on until this many steps are done.
-pub fn go_to(run: &mut Run, steps: u64) -> Ending {
-    let stop = AtomicBool::new(run.step() >= steps);
+/// Goes on until an event is the last one that is waited for: the step of it is finished.
+pub fn go_until(run: &mut Run, mut is_last: impl FnMut(&Event<'_>) -> bool) -> Ending {
+    let stop = AtomicBool::new(false);
     let mut observer = |event: &Event<'_>| {
-        if let Event::Step { row, .. } = event {
-            stop.store(row.step + 1 >= steps, Ordering::Relaxed);
+        if is_last(event) {
+            stop.store(true, Ordering::Relaxed);
         }
     };
     run.go(&stop, &mut observer).unwrap()
+}
+
+/// Goes on until this many steps are done.
+pub fn go_to(run: &mut Run, steps: u64) -> Ending {
+    if run.step() >= steps {
+        return run.go(&AtomicBool::new(true), &mut |_| {}).unwrap();
+    }
+    go_until(
+        run,
+        |event| matches!(event, Event::Step { row, .. } if row.step + 1 >= steps),
+    )
 }
 
 /// The lines of a file of JSON lines.

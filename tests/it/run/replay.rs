@@ -1,14 +1,12 @@
 //! A replay finds the numbers again, and a number that is not the run's.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use advlab::native::Mode;
 use advlab::script::Host;
 use advlab_cli::prompt::{Paint, Session};
 use advlab_train::{Difference, Ending, Event, Replay, Run};
 use serde_json::json;
 
-use super::lab::{Lab, STATEFUL, advlab, go, go_to, lines, replayed};
+use super::lab::{Lab, STATEFUL, advlab, go, go_to, go_until, lines, replayed};
 
 #[test]
 fn a_run_repeats_itself() {
@@ -61,15 +59,10 @@ fn a_fine_tuned_run_repeats_itself() {
 
     // Stopped half-way, it begins anew, and its history with it: with what the recipe's file has by then.
     lab.config.out = lab.file("stopped").display().to_string();
-    let mut stopped = lab.create();
-    let stop = AtomicBool::new(false);
-    let ending = stopped.go(&stop, &mut |event| {
-        if let Event::FineTuned { update: 7, .. } = event {
-            stop.store(true, Ordering::Relaxed);
-        }
+    let ending = go_until(&mut lab.create(), |event| {
+        matches!(event, Event::FineTuned { update: 7, .. })
     });
-    assert_eq!(ending.unwrap(), Ending::Stopped(0));
-    drop(stopped);
+    assert_eq!(ending, Ending::Stopped(0));
     let edited = STATEFUL.replace("0.25", "0.75");
     std::fs::write(lab.script(), edited).unwrap();
     go(&mut Run::resume(&lab.file("stopped"), None, Mode::Off).unwrap());

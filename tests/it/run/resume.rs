@@ -1,11 +1,9 @@
 //! A run that is stopped goes on to the same numbers.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use advlab::native::Mode;
 use advlab_train::{Ending, Event, Run};
 
-use super::lab::{Lab, STATEFUL, go, go_to, lines, replayed, rows};
+use super::lab::{Lab, STATEFUL, go, go_to, go_until, lines, replayed, rows};
 
 #[test]
 fn a_resumed_run_has_the_numbers_of_one_that_never_stopped() {
@@ -87,13 +85,13 @@ fn a_script_that_is_gone_does_not_keep_a_run_from_going_on() {
 fn a_stop_is_evaluated() {
     let lab = Lab::new(STATEFUL);
     let mut evaluated = Vec::new();
-    let stop = AtomicBool::new(false);
-    let mut observer = |event: &Event<'_>| match event {
-        Event::Evaluated { done, .. } => evaluated.push(*done),
-        Event::Step { row, .. } => stop.store(row.step == 12, Ordering::Relaxed),
-        _ => {}
-    };
-    lab.create().go(&stop, &mut observer).unwrap();
+    go_until(&mut lab.create(), |event| match event {
+        Event::Evaluated { done, .. } => {
+            evaluated.push(*done);
+            false
+        }
+        event => matches!(event, Event::Step { row, .. } if row.step == 12),
+    });
     assert_eq!(evaluated, [0, 10, 13]);
 }
 

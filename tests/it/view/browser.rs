@@ -291,13 +291,116 @@ fn a_run_that_begins_and_is_removed_is_shown_so() {
     browser.until(&format!("{headings} === 0"));
     browser.until("document.querySelectorAll('figure, #detail *').length === 0");
     // As when the server ends.
-    browser.value("source.onerror()");
+    browser.value("{ window.own = fetch; window.fetch = async () => { throw 0; }; }");
     let command = json!(format!("`advlab view {}`", folder.path().display()));
     browser.until(&format!(
         "document.querySelector('#state').textContent.includes({command})"
     ));
     browser.until("document.querySelector('#state').className === ''");
+    // It begins again: its files are shorter than they were.
+    browser.value("{ window.fetch = own; }");
+    std::fs::create_dir(folder.path()).unwrap();
+    folder.step(0);
+    browser.until(&state_begins("step 1"));
+    browser.until("runs[0].curves.reward_mean.values.length === 1");
     assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+fn state_begins(text: &str) -> String {
+    format!("document.querySelector('#state')?.textContent.startsWith('{text}') ?? false")
+}
+
+/// Of many steps marks are drawn, which keep the extremes; a cut file is read anew, and a damaged line is named.
+#[test]
+fn a_long_run_is_drawn_in_marks() {
+    let Some(mut browser) = Browser::open() else {
+        return;
+    };
+    let folder = Folder::new();
+    let row = |step: usize| {
+        let reward = if step == 777 { 1 } else { 0 };
+        format!("{{\"step\":{step},\"reward_mean\":{reward},\"ms\":{{\"native\":1}}}}\n")
+    };
+    let metrics = folder.path().join("metrics.jsonl");
+    let rows: String = (0..1000).map(row).collect();
+    std::fs::write(&metrics, &rows).unwrap();
+    browser.go(&serve(&[folder.path()]).url());
+    browser.until(&state_begins("step 1000"));
+    let marks = "runs[0].curves.reward_mean.marks";
+    browser.until(&format!("{marks}.length === 250"));
+    assert_eq!(
+        browser.value(&format!("{marks}[777 >> 2]")),
+        json!([776, 0.25, 0, 1, 4])
+    );
+    browser.until("document.querySelectorAll('#panels svg polygon').length === 1");
+    // Each number that goes on changes the last mark only; other numbers are no curves.
+    browser.value("addRow(runs[0], { step: 1000, reward_mean: 3, other: 'NaN' })");
+    assert_eq!(
+        browser.value(&format!("{marks}.at(-1)")),
+        json!([1000, 3, 3, 3, 1])
+    );
+    assert_eq!(
+        browser.value("Object.keys(runs[0].curves).join()"),
+        "reward_mean"
+    );
+    std::fs::write(&metrics, rows.lines().next().unwrap().to_string() + "\n\n").unwrap();
+    browser.until(&state_begins(
+        "cannot read metrics.jsonl: its line 2 is no JSON",
+    ));
+    std::fs::write(&metrics, row(0) + row(1).as_str()).unwrap();
+    browser.until(&state_begins("step 2"));
+    browser.until(&format!("{marks}.length === 2"));
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn a_run_says_how_far_it_is() {
+    let Some(mut browser) = Browser::open() else {
+        return;
+    };
+    browser.go(&serve(&[Folder::new().path()]).url());
+    browser.until("typeof place === 'function'");
+    for (heading, shown) in [
+        (json!({ "done": 0 }), "waiting for the first step,false"),
+        (
+            json!({ "done": 0, "is_stopped": true }),
+            "stopped before the first step,true",
+        ),
+        (json!({ "done": 2 }), "step 2,false"),
+        (
+            json!({ "done": 2, "is_stopped": true }),
+            "stopped at step 2,true",
+        ),
+        (
+            json!({ "done": 2, "steps": 2 }),
+            "step 2 of 2, finished,true",
+        ),
+        (json!({ "done": 2, "steps": 400 }), "step 2 of 400,false"),
+    ] {
+        let place = format!("place({{ exists: true, ...{heading} }}).join()");
+        assert_eq!(browser.value(&place), shown);
+    }
+}
+
+/// The means around a change end at its neighbours, and an evaluation belongs to the version before it.
+#[test]
+fn means_around_a_change_end_at_its_neighbours() {
+    let Some(mut browser) = Browser::open() else {
+        return;
+    };
+    let folder = Folder::new();
+    browser.go(&serve(&[folder.path()]).url());
+    browser.until(&state_begins("step 3"));
+    browser.value(
+        "{ window.run = { events: [20, 40, 60].map((step) => ({ step, kind: 'use' })), curves: {}, step: -1, width: 1 }; \
+         addRow(run, { step: 0, loss: 1, initial_evaluation: { e: 5 } }); \
+         for (let step = 1; step < 100; step++) addRow(run, { step, loss: step < 40 ? 1 : 3, evaluation: { 39: { e: 6 }, 79: { e: 8 } }[step] }); }",
+    );
+    let around = |index: usize| format!("[...around(run, {index}).means].sort().join(' ')");
+    assert_eq!(browser.value(&around(1)), "evaluation/e,6, loss,1,3");
+    browser.value("{ run.events = [{ step: 30, kind: 'use' }]; }");
+    let first = browser.value(&around(0));
+    assert_eq!(first, "evaluation/e,5,7 loss,1,2.6");
 }
 
 #[test]
@@ -310,9 +413,13 @@ fn a_run_is_followed_in_a_browser() {
     browser.until("document.querySelectorAll('#panels svg polyline').length > 1");
     browser.until("document.querySelector('#state').textContent.startsWith('step 3')");
 
-    // A run that stands still is not shown as one that goes on, though nothing is sent.
+    // A run that stands still is not shown as one that goes on.
     browser.until("document.querySelector('#state').className === 'live'");
-    browser.value("ahead += 60");
+    let metrics = std::fs::File::options()
+        .append(true)
+        .open(folder.path().join("metrics.jsonl"));
+    let before = std::time::SystemTime::now() - Duration::from_secs(60);
+    metrics.unwrap().set_modified(before).unwrap();
     browser.until("document.querySelector('#state').className === ''");
 
     // A new step and a new reload come by themselves.

@@ -1,6 +1,6 @@
 //! Requests as bytes: what is answered, what is refused, and what becomes of those who are slow or many.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -62,8 +62,9 @@ fn requests_are_answered_or_refused() {
         (to(&format!("/?token={}", &token[1..])), "403"),
         (to(&format!("/?token={token}0")), "403"),
         (to(&format!("/?other={token}")), "403"),
-        (to("/events"), "403"),
-        (to("/change?run=0&event=2"), "403"),
+        (to("/news"), "403"),
+        (to("/lines?run=0&file=metrics&from=0"), "403"),
+        (to("/change?run=0&from=aa&to=bb"), "403"),
         (to("/group?run=0&step=1&group=0"), "403"),
         (to("/nothing"), "403"),
         (
@@ -73,9 +74,16 @@ fn requests_are_answered_or_refused() {
         (to(&format!("/../secret{query}")), "404"),
         (to(&format!("/%2e%2e/secret{query}")), "404"),
         (to(&format!("/scripts/aa/mine.rhai{query}")), "404"),
-        (to(&format!("/change{query}&run=7&event=2")), "404"),
-        (to(&format!("/change{query}&run=0&event=99")), "404"),
-        (to(&format!("/change{query}&run=-1&event=x")), "404"),
+        (to(&format!("/change{query}&run=7&from=aa&to=bb")), "404"),
+        (to(&format!("/change{query}&run=0&from=aa")), "404"),
+        (
+            to(&format!("/lines{query}&run=0&file=../secret&from=0")),
+            "404",
+        ),
+        (
+            to(&format!("/lines{query}&run=0&file=metrics&from=-1")),
+            "404",
+        ),
         (
             to(&format!("/batch{query}&run=99999999999999999999&step=1")),
             "404",
@@ -102,23 +110,61 @@ fn requests_are_answered_or_refused() {
 }
 
 #[test]
-fn a_change_is_told_with_its_lines_and_the_numbers_around_it() {
+fn a_change_is_shown_with_its_lines() {
     let folder = Folder::new();
     let page = serve(&[folder.path()]);
-    let change = body(&get(&page, "/change?run=0&event=2"));
-    let lines = change["files"][0]["lines"].to_string();
-    assert!(
-        lines.contains(r#"["-","    batch.reward"]"#)
-            && lines.contains(r#"["+","    batch.reward - 1"]"#)
+    let change = body(&get(&page, "/change?run=0&from=aa&to=bb"));
+    let diff = "@@ -1,3 +1,3 @@\n fn advantage(batch, p) {\n-    batch.reward\n+    batch.reward - 1\n }\n";
+    assert_eq!(
+        change["files"],
+        json!([{ "name": "mine.rhai", "diff": diff }])
     );
-    let means = change["around"]["means"].as_array().unwrap();
-    let reward = means.iter().find(|one| one[0] == "reward_mean").unwrap();
-    assert_eq!(reward.to_string(), r#"["reward_mean",0.05,0.2]"#);
     let batch = body(&get(&page, "/batch?run=0&step=1"));
-    assert!(
-        batch["error"].as_str().unwrap().contains("batches"),
-        "{batch}"
+    let error = batch["error"].as_str().unwrap();
+    assert_eq!(error, "the batch of step 1 is not kept any more");
+}
+
+/// The page reads whole lines from where its last one begins.
+#[test]
+fn a_file_is_read_line_by_line_while_it_grows() {
+    let folder = Folder::new();
+    let page = serve(&[folder.path()]);
+    let size = || body(&get(&page, "/news"))["runs"][0]["metrics"].clone();
+    let lines = |from: &Value| {
+        body(&get(
+            &page,
+            &format!("/lines?run=0&file=metrics&from={from}"),
+        ))
+    };
+    let all = lines(&0.into());
+    let text = all["text"].as_str().unwrap();
+    assert_eq!((text.lines().count(), &all["end"]), (3, &size()));
+    let last = text.lines().last().unwrap();
+    assert_eq!(lines(&all["last"])["text"], format!("{last}\n"));
+    // A line that is being written is not one yet.
+    let mut file = std::fs::File::options()
+        .append(true)
+        .open(folder.path().join("metrics.jsonl"))
+        .unwrap();
+    file.write_all(b"{\"step\":3").unwrap();
+    assert_eq!(lines(&all["last"])["text"], format!("{last}\n"));
+    file.write_all(b"}\n").unwrap();
+    let more = lines(&all["last"]);
+    assert_eq!(more["text"], format!("{last}\n{{\"step\":3}}\n"));
+    assert_eq!((&more["last"], &more["end"]), (&all["end"], &size()));
+    // As when it is resumed from a checkpoint.
+    file.set_len(10).unwrap();
+    assert_eq!(lines(&more["last"])["text"], "");
+    std::fs::remove_file(folder.path().join("metrics.jsonl")).unwrap();
+    assert_eq!(
+        (lines(&0.into())["text"].as_str(), size()),
+        (Some(""), 0.into())
     );
+    std::fs::create_dir(folder.path().join("metrics.jsonl")).unwrap();
+    if cfg!(unix) {
+        let error = &lines(&0.into())["error"];
+        assert_eq!(error, "cannot read metrics.jsonl: it is a folder");
+    }
 }
 
 #[test]
@@ -191,99 +237,6 @@ fn a_file_for_others_does_not_say_where_the_run_was() {
         .collect();
     assert!(text.contains(&format!("\"folder\":\"{}/advlab\"", names.last().unwrap())));
     assert!(!text.contains(&*place.path().to_string_lossy()));
-}
-
-/// A stream of events.
-fn events(page: &Address) -> BufReader<TcpStream> {
-    let mut stream = TcpStream::connect(("127.0.0.1", page.port)).unwrap();
-    let patience = Some(Duration::from_secs(20));
-    stream.set_read_timeout(patience).unwrap();
-    let token = &page.token;
-    let request = format!("GET /events?token={token} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    BufReader::new(stream)
-}
-
-/// The next message of a stream of events.
-fn message(lines: &mut impl BufRead) -> Value {
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
-        let mut line = String::new();
-        assert!(Instant::now() < end, "nothing new is told");
-        assert!(lines.read_line(&mut line).unwrap() > 0, "the stream ended");
-        if let Some(data) = line.strip_prefix("data: ") {
-            return serde_json::from_str(data).unwrap();
-        }
-    }
-}
-
-#[test]
-fn a_page_is_told_of_new_steps_and_of_a_run_that_went_back() {
-    let folder = Folder::new();
-    let page = serve(&[folder.path()]);
-    let mut lines = events(&page);
-    let first = &message(&mut lines)["runs"][0];
-    assert_eq!(
-        first["curves"]["reward_mean"].to_string(),
-        "[[0,0.0],[1,0.1],[2,0.2]]"
-    );
-    assert_eq!(
-        first["curves"]["evaluation/pass@1"].to_string(),
-        "[[0,0.25]]"
-    );
-    assert_eq!(first["events"].as_array().unwrap().len(), 3);
-    folder.step(3);
-    folder.reload(3);
-    // What else is told may come between, such as the time of the last row.
-    let mut until = |is_it: &dyn Fn(&Value) -> bool| loop {
-        let news = message(&mut lines)["runs"][0].clone();
-        if is_it(&news) {
-            return news;
-        }
-    };
-    let step = std::cell::Cell::new(None);
-    let reload = until(&|news| {
-        let is_step = news["curves"]["reward_mean"] == json!([[2, 0.2], [3, 0.3]]);
-        if is_step {
-            step.set(news["from"].as_u64());
-        }
-        news["events"][0]["kind"] == "use"
-    });
-    assert_eq!(step.get(), Some(2));
-    assert_eq!(reload["events_from"], 3);
-    // As when it is resumed from a checkpoint.
-    let metrics = folder.path().join("metrics.jsonl");
-    let rows = std::fs::read_to_string(&metrics).unwrap();
-    let kept: Vec<&str> = rows.lines().take(1).collect();
-    let shorter = folder.path().join("metrics.new");
-    std::fs::write(&shorter, format!("{}\n", kept[0])).unwrap();
-    std::fs::rename(&shorter, &metrics).unwrap();
-    let again = until(&|news| news["from"] == 0);
-    assert_eq!(again["curves"]["reward_mean"].to_string(), "[[0,0.0]]");
-}
-
-#[test]
-fn streams_that_are_held_shut_nobody_out() {
-    let folder = Folder::new();
-    let page = serve(&[folder.path()]);
-    let open = |_| {
-        let mut stream = events(&page);
-        message(&mut stream);
-        stream
-    };
-    let mut held: Vec<BufReader<TcpStream>> = (0..70).map(open).collect();
-    assert!(get(&page, "/").starts_with("HTTP/1.1 200"));
-    // The oldest was closed; the newest is open, and has nothing new.
-    let mut end = |index: usize| {
-        let stream: &mut BufReader<TcpStream> = &mut held[index];
-        let patience = Some(Duration::from_secs(1));
-        stream.get_ref().set_read_timeout(patience).unwrap();
-        let end = stream.read_to_string(&mut String::new());
-        end.map_err(|error| error.kind())
-    };
-    let is_open = |end| matches!(end, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut));
-    assert!(!is_open(end(0)));
-    assert!(is_open(end(69)));
 }
 
 #[cfg(unix)]

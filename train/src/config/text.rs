@@ -18,8 +18,9 @@ impl Config {
     /// Reads a TOML file; keys that it does not have keep their defaults.
     pub fn read(path: &Path) -> Result<Config, Diagnostics> {
         let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
+        let is_toml = path.extension().is_some_and(|ending| ending == "toml");
         Config::parse(path, &text).map_err(|mut error| {
-            if path.extension().is_none_or(|ending| ending != "toml") {
+            if !is_toml {
                 let help =
                     "a configuration is a TOML file: `advlab train --print-config` prints one";
                 error.first_mut().help.get_or_insert(help.to_string());
@@ -47,7 +48,8 @@ impl Config {
         let found = places(table.get_ref());
         if let Some((name, byte)) = found.iter().find(|(name, _)| !is_known(name)) {
             let problem = Diagnostic::error(format!("there is no key `{name}`"));
-            return Err(at(problem.with_help(help_for(name, &[])), *byte).into());
+            let known: Vec<String> = keys().map(|(own, _)| own).collect();
+            return Err(at(problem.with_help(help_for(name, &known)), *byte).into());
         }
         let config = Config::deserialize(Deserializer::from(table)).map_err(syntax)?;
         let Some((key, problem)) = config.problem() else {
@@ -107,8 +109,9 @@ impl Config {
                 true => format!("there is no key `{bare}`"),
                 false => format!("{recipe} has no parameter `{bare}`, nor the run such a key"),
             };
-            let help = help_for(bare, &parameters);
-            return Err(wrong(&message).with_help(help).into());
+            let keys = keys().map(|(own, _)| own).filter(|own| !is_table(own));
+            let known: Vec<String> = keys.chain(parameters).collect();
+            return Err(wrong(&message).with_help(help_for(bare, &known)).into());
         };
         let set = self.with_key(&key, text);
         *self = set.map_err(|error| wrong(&in_words(error.message())))?;
@@ -209,14 +212,15 @@ fn places(table: &DeTable<'_>) -> Vec<(String, usize)> {
     places
 }
 
-/// The help for a name that is neither a key nor one of these parameters.
-fn help_for(name: &str, parameters: &[String]) -> String {
-    let names: Vec<String> = keys().map(|(own, _)| own).collect();
-    let all = names.iter().chain(parameters).map(String::as_str);
-    let mut of_other_table = all.clone().filter(|own| last_part(own) == last_part(name));
+/// The help for a name that is none of the known ones.
+fn help_for(name: &str, known: &[String]) -> String {
+    let known = known.iter().map(String::as_str);
+    let mut of_other_table = known
+        .clone()
+        .filter(|own| last_part(own) == last_part(name));
     let near = of_other_table
         .next()
-        .or_else(|| suggest::nearest(name, all));
+        .or_else(|| suggest::nearest(name, known));
     match near {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`advlab train --print-config` prints all keys, `advlab doc RECIPE` a recipe's parameters, which are below `[params]`".to_string(),

@@ -60,9 +60,9 @@ impl Checkpoint {
         keep: usize,
     ) -> Result<(), Diagnostics> {
         let place = CHECKPOINTS.path(run, self.step);
-        let all = run.join(CHECKPOINTS.folder);
+        let all = run.join("checkpoints");
         let part = all.join(part(&format!("{:06}", self.step)));
-        let write = || {
+        let mut write = || {
             make_folder(&part)?;
             policy.save(&part)?;
             self.seal(&part)?;
@@ -73,8 +73,7 @@ impl Checkpoint {
             fs::rename(&part, &place).map_err(io("write", &place))?;
             sync_folder(&all)
         };
-        let written: Result<(), Diagnostics> = { write }();
-        written.inspect_err(|_| {
+        write().inspect_err(|_: &Diagnostics| {
             // A resumed run skips what cannot be removed.
             let _ = fs::remove_dir_all(&part);
         })?;

@@ -75,7 +75,7 @@ impl LockedFolder {
             _lock: lock(path)?,
             path: path.to_path_buf(),
         };
-        for name in [BATCHES.folder, CHECKPOINTS.folder, SCRIPTS] {
+        for name in ["batches", "checkpoints", SCRIPTS] {
             let entries = fs::read_dir(path.join(name)).into_iter().flatten();
             for entry in entries.flatten() {
                 if is_part(&entry.file_name().to_string_lossy()) {
@@ -162,18 +162,17 @@ fn lock(folder: &Path) -> Result<File, Diagnostics> {
     let started = Instant::now();
     loop {
         match file.try_lock() {
-            Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) if started.elapsed() < PATIENCE => sleep(PATIENCE / 20),
             Err(TryLockError::WouldBlock) => {
                 let message = format!("{} is being written by another advlab", folder.display());
                 let help = "wait for it, or stop it with Ctrl-C there";
                 return Err(Diagnostic::error(message).with_help(help).into());
             }
-            // Some network drives have no locks: better no lock than no run.
-            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
-                return Ok(file);
+            Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
+                return Err(io("lock", path)(error));
             }
-            Err(TryLockError::Error(error)) => return Err(io("lock", path)(error)),
+            // Some network drives have no locks: better no lock than no run.
+            _ => return Ok(file),
         }
     }
 }
@@ -202,39 +201,16 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Files or folders of a run that have a step in their names: FOLDER/PREFIX000140ENDING, or
-/// FOLDER/PREFIX000140-SUFFIXENDING.
-pub(super) struct StepFiles {
-    folder: &'static str,
-    prefix: &'static str,
-    ending: &'static str,
-}
+/// Files or folders of a run that have a step in their names, by what comes before it and after it. A suffix may follow the
+/// step: `batches/failed-000140-4f8ad7.safetensors`.
+pub(super) struct StepFiles(&'static str, &'static str);
 
-/// `batches/step-000140.safetensors`
-pub(super) const BATCHES: StepFiles = StepFiles {
-    folder: "batches",
-    prefix: "step-",
-    ending: ".safetensors",
-};
-
-/// `batches/failed-000140-4f8ad7.safetensors`: those on which a version failed.
-const FAILED: StepFiles = StepFiles {
-    prefix: "failed-",
-    ..BATCHES
-};
-
-/// `batches/step-000140.json`: the state that the step of a trainer's run began with.
-pub(super) const STATES: StepFiles = StepFiles {
-    ending: ".json",
-    ..BATCHES
-};
-
-/// `checkpoints/000150`, which are folders.
-const CHECKPOINTS: StepFiles = StepFiles {
-    folder: "checkpoints",
-    prefix: "",
-    ending: "",
-};
+pub(super) const BATCHES: StepFiles = StepFiles("batches/step-", ".safetensors");
+/// Those on which a version failed.
+const FAILED: StepFiles = StepFiles("batches/failed-", ".safetensors");
+/// The states that the steps of a trainer's run began with.
+pub(super) const STATES: StepFiles = StepFiles("batches/step-", ".json");
+const CHECKPOINTS: StepFiles = StepFiles("checkpoints/", "");
 
 impl StepFiles {
     pub(super) fn path(&self, run: &Path, step: u64) -> PathBuf {
@@ -243,13 +219,13 @@ impl StepFiles {
 
     /// The path in the run's folder.
     fn name(&self, step: u64, suffix: &str) -> String {
-        let (folder, prefix, ending) = (self.folder, self.prefix, self.ending);
-        format!("{folder}/{prefix}{step:06}{suffix}{ending}")
+        format!("{}{step:06}{suffix}{}", self.0, self.1)
     }
 
     /// All with their steps, in order.
     fn all(&self, run: &Path) -> Result<Vec<(u64, PathBuf)>, Diagnostics> {
-        let folder = run.join(self.folder);
+        let (folder, prefix) = self.0.split_once('/').unwrap_or_default();
+        let folder = run.join(folder);
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -257,8 +233,8 @@ impl StepFiles {
         };
         let found = entries.flatten().filter_map(|entry| {
             let name = entry.file_name();
-            let name = name.to_str()?.strip_prefix(self.prefix)?;
-            let step = name.strip_suffix(self.ending)?.split('-').next()?;
+            let name = name.to_str()?.strip_prefix(prefix)?;
+            let step = name.strip_suffix(self.1)?.split('-').next()?;
             Some((step.parse().ok()?, entry.path()))
         });
         // By number: as a string, step 1000000 comes before step 999990.
@@ -284,7 +260,7 @@ mod tests {
     #[test]
     fn the_oldest_go_first_also_where_their_names_are_longer() {
         let run = tempfile::tempdir().unwrap();
-        let batches = run.path().join(BATCHES.folder);
+        let batches = run.path().join("batches");
         fs::create_dir(&batches).unwrap();
         for step in [999_980, 999_990, 1_000_000, 1_000_010] {
             fs::write(BATCHES.path(run.path(), step), "").unwrap();

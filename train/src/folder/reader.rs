@@ -46,9 +46,7 @@ impl RunFolder {
 
     /// The run that a path belongs to: the path of its folder, or of one of its batches.
     pub fn of(path: &Path) -> Option<RunFolder> {
-        let batches = path
-            .parent()
-            .filter(|above| above.ends_with(BATCHES.folder));
+        let batches = path.parent().filter(|above| above.ends_with("batches"));
         match batches.filter(|_| path.is_file()) {
             Some(batches) => RunFolder::open(batches.parent()?).ok(),
             None => RunFolder::open(path).ok(),

@@ -40,7 +40,7 @@ impl RunWriter {
         config: &Config,
         step: u64,
     ) -> Result<RunWriter, Diagnostics> {
-        make_folder(&folder.path.join(BATCHES.folder))?;
+        make_folder(&folder.path.join("batches"))?;
         let events = match config.tensorboard {
             true => Some(EventFile::create(&folder.path, step)?),
             false => None,

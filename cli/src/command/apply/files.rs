@@ -1,17 +1,17 @@
 //! The files of `apply`: its inputs and outputs, the recipe's state, and the metrics.
 
-use std::fs::{self, File, TryLockError};
-use std::io::ErrorKind;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::files::{Replacement, Unfinished, cannot_be_written, step_of, steps};
+use advlab::files::{Replacement, cannot_be_written, step_of, steps};
 use advlab::regular_file;
 use advlab::script::{Recipe, State};
 use advlab_train::RunFolder;
 use anyhow::{Context, Result};
-use same_file::{Handle, is_same_file};
-use serde_json::{Value, json};
+use same_file::is_same_file;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::super::streams::{is_stdout, tell};
 use super::{Apply, params};
@@ -40,7 +40,17 @@ fn resolved(path: &Path) -> PathBuf {
     };
     let to_come = || Some(folder.canonicalize().ok()?.join(path.file_name()?));
     let found = path.canonicalize().ok().or_else(to_come);
-    found.unwrap_or_else(|| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()))
+    found.unwrap_or_else(|| path.to_path_buf())
+}
+
+/// The recipe's state after a step, in a file.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    recipe: String,
+    version: String,
+    params: Value,
+    next_step: u64,
+    state: Value,
 }
 
 impl Apply {
@@ -50,9 +60,9 @@ impl Apply {
         for input in &self.inputs {
             match (RunFolder::open(input), self.step) {
                 (Ok(_), Some(_)) if self.inputs.len() > 1 => {
-                    let message =
+                    let what =
                         "`--step` takes one batch of a run's folder, and there are other inputs";
-                    return Err(Diagnostic::error(message).in_file(input).into());
+                    return Err(Diagnostic::error(what).in_file(input).into());
                 }
                 (Ok(kept), Some(step)) => inputs.push(kept.at(step)?.to_path_buf()),
                 (Ok(kept), None) if self.metrics.is_some() || self.state.is_some() => {
@@ -67,19 +77,20 @@ impl Apply {
             inputs.sort_by_key(|input| step_of(input));
         }
         for input in &inputs {
-            let Err(error) = fs::metadata(input) else {
-                continue;
-            };
-            let shown = input.display().to_string();
-            let mut missing =
-                Diagnostic::error(format!("it cannot be read: {error}")).in_file(input);
-            if shown.contains('=') {
-                missing = missing.with_help(format!("a parameter is set by `--set {shown}`"));
-            } else if inputs.len() == 1 {
-                // The reader's own error says more.
-                continue;
+            if let Err(error) = fs::metadata(input) {
+                let shown = input.display().to_string();
+                if inputs.len() == 1 && !shown.contains('=') {
+                    // The reader's own error says more.
+                    continue;
+                }
+                let missing = Diagnostic::error(format!("it cannot be read: {error}"));
+                let missing = missing.in_file(input);
+                return Err(match shown.contains('=') {
+                    true => missing.with_help(format!("a parameter is set by `--set {shown}`")),
+                    false => missing,
+                }
+                .into());
             }
-            return Err(missing.into());
         }
         Ok(inputs)
     }
@@ -87,56 +98,61 @@ impl Apply {
     /// The output for each input: of several, one with its name in the folder, which is created. Nothing is written over
     /// what is read, and no two things into one file.
     pub(super) fn outputs(&self, inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
-        let name_of = |input: &PathBuf| {
+        let is_single = inputs.len() == 1;
+        let in_folder = |folder: &Path, input: &PathBuf| {
             let mut name = input.file_name().unwrap_or_default().to_os_string();
             name.push(if input.is_dir() { ".jsonl" } else { "" });
-            name
+            folder.join(name)
         };
-        let outputs: Vec<PathBuf> = match (&self.output, inputs) {
-            (Some(folder), [_, _, ..]) if is_stdout(folder) || folder.extension().is_some() => {
+        let outputs: Vec<PathBuf> = match &self.output {
+            None => Vec::new(),
+            Some(output) if is_single => vec![output.clone()],
+            Some(folder) if is_stdout(folder) || folder.extension().is_some() => {
                 let message = format!("{}: several inputs have several outputs", folder.display());
                 let help = "`-o FOLDER` writes one file into it for each of them";
                 return Err(wrong(message, help).into());
             }
-            (Some(folder), [_, _, ..]) => inputs
+            Some(folder) => inputs
                 .iter()
-                .map(|input| folder.join(name_of(input)))
+                .map(|input| in_folder(folder, input))
                 .collect(),
-            (output, _) => output.iter().cloned().collect(),
         };
         let recipe = Path::new(&self.recipe);
-        let inputs_alone = || inputs.iter().map(PathBuf::as_path);
-        let read: Vec<&Path> = inputs_alone()
-            .chain(recipe.is_file().then_some(recipe))
-            .collect();
-        let named = inputs.iter().zip(&outputs);
-        let named =
-            named.map(|(input, output)| (format!("the output of {}", input.display()), output));
-        let flags = [("`--state`", &self.state), ("`--metrics`", &self.metrics)];
-        let flags = flags.into_iter();
-        let flags = flags.filter_map(|(flag, path)| Some((flag.to_string(), path.as_ref()?)));
-        let written: Vec<(String, &PathBuf)> = named
-            .chain(flags)
-            .filter(|(_, path)| !is_stdout(path))
-            .collect();
+        let mut read: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
+        read.extend(recipe.is_file().then_some(recipe));
+        let mut written: Vec<(String, &PathBuf)> = Vec::new();
+        let named = inputs
+            .iter()
+            .zip(&outputs)
+            .filter(|(_, output)| !is_stdout(output));
+        written.extend(
+            named.map(|(input, path)| (format!("the output of {}", input.display()), path)),
+        );
+        written.extend(
+            self.state
+                .iter()
+                .map(|path| ("`--state`".to_string(), path)),
+        );
+        written.extend(
+            self.metrics
+                .iter()
+                .map(|path| ("`--metrics`".to_string(), path)),
+        );
         for (index, (what, path)) in written.iter().enumerate() {
             // One output over its input is for `--force` to allow.
-            let mut read = read
+            let is_for_force = is_single && outputs.contains(path);
+            let over = read.iter().find(|read| !is_for_force && holds(read, path));
+            let twice = written[..index]
                 .iter()
-                .filter(|_| !(inputs.len() == 1 && outputs.contains(path)));
-            if let Some(read) = read.find(|read| holds(read, path)) {
-                let message = format!("{what} would overwrite {}", read.display());
-                return Err(wrong(message, "choose another name").into());
-            }
-            if let Some((other, _)) = written[..index]
-                .iter()
-                .find(|(_, other)| is_same(other, path))
-            {
-                let message = format!("{what} and {other} are both {}", path.display());
-                return Err(wrong(message, "give one of them another name").into());
-            }
+                .find(|(_, other)| is_same(other, path));
+            let message = match (over, twice) {
+                (Some(read), _) => format!("{what} would overwrite {}", read.display()),
+                (_, Some((other, _))) => format!("{other} and {what} are both {}", path.display()),
+                _ => continue,
+            };
+            return Err(wrong(message, "choose another name").into());
         }
-        if let (Some(folder), [_, _, ..]) = (&self.output, inputs) {
+        if let Some(folder) = self.output.as_ref().filter(|_| !is_single) {
             fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
         }
         Ok(outputs)
@@ -155,44 +171,9 @@ impl Apply {
         let (state, last) = (path.display(), next - 1);
         let message =
             format!("this is step {step}, and the state in {state} is that after step {last}");
-        let help = format!(
-            "go on with the inputs from step {next}, say which step it is with `--step`, or begin again with another `--state`"
-        );
+        let help = format!("go on from step {next}, say `--step`, or begin with another `--state`");
         let error = Diagnostic::error(message).in_file(input);
         Err(error.with_help(help).into())
-    }
-
-    /// Locks the state until this process ends: two that go on from one state would lose the work of one.
-    pub(super) fn lock(&self) -> Result<Option<(Unfinished, File)>> {
-        let Some(state) = &self.state else {
-            return Ok(None);
-        };
-        // Beside the file itself: links to it share its lock.
-        let mut path = resolved(state).into_os_string();
-        path.push(".lock");
-        let path = PathBuf::from(path);
-        loop {
-            let mut options = File::options();
-            let file = options.create(true).truncate(false).write(true).open(&path);
-            let file = file.map_err(|error| Diagnostics::from(cannot_be_written(state, &error)))?;
-            match file.try_lock() {
-                Err(TryLockError::WouldBlock) => {
-                    let error = Diagnostic::error("another `apply --state` is at work on it")
-                        .in_file(state)
-                        .with_help("wait until it ends, or keep another state with another name");
-                    return Err(Diagnostics::from(error).into());
-                }
-                // Some network drives have no locks: better no lock than no state.
-                Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
-                    return Err(error).with_context(|| format!("{}", path.display()));
-                }
-                _ => {}
-            }
-            // The process that held it before may have removed it after it was opened here.
-            if Handle::from_file(file.try_clone()?).ok() == Handle::from_path(&path).ok() {
-                return Ok(Some((Unfinished::there(&path)?, file)));
-            }
-        }
     }
 
     /// The state to begin with, and the step after the last one that it has seen, if an earlier call saved one.
@@ -206,29 +187,23 @@ impl Apply {
         };
         let text = regular_file::read_to_string(path);
         let text = text.with_context(|| format!("{}", path.display()))?;
-        let saved: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        if saved["recipe"] != recipe.name() {
-            return Err(wrong(format!("it is the state of {}", saved["recipe"])).into());
-        }
-        let note = |what: &str| {
-            let note = Diagnostic::note(format!("the state is of {what}")).in_file(path);
-            tell(if self.json {
-                &[]
-            } else {
-                std::slice::from_ref(&note)
-            });
-        };
-        if saved["version"] != recipe.version().as_str() {
-            note("another version of the recipe");
+        let saved: Saved = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        if saved.recipe != recipe.name() {
+            return Err(wrong(format!("it is the state of {:?}", saved.recipe)).into());
         }
         // As text: numbers may change their type when they are read back.
-        let params = serde_json::from_str::<Value>(&params(recipe).to_string())?;
-        if saved["params"].is_object() && saved["params"] != params {
-            note("the recipe with other parameters");
+        let is_other = saved.params.to_string() != params(recipe).to_string();
+        if !self.json && (is_other || saved.version != recipe.version().as_str()) {
+            let what = if is_other {
+                "other parameters"
+            } else {
+                "another version of it"
+            };
+            let note = format!("the state is of the recipe with {what}");
+            tell(&[Diagnostic::note(note).in_file(path)]);
         }
-        let state = State::from_json(&saved["state"]).map_err(|error| error.in_file(path));
-        let state = state.map_err(Diagnostics::from)?;
-        Ok((state, saved["next_step"].as_u64()))
+        let state = State::from_json(&saved.state).map_err(|error| error.in_file(path));
+        Ok((state.map_err(Diagnostics::from)?, Some(saved.next_step)))
     }
 
     /// Saves the state after a step.
@@ -236,57 +211,24 @@ impl Apply {
         let Some(path) = &self.state else {
             return Ok(());
         };
-        let saved = json!({
-            "recipe": recipe.name(),
-            "version": recipe.version().as_str(),
-            "params": params(recipe),
-            "next_step": step.saturating_add(1),
-            "state": state.to_json(),
-        });
-        Ok(Replacement::write(path, format!("{saved:#}\n").as_bytes())?)
+        let saved = serde_json::to_string_pretty(&Saved {
+            recipe: recipe.name().to_string(),
+            version: recipe.version().as_str().to_string(),
+            params: params(recipe),
+            next_step: step.saturating_add(1),
+            state: state.to_json(),
+        })?;
+        Ok(Replacement::write(path, format!("{saved}\n").as_bytes())?)
     }
 
-    /// Opens the file of metrics. If the state goes on at the step `next`, the file goes on as well, without the recipe's rows
-    /// from that step on: an earlier call was killed after it wrote them and before it saved the state.
-    pub(super) fn open_metrics(
-        &self,
-        recipe: &Recipe,
-        next: Option<u64>,
-    ) -> Result<Option<(File, &Path)>> {
+    /// Opens the file of metrics, which goes on if the state does.
+    pub(super) fn open_metrics(&self, goes_on: bool) -> Result<Option<(File, &Path)>> {
         let Some(path) = self.metrics.as_deref() else {
             return Ok(None);
         };
-        if let Some(next) = next
-            && path.is_file()
-        {
-            let rows = regular_file::read(path).with_context(|| format!("{}", path.display()))?;
-            let is_kept = |row: &&[u8]| match serde_json::from_slice::<Value>(row) {
-                Ok(row) => {
-                    let is_seen = row["step"].as_u64().is_none_or(|step| step < next);
-                    is_seen || row["recipe"] != recipe.name()
-                }
-                // Without its newline, the last row was cut off.
-                Err(_) => row.ends_with(b"\n"),
-            };
-            let kept = rows.split_inclusive(|&byte| byte == b'\n').filter(is_kept);
-            let mut kept = kept.collect::<Vec<_>>().concat();
-            if !kept.is_empty() && !kept.ends_with(b"\n") {
-                kept.push(b'\n');
-            }
-            if kept != rows {
-                Replacement::write(path, &kept)?;
-                let note = format!(
-                    "rows that the state has not seen are gone: it is that before step {next}"
-                );
-                tell(&[Diagnostic::note(note).in_file(path)]);
-            }
-        }
         let mut options = File::options();
-        let options = options.create(true).write(true);
-        let file = options
-            .append(next.is_some())
-            .truncate(next.is_none())
-            .open(path);
+        let options = options.create(true).write(true).append(goes_on);
+        let file = options.truncate(!goes_on).open(path);
         let file = file.map_err(|error| Diagnostics::from(cannot_be_written(path, &error)))?;
         Ok(Some((file, path)))
     }

@@ -1,24 +1,30 @@
-//! The result of a comparison: a table, its conclusions, and learning curves.
+//! The result of a comparison: a table, its conclusions, learning curves, and the files of a report.
 
-use std::collections::BTreeMap;
+use std::path::Path;
 
-use super::stats::{self, Estimate, improvement, interquartile, mean, separations};
+use super::stats::{self, Estimate, improvement, interquartile, mean};
 use super::{Compared, Failed, Finished};
-use crate::report::figure::{Figure, Mark, Panel, Series};
+use crate::report::figure::{Figure, Mark, Panel, Series, quoted};
+use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
+use advlab::files::Replacement;
 use advlab::paint::{Paint, cut, filled, wrapped};
 
 /// The most points of a curve: each is a bootstrap.
 const PLACES: usize = 200;
+/// The columns of the first of two tables: 80 columns have no room for all.
+const FIRST: usize = 5;
+/// The widest cell of a table in a terminal.
+const WIDEST: usize = 24;
 
 /// Designs that are compared.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    pub(super) designs: Vec<Compared>,
+    designs: Vec<Compared>,
     /// The name of the score, and of the other numbers.
-    pub(super) numbers: Vec<String>,
+    numbers: Vec<String>,
     /// The last step after which all runs have the score, if there is one.
-    pub(super) end: Option<f64>,
+    end: Option<f64>,
     /// Runs that are left out, with the reasons.
     failed: Vec<String>,
 }
@@ -33,15 +39,16 @@ impl Comparison {
         let ks = runs().flat_map(|run| run.curves.keys());
         let ks = ks.filter_map(|name| name.strip_prefix("pass@")?.parse::<usize>().ok());
         let most = ks.max().filter(|k| *k > 1).map(|k| format!("pass@{k}"));
-        let some = ["entropy", "length"].into_iter().filter(|name| has(name));
-        let some = most.into_iter().chain(some.map(str::to_string));
+        let mut numbers: Vec<String> = [score.to_string()].into_iter().chain(most).collect();
+        let others = ["entropy", "length"].into_iter().filter(|name| has(name));
+        numbers.extend(others.map(str::to_string));
         let failed = failed.iter().map(|(folder, error)| {
             let (folder, message) = (folder.display(), &error[0].message);
             format!("{folder} failed and is left out: {message}")
         });
         Comparison {
             end: shared(runs(), score).last().copied(),
-            numbers: [score.to_string()].into_iter().chain(some).collect(),
+            numbers,
             failed: failed.collect(),
             designs,
         }
@@ -65,18 +72,17 @@ impl Comparison {
     }
 
     /// The cells of the table, first the headings.
-    pub(super) fn cells(&self) -> Vec<Vec<String>> {
-        let Some(first) = self.designs.first() else {
-            return Vec::new();
-        };
+    fn cells(&self) -> Vec<Vec<String>> {
         let (score, others) = (&self.numbers[0], &self.numbers[1..]);
-        let better = format!("P(> {})", first.name);
+        let first = self.designs.first().map_or("", |first| &first.name);
+        let better = format!("P(> {first})");
         let mut heads = vec!["design", "seeds", score, "IQM (95 %)", &better];
         heads.extend(others.iter().map(String::as_str).chain(["seconds"]));
         let mut rows: Vec<Vec<String>> = vec![heads.into_iter().map(str::to_string).collect()];
-        let spread = |of: Estimate, digits: usize| {
-            let (low, high) = of.interval;
-            format!("{:.digits$} [{low:.digits$}, {high:.digits$}]", of.value)
+        let spread = |of: Option<Estimate>, digits: usize| {
+            of.map_or("-".to_string(), |Estimate { value, low, high }| {
+                format!("{value:.digits$} [{low:.digits$}, {high:.digits$}]")
+            })
         };
         let number = |of: &[f64], digits: usize| match of {
             [] => "-".to_string(),
@@ -85,11 +91,10 @@ impl Comparison {
         for (index, design) in self.designs.iter().enumerate() {
             let own = self.numbers_of(design, score);
             let better = self.improvement(design).filter(|_| index > 0);
-            let middle = (!own.is_empty()).then(|| spread(interquartile(&own), 3));
+            let middle = (!own.is_empty()).then(|| interquartile(&own));
             let seconds: Vec<f64> = design.runs.iter().map(|run| run.seconds).collect();
             let mut row = vec![design.name.clone(), own.len().to_string(), number(&own, 3)];
-            let cells = [middle, better.map(|better| spread(better, 2))];
-            row.extend(cells.map(|cell| cell.unwrap_or("-".to_string())));
+            row.extend([spread(middle, 3), spread(better, 2)]);
             row.extend(others.iter().map(|name| {
                 let digits = if name == "length" { 1 } else { 3 };
                 number(&self.numbers_of(design, name), digits)
@@ -102,59 +107,45 @@ impl Comparison {
 
     /// What the numbers say about each design compared with the first, whether the seeds are too few, and which runs failed.
     pub fn claims(&self) -> Vec<String> {
-        let (mut claims, mut too_few) = (Vec::new(), BTreeMap::<usize, Vec<&str>>::new());
-        let first = self.designs.first();
-        let (than, of_first) = first.map_or(("", 0), |one| (&one.name, one.runs.len()));
-        for design in self.designs.iter().skip(1) {
-            let (name, own) = (&design.name, design.runs.len());
-            let seeds = format!("{} and {own}", counted(of_first, "seed"));
+        let claim = |design: &Compared| {
+            let (first, name) = (&self.designs[0], &design.name);
+            let (than, of_first, own) = (&first.name, first.runs.len(), design.runs.len());
+            let seeds = format!("({} and {own})", counted(of_first, "seed"));
             let curves = |of: &Compared| -> Vec<_> {
                 of.runs.iter().map(|run| run.curves.clone()).collect()
             };
-            if first.is_some_and(|first| own > 0 && curves(first) == curves(design)) {
-                claims.push(format!(
-                    "{name} has every number of {than}: they compute the same"
-                ));
-                continue;
-            }
-            let better = self.improvement(design).map(|better| better.interval);
-            claims.push(match better {
+            match self.improvement(design) {
                 None => format!("{name} has no run to compare"),
-                Some(_) if stats::are_too_few(of_first, own) => {
-                    too_few.entry(own).or_default().push(name);
-                    continue;
+                Some(_) if curves(first) == curves(design) => {
+                    format!("{name} has every number of {than}: they compute the same")
                 }
-                Some((low, _)) if low > 0.5 => format!("{name} is above {than} at 95 % ({seeds})"),
-                Some((_, high)) if high < 0.5 => {
-                    format!("{name} is below {than} at 95 % ({seeds})")
+                Some(_) if stats::are_too_few(of_first, own) => format!(
+                    "{name}: too few seeds to compare it with {than} {seeds}: four of each are the least at 95 %"
+                ),
+                Some(better) if better.low > 0.5 => {
+                    format!("{name} is above {than} at 95 % {seeds}")
                 }
-                _ => format!("{name}: no difference from {than} is shown at 95 % ({seeds})"),
-            });
-        }
-        for (own, names) in too_few {
-            let (names, seeds) = (names.join(", "), counted(of_first, "seed"));
-            let orders = separations(of_first, own);
-            claims.push(format!(
-                "too few seeds to compare {names} with {than}: with {seeds} and {own}, chance alone puts all of one above all of the other in one of {orders:.0} cases; four of each are the least at 95 %"
-            ));
-        }
-        claims.extend(self.failed.iter().cloned());
-        claims
+                Some(better) if better.high < 0.5 => {
+                    format!("{name} is below {than} at 95 % {seeds}")
+                }
+                _ => format!("{name}: no difference from {than} is shown at 95 % {seeds}"),
+            }
+        };
+        let claims = self.designs.iter().skip(1).map(claim);
+        claims.chain(self.failed.iter().cloned()).collect()
     }
 
     /// The table and its conclusions.
     pub fn text(&self, paint: Paint) -> String {
         let rows = self.cells();
-        let columns = rows.first().map_or(0, Vec::len);
         let width = |column: usize| {
-            let cells = rows.iter().map(|row| row[column].chars().count().min(24));
-            cells.max().unwrap_or(0)
+            let cells = rows.iter().map(|row| row[column].chars().count());
+            cells.max().unwrap_or(0).min(WIDEST)
         };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        // The other numbers are in a second table: 80 columns have no room for all.
-        let others = std::iter::once(0).chain(5..columns).collect();
+        let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+        let others = std::iter::once(0).chain(FIRST..widths.len()).collect();
         let mut lines = Vec::new();
-        for table in [Vec::from_iter(0..5), others] {
+        for table in [Vec::from_iter(0..FIRST), others] {
             for (index, row) in rows.iter().enumerate() {
                 let cell = |&column: &usize| {
                     let text = cut(&row[column], widths[column]);
@@ -168,29 +159,17 @@ impl Comparison {
             }
             lines.push(String::new());
         }
-        let claims = self.claims();
-        lines.extend(claims.iter().map(|claim| wrapped("", claim, paint.width)));
-        lines.push(wrapped("", &self.method(), paint.width));
+        let remarks = self.claims().into_iter().chain([self.method()]);
+        lines.extend(remarks.map(|remark| wrapped("", &remark, paint.width)));
         lines.join("\n")
     }
 
     /// After which steps the numbers were taken, and how the estimates are made.
-    pub(super) fn method(&self) -> String {
+    fn method(&self) -> String {
         let score = &self.numbers[0];
-        let end = |run: &Finished| Some(run.curves.get(score)?.last()?.0);
-        let ends: Vec<f64> = self.runs().filter_map(end).collect();
         let place = match self.end {
-            Some(end) if ends.iter().any(|own| *own > end) => {
-                format!("after {end} steps, the last that all runs have: some runs are longer")
-            }
-            Some(end) => format!("after {end} steps"),
-            None => {
-                let least = ends.iter().copied().fold(f64::INFINITY, f64::min);
-                let most = ends.iter().copied().fold(0.0, f64::max);
-                format!(
-                    "of each run's end, after {least} to {most} steps: the runs have no evaluation after equally many steps, so that the designs are not compared at one place"
-                )
-            }
+            Some(end) => format!("after {end} steps, the last that all runs have"),
+            None => "of each run's end, as the runs have none after equally many steps: the designs are not compared at one place".to_string(),
         };
         format!(
             "{score} and the other numbers are those {place}. IQM is the interquartile mean over seeds, P the chance that a run scores higher than one of the first design; 95 % stratified bootstrap over seeds (arXiv 2108.13264)."
@@ -203,22 +182,29 @@ impl Comparison {
             let mut series = Vec::new();
             for design in &self.designs {
                 let points = curve(&design.runs, name);
-                let low = points.iter().map(|(x, one)| (*x, one.interval.0));
-                let high = points.iter().map(|(_, one)| one.interval.1).collect();
+                let low = points.iter().map(|(x, one)| (*x, one.low));
+                let high = points.iter().map(|(_, one)| one.high).collect();
                 if design.runs.len() > 1 {
                     series.push(Series::new(&design.name, Mark::Band(high), low));
                 }
                 let middle = points.iter().map(|(x, one)| (*x, one.value));
                 series.push(Series::new(&design.name, Mark::Line, middle));
             }
-            let reloads = self.runs().flat_map(|run| run.reloads.iter().copied());
-            let mut reloads: Vec<u64> = reloads.collect();
+            let values = series
+                .iter()
+                .flat_map(|one| &one.points)
+                .map(|point| point.1);
+            let (least, most) = values.fold((f64::MAX, f64::MIN), |(least, most), y| {
+                (least.min(y), most.max(y))
+            });
+            let mut reloads: Vec<u64> = self.runs().flat_map(|run| run.reloads.clone()).collect();
             reloads.sort_unstable();
             reloads.dedup();
-            if !reloads.is_empty() {
-                let moments = reloads.iter().map(|&step| (step as f64, f64::NAN));
-                series.push(Series::new("reload", Mark::Moments, moments));
-            }
+            reloads.retain(|_| least <= most);
+            series.extend(reloads.into_iter().map(|step| {
+                let ends = [least, most].map(|y| (step as f64, y));
+                Series::new("reload", Mark::Reference, ends)
+            }));
             Panel::new("step", name, series)
         });
         let panels: Vec<Panel> = panels.collect();
@@ -227,6 +213,84 @@ impl Comparison {
             columns: 2.min(panels.len()),
             panels,
         }
+    }
+
+    /// Writes `report.html`, a single file with all that reproduces it, its figure `curves.svg`, and `runs.csv`, a line per run.
+    pub fn write(&self, folder: &Path, command: &str) -> Result<(), Diagnostics> {
+        std::fs::create_dir_all(folder).map_err(|error| {
+            let message = format!("cannot make the folder {}: {error}", folder.display());
+            Diagnostic::error(message)
+        })?;
+        let svg = self.figure().svg();
+        for (name, text) in [
+            ("report.html", self.html(&svg, command)),
+            ("curves.svg", svg),
+            ("runs.csv", self.csv()),
+        ] {
+            Replacement::write(&folder.join(name), text.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// The report with the command, this machine, and each design's configuration and scripts.
+    fn html(&self, svg: &str, command: &str) -> String {
+        let safe = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;");
+        let row = |(index, row): (usize, &Vec<String>)| {
+            let tag = if index == 0 { "th" } else { "td" };
+            let cell = |cell: &String| format!("<{tag}>{}</{tag}>", safe(cell));
+            format!("<tr>{}</tr>\n", row.iter().map(cell).collect::<String>())
+        };
+        let table: String = self.cells().iter().enumerate().map(row).collect();
+        let claim = |claim: &String| format!("<li>{}</li>\n", safe(claim));
+        let claims: String = self.claims().iter().map(claim).collect();
+        let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        let version = env!("CARGO_PKG_VERSION");
+        let (method, command) = (safe(&self.method()), safe(command));
+        let about = self.designs.iter().map(|design| {
+            let (name, about) = (safe(&design.name), safe(&design.about));
+            format!("<details><summary>{name}</summary><pre>{about}</pre></details>\n")
+        });
+        let about: String = about.collect();
+        format!(
+            r#"<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Designs compared</title>
+<style>
+body {{ font: 15px/1.5 Helvetica, Arial, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #1a1a1a; background: white }}
+table {{ border-collapse: collapse; display: block; overflow-x: auto }} th, td {{ padding: .3em .8em; text-align: right; border-bottom: 1px solid #e4e4e4 }}
+th:first-child, td:first-child {{ text-align: left }} svg {{ max-width: 100%; height: auto }}
+@media (prefers-color-scheme: dark) {{ body {{ color: #ddd; background: #1a1a1a }} th, td {{ border-color: #444 }} }}
+</style>
+<h1>Designs compared</h1>
+<table>
+{table}</table>
+<ul>
+{claims}</ul>
+{svg}<p>{method}</p>
+<pre>{command}
+advlab {version}, {os} {arch}, {cores} cores</pre>
+{about}</html>
+"#
+        )
+    }
+
+    /// A line per run.
+    fn csv(&self) -> String {
+        let names = self.numbers.join(",");
+        let mut text = format!("design,seed,folder,{names},seconds\n");
+        for design in &self.designs {
+            for run in &design.runs {
+                let seed = run.seed.map(|seed| seed.to_string()).unwrap_or_default();
+                let folder = quoted(&run.folder.display().to_string());
+                let numbers = self.numbers.iter().map(|name| run.at(name, self.end));
+                let numbers = numbers.map(|number| number.map(|x| x.to_string()));
+                let numbers: Vec<String> = numbers.map(Option::unwrap_or_default).collect();
+                let (name, numbers, seconds) =
+                    (quoted(&design.name), numbers.join(","), run.seconds);
+                text += &format!("{name},{seed},{folder},{numbers},{seconds}\n");
+            }
+        }
+        text
     }
 }
 
@@ -248,16 +312,7 @@ fn curve(runs: &[Finished], name: &str) -> Vec<(f64, Estimate)> {
     let every = shared.len().div_ceil(PLACES).max(1);
     let at = |&steps: &f64| {
         let scores = runs.iter().filter_map(|run| run.at(name, Some(steps)));
-        let scores: Vec<f64> = scores.collect();
-        // A single run has no bootstrap.
-        let estimate = match scores[..] {
-            [value] => Estimate {
-                value,
-                interval: (value, value),
-            },
-            _ => interquartile(&scores),
-        };
-        (steps, estimate)
+        (steps, interquartile(&scores.collect::<Vec<f64>>()))
     };
     let mut points: Vec<_> = shared.iter().rev().step_by(every).map(at).collect();
     points.reverse();

@@ -1,20 +1,20 @@
 //! Scores of several seeds: means, interquartile means with bootstrap intervals, and the probability of improvement, as in
 //! rliable (Agarwal et al., arXiv 2108.13264).
 
-use advlab::random::{Purpose, RandomStream, StreamKey};
+use advlab::random::{Purpose, StreamKey};
 
 /// Resamples of an interval.
 const RESAMPLES: usize = 2000;
 /// The share outside of an interval on each side.
 const OUTSIDE: f64 = 0.025;
 
-/// An estimate with its 95 % interval.
+/// An estimate with the ends of its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)]
 pub struct Estimate {
-    /// The estimate.
     pub value: f64,
-    /// The ends of the interval.
-    pub interval: (f64, f64),
+    pub low: f64,
+    pub high: f64,
 }
 
 /// The mean.
@@ -51,22 +51,25 @@ pub fn improvement(over: &[f64], scores: &[f64]) -> Estimate {
     })
 }
 
+/// A statistic of some samples, with a bootstrap that resamples each of them within itself.
 fn estimate(samples: &[&[f64]], of: impl Fn(&[Vec<f64>]) -> f64) -> Estimate {
     let mut stream = StreamKey::new(0, Purpose::Estimates, 1).stream(0);
-    let again = |stream: &mut RandomStream| -> Vec<Vec<f64>> {
+    let mut resampled = || {
         let draw = |sample: &&[f64]| {
             let mut any = |_: &f64| sample[stream.below(sample.len() as u64) as usize];
             sample.iter().map(&mut any).collect()
         };
-        samples.iter().map(draw).collect()
+        let drawn: Vec<Vec<f64>> = samples.iter().map(draw).collect();
+        of(&drawn)
     };
-    let mut drawn: Vec<f64> = (0..RESAMPLES).map(|_| of(&again(&mut stream))).collect();
+    let mut drawn: Vec<f64> = (0..RESAMPLES).map(|_| resampled()).collect();
     drawn.sort_by(f64::total_cmp);
     let end = |share: f64| drawn[((RESAMPLES - 1) as f64 * share).round() as usize];
     let whole: Vec<Vec<f64>> = samples.iter().map(|sample| sample.to_vec()).collect();
     Estimate {
         value: of(&whole),
-        interval: (end(OUTSIDE), end(1.0 - OUTSIDE)),
+        low: end(OUTSIDE),
+        high: end(1.0 - OUTSIDE),
     }
 }
 
@@ -76,7 +79,7 @@ pub fn are_too_few(one: usize, other: usize) -> bool {
 }
 
 /// In one of how many orders of so many scores each all of one design are on one side of the other's.
-pub fn separations(one: usize, other: usize) -> f64 {
+fn separations(one: usize, other: usize) -> f64 {
     let ways = (1..=one).map(|i| (other + i) as f64 / i as f64);
     ways.product::<f64>() / 2.0
 }
@@ -93,15 +96,13 @@ mod tests {
         assert_eq!(interquartile_mean(&[1.0, 2.0, 6.0]), 3.0);
         let better = improvement(&[1.0, 2.0], &[2.0, 3.0]);
         assert_eq!(better.value, 3.5 / 4.0);
-        assert!(
-            better.interval.0 >= 0.25 && better.interval.1 == 1.0,
-            "{better:?}"
-        );
+        assert!(better.low >= 0.25 && better.high == 1.0, "{better:?}");
         let apart = improvement(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]);
-        assert_eq!(apart.interval, (1.0, 1.0));
+        assert_eq!((apart.low, apart.high), (1.0, 1.0));
         let spread = interquartile(&[1.0, 2.0, 3.0, 4.0, 5.0]);
-        assert!(spread.interval.0 < 3.0 && spread.interval.1 > 3.0 && spread.value == 3.0);
-        assert_eq!(interquartile(&[2.0; 5]).interval, (2.0, 2.0));
+        assert!(spread.low < 3.0 && spread.high > 3.0 && spread.value == 3.0);
+        let same = interquartile(&[2.0; 5]);
+        assert_eq!((same.low, same.high), (2.0, 2.0));
     }
 
     #[test]

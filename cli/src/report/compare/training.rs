@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use super::alike;
+use super::words_of;
 use crate::wrong;
 use advlab::diagnostic::Diagnostics;
 use advlab_train::{Config, Ending, Event, Run, RunFolder};
@@ -63,7 +63,7 @@ impl Planned {
             return Ok(Planned { config, done: 0 });
         }
         let run = RunFolder::read(folder);
-        if alike(&run.config()?) != alike(&config) {
+        if words_of(&run.config()?) != words_of(&config) {
             let message = format!("{} has a run with another configuration", config.out);
             let help = "choose another folder with -o, or remove that one";
             return Err(wrong(message, help));
@@ -101,16 +101,14 @@ impl Planned {
 
 /// Refuses a run whose last version, or whose loss, is not what the file holds now: its numbers are those of another formula.
 fn check_versions(run: &RunFolder, config: &Config) -> Result<(), Diagnostics> {
-    let host = config.host();
     let log = run.log()?;
     let last = log.versions().last().map(|(_, version)| *version);
-    for (path, used) in [&config.recipe, &config.loss_recipe]
-        .into_iter()
-        .zip([last, log.loss_version()])
-    {
-        let Some(used) = used else { continue };
-        let now = host.load(path)?;
-        if now.version().as_str() != used {
+    for (path, used) in [
+        (&config.recipe, last),
+        (&config.loss_recipe, log.loss_version()),
+    ] {
+        let now = config.host().load(path)?;
+        if let Some(used) = used.filter(|used| now.version().as_str() != *used) {
             let used: String = used.chars().take(6).collect();
             let (folder, now) = (run.folder().display(), now.version().short());
             let message =
@@ -130,11 +128,10 @@ pub fn run(runs: &[Planned], stop: &AtomicBool, progress: &Progress<'_>) -> Vec<
     // libtorch has threads of its own, and a model is large.
     let is_large = left.iter().any(|run| run.config.policy != "mlp");
     let jobs = if is_large { 1 } else { cores.min(left.len()) };
+    let threads = (cores / jobs.max(1)).max(1);
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let worker = || {
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads((cores / jobs.max(1)).max(1))
-            .build();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         while !stop.load(Ordering::Relaxed) {
             let Some(run) = left.get(next.fetch_add(1, Ordering::Relaxed)) else {
                 break;

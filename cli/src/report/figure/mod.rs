@@ -9,7 +9,6 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use self::scale::Range;
 use crate::wrong;
 use advlab::diagnostic::Diagnostics;
 use advlab::files::Replacement;
@@ -30,8 +29,6 @@ pub enum Mark {
     Band(Vec<f64>),
     /// Cells of a grid, coloured by the values given here; the points are their centres.
     Heat(Vec<f64>),
-    /// Vertical lines at the x of the points, whose y is NaN.
-    Moments,
 }
 
 /// Points that belong together.
@@ -74,37 +71,23 @@ impl Series {
         mark: Mark,
         points: impl IntoIterator<Item = (f64, f64)>,
     ) -> Series {
-        Series {
-            name: name.into(),
-            mark,
-            points: points.into_iter().collect(),
-        }
+        let (name, points) = (name.into(), points.into_iter().collect());
+        Series { name, mark, points }
     }
 
-    /// The points that can be drawn.
-    fn finite(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
-        let points = self.points.iter().copied();
-        points.filter(|(x, y)| x.is_finite() && y.is_finite())
-    }
-
-    /// The third numbers of a band or a heat map.
-    fn third(&self) -> &[f64] {
+    /// The third number of a point: the other end of a band, or the value of a cell.
+    fn third(&self, index: usize) -> Option<f64> {
         match &self.mark {
-            Mark::Band(third) | Mark::Heat(third) => third,
-            _ => &[],
+            Mark::Band(third) | Mark::Heat(third) => third.get(index).copied(),
+            _ => None,
         }
     }
 
-    /// The points with the third numbers, if all three are finite.
-    fn with_third(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
-        let points = self.points.iter().zip(self.third());
-        let points = points.map(|(&(x, y), &z)| (x, y, z));
+    /// The points that can be drawn, with their third numbers, or y if there are none.
+    fn finite(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
+        let points = self.points.iter().enumerate();
+        let points = points.map(|(index, &(x, y))| (x, y, self.third(index).unwrap_or(y)));
         points.filter(|(x, y, z)| x.is_finite() && y.is_finite() && z.is_finite())
-    }
-
-    /// Whether it is listed in the legend.
-    fn has_ink(&self) -> bool {
-        !self.name.is_empty() && !matches!(self.mark, Mark::Heat(_))
     }
 }
 
@@ -115,17 +98,12 @@ impl Panel {
         Panel { x, y, series }
     }
 
-    /// `None` where there is no finite point.
-    fn range(&self) -> Option<Range> {
-        Range::of(self)
-    }
-
     /// The name of its heat map, and the largest |value| in it.
     fn heat(&self) -> Option<(&str, f64)> {
         let is_heat = |series: &&Series| matches!(series.mark, Mark::Heat(_));
         let heat = self.series.iter().find(is_heat)?;
-        let sizes = heat.with_third().map(|(_, _, z)| z.abs());
-        Some((&heat.name, sizes.fold(0.0, f64::max)))
+        let sizes = heat.finite().map(|(_, _, z)| z.abs());
+        Some((&heat.name, sizes.fold(f64::MIN_POSITIVE, f64::max)))
     }
 }
 
@@ -139,22 +117,20 @@ impl Figure {
         }
     }
 
-    /// The entries of the legend, one per name; their indices are their inks. Grey ones come last.
+    /// The entries of the legend, one per name; their indices are their inks. Grey ones come last, and lines stand for the bands
+    /// around them.
     fn legend(&self) -> Vec<&Series> {
-        let mut legend: Vec<&Series> = Vec::new();
         let all = self.panels.iter().flat_map(|panel| &panel.series);
-        let is_grey = |series: &Series| matches!(series.mark, Mark::Reference | Mark::Moments);
-        for grey in [false, true] {
-            let all = all.clone().filter(|series| series.has_ink());
-            for series in all.filter(|series| is_grey(series) == grey) {
-                match legend.iter_mut().find(|one| one.name == series.name) {
-                    // The legend shows the line, not the band around it.
-                    Some(one) if matches!(one.mark, Mark::Band(_)) => *one = series,
-                    Some(_) => {}
-                    None => legend.push(series),
-                }
+        let all = all.filter(|one| !one.name.is_empty() && !matches!(one.mark, Mark::Heat(_)));
+        let mut legend: Vec<&Series> = Vec::new();
+        for series in all {
+            match legend.iter_mut().find(|one| one.name == series.name) {
+                Some(one) if matches!(one.mark, Mark::Band(_)) => *one = series,
+                Some(_) => {}
+                None => legend.push(series),
             }
         }
+        legend.sort_by_key(|one| one.mark == Mark::Reference);
         legend
     }
 
@@ -175,18 +151,17 @@ impl Figure {
     }
 
     /// A line per point: the panel by its y axis, the series, x, y, and the third number of bands and heat maps.
-    pub fn csv(&self) -> String {
+    fn csv(&self) -> String {
+        let number = |x: f64| match x.is_finite() {
+            true => x.to_string(),
+            false => String::new(),
+        };
         let mut lines = vec!["panel,series,x,y,z".to_string()];
         for panel in &self.panels {
             for series in &panel.series {
-                let third = series.third();
                 let names = format!("{},{}", quoted(&panel.y), quoted(&series.name));
-                let number = |x: &f64| match x.is_finite() {
-                    true => x.to_string(),
-                    false => String::new(),
-                };
-                for (index, (x, y)) in series.points.iter().enumerate() {
-                    let z = third.get(index).map_or(String::new(), number);
+                for (index, &(x, y)) in series.points.iter().enumerate() {
+                    let z = series.third(index).map_or(String::new(), number);
                     lines.push(format!("{names},{},{},{z}", number(x), number(y)));
                 }
             }
@@ -196,7 +171,7 @@ impl Figure {
 }
 
 /// A cell of a CSV file.
-pub(crate) fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
         false => text.to_string(),

@@ -1,6 +1,6 @@
 //! The ranges of a panel's axes, and the round numbers at them.
 
-use super::{Mark, Panel, Series};
+use super::{Mark, Panel};
 
 /// The smallest and largest x and y of a panel's points.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,34 +12,42 @@ pub(super) struct Range {
 }
 
 impl Range {
+    /// `None` if no point can be drawn.
     pub(super) fn of(panel: &Panel) -> Option<Range> {
-        let points = panel.series.iter().flat_map(Series::finite);
-        let bands = panel.series.iter().flat_map(|series| match series.mark {
-            Mark::Band(_) => series.with_third().map(|(x, _, z)| (x, z)).collect(),
-            _ => Vec::new(),
-        });
-        let spans = points.chain(bands).map(|(x, y)| [(x, x), (y, y)]);
-        let hull = |a: (f64, f64), b: (f64, f64)| (a.0.min(b.0), a.1.max(b.1));
-        let [mut x, mut y] = spans.reduce(|a, b| [hull(a[0], b[0]), hull(a[1], b[1])])?;
-        let mut cell = (0.0, 0.0);
-        let is_wide = |series: &&Series| matches!(series.mark, Mark::Bars | Mark::Heat(_));
-        if let Some(wide) = panel.series.iter().find(is_wide) {
-            // Points are the middles of bars and cells.
-            cell.0 = apart(x, wide.finite().map(|point| point.0));
-            x = (x.0 - cell.0 / 2.0, x.1 + cell.0 / 2.0);
-            if wide.mark == Mark::Bars {
-                y = (y.0.min(0.0), y.1.max(0.0));
-            } else {
-                cell.1 = apart(y, wide.finite().map(|point| point.1));
-                y = (y.0 - cell.1 / 2.0, y.1 + cell.1 / 2.0);
+        let nothing = (f64::INFINITY, f64::NEG_INFINITY);
+        let (mut x, mut y, mut cell) = (nothing, nothing, (0.0, 0.0));
+        let extend = |axis: &mut (f64, f64), to: f64| *axis = (axis.0.min(to), axis.1.max(to));
+        for series in &panel.series {
+            for (px, py, pz) in series.finite() {
+                extend(&mut x, px);
+                extend(&mut y, py);
+                match series.mark {
+                    Mark::Band(_) => extend(&mut y, pz),
+                    Mark::Bars => extend(&mut y, 0.0),
+                    _ => {}
+                }
+            }
+        }
+        if x.0 > x.1 {
+            return None;
+        }
+        // Points are the middles of bars and cells.
+        let wider = |axis: &mut (f64, f64), by: f64| *axis = (axis.0 - by / 2.0, axis.1 + by / 2.0);
+        for series in &panel.series {
+            if matches!(series.mark, Mark::Bars | Mark::Heat(_)) {
+                cell.0 = apart(x, series.finite().map(|point| point.0));
+                wider(&mut x, cell.0);
+            }
+            if matches!(series.mark, Mark::Heat(_)) {
+                cell.1 = apart(y, series.finite().map(|point| point.1));
+                wider(&mut y, cell.1);
             }
         }
         for axis in [&mut x, &mut y] {
             // Values that differ only by rounding are one value.
             let size = axis.0.abs().max(axis.1.abs());
             if axis.1 - axis.0 <= 1e-9 * size {
-                let room = (1e-6 * size).max(1.0);
-                *axis = (axis.0 - room, axis.1 + room);
+                wider(axis, 2.0 * (1e-6 * size).max(1.0));
             }
         }
         Some(Range { x, y, cell })
@@ -85,9 +93,9 @@ pub(super) fn ticks((least, most): (f64, f64), wanted: usize) -> Vec<(f64, Strin
             .into();
     }
     let power = 10f64.powf(rough.log10().floor());
-    let rounds = [1.0, 2.0, 5.0, 10.0].map(|round| round * power);
-    let step = rounds.into_iter().find(|step| *step >= 0.999 * rough);
-    let step = step.unwrap_or(rough);
+    let rounds = [1.0, 2.0, 5.0, 10.0].into_iter();
+    let mut steps = rounds.map(|round| round * power);
+    let step = steps.find(|step| *step >= 0.999 * rough).unwrap_or(rough);
     // A range is at most some ten steps wide, and its ends some 2^53 steps from 0 at most.
     let (first, last) = ((least / step - 1e-9).ceil(), (most / step + 1e-9).floor());
     let count = (last - first).clamp(0.0, 20.0) as usize;
@@ -97,15 +105,14 @@ pub(super) fn ticks((least, most): (f64, f64), wanted: usize) -> Vec<(f64, Strin
         size if (1e-5..1e6).contains(&size) => format!("{tick:.decimals$}"),
         _ => advlab::figures::value(tick),
     };
-    let at = |index: usize| (first + index as f64) * step;
-    (0..=count)
-        .map(|index| (at(index), written(at(index))))
-        .collect()
+    let ticks = (0..=count).map(|index| (first + index as f64) * step);
+    ticks.map(|tick| (tick, written(tick))).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Mark, Panel, Range, Series, ticks};
+    use super::super::Series;
+    use super::{Mark, Panel, Range, ticks};
 
     #[test]
     fn ticks_are_round_numbers_within_the_range() {

@@ -1,7 +1,6 @@
 //! A figure as SVG: plain shapes on white, text as text, inks for colour-blind readers, lines that also differ in grey.
 
-use std::collections::HashMap;
-use std::fmt::Write;
+use std::collections::BTreeMap;
 
 use super::scale::{Range, ticks};
 use super::{Figure, Mark, Panel, Series};
@@ -17,10 +16,10 @@ const UNDER: f64 = 38.0;
 /// About the width of a letter, and the height of a line of text.
 const LETTER: f64 = 6.2;
 const LINE: f64 = 17.0;
-/// The smallest distance between numbers of the x axis.
-const APART: f64 = 40.0;
 /// The colour bar beside a heat map, with its numbers.
 const BESIDE: f64 = 58.0;
+/// The side of a square in which dots cannot be told apart: each is wider than two such squares.
+const SQUARE: f64 = 2.0;
 /// The inks of Okabe and Ito, except yellow, which is invisible on white.
 const INKS: [&str; 7] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
@@ -31,11 +30,13 @@ const DASHES: [&str; 4] = ["", "7 3", "2 2.5", "9 3 2 3"];
 const COLD: [f64; 3] = [5.0, 90.0, 150.0];
 const WARM: [f64; 3] = [190.0, 70.0, 0.0];
 const BLACK: &str = "#1a1a1a";
-const GRAY: &str = "#666666";
-const PALE: &str = "#e4e4e4";
+/// The strokes of axes, of zero, and of the other levels that have a number.
+const AXIS: &str = "stroke=\"#666666\"";
+const ZERO: &str = "stroke=\"#666666\" stroke-width=\"0.7\"";
+const LEVEL: &str = "stroke=\"#e4e4e4\" stroke-width=\"0.8\"";
 
-/// The shapes so far.
-struct Drawing(String);
+/// A place on the page.
+type Place = (f64, f64);
 
 /// Where a panel's data lies on the page.
 struct Frame {
@@ -46,7 +47,7 @@ struct Frame {
 }
 
 impl Frame {
-    fn at(&self, (x, y): (f64, f64)) -> (f64, f64) {
+    fn at(&self, x: f64, y: f64) -> Place {
         let between = |(a, b): (f64, f64), share: f64| a + share * (b - a);
         (
             between(self.x, along(x, self.range.x)),
@@ -62,15 +63,14 @@ impl Figure {
         let columns = self.columns.clamp(1, self.panels.len().max(1));
         let height = [260.0, 230.0, 190.0, 130.0][columns.min(4) - 1];
         let width = (WIDTH - MARGIN) / columns as f64;
-        drawing.text((MARGIN, 20.0), "start", &self.title, "font-weight=\"bold\"");
+        drawing.add("<g font-weight=\"bold\">");
+        drawing.text((MARGIN, 20.0), "start", &self.title);
+        drawing.add("</g>");
         let inks = self.legend();
         let top = drawing.legend(&inks, 20.0) + 8.0;
         for (index, panel) in self.panels.iter().enumerate() {
-            let (row, column) = (index / columns, index % columns);
-            let corner = (
-                MARGIN / 2.0 + width * column as f64,
-                top + height * row as f64,
-            );
+            let (row, column) = ((index / columns) as f64, (index % columns) as f64);
+            let corner = (MARGIN / 2.0 + width * column, top + height * row);
             drawing.panel(panel, &inks, corner, (width, height));
         }
         let bottom = top + height * self.panels.len().div_ceil(columns) as f64;
@@ -84,60 +84,61 @@ impl Figure {
     }
 }
 
+/// The shapes so far.
+struct Drawing(String);
+
 impl Drawing {
-    fn add(&mut self, shape: std::fmt::Arguments<'_>) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.0, "{shape}");
+    fn add(&mut self, shape: &str) {
+        self.0.push_str(shape);
+        self.0.push('\n');
     }
 
-    fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), ink: &str, more: &str) {
-        self.add(format_args!("<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{ink}\" {more}/>"));
+    fn line(&mut self, (x1, y1): Place, (x2, y2): Place, stroke: &str) {
+        self.add(&format!(
+            "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" {stroke}/>"
+        ));
     }
 
+    /// A rectangle by its left upper corner, its width and its height.
     fn bar(&mut self, [x, y, width, height]: [f64; 4], ink: &str) {
-        self.add(format_args!("<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" fill=\"{ink}\" shape-rendering=\"crispEdges\"/>"));
+        self.add(&format!("<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" fill=\"{ink}\" shape-rendering=\"crispEdges\"/>"));
     }
 
-    fn text(&mut self, (x, y): (f64, f64), anchor: &str, content: &str, more: &str) {
+    fn text(&mut self, (x, y): Place, anchor: &str, content: &str) {
         let content = cut(&visible(content), ((WIDTH - MARGIN) / LETTER) as usize);
-        let content = content
-            .replace('&', "&amp;")
-            .replace('<', "&lt;")
-            .replace('>', "&gt;");
-        self.add(format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{BLACK}\" {more}>{content}</text>"));
+        let content = content.replace('&', "&amp;").replace('<', "&lt;");
+        let content = content.replace('>', "&gt;");
+        self.add(&format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{BLACK}\">{content}</text>"));
+    }
+
+    /// A number of an axis, with a typographic minus sign.
+    fn number(&mut self, at: Place, anchor: &str, number: &str) {
+        self.text(at, anchor, &number.replace('-', "\u{2212}"));
     }
 
     /// Draws the legend below a place, and returns where it ends.
     fn legend(&mut self, inks: &[&Series], above: f64) -> f64 {
-        if inks.is_empty() {
-            return above;
-        }
-        let (mut x, mut y) = (MARGIN, above + LINE);
+        let (mut x, mut y) = (f64::INFINITY, above);
         for (index, series) in inks.iter().enumerate() {
             let room = 44.0 + LETTER * series.name.chars().count() as f64;
-            if x > MARGIN && x + room > WIDTH - MARGIN {
+            if x + room > WIDTH - MARGIN {
                 (x, y) = (MARGIN, y + LINE);
             }
-            let (ink, style) = stroke(&series.mark, index);
+            let (ink, stroke) = stroke(&series.mark, index);
             match series.mark {
                 Mark::Points | Mark::Bars => self.bar([x + 6.0, y - 8.0, 9.0, 9.0], ink),
-                _ => self.line((x, y - 3.5), (x + 22.0, y - 3.5), ink, &style),
+                _ => self.line((x, y - 3.5), (x + 22.0, y - 3.5), &stroke),
             }
-            self.text((x + 27.0, y), "start", &series.name, "");
+            self.text((x + 27.0, y), "start", &series.name);
             x += room;
         }
         y
     }
 
-    fn panel(&mut self, panel: &Panel, inks: &[&Series], (x0, y0): (f64, f64), size: (f64, f64)) {
-        self.text((x0 + 5.0, y0 + 13.0), "start", &panel.y, "");
-        let Some(range) = panel.range() else {
-            return self.text(
-                (x0 + 5.0, y0 + 40.0),
-                "start",
-                "no finite value to draw",
-                "",
-            );
+    fn panel(&mut self, panel: &Panel, inks: &[&Series], (x0, y0): Place, size: (f64, f64)) {
+        self.text((x0 + 5.0, y0 + 13.0), "start", &panel.y);
+        let Some(range) = Range::of(panel) else {
+            return self.text((x0 + 5.0, y0 + 40.0), "start", "no finite value to draw");
         };
         let heat = panel.heat();
         let (range, beside) = match heat {
@@ -145,70 +146,59 @@ impl Drawing {
             None => (range.with_room(), 14.0),
         };
         let upright = ticks(range.y, ((size.1 - ABOVE - UNDER) / 32.0) as usize);
-        let letters = upright.iter().map(|(_, text)| text.chars().count()).max();
-        let left = x0 + 14.0 + LETTER * letters.unwrap_or(0) as f64;
+        let left = x0 + 14.0 + LETTER * longest(&upright);
         let (right, top, bottom) = (x0 + size.0 - beside, y0 + ABOVE, y0 + size.1 - UNDER);
         let frame = Frame {
             range,
             x: (left, right),
             y: (bottom, top),
         };
-        let level = |drawing: &mut Drawing, y: f64, ink: &str, width: f64| {
-            let (_, y) = frame.at((range.x.0, y));
-            let style = format!("stroke-width=\"{width}\"");
-            drawing.line((left, y), (right, y), ink, &style);
-            y
-        };
         for (tick, written) in &upright {
-            let y = level(self, *tick, PALE, 0.8);
-            self.text((left - 5.0, y + 4.0), "end", &minus(written), "");
+            let (_, y) = frame.at(range.x.0, *tick);
+            self.line((left, y), (right, y), LEVEL);
+            self.number((left - 5.0, y + 4.0), "end", written);
         }
         for series in &panel.series {
             let ink = inks.iter().position(|one| one.name == series.name);
             self.series(series, ink.unwrap_or(0), &frame);
         }
         if range.y.0 < 0.0 && range.y.1 > 0.0 && heat.is_none() {
-            level(self, 0.0, GRAY, 0.7);
+            let (_, y) = frame.at(range.x.0, 0.0);
+            self.line((left, y), (right, y), ZERO);
         }
-        self.line((left, bottom), (right, bottom), GRAY, "stroke-width=\"1\"");
+        self.line((left, bottom), (right, bottom), AXIS);
         let across = |room: f64| ticks(range.x, ((right - left) / room) as usize);
-        let letters = across(APART).into_iter().map(|(_, text)| text.len()).max();
-        let room = 14.0 + LETTER * letters.unwrap_or(0) as f64;
-        for (tick, written) in across(room.max(APART)) {
-            let (x, _) = frame.at((tick, range.y.0));
-            self.line((x, bottom), (x, bottom + 4.0), GRAY, "stroke-width=\"1\"");
-            self.text((x, bottom + 15.0), "middle", &minus(&written), "");
+        let room = (14.0 + LETTER * longest(&across(40.0))).max(40.0);
+        for (tick, written) in across(room) {
+            let (x, _) = frame.at(tick, range.y.0);
+            self.line((x, bottom), (x, bottom + 4.0), AXIS);
+            self.number((x, bottom + 15.0), "middle", &written);
         }
-        self.text(
-            ((left + right) / 2.0, bottom + 30.0),
-            "middle",
-            &panel.x,
-            "",
-        );
+        let middle = (left + right) / 2.0;
+        self.text((middle, bottom + 30.0), "middle", &panel.x);
         if let Some((name, most)) = heat {
-            self.text((right + BESIDE - 14.0, y0 + 13.0), "end", name, "");
+            self.text((right + BESIDE - 14.0, y0 + 13.0), "end", name);
             self.colours([right + 10.0, top, 10.0, bottom - top], most);
         }
     }
 
     /// A heat map's bar of colours, from `-most` at its bottom to `most`.
     fn colours(&mut self, [x, y, width, height]: [f64; 4], most: f64) {
-        const STEPS: usize = 40;
-        let part = height / STEPS as f64;
-        for step in 0..STEPS {
-            let share = 1.0 - 2.0 * (step as f64 + 0.5) / STEPS as f64;
-            let place = [x, y + part * step as f64, width, part + 0.5];
-            self.bar(place, &colour(share));
+        const STEPS: u8 = 40;
+        let part = height / f64::from(STEPS);
+        for step in (0..STEPS).map(f64::from) {
+            let share = 1.0 - 2.0 * (step + 0.5) / f64::from(STEPS);
+            self.bar([x, y + part * step, width, part + 0.5], &colour(share));
         }
         for (place, number) in [(0.0, most), (0.5, 0.0), (1.0, -most)] {
             let at = (x + width + 4.0, y + place * height + 4.0);
-            self.text(at, "start", &minus(&value(number)), "");
+            self.number(at, "start", &value(number));
         }
     }
 
     fn series(&mut self, series: &Series, index: usize, frame: &Frame) {
-        let points = series.finite().map(|point| frame.at(point));
-        let (ink, style) = stroke(&series.mark, index);
+        let points = series.finite().map(|(x, y, _)| frame.at(x, y));
+        let (ink, stroke) = stroke(&series.mark, index);
         let Range { x, y, cell } = frame.range;
         // The width and the height of a bar or a cell.
         let wide = (frame.x.1 - frame.x.0) * cell.0 / (x.1 - x.0);
@@ -216,69 +206,75 @@ impl Drawing {
         match &series.mark {
             Mark::Line | Mark::Reference => {
                 let path = path(points);
-                self.add(format_args!("<polyline fill=\"none\" stroke=\"{ink}\" stroke-linejoin=\"round\" {style} points=\"{path}\"/>"));
+                self.add(&format!(
+                    "<polyline fill=\"none\" stroke-linejoin=\"round\" {stroke} points=\"{path}\"/>"
+                ));
             }
             Mark::Band(_) => {
-                let back: Vec<_> = series
-                    .with_third()
-                    .map(|(x, _, z)| frame.at((x, z)))
-                    .collect();
-                let path = path(points.chain(back.into_iter().rev()));
-                self.add(format_args!(
+                let mut back: Vec<Place> =
+                    series.finite().map(|(x, _, z)| frame.at(x, z)).collect();
+                back.reverse();
+                let path = path(points.chain(back));
+                self.add(&format!(
                     "<polygon fill=\"{ink}\" fill-opacity=\"0.16\" points=\"{path}\"/>"
                 ));
             }
             Mark::Points => {
-                for (x, y, number) in apart(points) {
+                // Dots in one square are one dot: a figure of a million points can still be opened.
+                let mut dots: BTreeMap<(i64, i64), (Place, i32)> = BTreeMap::new();
+                for (x, y) in points {
+                    let square = ((x / SQUARE) as i64, (y / SQUARE) as i64);
+                    dots.entry(square).or_insert(((x, y), 0)).1 += 1;
+                }
+                for ((x, y), number) in dots.into_values() {
                     // As dark as that many on top of each other; ten are as dark as any more.
-                    let opacity = value(1.0 - 0.5f64.powi(number.min(10) as i32));
-                    self.add(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.4\" fill=\"{ink}\" fill-opacity=\"{opacity}\"/>"));
+                    let opacity = value(1.0 - 0.5f64.powi(number.min(10)));
+                    self.add(&format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.4\" fill=\"{ink}\" fill-opacity=\"{opacity}\"/>"));
                 }
             }
             Mark::Bars => {
-                let floor = frame.at((x.0, 0.0)).1;
+                let (_, floor) = frame.at(x.0, 0.0);
                 for (middle, end) in points {
                     let wide = 0.85 * wide;
-                    let (top, bottom) = (end.min(floor), end.max(floor));
-                    self.bar([middle - wide / 2.0, top, wide, bottom - top], ink);
+                    let height = (end - floor).abs();
+                    self.bar([middle - wide / 2.0, end.min(floor), wide, height], ink);
                 }
             }
             Mark::Heat(_) => {
-                let most = series.with_third().map(|cell| cell.2.abs());
+                let most = series.finite().map(|cell| cell.2.abs());
                 let most = most.fold(f64::MIN_POSITIVE, f64::max);
-                for (x, y, z) in series.with_third() {
-                    let (x, y) = frame.at((x, y));
+                for (x, y, z) in series.finite() {
+                    let (x, y) = frame.at(x, y);
                     // A little larger, so that no seam shows.
                     let place = [x - wide / 2.0, y - tall / 2.0, wide + 0.3, tall + 0.3];
                     self.bar(place, &colour(z / most));
-                }
-            }
-            Mark::Moments => {
-                let xs = series.points.iter().map(|point| point.0);
-                for x in xs.filter(|one| (x.0..=x.1).contains(one)) {
-                    let x = frame.at((x, y.0)).0;
-                    self.line((x, frame.y.0), (x, frame.y.1), ink, &style);
                 }
             }
         }
     }
 }
 
-/// The ink of a line, and how it is drawn.
+/// The letters of the longest number of an axis.
+fn longest(ticks: &[(f64, String)]) -> f64 {
+    let letters = ticks.iter().map(|(_, text)| text.len());
+    letters.max().unwrap_or(0) as f64
+}
+
+/// The ink of a mark, and the stroke of its lines.
 fn stroke(mark: &Mark, index: usize) -> (&'static str, String) {
     let (ink, width, dash) = match mark {
-        Mark::Reference => (GRAY, 1.0, DASHES[1 + index % 3]),
-        Mark::Moments => (GRAY, 0.8, "1.5 2"),
+        Mark::Reference => ("#666666", 1.0, DASHES[1 + index % 3]),
         _ => (INKS[index % INKS.len()], 1.8, DASHES[index % DASHES.len()]),
     };
     let dash = match dash {
         "" => String::new(),
         dash => format!(" stroke-dasharray=\"{dash}\""),
     };
-    (ink, format!("stroke-width=\"{width}\"{dash}"))
+    let stroke = format!("stroke=\"{ink}\" stroke-width=\"{width}\"{dash}");
+    (ink, stroke)
 }
 
-fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
+fn path(points: impl Iterator<Item = Place>) -> String {
     let mut path: Vec<String> = points.map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     path.dedup();
     path.join(" ")
@@ -291,31 +287,6 @@ fn colour(share: f64) -> String {
     let share = share.abs().min(1.0).sqrt();
     let [red, green, blue] = end.map(|end| (255.0 + share * (end - 255.0)).round() as u8);
     format!("#{red:02x}{green:02x}{blue:02x}")
-}
-
-/// A number with a typographic minus sign.
-fn minus(text: &str) -> String {
-    text.replace('-', "\u{2212}")
-}
-
-/// The side of a square in which dots cannot be told apart: each is wider than two such squares.
-const SQUARE: f64 = 2.0;
-
-/// One dot per square, at the place of the first point in it, with the number of points: a figure of a million points can
-/// still be opened.
-fn apart(places: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64, usize)> {
-    let mut dots: Vec<(f64, f64, usize)> = Vec::new();
-    let mut squares: HashMap<(i64, i64), usize> = HashMap::new();
-    for (x, y) in places {
-        // Coordinates are some hundreds at most.
-        let square = ((x / SQUARE) as i64, (y / SQUARE) as i64);
-        let dot = *squares.entry(square).or_insert(dots.len());
-        match dots.get_mut(dot) {
-            Some(dot) => dot.2 += 1,
-            None => dots.push((x, y, 1)),
-        }
-    }
-    dots
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use advlab::random::{Purpose, RandomStream, StreamKey};
 use advlab::script::{Host, Recipe};
 use advlab::session::Answer;
 
-/// At most one in so many groups is added only for the curve.
-const DILUTED: usize = 20;
+/// A batch for a curve has so many of its own groups for each group that is added, if there is room.
+const OWN: usize = 20;
 /// The most responses of a batch that is made for a curve.
 const RESPONSES: usize = 1 << 16;
 /// The most cells of a padded column of drawn responses, and the fewest tokens of each.
@@ -18,7 +18,7 @@ const LEAST: usize = 8;
 /// The number of draws if the advantage depends on more than the group's composition.
 const DRAWS: u64 = 64;
 /// Advantages that differ by less, relative to the largest, differ by rounding.
-const ROUNDING: f64 = 1e-9;
+pub(super) const ROUNDING: f64 = 1e-9;
 
 /// The advantages in a group with a given number of right responses.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,44 +48,42 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// The curve for groups of `size`, in one batch with the token columns of `like` and the same share of groups of each
-    /// accuracy. Accuracies that `like` does not have get one group each, together a small share. All responses are one token
-    /// long and differ only in whether they are right; if their order matters, it is drawn.
+    /// The curve for groups of `size`, in one batch with the token columns of `like` and its share of groups of each accuracy,
+    /// with a group of each composition added. All responses are one token long and differ only in whether they are right; if
+    /// their order matters, it is drawn.
     pub fn of(recipe: &Recipe, like: &Batch, size: usize) -> Result<Curve, Diagnostics> {
-        let groups = in_proportion(&accuracies_of(like), size);
         let design = Design::of(recipe)?;
+        let groups = in_proportion(&accuracies_of(like), size);
         let first = alike(like, size, &groups, None)?;
-        let (points, off) = points(&design, &first, size)?;
-        let depends_on_batch = !groups_are_independent(recipe, &first)?;
+        let (exact, spread) = points(&design, &first, size)?;
         let shuffled = |draw| -> Result<Vec<Point>, Diagnostics> {
             let batch = alike(like, size, &groups, Some(&mut stream(draw)))?;
-            Ok(self::points(&design, &batch, size)?.0)
+            Ok(points(&design, &batch, size)?.0)
         };
-        let largest = points.iter().fold(0.0f64, |most, one| most.max(one.total));
-        let differs = |a: &Point, b: &Point| (a.total - b.total).abs() > ROUNDING * largest;
-        let again = shuffled(0)?;
-        let depends_on_order =
-            off > ROUNDING * largest || points.iter().zip(&again).any(|(a, b)| differs(a, b));
+        let rounding = ROUNDING * exact.iter().fold(0.0f64, |most, one| most.max(one.total));
+        let differs = |(a, b): (&Point, &Point)| (a.total - b.total).abs() > rounding;
+        let depends_on_order = spread > rounding || exact.iter().zip(&shuffled(0)?).any(differs);
         let draws = match depends_on_order {
             true => (0..DRAWS).map(shuffled).collect::<Result<_, _>>()?,
-            false => vec![points],
+            false => vec![exact],
         };
+        let depends_on_batch = !groups_are_independent(recipe, &first)?;
         Ok(Curve::over(draws, depends_on_batch, depends_on_order))
     }
 
     /// The curve of responses drawn from `input`, with their tokens. If the other groups of the batch matter, these are drawn
     /// from its groups.
     pub fn drawn(recipe: &Recipe, input: &Batch, size: usize) -> Result<Curve, Diagnostics> {
-        let own = accuracies_of(input);
-        let depends_on_batch = !groups_are_independent(recipe, input)?;
-        let pools = pools(input)?;
         let design = Design::of(recipe)?;
+        let own = accuracies_of(input);
+        let pools = pools(input)?;
+        let depends_on_batch = !groups_are_independent(recipe, input)?;
         let draw = |draw| {
             let mut stream = stream(draw);
             let groups = match depends_on_batch {
                 true => {
-                    let mut any = || own[stream.below(own.len() as u64) as usize];
-                    let drawn: Vec<f64> = own.iter().map(|_| any()).collect();
+                    let mut any = |_: &f64| own[stream.below(own.len() as u64) as usize];
+                    let drawn: Vec<f64> = own.iter().map(&mut any).collect();
                     in_proportion(&drawn, size)
                 }
                 false => (0..=size).collect(),
@@ -98,20 +96,21 @@ impl Curve {
     }
 
     fn over(draws: Vec<Vec<Point>>, depends_on_batch: bool, depends_on_order: bool) -> Curve {
-        let points = (0..draws[0].len()).map(|index| {
-            let of = |own: fn(&Point) -> Option<f64>| {
-                let values = draws.iter().map(|draw| own(&draw[index]));
-                values.collect::<Option<Vec<f64>>>().map(|all| mean(&all))
+        let point = |right: usize| {
+            let of = |number: fn(&Point) -> Option<f64>| {
+                let values: Option<Vec<f64>> =
+                    draws.iter().map(|draw| number(&draw[right])).collect();
+                values.map(|all| mean(&all))
             };
             Point {
-                right: index,
+                right,
                 of_right: of(|point| point.of_right),
                 of_wrong: of(|point| point.of_wrong),
                 total: of(|point| Some(point.total)).unwrap_or_default(),
             }
-        });
+        };
         Curve {
-            points: points.collect(),
+            points: (0..draws[0].len()).map(point).collect(),
             depends_on_batch,
             depends_on_order,
             draws,
@@ -137,20 +136,18 @@ fn points(
     size: usize,
 ) -> Result<(Vec<Point>, f64), Diagnostics> {
     let outcome = design.outcome(batch)?;
-    let mut advantage = outcome.advantage.by_response();
-    for (response, x) in advantage.iter_mut().enumerate() {
-        *x *= outcome.counts(response);
-    }
+    let advantage = outcome.advantage.by_response().into_iter().enumerate();
+    let advantage: Vec<f64> = advantage.map(|(one, x)| x * outcome.counts(one)).collect();
     let correct = outcome.correct.iter();
     let labels: Vec<f64> = correct.flat_map(|own| own.buffer().iter()).collect();
-    let mut most = 0.0f64;
+    let mut spread = 0.0f64;
     let mut point = |right: usize| {
         let members = right * size..(right + 1) * size;
         let mut of = |label: f64| {
             let own = members.clone().filter(|&one| labels[one] == label);
             let own: Vec<f64> = own.map(|one| advantage[one]).collect();
             let off = own.iter().map(|x| (x - own[0]).abs());
-            most = off.fold(most, f64::max);
+            spread = off.fold(spread, f64::max);
             (!own.is_empty()).then(|| mean(&own))
         };
         Point {
@@ -161,7 +158,7 @@ fn points(
         }
     };
     let points = (0..=size).map(&mut point).collect();
-    Ok((points, most))
+    Ok((points, spread))
 }
 
 /// The share of right responses in each group; none if nothing says which are right.
@@ -182,17 +179,9 @@ fn in_proportion(accuracies: &[f64], size: usize) -> Vec<usize> {
     own.sort_unstable();
     let every = accuracies.len().div_ceil(room).max(1);
     let own: Vec<usize> = own.into_iter().step_by(every).collect();
-    let lacking = (0..=size).filter(|right| !own.contains(right)).count();
-    // Just enough copies to make the added groups a small share.
-    let wanted = (DILUTED * lacking).div_ceil(own.len().max(1));
-    let mut copied = own.repeat(wanted.min(room / own.len().max(1)).max(1));
-    // Each of the first groups replaces one of its copies.
-    for right in 0..=size {
-        if let Some(index) = copied.iter().position(|copy| *copy == right) {
-            copied.swap_remove(index);
-        }
-    }
-    (0..=size).chain(copied).collect()
+    let count = own.len().max(1);
+    let copies = (OWN * (size + 1)).div_ceil(count).min(room / count).max(1);
+    (0..=size).chain(own.repeat(copies)).collect()
 }
 
 /// Labels for groups with so many right responses each: the first ones are right, or those that a stream draws.
@@ -236,17 +225,19 @@ fn alike(
 /// The wrong and the right responses of a batch.
 fn pools(input: &Batch) -> Result<[Vec<usize>; 2], Diagnostics> {
     let correct = Host::new().evaluate("batch.correct", input)?.numbers();
-    let all = 0..correct.len();
-    let of = |label: f64| all.clone().filter(|&one| correct[one] == label).collect();
-    let pools: [Vec<usize>; 2] = [of(0.0), of(1.0)];
-    for (pool, kind) in pools.iter().zip(["wrong", "right"]) {
-        if pool.is_empty() {
+    let pools = [0.0, 1.0].map(|label| -> Vec<usize> {
+        let all = 0..correct.len();
+        all.filter(|&one| correct[one] == label).collect()
+    });
+    match pools.iter().position(Vec::is_empty) {
+        None => Ok(pools),
+        Some(kind) => {
+            let kind = ["wrong", "right"][kind];
             let message =
                 format!("none of the rollouts is {kind}: no group can be drawn from them");
-            return Err(Diagnostic::error(message).into());
+            Err(Diagnostic::error(message).into())
         }
     }
-    Ok(pools)
 }
 
 /// A batch of groups whose responses are drawn from another batch, with their tokens and the `logp` of sampling.

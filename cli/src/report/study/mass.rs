@@ -13,15 +13,26 @@ use super::{accuracies, with_advantage};
 
 /// The number of parts of groups by accuracy, of responses by length, and of tokens by position.
 const PARTS: usize = 4;
-const ACCURACIES: [&str; PARTS + 2] = [
-    "0, all wrong",
-    "(0, 1/4]",
-    "(1/4, 1/2]",
-    "(1/2, 3/4]",
-    "(3/4, 1)",
-    "1, all right",
+/// By what tokens are told apart, with the names of the parts; those by length follow from the lengths.
+const KINDS: [(&str, &[&str]); 4] = [
+    (
+        "accuracy",
+        &[
+            "0, all wrong",
+            "(0, 1/4]",
+            "(1/4, 1/2]",
+            "(1/2, 3/4]",
+            "(3/4, 1)",
+            "1, all right",
+        ],
+    ),
+    ("response", &["wrong", "right"]),
+    ("length", &[]),
+    (
+        "position",
+        &["first quarter", "second", "third", "last quarter"],
+    ),
 ];
-const POSITIONS: [&str; PARTS] = ["first quarter", "second", "third", "last quarter"];
 /// The widest bar of the table.
 const BAR: f64 = 24.0;
 
@@ -103,55 +114,41 @@ impl Mass {
             let line = format!("  {by:<10}{name:<21}{tokens:>9} {advantage}{gradient}  {bar}");
             lines.push(line.trim_end().to_string());
         }
-        lines.push(String::new());
-        let mut row = |name: &str, text: &str| {
-            lines.push(laid_out(&format!("  {name:<11}"), text, paint.width));
-        };
         let effective = value(self.summary.effective_responses);
-        let text = format!("{effective} of {} responses", self.summary.responses);
-        row("effective", &text);
-        for (name, text) in self.summary.rows() {
-            if name == "no signal" {
-                row(name, &text);
-            }
-        }
-        if let Some(loss) = &self.loss {
-            row("loss", &format!("dloss/dlogp is that of {loss}"));
+        let effective = format!("{effective} of {} responses", self.summary.responses);
+        let mut rows = vec![("effective", effective)];
+        let summary = self.summary.rows().into_iter();
+        rows.extend(summary.filter(|(name, _)| *name == "no signal"));
+        let loss = self.loss.iter();
+        rows.extend(loss.map(|loss| ("loss", format!("dloss/dlogp is that of {loss}"))));
+        lines.push(String::new());
+        for (name, text) in rows {
+            lines.push(laid_out(&format!("  {name:<11}"), &text, paint.width));
         }
         lines.join("\n")
     }
 }
 
-/// The sums of 1, |A| and |dloss/dlogp| over a part.
-type Sums = [f64; 3];
-
 /// The shares of all parts that have a token.
 fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
     let layout = outcome.advantage.layout();
-    let responses = 0..layout.responses();
-    let lengths: Vec<usize> = responses.map(|one| layout.tokens_of(one).len()).collect();
-    let bounds = quantiles(&lengths);
-    let to = bounds.iter().map(|bound| format!("<= {bound} tokens"));
-    let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
-    let kinds: [(&str, Vec<String>); 4] = [
-        ("accuracy", names(&ACCURACIES)),
-        ("response", names(&["wrong", "right"])),
-        ("length", to.collect()),
-        ("position", names(&POSITIONS)),
-    ];
-    let mut sums = [ACCURACIES.len(), 2, bounds.len(), PARTS].map(|parts| vec![[0.0; 3]; parts]);
-    add_up(outcome, gradient, &lengths, &bounds, &mut sums);
+    let lengths = (0..layout.responses()).map(|one| layout.tokens_of(one).len());
+    let bounds = quantiles(&lengths.collect::<Vec<usize>>());
+    let sums = sums(outcome, gradient, &bounds);
     let mut parts = Vec::new();
-    for ((by, names), sums) in kinds.into_iter().zip(sums) {
+    for ((by, names), sums) in KINDS.into_iter().zip(sums) {
         let totals = [0, 1, 2].map(|index| sums.iter().map(|own| own[index]).sum::<f64>());
-        for (part, own) in names.into_iter().zip(sums).filter(|(_, own)| own[0] > 0.0) {
+        for (index, own) in sums.iter().enumerate().filter(|(_, own)| own[0] > 0.0) {
             let share = |index: usize| match totals[index] {
                 0.0 => 0.0,
                 total => own[index] / total,
             };
             parts.push(Part {
                 by,
-                part,
+                part: match names.get(index) {
+                    Some(name) => name.to_string(),
+                    None => format!("<= {} tokens", bounds[index]),
+                },
                 tokens: share(0),
                 advantage: share(1),
                 gradient: gradient.map(|_| share(2)),
@@ -161,47 +158,43 @@ fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
     parts
 }
 
-/// Adds each token to its part by accuracy, by response, by length and by position.
-fn add_up(
-    outcome: &Outcome,
-    gradient: Option<&[f64]>,
-    lengths: &[usize],
-    bounds: &[usize],
-    sums: &mut [Vec<Sums>; 4],
-) {
+/// The sums of 1, |A| and |dloss/dlogp| over the tokens of each part, by kind.
+fn sums(outcome: &Outcome, gradient: Option<&[f64]>, bounds: &[usize]) -> [Vec<[f64; 3]>; 4] {
     let layout = outcome.advantage.layout();
     let has_tokens = layout.tokens() > 0;
     let accuracy = outcome.correct.as_ref().map(accuracies);
     let value = outcome.advantage.lookup();
-    for (response, length) in lengths.iter().enumerate() {
+    let mut sums = KINDS.map(|(_, names)| vec![[0.0; 3]; names.len().max(bounds.len())]);
+    for response in 0..layout.responses() {
         let tokens = match has_tokens {
             true => layout.tokens_of(response),
             false => 0..usize::from(outcome.advantage.level() == Level::Response),
         };
         let share = accuracy.as_ref().map(|all| all[layout.group_of(response)]);
         let of_group = share.map(|share| match share {
-            0.0 => 0,
             1.0 => PARTS + 1,
             share => (share * PARTS as f64).ceil() as usize,
         });
         let right = outcome.correct.as_ref().map(|right| right.at(response, 0));
         let right = right.map(|right| usize::from(right == 1.0));
-        let of_length = bounds.iter().position(|bound| length <= bound);
-        let of_length = of_length.filter(|_| has_tokens);
         let (start, count) = (tokens.start, tokens.len());
+        let of_length = bounds.iter().position(|bound| count <= *bound);
         for token in tokens {
             let size = outcome.counts(response) * value(response, token).abs();
             let slope = gradient.and_then(|all| all.get(token));
-            let slope = slope.map_or(0.0, |slope| slope.abs());
-            let position = has_tokens.then(|| (token - start) * PARTS / count.max(1));
-            for (sums, place) in sums.iter_mut().zip([of_group, right, of_length, position]) {
-                let sums = place.and_then(|place| sums.get_mut(place));
-                for (sum, add) in sums.into_iter().flatten().zip([1.0, size, slope]) {
+            let add = [1.0, size, slope.map_or(0.0, |slope| slope.abs())];
+            let position = (token - start) * PARTS / count.max(1);
+            let [of_length, position] =
+                [of_length, Some(position)].map(|own| own.filter(|_| has_tokens));
+            for (sums, part) in sums.iter_mut().zip([of_group, right, of_length, position]) {
+                let sums = part.and_then(|part| sums.get_mut(part));
+                for (sum, add) in sums.into_iter().flatten().zip(add) {
                     *sum += add;
                 }
             }
         }
     }
+    sums
 }
 
 /// The lengths up to which each quarter of the responses reaches, each once.

@@ -118,23 +118,29 @@ pub fn recipes_of<'w>(words: &[&'w str]) -> Result<Vec<(&'w str, Vec<&'w str>)>,
     let mut recipes: Vec<(&str, Vec<&str>)> = Vec::new();
     let name_of = |setting: &str| setting.split_once('=').map(|(name, _)| name.to_string());
     for &word in words {
-        let Some(name) = name_of(word) else {
-            recipes.push((word, Vec::new()));
-            continue;
-        };
-        let Some((recipe, settings)) = recipes.last_mut() else {
-            let message = format!("`{word}` stands before any recipe");
-            let help = "a setting stands behind its recipe: `passk k=8`";
-            return Err(wrong(message, help));
-        };
-        let mut others = settings.iter();
-        if let Some(other) = others.find(|other| name_of(other).as_ref() == Some(&name)) {
-            let message = format!("`{recipe}` has `{other}` and `{word}`");
-            let help =
-                format!("for two designs, name it twice: `{recipe} {other} {recipe} {word}`");
-            return Err(wrong(message, help));
+        match (name_of(word), recipes.last_mut()) {
+            (None, _) => recipes.push((word, Vec::new())),
+            (Some(name), Some((recipe, settings))) => {
+                let is_same = |other: &&&str| name_of(other).as_ref() == Some(&name);
+                if let Some(other) = settings.iter().find(is_same) {
+                    let help = format!(
+                        "for two designs, name it twice: `{recipe} {other} {recipe} {word}`"
+                    );
+                    return Err(wrong(
+                        format!("`{recipe}` has `{other}` and `{word}`"),
+                        help,
+                    ));
+                }
+                settings.push(word);
+            }
+            (Some(_), None) => {
+                let message = format!("`{word}` stands before any recipe");
+                return Err(wrong(
+                    message,
+                    "a setting stands behind its recipe: `passk k=8`",
+                ));
+            }
         }
-        settings.push(word);
     }
     Ok(recipes)
 }

@@ -3,21 +3,22 @@
 //! For groups of N responses with rewards 0 and 1, the expected update is F'(p) times the gradient of p, with
 //! F'(p) = E over S ~ Bin(N - 1, p) of A+(S + 1) - A-(S) (Davis and Recht, arXiv 2510.13651; arXiv 2510.23049).
 
-use super::{Curve, Design, NEUTRAL, Point, members};
+use super::curve::ROUNDING;
+use super::{Curve, Design, NEUTRAL, Point, label, members};
 use advlab::Batch;
 use advlab::check::{on_policy, usual};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::script::{Hook, Outcome, Recipe};
 use advlab::tensor::{Level, ln_binomial};
 
-/// Advantages that differ by less, relative to the largest, differ by rounding.
-const ROUNDING: f64 = 1e-9;
 /// Places at which densities over p are compared.
 const PLACES: usize = 512;
 
 /// What a design optimises.
 #[derive(Clone, Debug)]
 pub struct Objective {
+    /// The recipe's name with its settings.
+    pub name: String,
     /// The group's size N.
     pub size: usize,
     /// A+(s + 1) - A-(s) for s = 0 ... N - 1, for each draw; a single draw if it is exact.
@@ -35,30 +36,28 @@ impl Objective {
         size: usize,
     ) -> Result<Objective, Diagnostics> {
         let usual = on_policy(&usual());
-        let curve = Curve::of(recipe, &usual, size);
-        let tried = Design::of(recipe)?.outcome(&usual);
-        let why = beyond_p(&curve, &tried);
-        let mut notes = Vec::new();
+        let design = Design::of(recipe)?;
+        let (exact, tried) = (Curve::of(recipe, &usual, size), design.outcome(&usual));
+        let (why, mut notes) = (beyond_p(&exact, &tried), Vec::new());
         if tried.is_ok_and(|one| one.advantage.level() == Level::Token) {
             let note = "its advantage is one a token: A+ and A- are means over a response's tokens";
             notes.push(note.to_string());
         }
         let curve = match (why, input) {
-            (None, _) => curve?,
+            (None, _) => exact?,
             (Some(why), Some(input)) => {
                 let curve = Curve::drawn(recipe, input, size)?;
                 notes.push(format!("its advantage depends on {why}: these are means over {} batches drawn from the rollouts, with their standard errors", curve.draws.len()));
                 curve
             }
             (Some(why), None) => {
-                let name = recipe.name();
-                let error = Diagnostic::error(format!(
-                    "the advantage of {name} depends on {why}: its objective is no function of p alone"
+                let mut error = Diagnostic::error(format!(
+                    "the advantage of {} depends on {why}: its objective is no function of p alone",
+                    recipe.name()
                 ));
-                let error = match &curve {
-                    Err(problem) => error.with_note(problem[0].message.clone()),
-                    Ok(_) => error,
-                };
+                if let Err(cause) = exact {
+                    error = error.with_note(cause[0].message.clone());
+                }
                 let help = "with rollouts it is estimated on their groups: `--input FILE`";
                 return Err(error.with_help(help).into());
             }
@@ -66,7 +65,7 @@ impl Objective {
         if curve.depends_on_order {
             notes.push(format!("its advantage depends on the order of a group's responses, or on chance: these are means over {} orders, with their standard errors", curve.draws.len()));
         }
-        if Design::of(recipe)?.advantage.is_some() {
+        if design.advantage.is_some() {
             let note = "a loss on `batch.advantage`: with that of";
             notes.push(format!("{note} {NEUTRAL}, at logp = old_logp"));
         } else if !recipe.has(Hook::Advantage) {
@@ -75,10 +74,11 @@ impl Objective {
         if recipe.has(Hook::Init) {
             notes.push("it has a state: this is its first step".to_string());
         }
-        let pair =
+        let difference =
             |pair: &[Point]| pair[1].of_right.unwrap_or(0.0) - pair[0].of_wrong.unwrap_or(0.0);
-        let of_draw = |draw: &Vec<Point>| draw.windows(2).map(pair).collect();
+        let of_draw = |draw: &Vec<Point>| draw.windows(2).map(difference).collect();
         Ok(Objective {
+            name: label(recipe),
             size,
             draws: curve.draws.iter().map(of_draw).collect(),
             notes,
@@ -87,22 +87,18 @@ impl Objective {
 
     /// F'(p), and its standard error, which is 0 if it is exact.
     pub fn slope(&self, p: f64) -> (f64, f64) {
-        let chances = binomial(self.size - 1, p);
-        self.mean(&chances)
+        self.mean(&binomial(self.size - 1, p))
     }
 
     /// F(p) with F(0) = 0, and its standard error: the sum over s of the difference at s times I_p(s + 1, N - s), divided by N.
     /// That incomplete beta function is the chance of more than s right responses of N.
     pub fn value(&self, p: f64) -> (f64, f64) {
-        let mut more: Vec<f64> = binomial(self.size, p);
+        let mut more = binomial(self.size, p);
         for right in (1..self.size).rev() {
             more[right] += more[right + 1];
         }
-        let weights: Vec<f64> = more[1..]
-            .iter()
-            .map(|chance| chance / self.size as f64)
-            .collect();
-        self.mean(&weights)
+        let weights = more[1..].iter().map(|chance| chance / self.size as f64);
+        self.mean(&weights.collect::<Vec<f64>>())
     }
 
     /// The weighted sum of the differences: its mean over the draws, and the standard error of that.
@@ -184,10 +180,10 @@ impl Known {
     pub fn all(size: usize) -> Vec<Known> {
         let powers = std::iter::successors(Some(2), |k| Some(2 * k));
         let powers: Vec<usize> = powers.take_while(|k| *k <= size).collect();
-        let some = [Known::Reward, Known::Log, Known::Logit, Known::Arcsine(1)];
-        let pass_at = powers.iter().map(|&k| Known::PassAt(k));
-        let arcsines = powers.iter().map(|&k| Known::Arcsine(k));
-        some.into_iter().chain(pass_at).chain(arcsines).collect()
+        let mut all = vec![Known::Reward, Known::Log, Known::Logit, Known::Arcsine(1)];
+        all.extend(powers.iter().map(|&k| Known::PassAt(k)));
+        all.extend(powers.iter().map(|&k| Known::Arcsine(k)));
+        all
     }
 
     /// Its name.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Known, Objective, label};
+use super::{Known, Objective};
 use crate::report::figure::{Figure, Mark, Panel, Series};
 use advlab::Batch;
 use advlab::diagnostic::Diagnostics;
@@ -23,17 +23,16 @@ const BINS: [f64; 6] = [0.0, 0.1, 0.3, 0.7, 0.9, 1.0];
 /// Columns of the table's names.
 const NAMES: usize = 28;
 
-/// Objectives, each with the name of its design.
-type Named = [(String, Objective)];
-
 /// The objectives of some designs, in groups of `size`.
 pub(crate) fn of(
     recipes: &[Recipe],
     input: Option<&Batch>,
     size: usize,
-) -> Result<Vec<(String, Objective)>, Diagnostics> {
-    let one = |recipe| Ok((label(recipe), Objective::of(recipe, input, size)?));
-    recipes.iter().map(one).collect()
+) -> Result<Vec<Objective>, Diagnostics> {
+    let recipes = recipes.iter();
+    recipes
+        .map(|recipe| Objective::of(recipe, input, size))
+        .collect()
 }
 
 /// Evenly spaced places from `least` to `most`.
@@ -42,15 +41,15 @@ fn places((least, most): (f64, f64), count: usize) -> impl Iterator<Item = f64> 
 }
 
 /// F' of each in a panel of its own, scaled as in [`figure`], over the reward's.
-pub fn multiples(title: String, all: &Named) -> Figure {
-    let panel = |(name, objective): &(String, Objective)| {
+pub fn multiples(title: String, all: &[Objective]) -> Figure {
+    let panel = |objective: &Objective| {
         let least = 1.0 / objective.size as f64;
         let scale = scale(objective);
         let places = places((least, 1.0 - least), SMALL_PLACES);
         let slope = places.map(|p| (p, objective.slope(p).0 / scale));
         let level = |y: f64| Series::new("", Mark::Reference, [(0.0, y), (1.0, y)]);
         let series = vec![level(0.0), level(1.0), Series::new("", Mark::Line, slope)];
-        Panel::new("", name, series)
+        Panel::new("", &objective.name, series)
     };
     Figure {
         title,
@@ -61,41 +60,18 @@ pub fn multiples(title: String, all: &Named) -> Figure {
 
 /// F' of each, scaled to a mean of 1 as the reward's is, with the nearest known ones and the reward; and F. If there are too
 /// many to tell apart, F' in small panels.
-pub fn figure(all: &Named) -> Figure {
-    let Some((_, first)) = all.first() else {
+pub fn figure(all: &[Objective]) -> Figure {
+    let Some(first) = all.first() else {
         return Figure::one("", Panel::new("", "", Vec::new()));
     };
     let size = first.size;
     if all.len() > MOST {
         return multiples(format!("Weight F'(p), mean 1, in groups of {size}"), all);
     }
-    let (mut slopes, mut values) = (Vec::new(), Vec::new());
     let mut shown = vec![Known::Reward];
-    for (name, objective) in all {
+    for objective in all.iter().filter(|_| all.len() <= NEAREST) {
         let nearest = objective.nearest().first().map(|(known, _)| *known);
-        shown.extend(nearest.filter(|known| all.len() <= NEAREST && !shown.contains(known)));
-        let scale = scale(objective);
-        let line = |of: &dyn Fn(f64) -> f64| {
-            let points = places((0.0, 1.0), PLACES).map(|p| (p, of(p) / scale));
-            Series::new(name, Mark::Line, points)
-        };
-        if !objective.is_exact() {
-            // Two standard errors on either side.
-            let end = |errors: f64| {
-                line(&|p| {
-                    let (slope, error) = objective.slope(p);
-                    slope + errors * error
-                })
-            };
-            let high = end(2.0).points.into_iter().map(|(_, y)| y);
-            slopes.push(Series::new(
-                name,
-                Mark::Band(high.collect()),
-                end(-2.0).points,
-            ));
-        }
-        slopes.push(line(&|p| objective.slope(p).0));
-        values.push(line(&|p| objective.value(p).0));
+        shown.extend(nearest.filter(|known| !shown.contains(known)));
     }
     let least = 1.0 / size as f64;
     let known = shown.into_iter().map(|known| {
@@ -103,7 +79,25 @@ pub fn figure(all: &Named) -> Figure {
         let points = places((least, 1.0 - least), PLACES).map(|p| (p, known.slope(p) / scale));
         Series::new(known.name(), Mark::Reference, points)
     });
-    slopes.splice(0..0, known);
+    let (mut slopes, mut values): (Vec<Series>, Vec<Series>) = (known.collect(), Vec::new());
+    for objective in all {
+        let scale = scale(objective);
+        let line = |mark: Mark, of: &dyn Fn(f64) -> f64| {
+            let points = places((0.0, 1.0), PLACES).map(|p| (p, of(p) / scale));
+            Series::new(&objective.name, mark, points)
+        };
+        // Two standard errors on either side.
+        let end = |p: f64, errors: f64| {
+            let (slope, error) = objective.slope(p);
+            slope + errors * error
+        };
+        if !objective.is_exact() {
+            let high = places((0.0, 1.0), PLACES).map(|p| end(p, 2.0) / scale);
+            slopes.push(line(Mark::Band(high.collect()), &|p| end(p, -2.0)));
+        }
+        slopes.push(line(Mark::Line, &|p| objective.slope(p).0));
+        values.push(line(Mark::Line, &|p| objective.value(p).0));
+    }
     let p = "p, the chance of a right response";
     Figure {
         title: format!("Objective in groups of {size}"),
@@ -122,8 +116,8 @@ fn scale(objective: &Objective) -> f64 {
 }
 
 /// The numbers in lines, and what is worth knowing of each design.
-pub fn table(all: &Named, paint: Paint) -> String {
-    let Some((_, first)) = all.first() else {
+pub fn table(all: &[Objective], paint: Paint) -> String {
+    let Some(first) = all.first() else {
         return String::new();
     };
     let row = |name: &str, of: &dyn Fn(f64) -> f64, last: &str| {
@@ -134,16 +128,17 @@ pub fn table(all: &Named, paint: Paint) -> String {
     let head = SHOWN.map(|p| format!(" {p:>5}")).concat();
     let name = filled("F'(p), mean 1      p =", NAMES);
     let mut lines = vec![paint.dim(&format!("  {name}{head}   F(1)"))];
-    for (name, objective) in all {
+    for objective in all {
         let scale = scale(objective);
         let total = format!("   {}", value(objective.value(1.0).0));
-        lines.push(row(name, &|p| objective.slope(p).0 / scale, &total));
+        lines.push(row(
+            &objective.name,
+            &|p| objective.slope(p).0 / scale,
+            &total,
+        ));
         if !objective.is_exact() {
-            lines.push(row(
-                "  standard error",
-                &|p| objective.slope(p).1 / scale,
-                "",
-            ));
+            let error = |p| objective.slope(p).1 / scale;
+            lines.push(row("  standard error", &error, ""));
         }
     }
     let half = Known::PassAt((first.size / 2).max(2));
@@ -152,9 +147,9 @@ pub fn table(all: &Named, paint: Paint) -> String {
         lines.push(paint.dim(&row(&known.name(), &|p| known.slope(p) / scale, "")));
     }
     lines.push(paint.dim("  mean 1 for p from 1/N to 1 - 1/N; F(1) is not scaled"));
-    for (name, objective) in all {
+    for objective in all {
         lines.push(String::new());
-        lines.push(paint.bold(&wrapped("", name, paint.width)));
+        lines.push(paint.bold(&wrapped("", &objective.name, paint.width)));
         for (start, text) in rows(objective) {
             lines.push(beside(&format!("  {start}"), 12, &text, paint.width));
         }
@@ -165,30 +160,26 @@ pub fn table(all: &Named, paint: Paint) -> String {
 /// What is worth knowing of an objective: lines, each with its head.
 fn rows(objective: &Objective) -> Vec<(&'static str, String)> {
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-    let total = objective.value(1.0).0;
-    let mut rows = Vec::new();
-    let nearest = objective.nearest();
-    let scale = objective.scale(None);
+    let (total, scale) = (objective.value(1.0).0, objective.scale(None));
     let mut places = (1..100).map(|p| f64::from(p) / 100.0);
-    if let Some(p) = places.find(|&p| objective.is_below(p, scale)) {
-        let text = "there the update makes right responses rarer";
-        rows.push((
-            "nearest",
-            format!("none: F' is below 0, as at p = {p}: {text}"),
-        ));
-    } else if total.abs() < 1e-12 {
-        rows.push((
-            "nearest",
-            "none: F' is 0, so this teaches nothing".to_string(),
-        ));
-    } else if let [(known, off), (second, other), ..] = &nearest[..] {
-        let (name, apart) = (known.name(), percent(*off));
-        let second = format!("then {}, {}", second.name(), percent(*other));
-        rows.push((
-            "nearest",
-            format!("{name}: {apart} of the weight lies elsewhere; {second}"),
-        ));
-    }
+    let nearest = match (
+        places.find(|&p| objective.is_below(p, scale)),
+        &objective.nearest()[..],
+    ) {
+        (Some(p), _) => Some(format!(
+            "none: F' is below 0, as at p = {p}: there the update makes right responses rarer"
+        )),
+        _ if total.abs() < 1e-12 => Some("none: F' is 0, so this teaches nothing".to_string()),
+        (None, [(known, off), (second, other), ..]) => Some(format!(
+            "{}: {} of the weight lies elsewhere; then {}, {}",
+            known.name(),
+            percent(*off),
+            second.name(),
+            percent(*other)
+        )),
+        _ => None,
+    };
+    let mut rows: Vec<_> = nearest.map(|text| ("nearest", text)).into_iter().collect();
     if total.abs() >= 1e-12 {
         let bin = |ends: &[f64]| {
             let share = (objective.value(ends[1]).0 - objective.value(ends[0]).0) / total;
@@ -197,23 +188,13 @@ fn rows(objective: &Objective) -> Vec<(&'static str, String)> {
         let bins: Vec<String> = BINS.windows(2).map(bin).collect();
         rows.push(("weight", format!("by p, {}", bins.join(", "))));
     }
-    if let Some((_, off)) = nearest.iter().find(|(known, _)| *known == Known::Reward) {
-        let ratio = objective.slope(0.1).0 / objective.slope(0.9).0;
-        let counts = match value(ratio).as_str() {
-            "1" => "as much as".to_string(),
-            _ if ratio > 1e3 => "over 1000 times".to_string(),
-            times => format!("{times} times"),
-        };
-        let text = format!("of the weight lies elsewhere: p = 0.1 counts {counts} p = 0.9");
-        rows.push(("reward", format!("{} {text}", percent(*off))));
-    }
     rows.extend(objective.notes.iter().map(|note| ("note", note.clone())));
     rows
 }
 
 /// The numbers as JSON, one object per design.
-pub fn to_json(all: &Named) -> Value {
-    let one = |(name, objective): &(String, Objective)| {
+pub fn to_json(all: &[Objective]) -> Value {
+    let one = |objective: &Objective| {
         let places: Vec<f64> = (0..=100).map(|p| f64::from(p) / 100.0).collect();
         let of = |of: &dyn Fn(f64) -> f64| places.iter().map(|&p| of(p)).collect::<Vec<f64>>();
         let errors = (!objective.is_exact()).then(|| of(&|p| objective.slope(p).1));
@@ -221,7 +202,7 @@ pub fn to_json(all: &Named) -> Value {
         let nearest =
             nearest.map(|(known, off)| json!({ "objective": known.name(), "distance": off }));
         json!({
-            "recipe": name,
+            "recipe": objective.name,
             "group_size": objective.size,
             "p": places,
             "slope": of(&|p| objective.slope(p).0),

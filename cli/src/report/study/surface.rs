@@ -40,28 +40,28 @@ pub fn surface(recipe: &Recipe, drawn: Drawn) -> Result<Figure, Diagnostics> {
     }
     let usual = usual();
     let columns: Vec<&str> = usual.token_columns().map(|(name, _)| name).collect();
-    let value = |place| {
-        let loss = at(recipe, &columns, place)?;
+    let value = |ratio: f64, advantage: f64| {
+        let loss = at(recipe, &columns, ratio, advantage)?;
         Ok(match drawn {
             Drawn::Push => -loss.gradient.at(0, 0),
             Drawn::Loss => loss.value,
         })
     };
-    let (mut points, mut values) = (Vec::new(), Vec::new());
-    for step in -ADVANTAGES..=ADVANTAGES {
+    let cells = (-ADVANTAGES..=ADVANTAGES).flat_map(|step| {
         let advantage = 2.0 * f64::from(step) / f64::from(ADVANTAGES);
-        for index in 0..2 * RATIOS {
-            let ratio = (index as f64 + 0.5) / RATIOS as f64;
-            points.push((ratio, advantage));
-            values.push(value((ratio, advantage))?);
-        }
-    }
+        (0..2 * RATIOS).map(move |index| ((index as f64 + 0.5) / RATIOS as f64, advantage))
+    });
+    let points: Vec<(f64, f64)> = cells.collect();
+    let values = points
+        .iter()
+        .map(|&(ratio, advantage)| value(ratio, advantage));
+    let values = values.collect::<Result<Vec<f64>, Diagnostics>>()?;
     let name = match drawn {
         Drawn::Push => "-dloss/dlogp",
         Drawn::Loss => "loss",
     };
     let lines = LINES.into_iter().map(|advantage| {
-        let points = line(&|ratio| value((ratio, advantage)))?;
+        let points = line(&|ratio| value(ratio, advantage))?;
         Ok(Series::new(format!("A = {advantage}"), Mark::Line, points))
     });
     let lines = lines.collect::<Result<Vec<Series>, Diagnostics>>()?;
@@ -101,11 +101,7 @@ fn line(value: &dyn Fn(f64) -> Result<f64, Diagnostics>) -> Result<Vec<(f64, f64
 }
 
 /// The loss of a response of one token.
-fn at(
-    recipe: &Recipe,
-    columns: &[&str],
-    (ratio, advantage): (f64, f64),
-) -> Result<Loss, Diagnostics> {
+fn at(recipe: &Recipe, columns: &[&str], ratio: f64, advantage: f64) -> Result<Loss, Diagnostics> {
     const OLD: f64 = -0.5;
     let right = f64::from(u8::from(advantage > 0.0));
     let mut batch = Batch::builder()

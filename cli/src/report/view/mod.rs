@@ -1,12 +1,216 @@
-//! The page of a run: a server on this machine that reads the folders of runs, which go on beside it or are over, and
-//! shows them in a browser; or the same as one file.
+//! The page of runs: a server on this machine that reads the folders of runs, while they go or after, and shows them in a browser;
+//! or the same as one file.
 //!
-//! It only reads: everything that it shows comes from files, so that it runs in the run's own process or in another one.
+//! It only reads files, so that it runs in the run's own process or in another one. The page's script asks for what it shows by
+//! addresses such as `lines?run=0&file=metrics&from=0`; a file has the answers in it.
 
 mod batch;
 mod run;
 mod server;
-mod site;
 
-pub use server::Server;
-pub use site::Site;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+
+use self::batch::KeptBatch;
+use self::run::ShownRun;
+pub use self::server::Server;
+use super::compare::folders_of_runs;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::files::Replacement;
+use advlab_train::{LogEvent, RunFolder};
+
+/// The parts of the page, put together when it is sent: a page is a single file.
+const HTML: &str = include_str!("page.html");
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+const _: () = assert!(HTML.len() + STYLE.len() + SCRIPT.len() <= 36 << 10);
+
+/// The most bytes of responses in an exported page, and of each run's rows.
+const EXPORTED: usize = 8 << 20;
+
+/// Runs, and what the page shows of them.
+pub struct Site {
+    folders: Vec<PathBuf>,
+    /// The runs, in the order in which they were found.
+    runs: Mutex<Vec<ShownRun>>,
+    /// The batch that was asked for last, by its file and when that was written: somebody looks from group to group.
+    last: Mutex<Option<(PathBuf, SystemTime, Arc<KeptBatch>)>>,
+    /// Names the page's own script in its content security policy.
+    nonce: String,
+}
+
+impl Site {
+    /// A page of the runs in some folders: each a run's, or one with runs in it, also those that begin later.
+    pub fn of(folders: &[PathBuf]) -> Result<Site, Diagnostics> {
+        for folder in folders {
+            folders_of_runs(folder)?;
+        }
+        let site = Site {
+            folders: folders.to_vec(),
+            runs: Mutex::default(),
+            last: Mutex::default(),
+            nonce: random()?,
+        };
+        site.news();
+        Ok(site)
+    }
+
+    fn runs(&self) -> MutexGuard<'_, Vec<ShownRun>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is at a path with its query; `None` if there is no such thing.
+    fn find(&self, path: &str, query: &str) -> Option<Value> {
+        if path == "/news" {
+            return Some(self.news());
+        }
+        let run = self.runs().get(number(query, "run")?)?.clone();
+        let text = |name: &str| parameter(query, name);
+        let batch = || self.batch(&run.folder, number(query, "step")? as u64);
+        let found = match path {
+            "/lines" => {
+                let file = text("file").filter(|file| ["metrics", "reloads"].contains(file))?;
+                Ok(run.lines(file, number(query, "from")? as u64))
+            }
+            "/change" => Ok(run.change(text("from")?, text("to")?)),
+            "/batch" => batch()?.and_then(|batch| batch.groups()),
+            "/objective" => batch()?.and_then(|batch| batch.objective()),
+            "/group" => {
+                let group = number(query, "group")?;
+                batch()?.map(|batch| batch.responses(group)).transpose()?
+            }
+            _ => return None,
+        };
+        Some(found.unwrap_or_else(|error| json!({ "error": error.to_string() })))
+    }
+
+    /// How far all runs are, also new ones, and the clock with which the page compares its own.
+    fn news(&self) -> Value {
+        let mut runs = self.runs();
+        for folder in &self.folders {
+            for path in folders_of_runs(folder).unwrap_or_default() {
+                if !runs.iter().any(|run| run.folder == path) {
+                    runs.push(ShownRun::new(path, folder));
+                }
+            }
+        }
+        let headings: Vec<Value> = runs.iter().map(ShownRun::heading).collect();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        json!({ "now": now.map_or(0, |now| now.as_secs()), "runs": headings })
+    }
+
+    /// The batch of a step.
+    fn batch(&self, run: &Path, step: u64) -> Option<Result<Arc<KeptBatch>, Diagnostics>> {
+        let kept = RunFolder::read(run);
+        let path = kept.batches().iter().find(|(own, _)| *own == step);
+        let Some((_, path)) = path else {
+            let message = format!("the batch of step {step} is not kept any more");
+            return Some(Err(Diagnostic::error(message).into()));
+        };
+        let written = std::fs::metadata(path)
+            .and_then(|file| file.modified())
+            .ok()?;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((own, time, batch)) = &*last
+            && (own, *time) == (path, written)
+        {
+            return Some(Ok(batch.clone()));
+        }
+        Some(KeptBatch::open(&kept, step, path).map(|batch| {
+            let batch = Arc::new(batch);
+            *last = Some((path.clone(), written, batch.clone()));
+            batch
+        }))
+    }
+
+    /// The page, with the answers that it needs if there is no server to ask.
+    fn page(&self, embedded: &Value) -> String {
+        // Without `<`, no text can end the script element that the data is in.
+        let data = embedded.to_string().replace('<', "\\u003c");
+        HTML.replace("/*STYLE*/", STYLE)
+            .replace("/*SCRIPT*/", SCRIPT)
+            .replace("/*NONCE*/", &self.nonce)
+            .replace("/*DATA*/", &data)
+    }
+
+    /// Writes the page as a file that needs no server: with all changes of the scripts, and the last batch of each run as far
+    /// as there is room.
+    pub fn export(&self, path: &Path) -> Result<(), Diagnostics> {
+        let (mut news, mut answers, mut size) = (self.news(), Map::new(), 0);
+        let mut add = |address: String| {
+            let (path, query) = address.split_once('?').unwrap_or_default();
+            if size < EXPORTED
+                && let Some(found) = self.find(&format!("/{path}"), query)
+            {
+                size += found.to_string().len();
+                answers.insert(address, found);
+            }
+        };
+        let runs = self.runs().clone();
+        for (id, (run, heading)) in runs
+            .iter()
+            .zip(news["runs"].as_array_mut().into_iter().flatten())
+            .enumerate()
+        {
+            for line in RunFolder::read(&run.folder).log().unwrap_or_default().0 {
+                if let LogEvent::Use { recipe, from, .. } = line.event {
+                    add(format!("change?run={id}&from={from}&to={}", recipe.version));
+                }
+            }
+            let step = heading["batches"]
+                .as_array()
+                .and_then(|all| all.last()?.as_u64());
+            heading["batches"] = step.into_iter().collect();
+            if let Some(step) = step {
+                let query = format!("run={id}&step={step}");
+                for what in ["batch", "objective"] {
+                    add(format!("{what}?{query}"));
+                }
+                let batch = self.batch(&run.folder, step).and_then(Result::ok);
+                let groups = 0..batch.map_or(0, |batch| batch.size());
+                groups.for_each(|group| add(format!("group?{query}&group={group}")));
+            }
+            for key in ["name", "folder"] {
+                heading[key] = last_names(heading[key].as_str().unwrap_or_default()).into();
+            }
+        }
+        for (id, run) in runs.iter().enumerate() {
+            for file in ["metrics", "reloads"] {
+                let address = format!("lines?run={id}&file={file}&from=0");
+                answers.insert(address, run.exported_lines(file, EXPORTED));
+            }
+        }
+        answers.insert("news?".to_string(), news);
+        let text = self.page(&json!({ "answers": answers }));
+        Replacement::write(path, text.as_bytes())
+    }
+}
+
+/// The last two names of a path, for a file that others get: the rest says whose machine it was.
+fn last_names(path: &str) -> String {
+    let mut names: Vec<_> = Path::new(path).iter().rev().take(2).collect();
+    names.reverse();
+    names.iter().collect::<PathBuf>().display().to_string()
+}
+
+/// A parameter of a query.
+fn parameter<'q>(query: &'q str, name: &str) -> Option<&'q str> {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    Some(pairs.find(|(own, _)| *own == name)?.1)
+}
+
+/// The number of that name in a query.
+fn number(query: &str, name: &str) -> Option<usize> {
+    parameter(query, name)?.parse().ok()
+}
+
+/// 256 bits of the system's random number generator, in hexadecimal.
+fn random() -> Result<String, Diagnostics> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Diagnostic::error(format!("the system has no random numbers: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -5,7 +5,7 @@ const token = new URLSearchParams(location.search).get("token");
 // The curves that are shown first; the recipe's own come after the fifth.
 const FIRST = "pass@1 pass@K reward_mean length entropy groups_without_signal effective_responses advantage_std loss kl clip_share grad_norm".split(" ");
 const runs = [], panels = new Map(), uses = {};
-let source = null, chosen = 0, mark = null, cursor = null, waiting = false, ahead = 0;
+let chosen = 0, mark = null, cursor = null, waiting = false, ahead = 0;
 const now = () => runs[chosen];
 const isUse = (event) => event.kind === "use";
 
@@ -25,9 +25,9 @@ const button = (onclick, properties, ...inner) => el("button", { type: "button",
 
 // What the server or the file says, or an `error`.
 async function get(address) {
-	if (data.news) return data.answers[address] ?? { error: "not in this file" };
+	if (data.answers) return data.answers[address] ?? { error: "not in this file" };
 	try {
-		const answer = await fetch(address + "&token=" + token);
+		const answer = await fetch(`${address}&token=${token}`);
 		return answer.ok ? await answer.json() : { error: `${answer.status} ${answer.statusText}` };
 	} catch { return { error: "the server does not answer" }; }
 }
@@ -37,6 +37,76 @@ function number(x, n) {
 	const size = Math.abs(x);
 	const text = size && (size < 1e-3 || size >= 1e6) ? x.toExponential(1) : size >= 100 && !n ? x.toFixed(0) : String(+x.toPrecision(n ?? 3));
 	return text.replace("-", "−");
+}
+
+// Numbers of rows that have no curve.
+const HIDDEN = "step batch_step crc32c responses groups device_memory ms/native".split(" ");
+// The most marks of a curve: a screen cannot show more.
+const MARKS = 400;
+
+// Adds a number to a curve's last mark, `[step, mean, least, most, count]`, or begins another: each stands for `width` steps.
+function join(marks, width, step, value) {
+	const last = marks.at(-1);
+	if (!last || Math.floor(last[0] / width) !== Math.floor(step / width)) return marks.push([step, value, value, value, 1]);
+	last[1] += (value - last[1]) / ++last[4];
+	last[2] = Math.min(last[2], value);
+	last[3] = Math.max(last[3], value);
+}
+
+function addRow(run, row) {
+	const step = run.step = row.step ?? run.step + 1, width = 2 ** Math.ceil(Math.log2(Math.floor(step / MARKS) + 1));
+	if (width !== run.width) for (const curve of Object.values(run.curves)) {
+		curve.marks = [];
+		curve.steps.forEach((step, index) => join(curve.marks, width, step, curve.values[index]));
+	}
+	run.width = width;
+	const add = (path, step, value) => {
+		const curve = run.curves[path] ??= { steps: [], values: [], marks: [] };
+		curve.steps.push(step);
+		curve.values.push(value);
+		join(curve.marks, width, step, value);
+	};
+	const each = (value, path) => {
+		if (value && typeof value === "object") for (const name in value) each(value[name], path ? `${path}/${name}` : name);
+		if (typeof value !== "number" || HIDDEN.includes(path)) return;
+		// An evaluation's number is at the number of steps that were done before it.
+		if (path.startsWith("initial_evaluation/")) add(path.slice(8), step, value);
+		else add(path, step + path.startsWith("evaluation/"), value);
+	};
+	each(row, "");
+}
+
+const short = (version) => String(version).slice(0, 6);
+// How an event is listed: its kind, which is how its mark looks, and its line. Others are not listed.
+const LISTED = {
+	start: ({ version }) => ["", `${short(version)} begins`],
+	use: ({ from, version, lines_added = 0, lines_removed = 0 }) => ["use", `${short(from)} → ${short(version)}  +${lines_added} −${lines_removed}`],
+	rejected: ({ version, error }) => ["bad", `rejected ${short(version)}: ${error}`],
+	failed: ({ version, error }) => ["bad", `failed ${short(version)}: ${error}`],
+	warning: ({ message }) => ["note", message],
+};
+
+function addEvent(run, event) {
+	const [kind, line] = LISTED[event.event]?.(event) ?? [];
+	run.events.push({ step: event.step ?? 0, kind, line, from: event.from, version: event.version });
+}
+
+// The means of a run's numbers before a step, and from it on: over as many steps as there are to the next change on either side,
+// at most 50.
+function around(run, index) {
+	const { step } = run.events[index];
+	const from = Math.max(run.events.slice(0, index).findLast(isUse)?.step ?? 0, step - 50);
+	const to = Math.min(run.events.slice(index + 1).find(isUse)?.step ?? Infinity, step + 50);
+	const mean = ({ steps, values }, from, to) => {
+		const own = values.filter((_, index) => steps[index] >= from && steps[index] < to);
+		return own.length ? own.reduce((sum, value) => sum + value, 0) / own.length : null;
+	};
+	const means = Object.entries(run.curves).map(([name, curve]) => {
+		// An evaluation after the step before is one of what was before; the first one of all comes before the first step.
+		const late = +name.startsWith("evaluation/");
+		return [name, [mean(curve, from && from + late, step + late), mean(curve, step + late, to + late)]];
+	});
+	return { from, to, means: new Map(means) };
 }
 
 // Curves.
@@ -72,7 +142,7 @@ function panel(name) {
 }
 
 const shown = () => runs.filter((run) => run.shown);
-const done = (run) => run.heading.step ?? 0;
+const done = (run) => Math.max(0, run.step);
 
 // The end of the axis, which seldom moves.
 function axis() {
@@ -87,12 +157,12 @@ function draw(one, width, end) {
 	const lines = [];
 	let least = Infinity, most = -Infinity;
 	for (const run of shown()) for (const prefix of ["", "evaluation/"]) {
-		const marks = run.curves[prefix + one.name];
+		const marks = run.curves[prefix + one.name]?.marks;
 		if (!marks) continue;
 		lines.push({ marks, run, prefix });
-		for (const [, mean, low, high] of marks) {
-			least = Math.min(least, low ?? mean);
-			most = Math.max(most, high ?? mean);
+		for (const [, , low, high] of marks) {
+			least = Math.min(least, low);
+			most = Math.max(most, high);
 		}
 	}
 	if (most - least <= 1e-9 * Math.max(Math.abs(least), Math.abs(most))) { least -= 0.5; most += 0.5; }
@@ -119,7 +189,7 @@ function draw(one, width, end) {
 	}
 	for (const { marks, run, prefix } of lines) {
 		const ink = `var(--${runs.indexOf(run) % 7})`;
-		if (marks[0]?.length > 2 && !prefix) out += `<polygon fill="${ink}" fill-opacity=".18" points="${path(marks, 3)} ${path([...marks].reverse(), 2)}"/>`;
+		if (run.width > 1 && !prefix) out += `<polygon fill="${ink}" fill-opacity=".18" points="${path(marks, 3)} ${path([...marks].reverse(), 2)}"/>`;
 		const faint = !prefix && lines.some((line) => line.run === run && line.prefix);
 		out += `<polyline fill="none" stroke="${ink}" stroke-width="${prefix ? 2 : 1.4}" stroke-opacity="${faint ? 0.45 : 1}" stroke-linejoin="round" points="${path(marks, 1)}"/>`;
 		if (prefix && marks.length <= 60) for (const mark of marks) out += `<circle r="2.5" fill="${ink}" cx="${x(mark[0])}" cy="${y(mark[1])}"/>`;
@@ -225,13 +295,14 @@ async function choose(index, scroll) {
 	redraw();
 	const title = says("h3", `Step ${step}`);
 	if (kind !== "use") return detail.replaceChildren(title, says("p", line, kind === "bad" ? "error" : ""));
-	const change = await get(`change?run=${chosen}&event=${index}`);
+	const event = run.events[index], change = await get(`change?run=${chosen}&from=${event.from}&to=${event.version}`);
 	if (mark !== index || run !== now()) return;
 	if (change.error) return detail.replaceChildren(title, hint(change.error));
 	const kinds = { "+": "add", "-": "del", "@": "gap" };
-	const files = change.files.map(({ name, lines }) => el("div", {}, says("h3", name), el("pre", { tabIndex: 0 }, ...lines.map(([kind, line]) => says("span", kind === "@" ? `line ${line}` : `${kind} ${line}`, kinds[kind])))));
+	const shown = (line) => line[0] === "@" ? `line ${/\+(\d+)/.exec(line)[1]}` : `${line[0]} ${line.slice(1)}`;
+	const files = change.files.map(({ name, diff }) => el("div", {}, says("h3", name), el("pre", { tabIndex: 0 }, ...diff.trimEnd().split("\n").map((line) => says("span", shown(line), kinds[line[0]] ?? "")))));
 	if (!files.length) files.push(hint("No line differs."));
-	const { from, to, means } = change.around, all = new Map(means.map(([name, ...both]) => [name, both]));
+	const { from, to, means: all } = around(run, index);
 	const rows = names()[0].flatMap((name) => ["evaluation/" + name, name]).filter((name) => all.get(name)?.some((mean) => mean !== null)).map((name) => {
 		const [before, after] = all.get(name), more = before == null || after == null ? null : after - before;
 		return [name.replace("evaluation/", "● ").replace("metrics/", ""), number(before), number(after), (more > 0 ? "+" : "") + number(more)];
@@ -351,24 +422,59 @@ function turn(id) {
 
 // News.
 
-function take({ now: clock, runs: news }) {
-	for (const { id, heading, curves, from, events, events_from } of news) {
-		const run = runs[id] ??= { shown: true, curves: {}, events: [], listed: 0 };
-		if (!from) run.curves = {};
-		run.heading = heading;
-		for (const name in curves) {
-			const marks = run.curves[name] ??= [];
-			while (marks.length && marks.at(-1)[0] >= from) marks.pop();
-			marks.push(...curves[name]);
+// Reads what was added to a file of a run since the last news; true if that failed. The last line is read again: if it differs, the file was cut.
+async function grow(run, id, file, add) {
+	const size = run.heading[file];
+	while (run[file].size !== size) {
+		const tail = run[file], { text, last, end, error } = await get(`lines?run=${id}&file=${file}&from=${tail.last}`);
+		if (error) {
+			run.problem ??= error;
+			return true;
 		}
-		if (events_from < run.events.length) {
-			run.events.length = events_from;
-			if (run === now()) forget();
+		if (!text.startsWith(tail.line)) {
+			reset(run, file);
+			continue;
 		}
-		run.events.push(...events);
+		const lines = text.slice(tail.line.length).split("\n").slice(0, -1);
+		try { for (const line of lines) { add(run, JSON.parse(line)); tail.read++; } }
+		catch { run.problem ??= `cannot read ${file}.jsonl: its line ${tail.read + 1} is no JSON`; }
+		if (lines.length) Object.assign(tail, { last, line: lines.at(-1) + "\n" });
+		if (run.problem || !lines.length || end >= size || data.answers) tail.size = size;
+		redraw();
 	}
-	ahead = clock - Date.now() / 1e3;
-	head();
+}
+
+// Forgets what was read of a file.
+function reset(run, file) {
+	run[file] = { size: 0, last: 0, line: "", read: 0 };
+	if (file === "metrics") Object.assign(run, { curves: {}, step: -1, width: 1 });
+	else {
+		run.events = [];
+		if (run === now()) forget();
+	}
+}
+
+async function news() {
+	const { now: clock, runs: all = [], error } = document.hidden && !data.answers ? {} : await get("news?");
+	if (error) {
+		$("state").className = "";
+		$("state").textContent = `the server is gone: \`advlab view ${now()?.heading.folder ?? "RUN"}\` shows the run again`;
+	}
+	for (const [id, heading] of all.entries()) {
+		const run = runs[id] ??= { shown: true, listed: 0 }, text = JSON.stringify(heading);
+		ahead = clock - Date.now() / 1e3;
+		run.heading = heading;
+		if (run.seen === text) continue;
+		if (!run.metrics || run.problem) for (const file of ["metrics", "reloads"]) reset(run, file);
+		delete run.problem;
+		const failed = [await grow(run, id, "metrics", addRow), await grow(run, id, "reloads", addEvent)];
+		// What could not be read is tried again.
+		run.seen = failed.includes(true) ? "" : text;
+		head();
+	}
+	// A run that stands still has no news.
+	if (all.length) state();
+	if (!data.answers) setTimeout(news, 500);
 }
 
 function forget() {
@@ -388,11 +494,20 @@ function head() {
 	redraw();
 }
 
+// How far a run is, and whether it is over.
+function place({ exists, done, steps, is_stopped }) {
+	if (!exists) return ["the folder is gone", true];
+	const at = done ? `step ${done}${steps ? ` of ${steps}` : ""}` : "the first step";
+	if (done && steps && done >= steps) return [at + ", finished", true];
+	if (is_stopped) return [`stopped ${done ? "at" : "before"} ${at}`, true];
+	return [done ? at : `waiting for ${at}`, false];
+}
+
 function state() {
-	const { at, is_over, written } = now().heading;
-	const live = !data.news && !is_over && Date.now() / 1e3 + ahead - written < 20;
+	const { written } = now().heading, { problem } = now(), [at, isOver] = place(now().heading);
+	const live = !problem && !data.answers && !isOver && Date.now() / 1e3 + ahead - written < 20;
 	$("state").className = live ? "live" : "";
-	$("state").textContent = at + (live || !written ? "" : ", written " + new Date(written * 1e3).toLocaleString());
+	$("state").textContent = (problem ?? at) + (live || !written ? "" : ", written " + new Date(written * 1e3).toLocaleString());
 }
 
 function chooser() {
@@ -407,20 +522,4 @@ function chooser() {
 
 new ResizeObserver(redraw).observe($("panels"));
 $("more").ontoggle = redraw;
-if (data.news) take(data.news);
-else {
-	// A browser has six connections: a hidden page takes none.
-	document.onvisibilitychange = () => {
-		source?.close();
-		if (document.hidden) return;
-		source = new EventSource("events?token=" + token);
-		source.onmessage = (event) => take(JSON.parse(event.data));
-		source.onerror = () => {
-			$("state").className = "";
-			$("state").textContent = `the server is gone: \`advlab view ${now()?.heading.folder ?? "RUN"}\` shows the run again`;
-		};
-	};
-	document.onvisibilitychange();
-	// A run that stands still sends nothing.
-	setInterval(() => now() && source.readyState === 1 && state(), 2000);
-}
+news();

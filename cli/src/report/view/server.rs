@@ -1,4 +1,4 @@
-//! A small HTTP server on the loopback interface. It answers whoever has the token, within bounds: a client that is slow, sends
+//! A small HTTP server on the loopback interface. It answers whoever has the token, within limits: a client that is slow, sends
 //! too much or opens many connections loses its own and nobody else's.
 
 use std::collections::VecDeque;
@@ -10,22 +10,18 @@ use std::time::{Duration, Instant};
 
 use httparse::{EMPTY_HEADER, Status};
 
-use super::site::{Site, random};
+use super::{Site, parameter, random};
 use crate::wrong;
 use advlab::diagnostic::Diagnostics;
 
 /// The port if none is given.
 const PORT: u16 = 8765;
-/// The most connections of a kind at once, each on a thread that mostly waits; a page has two or three.
-const CONNECTIONS: usize = 32;
-/// How often an open page is sent what is new.
-pub(super) const UPDATE: Duration = Duration::from_millis(200);
-/// A closed page is noticed after so many updates without news.
-const QUIET: u32 = 50;
+/// The most connections that have not shown the token, each on a thread that waits.
+const STRANGERS: usize = 32;
 /// The most bytes of a request line with its headers, and the time that they may take to arrive.
 const HEAD: usize = 8 << 10;
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The time that an answer may take to be received: it may go through a slow tunnel.
+/// The longest time that the other side may take to receive a part of an answer: it may go through a slow tunnel.
 const SLOWEST: Duration = Duration::from_secs(30);
 
 /// A server that is listening.
@@ -33,37 +29,21 @@ pub struct Server {
     listener: TcpListener,
     token: String,
     site: Site,
-    /// Connections whose request has not shown the token: other users of the machine can make these.
-    strangers: Connections,
-    /// Requests with the token, among them the streams of events, which last.
-    users: Connections,
+    /// Connections that have not shown the token, the oldest first. Other users of the machine can make these.
+    strangers: Mutex<VecDeque<Arc<TcpStream>>>,
 }
 
-/// Open connections of one kind, the oldest first.
-#[derive(Default)]
-struct Connections(Mutex<VecDeque<Arc<TcpStream>>>);
-
-impl Connections {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<TcpStream>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Adds a connection; of too many, the oldest is closed.
-    fn add(&self, stream: &Arc<TcpStream>) {
-        let mut all = self.lock();
-        all.push_back(stream.clone());
-        if all.len() > CONNECTIONS
-            && let Some(oldest) = all.pop_front()
-        {
-            // The other side may have closed it already.
-            let _ = oldest.shutdown(Shutdown::Both);
-        }
-    }
-
-    fn remove(&self, stream: &Arc<TcpStream>) {
-        self.lock().retain(|one| !Arc::ptr_eq(one, stream));
-    }
+/// What a request asks for.
+struct Request {
+    method: String,
+    path: String,
+    /// The part of the target after its `?`.
+    query: String,
+    host: String,
 }
+
+/// The status, the media type and the body of an answer.
+type Answer = (&'static str, &'static str, String);
 
 impl Server {
     /// Listens on a port of 127.0.0.1; if none is given, on the usual one, or on a free one if that is taken.
@@ -82,8 +62,7 @@ impl Server {
             listener,
             token: random()?,
             site,
-            strangers: Connections::default(),
-            users: Connections::default(),
+            strangers: Mutex::default(),
         })
     }
 
@@ -99,129 +78,98 @@ impl Server {
         for stream in server.listener.incoming() {
             let Ok(stream) = stream else {
                 // Out of file handles or memory, which may pass.
-                thread::sleep(UPDATE);
+                thread::sleep(Duration::from_millis(200));
                 continue;
             };
             let stream = Arc::new(stream);
-            server.strangers.add(&stream);
+            server.add(&stream);
             let (own, connection) = (server.clone(), stream.clone());
             let answer = move || {
                 // A client that left cannot be told.
                 let _ = own.answer(&connection);
-                own.strangers.remove(&connection);
-                own.users.remove(&connection);
+                own.remove(&connection);
             };
             if thread::Builder::new().spawn(answer).is_err() {
-                server.strangers.remove(&stream);
+                server.remove(&stream);
             }
         }
+    }
+
+    fn strangers(&self) -> MutexGuard<'_, VecDeque<Arc<TcpStream>>> {
+        self.strangers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a connection; if there are too many, closes the oldest.
+    fn add(&self, stream: &Arc<TcpStream>) {
+        let mut all = self.strangers();
+        all.push_back(stream.clone());
+        if all.len() > STRANGERS
+            && let Some(oldest) = all.pop_front()
+        {
+            // The other side may have closed it already.
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn remove(&self, stream: &Arc<TcpStream>) {
+        self.strangers().retain(|one| !Arc::ptr_eq(one, stream));
     }
 
     fn answer(&self, stream: &Arc<TcpStream>) -> io::Result<()> {
-        let refuse = |status: &str, help: &str| {
-            let body = format!("{status}\n{help}");
-            send(stream, status, "text/plain; charset=utf-8", &body)
-        };
-        let request = match Request::read(stream) {
-            Ok(Some(request)) => request,
+        let (status, kind, body) = match Request::read(stream) {
+            Err(status) => refusal(status, ""),
             Ok(None) => return Ok(()),
-            Err(status) => return refuse(status, ""),
-        };
-        if !request.is_local() || !request.has(&self.token) {
-            let help = "open the whole address that advlab printed, with its token\n";
-            return refuse("403 Forbidden", help);
-        }
-        self.strangers.remove(stream);
-        self.users.add(stream);
-        if request.method != "GET" {
-            return refuse("405 Method Not Allowed", "");
-        }
-        match &*request.path {
-            "/events" => events(stream, &self.site),
-            "/" => send(
-                stream,
-                "200 OK",
-                "text/html; charset=utf-8",
-                &self.site.page(),
-            ),
-            path => match self.site.find(path, &request.query) {
-                Some(found) => send(stream, "200 OK", "application/json", &found.to_string()),
-                None => refuse("404 Not Found", ""),
-            },
-        }
-    }
-}
-
-/// Sends a page what is new for as long as it is open.
-fn events(stream: &TcpStream, site: &Site) -> io::Result<()> {
-    send_bytes(stream, head("200 OK", "text/event-stream", "").as_bytes())?;
-    let (mut sent, mut quiet) = (Vec::new(), 0);
-    loop {
-        match site.news(&mut sent) {
-            Some(news) => send_bytes(stream, format!("data: {news}\n\n").as_bytes())?,
-            None if quiet == QUIET => send_bytes(stream, b":\n\n")?,
-            None => {
-                quiet += 1;
-                thread::sleep(UPDATE);
-                continue;
+            Ok(Some(request)) if !request.is_local() || !request.has(&self.token) => {
+                let help = "open the whole address that advlab printed, with its token\n";
+                refusal("403 Forbidden", help)
             }
-        }
-        quiet = 0;
-        thread::sleep(UPDATE);
+            Ok(Some(request)) => {
+                self.remove(stream);
+                self.found(&request)
+            }
+        };
+        // Other sites must not frame, read or run the answer.
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
+             Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n\
+             Cross-Origin-Resource-Policy: same-origin\r\nReferrer-Policy: no-referrer\r\n\r\n",
+            body.len()
+        );
+        let mut stream: &TcpStream = stream;
+        stream.set_write_timeout(Some(SLOWEST))?;
+        stream.write_all((head + body.as_str()).as_bytes())
     }
-}
 
-fn send(stream: &TcpStream, status: &str, kind: &str, body: &str) -> io::Result<()> {
-    let length = format!("Content-Length: {}\r\n", body.len());
-    let head = head(status, kind, &length);
-    send_bytes(stream, format!("{head}{body}").as_bytes())
-}
-
-/// The beginning of an answer. Other sites must not frame, read or run it.
-fn head(status: &str, kind: &str, more: &str) -> String {
-    format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{more}Connection: close\r\nCache-Control: no-store\r\n\
-         X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\nCross-Origin-Resource-Policy: same-origin\r\n\
-         Referrer-Policy: no-referrer\r\n\r\n"
-    )
-}
-
-/// Sends all within [`SLOWEST`], in however many pieces the other side receives it.
-fn send_bytes(mut stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
-    let end = Instant::now() + SLOWEST;
-    while !bytes.is_empty() {
-        stream.set_write_timeout(Some(left(end)?))?;
-        match stream.write(bytes) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(count) => bytes = &bytes[count..],
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+    /// The answer to a request with the token.
+    fn found(&self, request: &Request) -> Answer {
+        if request.method != "GET" {
+            return refusal("405 Method Not Allowed", "");
+        }
+        if request.path == "/" {
+            let page = self.site.page(&serde_json::json!({}));
+            return ("200 OK", "text/html; charset=utf-8", page);
+        }
+        match self.site.find(&request.path, &request.query) {
+            Some(found) => ("200 OK", "application/json", found.to_string()),
+            None => refusal("404 Not Found", ""),
         }
     }
-    Ok(())
 }
 
-/// The time until `end`; an error once it has come.
-fn left(end: Instant) -> io::Result<Duration> {
-    let left = end.saturating_duration_since(Instant::now());
-    let left = (!left.is_zero()).then_some(left);
-    left.ok_or_else(|| ErrorKind::TimedOut.into())
-}
-
-/// A request within the bounds.
-struct Request {
-    method: String,
-    path: String,
-    /// What follows the path's `?`.
-    query: String,
-    host: String,
+fn refusal(status: &'static str, help: &str) -> Answer {
+    let body = format!("{status}\n{help}");
+    (status, "text/plain; charset=utf-8", body)
 }
 
 impl Request {
     /// Reads a request; `None` if the client left. The error is the status with which it is refused.
     fn read(mut stream: &TcpStream) -> Result<Option<Request>, &'static str> {
-        let end = Instant::now() + PATIENCE;
+        const LATE: &str = "408 Request Timeout";
+        let started = Instant::now();
         let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
+        stream.set_read_timeout(Some(PATIENCE)).map_err(|_| LATE)?;
         loop {
             let mut headers = [EMPTY_HEADER; 64];
             let mut parsed = httparse::Request::new(&mut headers);
@@ -230,18 +178,15 @@ impl Request {
                 Ok(Status::Partial) if bytes.len() > HEAD => {
                     return Err("431 Request Header Fields Too Large");
                 }
+                Ok(Status::Partial) if started.elapsed() > PATIENCE => return Err(LATE),
                 Ok(Status::Partial) => {}
                 Err(_) => return Err("400 Bad Request"),
             }
-            let read = left(end).and_then(|left| {
-                stream.set_read_timeout(Some(left))?;
-                stream.read(&mut piece)
-            });
-            match read {
+            match stream.read(&mut piece) {
                 Ok(0) => return Ok(None),
                 Ok(count) => bytes.extend(&piece[..count]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Err("408 Request Timeout"),
+                Err(_) => return Err(LATE),
             }
         }
     }
@@ -272,10 +217,4 @@ impl Request {
         let pairs = given.bytes().zip(token.bytes());
         given.len() == token.len() && pairs.fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
     }
-}
-
-/// A parameter of a query.
-pub(super) fn parameter<'q>(query: &'q str, name: &str) -> Option<&'q str> {
-    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    Some(pairs.find(|(own, _)| *own == name)?.1)
 }

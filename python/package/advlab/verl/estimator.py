@@ -14,7 +14,7 @@ import numpy as np
 from .. import _arrays
 from .._recipe import LiveRecipe, load
 from .._trainers import (
-    NOT_OVER_TOKENS, ONLY_A_LOSS, Batch, Trainer, column_name, metrics, of_data_set, on_cpu, row_sums, targets, warn_once, weighted,
+    NOT_OVER_TOKENS, ONLY_A_LOSS, Rollouts, Trainer, column_name, metrics, of_data_set, on_cpu, row_sums, targets, warn_once, weighted,
 )  # fmt: skip
 from .caller import Caller
 from .loss import is_proportional
@@ -98,7 +98,7 @@ def estimate(
     named = {name: np.asarray(values)[rows.chosen].tolist() for name, values in caller.others.items()}
     columns = {**of_data_set(named, _kinds.setdefault(live, {})), **columns}
     groups = index if rows.is_whole else [index[row] for row in rows.chosen]
-    batch = Batch(groups, columns, rows.select(mask), caller.step)
+    batch = Rollouts(groups, columns, rows.select(mask), caller.step)
     out = VERL.advantage(live, batch)
     if rows.is_shared and out.level == "token":
         raise ValueError(

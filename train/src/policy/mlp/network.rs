@@ -240,14 +240,13 @@ impl Pass {
             self.h2.clear();
         }
         let start = self.h1.len();
-        let now = w1.row(network.position_row(position));
-        for sum in sums.chunks_exact(hidden) {
-            let sum = sum.iter().zip(now.iter());
-            self.h1.extend(sum.map(|(x, now)| relu(x + now)));
-            self.h2.extend(b2.iter());
-        }
-        let h1 = matrix(&self.h1[start..], hidden);
+        self.h1.extend_from_slice(sums);
+        self.h2.resize(self.h1.len(), 0.0);
+        let mut h1 = matrix_mut(&mut self.h1[start..], hidden);
+        h1 += &w1.row(network.position_row(position));
+        h1.mapv_inplace(relu);
         let mut h2 = matrix_mut(&mut self.h2[start..], hidden);
+        h2.assign(&b2);
         general_mat_mul(1.0, &h1, &w2, 1.0, &mut h2);
         h2.mapv_inplace(relu);
         let mut logits = Array2::zeros((count, vocabulary));

@@ -1,11 +1,13 @@
 //! The files of a model: the folder that it comes from, a checkpoint with its optimizer, and an export.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tch::Tensor;
 
 use super::Transformer;
 use super::optimizer::Optimizer;
@@ -47,14 +49,12 @@ struct Index {
 /// The weights of a folder: `model.safetensors`, or the files that `model.safetensors.index.json` names.
 pub(super) fn open(folder: &Path) -> Result<Vec<TensorFile>, Diagnostics> {
     let index = folder.join("model.safetensors.index.json");
-    let mut files = vec!["model.safetensors".to_string()];
+    let mut files = BTreeSet::new();
     if index.exists() {
-        files = read_json::<Index>(&index)?
-            .weight_map
-            .into_values()
-            .collect();
-        files.sort();
-        files.dedup();
+        files.extend(read_json::<Index>(&index)?.weight_map.into_values());
+    }
+    if files.is_empty() {
+        files.insert("model.safetensors".to_string());
     }
     let open = |file: &String| {
         let path = folder.join(file);
@@ -66,6 +66,10 @@ pub(super) fn open(folder: &Path) -> Result<Vec<TensorFile>, Diagnostics> {
         Err(Diagnostic::error(message).with_help(help).into())
     };
     files.iter().map(open).collect()
+}
+
+fn values(tensor: &Tensor) -> Result<Cow<'_, [f32]>, Diagnostics> {
+    Ok(to_vec(tensor)?.into())
 }
 
 impl Transformer {
@@ -84,15 +88,11 @@ impl Transformer {
             );
         }
         let metadata = json!({ "format": "pt", UPDATES: updates.to_string() });
-        write(&folder.join(POLICY), metadata, &tensors, |view| {
-            Ok(to_vec(view)?.into())
-        })?;
+        write(&folder.join(POLICY), metadata, &tensors, values)?;
         if let Some(reference) = &self.reference {
             let tensors = views(&self.layout, reference)?;
             let metadata = json!({ "format": "pt" });
-            write(&folder.join(REFERENCE), metadata, &tensors, |view| {
-                Ok(to_vec(view)?.into())
-            })?;
+            write(&folder.join(REFERENCE), metadata, &tensors, values)?;
         }
         Ok(())
     }
@@ -149,9 +149,7 @@ impl Transformer {
         }
         let tensors = views(&self.layout, &self.weights)?;
         let path = folder.join("model.safetensors");
-        write(&path, json!({ "format": "pt" }), &tensors, |view| {
-            Ok(to_vec(view)?.into())
-        })?;
+        write(&path, json!({ "format": "pt" }), &tensors, values)?;
         let text = format!("{:#}\n", Value::Object(config));
         Replacement::write(&folder.join("config.json"), text.as_bytes())
     }

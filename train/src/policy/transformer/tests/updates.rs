@@ -3,6 +3,7 @@
 use tch::{Device, Tensor};
 
 use super::*;
+use crate::policy::NonFinite;
 use crate::policy::transformer::optimizer::Optimizer;
 use crate::torch::{floats, to_vec};
 use advlab::batch::{Batch, FloatBuffer};
@@ -129,4 +130,24 @@ fn updates_along_a_recipes_loss_are_those_of_pytorch() {
             }
         }
     }
+}
+
+#[test]
+fn what_is_not_finite_changes_nothing() {
+    let config = AdamWConfig::default();
+    let far = AdamWConfig { lr: 1e38, ..config };
+    let parameters = [floats(&[1.0, f32::MAX], Device::Cpu).unwrap()];
+    let mut optimizer = Optimizer::default();
+    let mut update = |gradient: [f32; 2], config: &AdamWConfig| {
+        let mut gradient = [floats(&gradient, Device::Cpu).unwrap()];
+        let updated = optimizer.update(config, &parameters, &mut gradient, None);
+        updated.unwrap()
+    };
+    for gradient in [f32::NAN, 1e30] {
+        let refused = update([gradient, 0.0], &config);
+        assert!(matches!(refused, Err(NonFinite::Gradient(_))));
+    }
+    assert_eq!(update([0.0, -1.0], &far), Err(NonFinite::Parameters));
+    assert_eq!(to_vec::<f32>(&parameters[0]).unwrap(), [1.0, f32::MAX]);
+    assert_eq!(update([3.0, 4.0], &config), Ok(5.0));
 }

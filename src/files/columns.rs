@@ -1,0 +1,206 @@
+//! The columns of a parquet file: lists of numbers by their type, which is many times faster, all others through its rows.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::DataType;
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::reader::RowIter;
+use parquet::schema::types::{Type, TypePtr};
+use rayon::prelude::*;
+
+use super::cannot_be_read;
+use super::json;
+use super::names::{FileKind, Schema};
+use super::open::checksum_of_end;
+use super::parquet::{line, open, whole, write_field};
+use super::table::{Column, Content, Data, Origin, Table};
+use crate::diagnostic::Diagnostic;
+use crate::regular_file;
+
+type File = SerializedFileReader<std::fs::File>;
+
+/// Reads a parquet file, a part of its columns on each thread.
+pub(super) fn read(path: &Path, schema: Schema) -> Result<Table, Diagnostic> {
+    let failed = |error: std::io::Error| cannot_be_read(path, &error);
+    let file = || regular_file::open(path).and_then(open);
+    let sum = checksum_of_end(path).map_err(failed)?;
+    let first = file().map_err(failed)?;
+    let metadata = first.metadata().file_metadata();
+    let rows = usize::try_from(metadata.num_rows()).unwrap_or(0);
+    let roots = metadata.schema().get_fields();
+    let fields = whole(|| first.get_row_iter(None)?.next().transpose()).map_err(failed)?;
+    let Some(fields) = fields else {
+        let error = Diagnostic::error("there is no response in the file").in_file(path);
+        return Err(error.expected("one row per response"));
+    };
+    let names = Arc::new(schema(&json::types(&line(&fields))?, FileKind::Lines)?);
+    let part = roots.len().div_ceil(rayon::current_num_threads()).max(1);
+    let parts = roots.par_chunks(part).map(|roots| {
+        let file = file()?;
+        let columns = roots.iter().map(|root| {
+            let mut column = Column::new(root.name(), &names);
+            if names.only.as_ref().is_none_or(|only| only == root.name()) {
+                whole(|| read_column(&file, root, &mut column))?;
+            }
+            Ok(column)
+        });
+        columns.collect::<std::io::Result<Vec<Column>>>()
+    });
+    let columns = parts.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
+    let blank = Vec::new();
+    let origin = Origin {
+        path: path.to_path_buf(),
+        content: Content::Lines { blank, sum },
+    };
+    let columns = columns.into_iter().flatten().collect();
+    Ok(Table::of_lines(names, columns, rows, origin))
+}
+
+fn read_column(file: &File, root: &TypePtr, column: &mut Column) -> Result<()> {
+    let schema = file.metadata().file_metadata().schema_descr();
+    let mut leaves = 0..schema.num_columns();
+    let leaf = leaves.find(|&leaf| schema.get_column_root(leaf).name() == root.name());
+    let leaf = leaf.unwrap_or_default();
+    if is_list_of_numbers(root) && matches!(column.data, Data::Null) {
+        return read_lists(file, leaf, column);
+    }
+    let groups = file.metadata().row_groups().iter();
+    let nulls = |group: &RowGroupMetaData| group.column(leaf).statistics()?.null_count_opt();
+    let is_text = root.is_primitive() && root.get_physical_type() == Physical::BYTE_ARRAY;
+    let is_needed = column.holds_texts || !matches!(column.data, Data::Null);
+    if is_text && !is_needed && groups.clone().all(|group| nulls(group) == Some(0)) {
+        let rows = groups.map(|group| usize::try_from(group.num_rows()).unwrap_or(0));
+        column.data = Data::Texts;
+        column.first = "a string".to_string();
+        column.filled = rows.sum();
+        return Ok(());
+    }
+    let schema = Type::group_type_builder("schema").with_fields(vec![root.clone()]);
+    let rows: RowIter = file.get_row_iter(Some(schema.build()?))?;
+    for (response, row) in rows.enumerate() {
+        let mut raw = String::new();
+        if let Some((_, field)) = row?.get_column_iter().next() {
+            write_field(field, &mut raw);
+            column.push(response, &raw);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a column is an optional or required list of numbers, in the form that all but old files have.
+fn is_list_of_numbers(root: &Type) -> bool {
+    let is_repeated = |of: &Type| of.get_basic_info().repetition() == Repetition::REPEATED;
+    let info = root.get_basic_info();
+    let is_list = info.logical_type_ref() == Some(&LogicalType::List)
+        || info.converted_type() == ConvertedType::LIST;
+    let fields = |of: &Type| {
+        if of.is_group() {
+            of.get_fields().to_vec()
+        } else {
+            Vec::new()
+        }
+    };
+    let middle = fields(root);
+    let leaves = middle
+        .iter()
+        .flat_map(|middle| fields(middle))
+        .collect::<Vec<_>>();
+    let ([middle], [leaf]) = (&middle[..], &leaves[..]) else {
+        return false;
+    };
+    let is_number = leaf.is_primitive()
+        && leaf.get_basic_info().converted_type() == ConvertedType::NONE
+        && !matches!(
+            leaf.get_physical_type(),
+            Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY | Physical::INT96
+        );
+    is_list && is_number && is_repeated(middle) && !is_repeated(leaf)
+}
+
+fn read_lists(file: &File, leaf: usize, column: &mut Column) -> Result<()> {
+    // The levels of definition of an item, and of a value, if items may be null.
+    let descriptor = file.metadata().file_metadata().schema_descr().column(leaf);
+    let value = descriptor.max_def_level();
+    let levels = (
+        value - i16::from(descriptor.self_type().is_optional()),
+        value,
+    );
+    let mut response = 0;
+    for group in 0..file.num_row_groups() {
+        let group = file.get_row_group(group)?;
+        let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+        let mut push = |row: Option<&[f64]>| {
+            column.push_list(response, row);
+            response += 1;
+        };
+        match group.get_column_reader(leaf)? {
+            ColumnReader::BoolColumnReader(from) => {
+                each(from, rows, levels, |is| u8::from(*is).into(), &mut push)?
+            }
+            ColumnReader::Int32ColumnReader(from) => {
+                each(from, rows, levels, |value| (*value).into(), &mut push)?
+            }
+            // Exact up to 2^53, as any number of a line.
+            ColumnReader::Int64ColumnReader(from) => {
+                each(from, rows, levels, |value| *value as f64, &mut push)?
+            }
+            ColumnReader::FloatColumnReader(from) => {
+                each(from, rows, levels, |value| (*value).into(), &mut push)?
+            }
+            ColumnReader::DoubleColumnReader(from) => {
+                each(from, rows, levels, |value| *value, &mut push)?
+            }
+            _ => return Err(ParquetError::NYI("such a list".to_string())),
+        }
+    }
+    Ok(())
+}
+
+/// Gives each row of a leaf, in which null is NaN.
+fn each<T: DataType>(
+    mut from: ColumnReaderImpl<T>,
+    rows: usize,
+    (item, value): (i16, i16),
+    number: impl Fn(&T::T) -> f64,
+    push: &mut dyn FnMut(Option<&[f64]>),
+) -> Result<()> {
+    let (mut values, mut defined, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
+    let mut read = 0;
+    while read < rows {
+        let levels = (Some(&mut defined), Some(&mut repeated));
+        match from
+            .read_records(rows - read, levels.0, levels.1, &mut values)?
+            .0
+        {
+            0 => return Err(ParquetError::EOF("a column has too few rows".to_string())),
+            records => read += records,
+        }
+    }
+    let mut values = values.iter().map(number);
+    let (mut at, mut row) = (0, Vec::new());
+    while at < defined.len() {
+        let is_null = defined[at] + 1 < item;
+        row.clear();
+        loop {
+            if defined[at] >= item {
+                let number = if defined[at] == value {
+                    values.next()
+                } else {
+                    None
+                };
+                row.push(number.unwrap_or(f64::NAN));
+            }
+            at += 1;
+            if repeated.get(at).is_none_or(|&level| level == 0) {
+                break;
+            }
+        }
+        push((!is_null).then_some(&row[..]));
+    }
+    Ok(())
+}
