@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use crate::report::compare::{self, Comparison, Failed, Planned, stats};
 use crate::report::study::recipes_of;
 use advlab::figures::counted;
-use advlab::script::Builtin;
 use advlab_train::Config;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -61,16 +60,7 @@ impl Compare {
                 }
                 (self.out.clone(), paths, Vec::new())
             }
-            _ => {
-                let is_there = |path: &Path| {
-                    let word = path.to_string_lossy();
-                    path.exists() || word.contains('=') || Builtin::find(&word).is_some()
-                };
-                if let Some(path) = paths.iter().find(|path| !is_there(path)) {
-                    bail!("{} does not exist", path.display());
-                }
-                bail!("recipes are run and folders of runs are read: give the one or the other")
-            }
+            _ => bail!("recipes are run and folders of runs are read: give the one or the other"),
         };
         let comparison = Comparison::of(compare::read(&runs)?, &failed);
         let paint = on_stdout();
@@ -83,10 +73,7 @@ impl Compare {
             let folder = folder.display();
             out!("\n{folder}/report.html, curves.svg, runs.csv");
         }
-        Ok(match failed.is_empty() {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::FAILURE,
-        })
+        Ok(ExitCode::from(u8::from(!failed.is_empty())))
     }
 
     /// The designs with their names and configurations.
@@ -120,10 +107,9 @@ impl Compare {
         let configs = self.configs()?;
         let seeds = self.seeds as usize;
         if configs.len() > 1 && stats::are_too_few(seeds, seeds) {
+            let seeds = counted(seeds, "seed");
             streams::err!(
-                "note: {} of each {} no difference at 95 %, whatever comes out: take four or more",
-                counted(seeds, "seed"),
-                if seeds == 1 { "shows" } else { "show" }
+                "note: {seeds} of each cannot show a difference at 95 %: take four or more"
             );
         }
         let planned = Planned::all(&configs, self.seeds, folder)?;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -164,20 +164,14 @@ pub fn steps_bar(what: &'static str, steps: u64, done: u64) -> ProgressBar {
     bar
 }
 
-pub enum Output {
-    /// Lines above the bar.
-    Lines(String),
-    /// The bar's position and message.
-    Progress(u64, String),
-    /// Ends the bar, and answers when everything before is printed.
-    FinishBar(SyncSender<()>),
-}
+/// Something to print, in its turn.
+type Job = Box<dyn FnOnce(&ProgressBar) + Send>;
 
 /// A thread that prints what a run reports: a step never waits for a paused terminal or a slow reader. What waits is printed
 /// before it is dropped.
 pub struct Printer {
     /// `None` once it ends.
-    queue: Option<SyncSender<Output>>,
+    queue: Option<SyncSender<Job>>,
     thread: Option<JoinHandle<()>>,
     /// Messages that were left out since the last that was printed.
     left_out: Arc<AtomicUsize>,
@@ -185,30 +179,53 @@ pub struct Printer {
 
 impl Printer {
     pub fn new(bar: ProgressBar) -> Printer {
-        let (queue, outputs) = sync_channel(WAITING);
-        let left_out = Arc::<AtomicUsize>::default();
-        let count = left_out.clone();
+        let (queue, jobs) = sync_channel::<Job>(WAITING);
         Printer {
             queue: Some(queue),
-            thread: Some(std::thread::spawn(move || print(&bar, &outputs, &count))),
-            left_out,
+            thread: Some(std::thread::spawn(move || {
+                jobs.iter().for_each(|job| job(&bar))
+            })),
+            left_out: Arc::default(),
         }
     }
 
-    /// Prints it in its turn, unless too many messages wait already. Then it is said how many were left out.
-    pub fn send(&self, output: Output) {
-        let sent = self.queue.as_ref().map(|queue| queue.try_send(output));
-        if let Some(Err(TrySendError::Full(Output::Lines(_)))) = sent {
+    fn send(&self, job: Job) -> bool {
+        let queue = self.queue.as_ref();
+        queue.is_some_and(|queue| queue.try_send(job).is_ok())
+    }
+
+    /// Prints lines above the bar, unless too many messages wait already; the next ones say how many were left out.
+    pub fn lines(&self, lines: String) {
+        let left_out = self.left_out.clone();
+        let print = move |bar: &ProgressBar| {
+            let count = left_out.swap(0, Ordering::Relaxed);
+            let note =
+                format!("[{count} messages are left out: they came faster than they were read]\n");
+            let note = if count > 0 { &*note } else { "" };
+            // A run goes on if nobody reads its output any more.
+            bar.suspend(|| drop(writeln!(io::stdout(), "{note}{lines}")));
+        };
+        if !self.send(Box::new(print)) {
             self.left_out.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Sets the bar's position and message.
+    pub fn progress(&self, position: u64, message: String) {
+        self.send(Box::new(move |bar| {
+            bar.set_message(message);
+            bar.set_position(position);
+        }));
     }
 
     /// Ends the bar once everything before is printed: the run is over, and waits for its reader.
     pub fn finish_bar(&self) {
         let (done, wait) = sync_channel(1);
-        if let Some(queue) = &self.queue {
-            let _ = queue.send(Output::FinishBar(done));
-        }
+        let finish: Job = Box::new(move |bar| {
+            bar.finish_and_clear();
+            let _ = done.send(());
+        });
+        let _ = self.queue.as_ref().map(|queue| queue.send(finish));
         let _ = wait.recv();
     }
 }
@@ -217,29 +234,5 @@ impl Drop for Printer {
     fn drop(&mut self) {
         self.queue = None;
         let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-fn print(bar: &ProgressBar, outputs: &Receiver<Output>, left_out: &AtomicUsize) {
-    // A run goes on if nobody reads its output any more.
-    let print = |lines: &str| bar.suspend(|| drop(writeln!(io::stdout(), "{lines}")));
-    for output in outputs {
-        match output {
-            Output::Lines(lines) => print(&lines),
-            Output::Progress(position, message) => {
-                bar.set_message(message);
-                bar.set_position(position);
-            }
-            Output::FinishBar(done) => {
-                bar.finish_and_clear();
-                let _ = done.send(());
-            }
-        }
-        let count = left_out.swap(0, Ordering::Relaxed);
-        if count > 0 {
-            print(&format!(
-                "[{count} messages are left out: they came faster than they were read]"
-            ));
-        }
     }
 }

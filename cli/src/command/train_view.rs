@@ -10,7 +10,7 @@ use advlab::paint::{Paint, laid_out, wrapped};
 use advlab_train::{Config, Ending, Evaluation, Event, LogEntry, LogEvent, Row, Run, RunFolder};
 use console::Term;
 
-use super::streams::{Output, Printer};
+use super::streams::Printer;
 use super::{report, streams, title};
 
 /// Evaluations, each with the number of steps that were done before it.
@@ -157,7 +157,7 @@ impl View {
     /// Prints lines above the bar.
     fn say(&self, lines: &str) {
         let lines = lines.trim_end().to_string();
-        self.printer.send(Output::Lines(lines));
+        self.printer.lines(lines);
     }
 
     /// Prints text in lines that fit the terminal.
@@ -177,7 +177,7 @@ impl View {
             Event::FineTuned { update, of } => {
                 let done = update + 1;
                 let message = format!("supervised fine-tuning {done}/{of}");
-                self.printer.send(Output::Progress(self.done, message));
+                self.printer.progress(self.done, message);
                 if done == of {
                     let seconds = self.started.elapsed().as_secs_f64();
                     let text = format!("{of} updates in {seconds:.1} s");
@@ -202,7 +202,7 @@ impl View {
                 self.done = row.step + 1;
                 let pass = row.sampled.pass_at.at(1).unwrap_or(0.0);
                 let message = format!("batch pass@1 {pass:.3}{}", self.speed(row));
-                self.printer.send(Output::Progress(self.done, message));
+                self.printer.progress(self.done, message);
                 if row.evaluation.is_some() {
                     self.evaluation(Some(row));
                 }

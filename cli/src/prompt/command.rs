@@ -176,28 +176,23 @@ impl Session {
         let paint = self.paint;
         let command = Command::find(name.trim_start_matches(':'));
         match (name, command) {
-            ("", _) => Ok(HELP
-                .lines()
-                .map(|line| self.help_line(line))
-                .collect::<Vec<_>>()
-                .join("\n")),
+            ("", _) => {
+                let line = |line: &'static str| match row(line) {
+                    Some((input, doc)) => {
+                        let indent = line.len() - doc.len();
+                        let doc = paint.dim(doc);
+                        beside(&format!("  {input}"), indent, &doc, paint.width)
+                    }
+                    None => wrapped("", line, paint.width),
+                };
+                Ok(HELP.lines().map(line).collect::<Vec<_>>().join("\n"))
+            }
             ("functions" | "recipes", _) => Ok(doc::overview(paint)),
             (name, Some(command)) if name.starts_with(':') || !doc::is_known(name) => {
                 let doc = wrapped("  ", command.doc, paint.width);
                 Ok(format!("{}\n{doc}", paint.bold(command.call)))
             }
             (name, _) => doc::explain(&self.host, name, paint),
-        }
-    }
-
-    fn help_line(&self, line: &'static str) -> String {
-        let paint = self.paint;
-        match row(line) {
-            Some((input, doc)) => {
-                let indent = line.len() - doc.len();
-                beside(&format!("  {input}"), indent, &paint.dim(doc), paint.width)
-            }
-            None => wrapped("", line, paint.width),
         }
     }
 }

@@ -61,7 +61,7 @@ impl Session {
                 all
             }
             "FILE" | "PATH" => files(typed, ""),
-            "NAME" => plain(doc::names().chain(commands().map(|row| row.name))),
+            "NAME" => plain(doc::names()),
             "k=8" => self.parameters(""),
             _ => Vec::new(),
         };

@@ -6,7 +6,7 @@ use crate::report::study::members;
 use crate::wrong;
 use advlab::Batch;
 use advlab::batch::Level;
-use advlab::diagnostic::{Diagnostics, ProblemKind};
+use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, value};
 use advlab::files::spans;
 use advlab::paint::{cut, visible, wrapped};
@@ -99,14 +99,15 @@ impl Columns<'_> {
         match (what, what.parse::<i64>()) {
             ("best", _) => Ok(self.extreme(1.0)),
             ("worst", _) => Ok(self.extreme(-1.0)),
-            (_, Ok(number)) => {
-                let number = usize::try_from(number).ok();
-                let number = number.filter(|number| *number < layout.responses());
-                let message = || format!("`{what}` is not the number of a response");
-                let help = || format!("there are 0 to {}", layout.responses().saturating_sub(1));
-                number
-                    .map(|number| vec![number])
-                    .ok_or_else(|| wrong(message(), help()))
+            (_, Ok(number)) if (0..layout.responses() as i64).contains(&number) => {
+                Ok(vec![number as usize])
+            }
+            (_, Ok(_)) => {
+                let help = format!("there are 0 to {}", layout.responses().saturating_sub(1));
+                Err(wrong(
+                    format!("`{what}` is not the number of a response"),
+                    help,
+                ))
             }
             _ => match (0..layout.groups()).find(is_it) {
                 Some(group) => Ok(members(layout, group).collect()),
@@ -144,9 +145,7 @@ impl Columns<'_> {
         }
         let help = "it is a response's number, a group's name, `best`, `worst`, or a condition on columns of responses, such as `correct == 0 & advantage > 0`";
         let (level, values) = self.script.numbers(condition).map_err(|mut error| {
-            if let ProblemKind::UnseenVariable(_) = error[0].kind {
-                error.first_mut().help = Some(help.to_string());
-            }
+            error.first_mut().notes.push(help.to_string());
             error
         })?;
         if level != Some(Level::Response) {

@@ -170,27 +170,13 @@ impl Session {
         let mut lines = vec![format!("{}:{space}{shape}", self.paint.bold(name))];
         if let Some((run, _)) = &self.data.run {
             let (first, count) = (run.batches()[0].0, run.batches().len());
-            let mut about = vec![format!(
-                "one of the run's {count} batches, of steps {first} to {}: `:batch {first}`",
-                run.last().0
-            )];
+            let last = run.last().0;
+            let mut about =
+                format!("one of {count} batches, steps {first} to {last}: `:batch {first}`");
             if let Some(recipe) = &self.data.recipe {
-                about.push(match self.script.recipe() {
-                    Some(own) if self.data.has(own) => {
-                        format!("its recipe is loaded: {}", recipe::title(own))
-                    }
-                    _ => format!(
-                        "its recipe is {}: `:recipe {}` loads it",
-                        recipe.name(),
-                        run.folder().display()
-                    ),
-                });
+                about += &format!("; its recipe: {}", recipe::title(recipe));
             }
-            lines.extend(
-                about
-                    .iter()
-                    .map(|line| wrapped("  ", line, self.paint.width)),
-            );
+            lines.push(wrapped("  ", &about, self.paint.width));
         }
         lines.extend(self.data.notes.iter().map(|note| self.note(note)));
         lines.join("\n")

@@ -13,6 +13,7 @@ use advlab::figures::{time, value};
 use advlab::paint::{cut, laid_out, wrapped};
 use advlab::script::{Computed, Hook, Loss, Outcome, Recipe, State, Summary};
 use advlab::session::is_typed;
+use advlab_train::RunFolder;
 
 /// A recipe's name, version and settings in one line.
 pub(super) fn title(recipe: &Recipe) -> String {
@@ -71,7 +72,8 @@ impl Session {
             .collect()
     }
 
-    /// A recipe by its name: a built-in, a script's path, a run's folder, or a version of the batch's run, `8cdb4e`.
+    /// A recipe by its name: a built-in, a script's path, a version of the batch's run, `8cdb4e`, or a run's folder for the
+    /// last version that it used.
     fn named(&self, name: &str, settings: &[&str]) -> Result<Recipe, Diagnostics> {
         let host = self.script.host();
         let is_version = name.len() >= 4 && name.chars().all(|c| c.is_ascii_hexdigit());
@@ -81,23 +83,16 @@ impl Session {
             .transpose()?;
         let mut recipe = match version.flatten() {
             Some(recipe) => recipe,
-            None if Path::new(name).is_dir() => self.recipe_of_run(Path::new(name))?,
+            None if Path::new(name).is_dir() => {
+                let run = RunFolder::open(Path::new(name))?;
+                run.recipe_at(host, run.last().0)?
+            }
             None => host.load(name)?,
         };
         settings
             .iter()
             .try_for_each(|setting| assign(&mut recipe, setting))?;
         Ok(recipe)
-    }
-
-    /// The recipe of a run: at the step of this batch if it is from that run, else at the run's last batch.
-    fn recipe_of_run(&self, folder: &Path) -> Result<Recipe, Diagnostics> {
-        let run = advlab_train::RunFolder::open(folder)?;
-        let step = match &self.data.run {
-            Some((own, step)) if own.folder() == folder => *step,
-            _ => run.last().0,
-        };
-        run.recipe_at(self.script.host(), step)
     }
 
     /// Runs a recipe on the batch, from the state that `init` makes.

@@ -76,45 +76,31 @@ fn batch(columns: &BatchColumns, paint: Paint) -> String {
         let values: Vec<f64> = computed.buffer().iter().collect();
         let spread = finite(&values);
         let derived = if index < columns.own { "" } else { "= " };
-        let mut row = vec![format!("{derived}{}", visible(name)), level(computed)];
+        let level = format!("{} {}", computed.level(), dtype(computed));
+        let mut row = vec![format!("{derived}{}", visible(name)), level];
         let numbers = [spread.mean, spread.std, spread.min, spread.max];
         row.extend(numbers.map(|number| column(&[number]).concat()));
         rows.push(row);
         pictures.push(format!("  {}", paint.blue(&histogram(&values, 10))));
     }
     let lines = table(&rows).into_iter().zip(pictures);
-    let mut lines: Vec<String> = lines
-        .map(|(line, picture)| format!("{line}{picture}").trim_end().to_string())
-        .collect();
-    lines[0] = paint.dim(&lines[0]);
-    lines.insert(
-        0,
-        format!("{}   {}", paint.bold("batch"), paint.dim(&about)),
-    );
-    if columns.own < columns.columns.len() {
-        lines.push(paint.dim("  = follows from the others"));
-    }
-    lines.join("\n")
+    let lines = lines.map(|(line, picture)| format!("{line}{picture}").trim_end().to_string());
+    let (head, about) = (paint.bold("batch"), paint.dim(&about));
+    let lines: Vec<String> = lines.collect();
+    format!(
+        "{head}   {about}\n{}\n  = follows from the others",
+        lines.join("\n")
+    )
 }
 
-/// The level and the type of values: `token f32`.
-fn level(computed: &Computed) -> String {
-    let dtype = if computed.buffer().is_f64() {
-        "f64"
-    } else {
-        "f32"
-    };
-    format!("{} {dtype}", computed.level())
+fn dtype(computed: &Computed) -> &'static str {
+    ["f32", "f64"][usize::from(computed.buffer().is_f64())]
 }
 
 /// A tensor: its level, the distribution of its values, and the first of them by group.
 fn tensor(computed: &Computed, paint: Paint) -> String {
     let values: Vec<f64> = computed.buffer().iter().collect();
-    let dtype = if computed.buffer().is_f64() {
-        "f64"
-    } else {
-        "f32"
-    };
+    let dtype = dtype(computed);
     if computed.level() == Level::Batch {
         let note = paint.dim(&format!("batch tensor, {dtype}"));
         return format!("{}   {note}", exact(values[0]));
@@ -150,13 +136,10 @@ pub(super) fn spread(values: &[f64]) -> String {
         true => format!("mean {mean}   std {std}   min {min}   max {max}"),
         false => "no finite value".to_string(),
     };
-    let kinds: [(&str, fn(&f64) -> bool); 3] = [
-        ("zero", |x| *x == 0.0),
-        ("NaN", |x| x.is_nan()),
-        ("infinite", |x| x.is_infinite()),
-    ];
-    for (name, is_kind) in kinds {
-        let number = values.iter().copied().filter(is_kind).count();
+    let number = |is_kind: fn(&f64) -> bool| values.iter().copied().filter(is_kind).count();
+    let (zeros, nans) = (number(|x| *x == 0.0), number(|x| x.is_nan()));
+    let infinite = number(|x| x.is_infinite());
+    for (name, number) in [("zero", zeros), ("NaN", nans), ("infinite", infinite)] {
         if number > 0 {
             line.push_str(&format!("   {name} {}", share(number, values.len())));
         }
@@ -201,11 +184,7 @@ fn in_cells(layout: &Layout, values: &[f64], paint: Paint) -> (Vec<String>, usiz
 /// The values of the first groups or responses in rows, as many of each as fit, and how many rows there are.
 fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, usize) {
     let (level, layout) = (computed.level(), computed.layout());
-    let each = if layout.groups() == 1 {
-        ROWS
-    } else {
-        OF_A_GROUP
-    };
+    let each = [OF_A_GROUP, ROWS][usize::from(layout.groups() == 1)];
     let of_group = |group: usize| {
         let lists = indices(layout, level, group)
             .into_iter()

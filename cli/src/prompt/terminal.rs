@@ -138,8 +138,10 @@ pub fn piped(session: &mut Session, lines: impl BufRead, mut out: impl Write) ->
         let is_last = line.is_none();
         let line = String::from_utf8_lossy(&line.unwrap_or_default()).into_owned();
         input.push_str(line.strip_suffix('\r').unwrap_or(&line));
-        // An input that is cut off at the end is evaluated too, which gives an error with its location.
-        if !is_last && session.is_incomplete(&input) {
+        // An input that is cut off at the end is evaluated too, which gives an error with its location; a line that is not
+        // UTF-8 is an error by itself.
+        let is_text = !line.contains(char::REPLACEMENT_CHARACTER);
+        if !is_last && is_text && session.is_incomplete(&input) {
             input.push('\n');
             continue;
         }

@@ -501,7 +501,7 @@ fn compare_says_first_that_seeds_are_too_few() {
     let lab = Lab::new();
     let ran = lab.run("compare grpo passk --seeds 1 --steps 1 --out compared");
     assert_eq!(ran.status, 0, "{}", ran.err);
-    let first = "note: 1 seed of each shows no difference at 95 %, whatever comes out: take four";
+    let first = "note: 1 seed of each cannot show a difference at 95 %: take four";
     assert!(ran.err.starts_with(first), "{}", ran.err);
     let enough = lab.run("compare grpo passk --seeds 4 --steps 1 --out compared");
     assert!(!enough.err.contains("note: "), "{}", enough.err);

@@ -49,10 +49,7 @@ fn a_run_opens_with_its_last_batch_and_has_the_others_by_step() {
     let mut session = session();
     session.open(run.path(), &[]).expect("a run");
     let about = session.about_data();
-    for part in [
-        "step-000140",
-        "one of the run's 2 batches, of steps 20 to 140",
-    ] {
+    for part in ["step-000140", "one of 2 batches, steps 20 to 140"] {
         assert!(about.contains(part), "{about}");
     }
     let dialogue = "> batch.reward.sum(\"batch\").value()
@@ -130,7 +127,7 @@ fn a_run_opens_with_the_recipe_of_the_step_and_its_settings() {
     let mut session = session();
     session.open(&first, &[]).expect("a run");
     let about = session.about_data();
-    assert!(about.contains("its recipe is loaded: mine.rhai"), "{about}");
+    assert!(about.contains("its recipe: mine.rhai"), "{about}");
     let value = "> advantage().max(\"batch\").value()\n=";
     let first_run = first.display();
     let short = &edited[..6];
@@ -142,7 +139,7 @@ fn a_run_opens_with_the_recipe_of_the_step_and_its_settings() {
         {value} 40
         > :recipe grpo
         > :batch 2
-        ~ first` loads it
+        ~ its recipe: mine.rhai
         > :recipe
         ~ grpo 88bc72
         > :recipe {first_run} scale=5

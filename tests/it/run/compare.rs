@@ -154,7 +154,7 @@ fn a_flag_means_one_thing_for_all_designs() {
         }
     }
     let text = message(&["compare", folder.path().to_str().unwrap(), "runs/nope"]);
-    assert!(text.contains("runs/nope does not exist"), "{text}");
+    assert!(text.contains("give the one or the other"), "{text}");
     let mut config = Config {
         recipe: script.to_string(),
         ..Config::default()
