@@ -6,7 +6,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use ndarray::{ArcArray2, Array2, ArrayView2, ShapeBuilder};
+use ndarray::{ArcArray2, Array2, ArrayView1, ArrayView2, ShapeBuilder};
 
 use super::Layout;
 
@@ -83,6 +83,12 @@ impl<T: Send + Sync> From<Vec<T>> for Buffer<T> {
 impl<T: Clone + Send + Sync> From<&[T]> for Buffer<T> {
     fn from(values: &[T]) -> Self {
         values.to_vec().into()
+    }
+}
+
+impl<T: Copy + Into<f64>> From<ArrayView1<'_, T>> for Buffer<f64> {
+    fn from(array: ArrayView1<'_, T>) -> Self {
+        array.iter().map(|&value| value.into()).collect()
     }
 }
 

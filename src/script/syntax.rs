@@ -136,11 +136,8 @@ pub fn lex(text: &str) -> Vec<Token<'_>> {
         };
         is_in_string = false;
         match token.text {
-            _ if kind == TokenKind::String => {
-                if is_interpolated(&token) {
-                    inserted.push(braces);
-                }
-            }
+            _ if kind == TokenKind::String && is_interpolated(&token) => inserted.push(braces),
+            _ if kind == TokenKind::String => {}
             "{" | "#{" => braces += 1,
             "}" => {
                 braces = braces.saturating_sub(1);

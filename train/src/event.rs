@@ -20,7 +20,7 @@ pub enum Event<'a> {
         of: u64,
     },
     /// Something happened to the recipe, or the run's numbers deserve a look: a line of `reloads.jsonl`.
-    Log(LogEntry),
+    Log(Box<LogEntry>),
     /// The script printed a line.
     Printed {
         /// The step in which it was printed.

@@ -226,7 +226,7 @@ impl Run {
         } else {
             return Ok(());
         };
-        self.with_events(observer, |_, tell| tell(Event::Log(entry)))
+        self.with_events(observer, |_, tell| tell(Event::Log(Box::new(entry))))
     }
 
     /// The next step. One that is repeated is in the folder already, and only the observer is told of it.

@@ -126,7 +126,7 @@ impl Trainer {
             row.ms.evaluate = milliseconds(started);
         }
         for message in self.warnings.after(&row, &self.config.warnings) {
-            tell(Event::Log(LogEntry::warning(step, message)))?;
+            tell(Event::Log(Box::new(LogEntry::warning(step, message))))?;
         }
         row.device_memory = self.learner.policy.device_memory();
         let batch = &sampled.batch;
@@ -235,13 +235,13 @@ impl Trainer {
         let begun = self.live.begin_step();
         self.tell_changes(tell)?;
         if let Err(failed) = &begun {
-            tell(Event::Log(LogEntry::failed(step, failed, None)))?;
+            tell(Event::Log(Box::new(LogEntry::failed(step, failed, None))))?;
         }
         let loaded = self.live.in_use();
         if loaded.version() != before.version() {
             let change = self.live.change(&before, loaded);
             let switched = LogEntry::switched(step, loaded.recipe(), &change);
-            tell(Event::Log(switched))?;
+            tell(Event::Log(Box::new(switched)))?;
         }
         Ok(())
     }
@@ -254,7 +254,7 @@ impl Trainer {
             .filter_map(|event| LogEntry::live(self.step, event));
         entries
             .into_iter()
-            .try_for_each(|entry| tell(Event::Log(entry)))
+            .try_for_each(|entry| tell(Event::Log(Box::new(entry))))
     }
 
     /// Updates the policy with the last version that can, and tells of those that could not.
@@ -274,7 +274,7 @@ impl Trainer {
         });
         for failed in &attempt.failed {
             let entry = LogEntry::failed(step, failed, Some(&sampled.batch));
-            tell(Event::Log(entry))?;
+            tell(Event::Log(Box::new(entry)))?;
         }
         let (row, prints) = attempt.result??;
         if !attempt.failed.is_empty() {
@@ -283,7 +283,7 @@ impl Trainer {
         for change in &self.learner.loss.kernel_changes() {
             if change.disagrees_on.is_some() {
                 let message = format!("{} {change}", change.recipe);
-                tell(Event::Log(LogEntry::warning(step, message)))?;
+                tell(Event::Log(Box::new(LogEntry::warning(step, message))))?;
             }
         }
         for line in &prints {

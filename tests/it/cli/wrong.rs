@@ -21,6 +21,18 @@ fn messages() {
     lab.replay("messages");
 }
 
+/// The size of the check's own groups matters where values do not allow an operation, and nowhere else.
+#[test]
+fn a_check_that_fails_names_its_own_groups_where_they_matter() {
+    let lab = Lab::new();
+    lab.write("level.rhai", "fn advantage(batch, p) { 1.0 }");
+    for (arguments, is_told) in [("check passk --set k=7", true), ("check level.rhai", false)] {
+        let ran = lab.run(arguments);
+        assert_eq!(ran.status, 1, "{arguments}");
+        assert_eq!(ran.out.contains("own groups"), is_told, "{arguments}");
+    }
+}
+
 /// What was there stays as it was.
 #[test]
 fn nothing_is_lost() {

@@ -178,7 +178,7 @@ mod tests {
                 batch: None,
             };
             entry.batch = Some(batch.clone());
-            Event::Log(entry)
+            Event::Log(Box::new(entry))
         };
         for step in 0..30 {
             writer.tell(&mut fail(step)).unwrap();

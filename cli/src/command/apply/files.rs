@@ -217,7 +217,8 @@ impl Apply {
             return Err(wrong(format!("it is the state of {:?}", saved.recipe)).into());
         }
         // As text: numbers may change their type when they are read back.
-        let is_other = saved.params.to_string() != params(recipe).to_string();
+        let [then, now] = [&saved.params, &params(recipe)].map(Value::to_string);
+        let is_other = then != now;
         if !self.json && (is_other || saved.version != recipe.version().as_str()) {
             let what = if is_other {
                 "other parameters"
