@@ -1,6 +1,7 @@
 //! What a recipe remembers over the steps of a run: named tables of numbers by text.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// The most keys of a table, unless the script sets another bound.
@@ -12,6 +13,9 @@ const ALL_BYTES: usize = 256 << 20;
 /// The approximate bytes of a table, and of a key without its text.
 const TABLE_BYTES: usize = 1024;
 const KEY_BYTES: usize = 80;
+
+/// Entries of a part of a table on average, at most.
+const PART: usize = 16;
 
 /// All tables of a state, by their names. A clone shares the tables that are not written.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +43,7 @@ impl Tables {
     /// # Errors
     /// The bound, in words, that all tables together would exceed; nothing is changed.
     pub(super) fn insert(&mut self, name: &str, table: Arc<Table>) -> Result<(), String> {
-        let size = |table: &Arc<Table>| (table.values.len(), table.bytes() + name.len());
+        let size = |table: &Arc<Table>| (table.keys, table.bytes() + name.len());
         let (before, after) = (self.get(name).map_or((0, 0), size), size(&table));
         let (keys, bytes) = (
             self.keys + after.0 - before.0,
@@ -57,52 +61,111 @@ impl Tables {
     }
 }
 
-/// Numbers by key, each with the number of writes to the table when it was last written.
+#[derive(Clone, Debug)]
+struct Entry {
+    hash: u64,
+    key: Arc<str>,
+    value: f64,
+    /// The number of writes to the table when it was last written.
+    written: u64,
+}
+
+/// Numbers by key. A clone shares the parts that are not written: a step costs what it writes, however large the table is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    values: HashMap<Arc<str>, (f64, u64)>,
+    /// Entries by the low bits of their hashes: no part, or a power of two of them.
+    parts: Vec<Arc<Vec<Entry>>>,
+    keys: usize,
     /// The bytes of the keys' texts.
     texts: usize,
     writes: u64,
 }
 
+fn hash_of(key: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
+}
+
 impl Table {
+    /// The part of a key and its place there.
+    fn find(&self, hash: u64, key: &str) -> Option<(usize, usize)> {
+        let part = hash as usize % self.parts.len().max(1);
+        let mut entries = self.parts.get(part)?.iter();
+        let place = entries.position(|entry| entry.hash == hash && *entry.key == *key)?;
+        Some((part, place))
+    }
+
     pub(super) fn get(&self, key: &str) -> Option<f64> {
-        self.values.get(key).map(|(value, _)| *value)
+        let (part, place) = self.find(hash_of(key), key)?;
+        Some(self.parts[part][place].value)
     }
 
     pub(super) fn set(&mut self, key: &Arc<str>, value: f64) {
         self.writes += 1;
-        let new = (value, self.writes);
-        if self.values.insert(key.clone(), new).is_none() {
-            self.texts += key.len();
+        let entry = Entry {
+            hash: hash_of(key),
+            key: key.clone(),
+            value,
+            written: self.writes,
+        };
+        match self.find(entry.hash, key) {
+            Some((part, place)) => Arc::make_mut(&mut self.parts[part])[place] = entry,
+            None => self.add(entry),
         }
     }
 
+    /// Adds an entry whose key is not there.
+    fn add(&mut self, entry: Entry) {
+        if self.keys == PART * self.parts.len() {
+            let parts = (2 * self.parts.len()).max(1);
+            let old = std::mem::replace(&mut self.parts, vec![Arc::default(); parts]);
+            for entry in old.iter().flat_map(|part| part.iter()) {
+                self.part_of(entry.hash).push(entry.clone());
+            }
+        }
+        self.keys += 1;
+        self.texts += entry.key.len();
+        self.part_of(entry.hash).push(entry);
+    }
+
+    fn part_of(&mut self, hash: u64) -> &mut Vec<Entry> {
+        let part = hash as usize % self.parts.len();
+        Arc::make_mut(&mut self.parts[part])
+    }
+
     fn bytes(&self) -> usize {
-        TABLE_BYTES + KEY_BYTES * self.values.len() + self.texts
+        TABLE_BYTES + KEY_BYTES * self.keys + self.texts
     }
 
     /// If there are more keys than `most`, drops those that were written longest ago, an eighth of `most` beyond what
     /// is needed, so that this is seldom. Returns whether it did.
     pub(super) fn bound(&mut self, most: usize) -> bool {
-        let dropped = self.values.len().saturating_sub(most - most / 8);
-        if self.values.len() <= most {
+        if self.keys <= most {
             return false;
         }
-        let keys = self.in_order().take(dropped);
-        for key in keys.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
-            self.values.remove(&key);
-            self.texts -= key.len();
+        let dropped = self.keys - (most - most / 8);
+        let mut kept = Table {
+            writes: self.writes,
+            ..Table::default()
+        };
+        for entry in self.ordered().into_iter().skip(dropped) {
+            kept.add(entry.clone());
         }
+        *self = kept;
         true
+    }
+
+    fn ordered(&self) -> Vec<&Entry> {
+        let mut entries: Vec<&Entry> = self.parts.iter().flat_map(|part| part.iter()).collect();
+        entries.sort_unstable_by_key(|entry| entry.written);
+        entries
     }
 
     /// All keys with their values, in the order in which they were last written.
     pub(super) fn in_order(&self) -> impl Iterator<Item = (&Arc<str>, f64)> {
-        let mut entries: Vec<_> = self.values.iter().collect();
-        entries.sort_unstable_by_key(|(_, (_, written))| *written);
-        entries.into_iter().map(|(key, (value, _))| (key, *value))
+        let entries = self.ordered().into_iter();
+        entries.map(|entry| (&entry.key, entry.value))
     }
 }
 
