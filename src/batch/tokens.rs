@@ -112,6 +112,13 @@ impl Tokens {
         self.add_runs(runs, length);
     }
 
+    /// Adds the responses that follow.
+    pub(crate) fn append(&mut self, more: &Tokens) {
+        for response in 0..more.responses() {
+            self.add_runs(more.runs(response), more.row_length(response));
+        }
+    }
+
     fn add_runs(&mut self, runs: &[Run], length: usize) {
         self.runs.extend_from_slice(runs);
         self.run_start.push(self.runs.len());

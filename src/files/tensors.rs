@@ -234,8 +234,31 @@ impl Tensor {
         Ok(codes.chunks_exact(letters.max(1)).map(text).collect())
     }
 
-    /// A tensor [B, T] as a mask, or the response, the column and the value of what is neither 0 nor 1.
+    /// A tensor [B, T] as a mask, or the response, the column and the value of what is neither 0 nor 1. Of a mask of 8 bytes a
+    /// token, only some rows are in memory at a time.
     pub(super) fn mask(&self) -> Result<Result<Tokens, (usize, usize, f64)>, Diagnostic> {
+        const BLOCK: usize = 16 << 20;
+        let (rows, bytes) = (self.shape[0], self.bytes()?);
+        let row = bytes / rows.max(1);
+        let is_packed = !matches!(*self.store, Store::Safetensors(_)) || self.fortran;
+        let at_once = if is_packed { rows } else { BLOCK / row.max(1) };
+        let mut tokens = Tokens::new(Some(self.shape[1]));
+        for first in (0..rows).step_by(at_once.max(1)) {
+            let mut block = self.clone();
+            block.info.shape[0] = at_once.max(1).min(rows - first);
+            // An archive is read from its first row on: `at` is the array's index there.
+            block.info.at += if is_packed { 0 } else { (first * row) as u64 };
+            match block.whole_mask()? {
+                Ok(more) => tokens.append(&more),
+                Err((response, column, value)) => {
+                    return Ok(Err((first + response, column, value)));
+                }
+            }
+        }
+        Ok(Ok(tokens))
+    }
+
+    fn whole_mask(&self) -> Result<Result<Tokens, (usize, usize, f64)>, Diagnostic> {
         let shape = (self.shape[0], self.shape[1]).set_f(self.fortran);
         each_number!(self.kind, T => {
             let values: Buffer<T> = self.load()?;

@@ -449,3 +449,29 @@ fn shares_in_acc_are_a_column_of_their_own() {
         assert_eq!(batch.has("correct"), correct);
     }
 }
+
+/// A mask of 20 MB is read some rows at a time.
+#[test]
+fn large_masks_are_read_in_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.safetensors");
+    let (rows, width) = (5000, 512);
+    let mut mask: Vec<&str> = Vec::with_capacity(rows * width);
+    for row in 0..rows {
+        mask.extend((0..width).map(|column| if column < row % width { "1" } else { "0" }));
+    }
+    let save = |mask: &[&str]| {
+        let mask = mask.join(" ");
+        let spec = format!("index I64 {rows}; rewards F32 {rows}; mask I64 {rows},{width} {mask}");
+        save(&path, &spec);
+    };
+    save(&mask);
+    let batch = read(&path).batch;
+    for row in 0..rows {
+        assert_eq!(batch.layout().tokens_of(row).len(), row % width, "{row}");
+    }
+    mask[4900 * width + 5] = "2";
+    save(&mask);
+    let error = files::read(&path, &ReadOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("4900"), "{error}");
+}
