@@ -113,6 +113,7 @@ impl Tokens {
     }
 
     /// Adds the responses that follow.
+    #[cfg(feature = "files")]
     pub(crate) fn append(&mut self, more: &Tokens) {
         for response in 0..more.responses() {
             self.add_runs(more.runs(response), more.row_length(response));
