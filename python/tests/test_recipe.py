@@ -286,7 +286,7 @@ def test_an_error_has_its_place_in_the_script(script):
         advlab.load(path).advantage(**TWO)
     error = caught.value
     assert (error.path, error.line, error.column, error.help) == (str(path), 2, 11, "did you mean `reward`?")
-    assert "2 │     batch.rewrad" in str(error) and "here" in str(error)
+    assert " 2 |     batch.rewrad\n" in str(error) and "^^^^^^" in str(error)
     assert isinstance(error, ValueError)
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.line) == (str(error), 2)
