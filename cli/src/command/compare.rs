@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
+use crate::pair;
 use crate::report::compare::{self, Comparison, Failed, Planned, stats};
 use crate::report::study::recipes_of;
 use advlab::figures::counted;
@@ -11,7 +12,6 @@ use advlab_train::Config;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::pair;
 use super::streams::{self, on_stdout, out};
 use super::train::stop_at_ctrl_c;
 

@@ -11,7 +11,8 @@ use anyhow::Result;
 use clap::Args;
 
 use super::streams::{on_stdout, out};
-use super::{Reading, load, pair, set};
+use super::{Reading, load, set};
+use crate::pair;
 
 /// See where the time of a recipe goes, by hook and by line of the script.
 #[derive(Args)]
@@ -62,7 +63,7 @@ impl Profile {
         };
         if folder.is_dir() {
             let kept = RunFolder::open(folder)?;
-            let mut recipe = kept.recipe_at(host, self.reading.at.step.unwrap_or(kept.last().0))?;
+            let mut recipe = kept.recipe_at(host, self.reading.step.unwrap_or(kept.last().0))?;
             set(&mut recipe, &self.set)?;
             let loss = kept.loss(host)?;
             let batch = read(self.input.as_deref().unwrap_or(folder))?.batch;

@@ -12,7 +12,7 @@ use anyhow::Result;
 use clap::Args;
 use console::Term;
 
-use super::{Tokenizing, end_cleanly, streams};
+use super::{Tokenizing, end_cleanly, outputs, streams};
 
 /// Compare the answers of completions with reference solutions.
 ///
@@ -60,23 +60,20 @@ struct Count {
 impl Verify {
     pub fn run(self) -> Result<ExitCode> {
         if let Some(output) = &self.output {
-            streams::spare_the_input(&self.input, output, self.force)?;
+            outputs::spare_the_input(&self.input, output, self.force)?;
         }
         end_cleanly(streams::interrupted)?;
-        let is_stdout = self.output.as_deref().is_some_and(streams::is_stdout);
-        let stream = if is_stdout {
-            Term::stderr()
-        } else {
-            Term::stdout()
+        let is_stdout = self.output.as_deref().is_some_and(outputs::is_stdout);
+        let stream = match is_stdout {
+            true => Term::stderr(),
+            false => Term::stdout(),
         };
         let paint = streams::whole(&stream);
         let tokenizer = self.tokenizing.load()?;
         let mut counts = [Count::default(); ROWS.len()];
         let told = |line: usize, verified: Verified| {
-            let row = ROWS
-                .iter()
-                .position(|(verdict, _)| *verdict == verified.verdict);
-            let row = row.unwrap_or_default();
+            let is_its = |row: &(Verdict, &str)| row.0 == verified.verdict;
+            let row = ROWS.iter().position(is_its).unwrap_or_default();
             counts[row].responses += 1;
             counts[row].counted += usize::from(verified.length.is_some());
             counts[row].tokens += verified.length.unwrap_or_default();
@@ -92,7 +89,7 @@ impl Verify {
         let verify =
             |output: Option<&Path>| Ok(verify_lines(input, asked, tokenizer, &bar, output, told)?);
         match &self.output {
-            Some(output) => streams::written(output, input, |output| verify(Some(output)))?,
+            Some(output) => outputs::written(output, input, |output| verify(Some(output)))?,
             None => verify(None)?,
         }
         self.tell(&counts, &stream)?;

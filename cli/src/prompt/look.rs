@@ -1,7 +1,6 @@
 //! `:look`: responses with their columns, their texts, the answer that was found, and their largest advantages by token.
 
-use super::command::Arguments;
-use super::{Answered, Script, Session};
+use super::session::{Answered, Session};
 use crate::report::study::members;
 use crate::wrong;
 use advlab::Batch;
@@ -10,6 +9,7 @@ use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, value};
 use advlab::files::spans;
 use advlab::paint::{cut, visible, wrapped};
+use advlab::session::Session as Script;
 use advlab_answers::Verdict;
 
 /// Responses that are shown at once.
@@ -19,13 +19,10 @@ const TOKENS: usize = 5;
 /// Columns that follow from others.
 const COMPUTED: [&str; 4] = ["reward", "correct", "verified", "length"];
 
-pub(super) fn look(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
-    session.look(arguments.text)
-}
-
 impl Session {
     /// Shows responses: by number, by group, the best or the worst, or those that meet a condition.
     pub fn look(&mut self, what: &str) -> Answered {
+        self.script.guard().rearm();
         let mut batch = (*self.data.batch).clone();
         let mut lines = Vec::new();
         if let Ok(recipe) = self.recipe() {
@@ -104,10 +101,8 @@ impl Columns<'_> {
             }
             (_, Ok(_)) => {
                 let help = format!("there are 0 to {}", layout.responses().saturating_sub(1));
-                Err(wrong(
-                    format!("`{what}` is not the number of a response"),
-                    help,
-                ))
+                let message = format!("`{what}` is not the number of a response");
+                Err(wrong(message, help))
             }
             _ => match (0..layout.groups()).find(is_it) {
                 Some(group) => Ok(members(layout, group).collect()),
@@ -122,13 +117,8 @@ impl Columns<'_> {
             .by_response("advantage")
             .or_else(|| self.by_response("reward"));
         let given = given.unwrap_or_default();
-        let better = |a, b| {
-            if sign * given[b] > sign * given[a] {
-                b
-            } else {
-                a
-            }
-        };
+        let is_better = |a: usize, b: usize| sign * given[b] > sign * given[a];
+        let better = |a, b| if is_better(a, b) { b } else { a };
         (0..given.len()).reduce(better).into_iter().collect()
     }
 
@@ -185,13 +175,10 @@ impl Columns<'_> {
             let mean = own.iter().sum::<f64>() / own.len() as f64;
             let largest = own.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
             // Advantages that sum to 0 do so up to rounding.
-            let mean = if mean.abs() <= 1e-12 * largest {
-                0.0
-            } else {
-                mean
-            };
+            let is_zero = mean.abs() <= 1e-12 * largest;
+            let mean = value(if is_zero { 0.0 } else { mean });
             let (name, own) = (visible(name), value(values[response]));
-            about.push(format!("{name} {own} (group's mean {})", value(mean)));
+            about.push(format!("{name} {own} (group's mean {mean})"));
         }
         about.join(", ")
     }
@@ -202,8 +189,8 @@ fn answer(completion: &str, solution: Option<&str>) -> Option<String> {
     let shown =
         |answer: Option<String>| answer.map_or("none".to_string(), |text| visible(text.trim()));
     let Some(solution) = solution else {
-        let answer = advlab_answers::answer(completion)?;
-        return Some(format!("  answer found: {}", shown(Some(answer))));
+        let answer = shown(Some(advlab_answers::answer(completion)?));
+        return Some(format!("  answer found: {answer}"));
     };
     let (verdict, reference, answer) = advlab_answers::compared(solution, completion);
     let verdict = match verdict {
@@ -213,7 +200,6 @@ fn answer(completion: &str, solution: Option<&str>) -> Option<String> {
         Verdict::Undecided => "not decided, so wrong",
     };
     let (answer, reference) = (shown(answer), shown(reference));
-    Some(format!(
-        "  answer found: {answer} ({verdict}; the reference's: {reference})"
-    ))
+    let text = format!("  answer found: {answer} ({verdict}; the reference's: {reference})");
+    Some(text)
 }
