@@ -12,7 +12,9 @@ use advlab::figures::{counted, in_json, shape_in, time, value};
 use advlab::files::{Column, Dtype, Mapping, ReadOptions, Rollouts, step_of};
 use advlab::native::Native;
 use advlab::paint::laid_out;
-use advlab::script::{Computed, Hook, Host, Outcome, Recipe, State, Statistics, Summary};
+use advlab::script::{
+    Computed, Hook, Host, Outcome, Parameter, Recipe, Setting, State, Statistics, Summary,
+};
 use advlab::tensor::Level;
 use advlab_train::RunFolder;
 use anyhow::{Context, Result};
@@ -260,13 +262,11 @@ impl Applied {
         let outcome = &self.outcome;
         // An advantage that is equivalent to a loss has the weights in it; weights of no hook are in the input already.
         let is_weighted = outcome.loss.is_none() && self.recipe.has(Hook::Weight);
+        let weight = outcome.weight.as_ref().filter(|_| is_weighted);
         let columns = [
             (Column::Advantage, Some(&outcome.advantage)),
             (Column::Returns, self.returns.as_ref()),
-            (
-                Column::Weight,
-                outcome.weight.as_ref().filter(|_| is_weighted),
-            ),
+            (Column::Weight, weight),
             (Column::ShapedReward, outcome.reward.as_ref()),
         ];
         let columns = columns.into_iter();
@@ -359,12 +359,12 @@ impl Applied {
             None => "nothing: `-o FILE` keeps the advantages".to_string(),
             Some((output, was_there, writing)) => {
                 times.push_str(&format!("   write {}", time(*writing)));
-                let replaced = if *was_there { " (replaced)" } else { "" };
-                let output = match is_stdout(output) {
-                    true => "standard output".to_string(),
-                    false => format!("{}{replaced}", output.display()),
-                };
-                format!("{output}{}", self.names_beside_advantage())
+                let names = self.names_beside_advantage();
+                match (is_stdout(output), was_there) {
+                    (true, _) => format!("standard output{names}"),
+                    (_, true) => format!("{} (replaced){names}", output.display()),
+                    _ => format!("{}{names}", output.display()),
+                }
             }
         };
         rows.extend([("time", times), ("written", written)]);
@@ -401,9 +401,6 @@ impl Applied {
 
 /// The parameters of a recipe by name.
 fn params(recipe: &Recipe) -> Value {
-    let params = recipe.params().iter();
-    params
-        .map(|(parameter, value)| (parameter.name.clone(), json!(value)))
-        .collect::<Map<_, _>>()
-        .into()
+    let pair = |(parameter, value): (&Parameter, &Setting)| (parameter.name.clone(), json!(value));
+    Value::Object(recipe.params().iter().map(pair).collect())
 }

@@ -87,32 +87,22 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Train an embedded policy, with a recipe that can be edited while the run goes
     Train(train::Train),
-    /// Repeat a run with its reloads, and say whether every number agrees
     Replay(runs::Replay),
-    /// Write a run's model as a folder that transformers opens
     Export(runs::Export),
-    /// Compute advantages for rollouts in a file
     Apply(apply::Apply),
     Verify(verify::Verify),
     Look(prompt::Look),
-    /// Write rollouts as another kind of file
     Convert(input::Convert),
-    /// Try formulas at a prompt, on a real batch
     Repl(prompt::Repl),
-    /// Test a recipe's invariants on degenerate batches
     Check(check::Check),
-    /// See where the time of a recipe goes, by stage and by line
     Profile(profile::Profile),
     Objective(study::ShowObjective),
     Mass(study::ShowMass),
     Compare(compare::Compare),
     View(runs::ShowRuns),
     Recipes(library::Recipes),
-    /// Explain a recipe or a function, with an example
     Doc(library::Doc),
-    /// Copy a built-in recipe to a file, to edit it
     New(library::New),
 }
 

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,6 +15,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// Work faster than this needs no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Messages that may wait to be printed; further ones are left out.
+const WAITING: usize = 1 << 12;
 
 /// Prints a line to standard output; if that fails, the function returns the error. A reader that leaves early, as in
 /// `advlab doc | head`, is an error like any other, not a panic.
@@ -123,26 +127,40 @@ type Job = Box<dyn FnOnce(&ProgressBar) + Send>;
 
 /// A thread that prints what a run reports: a step never waits for a paused terminal or a slow reader.
 pub struct Printer {
-    queue: Sender<Job>,
+    queue: SyncSender<Job>,
     thread: JoinHandle<()>,
+    /// Messages that were left out since the last that was printed.
+    left_out: Arc<AtomicUsize>,
 }
 
 impl Printer {
     pub fn new(bar: ProgressBar) -> Printer {
-        let (queue, jobs) = channel::<Job>();
+        let (queue, jobs) = sync_channel::<Job>(WAITING);
+        let left_out = Arc::<AtomicUsize>::default();
+        let rest = left_out.clone();
         let print = move || {
             jobs.iter().for_each(|job| job(&bar));
             bar.finish_and_clear();
+            let _ = write!(io::stdout(), "{}", note_of(&rest));
         };
-        let thread = std::thread::spawn(print);
-        Printer { queue, thread }
+        Printer {
+            queue,
+            thread: std::thread::spawn(print),
+            left_out,
+        }
     }
 
-    /// Prints lines above the bar.
+    /// Prints lines above the bar, unless too many messages wait already; the next ones say how many were left out.
     pub fn lines(&self, lines: String) {
-        // A run goes on if nobody reads its output any more.
-        let print = move || drop(writeln!(io::stdout(), "{lines}"));
-        let _ = self.queue.send(Box::new(move |bar| bar.suspend(print)));
+        let left_out = self.left_out.clone();
+        let print = move |bar: &ProgressBar| {
+            let note = note_of(&left_out);
+            // A run goes on if nobody reads its output any more.
+            bar.suspend(|| drop(writeln!(io::stdout(), "{note}{lines}")));
+        };
+        if self.queue.try_send(Box::new(print)).is_err() {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Sets the bar's position and message.
@@ -151,12 +169,22 @@ impl Printer {
             bar.set_message(message);
             bar.set_position(position);
         };
-        let _ = self.queue.send(Box::new(set));
+        let _ = self.queue.try_send(Box::new(set));
     }
 
     /// Waits until everything is printed, and ends the bar.
     pub fn end(self) {
         drop(self.queue);
         let _ = self.thread.join();
+    }
+}
+
+/// A line with the number of messages that were left out, if any, which begins again at 0.
+fn note_of(left_out: &AtomicUsize) -> String {
+    match left_out.swap(0, Ordering::Relaxed) {
+        0 => String::new(),
+        count => {
+            format!("[{count} messages are left out: they came faster than they were read]\n")
+        }
     }
 }

@@ -10,6 +10,8 @@ use advlab::paint::{Paint, laid_out, wrapped};
 use advlab_train::{Config, Ending, Evaluation, Event, LogEntry, LogEvent, Row, Run, RunFolder};
 use anyhow::Result;
 use console::Term;
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::streams::{self, Printer, err, out};
 use super::{report, title};
@@ -44,7 +46,7 @@ impl View {
             // Lines of a log are not wrapped.
             paint: streams::whole(&Term::stdout()),
             started: Instant::now(),
-            evaluations: Vec::new(),
+            evaluations: evaluations(run),
             example: String::new(),
             counts: [0; 3],
             config,
@@ -193,16 +195,14 @@ impl View {
     fn log(&mut self, entry: &LogEntry) {
         let mut line = entry.text.clone();
         let counted = match &entry.line.event {
+            LogEvent::Start { .. } | LogEvent::Resume { .. } => return,
             LogEvent::Use { .. } => Some(0),
             LogEvent::Rejected { .. } => Some(1),
             LogEvent::Failed { batch, .. } => {
-                if let Some(batch) = batch {
-                    let path = self.folder.join(batch);
-                    line += &format!("  (its batch is {})", path.display());
-                }
+                let path = batch.as_ref().map(|batch| self.folder.join(batch));
+                line.extend(path.map(|path| format!("  (its batch is {})", path.display())));
                 Some(2)
             }
-            LogEvent::Start { .. } | LogEvent::Resume { .. } => return,
             _ => None,
         };
         if let Some(index) = counted {
@@ -253,6 +253,18 @@ impl View {
         let learned = each_second(tokens * config.epochs as f64, row.ms.update);
         format!("  tokens/s {sampled} sampled, {learned} learned{memory}")
     }
+}
+
+/// The evaluations that the run's folder has from before this process.
+fn evaluations(run: &Run) -> Vec<(u64, Evaluation)> {
+    let rows = RunFolder::read(run.folder()).rows().unwrap_or_default();
+    let of_row = |row: &Value| {
+        let step = row["step"].as_u64().filter(|step| *step < run.step())?;
+        let fields = [(step, "initial_evaluation"), (step + 1, "evaluation")];
+        Some(fields.map(|(done, name)| Some((done, Evaluation::deserialize(&row[name]).ok()?))))
+    };
+    let found = rows.iter().filter_map(of_row);
+    found.flatten().flatten().collect()
 }
 
 /// The first and the last evaluation beside each other, and pass@1 of all; nothing if there is only one.

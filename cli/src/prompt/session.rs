@@ -16,7 +16,7 @@ use advlab::figures::{shape, value};
 use advlab::files::{Mapping, Tokenize};
 use advlab::paint::{Paint, wrapped};
 use advlab::script::{Hook, Host, Loss, Outcome, Recipe, State};
-use advlab::session::{Session as Script, is_typed};
+use advlab::session::{Answer, Session as Script, is_typed};
 use advlab::tensor::Guard;
 use advlab_train::RunFolder;
 
@@ -118,12 +118,20 @@ impl Session {
     /// Treats the batch as one of another step.
     pub fn set_step(&mut self, step: u64) {
         let mut data = self.data.clone();
-        data.batch = Arc::new(data.batch.as_ref().clone().at_step(step));
+        data.batch = Arc::new((*data.batch).clone().at_step(step));
         self.use_data(data);
     }
 
     /// Replaces the batch, and the recipe if one comes with the batch; the user's own choice stays beside a run's batch.
-    pub(super) fn use_data(&mut self, data: Data) {
+    pub(super) fn use_data(&mut self, mut data: Data) {
+        let is_tensor = |value| matches!(value, Ok(Answer::Tensor(_)));
+        let old = self.script.variables().into_iter();
+        let old = old.filter_map(|(name, value)| is_tensor(value).then_some(name));
+        let old: Vec<String> = old.collect();
+        if !old.is_empty() {
+            let note = "these hold tensors of the batch before; define them again for this one";
+            data.notes.push(format!("{note}: {}", old.join(", ")));
+        }
         if let Some(watched) = lock(&self.watched).as_mut() {
             watched.set_batch(data.batch.clone());
         }

@@ -202,13 +202,14 @@ fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, u
     let most = longest.min(room / 3);
     let shown = rows.iter().flat_map(|(_, list)| list.iter().take(most));
     let numbers = column(&shown.map(|&index| values[index]).collect::<Vec<f64>>());
-    let each = numbers.iter().map(String::len).max().unwrap_or(0) + 2;
+    let widest = numbers.iter().map(String::len).max().unwrap_or(0);
+    let each = widest + 2;
     // The number of those that are left out needs room as well.
     let across = match longest * each <= room {
         true => longest,
         false => room.saturating_sub(13) / each,
     };
-    let mut numbers = numbers.into_iter();
+    let mut numbers = numbers.iter().map(|number| format!("{number:>widest$}"));
     let cells = rows.iter().map(|(label, list)| {
         let own: Vec<String> = numbers.by_ref().take(list.len().min(most)).collect();
         let own = own.into_iter().take(across);

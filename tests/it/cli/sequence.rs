@@ -207,6 +207,7 @@ fn a_state_and_its_rows_agree() {
     }
     drop(lock);
     lab.ok(rest);
+    assert!(!lab.path().join("s.json.lock").exists());
     let all = lab.read("m.jsonl");
     // Killed when it had written step 10's row, and a part of step 11's, and kept no state.
     lab.write("s.json", &state);

@@ -276,7 +276,7 @@ fn look_shows_why_a_response_got_its_advantage() {
     assert!(keyed.contains("group b") && !keyed.contains("group a"));
     lab.expect(
         "
-1  look texts.jsonl nothing  =>  there is no variable `nothing`
+1  look texts.jsonl nothing  =>  `nothing` is neither a column nor a group
 1  look texts.jsonl verifed==0 --recipe grpo  =>  did you mean `verified`?",
     );
 }

@@ -5,11 +5,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::files::{Replacement, cannot_be_written, step_of, steps};
+use advlab::files::{Replacement, Unfinished, cannot_be_written, step_of, steps};
 use advlab::regular_file;
 use advlab::script::{Recipe, State};
 use advlab_train::RunFolder;
 use anyhow::{Context, Result};
+use same_file::Handle;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -117,26 +118,35 @@ impl Apply {
         Ok(outputs)
     }
 
-    /// Locks the state until the file is dropped: of two processes that go on from one state, the work of one would be lost.
-    pub(super) fn lock(&self) -> Result<Option<File>, Diagnostics> {
+    /// Locks the state until this is dropped: of two processes that go on from one state, the work of one would be lost.
+    pub(super) fn lock(&self) -> Result<Option<(Unfinished, File)>, Diagnostics> {
         let Some(state) = &self.state else {
             return Ok(None);
         };
+        let failed = |error| cannot_be_written(state, &error);
         // Beside the state itself, which each step replaces; links to it share its lock.
         let mut path = resolved(state).into_os_string();
         path.push(".lock");
-        let file = File::create(&path).map_err(|error| cannot_be_written(state, &error))?;
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => {
-                let error = Diagnostic::error("another `apply --state` is using it");
-                let help = "wait until it ends, or give this one another state";
-                Err(error.in_file(state).with_help(help).into())
+        let path = PathBuf::from(path);
+        loop {
+            let file = File::create(&path).map_err(failed)?;
+            match file.try_lock() {
+                Err(TryLockError::WouldBlock) => {
+                    let error = Diagnostic::error("another `apply --state` is using it");
+                    let help = "wait until it ends, or give this one another state";
+                    return Err(error.in_file(state).with_help(help).into());
+                }
+                // Some network drives have no locks.
+                Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
+                    return Err(failed(error).into());
+                }
+                _ => {}
             }
-            // Some network drives have no locks.
-            Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
-                Err(cannot_be_written(state, &error).into())
+            // Who held it may have removed it since it was opened.
+            let handle = file.try_clone().and_then(Handle::from_file);
+            if handle.ok() == Handle::from_path(&path).ok() {
+                return Ok(Some((Unfinished::there(&path).map_err(failed)?, file)));
             }
-            _ => Ok(Some(file)),
         }
     }
 
