@@ -60,10 +60,11 @@ impl View<'_> {
     /// A response in lines.
     fn response(&mut self, response: usize) -> Vec<String> {
         let (batch, paint) = (self.batch, self.session.paint);
-        let [about, means] = self.about(response).map(|text| paint.dim(&text));
+        let (about, means) = self.about(response);
         let title = paint.bold(&format!("response {response}"));
-        let title = beside(&title, width(&title) + 3, &about, paint.width);
-        let mut lines = vec![title, wrapped("  ", &means, paint.width)];
+        let title = beside(&title, width(&title) + 3, &paint.dim(&about), paint.width);
+        let mut lines = vec![title];
+        lines.extend(means.map(|means| paint.dim(&wrapped("  ", &means, paint.width))));
         for (name, texts) in batch.texts() {
             lines.push(paint.dim(&format!("  {}", visible(name))));
             let text = texts[response].lines();
@@ -188,7 +189,7 @@ impl View<'_> {
     }
 
     /// The group of a response with its values, and the group's means of those that matter.
-    fn about(&mut self, response: usize) -> [String; 2] {
+    fn about(&mut self, response: usize) -> (String, Option<String>) {
         const WITH_MEAN: [&str; 3] = ["reward", "length", "advantage"];
         let layout = self.batch.layout().clone();
         let group = layout.group_of(response);
@@ -210,15 +211,13 @@ impl View<'_> {
                 let largest = own.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
                 // Advantages that sum to 0 do so up to rounding.
                 let is_zero = mean.abs() <= 1e-12 * largest;
-                means.push(format!(
-                    "{name} {}",
-                    value(if is_zero { 0.0 } else { mean })
-                ));
+                let mean = value(if is_zero { 0.0 } else { mean });
+                means.push(format!("{name} {mean}"));
             }
         }
         let size = layout.members(group).len();
         let means = format!("mean of its {size} responses: {}", means.join(", "));
-        [about.join(", "), means]
+        (about.join(", "), (size > 1).then_some(means))
     }
 }
 

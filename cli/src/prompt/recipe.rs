@@ -84,11 +84,8 @@ pub(super) fn run(session: &mut Session, arguments: &Arguments<'_>) -> Answered 
     }
     rows.push(("time", time(outcome.time)));
     let mut lines = outcome.prints;
-    lines.extend(
-        note.iter()
-            .chain(&outcome.notes)
-            .map(|note| session.note(note)),
-    );
+    let notes = note.iter().chain(&outcome.notes);
+    lines.extend(notes.map(|note| session.note(note)));
     lines.push(paint.bold(&wrapped("", &title(&recipe), paint.width)));
     let row =
         |(name, text): &(&str, String)| laid_out(&format!("  {name:<11} "), text, paint.width);

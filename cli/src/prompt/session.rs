@@ -140,9 +140,9 @@ impl Session {
         self.script.set_seed(self.host.seed());
         self.script.set_batch(&data.batch);
         self.script.set_loss(data.loss.clone());
-        let has_come =
-            |own: &Recipe| self.data.recipe.as_ref().map(Recipe::version) == Some(own.version());
-        let is_free = self.script.recipe().is_none_or(has_come);
+        let came = self.data.recipe.as_ref().map(Recipe::version);
+        let in_use = self.script.recipe();
+        let is_free = in_use.is_none_or(|own| came == Some(own.version()));
         if let Some(recipe) = data.recipe.clone()
             && (is_free || data.run.is_none())
         {

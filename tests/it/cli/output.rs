@@ -202,7 +202,8 @@ fn apply_on_a_run_takes_its_last_batch() {
     assert_eq!(json["input"], batch);
     assert!(json["notes"][0].to_string().contains(batch), "{json}");
     // What was evaluated before the run was resumed belongs to it.
-    lab.ok("train --resume run --steps 6").shows("step 0     step 6");
+    lab.ok("train --resume run --steps 6")
+        .shows("step 0     step 6");
 }
 
 /// The row that no two runs share.
