@@ -178,8 +178,7 @@ impl Apply {
         }
         let loss = loss(&recipe, &rollouts, &mut outcome, state);
         notes.extend(rollouts.late_notes()?.iter().map(ToString::to_string));
-        let goes_on = self.state.is_some() || self.metrics.is_some();
-        if !goes_on && RunFolder::of(input).is_some() {
+        if self.state.is_none() && self.metrics.is_none() && RunFolder::of(input).is_some() {
             notes.extend(RunFolder::state_note(&recipe));
         }
         outcome.notes.splice(..0, notes);
