@@ -5,10 +5,10 @@
 
 use std::any::TypeId;
 
-use rhai::{Array, Dynamic, Engine, FLOAT, INT, NativeCallContext};
+use rhai::{Array, Dynamic, Engine, FLOAT, FnPtr, INT, NativeCallContext};
 
 use super::error::{CallError, Raised, origin, raise};
-use super::value::{as_tensor, describe};
+use super::value::{as_tensor, describe, number};
 use crate::diagnostic::Diagnostic;
 use crate::tensor::Tensor;
 use crate::tensor::op::{self, Argument, Class, Op};
@@ -86,6 +86,73 @@ fn arrays(engine: &mut Engine) {
             )
         };
         engine.register_fn(name, reduced);
+    }
+    let sort = |context: NativeCallContext, array: &mut Array, comparer: FnPtr| -> Raised<()> {
+        *array = sorted(&context, array, &comparer)?;
+        Ok(())
+    };
+    let order = |context: NativeCallContext, array: Array, comparer: FnPtr| {
+        sorted(&context, &array, &comparer)
+    };
+    for name in ["sort", "sort_by"] {
+        engine.register_fn(name, sort);
+        engine.register_fn(
+            name,
+            move |context: NativeCallContext, array: &mut Array, comparer: &str| {
+                sort(context, array, FnPtr::new(comparer)?)
+            },
+        );
+    }
+    for name in ["order", "order_by"] {
+        engine.register_fn(name, order);
+        engine.register_fn(
+            name,
+            move |context: NativeCallContext, array: Array, comparer: &str| {
+                order(context, array, FnPtr::new(comparer)?)
+            },
+        );
+    }
+}
+
+/// A stable merge sort. Rhai's own goes on after an error of the comparer, and takes a comparer that gives a float for one
+/// that gives nothing: both sort wrongly in silence. The standard library's may panic at an inconsistent comparer.
+fn sorted(context: &NativeCallContext, values: &[Dynamic], comparer: &FnPtr) -> Raised<Array> {
+    if values.len() < 2 {
+        return Ok(values.to_vec());
+    }
+    let (left, right) = values.split_at(values.len() / 2);
+    let mut left = sorted(context, left, comparer)?.into_iter().peekable();
+    let mut right = sorted(context, right, comparer)?.into_iter().peekable();
+    let mut merged = Array::with_capacity(values.len());
+    while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
+        // Equal values keep their order: the right one is first only if it comes before the left one.
+        let next = match is_before(context, comparer, b, a)? {
+            true => &mut right,
+            false => &mut left,
+        };
+        merged.extend(next.next());
+    }
+    merged.extend(left.chain(right));
+    Ok(merged)
+}
+
+/// Whether `a` comes before `b`: the comparer gives a number below 0, or true.
+fn is_before(
+    context: &NativeCallContext,
+    comparer: &FnPtr,
+    a: &Dynamic,
+    b: &Dynamic,
+) -> Raised<bool> {
+    let compared = comparer.call_raw(context, None, [a.clone(), b.clone()])?;
+    match (compared.as_bool(), number(&compared)) {
+        (Ok(is_before), _) => Ok(is_before),
+        (_, Some(number)) => Ok(number < 0.0),
+        _ => {
+            let found = describe(&compared);
+            let message = format!("a sort compares by a number or a boolean, not {found}");
+            let error = Diagnostic::error(message).with_help("as in `a.sort(|x, y| x - y)`");
+            Err(raise(context, error))
+        }
     }
 }
 

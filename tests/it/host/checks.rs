@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use advlab::batch::Batch;
 use advlab::check::{CheckResult, Finding, check, groups_are_independent};
 use advlab::script::{Host, Limits};
-use advlab::session::Session;
+use advlab::session::{Answer, Session};
 
 use super::lab::recipe;
 
@@ -372,4 +372,45 @@ fn a_check_ends_in_its_time() {
         why.contains("the checks from here on are not done"),
         "{why}"
     );
+}
+
+/// A comparer's error is the sort's, and what it gives is taken as a number or as "comes before".
+#[test]
+fn a_sort_ends_with_the_error_of_its_comparer() {
+    let sorted = |comparer: &str| {
+        let text = format!("let a = [3, 1.5, 2, 2.25]; a.sort({comparer}); a.to_string()");
+        match Host::new().evaluate(&text, &super::lab::batch()) {
+            Ok(Answer::String(sorted)) => Ok(sorted),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error[0].message.clone()),
+        }
+    };
+    for comparer in [
+        "|x, y| x - y",
+        "|x, y| x <= y",
+        "|x, y| if x < y { -1 } else { 1 }",
+    ] {
+        assert_eq!(
+            sorted(comparer).as_deref(),
+            Ok("[1.5, 2, 2.25, 3]"),
+            "{comparer}"
+        );
+    }
+    // Stable: of the halves, which are equal here, the first in the array comes first.
+    for comparer in ["|x, y| x % 1 - y % 1", "|x, y| x % 1 < y % 1"] {
+        let ordered = sorted(comparer).unwrap();
+        assert_eq!(ordered, "[3, 2, 2.25, 1.5]", "{comparer}");
+    }
+    for (comparer, why) in [
+        ("\"nothing\"", "there is no function `nothing`"),
+        ("|x, y| x.nothing()", "there is no function `nothing`"),
+        ("|x, y| throw \"no order\"", "no order"),
+        (
+            "|x, y| \"less\"",
+            "a sort compares by a number or a boolean",
+        ),
+    ] {
+        let error = sorted(comparer).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
 }

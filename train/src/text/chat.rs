@@ -12,9 +12,36 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 
 const NAME: &str = "chat";
 
-/// Today, for templates. A run that is resumed tomorrow must see the same prompts, so it is always the same day: the one that
-/// Llama's templates name by default, in their format.
-const TODAY: &str = "26 Jul 2024";
+/// Today, for templates, by the directives of `strftime` that they use. A run that is resumed tomorrow must see the same
+/// prompts, so it is always the same day: the one that Llama's templates name by default.
+const TODAY: [(&str, &str); 11] = [
+    ("%d", "26"),
+    ("%-d", "26"),
+    ("%a", "Fri"),
+    ("%A", "Friday"),
+    ("%b", "Jul"),
+    ("%B", "July"),
+    ("%m", "07"),
+    ("%y", "24"),
+    ("%Y", "2024"),
+    ("%H", "00"),
+    ("%M", "00"),
+];
+
+/// The day in a template's format.
+fn today(format: String) -> Result<String, Error> {
+    let day = (TODAY.iter()).fold(format, |text, (directive, value)| {
+        text.replace(directive, value)
+    });
+    match day.split_once('%') {
+        None => Ok(day),
+        Some((_, rest)) => {
+            let directive: String = rest.chars().take(1).collect();
+            let message = format!("`strftime_now` does not know `%{directive}`");
+            Err(Error::new(ErrorKind::InvalidOperation, message))
+        }
+    }
+}
 
 /// A message of a chat.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +135,7 @@ fn environment(config: &serde_json::Value, source: String) -> Result<Environment
     environment.add_function("raise_exception", |message: String| {
         Err::<Value, _>(Error::new(ErrorKind::InvalidOperation, message))
     });
-    environment.add_function("strftime_now", |_format: &str| TODAY);
+    environment.add_function("strftime_now", today);
     for (name, token) in config.as_object().into_iter().flatten() {
         if let Some(token) = special_token(token).filter(|_| name.ends_with("_token")) {
             environment.add_global(name.clone(), token.to_string());

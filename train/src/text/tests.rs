@@ -111,6 +111,10 @@ fn templates_have_what_transformers_gives_them() {
         ),
         ("{{ strftime_now('%d %b %Y') }}", "26 Jul 2024"),
         (
+            "{{ strftime_now('%A, %-d %B %Y, %Y-%m-%d') }}",
+            "Friday, 26 July 2024, 2024-07-26",
+        ),
+        (
             "{% if tools is none and not documents %}\n  {% for m in messages %}\n{{ m.role }}\n  {% endfor %}\nend\n{% endif %}\n",
             "user\nend\n",
         ),
