@@ -10,7 +10,7 @@ use regex::Regex;
 use super::expr::{Expr, Function, Symbol};
 use super::lexeme::{Lexeme, is_number, is_word, lexemes};
 use super::text::{self, pattern};
-use super::work;
+use super::value::look;
 
 /// Longer answers are compared as texts alone.
 pub(super) const LONGEST: usize = 10_500;
@@ -122,7 +122,7 @@ impl<'t> Parser<'t> {
 
     /// One level further in; `None` where that is too deep.
     fn nested(&mut self, read: fn(&mut Self) -> Option<Expr>) -> Option<Expr> {
-        work::look(20)?;
+        look(20)?;
         self.depth += 1;
         let found = (self.depth <= DEEPEST).then(|| read(self)).flatten();
         self.depth -= 1;
@@ -205,7 +205,7 @@ impl<'t> Parser<'t> {
             depth += nesting(self.text());
             self.advance(1);
         }
-        work::look(4 * (self.at - start.at) as u64)?;
+        look(4 * (self.at - start.at) as u64)?;
         None
     }
 
@@ -297,19 +297,16 @@ fn odd_name(lexemes: &[Lexeme]) -> Option<Expr> {
     let is_number = |lexeme: &Lexeme| is_number(&lexeme.text);
     let is_short = (1..=6).contains(&lexemes.len()) && !lexemes.iter().any(is_number);
     let texts: Vec<&str> = lexemes.iter().map(|lexeme| &*lexeme.text).collect();
-    is_short.then(|| Expr::Name(texts.join(" ")))
+    is_short.then(|| Expr::name(texts.join(" ")))
 }
 
 /// An equation; `(x, y) = (1, 2)` is several.
 fn equations(first: Expr, last: Expr) -> Expr {
     let equation = |(first, last)| Symbol::Relation("=").of([first, last]);
-    match (first, last) {
-        (Expr::Node(Symbol::Tuple, names), Expr::Node(Symbol::Tuple, values))
-            if names.len() == values.len() =>
-        {
-            let pairs = names.into_iter().zip(values);
-            Symbol::List.of(pairs.map(equation).collect::<Vec<_>>())
-        }
-        sides => equation(sides),
+    let are_tuples = [&first, &last].map(|side| side.symbol == Symbol::Tuple) == [true; 2];
+    if !are_tuples || first.parts.len() != last.parts.len() {
+        return equation((first, last));
     }
+    let pairs = first.parts.into_iter().zip(last.parts);
+    Symbol::List.of(pairs.map(equation).collect::<Vec<_>>())
 }
