@@ -21,7 +21,7 @@ pub(super) struct Decimal {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Symbol {
     /// And how it was written, if as a decimal.
-    Number(Rational, Option<Decimal>),
+    Number(Box<Rational>, Option<Decimal>),
     /// A variable, or one of [`CONSTANTS`].
     Name(String),
     /// A function of numbers by its name: `+` and `*` of any count, `^`, `-`, `1/` and `\pm` of one, `sin`, `log` of a base
@@ -86,7 +86,7 @@ impl Expr {
     }
 
     pub(super) fn integer(number: i64) -> Expr {
-        Number(value::whole(number), None).of([])
+        Number(value::whole(number).into(), None).of([])
     }
 
     /// The number that digits with a point and an exponent are; `None` where the exponent is too large.
@@ -104,12 +104,12 @@ impl Expr {
             places,
             significant: digits.trim_start_matches('0').len() as u32,
         });
-        Some(Number(value, form).of([]))
+        Some(Number(value.into(), form).of([]))
     }
 
     pub(super) fn negated(self) -> Expr {
         match &self.symbol {
-            Number(value, form) => Number(-value, *form).of([]),
+            Number(value, form) => Number((-&**value).into(), *form).of([]),
             _ => Function("-").of([self]),
         }
     }

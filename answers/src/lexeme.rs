@@ -201,9 +201,11 @@ impl Lexer {
     fn letters(&mut self, text: &str) -> usize {
         let end = text.find(|c: char| !c.is_alphabetic());
         let run = &text[..end.unwrap_or(text.len())];
-        let lower = run.to_lowercase();
-        let is_known = unit(&lower).is_some() || matches!(&*lower, "and" | "or" | "choose");
-        let is_word = is_known || self.upright.contains(&true) || run.chars().count() > 3;
+        let is_known = || {
+            let lower = run.to_lowercase();
+            unit(&lower).is_some() || matches!(&*lower, "and" | "or" | "choose")
+        };
+        let is_word = self.upright.contains(&true) || run.chars().count() > 3 || is_known();
         if is_name(run) {
             self.push(format!("\\{run}"), false);
         } else if is_word || is_letter(run) {

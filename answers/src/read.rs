@@ -162,30 +162,30 @@ impl<'t> Parser<'t> {
             signs.push(sign);
             sides.push(self.side());
         }
-        let last = sides.len() - 1;
         if let Some(at) = signs.iter().position(|sign| *sign == "\\approx") {
             // What is about equal comes behind what is equal; a name in front of it is only a name.
             let exact = sides[at].take().filter(|value| !value.is_name());
             return exact.or_else(|| sides[at + 1].take());
         }
-        if last == 0 || signs.contains(&"\\in") {
-            return sides[last].take().filter(|_| last < 2);
+        if signs.is_empty() || signs.contains(&"\\in") {
+            return sides.pop()?.filter(|_| signs.len() < 2);
         }
         if signs.iter().any(|sign| *sign != "=") {
             let sides = sides.into_iter().collect::<Option<Vec<Expr>>>()?;
-            let pairs = signs.iter().zip(sides.windows(2));
-            let relations = pairs.map(|(sign, pair)| {
-                let turned = || [pair[1].clone(), pair[0].clone()];
-                match *sign {
-                    ">" => Symbol::Relation("<").of(turned()),
-                    "\\geq" => Symbol::Relation("\\leq").of(turned()),
-                    sign => Symbol::Relation(sign).of(pair),
-                }
+            let relations = signs.iter().zip(sides.windows(2)).map(|(sign, pair)| {
+                let mut pair = pair.to_vec();
+                let turned = match *sign {
+                    ">" => "<",
+                    "\\geq" => "\\leq",
+                    sign => return Symbol::Relation(sign).of(pair),
+                };
+                pair.reverse();
+                Symbol::Relation(turned).of(pair)
             });
             return Some(Symbol::List.joined(relations.collect()));
         }
         let first = sides[0].take().or_else(|| odd_name(head))?;
-        let last = sides[last].take()?;
+        let last = sides.pop()??;
         let is_known = |value: &Expr| Expr::variables(&[value]).is_empty() && !value.is_name();
         if signs.len() > 1 && !first.is_name() || is_known(&first) && is_known(&last) {
             return Some(last);
@@ -226,8 +226,7 @@ impl<'t> Parser<'t> {
     fn bracketed(&mut self) -> Option<Expr> {
         let open = self.text();
         self.advance(1);
-        let is_empty = open == "\\{" && self.is("\\}");
-        let mut parts = match is_empty {
+        let mut parts = match open == "\\{" && self.is("\\}") {
             true => Vec::new(),
             false => self.elements()?.0,
         };

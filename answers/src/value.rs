@@ -85,7 +85,7 @@ pub(super) fn constant(expr: &Expr) -> Option<Numeral> {
 pub(super) fn value(expr: &Expr, at: &dyn Fn(&str) -> Option<Rational>) -> Option<Numeral> {
     look(210)?;
     Some(match &expr.symbol {
-        Number(value, _) => Exact(value.clone()),
+        Number(value, _) => Exact(Rational::clone(value)),
         Name(name) => match &**name {
             "\\pi" => Near(std::f64::consts::PI.into()),
             "e" => Near(std::f64::consts::E.into()),
