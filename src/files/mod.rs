@@ -24,6 +24,7 @@ mod tensors;
 mod tokens;
 mod trainers;
 mod values;
+#[cfg(feature = "answers")]
 mod verify;
 mod words;
 
@@ -38,6 +39,7 @@ pub use added::Column;
 pub use convert::convert;
 pub use format::{is_rollouts, step_of, steps};
 pub use replace::{Replacement, Unfinished, cannot_be_written, discard_unfinished};
+#[cfg(feature = "answers")]
 pub use verify::{Verified, verify_lines};
 pub use words::{Tokenize, spans};
 

@@ -242,7 +242,9 @@ impl ScriptBatch {
         let near = suggest::nearest(name, own.iter().copied().chain(derived).chain(also));
         let ours = known::ours(name).or(near).unwrap_or(name);
         let known = habit("columns", ours).filter(|_| !self.has(ours));
-        let help = if let Some(theirs) = theirs {
+        let help = if name == "verified" && !cfg!(feature = "answers") {
+            "advlab was built without its feature `answers`, which compares completions".to_string()
+        } else if let Some(theirs) = theirs {
             format!(
                 "the batch calls it `{theirs}`: rename it, in a file with `--map {name}={theirs}`"
             )

@@ -134,7 +134,7 @@ impl Task for Math {
             vocabulary,
             alphabet: vocabulary,
             max_response_tokens: self.max_response_tokens,
-            stop: self.text.generation().ends.first().copied().unwrap_or(0),
+            stop: self.text.ends().first().copied().unwrap_or(0),
         }
     }
 
