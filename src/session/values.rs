@@ -1,6 +1,6 @@
 //! An input looked into without keeping its value: its numbers, its gradient, its time.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rhai::{AST, Array, Dynamic, Engine};
 
@@ -12,23 +12,15 @@ use crate::script::value::{as_tensor, describe, number};
 use crate::tensor::profile::Timing;
 use crate::tensor::{Level, Origin, Tensor, grad};
 
-/// The time that measuring an input takes at most, once it has run a few times.
-const MEASURING: Duration = Duration::from_millis(400);
-/// The most runs, the fewest, and those whose operations are timed.
-const RUNS: usize = 5000;
-const LEAST_RUNS: usize = 3;
-const TIMED_RUNS: usize = 5;
-
-/// The times of an input's runs, and one of the runs taken apart.
-#[derive(Debug)]
-pub struct InputTimes {
-    /// Seconds, run by run.
-    pub runs: Vec<f64>,
-    /// The fastest of some runs whose operations were timed, in seconds.
+/// One run of an input, in seconds; its operations, if they were timed, and the most bytes that it held at once, beside those
+/// held before.
+#[derive(Debug, Default)]
+pub struct InputRun {
+    /// The time of the run.
     pub seconds: f64,
-    /// The times of that run's operations.
+    /// The times of its operations.
     pub timings: Vec<Timing>,
-    /// The most bytes that the run held at once, beside those held before.
+    /// The bytes.
     pub peak: usize,
 }
 
@@ -42,16 +34,8 @@ impl Session {
     /// As [`Session::evaluate`]; also if the input gives something else.
     pub fn numbers(&mut self, text: &str) -> Result<(Option<Level>, Vec<f64>), Diagnostics> {
         let value = self.value(text)?;
-        if let Some(tensor) = value.read_lock::<Tensor>() {
-            let computed = tensor.evaluate();
-            let computed = computed.map_err(|error| self.failed_in(text, error))?;
-            return Ok((Some(tensor.level()), computed.iter().collect()));
-        }
-        let array = value.read_lock::<Array>();
-        let numbers = array.and_then(|array| array.iter().map(number).collect::<Option<_>>());
-        let numbers =
-            numbers.ok_or_else(|| is_no(text, &value, "not a tensor or an array of numbers"))?;
-        Ok((None, numbers))
+        let level = value.read_lock::<Tensor>().map(|tensor| tensor.level());
+        Ok((level, self.numbers_at(level, text, &value)?))
     }
 
     /// The values of two inputs, tensors of any levels, at the level where they meet.
@@ -60,20 +44,10 @@ impl Session {
     /// As [`Session::numbers`].
     pub fn pairs(&mut self, x: &str, y: &str) -> Result<Pairs, Diagnostics> {
         let (left, right) = (self.value(x)?, self.value(y)?);
-        let (level, left, right) = match (as_tensor(&left), as_tensor(&right)) {
-            (Some(left), Some(right)) => {
-                let level = left.level().join(right.level());
-                let frame = self.batch.frame();
-                let spread = |text: &str, tensor: &Tensor| {
-                    let tensor = tensor.expanded(level, tensor.frame().unwrap_or(frame));
-                    let values = tensor.and_then(|tensor| tensor.evaluate());
-                    let values = values.map_err(|error| self.failed_in(text, error))?;
-                    Ok::<Vec<f64>, Diagnostics>(values.iter().collect())
-                };
-                (Some(level), spread(x, &left)?, spread(y, &right)?)
-            }
-            _ => (None, self.numbers(x)?.1, self.numbers(y)?.1),
-        };
+        let level = as_tensor(&left).zip(as_tensor(&right));
+        let level = level.map(|(left, right)| left.level().join(right.level()));
+        let left = self.numbers_at(level, x, &left)?;
+        let right = self.numbers_at(level, y, &right)?;
         if left.len() != right.len() {
             let (of_x, of_y) = (left.len(), right.len());
             let message =
@@ -81,6 +55,27 @@ impl Session {
             return Err(Diagnostic::error(message).into());
         }
         Ok((level, left.into_iter().zip(right).collect()))
+    }
+
+    /// The numbers of a tensor, spread to a level if there is one, or those of an array.
+    fn numbers_at(
+        &self,
+        level: Option<Level>,
+        text: &str,
+        value: &Dynamic,
+    ) -> Result<Vec<f64>, Diagnostics> {
+        let tensor = value.read_lock::<Tensor>().map(|tensor| tensor.clone());
+        if let Some(tensor) = tensor.or_else(|| level.and(as_tensor(value))) {
+            let level = level.unwrap_or(tensor.level());
+            let frame = tensor.frame().unwrap_or(self.batch.frame());
+            let values = tensor.expanded(level, frame);
+            let values = values.and_then(|tensor| tensor.evaluate());
+            let values = values.map_err(|error| self.failed_in(text, error))?;
+            return Ok(values.iter().collect());
+        }
+        let array = value.read_lock::<Array>();
+        let numbers = array.and_then(|array| array.iter().map(number).collect::<Option<_>>());
+        numbers.ok_or_else(|| is_no(text, value, "not a tensor or an array of numbers"))
     }
 
     /// The derivative of an input, a batch tensor, with respect to each value of `batch.logp`.
@@ -100,75 +95,44 @@ impl Session {
         self.answer(text, &Dynamic::from(gradient))
     }
 
-    /// Runs an input again and again. Each run builds its graph and computes it, and leaves the session as it was.
+    /// Runs an input to measure it: builds its graph, computes it, and leaves the session as it was.
     ///
     /// # Errors
     /// As [`Session::evaluate`].
-    pub fn measure(&mut self, text: &str) -> Result<InputTimes, Diagnostics> {
-        // All of it on the deep stack: the values are dropped there too, and no run pays for it.
-        let measured = guarded(EVALUATING, || {
-            self.guard.rearm();
-            let engine = self.engine(text);
-            let ast = self.functions.merge(&self.compile(&engine, text)?);
-            self.measured(&engine, &ast, text)
-        });
-        self.profile.switch(false);
-        self.profile.take();
-        self.batch.call().take_reports();
-        measured?
-    }
-
-    fn measured(
-        &mut self,
-        engine: &Engine,
-        ast: &AST,
-        text: &str,
-    ) -> Result<InputTimes, Diagnostics> {
-        let mut times = InputTimes {
-            runs: Vec::new(),
-            seconds: f64::INFINITY,
-            timings: Vec::new(),
-            peak: 0,
-        };
-        let (guard, profile) = (self.guard.clone(), self.profile.clone());
-        let mut run = || {
-            let started = Instant::now();
-            let value = self.looked_at(engine, ast, text)?;
+    pub fn measure(&mut self, text: &str, is_timed: bool) -> Result<InputRun, Diagnostics> {
+        let mut measured = InputRun::default();
+        // All of it on the deep stack: the value is dropped there too.
+        let run = guarded(EVALUATING, || {
+            let (engine, ast) = self.prepared(text)?;
+            self.profile.switch(is_timed);
+            let (before, started) = (self.guard.begin_run(), Instant::now());
+            let value = self.looked_at(&engine, &ast, text)?;
             if let Some(tensor) = value.read_lock::<Tensor>() {
                 let computed = tensor.evaluate();
                 computed.map_err(|error| self.failed_in(text, error))?;
             }
-            Ok::<f64, Diagnostics>(started.elapsed().as_secs_f64())
-        };
-        run()?;
-        let began = Instant::now();
-        while times.runs.len() < LEAST_RUNS
-            || (times.runs.len() < RUNS && began.elapsed() < MEASURING)
-        {
-            times.runs.push(run()?);
-        }
-        profile.switch(true);
-        for _ in 0..TIMED_RUNS {
-            let before = guard.begin_run();
-            let (seconds, timings) = (run()?, profile.take());
-            if seconds < times.seconds {
-                (times.seconds, times.timings) = (seconds, timings);
-                times.peak = guard.peak() - before;
-            }
-        }
-        Ok(times)
+            measured.seconds = started.elapsed().as_secs_f64();
+            measured.peak = self.guard.peak() - before;
+            Ok::<(), Diagnostics>(())
+        });
+        self.profile.switch(false);
+        measured.timings = self.profile.take();
+        self.batch.call().take_reports();
+        run?.map(|()| measured)
     }
 
     /// The line of an operation of an input: the name of its source, unless that is the input, its number and its text.
     pub fn line_of(&self, text: &str, origin: &Origin) -> (Option<String>, usize, String) {
         let name = origin.source.as_deref().unwrap_or_default();
+        let mut sources = self.recipe.iter().flat_map(Recipe::sources);
+        let mut text_of = |name| {
+            sources
+                .find(|(own, _)| *own == name)
+                .map_or("", |own| own.1)
+        };
         let (name, number, text) = match name {
             SOURCE => self.inputs.input_at(text, origin.line),
-            _ => {
-                let mut sources = self.recipe.iter().flat_map(Recipe::sources);
-                let text = sources.find(|(own, _)| *own == name);
-                (name, origin.line, text.map_or("", |(_, text)| text))
-            }
+            name => (name, origin.line, text_of(name)),
         };
         let line = text.lines().nth(number.saturating_sub(1));
         let name = (name != SOURCE).then(|| name.to_string());
@@ -177,12 +141,18 @@ impl Session {
 
     /// Runs an input for its value, and leaves the session as it was.
     fn value(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
-        self.guard.rearm();
-        let engine = self.engine(text);
-        let ast = self.functions.merge(&self.compile(&engine, text)?);
+        let (engine, ast) = self.prepared(text)?;
         let value = self.looked_at(&engine, &ast, text);
         self.batch.call().take_reports();
         value
+    }
+
+    /// The engine of an input that begins now, and its script with the functions of those before it.
+    fn prepared(&self, text: &str) -> Result<(Engine, AST), Diagnostics> {
+        self.guard.rearm();
+        let engine = self.engine(text);
+        let ast = self.functions.merge(&self.compile(&engine, text)?);
+        Ok((engine, ast))
     }
 
     fn looked_at(
