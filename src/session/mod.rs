@@ -337,14 +337,15 @@ impl Session {
         let mut sources = self.library.found().sources.clone();
         let name: Arc<str> = SOURCE.into();
         sources.insert(name.clone(), self.inputs.whole(text).into());
-        let recipe = self.recipe.as_ref();
-        let of_recipe = recipe.into_iter().flat_map(Recipe::sources);
-        sources.extend(of_recipe.map(|(name, text)| (name.into(), text.into())));
-        let parameters = recipe.into_iter().flat_map(|recipe| recipe.params().iter());
         let mut functions = natives(&self.engine(""));
         functions.append(&mut functions_of(&self.functions));
+        if let Some(recipe) = &self.recipe {
+            let of_recipe = recipe.sources();
+            sources.extend(of_recipe.map(|(name, text)| (name.into(), text.into())));
+        }
         let (own, derived) = self.batch.column_names();
         let variables = self.own_variables();
+        let parameters = self.recipe.iter().flat_map(|recipe| recipe.params().iter());
         let script = Script {
             parameters: parameters.map(|(known, _)| known.name.clone()).collect(),
             functions: functions.into_keys().collect(),

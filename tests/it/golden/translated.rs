@@ -16,76 +16,60 @@ pub fn all() -> Vec<Value> {
         .collect()
 }
 
+/// The case with other fields.
+fn with(case: &Value, fields: Value) -> Value {
+    let mut case = case.clone();
+    for (name, value) in fields.as_object().expect("fields") {
+        case[name] = value.clone();
+    }
+    case
+}
+
 /// The case in the names of the table; several if it has several results of one kind, and none if no recipe gives them.
 fn translated(case: &Value) -> Vec<Value> {
-    let (params, inputs, expected) = (&case["params"], &case["inputs"], &case["expected"]);
-    let to = |method: &str, params: Value, inputs: Value, expected: Value| json!({ "name": case["name"], "method": method, "params": params, "inputs": inputs, "expected": expected });
-    let advantages = || json!({ "advantages": expected["advantages"] });
-    let with_k = |method| {
-        vec![to(
-            method,
-            json!({ "k": params["k"] }),
-            inputs.clone(),
-            advantages(),
+    let (params, inputs) = (&case["params"], &case["inputs"]);
+    let expected = json!({ "advantages": case["expected"]["advantages"] });
+    let of = |method: &str, params| {
+        vec![with(
+            case,
+            json!({ "method": method, "params": params, "expected": expected }),
         )]
     };
-    let std = |ddof: &Value| if *ddof == 0 { "population" } else { "sample" };
+    let k = json!({ "k": params["k"] });
     match case["method"].as_str().expect("a method") {
         "grpo" => {
-            let params = json!({ "std": std(&params["ddof"]), "eps": params["eps"] });
-            vec![to("grpo", params, inputs.clone(), advantages())]
+            let std = ["population", "sample"][usize::from(params["ddof"] == 1)];
+            of("grpo", json!({ "std": std, "eps": params["eps"] }))
         }
-        name @ ("dr_grpo" | "rloo" | "maxrl") => {
-            vec![to(name, json!({}), inputs.clone(), advantages())]
-        }
+        name @ ("dr_grpo" | "rloo" | "maxrl") => of(name, json!({})),
         name @ ("reinforce_pp" | "reinforce_pp_baseline") => {
-            let mut own =
-                json!({ "kl_beta": params["beta"], "kl": params["kl"], "gamma": params["gamma"] });
-            own["std"] = json!(params.get("no_std").is_none());
+            let std = params.get("no_std").is_none();
+            let mut own = json!({ "kl_beta": params["beta"], "kl": params["kl"], "std": std });
+            own["gamma"] = params["gamma"].clone();
             if let Some(clip) = params.get("reward_clip") {
                 own["reward_clip"] = clip[1].clone();
             }
-            vec![to(name, own, inputs.clone(), advantages())]
+            of(name, own)
         }
-        "grpo_lambda" => [
-            ("advantages_ddof0", 0, 0.0),
-            ("advantages_ddof1_eps1e6", 1, 1e-6),
-        ]
-        .map(|(key, ddof, eps)| {
-            let mut own = json!({ "std": std(&json!(ddof)), "eps": eps });
-            own["acc_top_lambda"] = params["lam"].clone();
-            own["length_penalty_alpha"] = params["alpha"].clone();
-            own["length_eps"] = params["len_std_eps"].clone();
-            let expected = json!({ "rewards": expected["rewards"], "advantages": expected[key] });
-            to("grpo_lambda", own, inputs.clone(), expected)
-        })
-        .into(),
-        "pkpo" => ["s", "sloo", "sloo_minus_one"]
-            .map(|variant| {
-                let mut inputs = inputs.clone();
-                inputs["groups"] = array(&inputs["rewards"]).iter().map(|_| 0).collect();
-                let expected = match &expected[variant] {
-                    Value::Null => json!({ "error": ["k = 8 is more"] }),
-                    values => json!({ "advantages": values }),
-                };
-                let params = json!({ "k": params["k"], "variant": variant });
-                to("pkpo", params, inputs, expected)
-            })
-            .into(),
+        "grpo_lambda" => grpo_lambda(case),
+        "pkpo" => pkpo(case),
         "pacs" | "pacs_weight" => vec![pacs(case)],
-        "passk_analytic" if expected.get("error").is_some() => {
+        "passk_analytic" if case["expected"].get("error").is_some() => {
             let error = json!({ "error": ["group 0 (4 responses)", "k = 5"] });
-            vec![to("passk", params.clone(), inputs.clone(), error)]
+            vec![with(case, json!({ "method": "passk", "expected": error }))]
         }
-        "passk_analytic" => with_k("passk"),
+        "passk_analytic" => of("passk", k),
         "passk_analytic_curve" => vec![curve(case)],
-        name @ ("passk_full_sampling" | "passk_exceeding" | "passk_combination") => with_k(name),
+        name @ ("passk_full_sampling" | "passk_exceeding" | "passk_combination") => of(name, k),
         "passk_adaptive_entropy" => {
-            let params = json!({ "k": params["k"], "high_fraction": params["high_fraction"] });
-            let entropy = numbers(&inputs["response_entropy"]).into_iter();
-            let entropy: Vec<[f64; 1]> = entropy.map(|entropy| [entropy]).collect();
-            let inputs = json!({ "groups": inputs["groups"], "rewards": inputs["rewards"], "entropy": entropy });
-            vec![to("passk_by_entropy", params, inputs, advantages())]
+            let entropy = array(&inputs["response_entropy"]).iter();
+            let entropy: Vec<_> = entropy.map(|entropy| [entropy]).collect();
+            let mut own = of(
+                "passk_by_entropy",
+                with(&k, json!({ "high_fraction": params["high_fraction"] })),
+            );
+            own[0]["inputs"] = json!({ "groups": inputs["groups"], "rewards": inputs["rewards"], "entropy": entropy });
+            own
         }
         // Tests of their own.
         "passk_bootstrap" | "kl_estimator" | "pass_at_k_estimator" => Vec::new(),
@@ -93,36 +77,71 @@ fn translated(case: &Value) -> Vec<Value> {
     }
 }
 
+fn grpo_lambda(case: &Value) -> Vec<Value> {
+    let (params, expected) = (&case["params"], &case["expected"]);
+    let population = ("advantages_ddof0", "population", 0.0);
+    let sample = ("advantages_ddof1_eps1e6", "sample", 1e-6);
+    let cases = [population, sample].map(|(key, std, eps)| {
+        let params = json!({
+            "std": std,
+            "eps": eps,
+            "acc_top_lambda": params["lam"],
+            "length_penalty_alpha": params["alpha"],
+            "length_eps": params["len_std_eps"],
+        });
+        let expected = json!({ "rewards": expected["rewards"], "advantages": expected[key] });
+        with(case, json!({ "params": params, "expected": expected }))
+    });
+    cases.into()
+}
+
+fn pkpo(case: &Value) -> Vec<Value> {
+    let rewards = &case["inputs"]["rewards"];
+    let groups: Vec<i64> = array(rewards).iter().map(|_| 0).collect();
+    let cases = ["s", "sloo", "sloo_minus_one"].map(|variant| {
+        let expected = match &case["expected"][variant] {
+            Value::Null => json!({ "error": ["k = 8 is more"] }),
+            values => json!({ "advantages": values }),
+        };
+        let params = json!({ "k": case["params"]["k"], "variant": variant });
+        let inputs = json!({ "rewards": rewards, "groups": groups });
+        with(
+            case,
+            json!({ "params": params, "inputs": inputs, "expected": expected }),
+        )
+    });
+    cases.into()
+}
+
 /// PACS's loss; or its weights: at logp = old_logp with "naive" scores a response's loss is w ln 2, and w (0.5 - y) / B is
 /// its derivative.
 fn pacs(case: &Value) -> Value {
-    let (params, mut inputs, expected) =
-        (&case["params"], case["inputs"].clone(), &case["expected"]);
+    let (params, mut inputs) = (&case["params"], case["inputs"].clone());
     let labels = numbers(&inputs["labels"]);
     let size = params["rollout_n"].as_u64().expect("N") as usize;
     inputs["groups"] = (0..labels.len()).map(|response| response / size).collect();
     if case["method"] == "pacs" {
-        let is_sum = params["reward_method"] == "1";
         let own = json!({
             "beta": params["beta"],
             "adv_estimator": params["adv_estimator"],
-            "reward_method": if is_sum { "sum" } else { "mean" },
+            "reward_method": ["mean", "sum"][usize::from(params["reward_method"] == "1")],
             "weight_mode": params["weight_mode"],
             "std": params["norm_adv_by_std"],
             "eps": params["grpo_eps"],
         });
-        return json!({ "name": case["name"], "method": "pacs", "params": own, "inputs": inputs, "expected": expected });
+        return with(case, json!({ "params": own, "inputs": inputs }));
     }
     inputs["logp_old"] = labels.iter().map(|_| json!([-1.0])).collect();
-    let (weights, count) = (numbers(&expected["weight"]), labels.len() as f64);
-    let slopes = weights
-        .iter()
-        .zip(&labels)
-        .map(|(weight, label)| [weight * (0.5 - label) / count]);
+    let (weights, count) = (numbers(&case["expected"]["weight"]), labels.len() as f64);
+    let slope = |(weight, label): (&f64, &f64)| [weight * (0.5 - label) / count];
+    let slopes: Vec<[f64; 1]> = weights.iter().zip(&labels).map(slope).collect();
     let loss = weights.iter().sum::<f64>() / count * 2f64.ln();
-    let expected = json!({ "loss": loss, "grad_logp": slopes.collect::<Vec<_>>() });
     let own = json!({ "weight_mode": params["mode"], "adv_estimator": "naive" });
-    json!({ "name": case["name"], "method": "pacs", "params": own, "inputs": inputs, "expected": expected })
+    let expected = json!({ "loss": loss, "grad_logp": slopes });
+    with(
+        case,
+        json!({ "method": "pacs", "params": own, "inputs": inputs, "expected": expected }),
+    )
 }
 
 /// The advantage of right and wrong responses over the number of right ones: a batch with a group for each number.
@@ -133,11 +152,12 @@ fn curve(case: &Value) -> Value {
     let groups: Vec<usize> = all().map(|(right, _)| right).collect();
     let rewards: Vec<f64> = all().map(|(_, is_right)| f64::from(is_right)).collect();
     let advantage = |(right, is_right)| &expected[if is_right { "A_pos" } else { "A_neg" }][right];
-    json!({
-        "name": case["name"],
+    let advantages: Vec<&Value> = all().map(advantage).collect();
+    let fields = json!({
         "method": "passk",
         "params": { "k": params["k"] },
         "inputs": { "groups": groups, "rewards": rewards },
-        "expected": { "advantages": all().map(advantage).collect::<Vec<_>>() },
-    })
+        "expected": { "advantages": advantages },
+    });
+    with(case, fields)
 }
