@@ -1,19 +1,14 @@
 //! The events of a live recipe, and the difference between two versions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-use similar::{Algorithm, DiffTag, capture_diff_slices_deadline};
+use std::time::Duration;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures;
 use crate::script::{Recipe, Version};
-
-/// The time for counting changed lines: after that, the diff may not be the smallest.
-const PATIENCE: Duration = Duration::from_millis(10);
 
 /// Something that happened to a live recipe: see [`LiveRecipe::events`](super::LiveRecipe::events).
 #[derive(Clone, Debug)]
@@ -159,11 +154,13 @@ impl fmt::Display for VersionChange {
 }
 
 fn changed_lines(from: &Recipe, to: &Recipe) -> (usize, usize) {
-    let (deadline, after) = (Instant::now() + PATIENCE, texts(to));
+    let after = texts(to);
     let both = texts(from).into_iter();
     let both = both.filter_map(|(name, old)| Some((old, *after.get(&name)?)));
-    let counts = both.map(|(old, new)| count(old, new, deadline));
-    counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    both.fold((0, 0), |sum, (old, new)| {
+        let (added, removed) = count(old, new);
+        (sum.0 + added, sum.1 + removed)
+    })
 }
 
 /// The texts of a script, with the key `None`, and of its imports, with their names: a resumed run has its first version in
@@ -175,13 +172,30 @@ fn texts(recipe: &Recipe) -> BTreeMap<Option<&OsStr>, &str> {
     named.collect()
 }
 
-/// Lines added and removed.
-fn count(old: &str, new: &str, deadline: Instant) -> (usize, usize) {
-    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
-    let operations = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, Some(deadline));
-    let changes = operations.iter().filter(|one| one.tag() != DiffTag::Equal);
-    let counts = changes.map(|one| (one.new_range().len(), one.old_range().len()));
-    counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+/// Lines added and removed: those outside of the longest common subsequence, by Hyyrö's bit-parallel algorithm (2004).
+fn count(old: &str, new: &str) -> (usize, usize) {
+    let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (at, line) in old.lines().enumerate() {
+        places.entry(line).or_default().push(at);
+    }
+    let (removed, added) = (old.lines().count(), new.lines().count());
+    // A bit for each old line; the subsequence with the new lines so far is as long as there are zeros.
+    let mut state = vec![u64::MAX; removed.div_ceil(64)];
+    for places in new.lines().filter_map(|line| places.get(line)) {
+        let mut matches = vec![0; state.len()];
+        for at in places {
+            matches[at / 64] |= 1 << (at % 64);
+        }
+        let mut carry = false;
+        for (state, matches) in state.iter_mut().zip(matches) {
+            let (sum, first) = state.overflowing_add(*state & matches);
+            let (sum, second) = sum.overflowing_add(u64::from(carry));
+            carry = first || second;
+            *state = sum | (*state & !matches);
+        }
+    }
+    let common: u32 = state.iter().map(|bits| bits.count_zeros()).sum();
+    (added - common as usize, removed - common as usize)
 }
 
 fn parameters(from: &Recipe, to: &Recipe, settings: &[(String, String)]) -> Vec<String> {
@@ -216,27 +230,23 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn counted(old: &str, new: &str) -> (usize, usize) {
-        count(old, new, Instant::now() + Duration::from_secs(60))
-    }
-
     #[test]
     fn edits_are_counted_as_diff_counts_them() {
-        assert_eq!(counted("a\nb\nc\n", "a\nb\nc\n"), (0, 0));
-        assert_eq!(counted("", "a\nb\n"), (2, 0));
-        assert_eq!(counted("a\nb\n", ""), (0, 2));
-        assert_eq!(counted("a\nb\nc\n", "a\nx\ny\nc\n"), (2, 1));
-        assert_eq!(counted("a\nb\nc\nd\n", "b\nx\nd\ny\n"), (2, 2));
+        assert_eq!(count("a\nb\nc\n", "a\nb\nc\n"), (0, 0));
+        assert_eq!(count("", "a\nb\n"), (2, 0));
+        assert_eq!(count("a\nb\n", ""), (0, 2));
+        assert_eq!(count("a\nb\nc\n", "a\nx\ny\nc\n"), (2, 1));
+        assert_eq!(count("a\nb\nc\nd\n", "b\nx\nd\ny\n"), (2, 2));
     }
 
     #[test]
-    fn a_new_text_of_many_lines_is_counted_at_once() {
-        let [old, new] = ["old", "new"].map(|word| {
-            let lines = (0..20_000).map(|line| format!("{word} {line}\n"));
-            lines.collect::<String>()
-        });
-        let started = Instant::now();
-        assert_eq!(count(&old, &new, started + PATIENCE), (20_000, 20_000));
+    fn a_turned_text_of_many_lines_is_counted_at_once() {
+        let text = |lines: &mut dyn Iterator<Item = usize>| -> String {
+            lines.map(|line| format!("{line}\n")).collect()
+        };
+        let [old, new] = [text(&mut (0..20_000)), text(&mut (0..20_000).rev())];
+        let started = std::time::Instant::now();
+        assert_eq!(count(&old, &new), (19_999, 19_999));
         assert!(started.elapsed() < Duration::from_secs(1));
     }
 
@@ -263,7 +273,7 @@ mod tests {
         fn no_edit_is_smaller(old in "[abc\n]{0,40}", new in "[abc\n]{0,40}") {
             let (a, b): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
             let kept = common(&a, &b);
-            prop_assert_eq!(counted(&old, &new), (b.len() - kept, a.len() - kept));
+            prop_assert_eq!(count(&old, &new), (b.len() - kept, a.len() - kept));
         }
     }
 }

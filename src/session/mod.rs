@@ -14,7 +14,7 @@ pub use self::answer::{Answer, BatchColumns};
 pub use self::inputs::Inputs;
 use self::inputs::{LAST, SOURCE, items};
 pub use self::names::Name;
-pub use self::values::{InputRun, Pairs};
+pub use self::values::{InputTimes, Pairs};
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::batch_type::ScriptBatch;

@@ -1,6 +1,6 @@
 //! An input looked into without keeping its value: its numbers, its gradient, its time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rhai::{AST, Array, Dynamic, Engine};
 
@@ -12,15 +12,23 @@ use crate::script::value::{as_tensor, describe, number};
 use crate::tensor::profile::Timing;
 use crate::tensor::{Level, Origin, Tensor, grad};
 
-/// One run of an input, in seconds; its operations, if they were timed, and the most bytes that it held at once, beside those
-/// held before.
-#[derive(Debug, Default)]
-pub struct InputRun {
-    /// The time of the run.
+/// The time that measuring an input takes at most, once it has run a few times.
+const MEASURING: Duration = Duration::from_millis(400);
+/// The most runs, the fewest, and those whose operations are timed.
+const RUNS: usize = 5000;
+const LEAST_RUNS: usize = 3;
+const TIMED_RUNS: usize = 5;
+
+/// The times of an input's runs, and one of the runs taken apart.
+#[derive(Debug)]
+pub struct InputTimes {
+    /// Seconds, run by run.
+    pub runs: Vec<f64>,
+    /// The fastest of some runs whose operations were timed, in seconds.
     pub seconds: f64,
-    /// The times of its operations.
+    /// The times of that run's operations.
     pub timings: Vec<Timing>,
-    /// The bytes.
+    /// The most bytes that the run held at once, beside those held before.
     pub peak: usize,
 }
 
@@ -95,30 +103,61 @@ impl Session {
         self.answer(text, &Dynamic::from(gradient))
     }
 
-    /// Runs an input to measure it: builds its graph, computes it, and leaves the session as it was.
+    /// Runs an input again and again. Each run builds its graph and computes it, and leaves the session as it was.
     ///
     /// # Errors
     /// As [`Session::evaluate`].
-    pub fn measure(&mut self, text: &str, is_timed: bool) -> Result<InputRun, Diagnostics> {
-        let mut measured = InputRun::default();
-        // All of it on the deep stack: the value is dropped there too.
-        let run = guarded(EVALUATING, || {
+    pub fn measure(&mut self, text: &str) -> Result<InputTimes, Diagnostics> {
+        // All of it on the deep stack: the values are dropped there too, and no run pays for it.
+        let measured = guarded(EVALUATING, || {
             let (engine, ast) = self.prepared(text)?;
-            self.profile.switch(is_timed);
-            let (before, started) = (self.guard.begin_run(), Instant::now());
-            let value = self.looked_at(&engine, &ast, text)?;
+            self.measured(&engine, &ast, text)
+        });
+        self.profile.switch(false);
+        self.profile.take();
+        self.batch.call().take_reports();
+        measured?
+    }
+
+    fn measured(
+        &mut self,
+        engine: &Engine,
+        ast: &AST,
+        text: &str,
+    ) -> Result<InputTimes, Diagnostics> {
+        let mut times = InputTimes {
+            runs: Vec::new(),
+            seconds: f64::INFINITY,
+            timings: Vec::new(),
+            peak: 0,
+        };
+        let (guard, profile) = (self.guard.clone(), self.profile.clone());
+        let mut run = || {
+            let started = Instant::now();
+            let value = self.looked_at(engine, ast, text)?;
             if let Some(tensor) = value.read_lock::<Tensor>() {
                 let computed = tensor.evaluate();
                 computed.map_err(|error| self.failed_in(text, error))?;
             }
-            measured.seconds = started.elapsed().as_secs_f64();
-            measured.peak = self.guard.peak() - before;
-            Ok::<(), Diagnostics>(())
-        });
-        self.profile.switch(false);
-        measured.timings = self.profile.take();
-        self.batch.call().take_reports();
-        run?.map(|()| measured)
+            Ok::<f64, Diagnostics>(started.elapsed().as_secs_f64())
+        };
+        run()?;
+        let began = Instant::now();
+        while times.runs.len() < LEAST_RUNS
+            || (times.runs.len() < RUNS && began.elapsed() < MEASURING)
+        {
+            times.runs.push(run()?);
+        }
+        profile.switch(true);
+        for _ in 0..TIMED_RUNS {
+            let before = guard.begin_run();
+            let (seconds, timings) = (run()?, profile.take());
+            if seconds < times.seconds {
+                (times.seconds, times.timings) = (seconds, timings);
+                times.peak = guard.peak() - before;
+            }
+        }
+        Ok(times)
     }
 
     /// The line of an operation of an input: the name of its source, unless that is the input, its number and its text.

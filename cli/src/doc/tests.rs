@@ -10,7 +10,7 @@ use super::trainers::{Alias, trainers};
 use crate::report::study::Objective;
 use crate::report::study::objectives::multiples;
 use advlab::Batch;
-use advlab::check::{needs, usual};
+use advlab::check::needed;
 use advlab::diagnostic::Diagnostics;
 use advlab::paint::{Paint, WIDTH};
 use advlab::script::{BUILTINS, BuiltinKind, Host, MEMBERS, Recipe};
@@ -121,13 +121,7 @@ between verl's function and ours in f64 on four batches of ragged responses in r
 
 fn recipe_entry(recipe: &Recipe, objective: Result<&Objective, &Diagnostics>) -> String {
     let code = |name: &str| format!("`{name}`");
-    let usual = usual();
-    let responses = usual.response_columns().map(|(name, _)| name);
-    let tokens = usual.token_columns().map(|(name, _)| name);
-    let names = responses
-        .chain(tokens)
-        .chain(usual.texts().map(|(name, _)| name));
-    let needs: Vec<String> = names.filter(|name| needs(recipe, name)).map(code).collect();
+    let needs: Vec<String> = needed(recipe).iter().map(|name| code(name)).collect();
     let names = trainers().filter_map(|(name, trainer)| {
         let is_this = |alias: &&Alias| alias.ours == recipe.name();
         let theirs = trainer.names.iter().filter(is_this);

@@ -16,14 +16,9 @@ use advlab::figures::{counted, shape, time};
 use advlab::native::{Mode, Native};
 use advlab::paint::{Paint, beside, cut, width, wrapped};
 use advlab::script::{Hook, Host, MapGroups, Recipe};
-use advlab::session::{InputRun, Session};
+use advlab::session::Session;
 use advlab::tensor::Origin;
 use advlab::tensor::profile::{Profile, Timing};
-
-/// The time that measuring an input takes, once it has run a few times; and the runs whose operations are timed.
-const MEASURING: Duration = Duration::from_millis(400);
-const LEAST_RUNS: usize = 3;
-const TIMED_RUNS: usize = 5;
 
 /// The times of a recipe, or of an input at the prompt, on a batch, run by run, and one of its runs taken apart. Times are in
 /// seconds.
@@ -257,29 +252,19 @@ impl Measured {
         batch: &Batch,
         text: &str,
     ) -> Result<Measured, Diagnostics> {
-        let (began, mut seconds) = (Instant::now(), Vec::new());
-        session.measure(text, false)?;
-        while seconds.len() < LEAST_RUNS || began.elapsed() < MEASURING {
-            seconds.push(session.measure(text, false)?.seconds);
-        }
-        let timed = (0..TIMED_RUNS).map(|_| session.measure(text, true));
-        let timed: Vec<InputRun> = timed.collect::<Result<_, _>>()?;
-        let fastest = timed.into_iter();
-        let fastest = fastest.min_by(|a, b| a.seconds.total_cmp(&b.seconds));
-        let fastest = fastest.unwrap_or_default();
-        let hook = HookTime {
-            hook: "input",
-            seconds: fastest.seconds,
-        };
+        let times = session.measure(text)?;
+        let (hook, seconds) = ("input", times.seconds);
         let run = Run {
-            hooks: vec![hook],
-            timings: fastest.timings,
-            peak_bytes: fastest.peak,
+            hooks: vec![HookTime { hook, seconds }],
+            timings: times.timings,
+            peak_bytes: times.peak,
             ..Run::default()
         };
         Ok(Measured {
             recipe: text.to_string(),
-            script: Some(Times { seconds }),
+            script: Some(Times {
+                seconds: times.runs,
+            }),
             ..Measured::of(run, batch, |origin| session.line_of(text, origin))
         })
     }

@@ -273,8 +273,8 @@ fn a_test_batch_has_the_stack_of_a_hook() {
 fn an_input_that_is_timed_has_the_stack_of_any_other() {
     on_small_stack(|deep| {
         let mut session = Session::new(&Host::new(), &Batch::example());
-        let run = session.measure(&format!("{deep} deep(28)"), true).unwrap();
-        assert!(run.seconds > 0.0);
+        let times = session.measure(&format!("{deep} deep(28)")).unwrap();
+        assert!(!times.runs.is_empty());
     });
 }
 
