@@ -42,8 +42,16 @@ impl Session {
     /// As [`Session::evaluate`]; also if the input gives something else.
     pub fn numbers(&mut self, text: &str) -> Result<(Option<Level>, Vec<f64>), Diagnostics> {
         let value = self.value(text)?;
-        let level = value.read_lock::<Tensor>().map(|tensor| tensor.level());
-        Ok((level, self.numbers_at(level, text, &value)?))
+        if let Some(tensor) = value.read_lock::<Tensor>() {
+            let computed = tensor.evaluate();
+            let computed = computed.map_err(|error| self.failed_in(text, error))?;
+            return Ok((Some(tensor.level()), computed.iter().collect()));
+        }
+        let array = value.read_lock::<Array>();
+        let numbers = array.and_then(|array| array.iter().map(number).collect::<Option<_>>());
+        let numbers =
+            numbers.ok_or_else(|| is_no(text, &value, "not a tensor or an array of numbers"))?;
+        Ok((None, numbers))
     }
 
     /// The values of two inputs, tensors of any levels, at the level where they meet.
@@ -52,10 +60,20 @@ impl Session {
     /// As [`Session::numbers`].
     pub fn pairs(&mut self, x: &str, y: &str) -> Result<Pairs, Diagnostics> {
         let (left, right) = (self.value(x)?, self.value(y)?);
-        let level = as_tensor(&left).zip(as_tensor(&right));
-        let level = level.map(|(left, right)| left.level().join(right.level()));
-        let left = self.numbers_at(level, x, &left)?;
-        let right = self.numbers_at(level, y, &right)?;
+        let (level, left, right) = match (as_tensor(&left), as_tensor(&right)) {
+            (Some(left), Some(right)) => {
+                let level = left.level().join(right.level());
+                let frame = self.batch.frame();
+                let spread = |text: &str, tensor: &Tensor| {
+                    let tensor = tensor.expanded(level, tensor.frame().unwrap_or(frame));
+                    let values = tensor.and_then(|tensor| tensor.evaluate());
+                    let values = values.map_err(|error| self.failed_in(text, error))?;
+                    Ok::<Vec<f64>, Diagnostics>(values.iter().collect())
+                };
+                (Some(level), spread(x, &left)?, spread(y, &right)?)
+            }
+            _ => (None, self.numbers(x)?.1, self.numbers(y)?.1),
+        };
         if left.len() != right.len() {
             let (of_x, of_y) = (left.len(), right.len());
             let message =
@@ -63,27 +81,6 @@ impl Session {
             return Err(Diagnostic::error(message).into());
         }
         Ok((level, left.into_iter().zip(right).collect()))
-    }
-
-    /// The numbers of a tensor, spread to a level if there is one, or those of an array.
-    fn numbers_at(
-        &self,
-        level: Option<Level>,
-        text: &str,
-        value: &Dynamic,
-    ) -> Result<Vec<f64>, Diagnostics> {
-        let tensor = value.read_lock::<Tensor>().map(|tensor| tensor.clone());
-        if let Some(tensor) = tensor.or_else(|| level.and(as_tensor(value))) {
-            let level = level.unwrap_or(tensor.level());
-            let frame = tensor.frame().unwrap_or(self.batch.frame());
-            let values = tensor.expanded(level, frame);
-            let values = values.and_then(|tensor| tensor.evaluate());
-            let values = values.map_err(|error| self.failed_in(text, error))?;
-            return Ok(values.iter().collect());
-        }
-        let array = value.read_lock::<Array>();
-        let numbers = array.and_then(|array| array.iter().map(number).collect::<Option<_>>());
-        numbers.ok_or_else(|| is_no(text, value, "not a tensor or an array of numbers"))
     }
 
     /// The derivative of an input, a batch tensor, with respect to each value of `batch.logp`.
@@ -110,7 +107,9 @@ impl Session {
     pub fn measure(&mut self, text: &str) -> Result<InputTimes, Diagnostics> {
         // All of it on the deep stack: the values are dropped there too, and no run pays for it.
         let measured = guarded(EVALUATING, || {
-            let (engine, ast) = self.prepared(text)?;
+            self.guard.rearm();
+            let engine = self.engine(text);
+            let ast = self.functions.merge(&self.compile(&engine, text)?);
             self.measured(&engine, &ast, text)
         });
         self.profile.switch(false);
@@ -163,15 +162,13 @@ impl Session {
     /// The line of an operation of an input: the name of its source, unless that is the input, its number and its text.
     pub fn line_of(&self, text: &str, origin: &Origin) -> (Option<String>, usize, String) {
         let name = origin.source.as_deref().unwrap_or_default();
-        let mut sources = self.recipe.iter().flat_map(Recipe::sources);
-        let mut text_of = |name| {
-            sources
-                .find(|(own, _)| *own == name)
-                .map_or("", |own| own.1)
-        };
         let (name, number, text) = match name {
             SOURCE => self.inputs.input_at(text, origin.line),
-            name => (name, origin.line, text_of(name)),
+            _ => {
+                let mut sources = self.recipe.iter().flat_map(Recipe::sources);
+                let text = sources.find(|(own, _)| *own == name);
+                (name, origin.line, text.map_or("", |(_, text)| text))
+            }
         };
         let line = text.lines().nth(number.saturating_sub(1));
         let name = (name != SOURCE).then(|| name.to_string());
@@ -180,18 +177,12 @@ impl Session {
 
     /// Runs an input for its value, and leaves the session as it was.
     fn value(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
-        let (engine, ast) = self.prepared(text)?;
-        let value = self.looked_at(&engine, &ast, text);
-        self.batch.call().take_reports();
-        value
-    }
-
-    /// The engine of an input that begins now, and its script with the functions of those before it.
-    fn prepared(&self, text: &str) -> Result<(Engine, AST), Diagnostics> {
         self.guard.rearm();
         let engine = self.engine(text);
         let ast = self.functions.merge(&self.compile(&engine, text)?);
-        Ok((engine, ast))
+        let value = self.looked_at(&engine, &ast, text);
+        self.batch.call().take_reports();
+        value
     }
 
     fn looked_at(
