@@ -76,17 +76,13 @@ impl fmt::Display for LiveEvent {
                 path,
                 why,
                 still_using,
-            } => {
-                let path = path.display();
-                write!(f, "{path}: {why}  still using {still_using}")
-            }
+            } => write!(f, "{}: {why}  still using {still_using}", path.display()),
             LiveEvent::Reverted { version } => {
                 write!(f, "the script is {version} again, which is in use")
             }
             LiveEvent::Warned { version, warnings } => {
                 let warnings: Vec<String> = warnings.iter().map(one_line).collect();
-                let warnings = warnings.join("; ");
-                write!(f, "{version} is used all the same: {warnings}")
+                write!(f, "{version} is used all the same: {}", warnings.join("; "))
             }
             LiveEvent::PollingOnly { why } => write!(
                 f,
@@ -115,8 +111,12 @@ pub struct VersionChange {
     pub ready_after: Duration,
     /// Each parameter that is new, gone or has another value, in words: `k 4 -> 8`.
     pub parameters: Vec<String>,
-    /// Lines added and removed.
-    lines: (usize, usize),
+    /// Lines added to the script and to the imports that both versions have.
+    ///
+    /// Other imports do not count: writing `import "grpo"` is one line, not grpo's forty.
+    pub lines_added: usize,
+    /// Lines removed from the script and from the imports that both versions have.
+    pub lines_removed: usize,
 }
 
 impl VersionChange {
@@ -126,34 +126,24 @@ impl VersionChange {
         settings: &[(String, String)],
         (checked_in, ready_after): (Duration, Duration),
     ) -> VersionChange {
+        let (lines_added, lines_removed) = changed_lines(from, to);
         VersionChange {
             from: from.version().clone(),
             to: to.version().clone(),
             checked_in,
             ready_after,
             parameters: parameters(from, to, settings),
-            lines: changed_lines(from, to),
+            lines_added,
+            lines_removed,
         }
-    }
-
-    /// Lines added to the script and to the imports that both versions have.
-    ///
-    /// Other imports do not count: writing `import "grpo"` is one line, not grpo's forty.
-    pub fn lines_added(&self) -> usize {
-        self.lines.0
-    }
-
-    /// Lines removed from the script and from the imports that both versions have.
-    pub fn lines_removed(&self) -> usize {
-        self.lines.1
     }
 }
 
 impl fmt::Display for VersionChange {
     /// One line: `db6bda -> 4f8ad7  (+1 -1 lines, checked in 2.3 ms)  k 4 -> 8`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (from, to, (added, removed)) = (&self.from, &self.to, self.lines);
-        let time = figures::time(self.checked_in);
+        let (from, to, time) = (&self.from, &self.to, figures::time(self.checked_in));
+        let (added, removed) = (self.lines_added, self.lines_removed);
         write!(
             f,
             "{from} -> {to}  (+{added} -{removed} lines, checked in {time})"
@@ -176,11 +166,9 @@ fn changed_lines(from: &Recipe, to: &Recipe) -> (usize, usize) {
 /// The texts of a script, with the key `None`, and of its imports, with their names: a resumed run has its first version in
 /// another folder.
 fn texts(recipe: &Recipe) -> BTreeMap<Option<&OsStr>, &str> {
-    let named = recipe.sources().map(|(name, text)| {
-        let import =
-            (name != recipe.name()).then(|| Path::new(name).file_stem().unwrap_or_default());
-        (import, text)
-    });
+    let stem = |name| Path::new(name).file_stem().unwrap_or_default();
+    let named = recipe.sources();
+    let named = named.map(|(name, text)| ((name != recipe.name()).then(|| stem(name)), text));
     named.collect()
 }
 
@@ -211,26 +199,26 @@ fn count(old: &str, new: &str) -> (usize, usize) {
 }
 
 fn parameters(from: &Recipe, to: &Recipe, settings: &[(String, String)]) -> Vec<String> {
-    let [from, to] = [from, to].map(|recipe| -> BTreeMap<_, _> {
-        let all = recipe.params().iter();
-        all.map(|(parameter, value)| (&*parameter.name, (&parameter.default, value)))
-            .collect()
-    });
-    let names: BTreeSet<&str> = from.keys().chain(to.keys()).copied().collect();
+    let names = [from, to].map(|recipe| recipe.params().iter().map(|(one, _)| &*one.name));
+    let names: BTreeSet<&str> = names.into_iter().flatten().collect();
+    let value = |recipe: &Recipe, name| recipe.params().get(name).cloned();
+    let default = |recipe: &Recipe, name| {
+        let mut all = recipe.params().iter();
+        all.find(|(one, _)| &*one.name == name)
+            .map(|(one, _)| one.default.clone())
+    };
     let changes = names.into_iter().filter_map(|name| {
         let is_set = settings.iter().any(|(set, _)| set == name);
-        match (from.get(name), to.get(name)) {
-            (Some(was), Some(now)) if was.1 != now.1 => {
-                Some(format!("{name} {} -> {}", was.1, now.1))
-            }
-            (Some(was), Some(now)) if was.0 != now.0 && is_set => {
-                Some(format!("{name} stays {}: the run sets it", now.1))
+        match (value(from, name), value(to, name)) {
+            (Some(was), Some(now)) if was != now => Some(format!("{name} {was} -> {now}")),
+            (Some(_), Some(now)) if is_set && default(from, name) != default(to, name) => {
+                Some(format!("{name} stays {now}: the run sets it"))
             }
             (Some(was), None) if is_set => {
-                Some(format!("{name} (set to {} by the run) is gone", was.1))
+                Some(format!("{name} (set to {was} by the run) is gone"))
             }
             (Some(_), None) => Some(format!("{name} is gone")),
-            (None, Some(now)) => Some(format!("{name} is new: {}", now.1)),
+            (None, Some(now)) => Some(format!("{name} is new: {now}")),
             _ => None,
         }
     });

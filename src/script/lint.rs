@@ -362,6 +362,7 @@ mod tests {
 
     use crate::Batch;
     use crate::script::Host;
+    use crate::script::unfinished;
     use crate::session::Session;
 
     /// Far more than is needed, and far less than anything quadratic takes.
@@ -451,7 +452,7 @@ mod tests {
             ("let h = 8 // 2;", true),
             ("n // of the group", false),
         ] {
-            assert!(!session.is_incomplete(input), "{input}");
+            assert!(!unfinished(input).goes_on(), "{input}");
             let error = session.evaluate(input).err();
             let is_floor = error.is_some_and(|error| error[0].message.contains("floor division"));
             assert_eq!(is_floor, is_told, "{input}");

@@ -363,7 +363,7 @@ pub fn unfinished(text: &str) -> Unfinished<'_> {
 
 impl<'a> Unfinished<'a> {
     /// Whether the next line belongs to this input: a bracket, a string or a comment is open, or an operand is missing.
-    pub(crate) fn goes_on(&self) -> bool {
+    pub fn goes_on(&self) -> bool {
         if let Some(last) = self
             .last
             .filter(|last| last.kind != TokenKind::Comment || last.text.starts_with("/*"))
@@ -377,15 +377,6 @@ impl<'a> Unfinished<'a> {
             !is_text && BEFORE_OPERAND.split(' ').any(|word| word == last.text)
         });
         !self.is_wrong && (!self.brackets.is_empty() || lacks_operand)
-    }
-
-    /// The sign that closes what is open last.
-    pub fn closed_by(&self) -> Option<&'static str> {
-        match self.last.filter(|last| last.ending == Ending::Open) {
-            Some(last) if last.kind == TokenKind::Comment => Some("*/"),
-            Some(_) => Some("`"),
-            None => self.brackets.last().map(|&at| closing(self.code[at].text)),
-        }
     }
 
     /// The innermost call whose arguments are being typed: the tokens up to its name, and the byte where they begin.
@@ -491,7 +482,7 @@ mod tests {
             }
             prop_assert!(text[at..].trim().is_empty());
             let open = unfinished(&text);
-            let _ = (open.goes_on(), open.closed_by(), open.call());
+            let _ = (open.goes_on(), open.call());
         }
     }
 }

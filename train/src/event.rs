@@ -135,8 +135,8 @@ impl LogEntry {
         let switch = LogEvent::Use {
             recipe: KeptVersion::of(recipe),
             from: change.from.as_str().to_string(),
-            lines_added: change.lines_added(),
-            lines_removed: change.lines_removed(),
+            lines_added: change.lines_added,
+            lines_removed: change.lines_removed,
             checked_in_ms: change.checked_in.as_secs_f64() * 1e3,
             ready_after_ms: change.ready_after.as_secs_f64() * 1e3,
         };

@@ -2,7 +2,7 @@
 
 use super::{CLOSURE, Script, habit, row, say};
 use crate::batch::known;
-use crate::diagnostic::{Diagnostic, ProblemKind, Span};
+use crate::diagnostic::{Diagnostic, Span};
 use crate::figures::counted;
 use crate::script::builtin::Builtin;
 use crate::script::members::{self, ops};
@@ -147,7 +147,7 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
     }
     match variable_help(script, name, place) {
         Some(help) => say(message, help),
-        None => say(message, unknown).of_kind(ProblemKind::UnseenVariable(name.to_string())),
+        None => say(message, unknown),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Design, accuracies};
 use advlab::Batch;
-use advlab::check::{Variant, groups_are_independent, on_policy, with_rewards};
+use advlab::check::{groups_are_independent, on_policy, regrouped, shortened, with_rewards};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::{Purpose, RandomStream, StreamKey};
 use advlab::script::{Host, Recipe};
@@ -255,8 +255,8 @@ fn from_pools(
     };
     let taken: Vec<usize> = labels.iter().map(&mut any).collect();
     let most = (CELLS / taken.len().max(1)).max(LEAST);
-    let drawn = Variant::of(&input.select(&taken)).lengths(&|_| most);
-    let grouped = Variant::of(&drawn).groups(&|response| response / size);
+    let drawn = shortened(&input.select(&taken), &|_| most);
+    let grouped = regrouped(&drawn, &|response| response / size);
     on_policy(&with_rewards(&grouped, |response, _| labels[response]))
 }
 
