@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use zerocopy::IntoBytes;
 
 use super::config::{Config, TRAINER};
-use super::event::LogEntry;
+use super::event::LogLine;
 use super::folder::{CONFIG, Journal, LockedFolder, RunFolder, RunWriter, step_after, step_of};
 use super::policy::Platform;
 use super::row::rounded;
@@ -80,7 +80,7 @@ impl Record {
             before,
         };
         if record.writer.is_new() {
-            let mut start = LogEntry::start(record.before.recipe(), None, Platform::default());
+            let mut start = LogLine::start(record.before.recipe(), None, Platform::default());
             record.writer.log(&mut start)?;
         }
         record.cut(u64::MAX)?;
@@ -143,16 +143,16 @@ impl Record {
 
     /// Something happened to the recipe's file.
     pub fn changed(&mut self, event: &LiveEvent) -> Result<(), Diagnostics> {
-        let mut entry = LogEntry::live(self.next, event);
-        entry
-            .as_mut()
-            .map_or(Ok(()), |entry| self.writer.log(entry))
+        match &mut LogLine::live(self.next, event) {
+            Some(line) => self.writer.log(line),
+            None => Ok(()),
+        }
     }
 
     /// A version failed at this step.
     pub fn failed(&mut self, failed: &Failed, batch: &Batch) -> Result<(), Diagnostics> {
         self.writer
-            .log(&mut LogEntry::failed(self.next, failed, Some(batch)))
+            .log(&mut LogLine::failed(self.next, failed, Some(batch)))
     }
 
     /// The step is done: by the version in use, which began it with the state `before`.
@@ -169,7 +169,7 @@ impl Record {
         if loaded.version().as_str() != self.used {
             let change = live.change(&self.before, &loaded);
             self.writer
-                .log(&mut LogEntry::switched(step, loaded.recipe(), &change))?;
+                .log(&mut LogLine::switched(step, loaded.recipe(), &change))?;
             self.used = loaded.version().as_str().to_string();
         }
         let mut line = row(step, loaded.recipe(), batch, outcome);

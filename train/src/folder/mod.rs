@@ -2,7 +2,7 @@
 //!
 //! - `config.toml`: the configuration as used
 //! - `metrics.jsonl`: a [`Row`](super::Row) per step
-//! - `reloads.jsonl`: a [`LogLine`] for each change of version, rejected save, failure and warning
+//! - `reloads.jsonl`: a [`LogLine`](super::LogLine) for each change of version, rejected save, failure and warning
 //! - `scripts/<version>/`: each version that was used, with all that it imports
 //! - `batches/`: the last few batches, and those on which a version failed; in a trainer's run also the recipe's states
 //! - `checkpoints/<step>/`: what `--resume` goes on from: `run.json`, and the policy's files
@@ -11,7 +11,7 @@
 
 mod checkpoint;
 mod journal;
-pub(super) mod log;
+mod log;
 mod reader;
 mod tensorboard;
 mod version;
@@ -25,11 +25,11 @@ use std::time::{Duration, Instant};
 
 pub(super) use checkpoint::{Checkpoint, VersionState};
 pub(super) use journal::{Journal, set_damaged_aside};
-pub use log::{LogEvent, LogLine, RunLog};
+pub use log::RunLog;
 pub use reader::RunFolder;
 pub(super) use reader::{step_after, step_of};
 pub use version::KeptVersion;
-pub(super) use writer::{RunWriter, one_line};
+pub(super) use writer::RunWriter;
 
 use super::config::Config;
 use super::error::io;

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::journal;
-use super::{BATCHES, CONFIG, KeptVersion, LogLine, METRICS, RELOADS, RunLog, STATES};
+use super::{BATCHES, CONFIG, KeptVersion, METRICS, RELOADS, RunLog, STATES};
 use crate::config::{Config, settings};
 use crate::error::{damaged, io, no_run};
+use crate::event::LogLine;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::script::{Hook, Host, Recipe, State};
 

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::log::{LogEvent, LogLine};
 use super::tensorboard::EventFile;
 use super::{
     BATCHES, FAILED, Journal, KeptVersion, LockedFolder, METRICS, RELOADS, STATES, make_folder,
@@ -12,7 +11,7 @@ use super::{
 };
 use crate::config::Config;
 use crate::error::io;
-use crate::event::{Event, LogEntry};
+use crate::event::{Event, LogEvent, LogLine};
 use crate::row::flatten;
 use advlab::batch::Batch;
 use advlab::diagnostic::Diagnostics;
@@ -83,27 +82,27 @@ impl RunWriter {
     /// Writes an event, if the folder has a place for it.
     pub(crate) fn tell(&mut self, event: &mut Event<'_>) -> Result<(), Diagnostics> {
         match event {
-            Event::Log(entry) => self.log(entry),
+            Event::Log(line) => self.log(line),
             Event::Step { row, batch } => self.step(row.step, &row.to_json(), batch, None),
             _ => Ok(()),
         }
     }
 
-    /// Writes the line of an entry, and before it the versions and the batch that the line names.
-    pub(crate) fn log(&mut self, entry: &mut LogEntry) -> Result<(), Diagnostics> {
+    /// Writes a line of the log, and before it the versions and the batch that the line names.
+    pub(crate) fn log(&mut self, line: &mut LogLine) -> Result<(), Diagnostics> {
         let run = &self.folder.path;
-        for recipe in &entry.recipes {
+        for recipe in &line.recipes {
             KeptVersion::keep(run, recipe)?;
         }
-        if let LogEvent::Failed { recipe, batch, .. } = &mut entry.line.event
-            && let Some(evidence) = &entry.batch
+        if let LogEvent::Failed { recipe, batch, .. } = &mut line.event
+            && let Some(evidence) = &line.batch
         {
-            let name = FAILED.name(entry.line.step, &format!("-{}", &recipe.version[..6]));
+            let name = FAILED.name(line.step, &format!("-{}", &recipe.version[..6]));
             evidence.write_safetensors(run.join(&name))?;
             FAILED.remove_old(run, EVIDENCE)?;
             *batch = Some(name);
         }
-        self.log.append(&entry.line)
+        self.log.append(line)
     }
 
     /// Writes the row of a step, and before it its batch if it is one to keep: with the state that the step began with, if
@@ -146,11 +145,6 @@ fn journals(run: &Path, step: u64) -> Result<(Journal, Journal), Diagnostics> {
     Ok((metrics, log))
 }
 
-/// An error as the log has it.
-pub(crate) fn one_line(error: &Diagnostics) -> String {
-    error.to_string().replace('\n', " ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,8 +163,8 @@ mod tests {
         let batch = batch.response("reward", vec![1.0, 0.0]).build().unwrap();
         let recipe = config.host().load("grpo").unwrap();
         let fail = |step| {
-            let mut entry = LogEntry::warning(step, String::new());
-            entry.line.event = LogEvent::Failed {
+            let mut entry = LogLine::warning(step, String::new());
+            entry.event = LogEvent::Failed {
                 hook: "step".to_string(),
                 recipe: KeptVersion::of(&recipe),
                 error: "worn out".to_string(),

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::config::Config;
-use super::policy::{NonFinite, Policy};
 use super::rollout::{Rollout, Sampled};
-use super::row::{Row, milliseconds, rounded};
+use crate::config::Config;
+use crate::policy::{NonFinite, Policy};
+use crate::row::{Row, milliseconds, rounded};
 use advlab::batch::{Batch, Computed};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::{Purpose, StreamKey};

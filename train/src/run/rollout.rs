@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::policy::{Policy, Responses, Scores};
-use super::row::{Evaluation, PassAt, Row};
-use super::task::{Prompt, Task};
+use crate::policy::{Policy, Responses, Scores};
+use crate::row::{Evaluation, PassAt, Row};
+use crate::task::{Prompt, Task};
 use advlab::batch::{Batch, FloatBuffer};
 use advlab::diagnostic::Diagnostics;
 use advlab::random::StreamKey;
