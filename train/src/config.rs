@@ -9,7 +9,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use crate::error::Result;
+use advlab::diagnostic::Diagnostic;
 use advlab::live::LiveOptions;
 use advlab::native::{Mode, Native};
 use advlab::script::{Builtin, Hook, Host, Limits, Recipe};
@@ -295,7 +296,7 @@ fn keys() -> impl Iterator<Item = (String, &'static Key)> {
 
 impl Config {
     /// Whether all values are within bounds.
-    pub fn check(&self) -> Result<(), Diagnostics> {
+    pub fn check(&self) -> Result<()> {
         if self.is_recorded() {
             let message = "the steps of this run are a trainer's: advlab has recorded them";
             let help = "it goes on where `advlab.watch` is called with this `folder`";
@@ -441,7 +442,7 @@ impl Config {
     }
 
     /// A loss recipe with the run's `loss_params`.
-    pub fn set_loss(&self, mut recipe: Recipe) -> Result<Recipe, Diagnostics> {
+    pub fn set_loss(&self, mut recipe: Recipe) -> Result<Recipe> {
         if !recipe.has(Hook::Loss) {
             let name = recipe.name();
             let error = Diagnostic::error(format!("the loss recipe {name} has no `loss`"));
@@ -453,14 +454,14 @@ impl Config {
     }
 
     /// Whether the recipe and the loss can be loaded and set.
-    pub fn check_recipes(&self) -> Result<(), Diagnostics> {
+    pub fn check_recipes(&self) -> Result<()> {
         let host = self.host();
         set_all(&mut host.load(&self.recipe)?, "params", &self.params)?;
         self.set_loss(host.load(&self.loss_recipe)?).map(drop)
     }
 }
 
-fn set_all(recipe: &mut Recipe, key: &str, params: &toml::Table) -> Result<(), Diagnostics> {
+fn set_all(recipe: &mut Recipe, key: &str, params: &toml::Table) -> Result<()> {
     for (name, text) in settings(params) {
         let set = recipe.set_text(&name, &text);
         set.map_err(|error| Diagnostic::error(format!("{key}.{name} = {text}: {error}")))?;

@@ -13,8 +13,9 @@ use super::event::LogLine;
 use super::folder::{CONFIG, Journal, LockedFolder, RunFolder, RunWriter, step_after, step_of};
 use super::policy::Platform;
 use super::row::rounded;
+use crate::error::Result;
 use advlab::batch::{Batch, FloatBuffer};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::figures::in_json;
 use advlab::live::{Failed, LiveEvent, LiveRecipe, Loaded};
 use advlab::script::{Outcome, Recipe, State, Statistics, Summary};
@@ -44,7 +45,7 @@ impl Record {
         live: &LiveRecipe,
         settings: &[(String, String)],
         keep_batches: usize,
-    ) -> Result<Record, Diagnostics> {
+    ) -> Result<Record> {
         let before = live.in_use().clone();
         let mut config = Config {
             task: TRAINER.to_string(),
@@ -93,7 +94,7 @@ impl Record {
     }
 
     /// Removes what the folder has of a step and later ones.
-    fn cut(&mut self, step: u64) -> Result<(), Diagnostics> {
+    fn cut(&mut self, step: u64) -> Result<()> {
         self.writer.cut(step)?;
         let log = RunFolder::read(self.path()).log()?;
         let used = log.versions();
@@ -107,7 +108,7 @@ impl Record {
     }
 
     /// Whether a call may begin: without a state, it may not remove all rows that an earlier run left.
-    pub fn check(&self, theirs: Option<u64>) -> Result<(), Diagnostics> {
+    pub fn check(&self, theirs: Option<u64>) -> Result<()> {
         match theirs.zip(self.first) {
             Some((own, first)) if own <= first => {
                 let message = format!("{} has the rows of an earlier run", self.path().display());
@@ -120,7 +121,7 @@ impl Record {
 
     /// Begins a call. Its step is the trainer's own number, except that no two calls have the same one. If the trainer has
     /// gone back to an earlier step, the rows that the folder had from there on are set aside, and that is told.
-    pub fn begin(&mut self, theirs: Option<u64>) -> Result<Option<String>, Diagnostics> {
+    pub fn begin(&mut self, theirs: Option<u64>) -> Result<Option<String>> {
         self.check(theirs)?;
         let mut told = None;
         if let Some(step) = theirs.filter(|step| !self.is_begun && *step < self.next) {
@@ -142,7 +143,7 @@ impl Record {
     }
 
     /// Something happened to the recipe's file.
-    pub fn changed(&mut self, event: &LiveEvent) -> Result<(), Diagnostics> {
+    pub fn changed(&mut self, event: &LiveEvent) -> Result<()> {
         match &mut LogLine::live(self.next, event) {
             Some(line) => self.writer.log(line),
             None => Ok(()),
@@ -150,7 +151,7 @@ impl Record {
     }
 
     /// A version failed at this step.
-    pub fn failed(&mut self, failed: &Failed, batch: &Batch) -> Result<(), Diagnostics> {
+    pub fn failed(&mut self, failed: &Failed, batch: &Batch) -> Result<()> {
         self.writer
             .log(&mut LogLine::failed(self.next, failed, Some(batch)))
     }
@@ -162,7 +163,7 @@ impl Record {
         batch: &Batch,
         before: &State,
         outcome: &Outcome,
-    ) -> Result<(), Diagnostics> {
+    ) -> Result<()> {
         let (step, loaded) = (self.next, live.in_use().clone());
         // A call without a row has its number all the same.
         self.next += 1;

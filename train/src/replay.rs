@@ -5,13 +5,12 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::Value;
 
-use super::error::damaged;
+use super::error::{Result, damaged};
 use super::event::Event;
 use super::folder::{RunFolder, STATES, step_of};
 use super::record;
 use super::row::flatten;
 use super::run::Run;
-use advlab::diagnostic::Diagnostics;
 use advlab::files::{ReadOptions, read};
 use advlab::native::Mode;
 use advlab::script::Host;
@@ -39,7 +38,7 @@ pub enum Replay {
 
 impl Replay {
     /// Opens a run to repeat it, with kernels or without: the run's numbers are the same.
-    pub fn open(folder: &Path, native: Mode) -> Result<Replay, Diagnostics> {
+    pub fn open(folder: &Path, native: Mode) -> Result<Replay> {
         let run = RunFolder::read(folder);
         let mut config = run.config()?;
         config.native = native;
@@ -75,10 +74,7 @@ impl Replay {
     }
 
     /// Repeats all steps, up to the first number that differs; `None` if all of them are the same, bit for bit.
-    pub fn go(
-        self,
-        observer: &mut dyn FnMut(&Event<'_>),
-    ) -> Result<Option<Difference>, Diagnostics> {
+    pub fn go(self, observer: &mut dyn FnMut(&Event<'_>)) -> Result<Option<Difference>> {
         let mut run = match self {
             Replay::OfRun(run) => run,
             Replay::OfTrainer(run, host, rows) => {
@@ -99,11 +95,7 @@ impl Replay {
 
 /// Computes a trainer's step again, by its version from the state that it began with; gives the first number that is not
 /// the same.
-fn recompute(
-    run: &RunFolder,
-    host: &Host,
-    recorded: &Value,
-) -> Result<Option<Difference>, Diagnostics> {
+fn recompute(run: &RunFolder, host: &Host, recorded: &Value) -> Result<Option<Difference>> {
     let step = step_of(recorded).unwrap_or_default();
     let lost = |what| {
         let message = format!("it has not kept the {what} of step {step}");

@@ -21,6 +21,7 @@ use super::policy;
 use super::row::Evaluation;
 use super::task::{self, Prompt, Task, evaluation_prompts};
 use super::warnings::Warnings;
+use crate::error::Result;
 use advlab::check::flipped_loss;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
@@ -71,7 +72,7 @@ pub enum Ending {
 
 impl Run {
     /// Begins a run in a folder of its own.
-    pub fn create(config: Config) -> Result<Run, Diagnostics> {
+    pub fn create(config: Config) -> Result<Run> {
         config.check()?;
         let mut run = Run::first(config)?;
         run.dry_run()?;
@@ -80,7 +81,7 @@ impl Run {
     }
 
     /// A run before its first step, with what the recipe's file has now.
-    fn first(config: Config) -> Result<Run, Diagnostics> {
+    fn first(config: Config) -> Result<Run> {
         let host = config.host();
         let loss = config.set_loss(host.load(&config.loss_recipe)?)?;
         let live = LiveRecipe::watch(&host, &config.recipe, config.live_options())?;
@@ -89,7 +90,7 @@ impl Run {
 
     /// A run before its first step. Its numbers are a function of `config` and of the versions that `live` gives at
     /// which steps, not of the number of threads.
-    fn new(config: Config, live: LiveRecipe, loss: Recipe) -> Result<Run, Diagnostics> {
+    fn new(config: Config, live: LiveRecipe, loss: Recipe) -> Result<Run> {
         let task = task::of_config(&config)?;
         Ok(Run {
             learner: Learner {
@@ -115,7 +116,7 @@ impl Run {
     }
 
     /// Writes to a folder that has so many rows.
-    fn written_to(mut self, folder: LockedFolder, rows: u64) -> Result<Run, Diagnostics> {
+    fn written_to(mut self, folder: LockedFolder, rows: u64) -> Result<Run> {
         self.folder = folder.path.clone();
         self.writer = Some(RunWriter::open(folder, &self.config, rows)?);
         Ok(self)
@@ -124,7 +125,7 @@ impl Run {
     /// Goes on with a run from its newest checkpoint: to the same numbers, bit for bit, as if it had never stopped, with
     /// kernels or without. Steps that were done after it are repeated by the versions that they had; then the recipe's file
     /// is followed. `steps` changes the number of all its steps.
-    pub fn resume(path: &Path, steps: Option<u64>, native: Mode) -> Result<Run, Diagnostics> {
+    pub fn resume(path: &Path, steps: Option<u64>, native: Mode) -> Result<Run> {
         let (locked, mut config) = LockedFolder::open(path)?;
         config.native = native;
         let is_extended = steps.is_some_and(|steps| steps != config.steps);
@@ -194,7 +195,7 @@ impl Run {
         config: Config,
         checkpoint: Option<&Checkpoint>,
         rows: Vec<Value>,
-    ) -> Result<Run, Diagnostics> {
+    ) -> Result<Run> {
         let (host, path) = (config.host(), folder.folder());
         let first = checkpoint.map_or(0, |checkpoint| checkpoint.step);
         let steps = first..step_after(first, &rows);
@@ -205,7 +206,7 @@ impl Run {
         let versions = checkpoint.into_iter();
         let versions = versions.flat_map(|one| one.fallback.iter().chain([&one.recipe]));
         let options = LiveOptions {
-            left: versions.map(left).collect::<Result<_, Diagnostics>>()?,
+            left: versions.map(left).collect::<Result<_>>()?,
             rejected: log.rejected_before(steps.end),
             ..config.live_options()
         };
@@ -216,7 +217,7 @@ impl Run {
         let live = LiveRecipe::without_file(&host, recipe.load(path, &host)?, options)?;
         let switches = log.switches().filter(|(step, _)| steps.contains(step));
         let switches = switches.map(|(step, kept)| Ok((step, kept.load(path, &host)?)));
-        let switches = switches.collect::<Result<_, Diagnostics>>()?;
+        let switches = switches.collect::<Result<_>>()?;
         let mut run = Run::new(config, live, folder.loss(&host)?)?;
         (run.switches, run.recorded) = (switches, rows.into());
         let platform = run.learner.policy.platform();
@@ -231,7 +232,7 @@ impl Run {
 
     /// Moves the damaged lines of a run's `metrics.jsonl` to a file beside it, `metrics.damaged`, so that it can be resumed; says
     /// what was moved.
-    pub fn set_damaged_aside(path: &Path) -> Result<Option<String>, Diagnostics> {
+    pub fn set_damaged_aside(path: &Path) -> Result<Option<String>> {
         let (_held, _) = LockedFolder::open(path)?;
         RunFolder::read(path).log()?;
         let moved = set_damaged_aside(&path.join(METRICS))?;
@@ -284,7 +285,7 @@ impl Run {
         &mut self,
         stop: &AtomicBool,
         observer: &mut dyn FnMut(&Event<'_>),
-    ) -> Result<Ending, Diagnostics> {
+    ) -> Result<Ending> {
         let is_stopped = || stop.load(Ordering::Relaxed);
         self.log_start(observer)?;
         if self.saved.is_none() {
@@ -323,7 +324,7 @@ impl Run {
     }
 
     /// Logs the versions that a new run begins with, or where a run goes on.
-    fn log_start(&mut self, observer: &mut Observer<'_>) -> Result<(), Diagnostics> {
+    fn log_start(&mut self, observer: &mut Observer<'_>) -> Result<()> {
         let platform = self.learner.policy.platform();
         let Some(writer) = &mut self.writer else {
             return Ok(());
@@ -343,11 +344,7 @@ impl Run {
 
     /// Tells an event: first to the folder, so that what the observer hears of is there, unless the step is repeated and so
     /// there already.
-    fn tell(
-        &mut self,
-        mut event: Event<'_>,
-        observer: &mut Observer<'_>,
-    ) -> Result<(), Diagnostics> {
+    fn tell(&mut self, mut event: Event<'_>, observer: &mut Observer<'_>) -> Result<()> {
         if let Some(writer) = &mut self.writer
             && self.recorded.is_empty()
         {
@@ -358,7 +355,7 @@ impl Run {
     }
 
     /// Writes a checkpoint, unless the newest one is of this step.
-    fn checkpoint(&mut self) -> Result<(), Diagnostics> {
+    fn checkpoint(&mut self) -> Result<()> {
         let step = self.step;
         let Some(writer) = self.writer.as_ref().filter(|_| self.saved != Some(step)) else {
             return Ok(());
@@ -403,7 +400,7 @@ fn rejected_note(config: &Config, checkpoint: &Checkpoint, rejected: &[String]) 
 
 /// Writes the model of a run's newest usable checkpoint to a folder that transformers (Python) opens. Gives the steps that it
 /// has learned, and what is wrong with newer checkpoints.
-pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>), Diagnostics> {
+pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>)> {
     let mut config = RunFolder::read(run).config()?;
     // Nothing is computed here, wherever the run was.
     config.transformer.device = "cpu".to_string();

@@ -6,14 +6,14 @@ use serde::Deserialize;
 use toml::de::{DeTable, Deserializer};
 
 use super::{Bound, Config, Key, keys};
-use crate::error::io;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use crate::error::{Result, io};
+use advlab::diagnostic::Diagnostic;
 use advlab::script::Host;
 use advlab::suggest;
 
 impl Config {
     /// Reads a TOML file; keys that it does not have keep their defaults.
-    pub fn read(path: &Path) -> Result<Config, Diagnostics> {
+    pub fn read(path: &Path) -> Result<Config> {
         let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
         let is_toml = path.extension().is_some_and(|ending| ending == "toml");
         Config::parse(path, &text).map_err(|mut error| {
@@ -27,7 +27,7 @@ impl Config {
     }
 
     /// Reads a configuration from a string of TOML; `path` is its name in messages.
-    pub fn parse(path: &Path, text: &str) -> Result<Config, Diagnostics> {
+    pub fn parse(path: &Path, text: &str) -> Result<Config> {
         let at = |problem: Diagnostic, byte: usize| {
             let line = 1 + text[..byte].matches('\n').count();
             problem.in_file(path).on_line(line)
@@ -71,7 +71,7 @@ impl Config {
     /// Sets a parameter of the recipe or a key of the configuration, as `--set` does: `k=8`, `lr=0.01`,
     /// `loss_params.clip_high=0.28`. A name that both have is `recipe.steps` or `run.steps`. [`Config::check`] says whether
     /// the values go together.
-    pub fn assign(&mut self, name: &str, text: &str) -> Result<(), Diagnostics> {
+    pub fn assign(&mut self, name: &str, text: &str) -> Result<()> {
         let (of_run, bare) = match name.split_once('.') {
             Some(("recipe" | "params", bare)) => (false, bare),
             Some(("run", bare)) => (true, bare),

@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use super::{KeptVersion, RELOADS};
-use crate::error::no_run;
+use crate::error::{Result, no_run};
 use crate::event::{LogEvent, LogLine, MIGRATE};
 use crate::policy::Platform;
-use advlab::diagnostic::Diagnostics;
 
 /// All lines of a run's log.
 #[derive(Clone, Debug, Default)]
@@ -37,10 +36,7 @@ impl RunLog {
 
     /// The recipe and the loss that the run began with, unless it was killed before it wrote the line. A trainer's run has
     /// no loss here.
-    pub(crate) fn start(
-        &self,
-        folder: &Path,
-    ) -> Result<(KeptVersion, Option<KeptVersion>), Diagnostics> {
+    pub(crate) fn start(&self, folder: &Path) -> Result<(KeptVersion, Option<KeptVersion>)> {
         let Some(LogEvent::Start {
             recipe,
             loss_script,

@@ -10,11 +10,10 @@ use super::{
     remove, step_of,
 };
 use crate::config::Config;
-use crate::error::io;
+use crate::error::{Result, io};
 use crate::event::{Event, LogEvent, LogLine};
 use crate::row::flatten;
 use advlab::batch::Batch;
-use advlab::diagnostic::Diagnostics;
 use advlab::files::Replacement;
 use advlab::script::State;
 
@@ -34,11 +33,7 @@ pub(crate) struct RunWriter {
 
 impl RunWriter {
     /// Opens the files, and cuts off the lines of `step` and later ones.
-    pub(crate) fn open(
-        folder: LockedFolder,
-        config: &Config,
-        step: u64,
-    ) -> Result<RunWriter, Diagnostics> {
+    pub(crate) fn open(folder: LockedFolder, config: &Config, step: u64) -> Result<RunWriter> {
         make_folder(&folder.path.join("batches"))?;
         let events = match config.tensorboard {
             true => Some(EventFile::create(&folder.path, step)?),
@@ -57,7 +52,7 @@ impl RunWriter {
 
     /// Cuts off the lines of `step` and later ones, and removes their batches: beside those, a new one of an earlier step
     /// would count as the oldest, and be removed first.
-    pub(crate) fn cut(&mut self, step: u64) -> Result<(), Diagnostics> {
+    pub(crate) fn cut(&mut self, step: u64) -> Result<()> {
         let run = &self.folder.path;
         for kind in [BATCHES, STATES, FAILED] {
             for (_, path) in kind.all(run)?.into_iter().filter(|(own, _)| *own >= step) {
@@ -74,13 +69,13 @@ impl RunWriter {
     }
 
     /// After this, what was written survives a crash of the machine; a checkpoint relies on it.
-    pub(crate) fn sync(&self) -> Result<(), Diagnostics> {
+    pub(crate) fn sync(&self) -> Result<()> {
         self.metrics.sync()?;
         self.log.sync()
     }
 
     /// Writes an event, if the folder has a place for it.
-    pub(crate) fn tell(&mut self, event: &mut Event<'_>) -> Result<(), Diagnostics> {
+    pub(crate) fn tell(&mut self, event: &mut Event<'_>) -> Result<()> {
         match event {
             Event::Log(line) => self.log(line),
             Event::Step { row, batch } => self.step(row.step, &row.to_json(), batch, None),
@@ -89,7 +84,7 @@ impl RunWriter {
     }
 
     /// Writes a line of the log, and before it the versions and the batch that the line names.
-    pub(crate) fn log(&mut self, line: &mut LogLine) -> Result<(), Diagnostics> {
+    pub(crate) fn log(&mut self, line: &mut LogLine) -> Result<()> {
         let run = &self.folder.path;
         for recipe in &line.recipes {
             KeptVersion::keep(run, recipe)?;
@@ -113,7 +108,7 @@ impl RunWriter {
         row: &Value,
         batch: &Batch,
         before: Option<&State>,
-    ) -> Result<(), Diagnostics> {
+    ) -> Result<()> {
         let run = &self.folder.path;
         if self.batch_every > 0 && step.is_multiple_of(self.batch_every) {
             if let Some(state) = before {
@@ -136,7 +131,7 @@ impl RunWriter {
 }
 
 /// The journals of metrics and of the log, without the lines of `step` and later ones.
-fn journals(run: &Path, step: u64) -> Result<(Journal, Journal), Diagnostics> {
+fn journals(run: &Path, step: u64) -> Result<(Journal, Journal)> {
     let is_before = |line: &Value| step_of(line).is_some_and(|own| own < step);
     let metrics = Journal::open(&run.join(METRICS), is_before)?;
     let log = Journal::open(&run.join(RELOADS), |line| {

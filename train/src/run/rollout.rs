@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use crate::error::Result;
 use crate::policy::{Policy, Responses, Scores};
 use crate::row::{Evaluation, PassAt, Row};
 use crate::task::{Prompt, Task};
 use advlab::batch::{Batch, FloatBuffer};
-use advlab::diagnostic::Diagnostics;
 use advlab::random::StreamKey;
 use advlab::tensor::k3;
 
@@ -59,7 +59,7 @@ pub(super) fn sample(
     (ids, prompts): (Vec<usize>, Vec<Prompt>),
     size: usize,
     key: StreamKey,
-) -> Result<Vec<Group>, Diagnostics> {
+) -> Result<Vec<Group>> {
     let group = |id| Group {
         id,
         responses: Vec::new(),
@@ -135,7 +135,7 @@ pub(super) fn evaluation(groups: &[Group], size: usize) -> Evaluation {
 }
 
 /// The texts of the first response, and whether it is right.
-pub(super) fn example(groups: &[Group], task: &dyn Task) -> Result<String, Diagnostics> {
+pub(super) fn example(groups: &[Group], task: &dyn Task) -> Result<String> {
     let first = groups.first().and_then(|group| group.responses.first());
     let Some(one) = first else {
         return Ok(String::new());
@@ -197,7 +197,7 @@ impl Rollout {
         ref_logp: Option<Vec<f32>>,
         task: &dyn Task,
         size: usize,
-    ) -> Result<(Batch, Option<f64>), Diagnostics> {
+    ) -> Result<(Batch, Option<f64>)> {
         let lengths = self.all().map(|one| one.tokens.len());
         // Lengths are far below 2^53, and indices below 2^63.
         let length: Vec<f64> = lengths.clone().map(|length| length as f64).collect();
@@ -240,7 +240,7 @@ impl Rollout {
         let texts = all
             .par_iter()
             .map(|one| task.texts(&one.prompt, &one.tokens));
-        let texts: Vec<_> = texts.collect::<Result<_, Diagnostics>>()?;
+        let texts: Vec<_> = texts.collect::<Result<_>>()?;
         let mut columns: BTreeMap<_, Vec<String>> = BTreeMap::new();
         for (name, text) in texts.into_iter().flatten() {
             columns.entry(name).or_default().push(text);

@@ -13,8 +13,9 @@ use crate::row::{Evaluation, Milliseconds, Row, milliseconds};
 use crate::task::{Prompt, drawn_prompts, pooled_prompts};
 use serde_json::Value;
 
+use crate::error::Result;
 use advlab::batch::Batch;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::live::Loaded;
 use advlab::random::{Purpose, StreamKey};
 use advlab::script::Statistics;
@@ -24,7 +25,7 @@ const ATTEMPTS: u8 = 8;
 
 impl Run {
     /// Tries the recipes on the batch of the next step, which is sampled for it, in a copy of their states.
-    pub(super) fn dry_run(&mut self) -> Result<(), Diagnostics> {
+    pub(super) fn dry_run(&mut self) -> Result<()> {
         let sampled = self.sample()?;
         if self.config.sft_steps > 0 {
             self.solution(&sampled.rollout.prompts[0])?;
@@ -36,10 +37,7 @@ impl Run {
     }
 
     /// Repeats the next step; gives the first number that is not the same.
-    pub(crate) fn repeat(
-        &mut self,
-        observer: &mut Observer<'_>,
-    ) -> Result<Option<Difference>, Diagnostics> {
+    pub(crate) fn repeat(&mut self, observer: &mut Observer<'_>) -> Result<Option<Difference>> {
         let step = self.step;
         // A row that was damaged is missing: its step is repeated and compared with nothing.
         let is_next = |row: &&Value| row["step"] == step;
@@ -60,11 +58,7 @@ impl Run {
 
     /// One step. `is_evaluated` says whether the policy is evaluated after it. If no version can do it, all is as it was
     /// before.
-    pub(super) fn train(
-        &mut self,
-        is_evaluated: bool,
-        observer: &mut Observer<'_>,
-    ) -> Result<Row, Diagnostics> {
+    pub(super) fn train(&mut self, is_evaluated: bool, observer: &mut Observer<'_>) -> Result<Row> {
         let step = self.step;
         let every = self.config.reset_reference_every;
         if every > 0 && step > 0 && step.is_multiple_of(every) {
@@ -94,7 +88,7 @@ impl Run {
     }
 
     /// The groups of the next step, by the present policy.
-    fn sample(&mut self) -> Result<Sampled, Diagnostics> {
+    fn sample(&mut self) -> Result<Sampled> {
         let started = Instant::now();
         let groups = self.draw((0..self.config.rollout_batch_size).collect(), &[], 0)?;
         let (mut rollout, mut resampled) = (Rollout::new(groups), None);
@@ -128,12 +122,7 @@ impl Run {
 
     /// Groups of the step, at its first attempt or a later one. A group has its own name, or that of its prompt in the pool,
     /// which is none of those that are `taken`.
-    fn draw(
-        &mut self,
-        ids: Vec<usize>,
-        taken: &[usize],
-        attempt: u8,
-    ) -> Result<Vec<Group>, Diagnostics> {
+    fn draw(&mut self, ids: Vec<usize>, taken: &[usize], attempt: u8) -> Result<Vec<Group>> {
         let (seed, count, task) = (self.config.seed, ids.len(), &*self.task);
         let key = |purpose| StreamKey::new(seed, purpose, self.step).again(0, attempt);
         let prompts = key(Purpose::TrainingPrompts);
@@ -146,7 +135,7 @@ impl Run {
     }
 
     /// The batch of responses, and the KL of the policy to the reference if there is one.
-    fn batch(&mut self, rollout: &Rollout) -> Result<(Batch, Option<f64>), Diagnostics> {
+    fn batch(&mut self, rollout: &Rollout) -> Result<(Batch, Option<f64>)> {
         let policy = &mut self.learner.policy;
         let ref_logp = match self.config.reference {
             true => Some(policy.reference_logp(&rollout.prompts, &rollout.responses)?),
@@ -156,7 +145,7 @@ impl Run {
     }
 
     /// Draws groups in which no response has weight again, a bounded number of times; gives how many that were in all.
-    fn resample(&mut self, mut rollout: Rollout) -> Result<(Rollout, Option<usize>), Diagnostics> {
+    fn resample(&mut self, mut rollout: Rollout) -> Result<(Rollout, Option<usize>)> {
         let mut resampled = 0;
         for attempt in 1..=ATTEMPTS {
             let (batch, _) = self.batch(&rollout)?;
@@ -188,12 +177,12 @@ impl Run {
         Ok((rollout, Some(resampled)))
     }
 
-    fn log(&mut self, line: LogLine, observer: &mut Observer<'_>) -> Result<(), Diagnostics> {
+    fn log(&mut self, line: LogLine, observer: &mut Observer<'_>) -> Result<()> {
         self.tell(Event::Log(Box::new(line)), observer)
     }
 
     /// Logs what has become of the recipe's file.
-    fn log_changes(&mut self, observer: &mut Observer<'_>) -> Result<(), Diagnostics> {
+    fn log_changes(&mut self, observer: &mut Observer<'_>) -> Result<()> {
         for event in self.live.events() {
             if let Some(line) = LogLine::live(self.step, &event) {
                 self.log(line, observer)?;
@@ -203,7 +192,7 @@ impl Run {
     }
 
     /// Takes the newest version, and tells what has become of the file.
-    fn begin_step(&mut self, observer: &mut Observer<'_>) -> Result<(), Diagnostics> {
+    fn begin_step(&mut self, observer: &mut Observer<'_>) -> Result<()> {
         let (step, before) = (self.step, self.live.in_use().clone());
         let begun = self.live.begin_step();
         self.log_changes(observer)?;
@@ -220,11 +209,7 @@ impl Run {
     }
 
     /// Updates the policy with the last version that can, and tells of those that could not.
-    fn learn(
-        &mut self,
-        sampled: &Sampled,
-        observer: &mut Observer<'_>,
-    ) -> Result<Row, Diagnostics> {
+    fn learn(&mut self, sampled: &Sampled, observer: &mut Observer<'_>) -> Result<Row> {
         let step = self.step;
         let (learner, config) = (&mut self.learner, &self.config);
         let attempt = self.live.attempt(&sampled.batch, |recipe, state| {
@@ -265,10 +250,7 @@ impl Run {
     }
 
     /// Evaluates the policy, as it is after the steps that are done, on prompts that training never draws.
-    pub(super) fn evaluate(
-        &mut self,
-        observer: &mut Observer<'_>,
-    ) -> Result<Evaluation, Diagnostics> {
+    pub(super) fn evaluate(&mut self, observer: &mut Observer<'_>) -> Result<Evaluation> {
         // The last step that is done; before the first one, none.
         let last = self.step.wrapping_sub(1);
         let key = StreamKey::new(self.config.seed, Purpose::EvaluationResponses, last);
@@ -292,7 +274,7 @@ impl Run {
         &mut self,
         stop: &AtomicBool,
         observer: &mut Observer<'_>,
-    ) -> Result<bool, Diagnostics> {
+    ) -> Result<bool> {
         let of = self.config.sft_steps;
         for update in 0..of {
             if stop.load(Ordering::Relaxed) {
@@ -309,7 +291,7 @@ impl Run {
         Ok(true)
     }
 
-    fn imitate(&mut self, update: u64) -> Result<(), Diagnostics> {
+    fn imitate(&mut self, update: u64) -> Result<()> {
         let config = &self.config;
         let key = StreamKey::new(config.seed, Purpose::FineTuning, update);
         let count = config.rollout_batch_size * config.group_size;
@@ -330,7 +312,7 @@ impl Run {
     }
 
     /// The task's own response to a prompt.
-    fn solution(&self, prompt: &Prompt) -> Result<Vec<u32>, Diagnostics> {
+    fn solution(&self, prompt: &Prompt) -> Result<Vec<u32>> {
         self.task.solution(prompt).ok_or_else(|| {
             let task = &self.config.task;
             let message = format!("the task {task:?} has no solutions of its own");

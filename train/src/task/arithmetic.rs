@@ -1,8 +1,8 @@
 //! The arithmetic task: the sum of two numbers of n digits, answered digit by digit.
 
-use super::{Prompt, Task, TaskShape, within};
+use super::{Prompt, Task, TaskShape, Texts, within, words};
 use crate::config::DIGITS;
-use advlab::diagnostic::Diagnostics;
+use crate::error::Result;
 use advlab::random::RandomStream;
 
 const STOP: u32 = 10;
@@ -29,7 +29,7 @@ pub struct Arithmetic {
 
 impl Arithmetic {
     /// Sums of two numbers of `digits` digits.
-    pub fn new(digits: usize) -> Result<Self, Diagnostics> {
+    pub fn new(digits: usize) -> Result<Self> {
         within("arithmetic: digits", digits, DIGITS)?;
         Ok(Self { digits })
     }
@@ -51,16 +51,6 @@ fn number<'a>(mut digits: impl Iterator<Item = &'a u32>) -> Option<u64> {
         let digit = (digit < 10).then_some(u64::from(digit))?;
         sum.checked_mul(10)?.checked_add(digit)
     })
-}
-
-/// The digits before the stop token, and whether there is one.
-fn answer(response: &[u32]) -> (&[u32], bool) {
-    let end = response.iter().position(|&token| token == STOP);
-    (&response[..end.unwrap_or(response.len())], end.is_some())
-}
-
-fn sign(token: &u32) -> char {
-    *SIGNS.get(*token as usize).unwrap_or(&'?')
 }
 
 impl Task for Arithmetic {
@@ -105,11 +95,15 @@ impl Task for Arithmetic {
         let Some((a, b)) = self.terms(prompt) else {
             return false;
         };
-        let (digits, stopped) = answer(response);
+        // Digits behind the stop token do not count.
+        let Some(end) = response.iter().position(|&token| token == STOP) else {
+            return false;
+        };
+        let digits = &response[..end];
         let in_time = response.len() <= self.shape().max_response_tokens;
         let leading_zero = digits.len() > 1 && digits.last() == Some(&0);
         let exact = !digits.is_empty() && number(digits.iter().rev()) == Some(a + b);
-        stopped && in_time && exact && !leading_zero
+        in_time && exact && !leading_zero
     }
 
     fn solution(&self, prompt: &Prompt) -> Option<Vec<u32>> {
@@ -120,15 +114,13 @@ impl Task for Arithmetic {
     }
 
     /// The sum, and the digits as they are written, the last first: as words, so that each is a token.
-    fn texts(
-        &self,
-        prompt: &Prompt,
-        response: &[u32],
-    ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
+    fn texts(&self, prompt: &Prompt, response: &[u32]) -> Result<Texts> {
         let sum = self.terms(prompt);
         let sum = sum.map_or(String::new(), |(a, b)| format!("{a} + {b} ="));
-        let digits: Vec<String> = response.iter().map(|one| sign(one).to_string()).collect();
-        Ok(vec![("prompt", sum), ("completion", digits.join(" "))])
+        Ok(vec![
+            ("prompt", sum),
+            ("completion", words(response, &SIGNS)),
+        ])
     }
 }
 

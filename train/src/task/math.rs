@@ -8,11 +8,11 @@ use rayon::prelude::*;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Prompt, Task, TaskShape, is_held_out};
+use super::{Prompt, Task, TaskShape, Texts, is_held_out};
 use crate::config::{Config, MathConfig};
-use crate::error::{io, read_json};
+use crate::error::{Result, io, read_json};
 use crate::text::{Message, Text, config_file};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::random::RandomStream;
 use advlab::suggest::{did_you_mean, list};
 use advlab_answers::Verdict;
@@ -60,7 +60,7 @@ struct Row {
 
 impl Math {
     /// The task of a configuration: the file's questions in the tokens of the run's model.
-    pub(crate) fn of_config(config: &Config) -> Result<Self, Diagnostics> {
+    pub(crate) fn of_config(config: &Config) -> Result<Self> {
         let folder = Path::new(&config.transformer.model);
         let sizes: ModelSizes = read_json(&config_file(folder)?)?;
         let text = Text::load(folder, sizes.vocab_size)?;
@@ -69,11 +69,7 @@ impl Math {
     }
 
     /// The questions of a JSONL file, in the tokens of a model, for responses of up to so many tokens.
-    pub fn load(
-        config: &MathConfig,
-        text: Arc<Text>,
-        max_response_tokens: usize,
-    ) -> Result<Self, Diagnostics> {
+    pub fn load(config: &MathConfig, text: Arc<Text>, max_response_tokens: usize) -> Result<Self> {
         let (path, template) = (Path::new(&config.data), &config.prompt_template);
         if !template.contains(QUESTION) {
             let problem = Diagnostic::error(format!("prompt_template is {template:?}"));
@@ -96,7 +92,7 @@ impl Math {
             })
         };
         let pairs = pairs(path, config)?.into_par_iter();
-        let rows: Vec<Row> = pairs.map(row).collect::<Result<_, Diagnostics>>()?;
+        let rows: Vec<Row> = pairs.map(row).collect::<Result<_>>()?;
         let by_prompt = rows.iter().enumerate();
         let by_prompt = by_prompt.map(|(index, row)| (row.prompt.clone(), index));
         let task = Math {
@@ -160,11 +156,7 @@ impl Task for Math {
         verdict == Some(Verdict::Equal)
     }
 
-    fn texts(
-        &self,
-        prompt: &Prompt,
-        response: &[u32],
-    ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
+    fn texts(&self, prompt: &Prompt, response: &[u32]) -> Result<Texts> {
         let Some(row) = self.row(prompt) else {
             return Ok(Vec::new());
         };
@@ -178,7 +170,7 @@ impl Task for Math {
 
 /// The question and the answer of each line, in their order; a question that was asked before is left out. Fields without a
 /// name in the configuration are found by their names in the first line.
-fn pairs(path: &Path, config: &MathConfig) -> Result<Vec<(String, String)>, Diagnostics> {
+fn pairs(path: &Path, config: &MathConfig) -> Result<Vec<(String, String)>> {
     let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
     let mut fields = [config.question_field.clone(), config.answer_field.clone()];
     let mut seen = HashSet::new();
@@ -285,7 +277,7 @@ mod tests {
         (0..count).map(line).collect()
     }
 
-    fn load(content: &str, config: &MathConfig) -> Result<Math, Diagnostics> {
+    fn load(content: &str, config: &MathConfig) -> Result<Math> {
         let (_folder, path) = file(content);
         let data = path.display().to_string();
         let config = MathConfig {

@@ -1,8 +1,8 @@
 //! The maze task: walk from the start to the goal of a small grid and stop there.
 
-use super::{Prompt, Task, TaskShape, within};
+use super::{Prompt, Task, TaskShape, Texts, within, words};
 use crate::config::{MAZE_SIZES, MAZE_TURNS};
-use advlab::diagnostic::Diagnostics;
+use crate::error::Result;
 use advlab::random::RandomStream;
 
 const STOP: u32 = 4;
@@ -33,13 +33,13 @@ pub struct Maze {
 
 impl Maze {
     /// Mazes of `size` by `size` cells.
-    pub fn new(size: usize) -> Result<Self, Diagnostics> {
+    pub fn new(size: usize) -> Result<Self> {
         within("maze: size", size, MAZE_SIZES)?;
         Ok(Self { size, turns: 1 })
     }
 
     /// The same mazes, walked in at most so many turns.
-    pub fn in_turns(self, turns: usize) -> Result<Self, Diagnostics> {
+    pub fn in_turns(self, turns: usize) -> Result<Self> {
         let most = (*MAZE_TURNS.end()).min(4 * self.size as u64);
         within("maze: turns", turns, 1..=most)?;
         let turns = turns as u8;
@@ -57,12 +57,13 @@ impl Maze {
     /// not a move.
     fn step(&self, cells: &[u32], from: usize, token: u32) -> Option<usize> {
         let &(down, right) = MOVES.get(token as usize)?;
-        let row = (from / self.size).checked_add_signed(down);
-        let column = (from % self.size).checked_add_signed(right);
+        let size = self.size;
+        let row = (from / size).checked_add_signed(down);
+        let column = (from % size).checked_add_signed(right);
         let reached = row
-            .zip(column)
-            .filter(|(row, column)| (row.max(column)) < &self.size);
-        let reached = reached.map(|(row, column)| row * self.size + column);
+            .filter(|row| *row < size)
+            .zip(column.filter(|column| *column < size));
+        let reached = reached.map(|(row, column)| row * size + column);
         Some(reached.filter(|cell| cells[*cell] != WALL).unwrap_or(from))
     }
 
@@ -109,9 +110,8 @@ impl Task for Maze {
     fn draw(&self, stream: &mut RandomStream) -> Prompt {
         let count = self.size * self.size;
         loop {
-            let mut cells: Vec<u32> = (0..count)
-                .map(|_| if stream.uniform() < 0.25 { WALL } else { OPEN })
-                .collect();
+            let mut cell = |_| if stream.uniform() < 0.25 { WALL } else { OPEN };
+            let mut cells: Vec<u32> = (0..count).map(&mut cell).collect();
             // The goal may take the start's cell: then it is no maze.
             for end in [START, GOAL] {
                 cells[stream.below(count as u64) as usize] = end;
@@ -155,16 +155,10 @@ impl Task for Maze {
     }
 
     /// The maze, row by row, and the moves as words, so that each is a token.
-    fn texts(
-        &self,
-        prompt: &Prompt,
-        response: &[u32],
-    ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
+    fn texts(&self, prompt: &Prompt, response: &[u32]) -> Result<Texts> {
         let rows = prompt.tokens.chunks(self.size);
-        let rows: Vec<String> = rows
-            .map(|row| spaced(row.iter().copied().map(sign)))
-            .collect();
-        let moves = spaced(response.iter().copied().map(sign));
+        let rows: Vec<String> = rows.map(|row| words(row, &SIGNS)).collect();
+        let moves = words(response, &SIGNS);
         Ok(vec![("prompt", rows.join("\n")), ("completion", moves)])
     }
 }
@@ -179,14 +173,6 @@ fn prompt_of(cells: Vec<u32>) -> Prompt {
         features: features.collect(),
         tokens: cells,
     }
-}
-
-fn sign(token: u32) -> char {
-    *SIGNS.get(token as usize).unwrap_or(&'?')
-}
-
-fn spaced(signs: impl Iterator<Item = char>) -> String {
-    signs.map(String::from).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

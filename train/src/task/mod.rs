@@ -20,10 +20,10 @@ pub use maze::Maze;
 
 use super::config::Config;
 #[cfg(not(feature = "torch"))]
-use super::error::without_libtorch;
+use super::error::{Result, without_libtorch};
 #[cfg(feature = "torch")]
 use super::text::Text;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::random::{Purpose, RandomStream, StreamKey};
 
 /// One prompt in this many is held out of training.
@@ -34,7 +34,7 @@ pub const EVALUATION_SHARE: u8 = 16;
 const DRAWS: usize = 1000;
 
 /// The task of a configuration.
-pub(super) fn of_config(config: &Config) -> Result<Box<dyn Task>, Diagnostics> {
+pub(super) fn of_config(config: &Config) -> Result<Box<dyn Task>> {
     Ok(match config.task.as_str() {
         "arithmetic" => Box::new(Arithmetic::new(config.arithmetic_digits)?),
         #[cfg(feature = "torch")]
@@ -68,6 +68,9 @@ pub struct Prompt {
     /// Raw features, `[prompt_features]`; for policies that read a vector. Sparse inputs are cheap.
     pub features: Vec<f32>,
 }
+
+/// Texts by the names of their columns.
+pub type Texts = Vec<(&'static str, String)>;
 
 /// A task with verifiable rewards.
 pub trait Task: Send + Sync {
@@ -111,11 +114,7 @@ pub trait Task: Send + Sync {
 
     /// What a response says, for people who look at the batch: its `prompt`, `completion` and `solution`, if they are
     /// text.
-    fn texts(
-        &self,
-        _prompt: &Prompt,
-        _response: &[u32],
-    ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
+    fn texts(&self, _prompt: &Prompt, _response: &[u32]) -> Result<Texts> {
         Ok(Vec::new())
     }
 }
@@ -137,7 +136,7 @@ pub fn training_prompts(
     seed: u64,
     step: u64,
     count: usize,
-) -> Result<Vec<Prompt>, Diagnostics> {
+) -> Result<Vec<Prompt>> {
     drawn_prompts(
         task,
         StreamKey::new(seed, Purpose::TrainingPrompts, step),
@@ -146,18 +145,14 @@ pub fn training_prompts(
 }
 
 /// The prompts with these streams that are not held out.
-pub(super) fn drawn_prompts(
-    task: &dyn Task,
-    key: StreamKey,
-    count: usize,
-) -> Result<Vec<Prompt>, Diagnostics> {
+pub(super) fn drawn_prompts(task: &dyn Task, key: StreamKey, count: usize) -> Result<Vec<Prompt>> {
     let indices = (0..count as u64).into_par_iter();
     indices
         .map(|index| drawn_prompt(task, key, index))
         .collect()
 }
 
-fn drawn_prompt(task: &dyn Task, key: StreamKey, index: u64) -> Result<Prompt, Diagnostics> {
+fn drawn_prompt(task: &dyn Task, key: StreamKey, index: u64) -> Result<Prompt> {
     let mut stream = key.stream(index);
     (0..DRAWS)
         .map(|_| task.draw(&mut stream))
@@ -177,7 +172,7 @@ pub(super) fn pooled_prompts(
     pool: usize,
     taken: &[usize],
     count: usize,
-) -> Result<(Vec<usize>, Vec<Prompt>), Diagnostics> {
+) -> Result<(Vec<usize>, Vec<Prompt>)> {
     let taken: HashSet<&usize> = taken.iter().collect();
     let mut order: Vec<usize> = (0..pool).filter(|index| !taken.contains(index)).collect();
     // No prompt is drawn with this stream.
@@ -194,8 +189,14 @@ pub(super) fn pooled_prompts(
     Ok((order, prompts))
 }
 
+/// The signs of tokens, as words, so that each is a token for those who look at the batch.
+fn words(tokens: &[u32], signs: &[char]) -> String {
+    let sign = |token: &u32| signs.get(*token as usize).unwrap_or(&'?').to_string();
+    tokens.iter().map(sign).collect::<Vec<_>>().join(" ")
+}
+
 /// An error where a size of a task is out of its bounds.
-fn within(size: &str, found: usize, bounds: RangeInclusive<u64>) -> Result<(), Diagnostics> {
+fn within(size: &str, found: usize, bounds: RangeInclusive<u64>) -> Result<()> {
     if bounds.contains(&(found as u64)) {
         return Ok(());
     }
