@@ -269,7 +269,7 @@ keys! {
     /// all), then the likeliest with the probability top_p together. Log-probs are those of temperature 1 without filters.
     temperature: f64 = 1.0, AtLeast0;
     top_k: usize = 0, Whole(0..=1 << 20);
-    top_p: f64 = 1.0, AtLeast0;
+    top_p: f64 = 1.0, Any;
     /// With task = "math", strings that end a response beside the end tokens and the stop strings of the model's own generation config.
     stop_strings: Vec<String> = Vec::new(), Any;
     /// "cpu", "cuda", or "auto", which is the GPU if there is one.
@@ -335,6 +335,10 @@ impl Config {
                 first.get_or_insert((key.to_string(), expected.to_string()));
             }
         };
+        let is_share = model.top_p > 0.0 && model.top_p <= 1.0;
+        rule("transformer.top_p", is_share, "above 0, and at most 1");
+        let (key, strings) = ("transformer.stop_strings", &model.stop_strings);
+        rule(key, !strings.contains(&String::new()), "no empty string");
         let expected = "\"transformer\", as task is \"math\"";
         rule("policy", is_transformer || !is_math, expected);
         let expected = "a folder of a model with its tokenizer, as task is \"math\"";
@@ -363,10 +367,6 @@ impl Config {
             let expected = format!("at most {most}, as {other} is {size}");
             rule(key, count <= most, &expected);
         }
-        let is_share = model.top_p > 0.0 && model.top_p <= 1.0;
-        rule("transformer.top_p", is_share, "above 0, and at most 1");
-        let (key, strings) = ("transformer.stop_strings", &model.stop_strings);
-        rule(key, !strings.contains(&String::new()), "no empty string");
         // Keys that would have no effect: the run would not be the one that is meant.
         let is_unset = *model == TransformerConfig::default();
         let expected = "\"transformer\", as [transformer] is set";

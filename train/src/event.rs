@@ -28,12 +28,7 @@ pub enum Event<'a> {
     /// Something happened to the recipe, or the run's numbers deserve a look: a line of `reloads.jsonl`.
     Log(Box<LogLine>),
     /// The script printed a line.
-    Printed {
-        /// The step in which it was printed.
-        step: u64,
-        /// The line that was printed.
-        line: &'a str,
-    },
+    Printed { step: u64, line: &'a str },
     /// The policy has been evaluated: before the first step, after a step, or when the run is stopped.
     Evaluated {
         /// The steps that were done before it.
@@ -45,7 +40,6 @@ pub enum Event<'a> {
     },
     /// A step is done.
     Step {
-        /// The step's row of `metrics.jsonl`.
         row: &'a Row,
         /// The batch that it was trained on.
         batch: &'a Batch,

@@ -88,7 +88,6 @@ impl Record {
         Ok(record)
     }
 
-    /// The folder.
     pub fn path(&self) -> &Path {
         &self.writer.folder.path
     }

@@ -242,12 +242,10 @@ impl Run {
         }))
     }
 
-    /// The run's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The run's configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }

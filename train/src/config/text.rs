@@ -72,15 +72,15 @@ impl Config {
     /// `loss_params.clip_high=0.28`. A name that both have is `recipe.steps` or `run.steps`. [`Config::check`] says whether
     /// the values go together.
     pub fn assign(&mut self, name: &str, text: &str) -> Result<()> {
-        let (of_run, bare) = match name.split_once('.') {
-            Some(("recipe" | "params", bare)) => (false, bare),
-            Some(("run", bare)) => (true, bare),
-            Some(_) => (true, name),
-            None => (false, name),
+        let (scope, bare) = match name.split_once('.') {
+            Some(("recipe" | "params", bare)) => ("recipe", bare),
+            Some(("run", bare)) => ("run", bare),
+            Some(_) => ("run", name),
+            None => ("", name),
         };
-        let key = Config::key(bare).filter(|_| of_run || bare == name);
+        let key = Config::key(bare).filter(|_| scope != "recipe");
         let parameters: Vec<String> = match Host::new().load(&self.recipe) {
-            Ok(recipe) if !of_run => {
+            Ok(recipe) if scope != "run" => {
                 let all = recipe.params().iter();
                 all.map(|(parameter, _)| parameter.name.clone()).collect()
             }
@@ -89,26 +89,27 @@ impl Config {
         };
         let wrong = |message: &str| Diagnostic::error(format!("{name}={text}: {message}"));
         let recipe = &self.recipe;
-        if parameters.iter().any(|own| own == bare) {
-            if key.is_some() {
+        match (parameters.iter().any(|own| own == bare), key) {
+            (true, None) => self.set(bare, text),
+            (false, Some(key)) => {
+                let set = self.with_key(&key, text);
+                *self = set.map_err(|error| wrong(&in_words(error.message())))?;
+            }
+            (true, Some(_)) => {
                 let message =
                     format!("{recipe} has a parameter `{bare}`, and the run a key `{bare}`");
                 let help = format!("write `recipe.{bare}={text}` or `run.{bare}={text}`");
                 return Err(wrong(&message).with_help(help).into());
             }
-            self.set(bare, text);
-            return Ok(());
+            (false, None) => {
+                let message = match scope {
+                    "run" => format!("there is no key `{bare}`"),
+                    _ => format!("{recipe} has no parameter `{bare}`, nor the run such a key"),
+                };
+                let known: Vec<String> = settable().chain(parameters).collect();
+                return Err(wrong(&message).with_help(help_for(bare, &known)).into());
+            }
         }
-        let Some(key) = key else {
-            let message = match of_run {
-                true => format!("there is no key `{bare}`"),
-                false => format!("{recipe} has no parameter `{bare}`, nor the run such a key"),
-            };
-            let known: Vec<String> = settable().chain(parameters).collect();
-            return Err(wrong(&message).with_help(help_for(bare, &known)).into());
-        };
-        let set = self.with_key(&key, text);
-        *self = set.map_err(|error| wrong(&in_words(error.message())))?;
         Ok(())
     }
 

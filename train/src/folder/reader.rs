@@ -51,7 +51,6 @@ impl RunFolder {
         RunFolder::open(run.unwrap_or(path)).ok()
     }
 
-    /// The folder.
     pub fn folder(&self) -> &Path {
         &self.path
     }
@@ -102,7 +101,6 @@ impl RunFolder {
         }
     }
 
-    /// The batch of a step.
     pub fn at(&self, step: u64) -> Result<&Path> {
         let mut nearest: Vec<_> = self.batches.iter().collect();
         nearest.sort_by_key(|(own, _)| own.abs_diff(step));

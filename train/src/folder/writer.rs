@@ -143,6 +143,7 @@ fn journals(run: &Path, step: u64) -> Result<(Journal, Journal)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn the_newest_failed_batches_are_kept() {
@@ -156,18 +157,11 @@ mod tests {
         let mut writer = RunWriter::open(run, &config, 0).unwrap();
         let batch = Batch::builder().groups([0, 0]);
         let batch = batch.response("reward", vec![1.0, 0.0]).build().unwrap();
-        let recipe = config.host().load("grpo").unwrap();
+        let event = json!({ "event": "failed", "version": "4f8ad7", "error": "", "back_to": null });
         let fail = |step| {
-            let mut entry = LogLine::warning(step, String::new());
-            entry.event = LogEvent::Failed {
-                hook: "step".to_string(),
-                recipe: KeptVersion::of(&recipe),
-                error: "worn out".to_string(),
-                back_to: None,
-                batch: None,
-            };
-            entry.batch = Some(batch.clone());
-            Event::Log(Box::new(entry))
+            let mut line = LogLine::of(&event);
+            (line.step, line.batch) = (step, Some(batch.clone()));
+            Event::Log(Box::new(line))
         };
         for step in 0..30 {
             writer.tell(&mut fail(step)).unwrap();

@@ -205,7 +205,9 @@ fn metrics(advantage: &[(String, f64)], loss: &[(String, f64)]) -> BTreeMap<Stri
             *count += 1.0;
         }
     }
-    let means = sums.into_iter().map(|(name, (sum, count))| (name, sum / count));
+    let means = sums
+        .into_iter()
+        .map(|(name, (sum, count))| (name, sum / count));
     means.collect()
 }
 

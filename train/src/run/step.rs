@@ -98,7 +98,7 @@ impl Run {
         let sample = milliseconds(started);
         let started = Instant::now();
         let (batch, kl) = self.batch(&rollout)?;
-        let reward = Statistics::of(rollout.rewards().into_iter());
+        let reward = Statistics::of(rollout.rewards());
         let row = Row {
             step: self.step,
             reward_mean: reward.mean,

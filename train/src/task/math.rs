@@ -238,7 +238,7 @@ fn pair(line: &str, fields: &mut [String; 2]) -> Result<(String, String), Diagno
 mod tests {
     use std::fs;
 
-    use tempfile::TempDir;
+    use serde_json::json;
 
     use super::*;
     use crate::Config;
@@ -253,38 +253,28 @@ mod tests {
         }
     }
 
-    fn text(model: &str) -> Arc<Text> {
-        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-        let folder = root.join("tests/golden/transformers").join(model);
-        Arc::new(Text::load(&folder, 400).unwrap())
-    }
-
-    fn file(content: &str) -> (TempDir, std::path::PathBuf) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("questions.jsonl");
-        fs::write(&path, content).unwrap();
-        (folder, path)
-    }
-
     /// Sums, each a question with its answer as GSM8K has it.
     fn sums(count: usize) -> String {
         let line = |a: usize| {
             let (b, sum) = (a + 3, 2 * a + 3);
-            format!(
-                "{{\"question\": \"What is {a} + {b}?\", \"answer\": \"{a}+{b}={sum}\\n#### {sum}\"}}\n"
-            )
+            let answer = format!("{a}+{b}={sum}\n#### {sum}");
+            let line = json!({ "question": format!("What is {a} + {b}?"), "answer": answer });
+            format!("{line}\n")
         };
         (0..count).map(line).collect()
     }
 
     fn load(content: &str, config: &MathConfig) -> Result<Math> {
-        let (_folder, path) = file(content);
-        let data = path.display().to_string();
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        let text = Text::load(&root.join("tests/golden/transformers/qwen2"), 400).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("questions.jsonl");
+        fs::write(&data, content).unwrap();
         let config = MathConfig {
-            data,
+            data: data.display().to_string(),
             ..config.clone()
         };
-        Math::load(&config, text("qwen2"), 64)
+        Math::load(&config, Arc::new(text), 64)
     }
 
     #[test]
@@ -331,12 +321,12 @@ mod tests {
             response.push(299);
             task.verify(&prompt, &response)
         };
-        assert!(verdict("6+9=15"));
-        assert!(verdict("Twice 7.5 is \\boxed{30/2}, not 16"));
-        assert!(verdict("It is 15."));
-        assert!(!verdict("15 or 16"));
-        assert!(!verdict("fifteen"));
-        assert!(!verdict(""));
+        for right in ["6+9=15", "Twice 7.5 is \\boxed{30/2}, not 16", "It is 15."] {
+            assert!(verdict(right), "{right}");
+        }
+        for wrong in ["15 or 16", "fifteen", ""] {
+            assert!(!verdict(wrong), "{wrong}");
+        }
         let other = Prompt {
             tokens: vec![1, 2],
             features: vec![],
@@ -349,8 +339,7 @@ mod tests {
         let task = load(&sums(20), &without_chat()).unwrap();
         let key = StreamKey::new(1, Purpose::TrainingPrompts, 0);
         let drawn = (0..400).map(|index| task.by_prompt[&task.draw(&mut key.stream(index)).tokens]);
-        let drawn: std::collections::HashSet<usize> = drawn.collect();
-        assert_eq!(drawn.len(), 20);
+        assert_eq!(drawn.collect::<HashSet<usize>>().len(), 20);
     }
 
     #[test]
@@ -372,58 +361,52 @@ mod tests {
 
     #[test]
     fn a_file_that_is_no_data_says_where() {
-        let good = sums(2);
+        let error = |content: &str, options: &MathConfig, expected: &str| {
+            let error = load(content, options).unwrap_err()[0].to_string();
+            assert!(error.contains(expected), "{expected}: {error}");
+        };
+        let (good, plain) = (sums(2), without_chat());
+        for (line, expected) in [
+            (
+                r#"{"question": "?"}"#,
+                "questions.jsonl, line 3: there is no `answer`",
+            ),
+            (
+                "\n{\"question\": \"?\", \"answer\": \" \"}",
+                "line 4, `answer`: there is no answer in this",
+            ),
+            (
+                r#"{"question": "?", "answer": "\\boxed{}"}"#,
+                "line 3, `answer`: there is no answer in this",
+            ),
+            (
+                r#"{"question": [3], "answer": 4}"#,
+                "this is no question: found [3]; expected a string or a number",
+            ),
+            (r#"{"question""#, "line 3: "),
+            ("[1]", "line 3: "),
+        ] {
+            error(&(good.clone() + line), &plain, expected);
+        }
+        error(
+            r#"{"q": 1}"#,
+            &plain,
+            "line 1: no field has a name of questions",
+        );
+        error("", &plain, "questions.jsonl: the file has no questions");
         let named = MathConfig {
             answer_field: "anwser".to_string(),
             ..without_chat()
         };
+        error(
+            &good,
+            &named,
+            "line 1: there is no `anwser` (did you mean `answer`?)",
+        );
         let no_place = MathConfig {
             prompt_template: "Q:".to_string(),
             ..without_chat()
         };
-        let cases = [
-            (
-                good.clone() + "{\"question\": \"?\"}",
-                without_chat(),
-                "questions.jsonl, line 3: there is no `answer`",
-            ),
-            (
-                good.clone() + "\n{\"question\": \"?\", \"answer\": \" \"}",
-                without_chat(),
-                "line 4, `answer`: there is no answer in this",
-            ),
-            (
-                good.clone() + "{\"question\": \"?\", \"answer\": \"\\\\boxed{}\"}",
-                without_chat(),
-                "line 3, `answer`: there is no answer in this",
-            ),
-            (
-                good.clone() + "{\"question\": [3], \"answer\": 4}",
-                without_chat(),
-                "line 3, `question`: this is no question: found [3]; expected a string or a number",
-            ),
-            (good.clone() + "{\"question\"", without_chat(), "line 3: "),
-            (good.clone() + "[1]", without_chat(), "line 3: "),
-            (
-                good.clone(),
-                named,
-                "line 1: there is no `anwser` (did you mean `answer`?)",
-            ),
-            (
-                "{\"q\": 1}".to_string(),
-                without_chat(),
-                "line 1: no field has a name of questions",
-            ),
-            (
-                String::new(),
-                without_chat(),
-                "questions.jsonl: the file has no questions",
-            ),
-            (good, no_place, "prompt_template is \"Q:\""),
-        ];
-        for (content, options, expected) in cases {
-            let error = load(&content, &options).unwrap_err()[0].to_string();
-            assert!(error.contains(expected), "{expected}: {error}");
-        }
+        error(&good, &no_place, "prompt_template is \"Q:\"");
     }
 }

@@ -117,6 +117,18 @@ pub trait Task: Send + Sync {
     fn texts(&self, _prompt: &Prompt, _response: &[u32]) -> Result<Texts> {
         Ok(Vec::new())
     }
+
+    /// A response for a person: its texts, and whether it is right.
+    fn show(&self, prompt: &Prompt, response: &[u32]) -> Result<String> {
+        let texts = self.texts(prompt, response)?.into_iter();
+        let texts: Vec<String> = texts.map(|(_, text)| text).collect();
+        let mark = if self.verify(prompt, response) {
+            "✓"
+        } else {
+            "✗"
+        };
+        Ok(format!("{}  {mark}", texts.join("\n")))
+    }
 }
 
 /// Whether a prompt is held out for evaluation: decided only by a hash of its content, so it is the same in every run,
@@ -226,14 +238,9 @@ mod tests {
     use super::*;
 
     fn tasks() -> Vec<Box<dyn Task>> {
-        let mut tasks: Vec<Box<dyn Task>> = Vec::new();
-        for size in 2..=5 {
-            tasks.push(Box::new(Maze::new(size).unwrap()));
-        }
-        for digits in 1..=4 {
-            tasks.push(Box::new(Arithmetic::new(digits).unwrap()));
-        }
-        tasks
+        let mazes = (2..=5).map(|size| Box::new(Maze::new(size).unwrap()) as Box<dyn Task>);
+        let sums = (1..=4).map(|digits| Box::new(Arithmetic::new(digits).unwrap()) as _);
+        mazes.chain(sums).collect()
     }
 
     #[test]
@@ -324,6 +331,25 @@ mod tests {
     }
 
     #[test]
+    fn sizes_outside_the_bounds_are_refused() {
+        let mazes = [1, 33].map(|size| Maze::new(size).unwrap_err());
+        let sums = [0, 19].map(|digits| Arithmetic::new(digits).unwrap_err());
+        let errors: Vec<String> = mazes
+            .iter()
+            .chain(&sums)
+            .map(|error| error.to_string())
+            .collect();
+        let (maze, sum) = ("expected from 2 to 32", "expected from 1 to 18");
+        let expected = [
+            format!("maze: size is 1: {maze}"),
+            format!("maze: size is 33: {maze}"),
+            format!("arithmetic: digits is 0: {sum}"),
+            format!("arithmetic: digits is 19: {sum}"),
+        ];
+        assert_eq!(errors, expected);
+    }
+
+    #[test]
     fn a_task_without_training_prompts_says_so() {
         struct Fixed(u32);
         impl Task for Fixed {
@@ -340,14 +366,10 @@ mod tests {
                 false
             }
         }
-        let prompt = |token| Prompt {
-            tokens: vec![token],
-            features: vec![],
-        };
-        let task = (0..)
-            .map(Fixed)
-            .find(|task| is_held_out(task, &prompt(task.0)))
-            .unwrap();
+        let mut stream = StreamKey::new(0, Purpose::TrainingPrompts, 0).stream(0);
+        let mut tasks = (0..).map(Fixed);
+        let task = tasks.find(|task| is_held_out(task, &task.draw(&mut stream)));
+        let task = task.unwrap();
         assert_eq!(
             training_prompts(&task, 0, 0, 1).unwrap_err()[0].message,
             "no prompt for training among 1000 draws"
