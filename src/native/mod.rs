@@ -119,12 +119,6 @@ impl Native {
         std::mem::take(&mut self.known().changes)
     }
 
-    /// Leaves a hook of a version to its script for good: its kernel gave other bits in an earlier process.
-    pub(crate) fn refuse(&self, version: &str, hook: &str) {
-        let refused = (String::new(), State::Refused);
-        self.known().hooks.insert(id(version, hook), refused);
-    }
-
     /// The kernel that may compute a hook of a built-in. A loss's kernel also computes the equivalent advantage.
     pub(crate) fn kernel(&self, builtin: &str, hook: Hook) -> Option<Kernel> {
         let mut kernels = KERNELS.iter().filter(|_| self.mode != Mode::Off);
@@ -287,15 +281,5 @@ mod tests {
         }
         let cold = Native::with_threshold(Mode::Auto, 2.0);
         assert_eq!(six_calls(&cold, 3, 2, true), [timed; 6]);
-    }
-
-    #[test]
-    fn a_kernel_that_gave_other_bits_is_not_asked_again() {
-        let version = Host::new().load("grpo").unwrap().version().clone();
-        for mode in [Mode::Auto, Mode::On] {
-            let native = Native::with_threshold(mode, 0.0);
-            native.refuse(version.as_str(), "advantage");
-            assert_eq!(six_calls(&native, 3, 2, true), [State::Refused; 6]);
-        }
     }
 }

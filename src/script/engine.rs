@@ -24,7 +24,7 @@ use super::numbers;
 use super::sandbox::{CALL_LEVELS, EXPRESSION_DEPTH};
 use super::value::{as_tensor, describe};
 use crate::diagnostic::Diagnostic;
-use crate::tensor::{ByGroup, Level, Stopped, Tensor};
+use crate::tensor::{ByGroup, Level, Tensor, TensorError};
 
 /// The functions of the language itself. No clock, no files, no bytes: no formula needs them, and a step's result depends
 /// only on its seed.
@@ -39,7 +39,7 @@ pub(crate) fn packages() -> [Shared<Module>; 6] {
     ]
 }
 
-/// An engine without functions. `with`, a reserved word of Rhai, is a method of batches.
+/// An engine without functions, for the language as recipes have it. `with`, a reserved word of Rhai, is a method of batches.
 pub(super) fn bare() -> Engine {
     let mut engine = Engine::new_raw();
     #[expect(
@@ -48,6 +48,10 @@ pub(super) fn bare() -> Engine {
     )]
     engine.on_parse_token(|token, _, _| match token {
         Token::Reserved(word) if *word == "with" => Token::Identifier(word),
+        // It would make a run wait.
+        Token::Identifier(word) if *word == "sleep" => Token::Reserved(word),
+        // Rhai's `^` of integers is bitwise (`2 ^ 3` is 1), where everybody means the power.
+        Token::XOr | Token::XOrAssign => Token::Reserved(Box::new("^".into())),
         token => token,
     });
     engine
@@ -111,7 +115,9 @@ fn bound(engine: &mut Engine, call: &Arc<Call>) {
         if operations % OPERATIONS_PER_CHECK != 0 {
             return None;
         }
-        guard.check().err().map(Dynamic::from::<Stopped>)
+        let stopped = guard.check().err()?;
+        let error = TensorError::new("script", stopped);
+        Some(Dynamic::from(CallError::from(error)))
     });
 }
 

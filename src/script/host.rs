@@ -104,11 +104,6 @@ impl Host {
         Host { native, ..self }
     }
 
-    /// Leaves a hook of a version to its script for good: its kernel gave other bits in an earlier process.
-    pub fn refuse_kernel(&self, version: &str, hook: &str) {
-        self.native.refuse(version, hook);
-    }
-
     /// The same host with the loss of recipes that have none: a run's, or `ppo_clip`.
     pub(crate) fn with_loss(self, loss: Option<Recipe>) -> Host {
         let loss = loss.map(Arc::new);

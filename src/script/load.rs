@@ -9,7 +9,6 @@ use super::hook::Version;
 use super::host::Host;
 use super::library::Library;
 use super::recipe::Recipe;
-use super::sandbox::guarded;
 use super::source_files::{Content, SourceFiles, Unread, folder_of, scripts_in, text};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
@@ -81,10 +80,7 @@ impl Host {
         library.read.clone_from(&read.files);
         let compiled = match text(path, content) {
             Err(why) => Err(unreadable(path, content, &why).into()),
-            Ok(text) => guarded("to compile the script", || {
-                compile(self, &name, text, &library)
-            })
-            .flatten(),
+            Ok(text) => compile(self, &name, text, &library),
         };
         let found = library.found();
         let mut files = found.files.clone();

@@ -198,7 +198,7 @@ impl Parameter {
 }
 
 /// Reads a text as the type of `kind`, or of any; if it is no such value, it is a string.
-fn read(kind: Option<&Setting>, text: &str) -> Setting {
+pub(super) fn read(kind: Option<&Setting>, text: &str) -> Setting {
     // `inf` is one; digits beyond the largest number are a slip.
     let is_meant = |value: &f64| !value.is_nan() && (value.is_finite() || text.contains("inf"));
     let number = || text.parse().ok().filter(is_meant).map(Setting::Number);
@@ -259,37 +259,30 @@ impl Parameters {
         all.find_map(|(parameter, value)| (parameter.name == name).then_some(value))
     }
 
-    /// Sets a parameter from a string, as in `--set k=8`.
+    /// Sets a parameter to a value that is made from its default.
     ///
     /// # Errors
     /// A [`Diagnostic`] that names the nearest parameter if there is none of that name, and the accepted values if the
     /// value does not fit.
-    pub fn set_text(&mut self, name: &str, text: &str) -> Result<(), Diagnostic> {
-        let (parameter, value) = self.find(name)?;
-        *value = parameter.check(read(Some(&parameter.default), text))?;
+    pub(super) fn set(
+        &mut self,
+        name: &str,
+        value: impl FnOnce(&Setting) -> Setting,
+    ) -> Result<(), Diagnostic> {
+        let Some(index) = self.0.iter().position(|(known, _)| known.name == name) else {
+            let names = self.iter().map(|(parameter, _)| parameter.name.as_str());
+            let near = suggest::did_you_mean(name, names);
+            let message = format!("the recipe has no parameter `{name}`: {near}");
+            return Err(Diagnostic::error(message));
+        };
+        let (parameter, setting) = &mut self.0[index];
+        *setting = parameter.check(value(&parameter.default))?;
         Ok(())
     }
 
-    /// Sets a parameter.
-    ///
-    /// # Errors
-    /// As [`Parameters::set_text`].
-    pub fn set(&mut self, name: &str, setting: Setting) -> Result<(), Diagnostic> {
-        let (parameter, value) = self.find(name)?;
-        *value = parameter.check(setting)?;
-        Ok(())
-    }
-
-    fn find(&mut self, name: &str) -> Result<&mut (Parameter, Setting), Diagnostic> {
-        let index = self.iter().position(|(known, _)| known.name == name);
-        if let Some(index) = index {
-            return Ok(&mut self.0[index]);
-        }
-        let names = self.iter().map(|(parameter, _)| parameter.name.as_str());
-        let near = suggest::did_you_mean(name, names);
-        Err(Diagnostic::error(format!(
-            "the recipe has no parameter `{name}`: {near}"
-        )))
+    pub(crate) fn names(&self) -> Vec<String> {
+        let names = self.iter().map(|(parameter, _)| parameter.name.clone());
+        names.collect()
     }
 
     /// The map that hooks get as `p`.

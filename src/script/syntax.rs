@@ -379,15 +379,6 @@ impl<'a> Unfinished<'a> {
         !self.is_wrong && (!self.brackets.is_empty() || lacks_operand)
     }
 
-    /// The sign that closes what is open last.
-    pub fn closed_by(&self) -> Option<&'static str> {
-        match self.last.filter(|last| last.ending == Ending::Open) {
-            Some(last) if last.kind == TokenKind::Comment => Some("*/"),
-            Some(_) => Some("`"),
-            None => self.brackets.last().map(|&at| closing(self.code[at].text)),
-        }
-    }
-
     /// The innermost call whose arguments are being typed: the tokens up to its name, and the byte where they begin.
     pub fn call(&self) -> Option<(&[Token<'a>], usize)> {
         let &at = self.brackets.last()?;
@@ -491,7 +482,7 @@ mod tests {
             }
             prop_assert!(text[at..].trim().is_empty());
             let open = unfinished(&text);
-            let _ = (open.goes_on(), open.closed_by(), open.call());
+            let _ = (open.goes_on(), open.call());
         }
     }
 }

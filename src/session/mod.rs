@@ -366,9 +366,9 @@ impl Session {
         }
         let (own, derived) = self.batch.column_names();
         let variables = self.own_variables();
-        let parameters = self.recipe.iter().flat_map(|recipe| recipe.params().iter());
+        let parameters = self.recipe.as_ref().map(|recipe| recipe.params().names());
         let script = Script {
-            parameters: parameters.map(|(known, _)| known.name.clone()).collect(),
+            parameters: parameters.unwrap_or_default(),
             functions: functions.into_keys().collect(),
             variables: variables.map(|(name, _)| name.to_string()).collect(),
             columns: own.into_iter().chain(derived).collect(),

@@ -32,25 +32,19 @@ impl ScriptBatch {
 
     /// The names of the batch's own columns, and of those that may follow from them.
     pub(crate) fn column_names(&self) -> (Vec<String>, Vec<String>) {
-        match &self.0.source {
-            Source::Whole { batch } => {
-                let own = batch.column_names();
-                let own: Vec<String> = own.map(|name| name.to_string()).collect();
+        let (mut own, mut derived) = match &self.0.source {
+            Source::Of(base, _) => base.column_names(),
+            Source::Batch(batch) => {
+                let own = batch.column_names().map(|name| name.to_string());
                 let derived = DERIVED.iter().map(|(name, _)| name.to_string());
-                let derived =
-                    derived.filter(|name| !own.contains(name) && self.follows(batch, name));
-                let derived = derived.collect();
-                (own, derived)
+                let derived = derived.filter(|name| self.follows(batch, name));
+                (own.collect::<Vec<_>>(), derived.collect::<Vec<_>>())
             }
-            Source::With { base, given } => {
-                let (mut own, mut derived) = base.column_names();
-                derived.retain(|name| !given.contains_key(name));
-                let new = given.keys().filter(|name| !own.contains(name));
-                own.extend(new.cloned().collect::<Vec<_>>());
-                (own, derived)
-            }
-            Source::GroupOf { whole, .. } | Source::Regrouped { whole } => whole.column_names(),
-        }
+        };
+        let given = self.0.given.keys().filter(|name| !own.contains(name));
+        own.extend(given.cloned().collect::<Vec<_>>());
+        derived.retain(|name| !own.contains(name));
+        (own, derived)
     }
 
     /// Whether a column follows from what the batch has.
@@ -83,14 +77,10 @@ impl ScriptBatch {
         if let Some(tensor) = known {
             return Ok(tensor);
         }
-        let tensor = match &self.0.source {
-            Source::Whole { batch } => self.own_column(batch, name)?,
-            Source::With { base, given } => match given.get(name) {
-                Some(tensor) => tensor.clone(),
-                None => base.column(name)?,
-            },
-            Source::GroupOf { whole, group } => whole.column(name)?.select(*group, self.frame())?,
-            Source::Regrouped { whole } => whole.column(name)?.rehomed(self.frame())?,
+        let tensor = match (self.0.given.get(name), &self.0.source) {
+            (Some(given), _) => given.clone(),
+            (None, Source::Batch(batch)) => self.own_column(batch, name)?,
+            (None, Source::Of(base, group)) => self.own(base, *group, base.column(name)?)?,
         };
         let mut made = self.made();
         Ok(made.entry(name.to_string()).or_insert(tensor).clone())
@@ -220,11 +210,12 @@ impl ScriptBatch {
 
     /// Whether the batch has the column itself, or was given it.
     pub(super) fn has(&self, name: &str) -> bool {
-        match &self.0.source {
-            Source::Whole { batch } => batch.has(name),
-            Source::With { base, given } => given.contains_key(name) || base.has(name),
-            Source::GroupOf { whole, .. } | Source::Regrouped { whole } => whole.has(name),
-        }
+        let is_given = self.0.given.contains_key(name);
+        is_given
+            || match &self.0.source {
+                Source::Batch(batch) => batch.has(name),
+                Source::Of(base, _) => base.has(name),
+            }
     }
 
     fn unknown(&self, batch: &Batch, name: &str) -> CallError {

@@ -13,8 +13,9 @@ use rhai::{EvalAltResult, Position};
 pub(super) use self::names::unknown_function;
 use super::builtin::Sources;
 use super::error::call_error;
+use super::hook::Hook;
 use super::syntax::{Site, Token, code, sites};
-use crate::diagnostic::{Diagnostic, Span};
+use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::tensor::Origin;
 
 /// The prefix of the engine's names for closures.
@@ -84,6 +85,19 @@ impl<'a> Script<'a> {
         }
         let diagnostic = running::failed(self, innermost, place.as_ref()).at(place);
         trace.into_iter().fold(diagnostic, Diagnostic::with_note)
+    }
+
+    /// The failure of a hook; at the hook's definition if the error has no place in it.
+    pub(super) fn explain_in(&self, hook: Hook, error: &EvalAltResult) -> Diagnostics {
+        self.at_hook(hook, self.explain(error))
+    }
+
+    /// A problem of a hook; at its definition unless the problem has a place.
+    pub(super) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> Diagnostics {
+        match diagnostic.span {
+            Some(_) => diagnostic.into(),
+            None => diagnostic.at(self.definition(hook.name())).into(),
+        }
     }
 
     /// The location that the error of a native function has itself: that of the hook that failed, or of the tensor at fault,
@@ -208,12 +222,11 @@ impl<'a> Script<'a> {
 
     /// The tokens of all sources for which `is_it` holds.
     fn all(&self, is_it: impl Fn(&Site<'_, '_>) -> bool) -> impl Iterator<Item = Span> {
-        let sites = self.sources.iter().flat_map(|(source, text)| {
-            sites(self.code(source)).map(move |site| (site, source, text))
-        });
-        sites
-            .filter(move |(site, ..)| is_it(site))
-            .map(|(site, source, text)| site.token().span(source, text))
+        self.sources.iter().flat_map(move |(source, text)| {
+            let found = sites(self.code(source)).filter(|site| is_it(site));
+            let places = found.map(|site| site.token().span(source, text));
+            places.collect::<Vec<Span>>()
+        })
     }
 }
 
