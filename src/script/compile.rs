@@ -1,6 +1,6 @@
 //! Makes a recipe of a script: compiles it with its imports, reads its hooks and parameters, and lints it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rhai::{AST, Dynamic, Engine, Map, Scope};
@@ -109,13 +109,17 @@ fn linted(
     library: &Library,
 ) -> Result<Vec<Diagnostic>, Diagnostics> {
     let found = library.found();
-    let mut errors = lint::errors(ast, script, natives, &found.functions);
-    for (name, ast) in &found.scripts {
+    let imports = &found.modules;
+    let mut errors = lint::errors(ast, script, natives, imports);
+    let scripts = imports.values();
+    let scripts: BTreeMap<_, _> = scripts.map(|(ast, _)| (ast.source(), ast)).collect();
+    for (name, ast) in scripts {
+        let name = name.unwrap_or_default().into();
         let import = Script {
             functions: script.functions.clone(),
-            ..Script::new(name, script.sources)
+            ..Script::new(&name, script.sources)
         };
-        errors.extend(lint::errors(ast, &import, natives, &found.functions));
+        errors.extend(lint::errors(ast, &import, natives, imports));
     }
     match Diagnostics::several(errors) {
         Some(errors) => Err(errors),

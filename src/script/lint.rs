@@ -3,7 +3,7 @@
 //! Rhai looks a function up when the call happens, so a slip in a branch that is rarely taken would end a run days
 //! later; and some code that looks right does something else silently.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use rhai::{AST, ASTNode, Expr, FnCallExpr, Position, Stmt};
@@ -11,7 +11,7 @@ use rhai::{AST, ASTNode, Expr, FnCallExpr, Position, Stmt};
 use super::engine::bare;
 use super::explain::{CLOSURE, Script, unknown_function};
 use super::hook::Hook;
-use super::library::{Functions, functions_of, imports_of};
+use super::library::{Functions, Modules, functions_of, imports_of};
 use super::members::ops;
 use super::syntax::{Site, Token, TokenKind, code, declared_names, lex, sites};
 use crate::diagnostic::{Diagnostic, Span};
@@ -25,20 +25,20 @@ const LISTED: usize = 20;
 const BY_THE_ENGINE: &str = "call curry Fn is_def_var is_def_fn type_of print debug is_shared";
 
 /// What is certainly wrong in a script: calls of functions that do not exist, and operators that mean something else in
-/// Python. `imports` has the functions of each imported script, by the path that the import wrote.
+/// Python.
 pub(super) fn errors(
     ast: &AST,
     script: &Script<'_>,
     natives: &Functions,
-    imports: &BTreeMap<String, Functions>,
+    imports: &Modules,
 ) -> Vec<Diagnostic> {
     let own = functions_of(ast);
     // An import that is not at the top is refused elsewhere.
     let modules = imports_of(ast).filter_map(|(path, alias)| {
         let alias = if alias.is_empty() { path } else { alias };
-        Some((alias, imports.get(path)?))
+        Some((alias, functions_of(&imports.get(path)?.0)))
     });
-    let modules: HashMap<&str, &Functions> = modules.collect();
+    let modules: HashMap<&str, Functions> = modules.collect();
     let mut found = misread_operators(script.name, &script.text(), &|_| false);
     let mut check = |call: &FnCallExpr, position: Position, count: usize| {
         let (name, path) = (call.name.as_str(), call.namespace.to_string());
@@ -55,7 +55,7 @@ pub(super) fn errors(
         };
         let counts: BTreeSet<usize> = known.into_iter().flatten().flatten().copied().collect();
         if !counts.contains(&count) {
-            let diagnostic = wrong_call(script, (&path, name), count, &counts, module.copied());
+            let diagnostic = wrong_call(script, (&path, name), count, &counts, module);
             found.push(diagnostic.at(script.place(script.name, position)));
         }
     };

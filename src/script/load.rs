@@ -9,7 +9,7 @@ use super::hook::Version;
 use super::host::Host;
 use super::library::Library;
 use super::recipe::Recipe;
-use super::source_files::{Content, SourceFiles, Unread, folder_of, scripts_in, text};
+use super::source_files::{Content, SourceFiles, Unread, folder_of, is_missing, scripts_in, text};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 
@@ -163,7 +163,7 @@ fn another_kind(path: &Path) -> Option<&'static str> {
 
 fn unreadable(path: &Path, content: &Content, why: &str) -> Diagnostic {
     let error = Diagnostic::error(format!("cannot read {why}"));
-    if !matches!(content, Err(unread) if unread.kind == ErrorKind::NotFound) {
+    if !is_missing(content) {
         return error;
     }
     let name = path.file_stem().and_then(|name| name.to_str());

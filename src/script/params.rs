@@ -171,29 +171,28 @@ impl Parameter {
         let is_within = |number: f64| {
             self.min.is_none_or(|min| number >= min) && self.max.is_none_or(|max| number <= max)
         };
-        let setting = match (kind, setting) {
+        match (kind, setting) {
             (Some(List(kinds)), List(values)) => {
-                let values = values
-                    .into_iter()
-                    .map(|value| self.fit(kinds.first(), value));
-                return values.collect::<Option<_>>().map(List);
+                let values = values.into_iter();
+                let values = values.map(|value| self.fit(kinds.first(), value));
+                values.collect::<Option<_>>().map(List)
             }
+            (Some(Nothing), Nothing) => Some(Nothing),
+            (Some(Nothing), setting) if self.is_whole => self.fit(Some(&Whole(0)), setting),
+            (Some(Nothing), setting) => self.fit(Some(&Number(0.0)), setting),
             // Exact up to 2^53: bounds are small numbers.
-            (Some(Number(_)), Whole(whole)) => Number(whole as f64),
-            (Some(Nothing), Whole(whole)) if !self.is_whole => Number(whole as f64),
-            (_, setting) => setting,
-        };
-        let fits = match (kind, &setting) {
-            (Some(Whole(_) | Nothing) | None, Whole(whole)) => is_within(*whole as f64),
-            (Some(Number(_)) | None, Number(number)) => is_within(*number),
-            (Some(Nothing), Number(number)) => !self.is_whole && is_within(*number),
-            (Some(Text(_)) | None, Text(text)) => {
-                self.choices.is_empty() || self.choices.contains(text)
+            (Some(Number(_)), Whole(whole)) => self.fit(kind, Number(whole as f64)),
+            (Some(Whole(_)) | None, Whole(whole)) => {
+                is_within(whole as f64).then_some(Whole(whole))
             }
-            (Some(Truth(_)) | None, Truth(_)) | (Some(Nothing), Nothing) => true,
-            _ => false,
-        };
-        fits.then_some(setting)
+            (Some(Number(_)) | None, Number(number)) => is_within(number).then_some(Number(number)),
+            (Some(Text(_)) | None, Text(text)) => {
+                let is_choice = self.choices.is_empty() || self.choices.contains(&text);
+                is_choice.then_some(Text(text))
+            }
+            (Some(Truth(_)) | None, Truth(truth)) => Some(Truth(truth)),
+            _ => None,
+        }
     }
 }
 

@@ -230,7 +230,9 @@ impl ScriptBatch {
         let theirs = own.iter().find(|theirs| known::ours(theirs) == Some(name));
         let derived = DERIVED.iter().map(|(name, _)| *name);
         let also = ["advantage", "groups", "step"];
-        let near = suggest::nearest(name, own.iter().copied().chain(derived).chain(also));
+        let texts = batch.texts().map(|(name, _)| name);
+        let names = own.iter().copied().chain(derived).chain(also);
+        let near = suggest::nearest(name, names.chain(texts));
         let ours = known::ours(name).or(near).unwrap_or(name);
         let known = habit("columns", ours).filter(|_| !self.has(ours));
         let help = if let Some(theirs) = theirs {

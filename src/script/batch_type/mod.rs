@@ -16,8 +16,6 @@ use super::error::{CallError, Raised, method, raise};
 use super::key::{Key, of_responses};
 use super::value::{as_tensor, describe, text};
 use crate::batch::Batch;
-use crate::diagnostic::{Diagnostic, ProblemKind};
-use crate::suggest;
 use crate::tensor::op;
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
@@ -200,16 +198,7 @@ impl ScriptBatch {
                 .map(|row| names[layout.group_of(row)].clone())
                 .collect());
         }
-        let Ok(column) = self.column(name) else {
-            let texts = batch.texts().map(|(name, _)| name);
-            let names = suggest::list(texts.chain(batch.column_names()).chain(["group"]));
-            let message = format!("there is no column `{name}` to make a key of");
-            let help = format!("there is {names}; which prompt a response answers is `group`");
-            let missing = Diagnostic::error(message).with_help(help);
-            let kind = ProblemKind::MissingColumn(name.to_string());
-            return Err(missing.of_kind(kind).into());
-        };
-        self.numbers(name, &column)
+        self.numbers(name, &self.column(name)?)
     }
 
     /// The numbers of a response column as texts.

@@ -2,7 +2,7 @@
 
 use rhai::{Dynamic, EvalAltResult};
 
-use super::compiling::{constant, forbidden};
+use super::compiling::constant;
 use super::names::{no_key, no_variable, signature, unknown_function};
 use super::{Script, habit, in_its_words, say};
 use crate::diagnostic::{Diagnostic, Span};
@@ -28,7 +28,6 @@ pub(super) fn failed(
         EvalAltResult::ErrorFunctionNotFound(call, _) => unknown_function(script, call),
         EvalAltResult::ErrorVariableNotFound(name, _) => no_variable(script, name, place),
         EvalAltResult::ErrorPropertyNotFound(name, _) => no_key(script, name, place),
-        EvalAltResult::ErrorForbiddenVariable(name, _) => forbidden(name),
         EvalAltResult::ErrorAssignmentToConstant(name, _) => constant(name),
         EvalAltResult::ErrorMismatchDataType(expected, found, _)
         | EvalAltResult::ErrorMismatchOutputType(expected, found, _) => {
@@ -73,9 +72,7 @@ pub(super) fn failed(
 fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
     let diagnostic = match error {
         EvalAltResult::ErrorTerminated(why, _) => terminated(why),
-        EvalAltResult::ErrorTooManyOperations(_)
-        | EvalAltResult::ErrorTooManyVariables(_)
-        | EvalAltResult::ErrorTooManyModules(_) => {
+        EvalAltResult::ErrorTooManyOperations(_) => {
             let millions = OPERATIONS / 1_000_000;
             let message =
                 format!("stopped after {millions} million operations, more than any formula needs");
@@ -208,10 +205,5 @@ fn property(what: &str) -> Diagnostic {
         ),
         _ => "maps and batches have properties, such as `p.k` and `batch.reward`; only those of maps can be set".to_string(),
     };
-    let what = if owner_name == "tensor" {
-        "property "
-    } else {
-        ""
-    };
-    say(format!("{owner} has no {what}`{name}`"), help)
+    say(format!("{owner} has no property `{name}`"), help)
 }

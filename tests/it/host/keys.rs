@@ -55,7 +55,7 @@ fn what_is_none_says_what_there_is() {
     fail_on(
         &batch(),
         &[
-            r#"batch.key("agents") => there is no column `agents` to make a key of"#,
+            r#"batch.key("agents") => the batch has no column `agents` (did you mean `agent`?)"#,
             r#"batch.agent => `agent` is a column of texts, which are no numbers"#,
             r#"batch.key => `key` is the name of one group"#,
             r#"batch.regroup("agent") => a text column is `batch.key("#,
