@@ -7,6 +7,7 @@ use hmac_sha256::Hash as Sha256;
 
 use super::error::CallError;
 use super::hook::Hook;
+use super::host::Host;
 use super::memory::Tables;
 use crate::tensor::{ByGroup, Context, Depth, Guard, Moments, Origin, Tensor, TensorError};
 
@@ -20,7 +21,6 @@ pub(crate) struct Call {
     pub(super) context: Context,
     pub(crate) step: u64,
     seed: u64,
-    /// The index of the step's update whose loss it computes.
     update: Option<u64>,
     effects: Mutex<Effects>,
 }
@@ -35,11 +35,22 @@ pub(super) struct Effects {
 }
 
 impl Call {
-    pub(crate) fn new(context: Context, seed: u64, step: u64, update: Option<u64>) -> Arc<Self> {
+    /// A call within bounds. `update` is the index of the step's loss that it computes.
+    pub(super) fn new(
+        host: &Host,
+        guard: &Arc<Guard>,
+        step: u64,
+        update: Option<u64>,
+    ) -> Arc<Self> {
+        let context = Context {
+            executor: host.executor,
+            guard: guard.clone(),
+            profile: host.profile.clone(),
+        };
         Arc::new(Call {
             context,
             step,
-            seed,
+            seed: host.seed,
             update,
             effects: Mutex::default(),
         })

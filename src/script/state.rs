@@ -273,11 +273,8 @@ mod tests {
 
     fn state(map: &str) -> State {
         let script = format!("fn init(p) {{ {map} }} fn advantage(batch, p) {{ batch.reward }}");
-        Host::new()
-            .compile("state", &script)
-            .unwrap()
-            .init()
-            .unwrap()
+        let recipe = Host::new().compile("state", &script);
+        recipe.unwrap().init().unwrap()
     }
 
     /// Through a text, as a checkpoint does it.
@@ -315,13 +312,7 @@ mod tests {
 
     #[test]
     fn other_json_is_refused_by_name() {
-        for wrong in [
-            "1",
-            "{}",
-            "[]",
-            r#"{"map": {"a": 0.5}}"#,
-            r#"{"map": {"a": {"f64": "x"}}}"#,
-        ] {
+        for wrong in r#"1 {} [] {"map":{"a":0.5}} {"map":{"a":{"f64":"x"}}}"#.split(' ') {
             let value = serde_json::from_str(wrong).unwrap();
             assert!(State::from_json(&value).is_err(), "{wrong}");
         }
@@ -352,13 +343,9 @@ mod tests {
                 batch.reward
             }"#;
         let recipe = Host::new().compile("closures", script).unwrap();
-        let batch = crate::Batch::builder()
-            .groups([0, 0])
-            .response("reward", vec![1.0, 0.0])
-            .build()
-            .unwrap();
         let mut state = recipe.init().unwrap();
-        recipe.advantage(&batch, &mut state).unwrap();
+        let stepped = recipe.advantage(&crate::Batch::example(), &mut state);
+        stepped.unwrap();
         assert!(no_shared(&state.to_dynamic()), "{state:?}");
         assert_eq!(again(&state), state);
     }

@@ -93,26 +93,21 @@ impl ScriptBatch {
         if let Some(store) = batch.token_column(name) {
             return Ok(Tensor::column(self.frame(), store.clone()));
         }
-        match self.derived(batch, name)? {
-            Some(tensor) => Ok(tensor),
-            None => Err(self.unknown(batch, name)),
+        match self.follows(batch, name) {
+            true => self.derived(batch, name),
+            false => Err(self.unknown(batch, name)),
         }
     }
 
     /// Columns that follow from others: each is the field's own reading of what the rollouts do carry.
-    fn derived(&self, batch: &Batch, name: &str) -> Result<Option<Tensor>, CallError> {
-        if !self.follows(batch, name) {
-            return Ok(None);
-        }
-        Ok(Some(match name {
+    fn derived(&self, batch: &Batch, name: &str) -> Result<Tensor, CallError> {
+        Ok(match name {
             "reward" if self.has("token_reward") => {
                 self.sum_of_tokens(&self.column("token_reward")?)?
             }
             "reward" => self.column("correct")?,
             "correct" if !batch.has("reward") && !batch.has("token_reward") => {
-                let note = "there is no reward: it is 1 where the answer of the completion is that of the solution";
-                self.call()
-                    .report(|reports| reports.notes.push(note.to_string()));
+                self.note("there is no reward: it is 1 where the answer of the completion is that of the solution");
                 self.column("verified")?
             }
             "verified" => self.verified(batch)?,
@@ -122,13 +117,11 @@ impl ScriptBatch {
                 op::greater(&self.column("reward")?, &Tensor::number(0.0))?
             }
             "logp" => {
-                let Some(store) = batch.token_column("old_logp") else {
-                    return Ok(None);
-                };
-                let call = self.call();
-                call.report(|reports| reports.notes.push(OLD_FOR_LOGP.to_string()));
+                let old = batch.token_column("old_logp");
+                let old = old.ok_or_else(|| self.unknown(batch, name))?;
+                self.note(OLD_FOR_LOGP);
                 // Its own leaf: a gradient by `logp` is not one by `old_logp`.
-                Tensor::column(self.frame(), store.clone())
+                Tensor::column(self.frame(), old.clone())
             }
             _ => {
                 let layout = self.frame().layout();
@@ -136,7 +129,12 @@ impl ScriptBatch {
                 let lengths = (0..layout.responses()).map(tokens_of);
                 Tensor::of_responses(self.frame(), lengths.collect())
             }
-        }))
+        })
+    }
+
+    fn note(&self, note: &str) {
+        let call = self.call();
+        call.report(|reports| reports.notes.push(note.to_string()));
     }
 
     /// 1 where the answer of a response's completion is that of its solution, 0 elsewhere.

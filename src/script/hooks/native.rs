@@ -9,6 +9,7 @@ use crate::batch::{Computed, Rows};
 use crate::diagnostic::Diagnostics;
 use crate::native::{CallKey, Inputs, Kernel, State as Known};
 use crate::script::batch_type::ScriptBatch;
+use crate::script::call::Call;
 use crate::script::hook::Hook;
 use crate::script::sandbox::guarded;
 use crate::script::state::State;
@@ -98,7 +99,7 @@ impl Request<'_> {
         let (host, layout) = (&self.recipe.host, self.batch.layout());
         let bytes = layout.responses() * BYTES_PER_RESPONSE;
         let _reservation = self.guard.reserve(bytes).ok()?;
-        let call = host.call_within(&self.guard, self.batch.step(), None);
+        let call = Call::new(host, &self.guard, self.batch.step(), None);
         let is_advantage = self.hook == Hook::Advantage;
         let inputs = Inputs {
             batch: self.batch,

@@ -42,6 +42,8 @@ fn map_groups_is_the_formula_at_once() {
         &[
             r#"batch.map_groups(|g| g.reward - g.reward.mean("batch")) === batch.reward - batch.reward.mean("group")"#,
             r#"batch.map_groups(|g| g.reward.mean("batch")) === batch.reward.mean("group")"#,
+            // The engine locks a captured variable while a method of it runs; closures get the batch all the same.
+            r#"batch.map_groups(|g| g.reward - batch.reward.mean("batch")) === batch.reward - batch.reward.mean("batch")"#,
             r#"batch.map_groups(|g| 3) === 0 * batch.reward.mean("group") + 3"#,
             "batch.map_groups(|g| g.token_reward.cumsum()) === batch.token_reward.cumsum()",
             r#"batch.map_groups(|g| g.token_reward.sum("position")) === batch.token_reward.sum("position")"#,

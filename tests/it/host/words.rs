@@ -74,6 +74,8 @@ fn a_batch_with_other_columns_is_the_same_otherwise() {
     agree_on(
         &batch,
         &[
+            // A `const` is not changed by asking it for something.
+            r#"{ const r = batch.reward; r * (1 + r.max("batch").value()) } === batch.reward * 2"#,
             "batch.with(#{ reward: 2 }).reward === 2 + 0 * batch.reward",
             r#"batch.with(#{ reward: batch.length }).reward.max("group") === batch.length.max("group")"#,
             // A reward stands at both levels; what is right stays what the verifier has said.
