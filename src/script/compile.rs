@@ -173,7 +173,7 @@ fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
 fn declared(ast: &AST, script: &Script<'_>, engine: &Engine) -> Result<Parameters, Diagnostics> {
     let value = engine
         .call_fn::<Dynamic>(&mut Scope::new(), ast, Hook::Params.name(), ())
-        .map_err(|error| script.explain_in(Hook::Params, &error))?;
+        .map_err(|error| script.at_hook(Hook::Params, script.explain(&error)))?;
     let wrong = |message: String, place| {
         let example = "as in `k: #{ value: 4, min: 1, max: 8, doc: \"...\" }`, or with `choices: [\"a\", \"b\"]`";
         let wrong = Diagnostic::error(message).with_help(example).at(place);

@@ -116,7 +116,7 @@ impl Library {
     }
 
     /// The name and text of an imported script.
-    fn read(&self, path: &str) -> Result<(String, String), CallError> {
+    fn read(&self, path: &str) -> Result<(Arc<str>, Arc<str>), CallError> {
         const WHAT: &str =
             "an import is the name of a built-in, or of a file in the script's own folder";
         let name = path.strip_suffix(".rhai").unwrap_or(path);
@@ -130,7 +130,7 @@ impl Library {
             let read = read.unwrap_or_else(|| source_files::read(&file));
             self.found().files.insert(file.clone(), read.clone());
             match source_files::text(&file, &read) {
-                Ok(text) => return Ok((file.display().to_string(), text.to_string())),
+                Ok(text) => return Ok((file.display().to_string().into(), text.into())),
                 Err(_) if source_files::is_missing(&read) => {}
                 Err(why) => {
                     let error = Diagnostic::error(format!("cannot import \"{path}\": {why}"));
@@ -140,7 +140,7 @@ impl Library {
         }
         let mut builtins = Builtin::importable();
         if let Some(builtin) = builtins.find(|builtin| builtin.name == name) {
-            return Ok((builtin.name.to_string(), builtin.text.to_string()));
+            return Ok((builtin.name.into(), builtin.text.into()));
         }
         let beside = self.folder.as_deref().map(source_files::scripts_in);
         let beside = beside.iter().flatten().map(String::as_str);
@@ -159,15 +159,14 @@ impl Library {
         let (name, text) = self
             .read(path)
             .inspect_err(|_| self.found().missing = Some(path.to_string()))?;
-        let mut sources = [(name.as_str().into(), text.as_str().into())].into();
-        self.found().sources.append(&mut sources);
+        self.found().sources.insert(name.clone(), text.clone());
         let in_module = |error| {
-            let error = EvalAltResult::ErrorInModule(name.clone(), error, Position::NONE);
-            Box::new(error)
+            let name = name.to_string();
+            Box::new(EvalAltResult::ErrorInModule(name, error, Position::NONE))
         };
         let compiled = engine.compile_with_scope(&constants(&text), &text);
         let mut ast = compiled.map_err(|error| in_module(error.into()))?;
-        ast.set_source(name.as_str());
+        ast.set_source(&*name);
         let module = Module::eval_ast_as_new(Scope::new(), &ast, engine).map_err(in_module)?;
         Ok((ast, module))
     }

@@ -14,7 +14,7 @@ const ALL_BYTES: usize = 256 << 20;
 const TABLE_BYTES: usize = 1024;
 const KEY_BYTES: usize = 80;
 
-/// Keys of a part of a table on average, at most.
+/// Entries of a part of a table on average, at most.
 const PART: usize = 16;
 
 /// All tables of a state, by their names. A clone shares the tables that are not written.
@@ -61,55 +61,77 @@ impl Tables {
     }
 }
 
+#[derive(Clone, Debug)]
+struct Entry {
+    hash: u64,
+    key: Arc<str>,
+    value: f64,
+    /// The number of writes to the table when it was last written.
+    written: u64,
+}
+
 /// Numbers by key. A clone shares the parts that are not written: a step costs what it writes, however large the table is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    /// Keys by the low bits of their hashes: no part, or a power of two of them.
-    parts: Vec<Arc<Part>>,
+    /// Entries by the low bits of their hashes: no part, or a power of two of them.
+    parts: Vec<Arc<Vec<Entry>>>,
     keys: usize,
     /// The bytes of the keys' texts.
     texts: usize,
     writes: u64,
 }
 
-/// The value of each key, and the number of writes to the table when it was last written.
-type Part = BTreeMap<Arc<str>, (f64, u64)>;
+fn hash_of(key: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
+}
 
 impl Table {
-    /// The index of the part of a key.
-    fn part(&self, key: &str) -> usize {
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
-        hasher.finish() as usize % self.parts.len().max(1)
+    /// The part of a key and its place there.
+    fn find(&self, hash: u64, key: &str) -> Option<(usize, usize)> {
+        let part = hash as usize % self.parts.len().max(1);
+        let mut entries = self.parts.get(part)?.iter();
+        let place = entries.position(|entry| entry.hash == hash && *entry.key == *key)?;
+        Some((part, place))
     }
 
     pub(super) fn get(&self, key: &str) -> Option<f64> {
-        let part = self.parts.get(self.part(key))?;
-        part.get(key).map(|&(value, _)| value)
+        let (part, place) = self.find(hash_of(key), key)?;
+        Some(self.parts[part][place].value)
     }
 
     pub(super) fn set(&mut self, key: &Arc<str>, value: f64) {
         self.writes += 1;
-        self.put(key, (value, self.writes));
+        let entry = Entry {
+            hash: hash_of(key),
+            key: key.clone(),
+            value,
+            written: self.writes,
+        };
+        match self.find(entry.hash, key) {
+            Some((part, place)) => Arc::make_mut(&mut self.parts[part])[place] = entry,
+            None => self.add(entry),
+        }
     }
 
-    fn put(&mut self, key: &Arc<str>, value: (f64, u64)) {
+    /// Adds an entry whose key is not there.
+    fn add(&mut self, entry: Entry) {
         if self.keys == PART * self.parts.len() {
-            let parts = vec![Arc::default(); (2 * self.parts.len()).max(1)];
-            let old = std::mem::replace(&mut self.parts, parts);
-            for (key, value) in old.iter().flat_map(|part| part.iter()) {
-                self.insert(key, *value);
+            let parts = (2 * self.parts.len()).max(1);
+            let old = std::mem::replace(&mut self.parts, vec![Arc::default(); parts]);
+            for entry in old.iter().flat_map(|part| part.iter()) {
+                self.part_of(entry.hash).push(entry.clone());
             }
         }
-        if self.insert(key, value).is_none() {
-            self.keys += 1;
-            self.texts += key.len();
-        }
+        self.keys += 1;
+        self.texts += entry.key.len();
+        self.part_of(entry.hash).push(entry);
     }
 
-    fn insert(&mut self, key: &Arc<str>, value: (f64, u64)) -> Option<(f64, u64)> {
-        let part = self.part(key);
-        Arc::make_mut(&mut self.parts[part]).insert(key.clone(), value)
+    fn part_of(&mut self, hash: u64) -> &mut Vec<Entry> {
+        let part = hash as usize % self.parts.len();
+        Arc::make_mut(&mut self.parts[part])
     }
 
     fn bytes(&self) -> usize {
@@ -127,23 +149,23 @@ impl Table {
             writes: self.writes,
             ..Table::default()
         };
-        for (key, value) in self.ordered().skip(dropped) {
-            kept.put(key, *value);
+        for entry in self.ordered().into_iter().skip(dropped) {
+            kept.add(entry.clone());
         }
         *self = kept;
         true
     }
 
-    /// All keys with their values and writes, in the order in which they were last written.
-    fn ordered(&self) -> impl Iterator<Item = (&Arc<str>, &(f64, u64))> {
-        let mut keys: Vec<_> = self.parts.iter().flat_map(|part| part.iter()).collect();
-        keys.sort_unstable_by_key(|(_, (_, written))| *written);
-        keys.into_iter()
+    fn ordered(&self) -> Vec<&Entry> {
+        let mut entries: Vec<&Entry> = self.parts.iter().flat_map(|part| part.iter()).collect();
+        entries.sort_unstable_by_key(|entry| entry.written);
+        entries
     }
 
     /// All keys with their values, in the order in which they were last written.
     pub(super) fn in_order(&self) -> impl Iterator<Item = (&Arc<str>, f64)> {
-        self.ordered().map(|(key, (value, _))| (key, *value))
+        let entries = self.ordered().into_iter();
+        entries.map(|entry| (&entry.key, entry.value))
     }
 }
 

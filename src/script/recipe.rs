@@ -143,7 +143,8 @@ impl Recipe {
 
     /// The failure of a hook.
     pub(super) fn failed_in(&self, hook: Hook, error: &EvalAltResult) -> Diagnostics {
-        self.about().explain_in(hook, error)
+        let script = self.about();
+        script.at_hook(hook, script.explain(error))
     }
 
     pub(crate) fn about(&self) -> Script<'_> {

@@ -24,29 +24,24 @@ impl ScriptBatch {
             return Err(raise(context, Diagnostic::error("groups have no groups")));
         }
         let call = self.call();
-        let (before, captured) = (call.snapshot(), captured(f));
+        let (before, held) = (call.snapshot(), captured(f));
         let once = self.called_once(context, f);
-        let now = self::captured(f);
-        let is_written = !now
-            .iter()
-            .zip(&captured)
-            .all(|(now, before)| is_same(now, before));
+        let now = captured(f);
+        let is_written = now.iter().zip(&held).any(|(now, held)| !is_same(now, held));
         let effect = is_written.then_some(ByGroup::Writes);
         let effect = effect.or_else(|| call.effect_since(&before));
-        let result = match effect.map_or(once, Err) {
-            Ok(tensor) => Ok((tensor, None)),
+        let (tensor, by_group) = match effect.map_or(once, Err) {
+            Ok(tensor) => (tensor, None),
             Err(why) => {
                 call.restore(before);
-                for (variable, before) in f.iter_curry().zip(captured) {
+                for (variable, held) in f.iter_curry().zip(held) {
                     if let Some(mut value) = variable.clone().write_lock::<Dynamic>() {
-                        *value = before;
+                        *value = held;
                     }
                 }
-                let tensor = self.called_for_each(context, f);
-                tensor.map(|tensor| (tensor, Some(why)))
+                (self.called_for_each(context, f)?, Some(why))
             }
         };
-        let (tensor, by_group) = result?;
         let origin = origin(context);
         tensor.mark(&origin);
         call.report(|reports| reports.map_groups(MapGroups { origin, by_group }));

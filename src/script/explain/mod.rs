@@ -87,11 +87,6 @@ impl<'a> Script<'a> {
         trace.into_iter().fold(diagnostic, Diagnostic::with_note)
     }
 
-    /// The failure of a hook; at the hook's definition if the error has no place in it.
-    pub(super) fn explain_in(&self, hook: Hook, error: &EvalAltResult) -> Diagnostics {
-        self.at_hook(hook, self.explain(error))
-    }
-
     /// A problem of a hook; at its definition unless the problem has a place.
     pub(super) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> Diagnostics {
         match diagnostic.span {
