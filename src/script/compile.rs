@@ -41,9 +41,9 @@ fn compiled(
     text: &str,
     library: &Library,
 ) -> Result<Recipe, Diagnostics> {
-    let mut engine = host.functions.engine(&host.call(0));
+    let constants = Arc::new(constants(text));
+    let mut engine = host.functions.engine(&host.call(0), &constants);
     engine.set_module_resolver(library.clone());
-    let constants = constants(text);
     let parsed = engine.compile_into_self_contained(&constants, text);
     let mut sources = library.found().sources.clone();
     sources.insert(name.clone(), text.into());
@@ -77,7 +77,7 @@ fn compiled(
         builtin: Builtin::of(&name, text, &sources),
         doc: doc(ast.doc()),
         functions: script.functions,
-        constants: constants.into(),
+        constants,
         name: name.clone(),
         sources: sources.clone(),
         ast,
@@ -154,19 +154,17 @@ fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
         let near = suggest::nearest(function.name, ["advantage", "loss"])?;
         Some((function.name.to_string(), near))
     });
-    Err(match slip {
-        Some((function, hook)) => Diagnostic::error(format!(
-            "the script has no hook, and `{function}` is not one"
-        ))
-        .with_help(format!("did you mean `{hook}`?"))
-        .at(script.definition(&function)),
-        None => Diagnostic::error(format!(
-            "{}: the script defines neither `advantage(batch, p)` nor `loss(batch, p)`",
-            script.name
-        ))
-        .with_help("`advlab new FILE --from grpo` makes a recipe to start from"),
-    }
-    .into())
+    let Some((function, hook)) = slip else {
+        let name = script.name;
+        let message = format!(
+            "{name}: the script defines neither `advantage(batch, p)` nor `loss(batch, p)`"
+        );
+        let help = "`advlab new FILE --from grpo` makes a recipe to start from";
+        return Err(Diagnostic::error(message).with_help(help).into());
+    };
+    let message = format!("the script has no hook, and `{function}` is not one");
+    let error = Diagnostic::error(message).with_help(format!("did you mean `{hook}`?"));
+    Err(error.at(script.definition(&function)).into())
 }
 
 /// Calls `params()`.

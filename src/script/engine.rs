@@ -70,29 +70,28 @@ impl Functions {
         }
     }
 
-    /// An engine that runs the hooks of one call.
-    pub(crate) fn engine(&self, call: &Arc<Call>) -> Engine {
+    /// An engine for one call; functions see the constants.
+    pub(crate) fn engine(&self, call: &Arc<Call>, constants: &Arc<Scope<'static>>) -> Engine {
         let mut engine = bare();
         for module in self.modules.iter() {
             engine.register_global_module(module.clone());
         }
         numbers::numbers(&mut engine);
         bound(&mut engine, call);
+        watch(&mut engine, constants.clone());
         bind::tensor_type(&mut engine);
         batch_type::batch_type(&mut engine);
         key::key_type(&mut engine);
         reports(&mut engine, call);
         // The value of `catch (error)`.
-        engine
-            .register_type_with_name::<CallError>("error")
-            .register_fn("to_string", message)
-            .register_fn("to_debug", message);
+        engine.register_type_with_name::<CallError>("error");
+        for name in ["to_string", "to_debug"] {
+            engine.register_fn(name, |problem: &mut CallError| {
+                problem.diagnostic.message.clone()
+            });
+        }
         engine
     }
-}
-
-fn message(problem: &mut CallError) -> String {
-    problem.diagnostic.message.clone()
 }
 
 /// Operations between two looks at the guard: some 10 microseconds.
@@ -109,7 +108,6 @@ fn bound(engine: &mut Engine, call: &Arc<Call>) {
         .set_strict_variables(true)
         .set_fail_on_invalid_map_property(true)
         .disable_symbol("eval");
-    watch(engine, &Arc::default());
     let guard = call.guard().clone();
     engine.on_progress(move |operations| {
         if operations % OPERATIONS_PER_CHECK != 0 {
@@ -122,10 +120,8 @@ fn bound(engine: &mut Engine, call: &Arc<Call>) {
 }
 
 /// Weighs variables when one of them is read: now and then, the more seldom the more there is to weigh, so that it costs a
-/// part of what the script does. Also gives closures the batch and the script's constants. An engine has one such
-/// callback: the last one that it was given.
-pub(super) fn watch(engine: &mut Engine, constants: &Arc<Scope<'static>>) {
-    let constants = constants.clone();
+/// part of what the script does. Also gives closures the batch and the script's constants.
+fn watch(engine: &mut Engine, constants: Arc<Scope<'static>>) {
     let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
     // Deprecated means volatile here: the callback may change in a later version, and ours is pinned.
     #[allow(deprecated)]
@@ -157,7 +153,7 @@ fn captured_batch(scope: &Scope<'_>, name: &str, index: usize) -> Option<Dynamic
 
 /// `metric` and `print`.
 fn reports(engine: &mut Engine, call: &Arc<Call>) {
-    let metrics = call.clone();
+    let (metrics, prints, debugs) = (call.clone(), call.clone(), call.clone());
     engine.register_fn(
         "metric",
         move |context: NativeCallContext, name: &str, value: Dynamic| {
@@ -166,7 +162,6 @@ fn reports(engine: &mut Engine, call: &Arc<Call>) {
             kept.map_err(|problem| raise(&context, problem))
         },
     );
-    let (prints, debugs) = (call.clone(), call.clone());
     engine.on_print(move |line| prints.report(|reports| reports.print(line)));
     engine.on_debug(move |line, _, _| debugs.report(|reports| reports.print(line)));
 }

@@ -153,9 +153,8 @@ fn misspelt_hooks(script: &Script<'_>, functions: &Functions) -> Vec<Diagnostic>
         });
         let hook = suggest::nearest(name, hooks.map(Hook::name))?;
         let quoted = format!("\"{name}\"");
-        let named = code
-            .iter()
-            .filter(|token| token.is_name(name) || token.text == quoted);
+        let is_named = |token: &&Token<'_>| token.is_name(name) || token.text == quoted;
+        let named = code.iter().filter(is_named);
         let warning = Diagnostic::warning(format!("nothing calls the function `{name}`"))
             .with_help(format!("did you mean the hook `{hook}`?"));
         (named.count() == counts.len()).then(|| warning.at(script.definition(name)))

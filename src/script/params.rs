@@ -76,11 +76,10 @@ impl Setting {
             Setting::Truth(value) => (*value).into(),
             Setting::Text(value) => value.into(),
             Setting::Nothing => Dynamic::UNIT,
-            Setting::List(values) => values
-                .iter()
-                .map(Setting::to_dynamic)
-                .collect::<Array>()
-                .into(),
+            Setting::List(values) => {
+                let values: Array = values.iter().map(Setting::to_dynamic).collect();
+                values.into()
+            }
         }
     }
 }
@@ -107,18 +106,15 @@ pub struct Parameter {
 impl Parameter {
     /// The values that the parameter takes, such as `an integer, at least 1`.
     pub fn takes(&self) -> String {
-        let (is_list, kind) = match &self.default {
-            Setting::List(values) => (true, values.first()),
-            one => (false, Some(one)),
+        let (list, kind) = match &self.default {
+            Setting::List(values) => ("a list of ", values.first()),
+            one => ("", Some(one)),
         };
         if !self.choices.is_empty() {
             let choices = suggest::list(self.choices.iter().map(String::as_str));
-            return if is_list {
-                format!("a list of {choices}")
-            } else {
-                choices
-            };
+            return format!("{list}{choices}");
         }
+        let list = list.replace("of ", "as in `a,b`, each ");
         let kind = match kind {
             Some(Setting::Whole(_)) => "an integer",
             Some(Setting::Number(_)) => "a number",
@@ -127,11 +123,6 @@ impl Parameter {
             Some(Setting::Truth(_)) => "true or false",
             Some(Setting::Text(_)) => "a string",
             Some(Setting::List(_)) | None => "a value",
-        };
-        let list = if is_list {
-            "a list as in `a,b`, each "
-        } else {
-            ""
         };
         // The largest integer is no bound in practice.
         let bounds = match (self.min, self.max.filter(|max| *max < i64::MAX as f64)) {
@@ -154,14 +145,13 @@ impl Parameter {
             Setting::Text(text) => suggest::nearest(text, choices),
             _ => None,
         };
-        let (name, takes) = (&self.name, self.takes());
         self.fit(Some(&self.default), found).ok_or_else(|| {
-            Diagnostic::error(match near {
-                Some(near) => {
-                    format!("`{name}` is {shown}: did you mean `{near}`? It takes {takes}")
-                }
-                None => format!("`{name}` is {shown}: it takes {takes}"),
-            })
+            let (name, takes) = (&self.name, self.takes());
+            let takes = match near {
+                Some(near) => format!("did you mean `{near}`? It takes {takes}"),
+                None => format!("it takes {takes}"),
+            };
+            Diagnostic::error(format!("`{name}` is {shown}: {takes}"))
         })
     }
 
@@ -226,10 +216,8 @@ fn items(text: &str) -> Vec<String> {
     }
     let bare = text.trim().trim_start_matches('[').trim_end_matches(']');
     let parts = bare.split(',').map(|part| part.trim().trim_matches('"'));
-    parts
-        .filter(|part| !part.is_empty())
-        .map(str::to_string)
-        .collect()
+    let parts = parts.filter(|part| !part.is_empty());
+    parts.map(str::to_string).collect()
 }
 
 /// A recipe's parameters with their values.
@@ -320,16 +308,14 @@ fn declare(name: &str, value: &Dynamic) -> Result<Parameter, String> {
         let near = suggest::did_you_mean(key, KEYS);
         return Err(format!("there is no key `{key}`: {near}"));
     }
-    let default = map
-        .get("value")
-        .ok_or("needs a `value`, which is its default")?;
+    let default = map.get("value");
+    let default = default.ok_or("needs a `value`, which is its default")?;
     let default = Setting::from_dynamic(default)
         .ok_or_else(|| format!("`value` cannot be {}", describe(default)))?;
     let bound = |key: &str| {
         let wrong = |found| format!("`{key}` must be a number, this is {}", describe(found));
-        let bound = map
-            .get(key)
-            .map(|bound| number(bound).ok_or_else(|| wrong(bound)));
+        let bound = map.get(key);
+        let bound = bound.map(|bound| number(bound).ok_or_else(|| wrong(bound)));
         bound.transpose()
     };
     let string = |value: &Dynamic| Some(text(value)?.to_string());

@@ -117,12 +117,13 @@ impl State {
     pub fn from_json(value: &Value) -> Result<State, Diagnostic> {
         let mut this = value.clone();
         let tables = this.as_object_mut().and_then(|map| map.remove(TABLES));
-        let tables = tables.map_or(Some(Tables::default()), tables_of);
         let state = from_json(&this).and_then(State::from_dynamic);
-        let tables = tables.ok_or_else(|| "its tables are none".to_string());
-        state
-            .and_then(|state| Ok(state.with_tables(tables?)))
-            .map_err(|why| Diagnostic::error(format!("not a state that was saved: {why}")))
+        let state = state.and_then(|state| match tables.map(tables_of) {
+            None => Ok(state),
+            Some(Some(tables)) => Ok(state.with_tables(tables)),
+            Some(None) => Err("its tables are none".to_string()),
+        });
+        state.map_err(|why| Diagnostic::error(format!("not a state that was saved: {why}")))
     }
 }
 

@@ -223,16 +223,15 @@ fn token_at(rest: &str, before: Option<&Token<'_>>) -> Lexed {
 /// A block comment; comments may be nested.
 fn comment(rest: &str) -> Lexed {
     let (mut at, mut depth) = (0, 0);
-    while let Some(next) = rest[at..]
-        .find("/*")
-        .into_iter()
-        .chain(rest[at..].find("*/"))
-        .min()
-    {
-        depth += if rest[at + next..].starts_with("/*") {
-            1
-        } else {
-            -1
+    let next = |at: usize| {
+        ["/*", "*/"]
+            .into_iter()
+            .filter_map(move |mark| rest[at..].find(mark))
+    };
+    while let Some(next) = next(at).min() {
+        depth += match rest[at + next..].starts_with("/*") {
+            true => 1,
+            false => -1,
         };
         at += next + 2;
         if depth == 0 {

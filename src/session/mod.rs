@@ -280,7 +280,8 @@ impl Session {
     }
 
     fn engine(&self, text: &str) -> Engine {
-        let mut engine = self.host.functions.engine(self.batch.call());
+        let (functions, call) = (&self.host.functions, self.batch.call());
+        let mut engine = functions.engine(call, &Arc::default());
         engine.set_module_resolver(self.library.clone());
         // The optimiser puts constants in place of their names, and panics where something is assigned to one.
         engine.set_optimization_level(OptimizationLevel::None);

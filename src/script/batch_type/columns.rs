@@ -80,7 +80,7 @@ impl ScriptBatch {
         let tensor = match (self.0.given.get(name), &self.0.source) {
             (Some(given), _) => given.clone(),
             (None, Source::Batch(batch)) => self.own_column(batch, name)?,
-            (None, Source::Of(base, group)) => self.own(base, *group, base.column(name)?)?,
+            (None, Source::Of(base, _)) => self.own(base.column(name)?)?,
         };
         let mut made = self.made();
         Ok(made.entry(name.to_string()).or_insert(tensor).clone())

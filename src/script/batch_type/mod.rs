@@ -65,13 +65,13 @@ impl ScriptBatch {
             return self.clone();
         }
         let source = Source::Of(self.clone(), None);
-        ScriptBatch::over(self.0.frame.clone(), self.0.call.clone(), source, given)
+        ScriptBatch::over(self.frame().clone(), self.call().clone(), source, given)
     }
 
     /// A group of the batch, or all its responses, over another frame.
     fn part(&self, frame: Arc<Frame>, group: Option<usize>) -> ScriptBatch {
         let source = Source::Of(self.clone(), group);
-        ScriptBatch::over(frame, self.0.call.clone(), source, BTreeMap::new())
+        ScriptBatch::over(frame, self.call().clone(), source, BTreeMap::new())
     }
 
     fn over(
@@ -91,16 +91,13 @@ impl ScriptBatch {
     }
 
     /// A tensor of the batch that this one is made of, as one of this batch.
-    fn own(
-        &self,
-        base: &ScriptBatch,
-        group: Option<usize>,
-        tensor: Tensor,
-    ) -> Result<Tensor, TensorError> {
-        match group {
-            Some(group) => tensor.select(group, self.frame()),
-            None if Arc::ptr_eq(base.frame(), self.frame()) => Ok(tensor),
-            None => tensor.rehomed(self.frame()),
+    fn own(&self, tensor: Tensor) -> Result<Tensor, TensorError> {
+        match &self.0.source {
+            Source::Of(_, Some(group)) => tensor.select(*group, self.frame()),
+            Source::Of(base, None) if !Arc::ptr_eq(base.frame(), self.frame()) => {
+                tensor.rehomed(self.frame())
+            }
+            _ => Ok(tensor),
         }
     }
 
@@ -127,13 +124,11 @@ impl ScriptBatch {
             Some(key) => of_responses(self.frame(), &Dynamic::from(key.codes.clone()))?,
             None => of_responses(self.frame(), by)?,
         };
-        let layout = self
-            .frame()
-            .layout()
-            .regroup(&values, across, |code| match &key {
-                Some(key) => key.name(code),
-                None => code.to_string().into(),
-            });
+        let name = |code: f64| match &key {
+            Some(key) => key.name(code),
+            None => code.to_string().into(),
+        };
+        let layout = self.frame().layout().regroup(&values, across, name);
         Ok(self.part(self.frame().with_layout(layout), None))
     }
 
@@ -142,10 +137,8 @@ impl ScriptBatch {
         let names: Option<Vec<ImmutableString>> = names.map(text).collect();
         let Some(names) = names.filter(|names| !names.is_empty()) else {
             let help = "as in `batch.key([\"agent\", \"episode\"])`";
-            return Err(CallError::new(
-                "a key is made of the names of columns",
-                help,
-            ));
+            let message = "a key is made of the names of columns";
+            return Err(CallError::new(message, help));
         };
         let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
         self.key(&names)
@@ -158,12 +151,11 @@ impl ScriptBatch {
         if let Some(key) = known().get(&cached) {
             return Ok(key.clone());
         }
+        let are_given = names.iter().any(|&name| self.0.given.contains_key(name));
         let key = match &self.0.source {
-            Source::Of(base, group)
-                if !names.iter().any(|&name| self.0.given.contains_key(name)) =>
-            {
+            Source::Of(base, _) if !are_given => {
                 let mut key = base.key(names)?;
-                key.codes = self.own(base, *group, key.codes)?;
+                key.codes = self.own(key.codes)?;
                 key
             }
             _ => {
@@ -193,10 +185,8 @@ impl ScriptBatch {
         if name == "group" {
             let names = (0..layout.groups()).map(|group| layout.group_id(group).name());
             let names: Vec<Arc<str>> = names.map(|name| (&*name).into()).collect();
-            let rows = 0..layout.responses();
-            return Ok(rows
-                .map(|row| names[layout.group_of(row)].clone())
-                .collect());
+            let groups = (0..layout.responses()).map(|row| layout.group_of(row));
+            return Ok(groups.map(|group| names[group].clone()).collect());
         }
         self.numbers(name, &self.column(name)?)
     }
@@ -213,10 +203,8 @@ impl ScriptBatch {
         }
         // -0.0 and 0.0 are one.
         let numbers = column.evaluate()?;
-        Ok(numbers
-            .iter()
-            .map(|x| (x + 0.0).to_string().into())
-            .collect())
+        let texts = numbers.iter().map(|x| (x + 0.0).to_string().into());
+        Ok(texts.collect())
     }
 
     /// The name of the group that this is the batch of.

@@ -198,9 +198,9 @@ impl<'a> Script<'a> {
 
     /// Where an import is written, in the script or in one that it imports.
     pub(super) fn import(&self, path: &str) -> Option<Span> {
-        let written = format!("\"{path}\"");
-        let mut imports = self.all(|site| site.text(0) == written && site.text(-1) == "import");
-        imports.next()
+        let path = format!("\"{path}\"");
+        let is_import = |site: &Site<'_, '_>| [site.text(-1), site.text(0)] == ["import", &path];
+        self.all(is_import).next()
     }
 
     /// The loop that may have no end: the only one in all sources.
@@ -240,9 +240,8 @@ pub(crate) fn habit(section: &str, word: &str) -> Option<&'static str> {
 /// The help for a name of another language or library; `None` for any other name.
 pub fn help_for_foreign(name: &str) -> Option<&'static str> {
     let sections = ["functions", "properties", "names", "keywords", "reserved"];
-    sections
-        .into_iter()
-        .find_map(|section| habit(section, name))
+    let mut sections = sections.into_iter();
+    sections.find_map(|section| habit(section, name))
 }
 
 /// A row of the habits that has a message and a help.

@@ -15,7 +15,6 @@ use run::{Array, invoke};
 
 use super::batch_type::ScriptBatch;
 use super::call::Call;
-use super::engine::watch;
 use super::hook::Hook;
 use super::recipe::Recipe;
 use super::sandbox::on_deep_stack;
@@ -65,12 +64,8 @@ impl Recipe {
     }
 
     /// An engine for one call of the recipe's hooks.
-    fn engine(&self, call: &Arc<Call>) -> Engine {
-        let mut engine = self.host.functions.engine(call);
-        if !self.script.constants.is_empty() {
-            watch(&mut engine, &self.script.constants);
-        }
-        engine
+    pub(super) fn engine(&self, call: &Arc<Call>) -> Engine {
+        self.host.functions.engine(call, &self.script.constants)
     }
 
     /// Computes the advantage: `reward` and `weight`, if there are any, then `advantage`; for a recipe that only has a loss,

@@ -230,10 +230,9 @@ impl Run<'_> {
             }
             _ => {}
         }
-        let wanted = if is_weight {
-            "response"
-        } else {
-            "response or token"
+        let wanted = match is_weight {
+            true => "response",
+            false => "response or token",
         };
         let help = match level {
             _ if result.is_unit() => NOTHING,

@@ -29,9 +29,7 @@ fn advantage(batch, p) {
 fn prints(settings: &[(&str, &str)]) -> String {
     let mut recipe = recipe(SCRIPT);
     for (name, text) in settings {
-        recipe
-            .set_text(name, text)
-            .unwrap_or_else(|error| panic!("{name}={text}: {error}"));
+        recipe.set_text(name, text).expect(name);
     }
     step(&recipe, &mut recipe.init().unwrap()).prints.concat()
 }
@@ -161,12 +159,9 @@ fn settings_are_json() {
         fn advantage(batch, p) { batch.reward }",
     );
     recipe.set_text("eps", "inf").unwrap();
-    let json = |name: &str| serde_json::to_value(recipe.params().get(name)).unwrap();
-    assert_eq!(json("k"), 4);
-    assert_eq!(json("eps"), "inf");
-    assert_eq!(json("on"), true);
-    assert_eq!(json("name"), "x");
-    assert_eq!(json("limit"), serde_json::Value::Null);
+    let json = ["k", "eps", "on", "name", "limit"].map(|name| recipe.params().get(name));
+    let json = serde_json::to_string(&json).unwrap();
+    assert_eq!(json, r#"[4,"inf",true,"x",null]"#);
     let error = recipe.set_text("k", "0").unwrap_err();
     assert_eq!(error.message, "`k` is 0: it takes an integer, at least 1");
 }
