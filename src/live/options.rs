@@ -70,7 +70,7 @@ impl LiveOptions {
             let message = format!("the script has the hook `{}`: {why}", hook.name());
             return Err(recipe.at_hook(*hook, Diagnostic::error(message)));
         }
-        let reads = &recipe.reads().names;
+        let reads = recipe.reads();
         let has_return = reads.contains("token_reward") || reads.contains("value");
         let differs = |name: &&String| {
             let is_set = self.settings.iter().any(|(set, _)| set == *name);

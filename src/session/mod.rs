@@ -262,7 +262,8 @@ impl Session {
     }
 
     fn engine(&self, text: &str) -> Engine {
-        let mut engine = self.host.functions.engine(self.batch.call());
+        let (functions, call) = (&self.host.functions, self.batch.call());
+        let mut engine = functions.engine(call, &Arc::default());
         engine.set_module_resolver(self.library.clone());
         // The optimiser puts constants in place of their names, and panics where something is assigned to one.
         engine.set_optimization_level(OptimizationLevel::None);
@@ -345,9 +346,9 @@ impl Session {
         }
         let (own, derived) = self.batch.column_names();
         let variables = self.own_variables();
-        let parameters = self.recipe.iter().flat_map(|recipe| recipe.params().iter());
+        let parameters = self.recipe.as_ref().map(|recipe| recipe.params().names());
         let script = Script {
-            parameters: parameters.map(|(known, _)| known.name.clone()).collect(),
+            parameters: parameters.unwrap_or_default(),
             functions: functions.into_keys().collect(),
             variables: variables.map(|(name, _)| name.to_string()).collect(),
             columns: own.into_iter().chain(derived).collect(),

@@ -100,12 +100,11 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
     } else {
         "`advlab doc` lists the functions that scripts have".to_string()
     };
-    let with = if is_known {
-        format!(" {with}")
-    } else {
-        String::new()
+    let message = match is_known {
+        true => format!("there is no function `{name}` {with}"),
+        false => format!("there is no function `{name}`"),
     };
-    say(format!("there is no function `{name}`{with}"), help)
+    say(message, help)
 }
 
 fn operator_help(arguments: &[&str]) -> &'static str {
