@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use super::json::Type;
-use super::names::{Names, REWARDS, Reading, Role, role};
+use super::names::{Fields, Names, REWARDS, Reading, Role, role};
 
 /// The names of our columns in one program's dumps.
 #[derive(Deserialize)]
@@ -29,9 +29,6 @@ static DUMPS: LazyLock<Vec<Dump>> = LazyLock::new(|| {
     let dumps = dumps.unwrap_or_else(|error| unreachable!("dumps.toml: {error}"));
     dumps.into_values().flatten().collect()
 });
-
-/// The fields of the first line.
-type Fields<'a> = &'a [(String, Type)];
 
 fn type_of(fields: Fields, name: &str) -> Option<Type> {
     let mut fields = fields.iter();

@@ -44,10 +44,9 @@ pub use words::{Tokenize, spans};
 use self::added::Added;
 use self::format::{Format, is_parquet};
 use self::later::Pending;
-use self::lines::Blocks;
+use self::lines::{Blocks, Values};
 use self::names::{Names, Schema};
 use self::table::{Content, Origin, Table};
-use self::tensors::Store;
 use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -113,31 +112,26 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
     let path = path.as_ref();
     let progress = Progress::new(options.progress);
     let names = |fields: &[_], kind| Names::new(path, options, fields, kind);
-    let mut rollouts = meaning::rollouts(read_table(path, &names, &progress)?, options)?;
-    if options.defer.is_none() {
-        later::read_all(&rollouts.later);
-        rollouts.notes.extend(rollouts.late_notes()?);
-        rollouts.later.clear();
-    }
+    let rollouts = meaning::rollouts(read_table(path, &names, &progress)?, options)?;
     progress.finish();
     Ok(rollouts)
 }
 
 fn read_table(path: &Path, schema: Schema, progress: &Progress) -> Result<Table, Diagnostic> {
-    match Format::of(path)? {
-        Format::Lines if is_parquet(path) => columns::read(path, schema),
-        Format::Lines => lines::read(path, schema, progress),
+    let (tensors, saved) = match Format::of(path)? {
+        Format::Lines if is_parquet(path) => return columns::read(path, schema),
+        Format::Lines => return lines::read(path, schema, progress),
         Format::Safetensors => {
-            let (file, tensors, metadata) = safetensors::open(path)?;
-            let saved = saved::header(&metadata);
-            let saved = saved.map_err(|what| Diagnostic::error(what).in_file(path))?;
-            Table::of_tensors(path, Store::Safetensors(file), tensors, saved, schema)
+            let (tensors, strings) = safetensors::open(path)?;
+            let saved = saved::header(&strings);
+            (
+                tensors,
+                saved.map_err(|what| Diagnostic::error(what).in_file(path))?,
+            )
         }
-        Format::Npz => {
-            let (_, tensors) = npz::open(path)?;
-            Table::of_tensors(path, Store::Npz(path.to_path_buf()), tensors, None, schema)
-        }
-    }
+        Format::Npz => (npz::open(path)?.1, None),
+    };
+    Table::of_tensors(path, tensors, saved, schema)
 }
 
 impl Rollouts {
@@ -229,7 +223,7 @@ impl Rollouts {
             .iter()
             .map(|added| (added.name, added.shape()))
             .collect();
-        let values = |response: usize| {
+        let values = |response: usize| -> Values {
             let values = added.iter().map(|added| Some(added.json(response)));
             values.collect()
         };
@@ -247,13 +241,7 @@ impl Rollouts {
             Some(response) => Ok(values(response)),
             None => Err(changed(input, "it has more lines")),
         };
-        blocks.copy(
-            Some(out),
-            &fields,
-            |_| Ok(()),
-            values,
-            |blocks| blocks.check(checksum),
-        )?;
+        blocks.copy(Some(out), &fields, |_| Ok(()), values, Some(checksum))?;
         progress.finish();
         Ok(())
     }

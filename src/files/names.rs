@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::dumps;
 use super::json::Type;
+use super::table::Keep;
 use super::words::Tokenize;
 use super::{Mapping, ReadOptions};
 use crate::batch::{Level, SOLUTIONS, known};
@@ -14,6 +15,9 @@ use crate::suggest;
 
 /// Finds the names of a file's fields, once, from those of its first response.
 pub(super) type Schema<'a> = &'a dyn Fn(&[(String, Type)], FileKind) -> Result<Names, Diagnostic>;
+
+/// The fields of the first response, with the types of their values.
+pub(super) type Fields<'a> = &'a [(String, Type)];
 
 /// The meaning of a column, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +49,6 @@ pub(super) fn role(name: &str) -> Role {
             None => Role::Any,
         },
     }
-}
-
-/// Our name for a tensor that may have a trainer's.
-pub(super) fn alias(tensor: &str) -> &str {
-    known::ours(tensor).unwrap_or(tensor)
 }
 
 /// One of our names, and the field that it is read from.
@@ -129,7 +128,7 @@ impl Names {
     pub(super) fn new(
         path: &Path,
         options: &ReadOptions,
-        fields: &[(String, Type)],
+        fields: Fields,
         kind: FileKind,
     ) -> Result<Names, Diagnostic> {
         let mut names = Names {
@@ -144,13 +143,11 @@ impl Names {
         if are_lines {
             dumps::recognise(&mut names, fields);
         }
-        let is_rewarded = REWARDS.iter().any(|ours| names.provides(ours, fields));
-        names.compares_answers = are_lines
-            && !is_rewarded
-            && names.provides("completion", fields)
-            && SOLUTIONS.iter().any(|ours| names.provides(ours, fields));
-        let is_complete = is_rewarded || names.compares_answers;
-        names.check(fields, is_complete).map_err(in_file)?;
+        let has = |ours: &&str| names.provides(ours, fields);
+        let is_rewarded = REWARDS.iter().any(has);
+        let compares = are_lines && !is_rewarded && has(&"completion");
+        names.compares_answers = compares && SOLUTIONS.iter().any(has);
+        names.check(fields, is_rewarded).map_err(in_file)?;
         let says_length = |reading: &Reading| {
             reading.ours == "length" || matches!(reading.role, Role::Mask | Role::Token)
         };
@@ -160,55 +157,47 @@ impl Names {
     }
 
     /// Takes the names that the user gives.
-    fn map(&mut self, map: &[Mapping], fields: &[(String, Type)]) -> Result<(), Diagnostic> {
+    fn map(&mut self, map: &[Mapping], fields: Fields) -> Result<(), Diagnostic> {
         for Mapping { ours, theirs } in map {
-            let wrong = |what: String| {
-                Err(Diagnostic::error(format!(
-                    "`--map {ours}={theirs}`: {what}"
-                )))
-            };
-            if let Some(Reading { theirs, .. }) = self.reading(ours) {
-                return wrong(format!("`{ours}` is already read from `{theirs}`"));
-            }
             let mut all = fields.iter().map(|(field, _)| field.as_str());
-            if !all.clone().any(|field| field == theirs) {
+            let what = if let Some(Reading { theirs, .. }) = self.reading(ours) {
+                format!("`{ours}` is already read from `{theirs}`")
+            } else if !all.clone().any(|field| field == theirs) {
                 let near = suggest::did_you_mean(theirs, &mut all);
-                return wrong(format!("there is no field `{theirs}`; {near}"));
-            }
-            self.readings.push(Reading::new(ours, theirs, true));
+                format!("there is no field `{theirs}`; {near}")
+            } else {
+                self.readings.push(Reading::new(ours, theirs, true));
+                continue;
+            };
+            return Err(Diagnostic::error(format!(
+                "`--map {ours}={theirs}`: {what}"
+            )));
         }
         Ok(())
     }
 
     /// Refuses a file without groups, or without rewards and answers to compare.
-    fn check(&self, fields: &[(String, Type)], is_rewarded: bool) -> Result<(), Diagnostic> {
-        let is_padded = self.kind != FileKind::Lines;
-        let (ours, what, likely) = if !self.provides("group", fields) {
-            let wanted = if is_padded {
-                "tensor `index` (or `group`) [B]"
-            } else {
-                "`group`"
-            };
+    fn check(&self, fields: Fields, is_rewarded: bool) -> Result<(), Diagnostic> {
+        let are_lines = self.kind == FileKind::Lines;
+        let (ours, likely, what, wanted) = if !self.provides("group", fields) {
+            let wanted = ["`group`", "tensor `index` (or `group`) [B]"];
             let what = "nothing says which responses belong to one prompt";
-            (
-                "group",
-                format!("{what}: there is no {wanted}"),
-                LIKELY_GROUPS,
-            )
-        } else if !is_rewarded {
-            let wanted = match is_padded {
-                true => "tensor `token_level_rewards` [B, T], `rewards` [B] or `correct` [B]",
-                false => "`reward`, `correct` or `token_reward`",
-            };
-            let what = "nothing says how good a response is";
+            ("group", LIKELY_GROUPS, what, wanted)
+        } else if !is_rewarded && !self.compares_answers {
+            let wanted = [
+                "`reward`, `correct` or `token_reward`",
+                "tensor `token_level_rewards` [B, T], `rewards` [B] or `correct` [B]",
+            ];
             (
                 "reward",
-                format!("{what}: there is no {wanted}"),
                 LIKELY_REWARDS,
+                "nothing says how good a response is",
+                wanted,
             )
         } else {
             return Ok(());
         };
+        let what = format!("{what}: there is no {}", wanted[usize::from(!are_lines)]);
         let all = || fields.iter().map(|(field, _)| field.as_str());
         let candidate = likely
             .split(' ')
@@ -220,24 +209,23 @@ impl Names {
         };
         Err(Diagnostic::error(what).with_help(match candidate {
             Some(field) => {
-                let ours = if field.starts_with("token_") {
-                    "token_reward"
-                } else {
-                    ours
-                };
+                let is_token = field.starts_with("token_");
+                let ours = if is_token { "token_reward" } else { ours };
                 format!("{there}: if it is `{field}`, say `--map {ours}={field}`")
             }
             None => format!("{there}: say which with `--map {ours}=FIELD`"),
         }))
     }
 
-    /// The name that a field has by itself.
-    fn own<'a>(&self, field: &'a str) -> &'a str {
-        match self.kind {
-            FileKind::Tensors => alias(field),
-            FileKind::Saved if field == ADVANTAGES => alias(field),
-            _ => field,
-        }
+    /// The name that a field has by itself, which may be a trainer's.
+    pub(super) fn own<'a>(&self, field: &'a str) -> &'a str {
+        let has_alias = match self.kind {
+            FileKind::Lines => false,
+            FileKind::Tensors => true,
+            FileKind::Saved => field == ADVANTAGES,
+        };
+        let ours = has_alias.then(|| known::ours(field)).flatten();
+        ours.unwrap_or(field)
     }
 
     /// The source of one of our names, if it is not the field of that name.
@@ -245,18 +233,12 @@ impl Names {
         self.readings.iter().find(|reading| reading.ours == ours)
     }
 
-    fn provides(&self, ours: &str, fields: &[(String, Type)]) -> bool {
+    fn provides(&self, ours: &str, fields: Fields) -> bool {
         let is_away = |field: &str| self.readings.iter().any(|reading| reading.theirs == field);
         let mut own = fields.iter().map(|(field, _)| field.as_str());
         self.reading(ours).is_some()
             || ours == "reward" && !self.rewards.is_empty()
             || own.any(|field| self.own(field) == ours && !is_away(field))
-    }
-
-    /// Whether the strings of a field are held: those of a completion or an unknown column. Levels need those of trajectories.
-    pub(super) fn holds_text(&self, reading: &Reading) -> bool {
-        let is_now = self.deferred.is_none() || reading.ours == "trajectory";
-        matches!(reading.role, Role::Any | Role::Completion) && is_now
     }
 
     /// The remark on a field whose own name is given to another one.
@@ -265,14 +247,6 @@ impl Names {
         let other = self.reading(own)?;
         let is_read = self.readings.iter().any(|reading| reading.theirs == field);
         (!is_read).then(|| format!("`{own}` is read from `{}`", other.theirs))
-    }
-
-    /// Whether the values of a column's arrays are read when they are first used.
-    pub(super) fn defers_lists(&self, readings: &[Reading]) -> bool {
-        let mut readings = readings.iter();
-        self.deferred.as_ref().is_some_and(|eager| {
-            readings.all(|reading| reading.role != Role::Mask && !eager.contains(&reading.ours))
-        })
     }
 
     /// The names that a field is read under: none if its own name is given to another field.
@@ -287,6 +261,28 @@ impl Names {
             mapped.push(Reading::new(own, field, false));
         }
         mapped
+    }
+
+    /// What is kept of a field's values when lines are read.
+    pub(super) fn keep(&self, field: &str) -> Keep {
+        let readings = self.of(field);
+        let any = |is: &dyn Fn(&Reading) -> bool| readings.iter().any(is);
+        let is_now = |ours: &str| self.deferred.as_ref().is_none_or(|now| now.contains(ours));
+        let is_text = |reading: &Reading| match reading.role {
+            Role::Group => true,
+            // Levels need the names of trajectories; other texts are always left if anything is.
+            Role::Any | Role::Completion => self.deferred.is_none() || reading.ours == "trajectory",
+            _ => false,
+        };
+        Keep {
+            nothing: self.only.as_ref().is_some_and(|only| only != field),
+            ids: any(&|reading| reading.role == Role::Group),
+            texts: any(&is_text),
+            arrays: any(&|reading| reading.role == Role::Mask || is_now(&reading.ours)),
+            nulls: self.rewards.iter().any(|reward| reward == field),
+            counts: self.count_words && any(&|reading| reading.role == Role::Completion),
+            tokenizer: self.tokenizer.clone(),
+        }
     }
 }
 

@@ -11,7 +11,6 @@ use super::json::{write_array, write_number};
 use super::npz;
 use super::replace::Replacement;
 use super::safetensors::{self, Strings};
-use super::table::Saved;
 use super::tensors::{NewTensor, write_rows};
 use crate::batch::{Batch, FloatBuffer, GroupId, Layout};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -24,6 +23,15 @@ const TEXTS: &str = "texts";
 
 /// The most bytes of texts in a header, for which the format has 100 million; more are left out.
 const MOST_TEXT: usize = 80_000_000;
+
+/// The header of a batch of ours.
+#[derive(Debug)]
+pub(super) struct Saved {
+    pub(super) step: u64,
+    /// The names of groups that are strings: the tensor `group` has their indices.
+    pub(super) group_names: Option<Vec<GroupId>>,
+    pub(super) texts: BTreeMap<String, Vec<String>>,
+}
 
 /// What the header of a file of ours holds; `None` for a trainer's file.
 pub(super) fn header(strings: &Strings) -> Result<Option<Saved>, String> {

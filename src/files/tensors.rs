@@ -4,7 +4,6 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use rayon::prelude::*;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::json::is_exact;
-use super::{npz, safetensors};
+use super::{changed, npz, safetensors};
 use crate::batch::layout::Tokens;
 use crate::batch::{Buffer, GroupId, Layout, Numeric};
 use crate::diagnostic::Diagnostic;
@@ -48,9 +47,9 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The type, shape and location of one tensor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Info {
+/// A tensor of a file: its type, shape and location.
+#[derive(Clone, Debug)]
+pub(super) struct Tensor {
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) shape: Vec<usize>,
@@ -61,40 +60,15 @@ pub(super) struct Info {
     pub(super) at: u64,
     /// A bound for its bytes, whatever the shape claims.
     pub(super) most: u64,
+    pub(super) store: Arc<Store>,
 }
 
 /// A file of tensors.
 #[derive(Debug)]
-pub(super) enum Store {
-    Safetensors(File),
-    /// The archive is opened again for each array: they are unpacked in parallel.
-    Npz(PathBuf),
-}
-
-/// A tensor that can be read.
-#[derive(Clone, Debug)]
-pub(super) struct Tensor {
-    info: Info,
-    path: PathBuf,
-    store: Arc<Store>,
-}
-
-impl Deref for Tensor {
-    type Target = Info;
-
-    fn deref(&self) -> &Info {
-        &self.info
-    }
-}
-
-impl Tensor {
-    pub(super) fn new(path: &Path, store: &Arc<Store>, info: &Info) -> Tensor {
-        Tensor {
-            info: info.clone(),
-            path: path.to_path_buf(),
-            store: store.clone(),
-        }
-    }
+pub(super) struct Store {
+    pub(super) path: PathBuf,
+    /// A safetensors file. An npz archive is opened again for each array: they are unpacked in parallel.
+    pub(super) file: Option<File>,
 }
 
 /// Runs `$body` with `$T` the type of a tensor's numbers.
@@ -114,7 +88,7 @@ macro_rules! each_number {
     };
 }
 
-impl Info {
+impl Tensor {
     /// Bytes of one element; `None` if that is not known, or is nothing.
     fn size(&self) -> Option<usize> {
         match &self.kind {
@@ -139,12 +113,18 @@ impl Info {
     pub(super) fn describe(&self) -> String {
         format!("{} {:?}", self.kind, self.shape)
     }
-}
 
-impl Tensor {
+    /// Whether another file has the same tensor at the same location.
+    pub(super) fn is_like(&self, other: &Tensor) -> bool {
+        let facts = |of: &Tensor| (of.big_endian, of.fortran, of.at, of.most);
+        self.name == other.name
+            && (&self.kind, &self.shape) == (&other.kind, &other.shape)
+            && facts(self) == facts(other)
+    }
+
     fn wrong(&self, found: String, expected: String) -> Diagnostic {
         let error = Diagnostic::error("").found(found).expected(expected);
-        error.in_file(&self.path).in_field(&self.name)
+        error.in_file(&self.store.path).in_field(&self.name)
     }
 
     /// How many bytes there are. A header may claim more than the file has: no memory is taken for those.
@@ -168,17 +148,14 @@ impl Tensor {
         let values = T::new_vec_zeroed(self.bytes()? / size_of::<T>());
         let mut values: Vec<T> = values.map_err(no_memory)?;
         let bytes = values.as_mut_bytes();
-        let filled = match &*self.store {
-            Store::Safetensors(file) => safetensors::fill(file, self.at, bytes),
-            Store::Npz(path) => npz::fill(path, self, bytes),
+        let filled = match &self.store.file {
+            Some(file) => safetensors::fill(file, self.at, bytes),
+            None => npz::fill(self, bytes),
         };
         filled.map_err(|error| {
-            let what = format!(
-                "tensor `{}` ({}) is damaged: {error}",
-                self.name,
-                self.describe()
-            );
-            Diagnostic::error(what).in_file(&self.path)
+            let (name, what) = (&self.name, self.describe());
+            let what = format!("tensor `{name}` ({what}) is damaged: {error}");
+            Diagnostic::error(what).in_file(&self.store.path)
         })?;
         if self.kind == Kind::Number(Number::BOOL) {
             let bytes = bytes.iter_mut();
@@ -240,14 +217,14 @@ impl Tensor {
         const BLOCK: usize = 16 << 20;
         let (rows, bytes) = (self.shape[0], self.bytes()?);
         let row = bytes / rows.max(1);
-        let is_packed = !matches!(*self.store, Store::Safetensors(_)) || self.fortran;
+        let is_packed = self.store.file.is_none() || self.fortran;
         let at_once = if is_packed { rows } else { BLOCK / row.max(1) };
         let mut tokens = Tokens::new(Some(self.shape[1]));
         for first in (0..rows).step_by(at_once.max(1)) {
             let mut block = self.clone();
-            block.info.shape[0] = at_once.max(1).min(rows - first);
+            block.shape[0] = at_once.max(1).min(rows - first);
             // An archive is read from its first row on: `at` is the array's index there.
-            block.info.at += if is_packed { 0 } else { (first * row) as u64 };
+            block.at += if is_packed { 0 } else { (first * row) as u64 };
             match block.whole_mask()? {
                 Ok(more) => tokens.append(&more),
                 Err((response, column, value)) => {
@@ -267,6 +244,19 @@ impl Tensor {
                 Err(_) => unreachable!("there are as many numbers as the shape has"),
             }
         }, else Err(self.wrong(self.describe(), "numbers or booleans".to_string())))
+    }
+}
+
+/// Refuses a file whose tensors are others than when it was read.
+pub(super) fn check_same(
+    input: &Path,
+    then: &[Tensor],
+    there: &[Tensor],
+) -> Result<(), Diagnostic> {
+    let is_same = |(then, there): (&Tensor, &Tensor)| then.is_like(there);
+    match then.len() == there.len() && then.iter().zip(there).all(is_same) {
+        true => Ok(()),
+        false => Err(changed(input, "its tensors are others")),
     }
 }
 

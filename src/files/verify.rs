@@ -115,7 +115,7 @@ pub fn verify_lines(
         told(line, verified);
         Ok(vec![Some(is_right.into_bytes()), length])
     };
-    blocks.copy(output, &WRITTEN, parse, values, |_| Ok(()))?;
+    blocks.copy(output, &WRITTEN, parse, values, None)?;
     progress.finish();
     Ok(())
 }
