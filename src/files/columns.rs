@@ -3,21 +3,21 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::DataType;
-use parquet::errors::{ParquetError, Result};
-use parquet::file::metadata::RowGroupMetaData;
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::record::reader::RowIter;
-use parquet::schema::types::{ColumnDescriptor, Type, TypePtr};
+use ::parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
+use ::parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use ::parquet::data_type::DataType;
+use ::parquet::errors::{ParquetError, Result};
+use ::parquet::file::metadata::RowGroupMetaData;
+use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use ::parquet::record::reader::RowIter;
+use ::parquet::schema::types::{ColumnDescriptor, Type, TypePtr};
 use rayon::prelude::*;
 
 use super::cannot_be_read;
 use super::json;
 use super::names::{FileKind, Schema};
 use super::open::checksum_of_end;
-use super::parquet::{line, open, whole, write_field};
+use super::parquet::{self, line, open, whole};
 use super::table::{Column, Content, Data, Origin, Table};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
@@ -84,10 +84,8 @@ fn read_column(file: &File, root: &TypePtr, column: &mut Column) -> Result<()> {
     let schema = Type::group_type_builder("schema").with_fields(vec![root.clone()]);
     let rows: RowIter = file.get_row_iter(Some(schema.build()?))?;
     for (response, row) in rows.enumerate() {
-        let mut raw = String::new();
         if let Some((_, field)) = row?.get_column_iter().next() {
-            write_field(field, &mut raw);
-            column.push(response, &raw);
+            column.push(response, &parquet::in_json(field));
         }
     }
     Ok(())

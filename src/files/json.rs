@@ -11,9 +11,9 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::Result;
 use crate::diagnostic::Diagnostic;
 
-/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Type {
@@ -82,7 +82,7 @@ fn parts<'a>(
 }
 
 /// The fields of a line in their order: each key in its quotes and each value, as they are written.
-pub(super) fn fields(line: &str) -> Result<Vec<(&str, &str)>, Diagnostic> {
+pub(super) fn fields(line: &str) -> Result<Vec<(&str, &str)>> {
     fn read(line: &str) -> serde_json::Result<Vec<(&str, &str)>> {
         serde_json::from_str(line).map(|Fields(fields)| fields)
     }
@@ -127,7 +127,6 @@ fn mended(line: &str) -> Option<String> {
     String::from_utf8(mended).ok().filter(|_| is_changed)
 }
 
-/// Where a part of a line stands in it.
 pub(super) fn place(line: &str, part: &str) -> Range<usize> {
     let start = part.as_ptr() as usize - line.as_ptr() as usize;
     start..start + part.len()
@@ -152,8 +151,7 @@ fn wrong(line: &str, error: &serde_json::Error) -> Diagnostic {
     }
 }
 
-/// The names of a line's fields, and the types of their values.
-pub(super) fn types(line: &str) -> Result<Vec<(String, Type)>, Diagnostic> {
+pub(super) fn types(line: &str) -> Result<Vec<(String, Type)>> {
     let fields = fields(line)?.into_iter();
     Ok(fields
         .map(|(key, value)| (text(key).into_owned(), type_of(value)))
@@ -275,7 +273,6 @@ pub(super) fn write_number<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, v
     }
 }
 
-/// Writes an array of numbers.
 pub(super) fn write_array<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, values: &[T]) {
     out.push(b'[');
     for (index, value) in values.iter().enumerate() {

@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rayon::prelude::*;
 
+use super::Result;
 use crate::batch::{Buffer, Owner};
 use crate::diagnostic::Diagnostic;
 
 /// The values of a column, and notes on what is odd in them.
-pub(super) type Read<T> = Result<(Buffer<T>, Vec<String>), Diagnostic>;
+pub(super) type Read<T> = Result<(Buffer<T>, Vec<String>)>;
 
 /// Notes on the values of a column, or the reason why they are not those of the file.
-type Outcome = Result<Vec<String>, Diagnostic>;
+type Outcome = Result<Vec<String>>;
 
 /// A column of which only the number of values is known until it is used.
 pub(super) struct Later<T: 'static> {
@@ -99,13 +100,12 @@ impl fmt::Debug for dyn Pending {
     }
 }
 
-/// Reads columns in parallel.
 pub(super) fn read_all(columns: &[Arc<dyn Pending>]) {
     columns.par_iter().for_each(|column| column.read_now());
 }
 
 /// Notes on the columns that have been read, or the first error.
-pub(super) fn notes(columns: &[Arc<dyn Pending>]) -> Result<Vec<Diagnostic>, Diagnostic> {
+pub(super) fn notes(columns: &[Arc<dyn Pending>]) -> Result<Vec<Diagnostic>> {
     let outcomes = columns.iter().filter_map(|column| column.outcome());
     let notes = outcomes.collect::<Result<Vec<_>, _>>()?;
     Ok(notes.into_iter().flatten().map(Diagnostic::note).collect())

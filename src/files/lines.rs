@@ -15,7 +15,7 @@ use super::open::{self, LONGEST_LINE, Lines, Sink};
 use super::parquet::{self, Shape};
 use super::replace::{Replacement, cannot_be_written};
 use super::table::{Column, Content, Origin, Table};
-use super::{Progress, cannot_be_read, changed};
+use super::{Progress, Result, cannot_be_read, changed};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// Bytes per thread that are read, parsed and taken together.
@@ -46,12 +46,12 @@ pub(super) struct Blocks<'a> {
 pub(super) type Values = Vec<Option<Vec<u8>>>;
 
 impl<'a> Blocks<'a> {
-    pub(super) fn open(path: &Path, progress: &'a Progress) -> Result<Self, Diagnostic> {
+    pub(super) fn open(path: &Path, progress: &'a Progress) -> Result<Self> {
         let opened = open::lines(path, progress);
         Blocks::new(path, opened.map_err(|error| cannot_be_read(path, &error))?)
     }
 
-    fn new(path: &Path, file: Lines<'a>) -> Result<Self, Diagnostic> {
+    fn new(path: &Path, file: Lines<'a>) -> Result<Self> {
         let mut blocks = Blocks {
             path: path.to_path_buf(),
             file,
@@ -69,7 +69,7 @@ impl<'a> Blocks<'a> {
         Ok(blocks)
     }
 
-    fn next(&mut self) -> Result<Vec<u8>, Diagnostic> {
+    fn next(&mut self) -> Result<Vec<u8>> {
         let size = BLOCK * rayon::current_num_threads();
         let mut block = Vec::with_capacity(size + self.rest.len());
         block.append(&mut self.rest);
@@ -96,7 +96,7 @@ impl<'a> Blocks<'a> {
     }
 
     /// Goes to the first block with a response, and gives the fields of that with the types of their values.
-    pub(super) fn begin(&mut self) -> Result<Vec<(String, Type)>, Diagnostic> {
+    pub(super) fn begin(&mut self) -> Result<Vec<(String, Type)>> {
         while !self.block.is_empty() {
             for (line, number) in lines(&self.block).zip(self.passed + 1..) {
                 let here = |error: Diagnostic| error.on_line(number).in_file(&self.path);
@@ -116,8 +116,8 @@ impl<'a> Blocks<'a> {
     fn each<P: Send>(
         &mut self,
         parse: impl Fn(&[u8]) -> P + Sync,
-        mut take: impl FnMut(&[u8], P) -> Result<(), Diagnostic> + Send,
-    ) -> Result<(), Diagnostic> {
+        mut take: impl FnMut(&[u8], P) -> Result<()> + Send,
+    ) -> Result<()> {
         let mut block = std::mem::take(&mut self.block);
         let mut parsed: Option<(Vec<u8>, P)> = None;
         let mut failed = Ok(());
@@ -142,9 +142,9 @@ impl<'a> Blocks<'a> {
     /// bytes of each line and that, in order.
     fn each_line<P: Send>(
         &mut self,
-        parse: impl Fn(&str) -> Result<P, Diagnostic> + Sync,
-        mut take: impl FnMut(usize, &[u8], Option<P>) -> Result<(), Diagnostic> + Send,
-    ) -> Result<(), Diagnostic> {
+        parse: impl Fn(&str) -> Result<P> + Sync,
+        mut take: impl FnMut(usize, &[u8], Option<P>) -> Result<()> + Send,
+    ) -> Result<()> {
         let (path, mut number) = (self.path.clone(), self.passed);
         let parse = |line: &[u8]| text(line)?.map(&parse).transpose();
         self.each(
@@ -170,8 +170,8 @@ impl<'a> Blocks<'a> {
         &mut self,
         output: Option<&Path>,
         fields: &[(&str, Shape)],
-        parse: impl Fn(&[(&str, &str)]) -> Result<P, Diagnostic> + Sync,
-        mut values: impl FnMut(usize, P) -> Result<Values, Diagnostic> + Send,
+        parse: impl Fn(&[(&str, &str)]) -> Result<P> + Sync,
+        mut values: impl FnMut(usize, P) -> Result<Values> + Send,
         checksum: Option<u32>,
     ) -> Result<(), Diagnostics> {
         let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
@@ -225,7 +225,7 @@ impl<'a> Blocks<'a> {
 }
 
 /// Parses the lines of a block in parts of at least so many bytes; an error is at a line of its part.
-fn parse(names: &Arc<Names>, block: &[u8], least: usize) -> Vec<Result<Rows, Diagnostic>> {
+fn parse(names: &Arc<Names>, block: &[u8], least: usize) -> Vec<Result<Rows>> {
     let (mut parts, mut rest) = (Vec::new(), block);
     while !rest.is_empty() {
         let end = rest.len().min(least);
@@ -247,12 +247,11 @@ fn parse(names: &Arc<Names>, block: &[u8], least: usize) -> Vec<Result<Rows, Dia
     parts.into_par_iter().map(parse).collect()
 }
 
-/// Reads a file or a folder of lines.
-pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Table, Diagnostic> {
+pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Table> {
     read_blocks(Blocks::open(path, progress)?, schema)
 }
 
-fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table, Diagnostic> {
+fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table> {
     let names = Arc::new(schema(&blocks.begin()?, FileKind::Lines)?);
     let mut rows = Rows::new(names.clone());
     rows.blank = vec![0; blocks.passed];
@@ -294,8 +293,7 @@ impl Rows {
         }
     }
 
-    /// Adds a response, which is a line.
-    fn line(&mut self, line: &str) -> Result<(), Diagnostic> {
+    fn line(&mut self, line: &str) -> Result<()> {
         let response = self.responses;
         for (key, raw) in json::fields(line)? {
             let column = self.column(key);
@@ -333,7 +331,6 @@ impl Rows {
         self.columns.len() - 1
     }
 
-    /// Adds the lines that follow.
     fn append(&mut self, more: Rows) {
         let before = self.responses;
         for column in more.columns {
@@ -362,7 +359,6 @@ fn line_end(bytes: &[u8]) -> usize {
     rest.skip_until(b'\n').unwrap_or(bytes.len())
 }
 
-/// Lines with their endings.
 fn lines(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (line, rest) = bytes.split_at(line_end(bytes));
@@ -372,7 +368,7 @@ fn lines(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// A line as a string; `None` if it is blank.
-fn text(line: &[u8]) -> Result<Option<&str>, Diagnostic> {
+fn text(line: &[u8]) -> Result<Option<&str>> {
     let text = std::str::from_utf8(line).map_err(|error| {
         let (before, after) = line.split_at(error.valid_up_to());
         let byte = after.first().copied().unwrap_or_default();

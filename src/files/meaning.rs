@@ -13,9 +13,9 @@ use super::names::{ADVANTAGES, FileKind, Names, Reading, Role, role};
 use super::table::{Column, Content, Data, Origin, Table};
 use super::tensors::Tensor;
 use super::values::TokenColumn;
-use super::{Dtype, Progress, ReadOptions, Rollouts, changed, read_table};
+use super::{Dtype, Progress, ReadOptions, Result, Rollouts, changed, read_table};
 use crate::batch::layout::Tokens;
-use crate::batch::{Batch, BatchBuilder, Buffer, GroupId, Level};
+use crate::batch::{Batch, BatchBuilder, Buffer, GroupId, Level, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::counted;
 
@@ -145,13 +145,11 @@ impl Meaning<'_> {
         self.notes.push(format!("`{field}` is left out: {why}"));
     }
 
-    /// The column that is read as one of our names.
     pub(super) fn find(&self, ours: &str) -> Option<&Bound> {
         self.bound.iter().find(|bound| bound.reading.ours == ours)
     }
 
-    /// The names that columns are read under.
-    fn readings(&mut self) -> Result<Vec<(Reading, Arc<Column>)>, Diagnostic> {
+    fn readings(&mut self) -> Result<Vec<(Reading, Arc<Column>)>> {
         let (names, columns) = (self.table.names.clone(), self.table.columns.clone());
         let are_tensors = names.kind != FileKind::Lines;
         let has_newer = are_tensors && columns.iter().any(|column| column.name == ADVANTAGES);
@@ -184,7 +182,7 @@ impl Meaning<'_> {
     }
 
     /// Sorts the columns into those of numbers, with their levels, and texts; others are left out, or are an error.
-    fn bind(&mut self, readings: Vec<(Reading, Arc<Column>)>) -> Result<(), Diagnostic> {
+    fn bind(&mut self, readings: Vec<(Reading, Arc<Column>)>) -> Result<()> {
         for (reading, column) in readings {
             if column.is_text() && matches!(reading.role, Role::Any | Role::Completion) {
                 if column.keep.counts && reading.role == Role::Completion {
@@ -216,7 +214,7 @@ impl Meaning<'_> {
 
     /// The level of a column of lines, if it has a number, or an array of numbers, for every response. Otherwise it is left out,
     /// or that is an error.
-    fn level(&mut self, reading: &Reading, column: &Column) -> Result<Option<Level>, Diagnostic> {
+    fn level(&mut self, reading: &Reading, column: &Column) -> Result<Option<Level>> {
         let level = match (reading.role, &column.data) {
             (Role::Group, Data::Ids(_) | Data::Texts(..)) => Some(Level::Response),
             (Role::Mask | Role::Token | Role::Any, Data::Lists(_)) => Some(Level::Token),
@@ -251,11 +249,7 @@ impl Meaning<'_> {
     }
 
     /// The level of a tensor. One that is not of its name's level is left out, or an error.
-    fn level_of_tensor(
-        &mut self,
-        reading: &Reading,
-        tensor: &Tensor,
-    ) -> Result<Option<Level>, Diagnostic> {
+    fn level_of_tensor(&mut self, reading: &Reading, tensor: &Tensor) -> Result<Option<Level>> {
         let (rows, role) = (self.responses, reading.role);
         let level = match *tensor.shape.as_slice() {
             _ if role == Role::Group => Some(Level::Response),
@@ -301,8 +295,7 @@ impl Meaning<'_> {
         })
     }
 
-    /// The group of each response.
-    fn groups(&mut self, readings: &[(Reading, Arc<Column>)]) -> Result<Vec<GroupId>, Diagnostic> {
+    fn groups(&mut self, readings: &[(Reading, Arc<Column>)]) -> Result<Vec<GroupId>> {
         let mut readings = readings.iter();
         let Some((reading, column)) = readings.find(|(reading, _)| reading.role == Role::Group)
         else {
@@ -321,11 +314,7 @@ impl Meaning<'_> {
     }
 
     /// Whole numbers, strings, or indices in a list of names.
-    fn groups_of_tensor(
-        &self,
-        reading: &Reading,
-        tensor: &Tensor,
-    ) -> Result<Vec<GroupId>, Diagnostic> {
+    fn groups_of_tensor(&self, reading: &Reading, tensor: &Tensor) -> Result<Vec<GroupId>> {
         const EXPECTED: &str = "whole numbers or strings [B], one for each response";
         let wrong = |response, found: String| {
             let at = (response, None);
@@ -367,8 +356,7 @@ impl Meaning<'_> {
         }
     }
 
-    /// The training step of each response, if there is one.
-    fn steps(&self) -> Result<Option<Vec<f64>>, Diagnostic> {
+    fn steps(&self) -> Result<Option<Vec<f64>>> {
         const EXPECTED: &str = "the training step, a whole number from 0 to below 2^53 (`--map NAME=step` reads it as a column)";
         let Some(Bound {
             reading, column, ..
@@ -390,7 +378,7 @@ impl Meaning<'_> {
     }
 
     /// The groups, told apart by step if they are those of a dump of several, and the step of the batch.
-    fn of_steps(&mut self, groups: Vec<GroupId>) -> Result<(Vec<GroupId>, u64), Diagnostic> {
+    fn of_steps(&mut self, groups: Vec<GroupId>) -> Result<(Vec<GroupId>, u64)> {
         let Some(steps) = self.steps()? else {
             let step = self.table.saved.as_ref().map_or(0, |saved| saved.step);
             return Ok((groups, step));
@@ -448,7 +436,7 @@ impl Meaning<'_> {
         }
     }
 
-    fn add_texts(&mut self, mut builder: BatchBuilder) -> Result<BatchBuilder, Diagnostic> {
+    fn add_texts(&mut self, mut builder: BatchBuilder) -> Result<BatchBuilder> {
         for (reading, column) in std::mem::take(&mut self.texts) {
             let texts = match &column.data {
                 Data::Tensor(tensor) => tensor.strings()?.into(),
@@ -472,20 +460,17 @@ impl Meaning<'_> {
         Ok(builder)
     }
 
-    /// Adds the columns of numbers.
     fn add_columns(
         &mut self,
         mut builder: BatchBuilder,
         tokens: Option<Tokens>,
-    ) -> Result<BatchBuilder, Diagnostic> {
+    ) -> Result<BatchBuilder> {
         if let Some(rewards) = self.sum_of_rewards() {
             builder = builder.response("reward", rewards);
         }
         let tokens = tokens.map(Arc::new);
         let bound = std::mem::take(&mut self.bound);
-        let has_reward = bound
-            .iter()
-            .any(|bound| bound.reading.ours.ends_with("reward"));
+        let has_reward = bound.iter().any(|one| one.reading.ours.ends_with("reward"));
         // What the columns hold is theirs alone from here on, unless it is read as two.
         self.table.columns.clear();
         for Bound {
@@ -502,52 +487,50 @@ impl Meaning<'_> {
                 // verl's `acc` is a verdict in some runs, and a share in others.
                 let is_acc = reading.ours == "correct" && reading.theirs == "acc" && !reading.asked;
                 let is_share = has_reward && values.iter().any(|x| ![0.0, 1.0].contains(x));
-                let ours = if is_acc && is_share {
-                    "acc".to_string()
-                } else {
-                    reading.ours
-                };
-                builder = builder.response(ours, values);
+                let acc = (is_acc && is_share).then(|| "acc".to_string());
+                builder = builder.response(acc.unwrap_or(reading.ours), values);
             } else if let Some(tokens) = &tokens {
                 let ours = reading.ours.clone();
-                let (origin, tokens) = (self.table.origin.clone(), tokens.clone());
-                let (dtype, is_saved) = (self.options.dtype, self.table.saved.is_some());
-                let values = TokenColumn {
-                    reading,
-                    origin,
-                    tokens,
-                    dtype,
-                    is_saved,
-                };
-                let (values, pending) = match &column.data {
-                    Data::Tensor(tensor) => {
-                        tensor.bytes()?;
-                        let (values, pending) = values.of_tensor(tensor);
-                        (values, (pending, self.options.defer.is_some()))
-                    }
-                    Data::Lists(lists) if lists.are_left() => {
-                        let read = self.read_again(&column);
-                        let (values, pending) = values.of_lists(|| read().map(Data::into_lists));
-                        (values, (pending, true))
-                    }
-                    _ => {
-                        let lists = Arc::unwrap_or_clone(column).data.into_lists();
-                        let (values, pending) = values.of_lists(|| Ok(lists));
-                        (values, (pending, false))
-                    }
-                };
-                self.pending[usize::from(pending.1)].push(pending.0);
+                let values = self.token_values(reading, column, tokens.clone())?;
                 builder = builder.token(ours, values);
             }
         }
         Ok(builder)
     }
 
+    fn token_values(
+        &mut self,
+        reading: Reading,
+        column: Arc<Column>,
+        tokens: Arc<Tokens>,
+    ) -> Result<TokenValues> {
+        let values = TokenColumn {
+            reading,
+            tokens,
+            origin: self.table.origin.clone(),
+            dtype: self.options.dtype,
+            is_saved: self.table.saved.is_some(),
+        };
+        let ((values, pending), is_later) = match &column.data {
+            Data::Tensor(tensor) => {
+                tensor.bytes()?;
+                (values.of_tensor(tensor), self.options.defer.is_some())
+            }
+            Data::Lists(lists) if lists.are_left() => {
+                let read = self.read_again(&column);
+                (values.of_lists(|| read().map(Data::into_lists)), true)
+            }
+            _ => {
+                let lists = Arc::unwrap_or_clone(column).data.into_lists();
+                (values.of_lists(|| Ok(lists)), false)
+            }
+        };
+        self.pending[usize::from(is_later)].push(pending);
+        Ok(values)
+    }
+
     /// What reads a column that was left in the file, if that still holds what it did.
-    fn read_again(
-        &self,
-        column: &Column,
-    ) -> impl FnOnce() -> Result<Data, Diagnostic> + Send + use<> {
+    fn read_again(&self, column: &Column) -> impl FnOnce() -> Result<Data> + Send + use<> {
         let (origin, name) = (self.table.origin.clone(), column.name.clone());
         let (filled, kind) = (column.filled, discriminant(&column.data));
         let only = Names {
@@ -576,8 +559,7 @@ impl Meaning<'_> {
         }
     }
 
-    /// Says what is still to be said of the batch.
-    fn check(&mut self, batch: &Batch) -> Result<(), Diagnostic> {
+    fn check(&mut self, batch: &Batch) -> Result<()> {
         if self.table.names.compares_answers && !batch.is_verifiable() {
             let what = "nothing says how good a response is: there is no reward, and answers cannot be compared";
             let help = "every response needs a `completion` that is text, and a `solution` (or `answer`): all texts, or all numbers";
@@ -592,8 +574,7 @@ impl Meaning<'_> {
     }
 }
 
-/// A number per response.
-fn numbers(column: &Column) -> Result<Vec<f64>, Diagnostic> {
+fn numbers(column: &Column) -> Result<Vec<f64>> {
     Ok(match &column.data {
         Data::Numbers(numbers) | Data::Texts(_, numbers) => numbers.clone(),
         Data::Tensor(tensor) => tensor.numbers(|value| value)?,

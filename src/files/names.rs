@@ -1,20 +1,22 @@
-//! Which of the batch's names each field of a file is read under: `--map`, the aliases of padded files, known dumps.
+//! Which of the batch's names each field of a file is read under: `--map`, the aliases of padded files, and the dumps of trainers,
+//! which are read without `--map`: `dumps.toml` has how each is known, and what it calls our columns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use super::dumps;
+use serde::Deserialize;
+
 use super::json::Type;
 use super::table::Keep;
 use super::words::Tokenize;
-use super::{Mapping, ReadOptions};
+use super::{Mapping, ReadOptions, Result};
 use crate::batch::{Level, SOLUTIONS, known};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
 /// Finds the names of a file's fields, once, from those of its first response.
-pub(super) type Schema<'a> = &'a dyn Fn(&[(String, Type)], FileKind) -> Result<Names, Diagnostic>;
+pub(super) type Schema<'a> = &'a dyn Fn(&[(String, Type)], FileKind) -> Result<Names>;
 
 /// The fields of the first response, with the types of their values.
 pub(super) type Fields<'a> = &'a [(String, Type)];
@@ -130,7 +132,7 @@ impl Names {
         options: &ReadOptions,
         fields: Fields,
         kind: FileKind,
-    ) -> Result<Names, Diagnostic> {
+    ) -> Result<Names> {
         let mut names = Names {
             kind,
             tokenizer: options.tokenizer.cloned(),
@@ -141,7 +143,7 @@ impl Names {
         names.map(options.map, fields).map_err(in_file)?;
         let are_lines = kind == FileKind::Lines;
         if are_lines {
-            dumps::recognise(&mut names, fields);
+            recognise(&mut names, fields);
         }
         let has = |ours: &&str| names.provides(ours, fields);
         let is_rewarded = REWARDS.iter().any(has);
@@ -157,7 +159,7 @@ impl Names {
     }
 
     /// Takes the names that the user gives.
-    fn map(&mut self, map: &[Mapping], fields: Fields) -> Result<(), Diagnostic> {
+    fn map(&mut self, map: &[Mapping], fields: Fields) -> Result<()> {
         for Mapping { ours, theirs } in map {
             let mut all = fields.iter().map(|(field, _)| field.as_str());
             let what = if let Some(Reading { theirs, .. }) = self.reading(ours) {
@@ -177,7 +179,7 @@ impl Names {
     }
 
     /// Refuses a file without groups, or without rewards and answers to compare.
-    fn check(&self, fields: Fields, is_rewarded: bool) -> Result<(), Diagnostic> {
+    fn check(&self, fields: Fields, is_rewarded: bool) -> Result<()> {
         let are_lines = self.kind == FileKind::Lines;
         let (ours, likely, what, wanted) = if !self.provides("group", fields) {
             let wanted = ["`group`", "tensor `index` (or `group`) [B]"];
@@ -291,3 +293,94 @@ const LIKELY_GROUPS: &str = "group_id prompt_id prompt_idx uid index question_id
 
 const LIKELY_REWARDS: &str = "rewards score scores token_level_scores total_reward reward_score return acc accuracy is_correct passed \
     success label verified";
+
+/// The names of our columns in one program's dumps.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Dump {
+    kind: String,
+    /// Fields that the first line has, each of one of these types.
+    known_by: BTreeMap<String, Vec<Type>>,
+    /// Ours, and theirs.
+    names: Vec<(String, String)>,
+    /// An array with one entry per token of the response, beside the columns that we know.
+    tokens: Option<String>,
+    /// Each reward function has a column, and the reward is their sum.
+    #[serde(default)]
+    adds_rewards: bool,
+}
+
+static DUMPS: LazyLock<Vec<Dump>> = LazyLock::new(|| {
+    let dumps = toml::from_str::<BTreeMap<String, Vec<Dump>>>(include_str!("dumps.toml"));
+    let dumps = dumps.unwrap_or_else(|error| unreachable!("dumps.toml: {error}"));
+    dumps.into_values().flatten().collect()
+});
+
+impl Dump {
+    fn fits(&self, fields: &BTreeMap<&str, Type>) -> bool {
+        let is = |(name, types): (&String, &Vec<Type>)| {
+            let found = fields.get(name.as_str());
+            found.is_some_and(|found| types.contains(found))
+        };
+        let is_rewarded = REWARDS.iter().any(|name| fields.contains_key(name));
+        self.known_by.iter().all(is) && !(self.adds_rewards && is_rewarded)
+    }
+
+    /// The columns whose sum is the reward: those with `reward` in their name, or else all unknown numbers, since a model that
+    /// judges is called by its name.
+    fn summands(fields: Fields) -> Vec<String> {
+        let unknown = fields.iter().filter(|(name, found)| {
+            let is_number = matches!(found, Type::Number | Type::Null);
+            is_number && role(name) == Role::Any && name != "advantage"
+        });
+        let mut rewards: Vec<String> = unknown.map(|(name, _)| name.clone()).collect();
+        if rewards.iter().any(|name| name.contains("reward")) {
+            rewards.retain(|name| name.contains("reward"));
+        }
+        rewards
+    }
+}
+
+/// Adds the names of a known dump if the first line looks like one. What the user has mapped stays as it is, and so does a
+/// field that has one of our names by itself.
+fn recognise(names: &mut Names, fields: Fields) {
+    let all = fields.iter().map(|(name, found)| (name.as_str(), *found));
+    let by_name: BTreeMap<&str, Type> = all.collect();
+    let has = |name: &str| by_name.get(name).copied();
+    let dump = DUMPS.iter().find(|dump| dump.fits(&by_name));
+    let Some(dump) = dump.filter(|_| has("group").is_none()) else {
+        return;
+    };
+    let mut taken = Vec::new();
+    for (ours, theirs) in &dump.names {
+        let Some(found) = has(theirs) else { continue };
+        let is_usable = match (ours.as_str(), role(ours)) {
+            // Some reward functions give `acc` as a share; only a boolean is a verdict.
+            ("correct", _) => found == Type::Bool,
+            (_, Role::Response) => found == Type::Number,
+            (_, Role::Token | Role::Mask) => found == Type::Array,
+            _ => true,
+        };
+        let is_free = names.reading(ours).is_none() && (ours == theirs || has(ours).is_none());
+        if is_usable && is_free {
+            names.are_dumped |= ours == "group";
+            names.readings.push(Reading::new(ours, theirs, false));
+            if !matches!(ours.as_str(), "prompt" | "solution") {
+                taken.push(format!("{ours} = `{theirs}`"));
+            }
+        }
+    }
+    if dump.adds_rewards && names.reading("reward").is_none() {
+        names.rewards = Dump::summands(fields);
+        taken.push(format!("reward = `{}`", names.rewards.join("` + `")));
+    }
+    if let Some(tokens) = dump.tokens.as_deref().filter(|name| has(name).is_some())
+        && names.reading(tokens).is_none()
+    {
+        let mut reading = Reading::new(tokens, tokens, false);
+        reading.role = Role::Token;
+        names.readings.push(reading);
+    }
+    let taken = taken.join(", ");
+    names.note = Some(format!("read as a dump of {}: {taken}", dump.kind));
+}

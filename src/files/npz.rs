@@ -17,7 +17,7 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 use super::json::shorten;
 use super::replace::Replacement;
 use super::tensors::{Kind, NewTensor, Store, Tensor, check_same, number_type};
-use super::{cannot_be_read, changed};
+use super::{Result, cannot_be_read, changed};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
 
@@ -51,7 +51,7 @@ pub(super) fn fill(tensor: &Tensor, bytes: &mut [u8]) -> io::Result<()> {
     }
 }
 
-fn open_zip(path: &Path) -> Result<Zip, Diagnostic> {
+fn open_zip(path: &Path) -> Result<Zip> {
     let file = regular_file::open(path).map_err(|error| cannot_be_read(path, &error))?;
     ZipArchive::new(BufReader::with_capacity(256 << 10, file)).map_err(|error| {
         let what = "it is cut off, or no zip archive of arrays as `numpy.savez` makes";
@@ -60,7 +60,7 @@ fn open_zip(path: &Path) -> Result<Zip, Diagnostic> {
 }
 
 /// The archive and its arrays.
-pub(super) fn open(path: &Path) -> Result<(Zip, Vec<Tensor>), Diagnostic> {
+pub(super) fn open(path: &Path) -> Result<(Zip, Vec<Tensor>)> {
     let mut zip = open_zip(path)?;
     let damaged = |what: String| Diagnostic::error(what).in_file(path);
     let (path, file) = (path.to_path_buf(), None);
@@ -96,11 +96,7 @@ pub(super) fn open(path: &Path) -> Result<(Zip, Vec<Tensor>), Diagnostic> {
 }
 
 /// Writes an archive of the entries of another one, if it is given, that have no new array in their place, and of new arrays.
-pub(super) fn write(
-    zip: Option<Zip>,
-    arrays: &[NewTensor],
-    out: &mut Replacement,
-) -> Result<(), Diagnostic> {
+pub(super) fn write(zip: Option<Zip>, arrays: &[NewTensor], out: &mut Replacement) -> Result<()> {
     // Dropped after an error, the archive would try to write its end, and print that it cannot.
     let mut archive = ManuallyDrop::new(ZipWriter::new(&mut *out));
     let add = || -> ZipResult<()> {
@@ -147,7 +143,7 @@ pub(super) fn write_copy(
     then: &[Tensor],
     more: &[NewTensor],
     out: &mut Replacement,
-) -> Result<(), Diagnostic> {
+) -> Result<()> {
     let (zip, tensors) = open(input).map_err(|error| changed(input, error))?;
     check_same(input, then, &tensors)?;
     write(Some(zip), more, out)

@@ -11,14 +11,13 @@ use serde_json::{Map, Value, json};
 
 use super::replace::Replacement;
 use super::tensors::{Kind, NewTensor, Store, Tensor, check_same};
-use super::{cannot_be_read, changed};
+use super::{Result, cannot_be_read, changed};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
 
 /// The most that the format allows for its header.
 const HEADER: u64 = 100_000_000;
 
-/// The header's free strings.
 pub(super) type Strings = BTreeMap<String, String>;
 
 /// Reads bytes of a file, in parallel if the system reads at an offset.
@@ -43,7 +42,7 @@ pub(super) fn fill(file: &File, start: u64, bytes: &mut [u8]) -> io::Result<()> 
 }
 
 /// The tensors of a file in their order, and the header's strings.
-pub(super) fn open(path: &Path) -> Result<(Vec<Tensor>, Strings), Diagnostic> {
+pub(super) fn open(path: &Path) -> Result<(Vec<Tensor>, Strings)> {
     let no_read = |error: io::Error| cannot_be_read(path, &error);
     let damaged = |what: String| Diagnostic::error(what).in_file(path);
     let mut file = regular_file::open(path).map_err(no_read)?;
@@ -132,7 +131,7 @@ pub(super) fn write_copy(
     then: &[Tensor],
     more: Vec<NewTensor>,
     out: &mut Replacement,
-) -> Result<(), Diagnostic> {
+) -> Result<()> {
     let (there, strings) = open(input).map_err(|error| changed(input, error))?;
     check_same(input, then, &there)?;
     let copy = |tensor: &Tensor, out: &mut dyn Write| {

@@ -5,15 +5,15 @@ use std::mem::discriminant;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::Result;
 use super::json::{self, Type};
 use super::names::{FileKind, Names, Schema};
 use super::saved::Saved;
 use super::tensors::Tensor;
 use super::words::{self, Tokenize};
-use crate::batch::GroupId;
+use crate::batch::{GroupId, Ragged};
 use crate::diagnostic::Diagnostic;
 
-/// A file as its reader gives it.
 pub(super) struct Table {
     pub(super) names: Arc<Names>,
     pub(super) columns: Vec<Arc<Column>>,
@@ -92,26 +92,8 @@ impl Origin {
     }
 }
 
-/// Arrays of numbers, one per response.
-#[derive(Clone, Debug)]
-pub(super) struct Lists {
-    /// The start of each array, and the end of the last one.
-    pub(super) starts: Vec<usize>,
-    /// The numbers; none if the arrays are left in the file.
-    pub(super) values: Vec<f64>,
-}
-
-impl Default for Lists {
-    fn default() -> Self {
-        Lists {
-            starts: vec![0],
-            values: Vec::new(),
-        }
-    }
-}
-
-impl Lists {
-    /// The number of values of all arrays.
+/// Arrays of numbers, one per response; without the numbers, if they are left in the file.
+impl Ragged {
     fn count(&self) -> usize {
         self.starts[self.starts.len() - 1]
     }
@@ -122,7 +104,7 @@ impl Lists {
     }
 
     /// Adds an array as it is written, or says what it is if it holds anything but numbers.
-    fn push(&mut self, raw: &str, is_kept: bool) -> Result<(), &'static str> {
+    fn add(&mut self, raw: &str, is_kept: bool) -> Result<(), &'static str> {
         let before = self.values.len();
         let length = match is_kept {
             true => json::numbers(raw, &mut self.values).map(|()| self.values.len() - before),
@@ -135,25 +117,17 @@ impl Lists {
         length.map(drop)
     }
 
-    fn push_row(&mut self, row: &[f64], is_kept: bool) {
+    fn add_row(&mut self, row: &[f64], is_kept: bool) {
+        let values = if is_kept { row } else { &[] };
         self.starts.push(self.count() + row.len());
-        self.values
-            .extend_from_slice(if is_kept { row } else { &[] });
+        self.values.extend_from_slice(values);
     }
 
-    fn append(&mut self, other: &Lists) {
+    fn append(&mut self, other: &Ragged) {
         let before = self.count();
         self.values.extend_from_slice(&other.values);
         let starts = other.starts[1..].iter();
         self.starts.extend(starts.map(|start| before + start));
-    }
-
-    pub(super) fn length(&self, response: usize) -> usize {
-        self.starts[response + 1] - self.starts[response]
-    }
-
-    pub(super) fn row(&self, response: usize) -> &[f64] {
-        &self.values[self.starts[response]..self.starts[response + 1]]
     }
 }
 
@@ -169,7 +143,7 @@ pub(super) enum Data {
     Ids(Vec<GroupId>),
     /// Strings and chats, if they are kept, and the number of words or of tokens of each, if they are counted.
     Texts(Vec<Arc<str>>, Vec<f64>),
-    Lists(Lists),
+    Lists(Ragged),
     /// An array of the whole batch.
     Tensor(Tensor),
     /// Something that no column is made of.
@@ -178,10 +152,10 @@ pub(super) enum Data {
 
 impl Data {
     /// The arrays; none of anything else.
-    pub(super) fn into_lists(self) -> Lists {
+    pub(super) fn into_lists(self) -> Ragged {
         match self {
             Data::Lists(lists) => lists,
-            _ => Lists::default(),
+            _ => Ragged::new(true),
         }
     }
 }
@@ -208,7 +182,6 @@ pub(super) struct Column {
     pub(super) name: String,
     pub(super) keep: Keep,
     pub(super) data: Data,
-    /// The first value in words.
     pub(super) first: String,
     /// How many responses were begun when it was last met.
     pub(super) met: usize,
@@ -244,7 +217,6 @@ fn text(raw: &str) -> Option<Cow<'_, str>> {
     }
 }
 
-/// A value in words.
 fn describe(raw: &str) -> String {
     match json::type_of(raw) {
         Type::String => format!("the string {}", json::shorten(raw, 40)),
@@ -271,7 +243,6 @@ impl Column {
         }
     }
 
-    /// A column of lines.
     pub(super) fn new(name: &str, names: &Names) -> Column {
         Column {
             name: name.to_string(),
@@ -307,10 +278,10 @@ impl Column {
         let describe = || of_numbers(numbers.len());
         self.add(response, row.is_none(), describe, |column| {
             if let Data::Null = column.data {
-                column.data = Data::Lists(Lists::default());
+                column.data = Data::Lists(Ragged::new(true));
             }
             match &mut column.data {
-                Data::Lists(lists) => lists.push_row(numbers, column.keep.arrays),
+                Data::Lists(lists) => lists.add_row(numbers, column.keep.arrays),
                 _ => return Err(describe()),
             }
             Ok(())
@@ -356,7 +327,7 @@ impl Column {
                 _ if is_number && ids => Data::Ids(Vec::new()),
                 _ if is_number && !counts => Data::Numbers(Vec::new()),
                 Type::Array if !ids && !counts && json::count(raw).is_ok() => {
-                    Data::Lists(Lists::default())
+                    Data::Lists(Ragged::new(true))
                 }
                 _ if text(raw).is_some() => Data::Texts(Vec::new(), Vec::new()),
                 _ => Data::Other,
@@ -364,7 +335,7 @@ impl Column {
         }
         match &mut self.data {
             Data::Numbers(numbers) if is_number => numbers.push(json::number(raw)),
-            Data::Lists(lists) if kind == Type::Array => lists.push(raw, arrays)?,
+            Data::Lists(lists) if kind == Type::Array => lists.add(raw, arrays)?,
             Data::Texts(..) => return self.give_text(raw),
             Data::Ids(names) => match id_of_number(raw) {
                 Some(id) => names.push(id),
@@ -478,7 +449,7 @@ impl Table {
         tensors: Vec<Tensor>,
         saved: Option<Saved>,
         schema: Schema,
-    ) -> Result<Table, Diagnostic> {
+    ) -> Result<Table> {
         let kind = if saved.is_some() {
             FileKind::Saved
         } else {

@@ -1,5 +1,6 @@
 //! The tokens that count: how many each response has, and which of the columns agree with that.
 
+use super::Result;
 use super::meaning::{Bound, Meaning};
 use super::names::{Reading, Role};
 use super::table::Data;
@@ -9,14 +10,9 @@ use crate::diagnostic::Diagnostic;
 
 const MASK: &str = "1 for a token that counts or 0 for one that does not";
 
-/// The number of tokens of each response.
-struct Lengths {
-    of_response: Vec<usize>,
-    /// The field that says so.
-    from: String,
-    /// What they are, if they are not the response's own tokens: words or tokens of a text.
-    counted: Option<&'static str>,
-}
+/// The tokens of each response, the field that says how many they are, and what that counts if it is not they: words or tokens of
+/// a text.
+type Lengths = (Tokens, String, Option<&'static str>);
 
 impl Bound {
     /// The number of a response's values in a column of token values.
@@ -28,92 +24,85 @@ impl Bound {
         }
     }
 
+    /// T of a tensor.
+    fn width(&self) -> Option<usize> {
+        let is_padded = matches!(self.column.data, Data::Tensor(_));
+        is_padded.then(|| self.length(0))
+    }
+
+    /// As many tokens as there are values, all of which count.
     fn lengths(&self, responses: usize) -> Lengths {
-        Lengths {
-            of_response: (0..responses)
-                .map(|response| self.length(response))
-                .collect(),
-            from: self.column.name.clone(),
-            counted: None,
-        }
+        let lengths = (0..responses).map(|response| self.length(response));
+        (full(self.width(), lengths), self.column.name.clone(), None)
     }
 
     /// The first response whose values are more or fewer than its tokens.
-    fn differs(&self, lengths: &Lengths) -> Option<usize> {
-        let mut lengths = lengths.of_response.iter().enumerate();
-        lengths
-            .find(|(at, length)| self.length(*at) != **length)
-            .map(|(at, _)| at)
+    fn differs(&self, tokens: &Tokens) -> Option<usize> {
+        let mut responses = 0..tokens.responses();
+        responses.find(|&at| self.length(at) != tokens.row_length(at))
     }
+}
+
+/// Tokens that all count.
+fn full(width: Option<usize>, lengths: impl Iterator<Item = usize>) -> Tokens {
+    let mut tokens = Tokens::new(width);
+    lengths.for_each(|length| tokens.add_full(length));
+    tokens
 }
 
 impl Meaning<'_> {
     /// The tokens that count: by the mask or a known token column, by `length` or the words of the completion, or by unknown
     /// columns, if these agree. A column of another length is an error if it is known, and left out otherwise.
-    pub(super) fn tokens(&mut self) -> Result<Option<Tokens>, Diagnostic> {
+    pub(super) fn tokens(&mut self) -> Result<Option<Tokens>> {
         let bound = std::mem::take(&mut self.bound).into_iter();
         let (arrays, others): (Vec<Bound>, _) = bound.partition(|one| one.level == Level::Token);
         self.bound = others;
         let mask = arrays.iter().find(|bound| bound.reading.role == Role::Mask);
-        let known = mask.or_else(|| arrays.iter().find(|bound| bound.is_known()));
-        let lengths = match known {
-            Some(known) => Some(known.lengths(self.responses)),
-            None if self.origin().has_lines() => self
-                .counted_lengths()
-                .or_else(|| self.lengths_of_unknown(&arrays)),
+        let known = arrays.iter().find(|bound| bound.is_known());
+        let lengths = match (mask, known) {
+            (Some(mask), _) => Some((self.mask(mask)?, mask.column.name.clone(), None)),
+            (None, Some(known)) => Some(known.lengths(self.responses)),
+            _ if self.origin().has_lines() => {
+                let counted = self.counted_lengths();
+                counted.or_else(|| self.lengths_of_unknown(&arrays))
+            }
             // In padded files, T is that of the columns.
-            None => self
-                .lengths_of_unknown(&arrays)
-                .or_else(|| self.counted_lengths()),
+            _ => {
+                let unknown = self.lengths_of_unknown(&arrays);
+                unknown.or_else(|| self.counted_lengths())
+            }
         };
-        let is_padded = |bound: &Bound| matches!(bound.column.data, Data::Tensor(_));
-        let widths = lengths.as_ref().filter(|_| arrays.iter().any(is_padded));
-        self.width = widths.and_then(|lengths| lengths.of_response.first().copied());
-        let mut fitting = Vec::new();
+        let (has_mask, is_padded) = (mask.is_some(), arrays.iter().any(|a| a.width().is_some()));
         for bound in arrays {
             match self.misfit(lengths.as_ref(), &bound)? {
                 Some(why) => self.left_out(&bound.reading.theirs, &why),
-                None => fitting.push(bound),
+                None => self.bound.push(bound),
             }
         }
-        let mask = fitting
-            .iter()
-            .find(|bound| bound.reading.role == Role::Mask);
-        let tokens = match (mask, lengths) {
-            (Some(mask), _) => Some(self.mask(mask)?),
-            (None, Some(lengths)) => {
-                if let Some(width) = self.width {
-                    let hint = self.mask_hint(width);
-                    self.notes
-                        .push(format!("there is no mask: all tokens count{hint}"));
-                }
-                let mut tokens = Tokens::new(self.width);
-                let lengths = lengths.of_response.into_iter();
-                lengths.for_each(|length| tokens.add_full(length));
-                Some(tokens)
-            }
-            (None, None) => None,
+        let Some((tokens, ..)) = lengths else {
+            return Ok(None);
         };
-        self.bound.append(&mut fitting);
-        Ok(tokens)
+        let is_padded = is_padded && tokens.responses() > 0;
+        self.width = is_padded.then(|| tokens.row_length(0));
+        if let Some(width) = self.width.filter(|_| !has_mask) {
+            let hint = self.mask_hint(width);
+            self.notes
+                .push(format!("there is no mask: all tokens count{hint}"));
+        }
+        Ok(Some(tokens))
     }
 
     /// Why a column does not have a value for each token; an error if it is known.
-    fn misfit(
-        &self,
-        lengths: Option<&Lengths>,
-        bound: &Bound,
-    ) -> Result<Option<String>, Diagnostic> {
-        let Some(lengths) = lengths else {
+    fn misfit(&self, lengths: Option<&Lengths>, bound: &Bound) -> Result<Option<String>> {
+        let Some((tokens, from, counted)) = lengths else {
             let why = "nothing says how many tokens a response has (`mask`, `length`)";
             return Ok(Some(why.to_string()));
         };
-        let Some(at) = bound.differs(lengths) else {
+        let Some(at) = bound.differs(tokens) else {
             return Ok(None);
         };
-        let (field, from) = (&bound.reading.theirs, &lengths.from);
-        let name = self.origin().name_of(at);
-        let (found, length) = (bound.length(at), lengths.of_response[at]);
+        let (field, name) = (&bound.reading.theirs, self.origin().name_of(at));
+        let (found, length) = (bound.length(at), tokens.row_length(at));
         if bound.is_known() {
             let of_tensor = !self.origin().has_lines();
             let place = if of_tensor {
@@ -126,7 +115,7 @@ impl Meaning<'_> {
             );
             return Err(self.origin().error(Some(at), Diagnostic::error(what)));
         }
-        Ok(Some(match lengths.counted {
+        Ok(Some(match counted {
             Some(what) if found > 0 => format!(
                 "it has {found} numbers in {name}, where `{from}` has {length} {what} (`--map {field}={field}` makes it the array that says how many tokens a response has)"
             ),
@@ -143,17 +132,16 @@ impl Meaning<'_> {
             };
             let is_length =
                 |length: &f64| length.fract() == 0.0 && (0.0..=u32::MAX.into()).contains(length);
-            return lengths.iter().all(is_length).then(|| Lengths {
-                of_response: lengths.iter().map(|&length| length as usize).collect(),
-                from: bound.reading.theirs.clone(),
-                counted: None,
-            });
+            let from = bound.reading.theirs.clone();
+            let whole = lengths.iter().map(|&length| length as usize);
+            let is_right = lengths.iter().all(is_length);
+            return is_right.then(|| (full(None, whole), from, None));
         }
         let (from, column) = self.counted.take()?;
         let Data::Texts(_, counts) = &column.data else {
             return None;
         };
-        let of_response = counts.iter().map(|&count| count as usize).collect();
+        let tokens = full(None, counts.iter().map(|&count| count as usize));
         let (what, by) = match self.table.names.tokenizer.as_ref() {
             Some(tokenizer) => ("tokens", format!(", by {}", tokenizer.name())),
             None => ("words", String::new()),
@@ -169,11 +157,7 @@ impl Meaning<'_> {
             column,
             level,
         });
-        Some(Lengths {
-            of_response,
-            from,
-            counted: Some(what),
-        })
+        Some((tokens, from, Some(what)))
     }
 
     /// The lengths of unknown arrays, if they agree. An array that is empty somewhere, of errors say, is no sign of responses
@@ -185,12 +169,13 @@ impl Meaning<'_> {
             !is_old && (0..responses).all(|at| bound.length(at) > 0)
         });
         let first = full.clone().next().map(|bound| bound.lengths(responses));
-        let lengths =
-            first.filter(|first| full.clone().all(|bound| bound.differs(first).is_none()));
+        let lengths = first.filter(|(tokens, ..)| {
+            let mut all = full.clone();
+            all.all(|bound| bound.differs(tokens).is_none())
+        });
         match (&lengths, self.no_length.take()) {
-            (Some(lengths), _) if are_lines => self.notes.push(format!(
-                "the length of a response is that of its array `{}`: there is no `mask`, no `length`, no known token array and no `completion`",
-                lengths.from
+            (Some((_, from, _)), _) if are_lines => self.notes.push(format!(
+                "the length of a response is that of its array `{from}`: there is no `mask`, no `length`, no known token array and no `completion`"
             )),
             (None, Some((field, why))) => self.notes.push(format!(
                 "no response has a length: `{field}` does not give it ({why}), and there is no `length` and no token array"
@@ -200,8 +185,7 @@ impl Meaning<'_> {
         lengths
     }
 
-    /// The tokens that count by the mask.
-    fn mask(&self, bound: &Bound) -> Result<Tokens, Diagnostic> {
+    fn mask(&self, bound: &Bound) -> Result<Tokens> {
         let wrong = |(response, token, value): (usize, usize, f64)| {
             let (at, found) = ((Some(response), Some(token)), value.to_string());
             self.origin().wrong(&bound.reading.theirs, at, found, MASK)

@@ -8,26 +8,21 @@ use ::safetensors::Dtype as Number;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::Dtype;
 use super::later::{Later, Pending};
 use super::names::{Reading, Role};
-use super::table::{Lists, Origin};
+use super::table::Origin;
 use super::tensors::{Kind, Tensor};
+use super::{Dtype, Result};
 use crate::batch::layout::Tokens;
-use crate::batch::{Buffer, Element, FloatBuffer, Padded, TokenValues};
+use crate::batch::{Buffer, Element, FloatBuffer, Padded, Ragged, TokenValues};
 use crate::diagnostic::Diagnostic;
 use crate::figures::counted;
 
 /// The values of some columns of a response, in any layout.
 type Cells<'a, T> = dyn Fn(usize, Range<usize>) -> Cow<'a, [T]> + Sync + 'a;
 
-/// The first of some values of a column, and how many they are.
-struct Found {
-    response: usize,
-    column: usize,
-    value: f64,
-    count: usize,
-}
+/// The response, the column and the value of the first of some values of a column, and how many they are.
+type Found = (usize, usize, f64, usize);
 
 /// What is known of a token column before its values are read.
 pub(super) struct TokenColumn {
@@ -44,10 +39,7 @@ type Unread = (TokenValues, Arc<dyn Pending>);
 
 impl TokenColumn {
     /// An array per response, of which the tokens that count are kept.
-    pub(super) fn of_lists(
-        self,
-        read: impl FnOnce() -> Result<Lists, Diagnostic> + Send + 'static,
-    ) -> Unread {
+    pub(super) fn of_lists(self, read: impl FnOnce() -> Result<Ragged> + Send + 'static) -> Unread {
         if self.dtype == Some(Dtype::F32) {
             let narrow = |values: Vec<f64>| values.iter().map(|&value| value as f32).collect();
             let later = self.compact(f32::NAN, read, narrow);
@@ -60,7 +52,7 @@ impl TokenColumn {
     fn compact<T: Clone + Send + Sync>(
         self,
         missing: T,
-        read: impl FnOnce() -> Result<Lists, Diagnostic> + Send + 'static,
+        read: impl FnOnce() -> Result<Ragged> + Send + 'static,
         narrow: fn(Vec<f64>) -> Buffer<T>,
     ) -> Arc<Later<T>> {
         let responses = 0..self.tokens.responses();
@@ -113,7 +105,7 @@ impl TokenColumn {
         self,
         tensor: &Tensor,
         missing: T,
-        read: impl FnOnce(&Tensor) -> Result<Buffer<T>, Diagnostic> + Send + 'static,
+        read: impl FnOnce(&Tensor) -> Result<Buffer<T>> + Send + 'static,
     ) -> Unread {
         let (rows, width) = (tensor.shape[0], tensor.shape[1]);
         // The size of something in memory is below 2^63.
@@ -136,7 +128,7 @@ impl TokenColumn {
     }
 
     /// Looks for odd values. NaN that counts makes every result of its group NaN: better said of the file than of the result.
-    fn check<T: Element>(&self, cells: &Cells<'_, T>) -> Result<Vec<String>, Diagnostic> {
+    fn check<T: Element>(&self, cells: &Cells<'_, T>) -> Result<Vec<String>> {
         let Reading {
             ours, theirs, role, ..
         } = &self.reading;
@@ -148,20 +140,10 @@ impl TokenColumn {
         // NaN under the mask is what padding may be.
         let is_lost = |value: f64| value.is_finite() && value != 0.0;
         let usual = (f32::MIN, if is_logp { 0.0 } else { f32::MAX });
-        let counting = |response| {
-            let runs = self.tokens.runs(response).iter();
-            runs.map(|run| run.columns()).collect()
-        };
-        let find = |is: &(dyn Fn(f64) -> bool + Sync)| self.find(cells, &counting, usual, is);
+        let find = |is: &(dyn Fn(f64) -> bool + Sync)| self.find(cells, true, usual, is);
         let mut notes = Vec::new();
         let mut note = |found: Option<Found>, name: &str, what: &str, why: &str| {
-            if let Some(Found {
-                response,
-                column,
-                count,
-                ..
-            }) = found
-            {
+            if let Some((response, column, _, count)) = found {
                 let (count, first) = (counted(count, "token"), self.origin.name_of(response));
                 notes.push(format!(
                     "`{name}` {what} at {count}, the first in {first}, token {column}{why}"
@@ -182,8 +164,7 @@ impl TokenColumn {
             note(find(&is_positive), theirs, "is above 0", why);
         }
         if ours == "token_reward" {
-            let gaps = |response| self.tokens.gaps(response).collect();
-            let lost = self.find(cells, &gaps, (0.0, 0.0), &is_lost);
+            let lost = self.find(cells, false, (0.0, 0.0), &is_lost);
             let what = "holds rewards where the mask is 0,";
             note(lost, theirs, what, ": they do not count");
         }
@@ -191,50 +172,51 @@ impl TokenColumn {
     }
 
     /// The error for a value that counts and is no number, or none in the precision that is asked for.
-    fn stray(&self, found: &Found) -> Diagnostic {
-        let value = match found.value {
+    fn stray(&self, &(response, column, value, _): &Found) -> Diagnostic {
+        let found = match value {
             value if value.is_nan() => "NaN or null".to_string(),
             value if value.is_finite() => format!("{value}, too large for f32,"),
             value => value.to_string(),
         };
-        let at = (Some(found.response), Some(found.column));
+        let at = (Some(response), Some(column));
         let expected = "a finite number where the mask is 1";
-        self.origin.wrong(&self.reading.theirs, at, value, expected)
+        self.origin.wrong(&self.reading.theirs, at, found, expected)
     }
 
-    /// The values for which `is` holds in the `columns` of each response; it holds for none from `usual.0` to `usual.1`.
+    /// The values for which `is` holds among the tokens that count, or among those that do not; it holds for none from `usual.0`
+    /// to `usual.1`.
     fn find<T: Element>(
         &self,
         cells: &Cells<'_, T>,
-        columns: &(dyn Fn(usize) -> Vec<Range<usize>> + Sync),
+        counting: bool,
         usual: (f32, f32),
         is: &(dyn Fn(f64) -> bool + Sync),
     ) -> Option<Found> {
         let of_response = |response: usize| {
-            let mut first: Option<Found> = None;
-            for run in columns(response) {
+            let runs = self.tokens.runs(response).iter().map(|run| run.columns());
+            let columns: Vec<Range<usize>> = match counting {
+                true => runs.collect(),
+                false => self.tokens.gaps(response).collect(),
+            };
+            let (mut first, mut count) = (None, 0);
+            for run in columns {
                 let row = cells(response, run.clone());
                 let row = if is_usual(&row, usual) { &[] } else { &*row };
-                for (at, value) in row.iter().enumerate() {
-                    let (value, column, count) = (value.widen().into(), run.start + at, 0);
+                for (value, column) in row.iter().zip(run) {
+                    let value: f64 = value.widen().into();
                     if is(value) {
-                        let found = Found {
-                            response,
-                            column,
-                            value,
-                            count,
-                        };
-                        first.get_or_insert(found).count += 1;
+                        first.get_or_insert((column, value));
+                        count += 1;
                     }
                 }
             }
-            first
+            first.map(|(column, value)| (response, column, value, count))
         };
         let responses = (0..self.tokens.responses()).into_par_iter();
-        let all: Vec<Found> = responses.filter_map(of_response).collect();
-        let count = all.iter().map(|found| found.count).sum();
-        let first = all.into_iter().next()?;
-        Some(Found { count, ..first })
+        let all: Vec<_> = responses.filter_map(of_response).collect();
+        let count = all.iter().map(|(.., count)| count).sum();
+        let (response, column, value, _) = *all.first()?;
+        Some((response, column, value, count))
     }
 }
 
