@@ -19,6 +19,8 @@ pub use builder::BatchBuilder;
 pub use column::{Buffer, Element, FloatBuffer, Owner, Padded, TokenValues};
 pub use computed::Computed;
 pub(crate) use computed::{Rows, has_shape_of};
+#[cfg(feature = "files")]
+pub(crate) use given::Ragged;
 pub use layout::{GroupId, Layout};
 pub use level::Level;
 pub use tokens::{Numeric, Run};
