@@ -66,7 +66,11 @@ impl Compare {
         let paint = on_stdout();
         let mut figure = comparison.figure();
         figure.panels.truncate(1);
-        out!("{}\n\n{}", figure.text(paint), comparison.text(paint));
+        out!(
+            "{}\n\n{}",
+            figure.text(paint, usize::MAX),
+            comparison.text(paint)
+        );
         if let Some(folder) = folder {
             let command: Vec<String> = std::env::args().skip(1).collect();
             comparison.write(&folder, &format!("advlab {}", command.join(" ")))?;

@@ -11,10 +11,10 @@ use advlab::batch::known;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::value;
 use advlab::paint::{Paint, beside, folded, wrapped};
-use advlab::script::{Computed, Host, Member, Recipe};
+use advlab::script::{Computed, Host, MEMBERS, Owner, Recipe};
 use advlab::session::Answer;
 use advlab::tensor::Level;
-use advlab::tensor::op::Op;
+use advlab::tensor::op::{self, Class};
 
 /// A function or a member, from its table.
 pub(super) struct Entry {
@@ -22,8 +22,10 @@ pub(super) struct Entry {
     /// How it is written.
     pub(super) call: String,
     pub(super) doc: &'static str,
-    /// Its effect on levels; empty for a member.
-    levels: String,
+    /// Its part of the reference, with what that part has; for functions, their effect on levels.
+    pub(super) section: String,
+    pub(super) about: &'static str,
+    is_function: bool,
     /// The source of its formula, if it needs one.
     pub(super) source: &'static str,
     pub(super) example: &'static str,
@@ -32,41 +34,76 @@ pub(super) struct Entry {
     pub(super) shows: String,
 }
 
-impl From<&'static Op> for Entry {
-    fn from(op: &'static Op) -> Entry {
-        let shows: Vec<String> = op.shows.iter().map(f64::to_string).collect();
-        Entry {
-            name: op.name,
-            call: op.signature(),
-            doc: op.doc,
-            levels: format!("{}: {}", op.class, op.class.levels()),
-            source: op.source,
-            example: op.example,
-            shows: shows.join(", "),
-        }
-    }
-}
+/// The parts of the reference that have members.
+const OWNERS: [(Owner, &str, &str); 3] = [
+    (
+        Owner::Batch,
+        "the batch",
+        "what a step produced: columns over tokens, responses and groups",
+    ),
+    (
+        Owner::Tensor,
+        "tensors",
+        "beside the functions below, each of which can be called as a method: `x.exp()`",
+    ),
+    (
+        Owner::Nobody,
+        "reports",
+        "what a step says beside its result",
+    ),
+];
 
-impl From<&'static Member> for Entry {
-    fn from(member: &'static Member) -> Entry {
-        Entry {
+/// The functions, then the members, part by part of the reference.
+pub(super) static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
+    let of_class = |class| op::table().filter(move |op| op.class == class);
+    let functions = Class::ALL.into_iter().flat_map(of_class);
+    let functions = functions.map(|op| Entry {
+        name: op.name,
+        call: op.signature(),
+        doc: op.doc,
+        section: op.class.to_string(),
+        about: op.class.levels(),
+        is_function: true,
+        source: op.source,
+        example: op.example,
+        shows: op
+            .shows
+            .iter()
+            .map(f64::to_string)
+            .collect::<Vec<_>>()
+            .join(", "),
+    });
+    let members = OWNERS.into_iter().flat_map(|(owner, section, about)| {
+        let own = MEMBERS.iter().filter(move |member| member.of == owner);
+        own.map(move |member| Entry {
             name: member.name,
             call: member.call.to_string(),
             doc: member.doc,
-            levels: String::new(),
+            section: section.to_string(),
+            about,
+            is_function: false,
             source: "",
             example: member.example,
             shows: member.shows.to_string(),
-        }
-    }
+        })
+    });
+    functions.chain(members).collect()
+});
+
+/// The parts of the reference: the members of one owner, or the functions of one class.
+pub(super) fn sections() -> impl Iterator<Item = &'static [Entry]> {
+    let sections = ENTRIES.chunk_by(|a, b| a.section == b.section);
+    let (functions, members): (Vec<_>, Vec<_>) = sections.partition(|own| own[0].is_function);
+    members.into_iter().chain(functions)
 }
 
 impl Entry {
     pub(super) fn shown(&self, host: &Host, paint: Paint) -> Result<String, Diagnostics> {
         let indented = |text: &str| wrapped("  ", text, paint.width);
         let mut lines = vec![paint.bold(&self.call), indented(self.doc)];
-        if !self.levels.is_empty() {
-            lines.push(paint.dim(&indented(&self.levels)));
+        if self.is_function {
+            let levels = format!("{}: {}", self.section, self.about);
+            lines.push(paint.dim(&indented(&levels)));
         }
         if !self.source.is_empty() {
             lines.push(paint.dim(&indented(&format!("source: {}", self.source))));

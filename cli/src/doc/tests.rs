@@ -3,9 +3,8 @@
 
 use std::path::Path;
 
-use super::entry::{Entry, TOPICS, Topic, filled, shown};
+use super::entry::{Entry, TOPICS, Topic, filled, sections, shown};
 use super::search::{found, items};
-use super::sections;
 use super::trainers::{Alias, trainers};
 use crate::report::study::Objective;
 use crate::report::study::objectives::multiples;
@@ -194,8 +193,8 @@ fn reference() -> String {
         ));
     }
     for of in sections() {
-        page.push_str(&section(&of.title, of.about));
-        page.extend(of.entries.iter().map(entry));
+        page.push_str(&section(&of[0].section, of[0].about));
+        page.extend(of.iter().map(entry));
     }
     page.push_str("\n## Recipes\n\n[docs/recipes.md](recipes.md) has them all.\n");
     page

@@ -10,14 +10,12 @@ const OUTSIDE: f64 = 0.025;
 
 /// An estimate with the ends of its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs)]
 pub struct Estimate {
     pub value: f64,
     pub low: f64,
     pub high: f64,
 }
 
-/// The mean.
 pub fn mean(scores: &[f64]) -> f64 {
     scores.iter().sum::<f64>() / scores.len().max(1) as f64
 }

@@ -17,7 +17,6 @@ const END: u64 = 64 << 10;
 /// How long it may take to find the smallest diff.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// A run that the page shows.
 #[derive(Clone)]
 pub(super) struct ShownRun {
     /// Its path below the folder that was named.
