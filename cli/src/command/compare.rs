@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::report::compare::{self, Comparison, Failed, Planned, stats};
 use crate::report::study::recipes_of;
 use advlab::figures::counted;
+use advlab::script::Builtin;
 use advlab_train::Config;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -60,7 +61,19 @@ impl Compare {
                 }
                 (self.out.clone(), paths, Vec::new())
             }
-            _ => bail!("recipes are run and folders of runs are read: give the one or the other"),
+            _ => {
+                let is_recipe = |path: &PathBuf| {
+                    let word = path.to_string_lossy();
+                    word.contains('=') || Builtin::find(&word).is_some()
+                };
+                let is_there = |path: &&PathBuf| path.exists() || is_recipe(path);
+                match paths.iter().find(|path| !is_there(path)) {
+                    Some(path) => bail!("{} does not exist", path.display()),
+                    None => bail!(
+                        "recipes are run and folders of runs are read: give the one or the other"
+                    ),
+                }
+            }
         };
         let comparison = Comparison::of(compare::read(&runs)?, &failed);
         let paint = on_stdout();

@@ -11,7 +11,7 @@ use advlab::batch::known;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::value;
 use advlab::paint::{Paint, beside, folded, wrapped};
-use advlab::script::{Computed, Host, MEMBERS, Owner, Recipe};
+use advlab::script::{Computed, Host, MEMBERS, Owner, Parameter, Recipe};
 use advlab::session::Answer;
 use advlab::tensor::Level;
 use advlab::tensor::op::{self, Class};
@@ -34,18 +34,13 @@ pub(super) struct Entry {
     pub(super) shows: String,
 }
 
+const BATCH: &str = "what a step produced: columns over tokens, responses and groups";
+const TENSORS: &str =
+    "beside the functions below, each of which can be called as a method: `x.exp()`";
 /// The parts of the reference that have members.
 const OWNERS: [(Owner, &str, &str); 3] = [
-    (
-        Owner::Batch,
-        "the batch",
-        "what a step produced: columns over tokens, responses and groups",
-    ),
-    (
-        Owner::Tensor,
-        "tensors",
-        "beside the functions below, each of which can be called as a method: `x.exp()`",
-    ),
+    (Owner::Batch, "the batch", BATCH),
+    (Owner::Tensor, "tensors", TENSORS),
     (
         Owner::Nobody,
         "reports",
@@ -154,15 +149,15 @@ fn by_group(computed: &Computed) -> Vec<String> {
         return values;
     }
     let of_group = |group: usize| {
-        let lists = indices(layout, level, group).into_iter().map(|own| {
-            let texts: Vec<&str> = own.iter().map(|index| &*values[*index]).collect();
-            match level {
-                Level::Token => format!("[{}]", texts.join(" ")),
-                _ => texts.join(" "),
-            }
-        });
-        let name = layout.group_id(group).name();
-        format!("{name}: {}", lists.collect::<Vec<_>>().join(" "))
+        let mut text = format!("{}:", layout.group_id(group).name());
+        for own in indices(layout, level, group) {
+            let own: Vec<&str> = own.iter().map(|index| &*values[*index]).collect();
+            text += &match level {
+                Level::Token => format!(" [{}]", own.join(" ")),
+                _ => format!(" {}", own.join(" ")),
+            };
+        }
+        text
     };
     (0..layout.groups()).map(of_group).collect()
 }
@@ -204,18 +199,17 @@ pub fn recipe(recipe: &Recipe, paint: Paint) -> String {
 
 /// A recipe's parameters: values, what they are for, what they take.
 pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
-    let heads = recipe.params().iter();
-    let heads = heads.map(|(parameter, value)| format!("  {} = {value}", parameter.name));
-    let heads: Vec<String> = heads.collect();
-    let longest = heads.iter().map(String::len).max().unwrap_or(0);
-    let indent = longest.min(32) + 2;
-    let mut lines = Vec::new();
-    for ((parameter, _), head) in recipe.params().iter().zip(&heads) {
-        lines.push(beside(head, indent, &parameter.doc, paint.width));
-        let takes = wrapped(&" ".repeat(indent), &parameter.takes(), paint.width);
-        lines.push(paint.dim(&takes));
-    }
-    lines.join("\n")
+    let params = recipe.params().iter();
+    let rows = params.map(|(own, value)| (format!("  {} = {value}", own.name), own));
+    let rows: Vec<_> = rows.collect();
+    let longest = rows.iter().map(|(head, _)| head.len()).max();
+    let indent = longest.unwrap_or(0).min(32) + 2;
+    let row = |(head, own): &(String, &Parameter)| {
+        let takes = wrapped(&" ".repeat(indent), &own.takes(), paint.width);
+        let row = beside(head, indent, &own.doc, paint.width);
+        format!("{row}\n{}", paint.dim(&takes))
+    };
+    rows.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
 /// A topic, of which `topics.toml` has all in the order in which a newcomer needs them.
@@ -232,7 +226,6 @@ pub(super) struct Topic {
     pub(super) example: String,
 }
 
-/// What `topics.toml` has.
 #[derive(Deserialize)]
 pub(super) struct Topics {
     /// Terms of the field that no name has, by the name that they lead to.
@@ -240,10 +233,8 @@ pub(super) struct Topics {
     pub(super) topics: Vec<Topic>,
 }
 
-pub(super) static TOPICS: LazyLock<Topics> = LazyLock::new(|| {
-    let topics = toml::from_str(include_str!("topics.toml"));
-    topics.unwrap_or_else(|error| unreachable!("topics.toml: {error}"))
-});
+pub(super) static TOPICS: LazyLock<Topics> =
+    LazyLock::new(|| toml::from_str(include_str!("topics.toml")).expect("topics.toml"));
 
 impl Topic {
     pub(super) fn find(word: &str) -> Option<&'static Topic> {

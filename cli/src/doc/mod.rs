@@ -91,9 +91,6 @@ fn name_of(text: &str) -> &str {
     }
 }
 
-/// Recipes for a newcomer.
-const FIRST: &str = "grpo, dr_grpo, passk, reinforce_pp, ppo_clip";
-
 /// The topics, one line each, and the names of all functions, members and recipes, by section and kind.
 pub fn overview(paint: Paint) -> String {
     let mut lines = vec![heading("topics", "what scripts are made of", paint)];
@@ -105,8 +102,8 @@ pub fn overview(paint: Paint) -> String {
         let names: Vec<&str> = own.iter().map(|entry| entry.name).collect();
         lines.push(line(&own[0].section, 24, &names.join(", "), paint));
     }
-    let about = format!("start with {FIRST}");
-    lines.extend([String::new(), heading("recipes", &about, paint)]);
+    let about = "start with grpo, dr_grpo, passk, reinforce_pp, ppo_clip";
+    lines.extend([String::new(), heading("recipes", about, paint)]);
     for kind in BuiltinKind::OF_RECIPES {
         let own = BUILTINS.iter().filter(|builtin| builtin.kind == kind);
         let names: Vec<&str> = own.map(|builtin| builtin.name).collect();

@@ -132,7 +132,7 @@ pub(super) fn plot(session: &mut Session, arguments: &Arguments<'_>) -> Answered
         return Err(Diagnostic::error(message).into());
     }
     let panel = Panel::new(x, y, vec![Series::new("", mark, points)]);
-    shown(session, &Figure::one(title, panel), arguments, "")
+    shown(session, &Figure::new(title, 1, vec![panel]), arguments, "")
 }
 
 /// The bars of a histogram; none if all values are the same.
@@ -202,25 +202,16 @@ fn curves_figure(size: usize, curves: &[(Recipe, Curve)]) -> Figure {
     if let [(recipe, curve)] = curves {
         let [right, wrong, total] = NUMBERS;
         let advantage = [right, wrong].map(|(name, number)| series(name, curve, number));
-        return Figure {
-            title: format!("{}, a group of {size}", title(recipe)),
-            columns: 2,
-            panels: vec![
-                panel("advantage", advantage.into()),
-                panel(total.0, vec![series("", curve, total.1)]),
-            ],
-        };
+        let total = panel(total.0, vec![series("", curve, total.1)]);
+        let title = format!("{}, a group of {size}", title(recipe));
+        return Figure::new(title, 2, vec![panel("advantage", advantage.into()), total]);
     }
     let all = NUMBERS.map(|(y, number)| {
         let lines = curves.iter();
         let lines = lines.map(|(recipe, curve)| series(&label(recipe), curve, number));
         panel(y, lines.collect())
     });
-    Figure {
-        title: format!("groups of {size}"),
-        columns: 3,
-        panels: all.into(),
-    }
+    Figure::new(format!("groups of {size}"), 3, all.into())
 }
 
 /// Some points of a curve, and where the total is largest.

@@ -87,11 +87,7 @@ impl Runs<'_> {
             run.map_groups.extend::<Vec<MapGroups>>(calls);
         };
         let has_loss = recipe.has(Hook::Loss);
-        let loss = if has_loss {
-            Some(&recipe)
-        } else {
-            behind.as_ref()
-        };
+        let loss = Some(&recipe).filter(|_| has_loss).or(behind.as_ref());
         let started = Instant::now();
         if recipe.has(Hook::Advantage) && loss.is_some() {
             let outcome = recipe.advantage(self.batch, &mut state)?;

@@ -153,8 +153,13 @@ fn a_flag_means_one_thing_for_all_designs() {
             assert!(text.contains(part), "{text}");
         }
     }
-    let text = message(&["compare", folder.path().to_str().unwrap(), "runs/nope"]);
-    assert!(text.contains("give the one or the other"), "{text}");
+    for (other, said) in [
+        ("runs/nope", "runs/nope does not exist"),
+        ("grpo", "give the one or the other"),
+    ] {
+        let text = message(&["compare", folder.path().to_str().unwrap(), other]);
+        assert!(text.contains(said), "{text}");
+    }
     let mut config = Config {
         recipe: script.to_string(),
         ..Config::default()

@@ -200,11 +200,8 @@ impl Comparison {
             Panel::new("step", name, series)
         };
         let panels: Vec<Panel> = self.numbers.iter().map(panel).collect();
-        Figure {
-            title: "Interquartile mean over seeds, 95 % interval".to_string(),
-            columns: 2.min(panels.len()),
-            panels,
-        }
+        let title = "Interquartile mean over seeds, 95 % interval";
+        Figure::new(title, 2.min(panels.len()), panels)
     }
 
     /// Writes `report.html`, a single file with all that reproduces it, its figure `curves.svg`, and `runs.csv`, a line per run.

@@ -110,11 +110,12 @@ impl Panel {
 }
 
 impl Figure {
-    pub fn one(title: impl Into<String>, panel: Panel) -> Figure {
+    pub fn new(title: impl Into<String>, columns: usize, panels: Vec<Panel>) -> Figure {
+        let title = title.into();
         Figure {
-            title: title.into(),
-            columns: 1,
-            panels: vec![panel],
+            title,
+            columns,
+            panels,
         }
     }
 

@@ -278,7 +278,7 @@ mod tests {
 
     fn scatter(points: Vec<(f64, f64)>) -> String {
         let series = Series::new("", Mark::Points, points);
-        Figure::one("", Panel::new("x", "y", vec![series])).svg()
+        Figure::new("", 1, vec![Panel::new("x", "y", vec![series])]).svg()
     }
 
     #[test]

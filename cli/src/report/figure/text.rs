@@ -95,7 +95,6 @@ impl Panel {
         let mut canvas = Canvas {
             range,
             across,
-            down,
             letters: vec![(' ', ""); across * down],
         };
         let heat = self.heat().map(|(_, most)| most);
@@ -139,7 +138,6 @@ impl Panel {
 struct Canvas {
     range: Range,
     across: usize,
-    down: usize,
     letters: Vec<(char, &'static str)>,
 }
 
@@ -151,13 +149,14 @@ impl Canvas {
 
     /// The row of dots of a y, counted from the top.
     fn row(&self, y: f64) -> usize {
-        ((1.0 - along(y, self.range.y)) * (4 * self.down - 1) as f64).round() as usize
+        let down = self.letters.len() / self.across;
+        ((1.0 - along(y, self.range.y)) * (4 * down - 1) as f64).round() as usize
     }
 
     /// Sets a dot, (0, 0) at the top left.
     fn dot(&mut self, (x, y): (usize, usize), code: &'static str) {
-        if x < 2 * self.across && y < 4 * self.down {
-            let (letter, ink) = &mut self.letters[y / 4 * self.across + x / 2];
+        let letter = self.letters.get_mut(y / 4 * self.across + x / 2);
+        if let Some((letter, ink)) = letter.filter(|_| x < 2 * self.across) {
             // A Braille letter has a bit for each of its dots.
             let bits = (*letter as u32).saturating_sub(BLANK) | BITS[y % 4][x % 2];
             *letter = char::from_u32(BLANK + bits).unwrap_or(' ');
@@ -215,11 +214,12 @@ impl Canvas {
     /// Fills all letters with shades, each that of the nearest cell.
     fn shade(&mut self, series: &Series) {
         let (cells, most): (Vec<_>, f64) = (series.finite().collect(), series.largest());
+        let down = (self.letters.len() / self.across) as f64;
         let between = |share: f64, (a, b): (f64, f64)| a + share * (b - a);
         for (place, letter) in self.letters.iter_mut().enumerate() {
             let (row, column) = (place / self.across, place % self.across);
             let x = between((column as f64 + 0.5) / self.across as f64, self.range.x);
-            let y = between(1.0 - (row as f64 + 0.5) / self.down as f64, self.range.y);
+            let y = between(1.0 - (row as f64 + 0.5) / down, self.range.y);
             let far = |cell: &&(f64, f64, f64)| {
                 let (wide, tall) = self.range.cell;
                 ((cell.0 - x) / wide).powi(2) + ((cell.1 - y) / tall).powi(2)

@@ -173,22 +173,23 @@ fn sums(outcome: &Outcome, gradient: Option<&[f64]>, bounds: &[usize]) -> [Vec<[
             true => layout.tokens_of(response),
             false => 0..usize::from(outcome.advantage.level() == Level::Response),
         };
-        let share = accuracy.as_ref().map(|all| all[layout.group_of(response)]);
-        let of_group = share.map(|share| match share {
-            1.0 => PARTS + 1,
-            share => (share * PARTS as f64).ceil() as usize,
-        });
-        let right = outcome.correct.as_ref().map(|right| right.at(response, 0));
-        let right = right.map(|right| usize::from(right == 1.0));
+        let of_group = accuracy
+            .as_ref()
+            .map(|all| match all[layout.group_of(response)] {
+                1.0 => PARTS + 1,
+                share => (share * PARTS as f64).ceil() as usize,
+            });
+        let right = outcome.correct.as_ref();
+        let right = right.map(|right| usize::from(right.at(response, 0) == 1.0));
         let (start, count) = (tokens.start, tokens.len());
-        let of_length = bounds.iter().position(|bound| count <= *bound);
+        let of_length = bounds
+            .iter()
+            .position(|bound| count <= *bound && has_tokens);
         for token in tokens {
             let size = outcome.counts(response) * value(response, token).abs();
             let slope = gradient.and_then(|all| all.get(token));
             let add = [1.0, size, slope.map_or(0.0, |slope| slope.abs())];
-            let position = (token - start) * PARTS / count.max(1);
-            let [of_length, position] =
-                [of_length, Some(position)].map(|own| own.filter(|_| has_tokens));
+            let position = has_tokens.then(|| (token - start) * PARTS / count);
             for (sums, part) in sums.iter_mut().zip([of_group, right, of_length, position]) {
                 let sums = part.and_then(|part| sums.get_mut(part));
                 for (sum, add) in sums.into_iter().flatten().zip(add) {

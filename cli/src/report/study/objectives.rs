@@ -36,11 +36,7 @@ pub fn multiples(title: String, all: &[Objective]) -> Figure {
         let series = vec![level(0.0), level(1.0), Series::new("", Mark::Line, slope)];
         Panel::new("", &objective.name, series)
     };
-    Figure {
-        title,
-        columns: 4,
-        panels: all.iter().map(panel).collect(),
-    }
+    Figure::new(title, 4, all.iter().map(panel).collect())
 }
 
 /// F' of each, scaled to a mean of 1 as the reward's is, with the nearest known ones and the reward; and F. If there are too
@@ -68,12 +64,9 @@ pub fn figure(all: &[Objective]) -> Figure {
             let points = places((0.0, 1.0), PLACES).map(|p| (p, of(p) / scale));
             Series::new(&objective.name, mark, points)
         };
-        // Two standard errors on either side.
-        let end = |p: f64, errors: f64| {
-            let (slope, error) = objective.slope(p);
-            slope + errors * error
-        };
         if !objective.is_exact() {
+            // Two standard errors on either side.
+            let end = |p, errors: f64| objective.slope(p).0 + errors * objective.slope(p).1;
             let high = places((0.0, 1.0), PLACES).map(|p| end(p, 2.0) / scale);
             slopes.push(line(Mark::Band(high.collect()), &|p| end(p, -2.0)));
         }
@@ -81,14 +74,9 @@ pub fn figure(all: &[Objective]) -> Figure {
         values.push(line(Mark::Line, &|p| objective.value(p).0));
     }
     let p = "p, the chance of a right response";
-    Figure {
-        title: format!("Objective in groups of {size}"),
-        columns: 2,
-        panels: vec![
-            Panel::new(p, "weight F'(p), mean 1", slopes),
-            Panel::new(p, "objective F(p)", values),
-        ],
-    }
+    let slopes = Panel::new(p, "weight F'(p), mean 1", slopes);
+    let panels = vec![slopes, Panel::new(p, "objective F(p)", values)];
+    Figure::new(format!("Objective in groups of {size}"), 2, panels)
 }
 
 /// What F' is divided by: the size of its mean, which keeps its sign; or 1 if that is 0.

@@ -54,14 +54,9 @@ pub fn surface(recipe: &Recipe, draws_loss: bool) -> Result<Figure, Diagnostics>
     let lines = lines.collect::<Result<Vec<Series>, Diagnostics>>()?;
     let map = Series::new(name, Mark::Heat(values), points);
     let ratio = "ratio, exp(logp - old_logp)";
-    Ok(Figure {
-        title: super::label(recipe),
-        columns: 2,
-        panels: vec![
-            Panel::new(ratio, "advantage A", vec![map]),
-            Panel::new(ratio, name, lines),
-        ],
-    })
+    let map = Panel::new(ratio, "advantage A", vec![map]);
+    let panels = vec![map, Panel::new(ratio, name, lines)];
+    Ok(Figure::new(super::label(recipe), 2, panels))
 }
 
 /// A function of the ratio as a line, with points on both sides of each jump and close together at corners.
