@@ -119,12 +119,8 @@ impl Comparison {
                 _ if stats::are_too_few(of_first, own) => format!(
                     "{name}: too few seeds to compare it with {than} {seeds}: four of each are the least at 95 %"
                 ),
-                Some(better) if better.low > 0.5 => {
-                    format!("{name} is above {than} at 95 % {seeds}")
-                }
-                Some(better) if better.high < 0.5 => {
-                    format!("{name} is below {than} at 95 % {seeds}")
-                }
+                Some(one) if one.low > 0.5 => format!("{name} is above {than} at 95 % {seeds}"),
+                Some(one) if one.high < 0.5 => format!("{name} is below {than} at 95 % {seeds}"),
                 _ => format!("{name}: no difference from {than} is shown at 95 % {seeds}"),
             }
         };
@@ -137,20 +133,18 @@ impl Comparison {
         let others = std::iter::once(0).chain(FIRST..rows[0].len()).collect();
         let mut lines = Vec::new();
         for columns in [Vec::from_iter(0..FIRST), others] {
-            let cell = |row: &Vec<String>, column: usize| cut(&row[column], WIDEST);
-            let cells = |row| columns.iter().map(|&column| cell(row, column)).collect();
-            for (index, line) in table(&rows.iter().map(cells).collect::<Vec<_>>())
-                .iter()
-                .enumerate()
-            {
-                let line = &line[2..];
-                lines.push(if index == 0 {
-                    paint.dim(line)
-                } else {
-                    line.to_string()
-                });
-            }
-            lines.push(String::new());
+            let cells = |row: &Vec<String>| -> Vec<String> {
+                columns
+                    .iter()
+                    .map(|&column| cut(&row[column], WIDEST))
+                    .collect()
+            };
+            let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
+            // Without the indentation.
+            let shown = table(&cells).into_iter().map(|line| line[2..].to_string());
+            let start = lines.len();
+            lines.extend(shown.chain([String::new()]));
+            lines[start] = paint.dim(&lines[start]);
         }
         let remarks = self.claims().into_iter().chain([self.method()]);
         lines.extend(remarks.map(|remark| wrapped("", &remark, paint.width)));

@@ -46,12 +46,9 @@ impl Planned {
                     let help = "give their scripts other names, or their recipes other settings";
                     return Err(wrong(message, help));
                 }
-                let design = design.clone();
-                all.push(Planned::of(Config {
-                    seed,
-                    out,
-                    ..design
-                })?);
+                let mut config = design.clone();
+                (config.seed, config.out) = (seed, out);
+                all.push(Planned::of(config)?);
             }
         }
         Ok(all)
@@ -101,10 +98,8 @@ impl Planned {
 fn check_versions(run: &RunFolder, config: &Config) -> Result<(), Diagnostics> {
     let log = run.log()?;
     let last = log.versions().last().map(|(_, version)| *version);
-    for (path, used) in [
-        (&config.recipe, last),
-        (&config.loss_recipe, log.loss_version()),
-    ] {
+    let loss = log.loss_version();
+    for (path, used) in [(&config.recipe, last), (&config.loss_recipe, loss)] {
         let now = config.host().load(path)?;
         if let Some(used) = used.filter(|used| now.version().as_str() != *used) {
             let used = used.get(..6).unwrap_or(used);
