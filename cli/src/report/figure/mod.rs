@@ -152,7 +152,10 @@ impl Figure {
 
     /// A line per point: the panel by its y axis, the series, x, y, and the third number of bands and heat maps.
     fn csv(&self) -> String {
-        let number = |x: f64| x.is_finite().then(|| x.to_string()).unwrap_or_default();
+        let number = |x: f64| match x.is_finite() {
+            true => x.to_string(),
+            false => String::new(),
+        };
         let mut lines = String::from("panel,series,x,y,z\n");
         for panel in &self.panels {
             for series in &panel.series {

@@ -142,10 +142,8 @@ fn points(
         let mut of = |label: f64| {
             let own = members.clone().filter(|&one| labels[one] == label);
             let own: Vec<f64> = own.map(|one| advantage[one]).collect();
-            spread = own
-                .iter()
-                .map(|x| (x - own[0]).abs())
-                .fold(spread, f64::max);
+            let off = own.iter().map(|x| (x - own[0]).abs());
+            spread = off.fold(spread, f64::max);
             (!own.is_empty()).then(|| mean(&own))
         };
         Point {
