@@ -145,8 +145,13 @@ fn a_flag_means_one_thing_for_all_designs() {
         let text = refused(folder.path(), &line);
         says(&text, &["`recipe.steps=2`", "`run.steps=2`"]);
     }
-    let text = refused(folder.path(), "compare FOLDER runs/nope");
-    says(&text, &["give the one or the other"]);
+    for (other, said) in [
+        ("runs/nope", "runs/nope does not exist"),
+        ("grpo", "give the one or the other"),
+    ] {
+        let text = refused(folder.path(), &format!("compare FOLDER {other}"));
+        says(&text, &[said]);
+    }
     let mut config = Config {
         recipe: script.to_string(),
         ..Config::default()
