@@ -276,7 +276,12 @@ pub(super) fn batch_type(engine: &mut Engine) {
         )
         .register_fn("to_string", |batch: &mut ScriptBatch| summary(batch))
         .register_fn("to_debug", |batch: &mut ScriptBatch| summary(batch));
+    methods(engine);
+}
+
+fn methods(engine: &mut Engine) {
     type Batch = ScriptBatch;
+    type Name = ImmutableString;
     method(engine, "column", |batch: &Batch, name: Name| {
         batch.column(&name)
     });
