@@ -2,9 +2,12 @@
 
 use crate::batch::{Batch, BatchBuilder, Computed, FloatBuffer, GroupId, Level};
 
-/// The degenerate batches that a recipe may meet before long: their name; whether every run meets such batches, or only some
-/// kinds of runs do; how one is made of another batch.
-pub const DEGENERATE: [(&str, bool, fn(&Batch) -> Batch); 6] = [
+/// A degenerate batch: its name; whether every run meets such batches, or only some kinds of runs do; and how it is made of
+/// another batch.
+type Degenerate = (&'static str, bool, fn(&Batch) -> Batch);
+
+/// The degenerate batches that a recipe may meet before long.
+pub const DEGENERATE: [Degenerate; 6] = [
     ("all right", true, |batch| with_rewards(batch, |_, _| 1.0)),
     ("all wrong", true, |batch| with_rewards(batch, |_, _| 0.0)),
     ("groups of one", false, |batch| regrouped(batch, &|i| i)),
@@ -20,6 +23,8 @@ pub const DEGENERATE: [(&str, bool, fn(&Batch) -> Batch); 6] = [
 /// The largest distance of `logp` from `old_logp`: far enough for a ratio to be clipped.
 const MOVED: f64 = 0.4;
 
+type ByToken<'a> = &'a dyn Fn(usize, usize) -> f64;
+
 /// A batch with all usual columns: sizes of groups, rewards and lengths are mixed, and groups interleaved.
 pub fn usual() -> Batch {
     // The last group is large, and most of it wrong: a `k` of 4 has something to tell apart there.
@@ -33,7 +38,7 @@ pub fn usual() -> Batch {
     // As if the rest of the vocabulary were one token.
     let squares = |pi: f64| pi * pi + (1.0 - pi) * (1.0 - pi);
     let near_old = |i, t, salt| old(i, t) + 0.2 * wave(i, t, salt) - 0.1;
-    let tokens: [(&str, &dyn Fn(usize, usize) -> f64); 8] = [
+    let tokens: [(&str, ByToken<'_>); 8] = [
         ("old_logp", &old),
         ("ref_logp", &|i, t| near_old(i, t, 2)),
         ("value", &|i, t| wave(i, t, 4)),

@@ -26,6 +26,8 @@ struct Response {
     cells: Vec<(bool, [f64; 4])>,
 }
 
+type OfResponse<'a> = &'a dyn Fn(&Response) -> f64;
+
 fn rollouts() -> impl Strategy<Value = Rollouts> {
     let reward = prop_oneof![Just(0.0), Just(1.0), Just(0.1), -2.0..2.0f64];
     let numbers = prop::array::uniform4(-2.0..0.0f64);
@@ -63,7 +65,7 @@ impl Rollouts {
             .text("trajectory", order.iter().map(|index| index.to_string()));
         // From the response alone, so that they are permuted with it.
         let length = |row: &Response, of| (row.cells.len() % of) as f64;
-        let columns: [(&str, &dyn Fn(&Response) -> f64); 12] = [
+        let columns: [(&str, OfResponse<'_>); 12] = [
             ("reward", &|row| row.reward),
             ("advantage", &|row| row.reward - 0.3),
             ("reward_baseline", &|row| (0.5 * row.reward).abs()),

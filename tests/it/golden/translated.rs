@@ -121,10 +121,11 @@ fn pacs(case: &Value) -> Value {
     let size = params["rollout_n"].as_u64().expect("N") as usize;
     inputs["groups"] = (0..labels.len()).map(|response| response / size).collect();
     if case["method"] == "pacs" {
+        let method = ["mean", "sum"][usize::from(params["reward_method"] == "1")];
         let own = json!({
             "beta": params["beta"],
             "adv_estimator": params["adv_estimator"],
-            "reward_method": ["mean", "sum"][usize::from(params["reward_method"] == "1")],
+            "reward_method": method,
             "weight_mode": params["weight_mode"],
             "std": params["norm_adv_by_std"],
             "eps": params["grpo_eps"],
