@@ -7,8 +7,8 @@ use super::{Buffer, FloatBuffer, Layout, TokenValues};
 #[derive(Clone, Debug)]
 pub(crate) struct Ragged {
     /// The start of each row, and the end of the last one.
-    starts: Vec<usize>,
-    values: Vec<f64>,
+    pub(crate) starts: Vec<usize>,
+    pub(crate) values: Vec<f64>,
     /// Whether the values are computed with as f64.
     pub(crate) is_f64: bool,
 }

@@ -145,7 +145,7 @@ impl Apply {
             map: &self.map,
             dtype: self.dtype,
             tokenizer: tokenizer.as_ref(),
-            defer: Some(&recipe.reads().names),
+            defer: Some(recipe.reads()),
             ..ReadOptions::default()
         };
         let (mut rollouts, mut notes) = rollouts(input, &options)?;

@@ -68,7 +68,7 @@ impl Profile {
         let runs = self.runs as usize;
         let measured = Measured::new(&host, &recipe, loss.as_ref(), &batch, runs)?;
         match self.json {
-            true => out!("{}", serde_json::json!(measured)),
+            true => out!("{}", measured.to_json()),
             false => out!("{}", measured.table(on_stdout())),
         }
         Ok(ExitCode::SUCCESS)

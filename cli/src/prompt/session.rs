@@ -15,7 +15,7 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::{shape, value};
 use advlab::files::{Mapping, Tokenize};
 use advlab::paint::{Paint, wrapped};
-use advlab::script::{Hook, Host, Loss, Outcome, Recipe, State};
+use advlab::script::{Hook, Host, Loss, Outcome, Recipe, State, unfinished};
 use advlab::session::{Answer, Session as Script, is_typed};
 use advlab::tensor::Guard;
 use advlab_train::RunFolder;
@@ -137,9 +137,8 @@ impl Session {
         }
         let seed = self.seed.or_else(|| data.run.as_ref()?.0.seed());
         self.host = self.host.clone().with_seed(seed.unwrap_or_default());
-        self.script.set_seed(self.host.seed());
-        self.script.set_batch(&data.batch);
-        self.script.set_loss(data.loss.clone());
+        let (seed, loss) = (self.host.seed(), data.loss.clone());
+        self.script.set_batch(&data.batch, seed, loss);
         let came = self.data.recipe.as_ref().map(Recipe::version);
         let in_use = self.script.recipe();
         let is_free = in_use.is_none_or(|own| came == Some(own.version()));
@@ -189,7 +188,7 @@ impl Session {
 
     /// Whether the text is an incomplete input, which goes on in the next line.
     pub fn is_incomplete(&self, text: &str) -> bool {
-        !is_command(text) && self.script.is_incomplete(text)
+        !is_command(text) && unfinished(text).goes_on()
     }
 
     /// What changed since the last call because a watched script was saved.
