@@ -12,6 +12,7 @@ use rhai::{AST, Engine, Token as EngineToken};
 use super::answer::Answer;
 use crate::batch::Computed;
 use crate::diagnostic::Diagnostic;
+use crate::script::engine::own_token;
 use crate::script::library::imports_of;
 use crate::script::syntax::{Site, Token, TokenKind, code, sites};
 use crate::script::value::written;
@@ -264,7 +265,7 @@ impl Inputs {
                 EngineToken::Underscore if place.is_some_and(|place| places.contains(&place)) => {
                     EngineToken::Identifier(Box::new(LAST.into()))
                 }
-                token => token,
+                token => own_token(token),
             }
         });
     }

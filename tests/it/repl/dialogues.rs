@@ -162,6 +162,14 @@ const DIALOGUES: &[&str] = &[
        ! `(-x) ** y` or `-(x ** y)`
        > -(2 ** 2) + (-2) ** 2 - 2 ** 2
        = -4"#,
+    // `^` and `with` beside `_` are as without it.
+    r#"> 2
+       > _ ^ 3
+       ! ^
+       > batch.with(#{ reward: _ * batch.reward }).reward.max("batch").value()
+       = 2
+       > batch.with(#{ reward: 3 * batch.reward }).reward.max("batch").value()
+       = 3"#,
     r#"> batch.reward.std("group", 0)
        ! ddof
        > max(1, 2, 3)
