@@ -13,8 +13,23 @@ pub mod report;
 pub use command::command_line;
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::files::Mapping;
 
 /// An error with what to do about it.
 pub(crate) fn wrong(message: impl Into<String>, help: impl Into<String>) -> Diagnostics {
     Diagnostic::error(message).with_help(help).into()
+}
+
+/// A name with its value, as in `--set k=8`.
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
+    let trimmed = |(name, value): (&str, &str)| (name.trim().to_string(), value.trim().to_string());
+    let pair = text.split_once('=').map(trimmed);
+    pair.filter(|(name, _)| !name.is_empty()).ok_or_else(|| {
+        format!("\"{text}\" is not of the form NAME=VALUE, such as k=8 or reward=score")
+    })
+}
+
+/// A field that is read under another name, as in `--map reward=score`.
+pub(crate) fn mapping(text: &str) -> Result<Mapping, String> {
+    pair(text).map(|(ours, theirs)| Mapping { ours, theirs })
 }

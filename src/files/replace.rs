@@ -45,6 +45,14 @@ impl Unfinished {
         Ok(made.1)
     }
 
+    /// A file that is there, and is gone as soon as this is dropped: a lock.
+    pub fn there(path: &Path) -> io::Result<Unfinished> {
+        let mut unfinished = unfinished();
+        let file = TempPath::try_from_path(path)?;
+        unfinished.push(path.to_path_buf());
+        Ok(Unfinished(Some(file)))
+    }
+
     /// The path of the unfinished file.
     pub fn path(&self) -> &Path {
         self.0.as_deref().unwrap_or(Path::new(""))

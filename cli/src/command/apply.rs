@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
+use advlab::diagnostic::{Diagnostic, Severity};
 use advlab::figures::{counted, in_json, shape_in, time, value};
-use advlab::files::{Column, Dtype, ReadOptions, Rollouts, step_of};
+use advlab::files::{Column, Dtype, Mapping, ReadOptions, Rollouts, step_of};
 use advlab::native::Native;
 use advlab::paint::laid_out;
-use advlab::script::{Computed, Hook, Host, Outcome, Recipe, State, Statistics, Summary};
+use advlab::script::{
+    Computed, Hook, Host, Outcome, Parameter, Recipe, Setting, State, Statistics, Summary,
+};
 use advlab::tensor::Level;
 use advlab_train::RunFolder;
 use anyhow::{Context, Result};
@@ -21,10 +23,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use console::Term;
 use serde_json::{Map, Value, json};
 
-pub(super) use self::files::{holds, is_same};
-use super::streams::{self, is_stdout, out, tell};
-use super::{Natively, Tokenizing, end_cleanly, load, pair, rollouts, title, whole};
-use crate::wrong;
+use super::outputs::{self, is_stdout};
+use super::streams::{self, out, tell};
+use super::{Natively, Tokenizing, end_cleanly, load, rollouts, title, whole};
+use crate::{mapping, pair, wrong};
 
 /// Compute advantages for rollouts in a file.
 #[derive(Args)]
@@ -47,8 +49,8 @@ pub struct Apply {
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
     /// Read a field under another name, as in --map reward=score
-    #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
-    map: Vec<(String, String)>,
+    #[arg(long, value_name = "OURS=THEIRS", value_parser = mapping)]
+    map: Vec<Mapping>,
     /// The precision of token columns; the file's own (f64 for JSONL) if not given
     #[arg(long, value_parser = PossibleValuesParser::new(["f32", "f64"])
         .map(|name| if name == "f32" { Dtype::F32 } else { Dtype::F64 }))]
@@ -140,18 +142,19 @@ impl Apply {
         let started = Instant::now();
         let tokenizer = self.tokenizing.load()?;
         let options = ReadOptions {
+            map: &self.map,
             dtype: self.dtype,
             tokenizer: tokenizer.as_ref(),
             defer: Some(recipe.reads()),
             ..ReadOptions::default()
         };
-        let (mut rollouts, mut notes) = rollouts(input, &self.map, &options)?;
+        let (mut rollouts, mut notes) = rollouts(input, &options)?;
         if let Some(step) = step.filter(|_| self.step.is_some() || rollouts.batch.step() == 0) {
             rollouts.batch = rollouts.batch.at_step(step);
         }
         let reading = started.elapsed();
         if let Some(output) = &self.output {
-            streams::spare_the_input(rollouts.path(), output, self.force)?;
+            outputs::spare_the_input(rollouts.path(), output, self.force)?;
         }
         let before = state.clone();
         // The loss has what is left of the step's time.
@@ -164,11 +167,18 @@ impl Apply {
             Some(_) => recipe.returns(&rollouts.batch, &before)?,
             None => None,
         };
-        check_tokens(&recipe, &rollouts, &outcome)?;
+        // A pure loss is 0 if no token counts, but rollouts without token columns have none.
+        let is_loss = outcome.loss.is_some() && rollouts.batch.token_columns().next().is_some();
+        let has_tokens = rollouts.batch.layout().tokens() > 0 || is_loss;
+        if outcome.advantage.level() == Level::Token && !has_tokens {
+            let (path, name) = (rollouts.path().display(), recipe.name());
+            let what = "gives an advantage to each token, and no token counts here";
+            let help = "the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`";
+            return Err(wrong(format!("{path}: {name} {what}"), help).into());
+        }
         let loss = loss(&recipe, &rollouts, &mut outcome, state);
         notes.extend(rollouts.late_notes()?.iter().map(ToString::to_string));
-        let goes_on = self.state.is_some() || self.metrics.is_some();
-        if !goes_on && RunFolder::of(input).is_some() {
+        if self.state.is_none() && self.metrics.is_none() && RunFolder::of(input).is_some() {
             notes.extend(RunFolder::state_note(&recipe));
         }
         outcome.notes.splice(..0, notes);
@@ -182,25 +192,6 @@ impl Apply {
             writing: None,
         })
     }
-}
-
-/// Refuses an advantage per token if no token counts, which would be lost. A pure loss is 0 then, but rollouts without token
-/// columns have none.
-fn check_tokens(
-    recipe: &Recipe,
-    rollouts: &Rollouts,
-    outcome: &Outcome,
-) -> Result<(), Diagnostics> {
-    let has_tokens = rollouts.batch.layout().tokens() > 0;
-    let is_loss = outcome.loss.is_some() && rollouts.batch.token_columns().next().is_some();
-    if outcome.advantage.level() != Level::Token || has_tokens || is_loss {
-        return Ok(());
-    }
-    let (path, name) = (rollouts.path().display(), recipe.name());
-    let message =
-        format!("{path}: {name} gives an advantage to each token, and no token counts here");
-    let help = "the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`";
-    Err(wrong(message, help))
 }
 
 /// The recipe's own loss with the spread of dloss/dlogp; what it reports joins the outcome's. If the loss lacks a column,
@@ -257,7 +248,7 @@ impl Applied {
     fn write(&mut self, output: &Path) -> Result<()> {
         let (started, was_there) = (Instant::now(), output.is_file());
         let rollouts = &self.rollouts;
-        streams::written(output, rollouts.path(), |output| {
+        outputs::written(output, rollouts.path(), |output| {
             let bar = streams::bytes_bar("writing");
             Ok(rollouts.write_outputs(output, &self.columns(), &bar)?)
         })?;
@@ -278,9 +269,8 @@ impl Applied {
             (Column::ShapedReward, outcome.reward.as_ref()),
         ];
         let columns = columns.into_iter();
-        columns
-            .filter_map(|(column, values)| Some((column, values?)))
-            .collect()
+        let columns = columns.filter_map(|(column, values)| Some((column, values?)));
+        columns.collect()
     }
 
     fn names(&self) -> Vec<&'static str> {
@@ -314,11 +304,8 @@ impl Applied {
         let paint = streams::whole(&out);
         let title = title(self.recipe.name(), &self.recipe, paint);
         let shape = shape_in(self.rollouts.batch.layout(), self.rollouts.unit);
-        writeln!(
-            out,
-            "{title}\n{}: {shape}\n",
-            self.rollouts.path().display()
-        )?;
+        let path = self.rollouts.path().display();
+        writeln!(out, "{title}\n{path}: {shape}\n")?;
         for (name, text) in self.rows() {
             let start = format!("  {name:<11} ");
             writeln!(out, "{}", laid_out(&start, &text, paint.width))?;
@@ -357,13 +344,8 @@ impl Applied {
                 None => "",
             };
             rows.push(("loss", format!("{}{of_what}", value(*loss))));
-            let Statistics {
-                mean,
-                std,
-                min,
-                max,
-            } = *gradient;
-            let [mean, std, min, max] = [mean, std, min, max].map(value);
+            let numbers = [gradient.mean, gradient.std, gradient.min, gradient.max];
+            let [mean, std, min, max] = numbers.map(value);
             let text = format!("mean {mean}   std {std}   min {min}   max {max}");
             rows.push(("dloss/dlogp", text));
         }
@@ -376,12 +358,12 @@ impl Applied {
             None => "nothing: `-o FILE` keeps the advantages".to_string(),
             Some((output, was_there, writing)) => {
                 times.push_str(&format!("   write {}", time(*writing)));
-                let replaced = if *was_there { " (replaced)" } else { "" };
-                let output = match is_stdout(output) {
-                    true => "standard output".to_string(),
-                    false => format!("{}{replaced}", output.display()),
-                };
-                format!("{output}{}", self.names_beside_advantage())
+                let names = self.names_beside_advantage();
+                match (is_stdout(output), was_there) {
+                    (true, _) => format!("standard output{names}"),
+                    (_, true) => format!("{} (replaced){names}", output.display()),
+                    _ => format!("{}{names}", output.display()),
+                }
             }
         };
         rows.extend([("time", times), ("written", written)]);
@@ -418,9 +400,6 @@ impl Applied {
 
 /// The parameters of a recipe by name.
 fn params(recipe: &Recipe) -> Value {
-    let params = recipe.params().iter();
-    params
-        .map(|(parameter, value)| (parameter.name.clone(), json!(value)))
-        .collect::<Map<_, _>>()
-        .into()
+    let pair = |(parameter, value): (&Parameter, &Setting)| (parameter.name.clone(), json!(value));
+    Value::Object(recipe.params().iter().map(pair).collect())
 }

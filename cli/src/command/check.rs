@@ -16,7 +16,8 @@ use clap::Args;
 use console::Term;
 
 use super::streams::{self, out};
-use super::{Reading, load, pair};
+use super::{Reading, load};
+use crate::pair;
 
 /// Test what must hold of a recipe's advantage and loss, on degenerate batches.
 #[derive(Args)]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
+use crate::pair;
 use crate::report::compare::{self, Comparison, Failed, Planned, stats};
 use crate::report::study::recipes_of;
 use advlab::figures::counted;
@@ -12,7 +13,6 @@ use advlab_train::Config;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::pair;
 use super::streams::{self, on_stdout, out};
 use super::train::stop_at_ctrl_c;
 
@@ -124,10 +124,8 @@ impl Compare {
         let configs = self.configs()?;
         let seeds = self.seeds as usize;
         if configs.len() > 1 && stats::are_too_few(seeds, seeds) {
-            let seeds = counted(seeds, "seed");
-            streams::err!(
-                "note: {seeds} of each cannot show a difference at 95 %: take four or more"
-            );
+            let note = "of each cannot show a difference at 95 %: take four or more";
+            streams::err!("note: {} {note}", counted(seeds, "seed"));
         }
         let planned = Planned::all(&configs, self.seeds, folder)?;
         let steps = |of: fn(&Planned) -> u64| planned.iter().map(of).sum::<u64>();
@@ -151,9 +149,7 @@ impl Compare {
         }
         let folders = planned.iter().map(|run| PathBuf::from(&run.config.out));
         let has_failed = |folder: &PathBuf| failed.iter().any(|(other, _)| other == folder);
-        Ok((
-            folders.filter(|folder| !has_failed(folder)).collect(),
-            failed,
-        ))
+        let folders = folders.filter(|folder| !has_failed(folder)).collect();
+        Ok((folders, failed))
     }
 }

@@ -11,24 +11,31 @@ use advlab_train::tokenizer::Tokenizer;
 use anyhow::Result;
 use clap::Args;
 
-use super::apply::holds;
-use super::{end_cleanly, pair, streams, whole};
-use crate::wrong;
+use super::outputs::holds;
+use super::{end_cleanly, streams, whole};
+use crate::{mapping, wrong};
 
-/// One of the batches in a run's folder.
+/// How the rollouts of an input are read.
 #[derive(Args)]
-pub(super) struct AtStep {
+pub(super) struct Reading {
+    /// Read a field of the rollouts under another name, as in --map reward=score
+    #[arg(long, value_name = "OURS=THEIRS", value_parser = mapping)]
+    pub(super) map: Vec<Mapping>,
     /// Of a run's folder, the batch of this step; the last one if not given
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(super) step: Option<u64>,
 }
 
-impl AtStep {
-    /// The file that an input names.
-    pub(super) fn of(&self, input: &Path) -> Result<PathBuf, Diagnostics> {
+impl Reading {
+    /// The rollouts of a file or of a run's batch, and notes on how they were read.
+    pub(super) fn read(&self, input: &Path) -> Result<(Rollouts, Vec<String>)> {
+        let options = ReadOptions {
+            map: &self.map,
+            ..ReadOptions::default()
+        };
         match self.of_run(input)? {
-            Some(step) => Ok(RunFolder::open(input)?.at(step)?.to_path_buf()),
-            None => Ok(input.to_path_buf()),
+            Some(step) => rollouts(RunFolder::open(input)?.at(step)?, &options),
+            None => rollouts(input, &options),
         }
     }
 
@@ -63,34 +70,23 @@ impl Tokenizing {
 }
 
 /// The rollouts of a file, or of the last batch in a run's folder, and notes on how they were read.
-pub(super) fn rollouts(
-    input: &Path,
-    map: &[(String, String)],
-    options: &ReadOptions,
-) -> Result<(Rollouts, Vec<String>)> {
-    let (mut path, mut notes) = (input.to_path_buf(), Vec::new());
-    if let Ok(run) = RunFolder::open(input) {
-        path = run.last().1.to_path_buf();
-        notes.push(format!(
-            "{} is a run's folder: this is its last batch, {} (`--step N` takes another)",
-            input.display(),
-            path.display()
-        ));
-    }
+pub(super) fn rollouts(input: &Path, options: &ReadOptions) -> Result<(Rollouts, Vec<String>)> {
+    let run = RunFolder::open(input).ok();
+    let path = run.as_ref().map_or(input, |run| run.last().1);
+    let note = format!(
+        "{} is a run's folder: this is its last batch, {} (`--step N` takes another)",
+        input.display(),
+        path.display()
+    );
     let options = ReadOptions {
-        map: &mappings(map),
         progress: Some(&streams::bytes_bar("reading")),
         ..*options
     };
-    let rollouts = read(&path, &options)?;
-    notes.extend(rollouts.notes.iter().map(ToString::to_string));
+    let rollouts = read(path, &options)?;
+    let notes = run.is_some().then_some(note).into_iter();
+    let notes = notes.chain(rollouts.notes.iter().map(ToString::to_string));
+    let notes = notes.collect();
     Ok((rollouts, notes))
-}
-
-/// `--map reward=score`, as the readers take it.
-pub(super) fn mappings(map: &[(String, String)]) -> Vec<Mapping> {
-    let pair = |(ours, theirs)| Mapping { ours, theirs };
-    map.iter().cloned().map(pair).collect()
 }
 
 /// Write rollouts as another kind of file: jsonl (.gz, .zst), parquet, safetensors, npz.
@@ -101,8 +97,8 @@ pub struct Convert {
     /// The file to write; its ending says what kind it is
     output: PathBuf,
     /// Read a field under another name, as in --map reward=score, where lines become tensors: these have groups and rewards
-    #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
-    map: Vec<(String, String)>,
+    #[arg(long, value_name = "OURS=THEIRS", value_parser = mapping)]
+    map: Vec<Mapping>,
 }
 
 impl Convert {
@@ -114,7 +110,7 @@ impl Convert {
             return Err(wrong(message, "choose another name").into());
         }
         let options = ReadOptions {
-            map: &mappings(&self.map),
+            map: &self.map,
             progress: Some(&streams::bytes_bar("reading")),
             ..ReadOptions::default()
         };

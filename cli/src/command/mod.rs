@@ -5,6 +5,7 @@ mod check;
 mod compare;
 mod input;
 mod library;
+mod outputs;
 mod profile;
 mod prompt;
 mod runs;
@@ -15,11 +16,10 @@ mod train_view;
 mod verify;
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::ExitCode;
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::files::{ReadOptions, Rollouts, discard_unfinished};
+use advlab::files::discard_unfinished;
 use advlab::native::Mode;
 use advlab::paint::{Paint, beside, width};
 use advlab::panics::silence_caught;
@@ -29,9 +29,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use self::input::{AtStep, Tokenizing, mappings, rollouts};
-use crate::report::study::recipes_of;
-
+use self::input::{Reading, Tokenizing, rollouts};
 /// Runs the command line: the program's name and its arguments, as in `advlab apply grpo rollouts.jsonl`. Prints what the
 /// command prints, errors included. The status is 0 on success, 1 if the input is wrong, 2 on wrong usage.
 pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -65,8 +63,7 @@ fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
     };
     let name = option.strip_prefix("--")?;
     let arguments = Arguments::command();
-    let command = arguments.find_subcommand(words.get(1)?)?;
-    let mut options = command.get_arguments();
+    let mut options = arguments.find_subcommand(words.get(1)?)?.get_arguments();
     let takes_settings = options.any(|one| one.get_long() == Some("set"));
     // Any option is like one of a single letter.
     let is_like = error.get(ContextKind::SuggestedArg).is_some() && name.len() > 1;
@@ -90,32 +87,22 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Train an embedded policy, with a recipe that can be edited while the run goes
     Train(train::Train),
-    /// Repeat a run with its reloads, and say whether every number agrees
     Replay(runs::Replay),
-    /// Write a run's model as a folder that transformers opens
     Export(runs::Export),
-    /// Compute advantages for rollouts in a file
     Apply(apply::Apply),
     Verify(verify::Verify),
     Look(prompt::Look),
-    /// Write rollouts as another kind of file
     Convert(input::Convert),
-    /// Try formulas at a prompt, on a real batch
     Repl(prompt::Repl),
-    /// Test a recipe's invariants on degenerate batches
     Check(check::Check),
-    /// See where the time of a recipe goes, by stage and by line
     Profile(profile::Profile),
     Objective(study::ShowObjective),
     Mass(study::ShowMass),
     Compare(compare::Compare),
     View(runs::ShowRuns),
     Recipes(library::Recipes),
-    /// Explain a recipe or a function, with an example
     Doc(library::Doc),
-    /// Copy a built-in recipe to a file, to edit it
     New(library::New),
 }
 
@@ -196,50 +183,12 @@ fn set(recipe: &mut Recipe, settings: &[(String, String)]) -> Result<()> {
     Ok(())
 }
 
-/// The recipes that words name, each followed by its settings; `settings` are for all of them.
-fn designs(host: &Host, words: &[String], settings: &[(String, String)]) -> Result<Vec<Recipe>> {
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let design = |(name, own): (&str, Vec<&str>)| {
-        let mut recipe = host.load(name)?;
-        let own: Vec<_> = own.into_iter().flat_map(pair).collect();
-        set(&mut recipe, &[settings, &own].concat())?;
-        Ok(recipe)
-    };
-    recipes_of(&words)?.into_iter().map(design).collect()
-}
-
-/// How the rollouts of an input are read.
-#[derive(Args)]
-struct Reading {
-    /// Read a field of the rollouts under another name, as in --map reward=score
-    #[arg(long, value_name = "OURS=THEIRS", value_parser = pair)]
-    map: Vec<(String, String)>,
-    #[command(flatten)]
-    at: AtStep,
-}
-
-impl Reading {
-    /// The rollouts of a file or of a run's batch, and notes on how they were read.
-    fn read(&self, input: &Path) -> Result<(Rollouts, Vec<String>)> {
-        rollouts(&self.at.of(input)?, &self.map, &ReadOptions::default())
-    }
-}
-
 /// A recipe's name, version and settings.
 fn title(name: &str, recipe: &Recipe, paint: Paint) -> String {
     let version = recipe.version().short();
     let head = format!("{} {}", paint.bold(name), paint.dim(version));
     let settings = paint.dim(&recipe.params().to_string());
     beside(&head, width(&head) + 2, &settings, paint.width)
-}
-
-/// A name with its value, as in `--set k=8` and `--map reward=score`.
-fn pair(text: &str) -> Result<(String, String), String> {
-    let trimmed = |(name, value): (&str, &str)| (name.trim().to_string(), value.trim().to_string());
-    let pair = text.split_once('=').map(trimmed);
-    pair.filter(|(name, _)| !name.is_empty()).ok_or_else(|| {
-        format!("\"{text}\" is not of the form NAME=VALUE, such as k=8 or reward=score")
-    })
 }
 
 /// A whole number, such as a step.

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::report::profile::{Measured, example};
-use advlab::batch::Batch;
-use advlab::script::{Host, Recipe};
+use advlab::script::Host;
 use advlab_train::RunFolder;
 use anyhow::Result;
 use clap::Args;
 
 use super::streams::{on_stdout, out};
-use super::{Reading, load, pair, set};
+use super::{Reading, load, set};
+use crate::pair;
 
 /// See where the time of a recipe goes, by hook and by line of the script.
 #[derive(Args)]
@@ -39,40 +39,38 @@ pub struct Profile {
 impl Profile {
     pub fn run(self) -> Result<ExitCode> {
         let host = Host::new();
-        let (recipe, loss, batch) = self.recipe_on_batch(&host)?;
-        let runs = self.runs as usize;
-        let measured = Measured::new(&host, &recipe, loss.as_ref(), &batch, runs)?;
-        if self.json {
-            out!("{}", measured.to_json());
-        } else {
-            out!("{}", measured.table(on_stdout()));
-        }
-        Ok(ExitCode::SUCCESS)
-    }
-
-    /// The recipe, the loss that a run has behind it, and the batch.
-    fn recipe_on_batch(&self, host: &Host) -> Result<(Recipe, Option<Recipe>, Batch)> {
-        let folder = Path::new(&self.recipe);
-        let read = |input: &Path| {
-            let (rollouts, notes) = self.reading.read(input)?;
-            for note in notes.iter().filter(|_| input.is_dir() && !self.json) {
-                out!("{note}");
+        let run = Some(Path::new(&self.recipe)).filter(|path| path.is_dir());
+        let run = run.map(RunFolder::open).transpose()?;
+        // A run has a loss behind its recipe.
+        let (recipe, loss) = match &run {
+            Some(run) => {
+                let step = self.reading.step.unwrap_or(run.last().0);
+                let mut recipe = run.recipe_at(&host, step)?;
+                set(&mut recipe, &self.set)?;
+                (recipe, Some(run.loss(&host)?))
             }
-            Ok::<_, anyhow::Error>(rollouts)
+            None => (load(&host, &self.recipe, &self.set)?, None),
         };
-        if folder.is_dir() {
-            let kept = RunFolder::open(folder)?;
-            let mut recipe = kept.recipe_at(host, self.reading.at.step.unwrap_or(kept.last().0))?;
-            set(&mut recipe, &self.set)?;
-            let loss = kept.loss(host)?;
-            let batch = read(self.input.as_deref().unwrap_or(folder))?.batch;
-            return Ok((recipe, Some(loss), batch));
-        }
-        let recipe = load(host, &self.recipe, &self.set)?;
-        let batch = match &self.input {
-            Some(input) => read(input)?.batch,
+        let batch = match self
+            .input
+            .as_deref()
+            .or(run.as_ref().map(RunFolder::folder))
+        {
+            Some(input) => {
+                let (rollouts, notes) = self.reading.read(input)?;
+                for note in notes.iter().filter(|_| input.is_dir() && !self.json) {
+                    out!("{note}");
+                }
+                rollouts.batch
+            }
             None => example(64, 16, 1024),
         };
-        Ok((recipe, None, batch))
+        let runs = self.runs as usize;
+        let measured = Measured::new(&host, &recipe, loss.as_ref(), &batch, runs)?;
+        match self.json {
+            true => out!("{}", measured.to_json()),
+            false => out!("{}", measured.table(on_stdout())),
+        }
+        Ok(ExitCode::SUCCESS)
     }
 }

@@ -4,13 +4,15 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use advlab::files::Mapping;
 use advlab::script::Host;
 use anyhow::Result;
 use clap::Args;
 
 use super::streams::{self, out};
-use super::{Reading, Tokenizing, load, mappings, pair};
+use super::{Reading, Tokenizing, load};
 use crate::prompt::{self, Session};
+use crate::{mapping, pair};
 
 /// Try formulas at a prompt, on a real batch.
 #[derive(Args)]
@@ -22,8 +24,8 @@ pub struct Repl {
     #[arg(long, value_name = "RECIPE")]
     recipe: Option<String>,
     /// Read a field under another name, as in --map reward=score
-    #[arg(long, value_name = "OURS=THEIRS", value_parser = pair, requires = "input")]
-    map: Vec<(String, String)>,
+    #[arg(long, value_name = "OURS=THEIRS", value_parser = mapping, requires = "input")]
+    map: Vec<Mapping>,
     /// Set a parameter of the recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, requires = "recipe")]
     set: Vec<(String, String)>,
@@ -47,9 +49,9 @@ impl Repl {
         if let Some(seed) = self.seed {
             session.set_seed(seed);
         }
-        session.set_tokenizer(self.tokenizing.load()?);
+        session.tokenizer = self.tokenizing.load()?;
         if let Some(path) = &self.input {
-            session.open(path, &mappings(&self.map))?;
+            session.open(path, &self.map)?;
         }
         if let Some(step) = self.step {
             session.set_step(step);
@@ -92,9 +94,9 @@ impl Look {
     pub fn run(self) -> Result<ExitCode> {
         let host = Host::new();
         let mut session = Session::new(&host, streams::on_stdout());
-        session.set_tokenizer(self.tokenizing.load()?);
-        session.open(&self.input, &mappings(&self.reading.map))?;
-        if let Some(step) = self.reading.at.of_run(&self.input)? {
+        session.tokenizer = self.tokenizing.load()?;
+        session.open(&self.input, &self.reading.map)?;
+        if let Some(step) = self.reading.of_run(&self.input)? {
             session.go_to(step)?;
         }
         if self.input.is_dir() {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use advlab_train::{Difference, Event, Replay as Repetition};
+use advlab_train::{Event, Replay as Repetition};
 use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
@@ -41,13 +41,7 @@ impl Replay {
             }
         });
         bar.finish_and_clear();
-        let Some(Difference {
-            step,
-            field,
-            recorded,
-            repeated,
-        }) = difference?
-        else {
+        let Some(found) = difference? else {
             match steps {
                 0 => out!("{run}: it has done no step yet"),
                 _ => out!("{run}: every number of {steps} steps agrees, bit for bit"),
@@ -55,13 +49,12 @@ impl Replay {
             return Ok(ExitCode::SUCCESS);
         };
         let shown = |value: Option<Value>| value.map_or("nothing".to_string(), |v| v.to_string());
-        let blank = " ".repeat(field.len());
-        out!("{run}: step {step} is the first that differs");
-        out!("  {field}: recorded {}", shown(recorded));
-        out!("  {blank}  repeated {}", shown(repeated));
-        out!(
-            "The same build of advlab repeats its own runs: has a file been edited, or is this another build?"
-        );
+        let (field, blank) = (&found.field, " ".repeat(found.field.len()));
+        out!("{run}: step {} is the first that differs", found.step);
+        out!("  {field}: recorded {}", shown(found.recorded));
+        out!("  {blank}  repeated {}", shown(found.repeated));
+        let question = "has a file been edited, or is this another build?";
+        out!("The same build of advlab repeats its own runs: {question}");
         Ok(ExitCode::from(1))
     }
 }

@@ -1,21 +1,15 @@
 //! The standard streams: colours and width if they are terminals, printing, and progress bars on standard error.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::apply::is_same;
-use crate::wrong;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::files::Unfinished;
+use advlab::diagnostic::Diagnostic;
 use advlab::paint::{NARROWEST, Paint, WIDTH};
-use anyhow::Result;
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
@@ -91,42 +85,6 @@ pub fn interrupted() {
     tell(&[Diagnostic::error(what)]);
 }
 
-/// Refuses an output that is the input, also by way of a link, unless it is `forced`.
-pub fn spare_the_input(input: &Path, output: &Path, forced: bool) -> Result<(), Diagnostics> {
-    if forced || !is_same(input, output) {
-        return Ok(());
-    }
-    let message = format!("{} is the input itself", output.display());
-    Err(wrong(
-        message,
-        "choose another name, or `--force` to replace it",
-    ))
-}
-
-pub fn is_stdout(output: &Path) -> bool {
-    output == Path::new("-")
-}
-
-/// Writes a copy of the input with `write`. For standard output, `-`, it goes through a file: the reader of the pipe gets all
-/// of it or nothing.
-pub fn written<R>(
-    output: &Path,
-    input: &Path,
-    write: impl FnOnce(&Path) -> Result<R>,
-) -> Result<R> {
-    if !is_stdout(output) {
-        return write(output);
-    }
-    // The name says what kind of file it is.
-    let file = Unfinished::passing(input.file_name().unwrap_or_default())?;
-    let result = write(file.path())?;
-    let mut out = io::stdout().lock();
-    io::copy(&mut File::open(file.path())?, &mut out)?;
-    // At exit, an error would not be reported.
-    out.flush()?;
-    Ok(result)
-}
-
 fn bar_style(template: &str) -> ProgressStyle {
     let style = ProgressStyle::with_template(template);
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -167,12 +125,10 @@ pub fn steps_bar(what: &'static str, steps: u64, done: u64) -> ProgressBar {
 /// Something to print, in its turn.
 type Job = Box<dyn FnOnce(&ProgressBar) + Send>;
 
-/// A thread that prints what a run reports: a step never waits for a paused terminal or a slow reader. What waits is printed
-/// before it is dropped.
+/// A thread that prints what a run reports: a step never waits for a paused terminal or a slow reader.
 pub struct Printer {
-    /// `None` once it ends.
-    queue: Option<SyncSender<Job>>,
-    thread: Option<JoinHandle<()>>,
+    queue: SyncSender<Job>,
+    thread: JoinHandle<()>,
     /// Messages that were left out since the last that was printed.
     left_out: Arc<AtomicUsize>,
 }
@@ -180,59 +136,55 @@ pub struct Printer {
 impl Printer {
     pub fn new(bar: ProgressBar) -> Printer {
         let (queue, jobs) = sync_channel::<Job>(WAITING);
+        let left_out = Arc::<AtomicUsize>::default();
+        let rest = left_out.clone();
+        let print = move || {
+            jobs.iter().for_each(|job| job(&bar));
+            bar.finish_and_clear();
+            let _ = write!(io::stdout(), "{}", note_of(&rest));
+        };
         Printer {
-            queue: Some(queue),
-            thread: Some(std::thread::spawn(move || {
-                jobs.iter().for_each(|job| job(&bar))
-            })),
-            left_out: Arc::default(),
+            queue,
+            thread: std::thread::spawn(print),
+            left_out,
         }
-    }
-
-    fn send(&self, job: Job) -> bool {
-        let queue = self.queue.as_ref();
-        queue.is_some_and(|queue| queue.try_send(job).is_ok())
     }
 
     /// Prints lines above the bar, unless too many messages wait already; the next ones say how many were left out.
     pub fn lines(&self, lines: String) {
         let left_out = self.left_out.clone();
         let print = move |bar: &ProgressBar| {
-            let count = left_out.swap(0, Ordering::Relaxed);
-            let note =
-                format!("[{count} messages are left out: they came faster than they were read]\n");
-            let note = if count > 0 { &*note } else { "" };
+            let note = note_of(&left_out);
             // A run goes on if nobody reads its output any more.
             bar.suspend(|| drop(writeln!(io::stdout(), "{note}{lines}")));
         };
-        if !self.send(Box::new(print)) {
+        if self.queue.try_send(Box::new(print)).is_err() {
             self.left_out.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Sets the bar's position and message.
     pub fn progress(&self, position: u64, message: String) {
-        self.send(Box::new(move |bar| {
+        let set = move |bar: &ProgressBar| {
             bar.set_message(message);
             bar.set_position(position);
-        }));
+        };
+        let _ = self.queue.try_send(Box::new(set));
     }
 
-    /// Ends the bar once everything before is printed: the run is over, and waits for its reader.
-    pub fn finish_bar(&self) {
-        let (done, wait) = sync_channel(1);
-        let finish: Job = Box::new(move |bar| {
-            bar.finish_and_clear();
-            let _ = done.send(());
-        });
-        let _ = self.queue.as_ref().map(|queue| queue.send(finish));
-        let _ = wait.recv();
+    /// Waits until everything is printed, and ends the bar.
+    pub fn end(self) {
+        drop(self.queue);
+        let _ = self.thread.join();
     }
 }
 
-impl Drop for Printer {
-    fn drop(&mut self) {
-        self.queue = None;
-        let _ = self.thread.take().map(JoinHandle::join);
+/// A line with the number of messages that were left out, if any, which begins again at 0.
+fn note_of(left_out: &AtomicUsize) -> String {
+    match left_out.swap(0, Ordering::Relaxed) {
+        0 => String::new(),
+        count => {
+            format!("[{count} messages are left out: they came faster than they were read]\n")
+        }
     }
 }

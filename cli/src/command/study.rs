@@ -4,15 +4,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use advlab::figures::shape_in;
-use advlab::script::Host;
+use advlab::script::{Host, Recipe};
 use advlab_train::RunFolder;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 
-use super::streams::{on_stdout, out, tell};
-use super::{Reading, designs, load, pair, title};
-use crate::report::study::{Mass, Objective, largest_group, objectives, with_advantage};
+use super::streams::{on_stdout, out};
+use super::{Reading, load, title};
+use crate::pair;
+use crate::report::study::{
+    Mass, Objective, largest_group, objectives, recipes_of, with_advantage,
+};
 
 /// See what a design optimises: F'(p), the weight of prompts whose responses are right with chance p
 #[derive(Args)]
@@ -41,12 +44,18 @@ pub struct ShowObjective {
 
 impl ShowObjective {
     pub fn run(self) -> Result<ExitCode> {
-        let recipes = designs(&Host::new(), &self.recipes, &self.set)?;
+        let host = Host::new();
+        let words: Vec<&str> = self.recipes.iter().map(String::as_str).collect();
+        let recipe = |(name, own): (&str, Vec<&str>)| {
+            let own: Vec<_> = own.into_iter().flat_map(pair).collect();
+            load(&host, name, &[&self.set[..], &own].concat())
+        };
+        let recipes = recipes_of(&words)?.into_iter().map(recipe);
+        let recipes: Vec<Recipe> = recipes.collect::<Result<_>>()?;
         let input = self.input.as_deref().map(|path| self.reading.read(path));
         let batch = input.transpose()?.map(|(rollouts, _)| rollouts.batch);
         let largest = batch.as_ref().map(largest_group);
         let size = self.n.map(usize::from).or(largest).unwrap_or(16);
-        recipes.iter().for_each(|recipe| tell(recipe.warnings()));
         let of = |recipe| Objective::of(recipe, batch.as_ref(), size);
         let all = recipes.iter().map(of).collect::<Result<Vec<_>, _>>()?;
         let figure = objectives::figure(&all);

@@ -15,7 +15,8 @@ use clap::Args;
 
 use super::streams::{self, out};
 use super::train_view::View;
-use super::{Natively, pair, whole};
+use super::{Natively, whole};
+use crate::pair;
 
 /// Train an embedded policy, with a recipe that can be edited while the run goes.
 ///
@@ -59,11 +60,11 @@ pub struct Train {
 impl Train {
     /// Runs until all steps are done or Ctrl-C is pressed.
     pub fn run(self) -> Result<ExitCode> {
-        let mut moved = None;
+        let mut notes = Vec::new();
         let mut run = match &self.resume {
             Some(folder) => {
                 if self.force {
-                    moved = Run::set_damaged_aside(folder)?;
+                    notes.extend(Run::set_damaged_aside(folder)?);
                 }
                 Run::resume(folder, self.steps, self.natively.native)?
             }
@@ -76,20 +77,17 @@ impl Train {
                 Run::create(config)?
             }
         };
+        notes.extend(run.notes().iter().cloned());
         let stop = stop_at_ctrl_c()?;
-        let mut view = View::new(&run);
-        for note in moved.iter().chain(run.notes()) {
-            view.note(note);
-        }
         if let Some(port) = self.view {
             let server = Server::bind(Site::of(&[run.folder().to_path_buf()])?, port)?;
-            view.note(&format!("the run's page is {}", server.address()?));
+            notes.push(format!("the run's page is {}", server.address()?));
             thread::spawn(move || server.serve());
         }
-        view.begin(&run);
+        let mut view = View::new(&run, &notes);
         streams::tell(&run.warnings());
         let ending = run.go(&stop, &mut |event| view.tell(event));
-        Ok(view.ended(ending, run.saved(), run.step()))
+        view.ended(ending, run.saved(), run.step())
     }
 
     /// The file's configuration, or the default one, changed by the flags.

@@ -8,13 +8,13 @@ use advlab::diagnostic::Diagnostics;
 use advlab::figures::{BLOCKS, counted, value};
 use advlab::paint::{Paint, laid_out, wrapped};
 use advlab_train::{Config, Ending, Evaluation, Event, LogEvent, LogLine, Row, Run, RunFolder};
+use anyhow::Result;
 use console::Term;
+use serde::Deserialize;
+use serde_json::Value;
 
-use super::streams::Printer;
-use super::{report, streams, title};
-
-/// Evaluations, each with the number of steps that were done before it.
-type Evaluations = [(u64, Evaluation)];
+use super::streams::{self, Printer, err, out};
+use super::{report, title};
 
 /// A run on the terminal, or as plain lines.
 pub struct View {
@@ -26,6 +26,7 @@ pub struct View {
     first: u64,
     paint: Paint,
     started: Instant,
+    /// Each with the number of steps that were done before it.
     evaluations: Vec<(u64, Evaluation)>,
     /// A response of the last evaluation.
     example: String,
@@ -34,60 +35,54 @@ pub struct View {
 }
 
 impl View {
-    /// A view of a run that is about to start.
-    pub fn new(run: &Run) -> View {
+    /// Prints notes, what the run that is about to start does, and how its recipe is edited.
+    pub fn new(run: &Run, notes: &[String]) -> View {
         let config = run.config().clone();
-        View {
+        let view = View {
             folder: run.folder().to_path_buf(),
             printer: Printer::new(streams::steps_bar("training", config.steps, run.step())),
             done: run.step(),
             first: run.step(),
-            config,
             // Lines of a log are not wrapped.
             paint: streams::whole(&Term::stdout()),
             started: Instant::now(),
-            evaluations: Vec::new(),
+            evaluations: evaluations(run),
             example: String::new(),
             counts: [0; 3],
-        }
-    }
-
-    /// Prints what the run does, and how its recipe is edited.
-    pub fn begin(&self, run: &Run) {
-        self.say(&title(&self.name(), run.recipe(), self.paint));
-        let config = &self.config;
-        let text = format!(
+            config,
+        };
+        let say = |text: &str| view.say(&wrapped("", text, view.paint.width));
+        notes.iter().for_each(|note| say(&format!("note: {note}")));
+        view.say(&title(&view.name(), run.recipe(), view.paint));
+        let config = &view.config;
+        say(&format!(
             "{} with policy {}: {} x {} responses a step, steps {} to {}, seed {}, in {}",
             config.task,
             config.policy,
             config.rollout_batch_size,
             config.group_size,
-            self.first,
+            view.first,
             config.steps,
             config.seed,
-            self.folder.display()
-        );
-        self.wrapped("", &text);
+            view.folder.display()
+        ));
         let recipe = &config.recipe;
         if Path::new(recipe).is_file() {
-            let text = format!("edit {recipe} and save it: the next step uses it");
-            self.wrapped("", &text);
+            say(&format!("edit {recipe} and save it: the next step uses it"));
         }
-    }
-
-    pub fn note(&self, text: &str) {
-        self.wrapped("", &format!("note: {text}"));
+        view
     }
 
     /// Prints the summary and the commands that go on. A run that failed before step `next` goes on from its last
     /// checkpoint, which is of step `saved`.
     pub fn ended(
-        &self,
+        self,
         ending: Result<Ending, Diagnostics>,
         saved: Option<u64>,
         next: u64,
-    ) -> ExitCode {
-        self.printer.finish_bar();
+    ) -> Result<ExitCode> {
+        let summary = self.summary();
+        self.printer.end();
         let folder = self.folder.display();
         let resume = format!("advlab train --resume {folder}");
         let mut commands = vec![format!("advlab view {folder}")];
@@ -107,32 +102,25 @@ impl View {
             }
             Err(error) => {
                 report(&error.into());
-                streams::err!(
-                    "all steps before are kept; once that is mended, go on with\n  {resume}"
-                );
+                err!("all steps before are kept; once that is mended, go on with\n  {resume}");
                 let saved = saved.unwrap_or(0);
                 if saved < next {
-                    streams::err!(
-                        "it begins at the last checkpoint, and does the steps from {saved} on again"
-                    );
+                    let what = "it begins at the last checkpoint, and does the steps from";
+                    err!("{what} {saved} on again");
                 }
-                return ExitCode::from(1);
+                return Ok(ExitCode::from(1));
             }
         };
-        self.summary();
-        self.say(&format!("\n{head}\n  {}", commands.join("\n  ")));
-        ExitCode::SUCCESS
+        out!("{summary}\n\n{head}\n  {}", commands.join("\n  "));
+        Ok(ExitCode::SUCCESS)
     }
 
-    fn summary(&self) {
-        for line in table(&self.evaluations) {
-            self.say(&line);
-        }
+    fn summary(&self) -> String {
+        let mut lines = table(&self.evaluations);
         if !self.example.is_empty() {
             let example = self.example.trim_end().replace('\n', "\n    ");
-            self.say(&format!(
-                "\n  a response of the last evaluation:\n\n    {example}"
-            ));
+            let title = "  a response of the last evaluation:";
+            lines.push(format!("\n{title}\n\n    {example}"));
         }
         let seconds = self.started.elapsed().as_secs_f64();
         let (steps, [reloads, rejected, failed]) = (self.done - self.first, self.counts);
@@ -143,9 +131,9 @@ impl View {
             counted(rejected, "save"),
             counted(failed, "failure"),
         );
-        self.say("");
-        self.wrapped("  ", &text);
-        self.say(&format!("  {}", self.folder.display()));
+        lines.push(format!("\n{}", wrapped("  ", &text, self.paint.width)));
+        lines.push(format!("  {}", self.folder.display()));
+        lines.join("\n")
     }
 
     /// The file name of the recipe.
@@ -156,13 +144,7 @@ impl View {
 
     /// Prints lines above the bar.
     fn say(&self, lines: &str) {
-        let lines = lines.trim_end().to_string();
-        self.printer.lines(lines);
-    }
-
-    /// Prints text in lines that fit the terminal.
-    fn wrapped(&self, start: &str, text: &str) {
-        self.say(&wrapped(start, text, self.paint.width));
+        self.printer.lines(lines.trim_end().to_string());
     }
 
     /// Prints a line about a step.
@@ -180,8 +162,8 @@ impl View {
                 self.printer.progress(self.done, message);
                 if done == of {
                     let seconds = self.started.elapsed().as_secs_f64();
-                    let text = format!("{of} updates in {seconds:.1} s");
-                    self.at(0, &format!("supervised fine-tuning is done: {text}"));
+                    let what = "supervised fine-tuning is done";
+                    self.at(0, &format!("{what}: {of} updates in {seconds:.1} s"));
                 }
             }
             Event::Log(ref entry) => self.log(entry),
@@ -213,16 +195,14 @@ impl View {
     fn log(&mut self, entry: &LogLine) {
         let mut line = entry.text.clone();
         let counted = match &entry.event {
+            LogEvent::Start { .. } | LogEvent::Resume { .. } => return,
             LogEvent::Use { .. } => Some(0),
             LogEvent::Rejected { .. } => Some(1),
             LogEvent::Failed { batch, .. } => {
-                if let Some(batch) = batch {
-                    let path = self.folder.join(batch);
-                    line += &format!("  (its batch is {})", path.display());
-                }
+                let path = batch.as_ref().map(|batch| self.folder.join(batch));
+                line.extend(path.map(|path| format!("  (its batch is {})", path.display())));
                 Some(2)
             }
-            LogEvent::Start { .. } | LogEvent::Resume { .. } => return,
             _ => None,
         };
         if let Some(index) = counted {
@@ -275,8 +255,20 @@ impl View {
     }
 }
 
+/// The evaluations that the run's folder has from before this process.
+fn evaluations(run: &Run) -> Vec<(u64, Evaluation)> {
+    let rows = RunFolder::read(run.folder()).rows().unwrap_or_default();
+    let of_row = |row: &Value| {
+        let step = row["step"].as_u64().filter(|step| *step < run.step())?;
+        let fields = [(step, "initial_evaluation"), (step + 1, "evaluation")];
+        Some(fields.map(|(done, name)| Some((done, Evaluation::deserialize(&row[name]).ok()?))))
+    };
+    let found = rows.iter().filter_map(of_row);
+    found.flatten().flatten().collect()
+}
+
 /// The first and the last evaluation beside each other, and pass@1 of all; nothing if there is only one.
-fn table(evaluations: &Evaluations) -> Vec<String> {
+fn table(evaluations: &[(u64, Evaluation)]) -> Vec<String> {
     let [(first, before), .., (last, after)] = evaluations else {
         return Vec::new();
     };
@@ -293,14 +285,13 @@ fn table(evaluations: &Evaluations) -> Vec<String> {
     row("length", [before.length, after.length]);
     row("entropy", [before.entropy, after.entropy]);
     let line = sparkline(evaluations, evaluations.len().min(40));
-    lines.push(format!(
-        "\n  pass@1 of each evaluation, from 0 to 1  {line}"
-    ));
+    let title = "pass@1 of each evaluation, from 0 to 1";
+    lines.push(format!("\n  {title}  {line}"));
     lines
 }
 
 /// pass@1 of the last evaluations, from 0 to 1, always `room` letters wide.
-fn sparkline(evaluations: &Evaluations, room: usize) -> String {
+fn sparkline(evaluations: &[(u64, Evaluation)], room: usize) -> String {
     let from = evaluations.len().saturating_sub(room);
     let shares = evaluations[from..].iter();
     let shares = shares.filter_map(|(_, evaluation)| evaluation.pass_at.at(1));

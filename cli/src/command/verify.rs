@@ -12,7 +12,7 @@ use anyhow::Result;
 use clap::Args;
 use console::Term;
 
-use super::{Tokenizing, end_cleanly, streams};
+use super::{Tokenizing, end_cleanly, outputs, streams};
 
 /// Compare the answers of completions with reference solutions.
 ///
@@ -49,37 +49,27 @@ const ROWS: [(Verdict, &str); 4] = [
     (Verdict::Undecided, "not decided"),
 ];
 
-/// The number of responses with a verdict, of those whose tokens were counted, and of these tokens.
-#[derive(Clone, Copy, Default)]
-struct Count {
-    responses: usize,
-    counted: usize,
-    tokens: usize,
-}
-
 impl Verify {
     pub fn run(self) -> Result<ExitCode> {
         if let Some(output) = &self.output {
-            streams::spare_the_input(&self.input, output, self.force)?;
+            outputs::spare_the_input(&self.input, output, self.force)?;
         }
         end_cleanly(streams::interrupted)?;
-        let is_stdout = self.output.as_deref().is_some_and(streams::is_stdout);
-        let stream = if is_stdout {
-            Term::stderr()
-        } else {
-            Term::stdout()
+        let is_stdout = self.output.as_deref().is_some_and(outputs::is_stdout);
+        let stream = match is_stdout {
+            true => Term::stderr(),
+            false => Term::stdout(),
         };
         let paint = streams::whole(&stream);
         let tokenizer = self.tokenizing.load()?;
-        let mut counts = [Count::default(); ROWS.len()];
+        // With each verdict: responses, those whose tokens were counted, and these tokens.
+        let mut counts = [[0; 3]; ROWS.len()];
         let told = |line: usize, verified: Verified| {
-            let row = ROWS
-                .iter()
-                .position(|(verdict, _)| *verdict == verified.verdict);
-            let row = row.unwrap_or_default();
-            counts[row].responses += 1;
-            counts[row].counted += usize::from(verified.length.is_some());
-            counts[row].tokens += verified.length.unwrap_or_default();
+            let is_its = |row: &(Verdict, &str)| row.0 == verified.verdict;
+            let row = ROWS.iter().position(is_its).unwrap_or_default();
+            let length = verified.length;
+            let more = [1, usize::from(length.is_some()), length.unwrap_or(0)];
+            (0..3).for_each(|index| counts[row][index] += more[index]);
             if self.explain && verified.verdict != Verdict::Equal {
                 let text = explained(line, ROWS[row].1, &verified, paint);
                 // If nobody reads it any more, the table below fails and says so.
@@ -92,11 +82,11 @@ impl Verify {
         let verify =
             |output: Option<&Path>| Ok(verify_lines(input, asked, tokenizer, &bar, output, told)?);
         match &self.output {
-            Some(output) => streams::written(output, input, |output| verify(Some(output)))?,
+            Some(output) => outputs::written(output, input, |output| verify(Some(output)))?,
             None => verify(None)?,
         }
         self.tell(&counts, &stream)?;
-        if tokenizer.is_some() && counts.iter().all(|count| count.counted == 0) {
+        if tokenizer.is_some() && counts.iter().all(|[_, counted, _]| *counted == 0) {
             let note = "the tokenizer counts nothing: the lines have a `length`, or no completion";
             streams::tell(&[Diagnostic::note(note)]);
         }
@@ -107,15 +97,15 @@ impl Verify {
     }
 
     /// Prints the number of responses with each verdict.
-    fn tell(&self, counts: &[Count], stream: &Term) -> Result<()> {
-        let all: usize = counts.iter().map(|count| count.responses).sum();
+    fn tell(&self, counts: &[[usize; 3]], stream: &Term) -> Result<()> {
+        let all: usize = counts.iter().map(|[responses, ..]| responses).sum();
         let input = self.input.display();
         stream.write_line(&format!("{input}: {} responses\n", count(all)))?;
-        for ((_, name), of) in ROWS.iter().zip(counts) {
-            let share = 100.0 * of.responses as f64 / all.max(1) as f64;
-            let mut line = format!("  {name:<15} {:>9}   {share:5.1} %", count(of.responses));
-            if of.counted > 0 {
-                let mean = of.tokens as f64 / of.counted as f64;
+        for ((_, name), &[responses, counted, tokens]) in ROWS.iter().zip(counts) {
+            let share = 100.0 * responses as f64 / all.max(1) as f64;
+            let mut line = format!("  {name:<15} {:>9}   {share:5.1} %", count(responses));
+            if counted > 0 {
+                let mean = tokens as f64 / counted as f64;
                 line.push_str(&format!("   {} tokens in the mean", value(mean)));
             }
             stream.write_line(&line)?;

@@ -1,7 +1,7 @@
 //! Completions at the cursor: names, members, levels, recipes, files, commands.
 
-use super::Session;
-use super::command::{Command, OPTIONS, commands};
+use super::arguments::{OPTIONS, commands};
+use super::session::Session;
 use crate::doc;
 use advlab::script::{BUILTINS, Builtin, Token, TokenKind, Unfinished, unfinished};
 use advlab::session::Name;
@@ -10,9 +10,9 @@ use advlab::tensor::op::{self, ParamKind};
 
 /// Names that are displayed as they are typed.
 fn plain(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<Name> {
-    let name = |text: String| Name {
-        text,
-        call: String::new(),
+    let name = |text: String| {
+        let call = String::new();
+        Name { text, call }
     };
     all.into_iter().map(|text| name(text.into())).collect()
 }
@@ -37,7 +37,7 @@ impl Session {
 
     /// The arguments of a command, of the kind that the first one in its row of the help is.
     fn arguments(&self, name: &str, arguments: &str, before: &str) -> (usize, Vec<Name>) {
-        let Some(command) = Command::find(name) else {
+        let Some(command) = commands().find(|command| command.name == name) else {
             return (before.len(), Vec::new());
         };
         let word = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
@@ -77,12 +77,11 @@ impl Session {
 
     fn of_script(&self, before: &str) -> (usize, Vec<Name>) {
         let open = unfinished(before);
-        match open.last {
-            Some(last) if last.kind == TokenKind::String => {
-                return (last.start + 1, in_quotes(&open));
-            }
-            Some(_) => return (before.len(), Vec::new()),
-            None => {}
+        if let Some(last) = open.last {
+            return match last.kind {
+                TokenKind::String => (last.start + 1, in_quotes(&open)),
+                _ => (before.len(), Vec::new()),
+            };
         }
         let is_word = |token: &Token<'_>| {
             let is_name = matches!(token.kind, TokenKind::Name | TokenKind::Keyword);
@@ -111,16 +110,16 @@ fn in_quotes(open: &Unfinished<'_>) -> Vec<Name> {
     }
     let head = open.call().and_then(|(head, _)| head.last());
     let function = op::table().find(|op| head.is_some_and(|head| head.text == op.name));
-    let choices = function.and_then(|op| {
-        op.params.iter().find_map(|param| match param.kind {
-            ParamKind::Choice(choices) => Some(choices),
+    let choices = function
+        .iter()
+        .flat_map(|op| op.params)
+        .find_map(|param| match param.kind {
+            ParamKind::Choice(choices) => {
+                Some(choices.iter().map(|choice| quoted(choice)).collect())
+            }
             _ => None,
-        })
-    });
-    match choices {
-        Some(choices) => choices.iter().map(|choice| quoted(choice)).collect(),
-        None => Level::ALL.iter().map(|one| quoted(one.name())).collect(),
-    }
+        });
+    choices.unwrap_or_else(|| Level::ALL.iter().map(|one| quoted(one.name())).collect())
 }
 
 /// The commands, with a space behind those that take arguments.
@@ -135,6 +134,7 @@ fn command_names() -> Vec<Name> {
 fn files(word: &str, ending: &str) -> Vec<Name> {
     let (folder, start) = word.split_at(word.rfind('/').map_or(0, |at| at + 1));
     let entries = std::fs::read_dir(if folder.is_empty() { "." } else { folder });
+    let entries = entries.into_iter().flatten().flatten();
     let shown = |entry: std::fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
         let slash = if entry.path().is_dir() { "/" } else { "" };
@@ -142,12 +142,7 @@ fn files(word: &str, ending: &str) -> Vec<Name> {
         let is_hidden = name.starts_with('.') && !start.starts_with('.');
         (is_shown && !is_hidden).then(|| format!("{folder}{name}{slash}"))
     };
-    let mut all: Vec<String> = entries
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(shown)
-        .collect();
+    let mut all: Vec<String> = entries.filter_map(shown).collect();
     all.sort();
     plain(all)
 }

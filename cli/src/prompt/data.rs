@@ -31,12 +31,10 @@ pub fn builtin() -> Batch {
     let rows: Vec<Rollout> = rows
         .collect::<Result<_, _>>()
         .unwrap_or_else(|error| unreachable!("the built-in rollouts are right: {error}"));
+    let rewards: Vec<f64> = rows.iter().map(|row| row.reward).collect();
     Batch::builder()
         .groups(rows.iter().map(|row| row.group.as_str()))
-        .response(
-            "reward",
-            rows.iter().map(|row| row.reward).collect::<Vec<f64>>(),
-        )
+        .response("reward", rewards)
         .ragged("old_logp", rows.iter().map(|row| &row.old_logp))
         .ragged("ref_logp", rows.iter().map(|row| &row.ref_logp))
         .ragged("entropy", rows.iter().map(|row| &row.entropy))
@@ -85,18 +83,17 @@ impl Data {
         let name = path.display().to_string();
         if path.is_dir() {
             let run = RunFolder::open(path);
-            if let (Err(_), Ok(files)) = (&run, steps(path))
-                && let Some(last) = files.last()
-            {
-                let mut data = Data::open(host, last, map, tokenizer)?;
-                let files = counted(files.len(), "step");
-                data.notes
-                    .insert(0, format!("the last of {files} in {name}"));
-                return Ok(data);
-            }
-            let run = run?;
-            let last = run.last().0;
-            return Data::of_step(host, run, last);
+            let files = steps(path).unwrap_or_default();
+            let (Err(_), Some(last)) = (&run, files.last()) else {
+                let run = run?;
+                let last = run.last().0;
+                return Data::of_step(host, run, last);
+            };
+            let mut data = Data::open(host, last, map, tokenizer)?;
+            let files = counted(files.len(), "step");
+            let note = format!("the last of {files} in {name}");
+            data.notes.insert(0, note);
+            return Ok(data);
         }
         if path.extension().is_some_and(|ending| ending == "rhai") {
             return Data::of_script(host, name);
@@ -129,18 +126,18 @@ impl Data {
 
     fn of_step(host: &Host, run: RunFolder, step: u64) -> Result<Data, Diagnostics> {
         let mut data = Data::open(host, run.at(step)?, &[], None)?;
-        let mut loaded = |what: &str, recipe: Result<Recipe, Diagnostics>| match recipe {
-            Ok(recipe) => Some(recipe),
-            Err(error) => {
-                data.notes
-                    .push(format!("its {what} is not loaded: {error}"));
-                None
-            }
-        };
-        let (recipe, loss) = (run.recipe_at(host, step), run.loss(host));
-        (data.recipe, data.loss) = (loaded("recipe", recipe), loaded("loss recipe", loss));
-        data.notes
-            .extend(data.recipe.as_ref().and_then(RunFolder::state_note));
+        let recipe = run.recipe_at(host, step).map_err(|error| ("recipe", error));
+        let loss = run.loss(host).map_err(|error| ("loss recipe", error));
+        for (what, error) in [&recipe, &loss]
+            .into_iter()
+            .flat_map(|one| one.as_ref().err())
+        {
+            let note = format!("its {what} is not loaded: {error}");
+            data.notes.push(note);
+        }
+        (data.recipe, data.loss) = (recipe.ok(), loss.ok());
+        let state_note = data.recipe.as_ref().and_then(RunFolder::state_note);
+        data.notes.extend(state_note);
         data.run = Some((run, step));
         Ok(data)
     }
@@ -156,11 +153,5 @@ impl Data {
         }
         data.recipe = Some(recipe);
         Ok(data)
-    }
-
-    /// Whether a recipe is the one that came with the batch.
-    pub(super) fn has(&self, recipe: &Recipe) -> bool {
-        let own = self.recipe.as_ref().map(Recipe::version);
-        own == Some(recipe.version())
     }
 }

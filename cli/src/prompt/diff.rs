@@ -1,12 +1,9 @@
-//! `:diff`: two recipes, or two versions of one, on the session's batch.
+//! Two recipes, or two versions of one, compared on a batch.
 
 use std::collections::BTreeMap;
 
-use super::command::Arguments;
-use super::recipe::{assign, title};
-use super::{Answered, Session};
+use super::show::title;
 use crate::report::study::{accuracies, members, with_advantage};
-use crate::wrong;
 use advlab::Batch;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, share, value};
@@ -21,34 +18,13 @@ const ROUNDING: f64 = 1e-12;
 const EXACT: usize = 16;
 const PARTS: usize = 8;
 
-pub(super) fn diff(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
-    let (a, b) = recipes(session, arguments.text)?;
-    session.script.guard().rearm();
-    difference(&a, &b, &session.data.batch, session.paint)
-}
-
-/// The two recipes that the words name, or the one in use and the one that they name; `k=8` is the one in use, set otherwise.
-fn recipes(session: &Session, words: &str) -> Result<(Recipe, Recipe), Diagnostics> {
-    if words.split_whitespace().all(|word| word.contains('=')) {
-        let a = session.recipe()?;
-        let mut b = a.clone();
-        let mut settings = words.split_whitespace();
-        settings.try_for_each(|setting| assign(&mut b, setting))?;
-        return Ok((a, b));
-    }
-    let mut named = session.recipes(words)?;
-    match (named.pop(), named.pop(), named.pop()) {
-        (Some(b), None, _) => Ok((session.recipe()?, b)),
-        (Some(b), Some(a), None) => Ok((a, b)),
-        _ => Err(wrong(
-            "`:diff` compares two recipes",
-            "it is `:diff [A] B [k=8]`",
-        )),
-    }
-}
-
 /// Where and how much two recipes differ on a batch.
-pub(super) fn difference(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) -> Answered {
+pub(super) fn difference(
+    a: &Recipe,
+    b: &Recipe,
+    batch: &Batch,
+    paint: Paint,
+) -> Result<String, Diagnostics> {
     let (of_a, note) = with_advantage(a, batch)?;
     let (of_b, other) = with_advantage(b, batch)?;
     let outcomes = [
@@ -76,19 +52,15 @@ pub(super) fn difference(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) ->
 /// Compares all values, per token if either advantage is. Returns the difference up to which it is rounding.
 fn overall(outcomes: &[Outcome; 2], lines: &mut Vec<String>) -> f64 {
     let is_token = |outcome: &Outcome| outcome.advantage.level() == Level::Token;
-    let level = match outcomes.iter().any(is_token) {
-        true => Level::Token,
-        false => Level::Response,
+    let (level, [a, b]) = match outcomes.iter().any(is_token) {
+        true => {
+            let values = |outcome: &Outcome| outcome.advantage.per_token().collect();
+            (Level::Token, outcomes.each_ref().map(values))
+        }
+        false => (Level::Response, by_response(outcomes)),
     };
-    let [a, b]: [Vec<f64>; 2] = outcomes.each_ref().map(|outcome| match level {
-        Level::Token => outcome.advantage.per_token().collect(),
-        _ => outcome.advantage.by_response(),
-    });
-    let largest = a
-        .iter()
-        .chain(&b)
-        .fold(0.0, |most: f64, x| most.max(x.abs()));
-    let rounding = ROUNDING * largest;
+    let sizes = a.iter().chain(&b).map(|x: &f64| x.abs());
+    let rounding = ROUNDING * sizes.fold(0.0, f64::max);
     // Differences of rounding are 0; a NaN differs from a number.
     let gap = |(a, b): (&f64, &f64)| match (a - b).abs() {
         gap if gap.is_nan() => f64::from(u8::from(a.is_nan() != b.is_nan())),
@@ -97,9 +69,9 @@ fn overall(outcomes: &[Outcome; 2], lines: &mut Vec<String>) -> f64 {
     };
     let gaps: Vec<f64> = a.iter().zip(&b).map(gap).collect();
     let all = gaps.len();
-    let farther = |far, index| if gaps[index] > gaps[far] { index } else { far };
-    let farthest = (0..all).reduce(farther).filter(|&index| gaps[index] > 0.0);
-    let Some(farthest) = farthest else {
+    let moved = gaps.iter().filter(|gap| **gap > 0.0).count();
+    let largest = gaps.iter().copied().fold(0.0, f64::max);
+    let Some(farthest) = gaps.iter().position(|gap| moved > 0 && *gap == largest) else {
         let beyond = if a == b { "" } else { " beyond rounding" };
         let values = counted(all, level.name());
         lines.push(format!("no difference{beyond} on any of the {values}"));
@@ -107,7 +79,6 @@ fn overall(outcomes: &[Outcome; 2], lines: &mut Vec<String>) -> f64 {
     };
     let sign = |x: &f64| (x.abs() > rounding).then(|| x.signum());
     let same_sign = a.iter().zip(&b).filter(|(a, b)| sign(a) == sign(b)).count();
-    let moved = gaps.iter().filter(|gap| **gap > 0.0).count();
     let mean = value(gaps.iter().sum::<f64>() / all as f64);
     let correlation = correlation(&a, &b);
     let correlation = correlation.map_or(String::new(), |r| format!(", correlation {r:.3}"));
@@ -145,25 +116,14 @@ fn by_accuracy(
         let part = (accuracy * parts as f64 + 1e-9) as usize;
         rows.entry(part).or_default().push(group);
     }
-    let advantages = outcomes
-        .each_ref()
-        .map(|outcome| outcome.advantage.by_response());
+    let advantages = by_response(outcomes);
     let mean = |values: &[f64], number: usize| match values.iter().sum::<f64>() {
         _ if number == 0 => "-".to_string(),
         sum if sum.abs() <= rounding * values.len() as f64 => "0".to_string(),
         sum => value(sum / number as f64),
     };
-    let titles = [
-        "accuracy",
-        "groups",
-        "A right a",
-        "b",
-        "A wrong a",
-        "b",
-        "sum |A| a",
-        "b",
-    ];
-    let mut cells = vec![titles.map(String::from).to_vec()];
+    let titles = "accuracy,groups,A right a,b,A wrong a,b,sum |A| a,b".split(',');
+    let mut cells = vec![titles.map(String::from).collect()];
     for (part, groups) in rows {
         let accuracy = match is_exact {
             true => format!("{part}/{parts}"),
@@ -175,8 +135,8 @@ fn by_accuracy(
         for is_right in [true, false] {
             let is_own = |one: &usize| (correct.at(*one, 0) == 1.0) == is_right;
             for advantage in &advantages {
-                let own = all.clone().filter(is_own).map(|one| advantage[one]);
-                let own: Vec<f64> = own.collect();
+                let own = all.clone().filter(is_own);
+                let own: Vec<f64> = own.map(|one| advantage[one]).collect();
                 row.push(mean(&own, own.len()));
             }
         }
@@ -189,6 +149,12 @@ fn by_accuracy(
     let mut lines = table(&cells);
     lines[0] = paint.dim(&lines[0]);
     lines
+}
+
+fn by_response(outcomes: &[Outcome; 2]) -> [Vec<f64>; 2] {
+    outcomes
+        .each_ref()
+        .map(|outcome| outcome.advantage.by_response())
 }
 
 fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {

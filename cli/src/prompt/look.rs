@@ -1,7 +1,6 @@
 //! `:look`: responses with their columns, their texts, the answer that was found, and their largest advantages by token.
 
-use super::command::Arguments;
-use super::{Answered, Script, Session};
+use super::session::{Answered, Session};
 use crate::report::study::members;
 use crate::wrong;
 use advlab::Batch;
@@ -9,7 +8,10 @@ use advlab::batch::Level;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, value};
 use advlab::files::spans;
-use advlab::paint::{cut, visible, wrapped};
+use advlab::paint::{beside, cut, visible, width, wrapped};
+use advlab::script::{Token, TokenKind, lex};
+use advlab::session::Session as Script;
+use advlab::suggest::{did_you_mean, nearest};
 use advlab_answers::Verdict;
 
 /// Responses that are shown at once.
@@ -19,13 +21,10 @@ const TOKENS: usize = 5;
 /// Columns that follow from others.
 const COMPUTED: [&str; 4] = ["reward", "correct", "verified", "length"];
 
-pub(super) fn look(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
-    session.look(arguments.text)
-}
-
 impl Session {
     /// Shows responses: by number, by group, the best or the worst, or those that meet a condition.
     pub fn look(&mut self, what: &str) -> Answered {
+        self.script.guard().rearm();
         let mut batch = (*self.data.batch).clone();
         let mut lines = Vec::new();
         if let Ok(recipe) = self.recipe() {
@@ -33,13 +32,14 @@ impl Session {
             lines.extend(outcome.notes.iter().map(|note| self.note(note)));
             batch = batch.with("advantage", &outcome.advantage);
         }
-        let mut columns = Columns {
+        let mut view = View {
             script: Script::new(self.script.host(), &batch),
             batch: &batch,
+            session: self,
         };
-        let found = columns.selected(if what.is_empty() { "0" } else { what })?;
+        let found = view.selected(if what.is_empty() { "0" } else { what })?;
         for &response in found.iter().take(MOST) {
-            lines.extend(self.response(&mut columns, response));
+            lines.extend(view.response(response));
         }
         if found.len() > MOST {
             let all = counted(found.len(), "response");
@@ -47,14 +47,24 @@ impl Session {
         }
         Ok(lines.join("\n"))
     }
+}
 
+/// A batch with its advantage, and a script that sees its columns.
+struct View<'a> {
+    session: &'a Session,
+    script: Script,
+    batch: &'a Batch,
+}
+
+impl View<'_> {
     /// A response in lines.
-    fn response(&self, columns: &mut Columns<'_>, response: usize) -> Vec<String> {
-        let (batch, paint) = (columns.batch, self.paint);
+    fn response(&mut self, response: usize) -> Vec<String> {
+        let (batch, paint) = (self.batch, self.session.paint);
+        let (about, means) = self.about(response);
         let title = paint.bold(&format!("response {response}"));
-        let about = columns.about(response);
-        let about = wrapped("  ", &about, paint.width);
-        let mut lines = vec![title, paint.dim(&about)];
+        let title = beside(&title, width(&title) + 3, &paint.dim(&about), paint.width);
+        let mut lines = vec![title];
+        lines.extend(means.map(|means| paint.dim(&wrapped("  ", &means, paint.width))));
         for (name, texts) in batch.texts() {
             lines.push(paint.dim(&format!("  {}", visible(name))));
             let text = texts[response].lines();
@@ -62,16 +72,16 @@ impl Session {
         }
         let completion = batch.text("completion").map(|texts| &*texts[response]);
         lines.extend(completion.and_then(|text| answer(text, batch.solution(response).as_deref())));
-        lines.extend(self.largest(columns, response, completion.unwrap_or_default()));
+        lines.extend(self.largest(response, completion.unwrap_or_default()));
         lines
     }
 
     /// The tokens of a response with the largest |A|, if the advantage is per token.
-    fn largest(&self, columns: &mut Columns<'_>, response: usize, text: &str) -> Option<String> {
-        columns.batch.token_column("advantage")?;
-        let (_, values) = columns.script.numbers("batch.advantage").ok()?;
-        let tokens = columns.batch.layout().tokens_of(response);
-        let spans = spans(text, tokens.len(), self.tokenizer.as_deref());
+    fn largest(&mut self, response: usize, text: &str) -> Option<String> {
+        self.batch.token_column("advantage")?;
+        let (_, values) = self.script.numbers("batch.advantage").ok()?;
+        let tokens = self.batch.layout().tokens_of(response);
+        let spans = spans(text, tokens.len(), self.session.tokenizer.as_deref());
         let mut tokens: Vec<(usize, f64)> = values[tokens].iter().copied().enumerate().collect();
         tokens.sort_by(|(_, a), (_, b)| b.abs().total_cmp(&a.abs()));
         let token = |&(at, a): &(usize, f64)| {
@@ -81,17 +91,9 @@ impl Session {
         };
         let tokens: Vec<String> = tokens.iter().take(TOKENS).map(token).collect();
         let text = format!("largest |A|: tokens {}", tokens.join(", "));
-        Some(wrapped("  ", &text, self.paint.width))
+        Some(wrapped("  ", &text, self.session.paint.width))
     }
-}
 
-/// The columns of a batch, by a script that sees it.
-struct Columns<'a> {
-    script: Script,
-    batch: &'a Batch,
-}
-
-impl Columns<'_> {
     /// The responses that are meant.
     fn selected(&mut self, what: &str) -> Result<Vec<usize>, Diagnostics> {
         let layout = self.batch.layout();
@@ -104,10 +106,8 @@ impl Columns<'_> {
             }
             (_, Ok(_)) => {
                 let help = format!("there are 0 to {}", layout.responses().saturating_sub(1));
-                Err(wrong(
-                    format!("`{what}` is not the number of a response"),
-                    help,
-                ))
+                let message = format!("`{what}` is not the number of a response");
+                Err(wrong(message, help))
             }
             _ => match (0..layout.groups()).find(is_it) {
                 Some(group) => Ok(members(layout, group).collect()),
@@ -118,35 +118,32 @@ impl Columns<'_> {
 
     /// The first response with the largest advantage, or reward, times `sign`.
     fn extreme(&mut self, sign: f64) -> Vec<usize> {
-        let given = self
-            .by_response("advantage")
-            .or_else(|| self.by_response("reward"));
+        let given = self.by_response("advantage");
+        let given = given.or_else(|| self.by_response("reward"));
         let given = given.unwrap_or_default();
-        let better = |a, b| {
-            if sign * given[b] > sign * given[a] {
-                b
-            } else {
-                a
-            }
-        };
+        let is_better = |a: usize, b: usize| sign * given[b] > sign * given[a];
+        let better = |a, b| if is_better(a, b) { b } else { a };
         (0..given.len()).reduce(better).into_iter().collect()
     }
 
     /// The responses that meet a condition: a script's expression in which each column is a variable, and each key of a text.
     fn that_meet(&mut self, condition: &str) -> Result<Vec<usize>, Diagnostics> {
         let columns = self.batch.columns().chain(COMPUTED);
-        let columns = columns.map(|name| format!("let {name} = batch.{name};"));
+        let columns = columns.map(|name| (name, format!("let {name} = batch.{name};")));
         let texts = self.batch.texts().map(|(name, _)| name).chain(["group"]);
         let texts = texts.filter(|name| condition.contains(name));
-        let keys = texts.map(|name| format!("let {name} = batch.key(\"{name}\");"));
-        for definition in columns.chain(keys).collect::<Vec<_>>() {
+        let keys = texts.map(|name| (name, format!("let {name} = batch.key(\"{name}\");")));
+        let mut names = Vec::new();
+        for (name, definition) in columns.chain(keys) {
             // A column that this batch cannot have is no variable.
-            let _ = self.script.evaluate(&definition);
+            if self.script.evaluate(&definition).is_ok() && !names.contains(&name) {
+                names.push(name);
+            }
         }
         let help = "it is a response's number, a group's name, `best`, `worst`, or a condition on columns of responses, such as `correct == 0 & advantage > 0`";
         let (level, values) = self.script.numbers(condition).map_err(|mut error| {
             error.first_mut().notes.push(help.to_string());
-            error
+            self.unknown(condition, &names).unwrap_or(error)
         })?;
         if level != Some(Level::Response) {
             return Err(wrong(format!("`{condition}` names no responses"), help));
@@ -158,6 +155,31 @@ impl Columns<'_> {
         }
     }
 
+    /// The error of the first name in a condition that is none of the columns' names.
+    fn unknown(&self, condition: &str, names: &[&str]) -> Option<Diagnostics> {
+        let tokens = lex(condition);
+        let is_unknown = |&at: &usize| {
+            let is_name = tokens[at].kind == TokenKind::Name;
+            let is_member = at > 0 && tokens[at - 1].text == ".";
+            let is_call = tokens.get(at + 1).is_some_and(Token::opens_call);
+            is_name && !is_member && !is_call && !self.script.has_variable(tokens[at].text)
+        };
+        let word = tokens[(0..tokens.len()).find(is_unknown)?].text;
+        // A group's name may have signs in it.
+        let is_letter = |letter: char| letter.is_alphanumeric() || "_-.:/".contains(letter);
+        let is_whole = condition.chars().all(is_letter);
+        let named = if is_whole { condition } else { word };
+        let layout = self.batch.layout();
+        let groups = (0..layout.groups()).map(|group| layout.group_id(group).name());
+        let groups: Vec<_> = groups.collect();
+        let help = match nearest(named, groups.iter().map(|name| &**name)) {
+            Some(near) => format!("did you mean the group `{near}`?"),
+            None => did_you_mean(word, names.iter().copied()),
+        };
+        let message = format!("`{named}` is neither a column nor a group");
+        Some(wrong(message, help))
+    }
+
     /// A column with one value per response, the mean of a token column; `None` if the batch does not have it.
     fn by_response(&mut self, name: &str) -> Option<Vec<f64>> {
         let is_token = self.batch.token_column(name).is_some();
@@ -166,34 +188,36 @@ impl Columns<'_> {
         values.ok().map(|(_, values)| values)
     }
 
-    /// The group of a response, and its values with their means over the group.
-    fn about(&mut self, response: usize) -> String {
+    /// The group of a response with its values, and the group's means of those that matter.
+    fn about(&mut self, response: usize) -> (String, Option<String>) {
+        const WITH_MEAN: [&str; 3] = ["reward", "length", "advantage"];
         let layout = self.batch.layout().clone();
         let group = layout.group_of(response);
         // The name may be a whole prompt.
         let name = layout.group_id(group).name().replace('\n', " ");
         let mut about = vec![format!("group {}", cut(&visible(&name), 40))];
-        let mut names: Vec<&str> = self.batch.response_columns().map(|one| one.0).collect();
-        for name in ["reward", "length", "advantage"] {
-            names.extend((!names.contains(&name)).then_some(name));
-        }
-        for name in names {
+        let mut means = Vec::new();
+        let names = self.batch.response_columns().map(|one| one.0);
+        let more = WITH_MEAN.into_iter();
+        let more = more.filter(|name| self.batch.response_columns().all(|one| one.0 != *name));
+        for name in names.chain(more) {
             let Some(values) = self.by_response(name) else {
                 continue;
             };
-            let own: Vec<f64> = members(&layout, group).map(|one| values[one]).collect();
-            let mean = own.iter().sum::<f64>() / own.len() as f64;
-            let largest = own.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
-            // Advantages that sum to 0 do so up to rounding.
-            let mean = if mean.abs() <= 1e-12 * largest {
-                0.0
-            } else {
-                mean
-            };
-            let (name, own) = (visible(name), value(values[response]));
-            about.push(format!("{name} {own} (group's mean {})", value(mean)));
+            about.push(format!("{} {}", visible(name), value(values[response])));
+            if WITH_MEAN.contains(&name) {
+                let own: Vec<f64> = members(&layout, group).map(|one| values[one]).collect();
+                let mean = own.iter().sum::<f64>() / own.len() as f64;
+                let largest = own.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+                // Advantages that sum to 0 do so up to rounding.
+                let is_zero = mean.abs() <= 1e-12 * largest;
+                let mean = value(if is_zero { 0.0 } else { mean });
+                means.push(format!("{name} {mean}"));
+            }
         }
-        about.join(", ")
+        let size = layout.members(group).len();
+        let means = format!("mean of its {size} responses: {}", means.join(", "));
+        (about.join(", "), (size > 1).then_some(means))
     }
 }
 
@@ -202,8 +226,8 @@ fn answer(completion: &str, solution: Option<&str>) -> Option<String> {
     let shown =
         |answer: Option<String>| answer.map_or("none".to_string(), |text| visible(text.trim()));
     let Some(solution) = solution else {
-        let answer = advlab_answers::answer(completion)?;
-        return Some(format!("  answer found: {}", shown(Some(answer))));
+        let answer = shown(Some(advlab_answers::answer(completion)?));
+        return Some(format!("  answer found: {answer}"));
     };
     let (verdict, reference, answer) = advlab_answers::compared(solution, completion);
     let verdict = match verdict {
@@ -213,7 +237,6 @@ fn answer(completion: &str, solution: Option<&str>) -> Option<String> {
         Verdict::Undecided => "not decided, so wrong",
     };
     let (answer, reference) = (shown(answer), shown(reference));
-    Some(format!(
-        "  answer found: {answer} ({verdict}; the reference's: {reference})"
-    ))
+    let text = format!("  answer found: {answer} ({verdict}; the reference's: {reference})");
+    Some(text)
 }

@@ -1,207 +1,39 @@
 //! The prompt: a session that turns text into replies, and the terminal around it.
+//!
+//! [`Session`] is the state, and knows no command; a command is a function of the session and its arguments; this file finds
+//! the command that an input names.
 
-mod command;
+mod arguments;
 mod complete;
 mod data;
 mod diff;
 mod look;
 mod recipe;
+mod session;
 mod show;
 mod source;
 mod study;
 mod terminal;
 mod watch;
 
-use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
-use advlab::diagnostic::Diagnostics;
-use advlab::figures::{shape, value};
-use advlab::files::{Mapping, Tokenize};
-pub use advlab::paint::Paint;
-use advlab::paint::wrapped;
-use advlab::script::{Host, unfinished};
-use advlab::session::Session as Script;
-use advlab::tensor::Guard;
-
-use self::data::Data;
 pub use self::data::builtin;
+pub use self::session::{Reply, Session};
 pub use self::terminal::{piped, terminal};
-use self::watch::{Watching, lock};
+pub use advlab::paint::Paint;
 
-/// The reply to an input.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reply {
-    /// Lines without a line break at the end; empty if there is nothing to show.
-    pub text: String,
-    /// Whether the input was wrong.
-    pub is_error: bool,
-}
-
-/// The text of a reply.
-type Answered = Result<String, Diagnostics>;
-
-/// Lets the user edit a file, and returns when they are done.
-type Editor = Box<dyn FnMut(&Path) -> io::Result<()>>;
-
-/// A session at a prompt: a batch, a recipe, what was typed, and the commands.
-///
-/// It knows no terminal: text goes in, text comes out.
-///
-/// ```
-/// use advlab_cli::prompt::{Paint, Session};
-/// use advlab::Host;
-///
-/// let mut session = Session::new(&Host::new(), Paint::PLAIN);
-/// let reply = session.submit("batch.reward.mean(\"batch\").value() > 0.3");
-/// assert_eq!(reply.text, "true");
-/// ```
-pub struct Session {
-    script: Script,
-    paint: Paint,
-    /// The lines of the window, without the one of the prompt.
-    height: usize,
-    /// Limits each call, also those of the thread that watches a script.
-    host: Host,
-    data: Data,
-    /// The seed of `batch.random`, if it was given: it also holds for the batches of runs.
-    seed: Option<u64>,
-    /// Whether a typed hook did not compile: the next function that is typed may be the one that it lacks.
-    lacks_function: bool,
-    /// The last piece of script, right or wrong.
-    last_input: String,
-    /// The text of each script that `:save` wrote.
-    saved: BTreeMap<PathBuf, String>,
-    watched: Watching,
-    editor: Option<Editor>,
-    tokenizer: Option<Arc<dyn Tokenize>>,
-    is_over: bool,
-}
+use self::arguments::{Arguments, HELP, commands, row};
+use self::data::Data;
+use self::session::{Answered, is_command, step};
+use crate::doc;
+use crate::wrong;
+use advlab::diagnostic::Diagnostics;
+use advlab::paint::{beside, wrapped};
+use advlab::session::{Answer, is_typed};
+use advlab::suggest::nearest;
 
 impl Session {
-    /// A session on the built-in batch.
-    pub fn new(host: &Host, paint: Paint) -> Session {
-        let data = Data::builtin();
-        Session {
-            script: Script::new(host, &data.batch),
-            paint,
-            height: usize::MAX,
-            host: host.clone(),
-            data,
-            seed: None,
-            lacks_function: false,
-            last_input: String::new(),
-            saved: BTreeMap::new(),
-            watched: Watching::default(),
-            editor: None,
-            tokenizer: None,
-            is_over: false,
-        }
-    }
-
-    /// Gives `:edit` an editor: a function that returns when the file has been edited.
-    pub fn set_editor(&mut self, edit: impl FnMut(&Path) -> io::Result<()> + 'static) {
-        self.editor = Some(Box::new(edit));
-    }
-
-    /// Counts the tokens of completions with this tokenizer, in files that are opened later.
-    pub fn set_tokenizer(&mut self, tokenizer: Option<Arc<dyn Tokenize>>) {
-        self.tokenizer = tokenizer;
-    }
-
-    /// Draws `batch.random` from this seed, also on the batch of a run that has another.
-    pub fn set_seed(&mut self, seed: u64) {
-        self.seed = Some(seed);
-        self.use_data(self.data.clone());
-    }
-
-    /// Opens the batch of a path: a file of rollouts, a run's folder, or a script with a test batch.
-    pub fn open(&mut self, path: &Path, map: &[Mapping]) -> Result<(), Diagnostics> {
-        let data = Data::open(&self.host, path, map, self.tokenizer.as_ref())?;
-        self.use_data(data);
-        Ok(())
-    }
-
-    /// Opens the batch that the run has kept of a step. The recipe stays in its settings.
-    pub fn go_to(&mut self, step: u64) -> Result<(), Diagnostics> {
-        let mut data = self.data.at_step(&self.host, step)?;
-        if let (Some(recipe), Some(in_use)) = (&mut data.recipe, self.script.recipe()) {
-            recipe.keep_settings(in_use);
-        }
-        self.use_data(data);
-        Ok(())
-    }
-
-    /// Treats the batch as one of another step.
-    pub fn set_step(&mut self, step: u64) {
-        let batch = self.data.batch.as_ref().clone().at_step(step);
-        self.use_data(Data {
-            batch: Arc::new(batch),
-            ..self.data.clone()
-        });
-    }
-
-    /// Replaces the batch, and the recipe if one comes with the batch; the user's own choice stays beside a run's batch.
-    fn use_data(&mut self, data: Data) {
-        if let Some(watched) = lock(&self.watched).as_mut() {
-            watched.set_batch(data.batch.clone());
-        }
-        let seed = self.seed.or_else(|| data.run.as_ref()?.0.seed());
-        self.host = self.host.clone().with_seed(seed.unwrap_or_default());
-        let (seed, loss) = (self.host.seed(), data.loss.clone());
-        self.script.set_batch(&data.batch, seed, loss);
-        let is_free = self.script.recipe().is_none_or(|own| self.data.has(own));
-        if let Some(recipe) = data.recipe.clone()
-            && (is_free || data.run.is_none())
-        {
-            self.use_recipe(recipe);
-        }
-        self.data = data;
-    }
-
-    /// The batch's name and shape, the recipe that came with it, and notes on how it was read.
-    pub fn about_data(&self) -> String {
-        let (name, shape) = (&self.data.name, shape(self.data.batch.layout()));
-        let is_long = name.len() + 2 + shape.len() > self.paint.width;
-        let space = if is_long { "\n  " } else { " " };
-        let mut lines = vec![format!("{}:{space}{shape}", self.paint.bold(name))];
-        if let Some((run, _)) = &self.data.run {
-            let (first, count) = (run.batches()[0].0, run.batches().len());
-            let last = run.last().0;
-            let mut about =
-                format!("one of {count} batches, steps {first} to {last}: `:batch {first}`");
-            if let Some(recipe) = &self.data.recipe {
-                about += &format!("; its recipe: {}", recipe::title(recipe));
-            }
-            lines.push(wrapped("  ", &about, self.paint.width));
-        }
-        lines.extend(self.data.notes.iter().map(|note| self.note(note)));
-        lines.join("\n")
-    }
-
-    /// A dimmed note in lines of the terminal's width.
-    fn note(&self, note: &str) -> String {
-        let text = wrapped("", &format!("note: {note}"), self.paint.width);
-        self.paint.dim(&text)
-    }
-
-    /// Limits the input that is being evaluated, and can cancel it from another thread.
-    pub fn guard(&self) -> &Arc<Guard> {
-        self.script.guard()
-    }
-
-    /// Whether an input has ended the session.
-    pub fn is_over(&self) -> bool {
-        self.is_over
-    }
-
-    /// Whether the text is an incomplete input, which goes on in the next line.
-    pub fn is_incomplete(&self, text: &str) -> bool {
-        !is_command(text) && unfinished(text).goes_on()
-    }
-
     /// Evaluates an input: a piece of script, a command, or a question; or several of them that were pasted together, with
     /// each command and question on its own line.
     pub fn submit(&mut self, text: &str) -> Reply {
@@ -210,13 +42,10 @@ impl Session {
         while !rest.trim().is_empty() && !self.is_over {
             let (input, more) = rest.split_at(self.first_input(rest));
             rest = more;
-            match self.answer(input) {
-                Ok(text) => texts.push(text),
-                Err(error) => {
-                    is_error = true;
-                    texts.push(error.render_within(self.paint).trim_end().to_string());
-                }
-            }
+            texts.push(self.answer(input).unwrap_or_else(|error| {
+                is_error = true;
+                self.rendered(&error)
+            }));
         }
         texts.retain(|text| !text.is_empty());
         let text = texts.join("\n");
@@ -239,42 +68,133 @@ impl Session {
 
     fn answer(&mut self, text: &str) -> Answered {
         self.take_up_version();
+        self.script.guard().rearm();
         let input = text.trim();
         let word = input.trim_end_matches("()");
         if let Some(command) = input.strip_prefix(':') {
-            command::run(self, command)
+            run(self, command)
         } else if let Some(name) = input.strip_prefix("??") {
-            self.source(name.trim())
+            source::show(self, name.trim())
         } else if let Some(name) = input.strip_prefix('?') {
-            self.help(name.trim())
+            help(self, name.trim())
         } else if ["help", "quit", "exit"].contains(&word) && !self.script.has_variable(word) {
             // Many type these without the colon.
-            command::run(self, word)
+            run(self, word)
         } else {
             self.evaluate(text.trim_end())
         }
     }
+}
 
-    /// Evaluates a piece of script.
-    fn evaluate(&mut self, text: &str) -> Answered {
-        self.last_input = text.to_string();
-        let evaluated = self.script.evaluate(text)?;
-        let mut lines = evaluated.prints;
-        lines.extend(evaluated.notes.iter().map(|note| self.note(note)));
-        let metrics = evaluated.metrics.iter();
-        lines.extend(metrics.map(|(name, number)| format!("metric {name} {}", value(*number))));
-        lines.extend(show::answer(&evaluated.answer, self.paint));
-        lines.extend(self.take_up_functions(&evaluated.functions));
-        Ok(lines.join("\n"))
-    }
+type Run = fn(&mut Session, &Arguments<'_>) -> Answered;
 
-    /// What changed since the last call because a watched script was saved.
-    pub fn news(&self) -> Option<String> {
-        lock(&self.watched).as_mut()?.poll()
+/// Runs a command; the text is the input without its colon.
+fn run(session: &mut Session, text: &str) -> Answered {
+    let (name, arguments) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let function: Run = match name {
+        "help" => |session, arguments| help(session, arguments.text),
+        "recipe" => recipe::load,
+        "params" => recipe::params,
+        "set" => recipe::set,
+        "run" => recipe::run,
+        "diff" => recipe::diff,
+        "curve" => study::curve,
+        "objective" => study::objective,
+        "mass" => study::mass,
+        "surface" => study::surface,
+        "watch" => source::watch,
+        "edit" => source::edit,
+        "plot" => study::plot,
+        "grad" => study::grad,
+        "profile" => study::profile,
+        "load" => load,
+        "batch" => batch,
+        "look" => |session, arguments| session.look(arguments.text),
+        "vars" => vars,
+        "save" => source::save,
+        "reset" => reset,
+        "quit" | "q" | "exit" => quit,
+        name => {
+            let help = match nearest(name, commands().map(|command| command.name)) {
+                Some(near) => format!("did you mean `:{near}`?"),
+                None => "`:help` lists the commands".to_string(),
+            };
+            return Err(wrong(format!("there is no command `:{name}`"), help));
+        }
+    };
+    match commands().find(|command| command.name == name) {
+        Some(command) => function(session, &Arguments::parse(&command, arguments.trim())?),
+        None => function(session, &Arguments::default()),
     }
 }
 
-/// Whether an input is a command or a question.
-fn is_command(text: &str) -> bool {
-    text.trim_start().starts_with([':', '?'])
+/// Explains a name: a command, a function, a recipe or a topic; lists all commands without one.
+fn help(session: &Session, name: &str) -> Answered {
+    let paint = session.paint;
+    let command = commands().find(|command| command.name == name.trim_start_matches(':'));
+    match (name, command) {
+        ("", _) => {
+            let line = |line: &'static str| match row(line) {
+                Some((input, doc)) => {
+                    let indent = line.len() - doc.len();
+                    beside(&format!("  {input}"), indent, &paint.dim(doc), paint.width)
+                }
+                None => wrapped("", line, paint.width),
+            };
+            Ok(HELP.lines().map(line).collect::<Vec<_>>().join("\n"))
+        }
+        ("functions" | "recipes", _) => Ok(doc::overview(paint)),
+        (name, Some(command)) if name.starts_with(':') || !doc::is_known(name) => {
+            let doc = wrapped("  ", command.doc, paint.width);
+            Ok(format!("{}\n{doc}", paint.bold(command.call)))
+        }
+        (name, _) => doc::explain(&session.host, name, paint),
+    }
+}
+
+fn load(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+    match arguments.text.trim_matches('"') {
+        "" => session.use_data(Data::builtin()),
+        path => session.open(Path::new(path), &arguments.map)?,
+    }
+    Ok(session.about_data())
+}
+
+fn batch(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+    if arguments.text.is_empty() {
+        return session.evaluate("batch");
+    }
+    session.go_to(step(arguments.text)?)?;
+    Ok(session.about_data())
+}
+
+fn vars(session: &mut Session, _: &Arguments<'_>) -> Answered {
+    let variables = session.script.variables();
+    let longest = variables.iter().map(|(name, _)| name.len()).max();
+    let Some(indent) = longest.map(|longest| longest + 4) else {
+        return Ok("no variables yet: `let r = batch.reward` makes one".to_string());
+    };
+    let line = |(name, value): &(String, Result<Answer, Diagnostics>)| {
+        let shown = match value {
+            Ok(answer) => show::brief(answer, session.paint.width.saturating_sub(indent)),
+            Err(error) => error[0].message.clone(),
+        };
+        format!("{:<indent$}{shown}", format!("  {name}"))
+    };
+    Ok(variables.iter().map(line).collect::<Vec<_>>().join("\n"))
+}
+
+fn reset(session: &mut Session, _: &Arguments<'_>) -> Answered {
+    session.script.reset();
+    session.last_input.clear();
+    session.lacks_function = false;
+    if session.script.recipe().is_some_and(is_typed) {
+        session.script.use_recipe(None);
+    }
+    Ok("what you typed is gone; the batch and a loaded recipe stay".to_string())
+}
+
+fn quit(session: &mut Session, _: &Arguments<'_>) -> Answered {
+    session.is_over = true;
+    Ok(String::new())
 }

@@ -4,7 +4,7 @@ use crate::report::study::indices;
 use advlab::batch::Layout;
 use advlab::figures::{BLOCKS, along, column, counted, exact, shape, share, value};
 use advlab::paint::{Paint, cut, table, visible, width};
-use advlab::script::{Computed, Statistics, Token, TokenKind, lex};
+use advlab::script::{Computed, Recipe, Statistics, Token, TokenKind, lex};
 use advlab::session::{Answer, BatchColumns};
 use advlab::tensor::Level;
 
@@ -16,6 +16,13 @@ const OF_A_GROUP: usize = 2;
 const VALUES: usize = 24;
 /// The columns of a group's name before it is cut.
 const LABEL: usize = 15;
+
+/// A recipe's name, version and settings in one line.
+pub(super) fn title(recipe: &Recipe) -> String {
+    let (name, version, settings) = (recipe.name(), recipe.version(), recipe.params());
+    let title = format!("{name} {version} {settings}");
+    title.trim_end().to_string()
+}
 
 /// An answer as lines; `None` if there is nothing to show.
 pub(super) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
@@ -55,10 +62,10 @@ pub(super) fn brief(answer: &Answer, columns: usize) -> String {
             format!("[{}{}]", shown.join(", "), more(items.len(), *length))
         }
         Answer::Map(entries, length) => {
-            let entries = entries.iter();
-            let entries =
-                entries.map(|(key, item)| format!("{}: {}", visible(key), brief(item, columns)));
-            let shown: Vec<String> = entries.collect();
+            let entry = |(key, item): &(String, Answer)| {
+                format!("{}: {}", visible(key), brief(item, columns))
+            };
+            let shown: Vec<String> = entries.iter().map(entry).collect();
             format!("#{{ {}{} }}", shown.join(", "), more(shown.len(), *length))
         }
         Answer::Other(text) => text.clone(),
@@ -71,7 +78,6 @@ fn batch(columns: &BatchColumns, paint: Paint) -> String {
     let about = format!("{}, step {}", shape(&columns.layout), columns.step);
     let titles = ["column", "level", "mean", "std", "min", "max"];
     let mut rows = vec![titles.map(String::from).to_vec()];
-    let mut pictures = vec![String::new()];
     for (index, (name, computed)) in columns.columns.iter().enumerate() {
         let values: Vec<f64> = computed.buffer().iter().collect();
         let spread = finite(&values);
@@ -80,15 +86,15 @@ fn batch(columns: &BatchColumns, paint: Paint) -> String {
         let mut row = vec![format!("{derived}{}", visible(name)), level];
         let numbers = [spread.mean, spread.std, spread.min, spread.max];
         row.extend(numbers.map(|number| column(&[number]).concat()));
+        row.push(paint.blue(&blocks(&counts(&values, 10).2)));
         rows.push(row);
-        pictures.push(format!("  {}", paint.blue(&histogram(&values, 10))));
     }
-    let lines = table(&rows).into_iter().zip(pictures);
-    let lines = lines.map(|(line, picture)| format!("{line}{picture}").trim_end().to_string());
-    let (head, about) = (paint.bold("batch"), paint.dim(&about));
-    let lines: Vec<String> = lines.collect();
+    let lines = table(&rows).into_iter();
+    let lines: Vec<String> = lines.map(|line| line.trim_end().to_string()).collect();
     format!(
-        "{head}   {about}\n{}\n  = follows from the others",
+        "{}   {}\n{}\n  = follows from the others",
+        paint.bold("batch"),
+        paint.dim(&about),
         lines.join("\n")
     )
 }
@@ -110,11 +116,10 @@ fn tensor(computed: &Computed, paint: Paint) -> String {
     let mut lines = vec![format!("{title}   {about}")];
     if !values.is_empty() {
         lines.push(format!("  {}", spread(&values)));
-        let picture = histogram(&values, paint.width * 3 / 5);
-        if !picture.is_empty() {
-            let ends = finite(&values);
-            let (least, most) = (value(ends.min), value(ends.max));
-            lines.push(format!("  {least} {} {most}", paint.blue(&picture)));
+        let (least, most, counts) = counts(&values, paint.width * 3 / 5);
+        if least < most {
+            let (least, most) = (value(least), value(most));
+            lines.push(format!("  {least} {} {most}", paint.blue(&blocks(&counts))));
         }
         lines.extend(first_values(computed, &values, paint));
     }
@@ -123,15 +128,11 @@ fn tensor(computed: &Computed, paint: Paint) -> String {
 
 /// Mean, standard deviation, minimum and maximum, and the shares of zeros and of values that are not finite.
 pub(super) fn spread(values: &[f64]) -> String {
-    let Statistics {
-        mean,
-        std,
-        min,
-        max,
-    } = finite(values);
+    let of = finite(values);
     // A mean that is 0 but for rounding is 0.
-    let is_zero = mean.abs() < 1e-12 * min.abs().max(max.abs());
-    let [mean, std, min, max] = [if is_zero { 0.0 } else { mean }, std, min, max].map(value);
+    let is_zero = of.mean.abs() < 1e-12 * of.min.abs().max(of.max.abs());
+    let mean = if is_zero { 0.0 } else { of.mean };
+    let [mean, std, min, max] = [mean, of.std, of.min, of.max].map(value);
     let mut line = match values.iter().any(|x| x.is_finite()) {
         true => format!("mean {mean}   std {std}   min {min}   max {max}"),
         false => "no finite value".to_string(),
@@ -186,11 +187,8 @@ fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, u
     let (level, layout) = (computed.level(), computed.layout());
     let each = [OF_A_GROUP, ROWS][usize::from(layout.groups() == 1)];
     let of_group = |group: usize| {
-        let lists = indices(layout, level, group)
-            .into_iter()
-            .take(each)
-            .enumerate();
-        lists.map(move |(number, list)| match level {
+        let lists = indices(layout, level, group).into_iter().take(each);
+        lists.enumerate().map(move |(number, list)| match level {
             Level::Token => (format!("{} #{number}", label(layout, group)), list),
             _ => (label(layout, group), list),
         })
@@ -204,27 +202,27 @@ fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, u
     let most = longest.min(room / 3);
     let shown = rows.iter().flat_map(|(_, list)| list.iter().take(most));
     let numbers = column(&shown.map(|&index| values[index]).collect::<Vec<f64>>());
-    let each = numbers.iter().map(String::len).max().unwrap_or(0) + 2;
+    let widest = numbers.iter().map(String::len).max().unwrap_or(0);
+    let each = widest + 2;
     // The number of those that are left out needs room as well.
     let across = match longest * each <= room {
         true => longest,
         false => room.saturating_sub(13) / each,
     };
-    let mut numbers = numbers.into_iter();
+    let mut numbers = numbers.iter().map(|number| format!("{number:>widest$}"));
     let cells = rows.iter().map(|(label, list)| {
         let own: Vec<String> = numbers.by_ref().take(list.len().min(most)).collect();
         let own = own.into_iter().take(across);
-        std::iter::once(label.clone()).chain(own).collect()
+        [label.clone()].into_iter().chain(own).collect()
     });
     let lines = table(&cells.collect::<Vec<_>>()).into_iter().zip(&rows);
-    let line = |(line, (_, list)): (String, &(String, Vec<usize>))| match list
-        .len()
-        .saturating_sub(across)
-    {
-        0 => line,
-        left => format!("{line}{}", paint.dim(&format!("  ... {left} more"))),
-    };
-    (lines.map(line).collect(), rows.len())
+    let lines = lines.map(
+        |(line, (_, list))| match list.len().saturating_sub(across) {
+            0 => line,
+            left => format!("{line}{}", paint.dim(&format!("  ... {left} more"))),
+        },
+    );
+    (lines.collect(), rows.len())
 }
 
 /// A group's name, cut if it is long: a name may be a whole prompt, with any characters.
@@ -250,19 +248,16 @@ pub(super) fn counts(values: &[f64], buckets: usize) -> (f64, f64, Vec<usize>) {
     (min, max, counts)
 }
 
-/// A histogram in one line of blocks. Empty if all values are the same.
-fn histogram(values: &[f64], width: usize) -> String {
-    let (_, _, counts) = counts(values, width);
+/// A histogram in one line; empty if nothing is counted.
+fn blocks(counts: &[usize]) -> String {
     let most = counts.iter().copied().max().unwrap_or(0);
     let block = |&count: &usize| match count {
         0 => ' ',
         // A bucket with any value at all shows a block.
         count => BLOCKS[(count * BLOCKS.len()).div_ceil(most) - 1],
     };
-    match most {
-        0 => String::new(),
-        _ => counts.iter().map(block).collect(),
-    }
+    let shown = counts.iter().filter(|_| most > 0);
+    shown.map(block).collect()
 }
 
 /// A script in colours.

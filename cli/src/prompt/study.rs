@@ -1,16 +1,16 @@
 //! What a recipe or an expression does on the batch, as figures and tables: `:curve`, `:objective`, `:mass`, `:surface`,
 //! `:plot`, `:grad` and `:profile`.
 
-use super::command::Arguments;
-use super::recipe::title;
-use super::{Answered, Session, show};
+use super::arguments::Arguments;
+use super::session::{Answered, Session};
+use super::show::{self, title};
 use crate::report::figure::{Figure, Mark, Panel, Series};
 use crate::report::profile::Measured;
 use crate::report::study::{
     Curve, Mass, Objective, Point, label, largest_group, objectives, surface as drawn,
     with_advantage,
 };
-use advlab::diagnostic::Diagnostic;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::{column, counted, value};
 use advlab::paint::{cut, table, wrapped};
 use advlab::script::{Builtin, Recipe};
@@ -41,15 +41,12 @@ fn shown(session: &Session, figure: &Figure, arguments: &Arguments<'_>, below: &
 }
 
 pub(super) fn curve(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
-    let batch = session.data.batch.clone();
-    let size = arguments.size.unwrap_or_else(|| largest_group(&batch));
-    session.script.guard().rearm();
-    let mut curves = Vec::new();
-    for recipe in session.recipes(arguments.text)? {
-        let curve = Curve::of(&recipe, &batch, size)?;
-        curves.push((recipe, curve));
-    }
-    let any = |test: fn(&Curve) -> bool| curves.iter().any(|(_, curve)| test(curve));
+    let batch = &session.data.batch;
+    let size = arguments.size.unwrap_or_else(|| largest_group(batch));
+    let curve = |recipe: Recipe| Ok((Curve::of(&recipe, batch, size)?, recipe));
+    let curves = session.recipes(arguments.text)?.into_iter().map(curve);
+    let curves: Vec<(Curve, Recipe)> = curves.collect::<Result<_, Diagnostics>>()?;
+    let any = |test: fn(&Curve) -> bool| curves.iter().any(|(curve, _)| test(curve));
     let mut note = "Responses are one token long, with a log-prob of -0.5 and an entropy of 0.5: what a recipe makes of differences in these does not show.".to_string();
     if any(|curve| curve.depends_on_order) {
         note.push_str(" The order of a group's responses, or chance, matters: these are means over orders that are drawn.");
@@ -59,7 +56,7 @@ pub(super) fn curve(session: &mut Session, arguments: &Arguments<'_>) -> Answere
     }
     let note = session.paint.dim(&wrapped("", &note, session.paint.width));
     let below = match &curves[..] {
-        [(_, curve)] => format!("{}\n{note}", points(&curve.points)),
+        [(curve, _)] => format!("{}\n{note}", points(&curve.points)),
         _ => note,
     };
     shown(session, &curves_figure(size, &curves), arguments, &below)
@@ -68,7 +65,6 @@ pub(super) fn curve(session: &mut Session, arguments: &Arguments<'_>) -> Answere
 pub(super) fn objective(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
     let batch = &session.data.batch;
     let size = arguments.size.unwrap_or_else(|| largest_group(batch));
-    session.script.guard().rearm();
     let recipes = session.recipes(arguments.text)?;
     let of = |recipe| Objective::of(recipe, Some(batch), size);
     let all = recipes.iter().map(of).collect::<Result<Vec<_>, _>>()?;
@@ -78,7 +74,6 @@ pub(super) fn objective(session: &mut Session, arguments: &Arguments<'_>) -> Ans
 
 pub(super) fn mass(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
     let recipe = session.recipe_of(arguments.text)?;
-    session.script.guard().rearm();
     let loss = session.script.host().loss()?;
     let mass = Mass::of(&recipe, &loss, &session.data.batch)?;
     let head = session.paint.bold(&title(&recipe));
@@ -89,41 +84,36 @@ pub(super) fn surface(session: &mut Session, arguments: &Arguments<'_>) -> Answe
     let words = arguments.text.split_whitespace();
     let (loss, named): (Vec<&str>, Vec<&str>) = words.partition(|word| *word == "loss");
     let recipe = session.recipe_of(&named.join(" "))?;
-    session.script.guard().rearm();
     shown(session, &drawn(&recipe, !loss.is_empty())?, arguments, "")
 }
 
 /// A histogram of a tensor, a line through an array, or a scatter of two expressions separated by a comma.
 pub(super) fn plot(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
-    let text = arguments.text;
-    let script = &mut session.script;
-    let commas = text
-        .match_indices(',')
-        .map(|(at, _)| (&text[..at], &text[at + 1..]));
-    let commas = commas.map(|(x, y)| (x.trim(), y.trim()));
-    let mut pairs = commas.filter(|(x, y)| script.compiles(x) && script.compiles(y));
-    let pair = pairs.next().filter(|_| !script.compiles(text));
-    let (x, y, mark, title, points) = if let Some((x, y)) = pair {
-        let (level, points) = script.pairs(x, y)?;
-        let level = level.map_or(String::new(), |level| format!(", {level} by {level}"));
-        let title = format!("{}{level}", counted(points.len(), "point"));
-        (x, y, Mark::Points, title, points)
-    } else {
-        let (level, values) = script.numbers(text)?;
-        let level = level.map_or(String::new(), |level| format!("{level} "));
-        let name = cut(text, session.paint.width.saturating_sub(32));
-        let title = format!(
-            "{name}: {}",
-            counted(values.len(), &format!("{level}value"))
-        );
-        if level.is_empty() {
-            let points = values
-                .iter()
-                .enumerate()
-                .map(|(index, y)| (index as f64, *y));
-            ("index", text, Mark::Line, title, points.collect())
-        } else {
-            (text, "how many", Mark::Bars, title, bars(&values))
+    let (text, script) = (arguments.text, &mut session.script);
+    let pairs = text.match_indices(',');
+    let mut pairs = pairs.map(|(at, _)| (text[..at].trim(), text[at + 1..].trim()));
+    let pair = pairs.find(|(x, y)| script.compiles(x) && script.compiles(y));
+    let (x, y, mark, title, points) = match pair.filter(|_| !script.compiles(text)) {
+        Some((x, y)) => {
+            let (level, points) = script.pairs(x, y)?;
+            let level = level.map_or(String::new(), |level| format!(", {level} by {level}"));
+            let title = format!("{}{level}", counted(points.len(), "point"));
+            (x, y, Mark::Points, title, points)
+        }
+        None => {
+            let (level, values) = script.numbers(text)?;
+            let name = cut(text, session.paint.width.saturating_sub(32));
+            let title = |noun: &str| format!("{name}: {}", counted(values.len(), noun));
+            match level {
+                Some(level) => {
+                    let title = title(&format!("{level} value"));
+                    (text, "how many", Mark::Bars, title, bars(&values))
+                }
+                None => {
+                    let points = (0..values.len()).map(|index| (index as f64, values[index]));
+                    ("index", text, Mark::Line, title("value"), points.collect())
+                }
+            }
         }
     };
     if !points.iter().any(|(x, y)| x.is_finite() && y.is_finite()) {
@@ -174,7 +164,6 @@ pub(super) fn profile(session: &mut Session, arguments: &Arguments<'_>) -> Answe
     let batch = session.data.batch.clone();
     let measured = if text.is_empty() || is_recipe && !session.script.has_variable(first) {
         let recipe = session.recipe_of(text)?;
-        session.script.guard().rearm();
         Measured::new(session.script.host(), &recipe, None, &batch, RUNS)?
     } else {
         Measured::input(&mut session.script, &batch, text)?
@@ -192,14 +181,14 @@ const NUMBERS: [(&str, Number); 3] = [
 ];
 
 /// One recipe's curves, or those of several in the same panels.
-fn curves_figure(size: usize, curves: &[(Recipe, Curve)]) -> Figure {
+fn curves_figure(size: usize, curves: &[(Curve, Recipe)]) -> Figure {
     let series = |name: &str, curve: &Curve, number: Number| {
         let points = curve.points.iter();
         let points = points.filter_map(|point| Some((point.right as f64, number(point)?)));
         Series::new(name, Mark::Line, points)
     };
     let panel = |y: &str, all| Panel::new(format!("right responses of {size}"), y, all);
-    if let [(recipe, curve)] = curves {
+    if let [(curve, recipe)] = curves {
         let [right, wrong, total] = NUMBERS;
         let advantage = [right, wrong].map(|(name, number)| series(name, curve, number));
         let total = panel(total.0, vec![series("", curve, total.1)]);
@@ -208,7 +197,7 @@ fn curves_figure(size: usize, curves: &[(Recipe, Curve)]) -> Figure {
     }
     let all = NUMBERS.map(|(y, number)| {
         let lines = curves.iter();
-        let lines = lines.map(|(recipe, curve)| series(&label(recipe), curve, number));
+        let lines = lines.map(|(curve, recipe)| series(&label(recipe), curve, number));
         panel(y, lines.collect())
     });
     Figure::new(format!("groups of {size}"), 3, all.into())
@@ -216,12 +205,11 @@ fn curves_figure(size: usize, curves: &[(Recipe, Curve)]) -> Figure {
 
 /// Some points of a curve, and where the total is largest.
 fn points(points: &[Point]) -> String {
-    let mut peak = points[0];
-    for point in points {
-        if point.total > peak.total * (1.0 + ROUNDING) {
-            peak = *point;
-        }
-    }
+    let larger = |peak: Point, point: &Point| match point.total > peak.total * (1.0 + ROUNDING) {
+        true => *point,
+        false => peak,
+    };
+    let peak = points.iter().fold(points[0], larger);
     if peak.total == 0.0 {
         return "the advantage is 0 everywhere".to_string();
     }
@@ -237,18 +225,12 @@ fn points(points: &[Point]) -> String {
         let values = shown.iter().map(|one| number(one).unwrap_or(f64::NAN));
         column(&values.collect::<Vec<f64>>())
     });
-    let mut rows = vec![
-        ["right", "A+", "A-", "total |A|"]
-            .map(String::from)
-            .to_vec(),
-    ];
+    let titles = ["right", "A+", "A-", "total |A|"];
+    let mut rows = vec![titles.map(String::from).to_vec()];
     for (index, point) in shown.iter().enumerate() {
         let cells = columns.iter().map(|own| own[index].replace("NaN", "-"));
-        rows.push(
-            std::iter::once(point.right.to_string())
-                .chain(cells)
-                .collect(),
-        );
+        let right = point.right.to_string();
+        rows.push([right].into_iter().chain(cells).collect());
     }
     let (total, right) = (value(peak.total), peak.right);
     let most = format!("the most |A| is {total} in total, where {right} are right");

@@ -1,10 +1,8 @@
 //! The terminal around the session: editing, history, completion, colours, and Ctrl-C; or piped lines.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::time::Duration;
 
 use rustyline::completion::{Completer, Pair};
@@ -15,10 +13,10 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper};
 
+use super::session::{Session, is_command};
 use super::show::highlighted;
 use super::watch::{Watched, Watching, lock};
-use super::{Session, is_command};
-use advlab::paint::{NARROWEST, Paint};
+use advlab::paint::NARROWEST;
 use advlab::session::Name;
 
 const PROMPT: &str = "> ";
@@ -29,7 +27,7 @@ const HISTORY: usize = 5000;
 
 /// Runs a session at the terminal until Ctrl-D.
 pub fn terminal(mut session: Session) -> io::Result<()> {
-    session.set_editor(edit);
+    session.editor = Some(Box::new(edit));
     let guard = session.guard().clone();
     // At the prompt Ctrl-C is an ordinary key; while an input is evaluated it is a signal.
     ctrlc::set_handler(move || guard.cancel()).map_err(io::Error::other)?;
@@ -38,26 +36,27 @@ pub fn terminal(mut session: Session) -> io::Result<()> {
     println!("{}", session.about_data());
     let keys = "Type a formula: batch.reward.mean(\"group\")   :help   Tab completes   Ctrl-D ends";
     println!("{}", paint.dim(keys));
-    let session = Rc::new(RefCell::new(session));
-    let mut editor = editor(&session).map_err(io::Error::other)?;
+    let watching = session.watched.clone();
+    let mut editor = editor(session).map_err(io::Error::other)?;
     let history = history_file().unwrap_or_default();
     // The first session has none.
     let _ = editor.load_history(&history);
-    tell_news(&mut editor, session.borrow().watched.clone())?;
+    tell_news(&mut editor, watching)?;
     loop {
         let input = match editor.readline(PROMPT) {
+            Ok(input) if input.trim().is_empty() => continue,
             Ok(input) => input,
             Err(ReadlineError::Interrupted) => continue,
             Err(ReadlineError::Eof) => return Ok(()),
             Err(error) => return Err(io::Error::other(error)),
         };
-        if input.trim().is_empty() {
-            continue;
-        }
         let _ = editor.add_history_entry(input.trim_end());
         let _ = editor.append_history(&history);
-        let mut session = session.borrow_mut();
-        if let Some((columns, rows)) = editor.dimensions() {
+        let window = editor.dimensions();
+        let Some(Prompt(session)) = editor.helper_mut() else {
+            return Ok(());
+        };
+        if let Some((columns, rows)) = window {
             session.paint.width = usize::from(columns).max(NARROWEST);
             session.height = usize::from(rows).saturating_sub(1);
         }
@@ -65,7 +64,7 @@ pub fn terminal(mut session: Session) -> io::Result<()> {
         if !reply.text.is_empty() {
             println!("{}", reply.text);
         }
-        if session.is_over() {
+        if session.is_over {
             return Ok(());
         }
     }
@@ -83,23 +82,25 @@ fn edit(file: &Path) -> io::Result<()> {
     // It may have arguments, as in `code --wait`.
     let mut words = editor.split_whitespace();
     let mut command = std::process::Command::new(words.next().unwrap_or("vi"));
-    match command.args(words).arg(file).status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(io::Error::other(format!("{editor}: {status}"))),
-        Err(error) => Err(io::Error::other(format!("{editor}: {error}"))),
-    }
+    let failed = |why: &dyn std::fmt::Display| io::Error::other(format!("{editor}: {why}"));
+    let status = command.args(words).arg(file).status();
+    let status = status.map_err(|error| failed(&error))?;
+    status
+        .success()
+        .then_some(())
+        .ok_or_else(|| failed(&status))
 }
 
 type Terminal = Editor<Prompt, DefaultHistory>;
 
-fn editor(session: &Rc<RefCell<Session>>) -> rustyline::Result<Terminal> {
+fn editor(session: Session) -> rustyline::Result<Terminal> {
     let config = Config::builder()
         .completion_type(CompletionType::List)
         .completion_show_all_if_ambiguous(true)
         .max_history_size(HISTORY)?
         .build();
     let mut editor = Editor::with_config(config)?;
-    editor.set_helper(Some(Prompt(session.clone())));
+    editor.set_helper(Some(Prompt(session)));
     Ok(editor)
 }
 
@@ -133,7 +134,7 @@ fn tell_news(editor: &mut Terminal, watching: Watching) -> io::Result<()> {
 pub fn piped(session: &mut Session, lines: impl BufRead, mut out: impl Write) -> io::Result<usize> {
     let (mut input, mut wrong) = (String::new(), 0);
     let mut lines = lines.split(b'\n');
-    while !session.is_over() {
+    while !session.is_over {
         let line = lines.next().transpose()?;
         let is_last = line.is_none();
         let line = String::from_utf8_lossy(&line.unwrap_or_default()).into_owned();
@@ -163,13 +164,7 @@ pub fn piped(session: &mut Session, lines: impl BufRead, mut out: impl Write) ->
 }
 
 /// Completion, suggestions from the history, and colours for the line that is being typed.
-struct Prompt(Rc<RefCell<Session>>);
-
-impl Prompt {
-    fn paint(&self) -> Paint {
-        self.0.borrow().paint
-    }
-}
+struct Prompt(Session);
 
 impl Helper for Prompt {}
 
@@ -182,7 +177,7 @@ impl Completer for Prompt {
         cursor: usize,
         _: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<Pair>)> {
-        let (start, all) = self.0.borrow().complete(line, cursor);
+        let (start, all) = self.0.complete(line, cursor);
         let pair = |Name { text, call }: Name| Pair {
             display: if call.is_empty() { text.clone() } else { call },
             replacement: text,
@@ -203,27 +198,26 @@ impl Highlighter for Prompt {
     fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
         match is_command(line) {
             true => Cow::Borrowed(line),
-            false => Cow::Owned(highlighted(line, self.paint())),
+            false => Cow::Owned(highlighted(line, self.0.paint)),
         }
     }
 
     fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
-        Cow::Owned(self.paint().bold(prompt))
+        Cow::Owned(self.0.paint.bold(prompt))
     }
 
     fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
-        Cow::Owned(self.paint().dim(hint))
+        Cow::Owned(self.0.paint.dim(hint))
     }
 
     fn highlight_char(&self, _: &str, _: usize, kind: CmdKind) -> bool {
-        self.paint().color && kind != CmdKind::MoveCursor
+        self.0.paint.color && kind != CmdKind::MoveCursor
     }
 }
 
 impl Validator for Prompt {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        let is_incomplete = self.0.borrow().is_incomplete(context.input());
-        Ok(match is_incomplete {
+        Ok(match self.0.is_incomplete(context.input()) {
             true => ValidationResult::Incomplete,
             false => ValidationResult::Valid(None),
         })

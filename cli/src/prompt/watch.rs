@@ -1,15 +1,13 @@
-//! `:watch`: shows at each save of a script what it changes on the session's batch.
+//! A watched script: at each save, what it changes on the session's batch.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::command::Arguments;
 use super::diff::difference;
-use super::{Answered, Session};
-use crate::wrong;
 use advlab::Batch;
+use advlab::diagnostic::Diagnostics;
 use advlab::live::{LiveEvent, LiveOptions, LiveRecipe};
 use advlab::paint::Paint;
-use advlab::script::{Builtin, Recipe};
+use advlab::script::{Host, Recipe};
 
 pub(super) struct Watched {
     live: LiveRecipe,
@@ -26,38 +24,23 @@ pub(super) fn lock(watching: &Watching) -> MutexGuard<'_, Option<Watched>> {
     watching.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(super) fn watch(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
-    let file = arguments.text.trim_matches('"');
-    if file.is_empty() {
-        let ended = lock(&session.watched).take();
-        return Ok(match ended {
-            Some(ended) => format!("{} is not watched any more", ended.last.name()),
-            None => "nothing is watched: `:watch FILE` follows a script".to_string(),
-        });
-    }
-    if Builtin::find(file).is_some() {
-        let help = format!("`advlab new my.rhai --from {file}` makes a copy to edit and watch");
-        return Err(wrong(
-            format!("`{file}` is built in, and never changes"),
-            help,
-        ));
-    }
-    let live = LiveRecipe::watch(&session.host, file, LiveOptions::default())?;
-    live.observe(&session.data.batch);
-    let last = live.newest().recipe().clone();
-    let version = last.version();
-    let line = format!("{file} {version} is watched: each save shows what it changes here");
-    session.use_recipe(last.clone());
-    *lock(&session.watched) = Some(Watched {
-        live,
-        batch: session.data.batch.clone(),
-        last,
-        paint: session.paint,
-    });
-    Ok(line)
-}
-
 impl Watched {
+    pub(super) fn new(
+        host: &Host,
+        file: &str,
+        batch: &Arc<Batch>,
+        paint: Paint,
+    ) -> Result<Watched, Diagnostics> {
+        let live = LiveRecipe::watch(host, file, LiveOptions::default())?;
+        live.observe(batch);
+        Ok(Watched {
+            last: live.newest().recipe().clone(),
+            live,
+            batch: batch.clone(),
+            paint,
+        })
+    }
+
     /// Replaces the batch on which new versions are tried.
     pub(super) fn set_batch(&mut self, batch: Arc<Batch>) {
         self.live.observe(&batch);
@@ -72,24 +55,21 @@ impl Watched {
     }
 
     fn describe(&mut self, event: &LiveEvent) -> String {
-        let name = self.paint.bold(self.last.name());
-        let changed = match event {
+        let (name, paint) = (self.paint.bold(self.last.name()), self.paint);
+        let rendered = |error: &Diagnostics| error.render_within(paint).trim_end().to_string();
+        match event {
             LiveEvent::Rejected {
                 error, still_using, ..
-            } => {
-                let error = error.render_within(self.paint);
-                return format!("{name}: {still_using} stays in use\n{}", error.trim_end());
+            } => format!("{name}: {still_using} stays in use\n{}", rendered(error)),
+            LiveEvent::Published(change) => {
+                let mut next = self.live.newest().recipe().clone();
+                next.keep_settings(&self.last);
+                let difference = difference(&self.last, &next, &self.batch, paint);
+                let difference = difference.unwrap_or_else(|error| rendered(&error));
+                self.last = next;
+                format!("{name} saved: {change}\n{difference}")
             }
-            LiveEvent::Published(change) => change,
-            event => return format!("{name}: {event}"),
-        };
-        let mut next = self.live.newest().recipe().clone();
-        next.keep_settings(&self.last);
-        let difference = match difference(&self.last, &next, &self.batch, self.paint) {
-            Ok(text) => text,
-            Err(error) => error.render_within(self.paint).trim_end().to_string(),
-        };
-        self.last = next;
-        format!("{name} saved: {changed}\n{difference}")
+            event => format!("{name}: {event}"),
+        }
     }
 }

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use serde_json::Value;
+
 pub struct Lab {
     folder: tempfile::TempDir,
 }
@@ -54,28 +56,69 @@ impl Lab {
         }
     }
 
-    /// Runs the commands of a snapshot, each in a line after `$ advlab `, and compares what they print with it.
+    /// Runs a command that ends with status 0.
+    #[track_caller]
+    pub fn ok(&self, arguments: &str) -> Ran {
+        let ran = self.run(arguments);
+        assert_eq!(ran.status, 0, "{arguments}: {}{}", ran.out, ran.err);
+        ran
+    }
+
+    /// What the prompt answers to lines.
+    pub fn prompt(&self, arguments: &str, lines: &str) -> String {
+        self.write("lines", lines);
+        let lines = std::fs::File::open(self.path().join("lines")).expect("a file");
+        let output = self
+            .command(&format!("{arguments} --stdin"))
+            .stdin(lines)
+            .output();
+        String::from_utf8(output.expect("the binary runs").stdout).expect("UTF-8")
+    }
+
+    /// The object that a command prints with `--json`.
+    #[track_caller]
+    pub fn json(&self, arguments: &str) -> Value {
+        let ran = self.ok(&format!("{arguments} --json"));
+        serde_json::from_str(&ran.out).expect("JSON")
+    }
+
+    /// Runs the commands of a snapshot, each in a line after `$ advlab `, and compares what they print with it. Of an answer
+    /// that ends with a line `...`, the lines before it are compared.
     pub fn replay(&self, name: &str) {
         let folder = Path::new(crate::ROOT).join("tests/it/cli/snapshots");
         let snapshot = std::fs::read_to_string(folder.join(format!("it__cli__lab__{name}.snap")));
         let snapshot = snapshot.expect("a snapshot");
-        let commands = snapshot
-            .lines()
-            .filter_map(|line| line.strip_prefix("$ advlab "));
-        let shown = commands.map(|one| format!("$ advlab {one}\n{}\n", self.run(one).shown()));
-        let text = shown.collect::<String>();
-        insta::assert_snapshot!(name, text);
+        let shown = snapshot.split("$ advlab ").skip(1).map(|one| {
+            let (command, expected) = one.split_once('\n').expect("a line");
+            let shown = self.run(command).shown();
+            let lines = match expected.trim_end().strip_suffix("\n...") {
+                Some(start) => shown.lines().take(start.lines().count()).chain(["..."]),
+                None => shown.lines().take(usize::MAX).chain([""]),
+            };
+            let lines: Vec<&str> = lines.collect();
+            format!("$ advlab {command}\n{}\n", lines.join("\n").trim_end())
+        });
+        insta::assert_snapshot!(name, shown.collect::<String>());
     }
 
-    /// Runs a table of commands, a line each: the exit status, the arguments, and a part of what is printed.
+    /// Runs a table of commands, a line each: the exit status, the arguments, and a part of what is printed. One that fails
+    /// prints why, and no result.
     pub fn expect(&self, table: &str) {
         for row in table.trim().lines() {
             let (status, rest) = row.split_once("  ").expect("a status");
-            let (arguments, part) = rest.split_once("  =>  ").expect("arguments and a message");
+            let (arguments, part) = rest.split_once("  =>  ").unwrap_or((rest, ""));
             let ran = self.run(arguments);
             assert_eq!(ran.status.to_string(), status, "{arguments}: {}", ran.err);
             let is_there = ran.err.contains(part) || ran.out.contains(part);
-            assert!(is_there, "{arguments}: {}{}", ran.out, ran.err);
+            let heads = ["Error: ", "error: ", "Usage: "];
+            let is_head = |line: &str| heads.iter().any(|head| line.starts_with(head));
+            let is_told = match ran.status {
+                0 => !ran.out.is_empty(),
+                _ => ran.out.is_empty() && ran.err.lines().any(is_head),
+            };
+            let is_panic = ran.err.contains("panicked");
+            let text = || format!("{arguments}: {}{}", ran.out, ran.err);
+            assert!(is_there && is_told && !is_panic, "{}", text());
         }
     }
 }
@@ -107,10 +150,12 @@ impl Ran {
             false => line.trim_end().to_string(),
         };
         let lines = |text: &str| text.lines().map(timeless).collect::<Vec<_>>().join("\n");
-        let mut shown = format!("exit status {}\n{}", self.status, lines(&self.out));
-        if !self.err.is_empty() {
-            shown.push_str(&format!("\n--- standard error\n{}", lines(&self.err)));
+        let (out, err) = (lines(&self.out), lines(&self.err));
+        let status = format!("exit status {}", self.status);
+        match (&*out, &*err) {
+            (_, "") => format!("{status}\n{out}"),
+            ("", _) => format!("{status}, on standard error:\n{err}"),
+            _ => format!("{status}\n{out}\n--- standard error\n{err}"),
         }
-        shown
     }
 }

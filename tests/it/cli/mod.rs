@@ -4,6 +4,5 @@ mod lab;
 mod output;
 mod profile;
 mod sequence;
-mod status;
 mod texts;
 mod wrong;

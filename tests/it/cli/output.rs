@@ -4,7 +4,7 @@ use std::io::Read;
 use std::process::Stdio;
 
 use advlab::batch::Batch;
-use advlab::script::{BUILTINS, Host};
+use advlab::script::{BUILTINS, BuiltinKind, Host};
 use advlab::tensor::op::{self, Class};
 use advlab_cli::prompt::{Paint, Session};
 use serde_json::Value;
@@ -35,24 +35,17 @@ fn commands() {
 fn weights_are_shown_as_shares_of_a_filter_or_with_their_spread() {
     let lab = Lab::new();
     let advantage = "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }";
-    for (weight, shown) in [
-        (
-            "where(batch.reward > 0, 2, 1)",
-            &["min 1.0000   max 2.0000"][..],
-        ),
-        ("where(batch.reward > 0, 1, 0)", &["weight      0 for "]),
-        (
-            "where(batch.reward > 0, 3, 0)",
-            &["max 3.0000", "   0 for "],
-        ),
+    for (weights, spread, share) in [
+        ("2, 1", "min 1.0000   max 2.0000", ""),
+        ("1, 0", "", "weight      0 for "),
+        ("3, 0", "max 3.0000", "   0 for "),
     ] {
-        let recipe = format!("fn weight(batch, p) {{ {weight} }}\n{advantage}");
-        lab.write("mine.rhai", &recipe);
-        let ran = lab.run("apply mine.rhai rollouts.jsonl");
-        for part in shown {
-            assert!(ran.out.contains(part), "{weight}: {}{}", ran.out, ran.err);
-        }
-        assert!(!ran.out.contains("0 for 0 "), "{weight}: {}", ran.out);
+        let weight = format!("fn weight(batch, p) {{ where(batch.reward > 0, {weights}) }}");
+        lab.write("mine.rhai", &format!("{weight}\n{advantage}"));
+        let ran = lab.ok("apply mine.rhai rollouts.jsonl");
+        ran.shows(spread);
+        ran.shows(share);
+        assert!(!ran.out.contains("0 for 0 "), "{weights}: {}", ran.out);
     }
 }
 
@@ -72,14 +65,10 @@ fn apply_says_where_kernels_answered() {
         ("edited.rhai", "on", false),
         ("grpo", "off", false),
     ] {
-        let command = format!("apply {recipe} rollouts.jsonl --native {when}");
-        let ran = lab.run(&command);
-        assert_eq!(
-            ran.out.contains("(native)"),
-            is_native,
-            "{command}: {}",
-            ran.out
-        );
+        let out = lab
+            .ok(&format!("apply {recipe} rollouts.jsonl --native {when}"))
+            .out;
+        assert_eq!(out.contains("(native)"), is_native, "{recipe}: {out}");
     }
 }
 
@@ -101,8 +90,7 @@ fn apply_reads_the_columns_of_a_padded_file_that_a_recipe_needs() {
         let asked = format!("let there = batch.has({name}); if !there {{ throw \"not there\" }}");
         let body = format!("{asked} print(batch[{name}].sum(\"batch\").value()); batch.reward");
         lab.write("sum.rhai", &format!("fn advantage(batch, p) {{ {body} }}"));
-        let ran = lab.run("apply sum.rhai batch.safetensors");
-        assert_eq!(ran.status, 0, "{}", ran.err);
+        let ran = lab.ok("apply sum.rhai batch.safetensors");
         ran.out.lines().next().expect("a line").to_string()
     };
     assert_eq!(print("\"old_logp\""), "-3.5");
@@ -117,12 +105,9 @@ fn apply_shows_the_loss_beside_the_advantage() {
         "both.rhai",
         "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }\nfn loss(batch, p) {\n    metric(\"answer\", 42);\n    -(exp(batch.logp - batch.old_logp) * batch.advantage).mean(\"batch\")\n}\n",
     );
-    insta::assert_snapshot!(
-        "apply_both",
-        lab.run("apply both.rhai rollouts.jsonl").shown()
-    );
-    let json = lab.run("apply both.rhai rollouts.jsonl --json").out;
-    let json: Value = serde_json::from_str(&json).expect("JSON");
+    let shown = lab.run("apply both.rhai rollouts.jsonl").shown();
+    insta::assert_snapshot!("apply_both", shown);
+    let json = lab.json("apply both.rhai rollouts.jsonl");
     let number = |value: &Value| value.as_f64().expect("a number");
     let [loss, tokens] = [&json["loss"], &json["summary"]["tokens"]].map(number);
     let slope = number(&json["gradient"]["mean"]);
@@ -136,8 +121,7 @@ fn apply_shows_the_loss_beside_the_advantage() {
         "none.jsonl",
         "{\"group\": 1, \"reward\": 1, \"advantage\": 1, \"logp\": [], \"old_logp\": []}\n",
     );
-    let json = lab.run("apply ppo_clip none.jsonl --json").out;
-    let json: Value = serde_json::from_str(&json).expect("JSON");
+    let json = lab.json("apply ppo_clip none.jsonl");
     assert_eq!(json["loss"], 0.0);
 
     // Without log-probs the advantage stands alone, and what the loss lacks is said.
@@ -145,31 +129,15 @@ fn apply_shows_the_loss_beside_the_advantage() {
         "bare.jsonl",
         "{\"group\": 1, \"reward\": 1, \"length\": 3}\n",
     );
-    let ran = lab.run("apply both.rhai bare.jsonl");
-    assert_eq!(ran.status, 0, "{}", ran.err);
-    assert!(
-        ran.err
-            .starts_with("Warning: the loss is not computed: the batch has no column")
-    );
+    let ran = lab.ok("apply both.rhai bare.jsonl");
+    let warning = "Warning: the loss is not computed: the batch has no column";
+    assert!(ran.err.starts_with(warning), "{}", ran.err);
     ran.shows("1 response in 1 group of 1, 3 tokens");
 }
 
 /// Columns that recipes need and no rollouts without a critic, a teacher or the like have.
-const NOT_IN_ROLLOUTS: [&str; 13] = [
-    "agent",
-    "step_reward",
-    "state",
-    "role",
-    "value",
-    "rollout_logp",
-    "teacher_logp",
-    "process_reward",
-    "sum_pi_squared",
-    "reward_baseline",
-    "truncated",
-    "input_tokens",
-    "entropy",
-];
+const NOT_IN_ROLLOUTS: &str = "agent step_reward state role value rollout_logp teacher_logp process_reward \
+    sum_pi_squared reward_baseline truncated input_tokens entropy";
 
 /// What `doc` offers works on rollouts with log-probs; GAE needs a critic's values.
 #[test]
@@ -184,15 +152,14 @@ fn the_examples_of_recipes_work() {
             let ran = lab.run(example);
             // Its doc says which column the example's rollouts need for it.
             let is_lacking = |column: &str| ran.err.contains(&format!("no column `{column}`"));
-            let lacking = NOT_IN_ROLLOUTS.iter().find(|column| is_lacking(column));
+            let lacking = NOT_IN_ROLLOUTS.split(' ').find(|column| is_lacking(column));
             let is_known = lacking.is_some_and(|column| doc.contains(&format!("`{column}`")));
             assert!(ran.status == 0 || is_known, "{example}: {}", ran.err);
         }
     }
     // A loss on an advantage sees that of the file, and its own equivalent is written in its place.
     lab.run("apply dr_grpo rollouts.jsonl -o with.jsonl");
-    let ran = lab.run("apply policy_gradient with.jsonl --json");
-    let json: Value = serde_json::from_str(&ran.out).expect("JSON");
+    let json = lab.json("apply policy_gradient with.jsonl");
     let [equivalent, std] = [&json["summary"]["advantage"], &json["gradient"]]
         .map(|spread| spread["std"].as_f64().expect("a number"));
     let tokens = json["summary"]["tokens"].as_f64().expect("a number");
@@ -203,9 +170,8 @@ fn the_examples_of_recipes_work() {
 #[test]
 fn apply_writes_to_a_pipe() {
     let lab = Lab::new();
-    assert_eq!(lab.run("apply grpo rollouts.jsonl -o out.jsonl").status, 0);
-    let ran = lab.run("apply grpo rollouts.jsonl -o -");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    lab.ok("apply grpo rollouts.jsonl -o out.jsonl");
+    let ran = lab.ok("apply grpo rollouts.jsonl -o -");
     assert!(ran.out == lab.read("out.jsonl") && !lab.path().join("-").exists());
     ran.says("256 responses in 32 groups of 8");
     let ran = lab.run("apply grpo rollouts.jsonl -o - --json");
@@ -220,7 +186,7 @@ fn apply_on_a_run_takes_its_last_batch() {
         "small.toml",
         "maze_size = 2\nrollout_batch_size = 2\ngroup_size = 2\nhidden_size = 8\nbatch_every = 1\neval_prompts = 1\nsteps = 3\nout = \"run\"\n",
     );
-    assert_eq!(lab.run("train small.toml").status, 0);
+    lab.ok("train small.toml");
     let batch = "run/batches/step-000002.safetensors";
     let (of_run, of_batch) = (
         lab.run("apply rloo run"),
@@ -230,20 +196,14 @@ fn apply_on_a_run_takes_its_last_batch() {
         of_run.out.replace(&time(&of_run.out), ""),
         of_batch.out.replace(&time(&of_batch.out), "")
     );
-    assert_eq!(
-        of_run.err.lines().next(),
-        Some(
-            "Note: run is a run's folder: this is its last batch, run/batches/step-000002.safetensors (`--step N` takes another)"
-        )
-    );
-    let json: Value = serde_json::from_str(&lab.run("apply rloo run --json").out).expect("JSON");
+    let note = "Note: run is a run's folder: this is its last batch, run/batches/step-000002.safetensors (`--step N` takes another)";
+    assert_eq!(of_run.err.lines().next(), Some(note));
+    let json = lab.json("apply rloo run");
     assert_eq!(json["input"], batch);
-    assert!(
-        json["notes"][0]
-            .as_str()
-            .is_some_and(|note| note.contains(batch)),
-        "{json}"
-    );
+    assert!(json["notes"][0].to_string().contains(batch), "{json}");
+    // What was evaluated before the run was resumed belongs to it.
+    lab.ok("train --resume run --steps 6")
+        .shows("step 0     step 6");
 }
 
 /// The row that no two runs share.
@@ -262,10 +222,8 @@ fn apply_with_a_script_of_ones_own() {
         "mine.rhai",
         "//! Nothing.\nfn advantage(batch, p) { print(\"a line\"); metric(\"answer\", 42); 0 * batch.reward }",
     );
-    insta::assert_snapshot!(
-        "apply_own",
-        lab.run("apply mine.rhai rollouts.jsonl").shown()
-    );
+    let shown = lab.run("apply mine.rhai rollouts.jsonl").shown();
+    insta::assert_snapshot!("apply_own", shown);
 }
 
 #[test]
@@ -276,10 +234,8 @@ fn json_is_one_object_for_a_machine() {
     let mut json: Value = serde_json::from_str(&ran.out).expect("JSON");
     for time in ["read", "recipe"] {
         let seconds = json["seconds"][time].take();
-        assert!(
-            seconds.as_f64().is_some_and(|s| s > 0.0),
-            "{time}: {seconds}"
-        );
+        let is_positive = seconds.as_f64().is_some_and(|s| s > 0.0);
+        assert!(is_positive, "{time}: {seconds}");
     }
     insta::assert_snapshot!("apply_json", serde_json::to_string_pretty(&json).unwrap());
     let odd = "fn advantage(batch, p) { metric(\"odd\", 0.0 / 0.0); batch.reward }";
@@ -317,10 +273,9 @@ fn metrics_of_both_hooks_are_shown() {
         "both.jsonl",
         "{\"group\": 1, \"reward\": 1, \"old_logp\": [-1, -2]}\n{\"group\": 1, \"reward\": 0, \"old_logp\": [-1]}\n",
     );
-    let ran = lab.run("apply both.rhai both.jsonl --json");
-    let json: Value = serde_json::from_str(&ran.out).expect("JSON");
+    let json = lab.json("apply both.rhai both.jsonl");
     let expected = serde_json::json!({ "advantage/share": 1.0, "own": 2.0, "loss/share": 3.0 });
-    assert_eq!(json["metrics"], expected, "{}", ran.err);
+    assert_eq!(json["metrics"], expected);
 }
 
 #[test]
@@ -330,34 +285,21 @@ fn check_on_rollouts() {
         "score.rhai",
         "fn advantage(batch, p) { batch.score - batch.score.mean(\"group\") }",
     );
-    let line = |group: usize, score: usize| {
-        format!(
-            "{{\"group\": {group}, \"reward\": {}, \"score\": {score}}}\n",
-            score % 2
-        )
+    let line = |i: usize| {
+        let (group, reward) = (i / 4, i % 2);
+        format!("{{\"group\": {group}, \"reward\": {reward}, \"score\": {i}}}\n")
     };
-    let lines: String = (0..12).map(|i| line(i / 4, i)).collect();
+    let lines: String = (0..12).map(line).collect();
     lab.write("rollouts.jsonl", &lines);
     let run = |arguments: &str| lab.run(&format!("check {arguments}"));
     assert_eq!(run("score.rhai").status, 1);
     let ran = run("score.rhai grpo rollouts.jsonl");
     assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
     assert_eq!(ran.out.matches("its 3 groups").count(), 2);
-    for swapped in [
-        "rollouts.jsonl score.rhai",
-        "grpo rollouts.jsonl score.rhai",
-    ] {
-        let ran = run(swapped);
-        assert_eq!(ran.status, 1);
-        let said = [
-            "`rollouts.jsonl` is a file of rollouts, not a recipe",
-            "rollouts stand behind it",
-        ];
-        assert!(
-            said.iter().all(|said| ran.err.contains(said)),
-            "{}",
-            ran.err
-        );
+    for swapped in ["", "grpo "] {
+        let ran = run(&format!("{swapped}rollouts.jsonl score.rhai"));
+        ran.ends(1, "`rollouts.jsonl` is a file of rollouts, not a recipe");
+        ran.says("rollouts stand behind it");
     }
 }
 
@@ -365,21 +307,26 @@ fn check_on_rollouts() {
 fn every_built_in_passes_the_check() {
     let lab = Lab::new();
     let names: Vec<&str> = BUILTINS.iter().map(|builtin| builtin.name).collect();
-    let ran = lab.run(&format!("check {}", names.join(" ")));
-    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    let ran = lab.ok(&format!("check {}", names.join(" ")));
     assert_eq!(ran.out.matches(" 0 fail,").count(), names.len());
 }
 
 #[test]
 fn recipes() {
     let lab = Lab::new();
-    let all = lab.run("recipes");
-    assert!(all.out.lines().all(|line| line.chars().count() <= 80));
-    assert_eq!(lab.run("recipes --needs valu").status, 0);
-    let recipe = lab.run("recipes gspo");
-    assert!(recipe.status == 1 && recipe.err.contains("`advlab doc gspo`"));
-    let wrong = lab.run("recipes vrel");
-    assert!(wrong.status == 1 && wrong.err.contains("did you mean `verl`?"));
+    let all = lab.ok("recipes").out;
+    assert!(all.lines().all(|line| line.chars().count() <= 80));
+    for builtin in BUILTINS
+        .iter()
+        .filter(|one| one.kind != BuiltinKind::Shared)
+    {
+        assert!(
+            all.lines()
+                .any(|line| line.split(' ').next() == Some(builtin.name))
+        );
+    }
+    lab.ok("recipes --needs valu");
+    lab.run("recipes gspo").ends(1, "`advlab doc gspo`");
 }
 
 #[test]
@@ -408,13 +355,7 @@ fn words_are_searched_for() {
         ("recipes overlong", "dapo_overlong"),
         ("recipes leave one out", "grpo_loo"),
     ] {
-        let ran = lab.run(arguments);
-        assert!(
-            ran.status == 0 && ran.out.contains(found),
-            "{arguments}: {}{}",
-            ran.out,
-            ran.err
-        );
+        lab.ok(arguments).shows(found);
     }
     let mut session = Session::new(&Host::new(), Paint::PLAIN);
     assert!(session.submit("?leave one out").text.contains("rloo"));
@@ -428,8 +369,7 @@ fn every_function_and_recipe_is_explained() {
         .chain(BUILTINS.iter().map(|builtin| builtin.name))
     {
         // A sign that looks like an option stands after `--`, as everywhere.
-        let ran = lab.run(&format!("doc -- {name}"));
-        assert_eq!(ran.status, 0, "{name}: {}", ran.err);
+        let ran = lab.ok(&format!("doc -- {name}"));
         assert!(ran.out.contains(name), "{name}: {}", ran.out);
     }
 }
@@ -438,18 +378,10 @@ fn every_function_and_recipe_is_explained() {
 #[test]
 fn plain_text_in_a_pipe() {
     let lab = Lab::new();
-    for arguments in [
-        "apply grpo rollouts.jsonl",
-        "doc mean",
-        "check grpo",
-        "recipes",
-        "doc nothing",
-    ] {
-        let ran = lab.run(arguments);
-        assert!(
-            !ran.out.contains('\u{1b}') && !ran.err.contains('\u{1b}'),
-            "{arguments}"
-        );
+    let all = "apply grpo rollouts.jsonl, doc mean, check grpo, recipes, doc nothing";
+    for arguments in all.split(", ") {
+        let shown = lab.run(arguments).shown();
+        assert!(!shown.contains('\u{1b}'), "{arguments}: {shown}");
     }
 }
 
@@ -457,12 +389,8 @@ fn plain_text_in_a_pipe() {
 #[test]
 fn a_reader_who_leaves_is_no_error() {
     let lab = Lab::new();
-    for arguments in [
-        "doc",
-        "recipes",
-        "check grpo passk rloo",
-        "apply grpo rollouts.jsonl",
-    ] {
+    let all = "doc, recipes, check grpo passk rloo, apply grpo rollouts.jsonl";
+    for arguments in all.split(", ") {
         let mut command = lab.command(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary runs");
@@ -471,10 +399,8 @@ fn a_reader_who_leaves_is_no_error() {
         let stderr = child.stderr.as_mut().expect("piped");
         stderr.read_to_string(&mut err).expect("UTF-8");
         let status = child.wait().expect("it ends");
-        assert!(
-            status.success() && err.is_empty(),
-            "{arguments}: {status}: {err}"
-        );
+        let is_silent = status.success() && err.is_empty();
+        assert!(is_silent, "{arguments}: {status}: {err}");
     }
 }
 
@@ -489,8 +415,7 @@ fn a_run_begins_with_the_warnings_of_its_recipe() {
     assert!(!ran.err.contains("sign of the loss"), "{}", ran.err);
     let flipped = "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }\nfn loss(batch, p) { (batch.advantage * batch.logp).mean(\"batch\") }\n";
     lab.write("flipped.rhai", flipped);
-    let ran = lab.run("train --recipe flipped.rhai --steps 1 --out flipped");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    let ran = lab.ok("train --recipe flipped.rhai --steps 1 --out flipped");
     let expected = "sign of the loss: a smaller loss lowers what the advantage says is good";
     ran.says(expected);
 }
@@ -499,8 +424,7 @@ fn a_run_begins_with_the_warnings_of_its_recipe() {
 #[test]
 fn compare_says_first_that_seeds_are_too_few() {
     let lab = Lab::new();
-    let ran = lab.run("compare grpo passk --seeds 1 --steps 1 --out compared");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    let ran = lab.ok("compare grpo passk --seeds 1 --steps 1 --out compared");
     let first = "note: 1 seed of each cannot show a difference at 95 %: take four";
     assert!(ran.err.starts_with(first), "{}", ran.err);
     let enough = lab.run("compare grpo passk --seeds 4 --steps 1 --out compared");
@@ -515,41 +439,30 @@ fn a_run_has_its_loss_and_its_batch_takes_an_advantage() {
         "small.toml",
         "maze_size = 2\nrollout_batch_size = 2\ngroup_size = 4\nhidden_size = 8\nbatch_every = 1\neval_prompts = 1\nsteps = 2\nloss_recipe = \"policy_gradient\"\nout = \"run\"\n",
     );
-    assert_eq!(lab.run("train small.toml").status, 0);
-    lab.write("lines", ":run\n");
-    let lines = std::fs::File::open(lab.path().join("lines")).expect("a file");
-    let prompt = lab.command("repl run --stdin").stdin(lines).output();
-    let prompt = String::from_utf8(prompt.expect("the binary runs").stdout).expect("UTF-8");
+    lab.ok("train small.toml");
+    let prompt = lab.prompt("repl run", ":run\n");
     assert!(prompt.contains("(of the run: policy_gradient)"), "{prompt}");
-    assert_eq!(lab.run("apply rloo run -o with.safetensors").status, 0);
-    let loss = lab.run("apply gspo with.safetensors");
-    assert_eq!(loss.status, 0, "{}", loss.err);
+    lab.ok("apply rloo run -o with.safetensors");
+    lab.ok("apply gspo with.safetensors");
 }
 
 /// A loss over responses: by the batch's own advantage, which is no mean over tokens.
 #[test]
 fn apply_and_the_prompt_show_the_same_loss() {
     let lab = Lab::new();
-    assert_eq!(lab.run("apply grpo rollouts.jsonl -o with.jsonl").status, 0);
-    lab.write("lines", ":recipe topr\n:run\n");
-    let lines = std::fs::File::open(lab.path().join("lines")).expect("a file");
-    let prompt = lab.command("repl with.jsonl --stdin").stdin(lines).output();
-    let prompt = String::from_utf8(prompt.expect("the binary runs").stdout).expect("UTF-8");
+    lab.ok("apply grpo rollouts.jsonl -o with.jsonl");
+    let prompt = lab.prompt("repl with.jsonl", ":recipe topr\n:run\n");
     let applied = lab.run("apply topr with.jsonl").out;
-    let loss = |text: &str| {
-        let after = |line: &str| {
-            line.trim_start()
-                .strip_prefix("loss ")?
+    let loss = |text: &str| -> Option<f64> {
+        let mut rows = text.lines().map(|line| line.trim_start());
+        rows.find_map(|row| {
+            row.strip_prefix("loss ")?
                 .split_whitespace()
                 .next()?
                 .parse()
                 .ok()
-        };
-        text.lines().find_map(after)
+        })
     };
-    let shown: Option<f64> = loss(&prompt);
-    assert!(
-        shown.is_some() && shown == loss(&applied),
-        "{prompt}\n{applied}"
-    );
+    let is_same = loss(&prompt).is_some() && loss(&prompt) == loss(&applied);
+    assert!(is_same, "{prompt}\n{applied}");
 }

@@ -30,47 +30,35 @@ fn lab() -> Lab {
 }
 
 /// The metrics of all rows of a file.
-fn metrics(lab: &Lab, name: &str) -> Vec<(f64, f64)> {
+fn metrics(lab: &Lab, name: &str) -> Vec<[f64; 2]> {
     let rows = lab.read(name);
     let rows = rows
         .lines()
         .map(|row| serde_json::from_str::<Value>(row).unwrap());
-    rows.map(|row| {
-        (
-            row["step"].as_f64().unwrap(),
-            row["metrics"]["seen"].as_f64().unwrap(),
-        )
-    })
-    .collect()
+    let numbers = |row: Value| [&row["step"], &row["metrics"]["seen"]].map(|x| x.as_f64().unwrap());
+    rows.map(numbers).collect()
 }
 
 #[test]
 fn a_sequence_carries_the_state_and_goes_on_later() {
     let lab = lab();
-    let all = [(9.0, 1.0), (10.0, 3.0), (11.0, 7.0)];
-    let ran = lab.run("apply counts.rhai steps --metrics all.jsonl -o out");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    let all = [[9.0, 1.0], [10.0, 3.0], [11.0, 7.0]];
+    let ran = lab.ok("apply counts.rhai steps --metrics all.jsonl -o out");
     insta::assert_snapshot!(ran.shown());
     assert_eq!(metrics(&lab, "all.jsonl"), all);
-    assert!(
-        lab.read("out/step_10.jsonl")
-            .contains("\"advantage\": -1.0")
-    );
+    let written = lab.read("out/step_10.jsonl");
+    assert!(written.contains("\"advantage\": -1.0"), "{written}");
     // In two parts, the files named one by one, and in the order of a shell's glob.
     let first =
         "apply counts.rhai steps/step_10.jsonl steps/step_9.jsonl --state s.json --metrics m.jsonl";
-    assert_eq!(lab.run(first).status, 0);
-    let ran = lab.run("apply counts.rhai steps/step_11.jsonl --state s.json --metrics m.jsonl");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    lab.ok(first);
+    lab.ok("apply counts.rhai steps/step_11.jsonl --state s.json --metrics m.jsonl");
     assert_eq!(metrics(&lab, "m.jsonl"), all);
     let wrong = lab.run("apply grpo steps/step_11.jsonl --state s.json");
     wrong.says("it is the state of \"counts.rhai\"");
-    let step = lab.run("apply counts.rhai steps/step_9.jsonl --step 40 --json");
-    let step: Value = serde_json::from_str(&step.out).unwrap();
-    assert_eq!(
-        (&step["step"], &step["metrics"]["step"]),
-        (&40.into(), &40.0.into())
-    );
+    let json = lab.json("apply counts.rhai steps/step_9.jsonl --step 40");
+    assert_eq!(json["step"], 40);
+    assert_eq!(json["metrics"]["step"], 40.0);
     let wrong = lab.run("apply counts.rhai steps -o out.jsonl");
     wrong.says("several inputs have several outputs");
 }
@@ -106,7 +94,7 @@ fn what_is_read_is_not_overwritten() {
     lab.write("other/step_11.jsonl", &step);
     let ran = lab.run("convert other other/all.jsonl");
     ran.says("other/all.jsonl would overwrite what is read, other");
-    assert_eq!(lab.run("convert other all.jsonl").status, 0);
+    lab.ok("convert other all.jsonl");
     assert_eq!(lab.read("all.jsonl"), step.repeat(3));
 }
 
@@ -114,18 +102,15 @@ fn what_is_read_is_not_overwritten() {
 fn a_step_that_the_state_has_seen_is_refused() {
     let lab = lab();
     let steps = "apply counts.rhai steps --state s.json --metrics m.jsonl";
-    assert_eq!(lab.run(steps).status, 0);
+    lab.ok(steps);
     let (state, rows) = (lab.read("s.json"), lab.read("m.jsonl"));
-    for again in [
-        steps,
-        "apply counts.rhai steps/step_11.jsonl --state s.json",
-    ] {
-        let ran = lab.run(again);
-        ran.ends(1, "that after step 11");
+    let last = "apply counts.rhai steps/step_11.jsonl --state s.json";
+    for again in [steps, last] {
+        lab.run(again).ends(1, "that after step 11");
     }
     assert_eq!((lab.read("s.json"), lab.read("m.jsonl")), (state, rows));
     let set = "apply grpo steps/step_9.jsonl --state g.json --set std=";
-    assert_eq!(lab.run(&format!("{set}sample")).status, 0);
+    lab.ok(&format!("{set}sample"));
     let ran = lab.run(&format!("{set}population --step 10"));
     ran.ends(0, "with other parameters");
 }
@@ -151,13 +136,9 @@ fn a_text_trajectory_is_there_for_every_recipe() {
         "by.rhai",
         "fn params() { #{ by: #{ value: \"group\" } } }\nfn advantage(batch, p) { batch.reward * (batch.key(p.by) != \"a\") }",
     );
-    for command in [
-        "sum.rhai",
-        "by.rhai --set by=trajectory",
-        "by.rhai --set by=source",
-    ] {
-        let ran = lab.run(&format!("apply {command} t.jsonl"));
-        assert_eq!(ran.status, 0, "{command}: {}", ran.err);
+    lab.ok("apply sum.rhai t.jsonl");
+    for by in ["trajectory", "source"] {
+        lab.ok(&format!("apply by.rhai t.jsonl --set by={by}"));
     }
 }
 
@@ -179,26 +160,12 @@ fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }",
     batch.reward
 }",
     );
-    let metrics = |input: &str| {
-        let ran = lab.run(&format!("apply takes.rhai {input} --json"));
-        assert_eq!(ran.status, 0, "{input}: {}", ran.err);
-        serde_json::from_str::<Value>(&ran.out).unwrap()["metrics"].clone()
-    };
+    let metrics = |input: &str| lab.json(&format!("apply takes.rhai {input}"))["metrics"].take();
     let mut expected = None;
-    for kind in [
-        "jsonl",
-        "jsonl.gz",
-        "jsonl.zst",
-        "parquet",
-        "safetensors",
-        "npz",
-    ] {
+    let kinds = "jsonl jsonl.gz jsonl.zst parquet safetensors npz";
+    for kind in kinds.split(' ') {
         if kind != "jsonl" {
-            assert_eq!(
-                lab.run(&format!("convert rollouts.jsonl rollouts.{kind}"))
-                    .status,
-                0
-            );
+            lab.ok(&format!("convert rollouts.jsonl rollouts.{kind}"));
         }
         let written = format!("written.{kind}");
         let ran = lab.run(&format!("apply gives.rhai rollouts.{kind} -o {written}"));
@@ -210,23 +177,14 @@ fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }",
         let ran = lab.run(&format!("apply gives.rhai {written} -o {written} --force"));
         ran.shows("(replaced): advantage, weight");
         assert_eq!(metrics(&written), first, "{kind}");
-        let ran = lab.run(&format!("check grpo rollouts.{kind}"));
-        assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+        lab.ok(&format!("check grpo rollouts.{kind}"));
     }
     let ran = lab.run("apply gives.rhai written.npz rollouts.npz -o out");
-    assert!(
-        ran.out
-            .contains("2 files written in out: advantage, weight, shaped_reward"),
-        "{}",
-        ran.out
-    );
+    ran.shows("2 files written in out: advantage, weight, shaped_reward");
     let filter = "difficulty_filter rollouts.jsonl --set low=0.3 --set high=0.7 -o filtered.jsonl";
-    assert_eq!(lab.run(&format!("apply {filter}")).status, 0);
-    let zero = lab
-        .read("filtered.jsonl")
-        .matches("\"weight\": 0.0")
-        .count();
-    assert_eq!(zero, 176);
+    lab.ok(&format!("apply {filter}"));
+    let filtered = lab.read("filtered.jsonl");
+    assert_eq!(filtered.matches("\"weight\": 0.0").count(), 176);
 }
 
 /// A state is one call's at a time, and rows that it has not seen are done again.
@@ -234,7 +192,7 @@ fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }",
 fn a_state_and_its_rows_agree() {
     let lab = lab();
     let first = "apply counts.rhai steps/step_9.jsonl --state s.json --metrics m.jsonl";
-    assert_eq!(lab.run(first).status, 0);
+    lab.ok(first);
     let (state, row) = (lab.read("s.json"), lab.read("m.jsonl"));
     let rest = "apply counts.rhai steps/step_10.jsonl steps/step_11.jsonl --state s.json --metrics m.jsonl";
     let lock = std::fs::File::create(lab.path().join("s.json.lock")).unwrap();
@@ -248,17 +206,16 @@ fn a_state_and_its_rows_agree() {
         ran.says("another `apply --state`");
     }
     drop(lock);
-    assert_eq!(lab.run(rest).status, 0);
+    lab.ok(rest);
+    assert!(!lab.path().join("s.json.lock").exists());
     let all = lab.read("m.jsonl");
     // Killed when it had written step 10's row, and a part of step 11's, and kept no state.
     lab.write("s.json", &state);
     lab.write("m.jsonl", all.trim_end().strip_suffix('}').unwrap());
     let ran = lab.run(rest);
     ran.says("the state lacks them");
-    assert_eq!(
-        metrics(&lab, "m.jsonl"),
-        [(9.0, 1.0), (10.0, 3.0), (11.0, 7.0)]
-    );
+    let seen = [[9.0, 1.0], [10.0, 3.0], [11.0, 7.0]];
+    assert_eq!(metrics(&lab, "m.jsonl"), seen);
     assert!(lab.read("m.jsonl").starts_with(&row));
 }
 
@@ -268,10 +225,7 @@ fn a_step_of_a_run_is_its_batch() {
     std::fs::create_dir_all(lab.path().join("run/batches")).unwrap();
     for step in [10, 20, 30] {
         let place = format!("run/batches/step-{step:06}.safetensors");
-        assert_eq!(
-            lab.run(&format!("convert rollouts.jsonl {place}")).status,
-            0
-        );
+        lab.ok(&format!("convert rollouts.jsonl {place}"));
     }
     for command in [
         "apply grpo run",
@@ -279,28 +233,14 @@ fn a_step_of_a_run_is_its_batch() {
         "check grpo run",
         "profile grpo run",
     ] {
-        let ran = lab.run(&format!("{command} --step 20"));
-        assert_eq!(ran.status, 0, "{command}: {}", ran.err);
+        lab.ok(&format!("{command} --step 20"));
         let ran = lab.run(&format!("{command} --step 15"));
         let said = "the run has kept no batch of step 15";
-        assert!(
-            ran.status == 1 && ran.err.contains(said),
-            "{command}: {}",
-            ran.err
-        );
-        assert!(
-            ran.err.contains("those of 10, 20, 30"),
-            "{command}: {}",
-            ran.err
-        );
+        ran.ends(1, said);
+        ran.says("those of 10, 20, 30");
     }
     let ran = lab.run("apply grpo run --step 20 -o out.safetensors");
-    assert!(
-        ran.out
-            .contains("run/batches/step-000020.safetensors: 256 responses"),
-        "{}",
-        ran.out
-    );
+    ran.shows("run/batches/step-000020.safetensors: 256 responses");
     let ran = lab.run("apply grpo run run --step 20");
     ran.says("`--step` takes one batch");
 }
@@ -310,24 +250,13 @@ fn every_kind_of_file_converts_to_every_other() {
     let lab = Lab::new();
     let dumps = Path::new(crate::ROOT).join("tests/data/dumps");
     for dump in ["verl/9.jsonl", "trl/completions_00001.parquet"] {
-        let summary = |file: &str| {
-            let ran = lab.run(&format!("apply grpo {file} --json"));
-            assert_eq!(ran.status, 0, "{file}: {}", ran.err);
-            let json: Value = serde_json::from_str(&ran.out).unwrap();
-            json["summary"].clone()
-        };
+        let summary = |file: &str| lab.json(&format!("apply grpo {file}"))["summary"].take();
         let dump = dumps.join(dump).display().to_string();
         let expected = summary(&dump);
         let mut from = dump;
-        for to in [
-            "a.parquet",
-            "b.jsonl.zst",
-            "c.npz",
-            "d.safetensors",
-            "e.parquet",
-        ] {
-            let ran = lab.run(&format!("convert {from} {to}"));
-            assert_eq!(ran.status, 0, "{from} to {to}: {}", ran.err);
+        let names = "a.parquet b.jsonl.zst c.npz d.safetensors e.parquet";
+        for to in names.split(' ') {
+            lab.ok(&format!("convert {from} {to}"));
             assert_eq!(summary(to), expected, "{from} to {to}");
             from = to.to_string();
         }
@@ -335,9 +264,8 @@ fn every_kind_of_file_converts_to_every_other() {
     let wrong = lab.run("convert rollouts.jsonl a.csv");
     wrong.says("no ending that says what to write");
     lab.write("odd.jsonl", "{\"a\": [{\"b\": 1, \"c\": {}}, null], \"d\": 18446744073709551617, \"e\": NaN}\n{\"a\": [], \"d\": \"x\", \"f\": [[true], []]}\n");
-    let ran = lab.run("convert odd.jsonl odd.parquet");
-    assert_eq!(ran.status, 0, "{}", ran.err);
-    assert_eq!(lab.run("convert odd.parquet back.jsonl").status, 0);
+    let ran = lab.ok("convert odd.jsonl odd.parquet");
+    lab.ok("convert odd.parquet back.jsonl");
     insta::assert_snapshot!(format!("{}{}", ran.err, lab.read("back.jsonl")));
 }
 

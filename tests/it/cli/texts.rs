@@ -21,13 +21,11 @@ fn tokenizer(name: &str) -> String {
 #[test]
 fn verify_counts_writes_and_explains() {
     let lab = lab();
-    let ran = lab.run("verify texts.jsonl -o out.jsonl --explain");
-    assert_eq!(ran.status, 0, "{}", ran.err);
-    let words: Vec<&str> = ran.out.split_whitespace().collect();
-    let row = |name: &[&str]| words.windows(name.len()).any(|window| window == name);
-    assert!(row(&["right", "3", "50.0", "%"]), "{}", ran.out);
-    assert!(row(&["wrong", "2", "33.3", "%"]), "{}", ran.out);
-    assert!(row(&["no", "answer", "found", "1"]), "{}", ran.out);
+    let ran = lab.ok("verify texts.jsonl -o out.jsonl --explain");
+    let words = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for row in ["right 3 50.0 %", "wrong 2 33.3 %", "no answer found 1"] {
+        assert!(words.contains(row), "{words}");
+    }
     ran.shows("wrong: 2/6   (reference: 0.75)");
     let written = lab.read("out.jsonl");
     let lines = written.lines().zip(TEXTS.lines());
@@ -57,8 +55,7 @@ fn verify_writes_to_the_last_of_equal_fields() {
         ),
     ] {
         lab.write("line.jsonl", line);
-        let ran = lab.run(&format!("verify line.jsonl -o out.jsonl {flags}"));
-        assert_eq!(ran.status, 0, "{line}: {}", ran.err);
+        lab.ok(&format!("verify line.jsonl -o out.jsonl {flags}"));
         assert_eq!(lab.read("out.jsonl").trim_end(), written, "{line}");
     }
 }
@@ -66,27 +63,17 @@ fn verify_writes_to_the_last_of_equal_fields() {
 #[test]
 fn verify_writes_the_kind_of_lines_that_the_name_says() {
     let lab = lab();
-    let verified = lab.run("verify texts.jsonl -o plain.jsonl");
-    assert_eq!(verified.status, 0, "{}", verified.err);
+    lab.ok("verify texts.jsonl -o plain.jsonl");
     for packed in ["packed.jsonl.gz", "packed.jsonl.zst", "packed.parquet"] {
         for command in [
             format!("verify texts.jsonl -o {packed}"),
             format!("verify {packed} -o again.jsonl"),
         ] {
-            let ran = lab.run(&command);
-            assert_eq!(
-                (ran.status, ran.out.contains("right")),
-                (0, true),
-                "{command}: {}",
-                ran.err
-            );
+            lab.ok(&command).shows("right");
         }
         let rights = |name: &str| lab.read(name).matches("\"correct\": true").count();
-        assert_eq!(
-            (rights("again.jsonl"), rights("plain.jsonl")),
-            (3, 3),
-            "{packed}"
-        );
+        let found = ["again.jsonl", "plain.jsonl"].map(rights);
+        assert_eq!(found, [3, 3], "{packed}");
     }
     for other in ["mine.rhai", "tensors.npz"] {
         let ran = lab.run(&format!("verify texts.jsonl -o {other}"));
@@ -115,8 +102,8 @@ fn an_interrupted_command_leaves_the_output_that_was_there() {
         (
             "apply passk many.jsonl -o out.jsonl",
             lab.path(),
-            "-TERM",
-            143,
+            "-INT",
+            130,
         ),
     ] {
         lab.write("out.jsonl", "old");
@@ -139,36 +126,27 @@ fn an_interrupted_command_leaves_the_output_that_was_there() {
         err.read_to_string(&mut told).expect("text");
         assert_eq!(status.code(), Some(code), "{command}: {told}");
         assert!(told.contains("interrupted"), "{command}: {told}");
-        assert_eq!(
-            (files(), lab.read("out.jsonl").as_str()),
-            (before, "old"),
-            "{command}"
-        );
+        assert_eq!(lab.read("out.jsonl"), "old", "{command}");
+        assert_eq!(files(), before, "{command}");
     }
 }
 
 #[test]
 fn verify_counts_tokens_where_the_lines_have_no_length() {
     let lab = lab();
-    let command = format!(
-        "verify texts.jsonl -o out.jsonl --tokenizer {}",
-        tokenizer("gpt.json")
-    );
-    let ran = lab.run(&command);
-    assert_eq!(ran.status, 0, "{}", ran.err);
-    ran.shows("tokens in the mean");
+    let flags = format!("--tokenizer {}", tokenizer("gpt.json"));
+    let command = format!("verify texts.jsonl -o out.jsonl {flags}");
+    lab.ok(&command).shows("tokens in the mean");
     // What `apply` counts by the same tokenizer.
     let lengths = |file: &str, flags: &str| {
         let script = "fn advantage(batch, p) { batch.length * 1.0 }";
         lab.write("length.rhai", script);
-        let ran = lab.run(&format!("apply length.rhai {file} {flags} -o length.jsonl"));
-        assert_eq!(ran.status, 0, "{}", ran.err);
+        lab.ok(&format!("apply length.rhai {file} {flags} -o length.jsonl"));
         let text = lab.read("length.jsonl");
         let of = |line: &str| line.split("\"advantage\": ").nth(1).map(str::to_string);
         text.lines().map(of).collect::<Vec<_>>()
     };
-    let flags = command.split_once(" --tokenizer").expect("a flag").1;
-    let counted = lengths("texts.jsonl", &format!("--tokenizer{flags}"));
+    let counted = lengths("texts.jsonl", &flags);
     assert_eq!(counted, lengths("out.jsonl", ""));
     // A length that is there stays, and that is said.
     let again = lab.run(&command.replace("texts.jsonl -o out", "out.jsonl -o again"));
@@ -205,32 +183,23 @@ fn verify_holds_a_few_blocks_of_a_file() {
         peak
     };
     let (small, large) = (peak(12 << 4), peak(48 << 4));
-    assert!(
-        small > 0 && large < small + (24 << 10),
-        "{small} and {large} kB"
-    );
+    let is_small = small > 0 && large < small + (24 << 10);
+    assert!(is_small, "{small} and {large} kB");
 }
 
 #[test]
 fn verify_says_what_is_wrong() {
     let lab = lab();
-    for (command, part) in [
-        (
-            "verify texts.jsonl --solution gold",
-            "there is no field `gold`",
-        ),
-        ("verify rollouts.jsonl", "which field has the solution"),
-        ("verify texts.jsonl -o texts.jsonl", "is the input itself"),
-        ("verify none.jsonl", "cannot be read"),
-    ] {
-        let ran = lab.run(command);
-        assert_eq!(ran.status, 1, "{command}: {}", ran.out);
-        assert!(ran.err.contains(part), "{command}: {}", ran.err);
-    }
+    lab.expect(
+        "
+1  verify texts.jsonl --solution gold  =>  there is no field `gold`
+1  verify rollouts.jsonl  =>  which field has the solution
+1  verify texts.jsonl -o texts.jsonl  =>  is the input itself
+1  verify none.jsonl  =>  cannot be read",
+    );
     lab.write("cut.jsonl", &format!("{TEXTS}{{\"completion\": \"4"));
     let ran = lab.run("verify cut.jsonl -o out.jsonl");
-    assert_eq!(ran.status, 1);
-    ran.says("cut.jsonl, line 7");
+    ran.ends(1, "cut.jsonl, line 7");
     assert!(!lab.path().join("out.jsonl").exists());
 }
 
@@ -240,10 +209,9 @@ fn advantages_come_from_completions_and_references() {
     let lab = lab();
     for name in ["gpt.json", "sentencepiece.json"] {
         let tokenizer = tokenizer(name);
-        let ran = lab.run(&format!(
+        let ran = lab.ok(&format!(
             "apply grpo_lambda texts.jsonl --tokenizer {tokenizer} -o {name}l"
         ));
-        assert_eq!(ran.status, 0, "{}", ran.err);
         let notes = ran.err.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
             notes.contains("the number of tokens in `completion`, by"),
@@ -271,16 +239,14 @@ fn scripts_have_verdicts_as_a_column() {
         "mine.rhai",
         "fn reward(batch, p) { batch.verified }\nfn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }",
     );
-    let ran = lab.run("apply mine.rhai texts.jsonl -o out.jsonl");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    lab.ok("apply mine.rhai texts.jsonl -o out.jsonl");
     let first = lab.read("out.jsonl");
     let first = first.lines().next().expect("a line");
     assert!(first.contains("\"advantage\": 0.333"), "{first}");
     // References may be numbers, but not now a number and now a text.
     let number = "{\"group\": 1, \"completion\": \"It is 42.\", \"solution\": 42}\n";
     lab.write("numbers.jsonl", number);
-    let ran = lab.run("apply mine.rhai numbers.jsonl");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    lab.ok("apply mine.rhai numbers.jsonl");
     lab.write(
         "mixed.jsonl",
         &format!("{number}{}", number.replace("42}", "\"x\"}")),
@@ -294,44 +260,23 @@ fn scripts_have_verdicts_as_a_column() {
 #[test]
 fn look_shows_why_a_response_got_its_advantage() {
     let lab = lab();
-    let best = lab.run("look texts.jsonl best --recipe grpo");
-    assert_eq!(best.status, 0, "{}", best.err);
-    for part in [
-        "response 3",
-        "group b",
-        "answer found: 42 (right; the reference's: 42)",
-        "advantage",
-    ] {
-        assert!(best.out.contains(part), "{part}: {}", best.out);
+    let best = lab.ok("look texts.jsonl best --recipe grpo");
+    for part in ["response 3", "group b", "advantage"] {
+        best.shows(part);
     }
-    let group = lab.run("look texts.jsonl a --recipe grpo");
-    assert_eq!(
-        group.out.matches("answer found").count(),
-        3,
-        "{}",
-        group.out
-    );
-    let mut prompt = lab.command("repl texts.jsonl --recipe grpo --stdin");
-    let mut prompt = prompt
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("the prompt");
+    best.shows("answer found: 42 (right; the reference's: 42)");
+    let group = lab.ok("look texts.jsonl a --recipe grpo").out;
+    assert_eq!(group.matches("answer found").count(), 3, "{group}");
     let input = ":look correct == 0 & advantage < 0\n:look worst\n";
-    std::io::Write::write_all(&mut prompt.stdin.take().expect("a pipe"), input.as_bytes())
-        .expect("input");
-    let out = prompt.wait_with_output().expect("output");
-    let out = String::from_utf8(out.stdout).expect("UTF-8");
-    assert!(
-        out.contains("response 2") && out.contains("response 4") && out.contains("none (no answer"),
-        "{out}"
+    let out = lab.prompt("repl texts.jsonl --recipe grpo", input);
+    for part in ["response 2", "response 4", "none (no answer"] {
+        assert!(out.contains(part), "{out}");
+    }
+    let keyed = lab.ok("look texts.jsonl group==\"b\"&correct==1").out;
+    assert!(keyed.contains("group b") && !keyed.contains("group a"));
+    lab.expect(
+        "
+1  look texts.jsonl nothing  =>  `nothing` is neither a column nor a group
+1  look texts.jsonl verifed==0 --recipe grpo  =>  did you mean `verified`?",
     );
-    let keyed = lab.run("look texts.jsonl group==\"b\"&correct==1");
-    assert_eq!(keyed.status, 0, "{}", keyed.err);
-    assert!(keyed.out.contains("group b") && !keyed.out.contains("group a"));
-    let none = lab.run("look texts.jsonl nothing");
-    assert_eq!(none.status, 1, "{}", none.out);
-    let misspelt = lab.run("look texts.jsonl verifed==0 --recipe grpo");
-    let told = misspelt.err.contains("did you mean `verified`?");
-    assert!(misspelt.status == 1 && told, "{}", misspelt.err);
 }

@@ -28,8 +28,8 @@ fn a_check_that_fails_names_its_own_groups_where_they_matter() {
     lab.write("level.rhai", "fn advantage(batch, p) { 1.0 }");
     for (arguments, is_told) in [("check passk --set k=7", true), ("check level.rhai", false)] {
         let ran = lab.run(arguments);
-        assert_eq!(ran.status, 1, "{arguments}");
-        assert_eq!(ran.out.contains("own groups"), is_told, "{arguments}");
+        let told = (ran.status, ran.out.contains("own groups"));
+        assert_eq!(told, (1, is_told), "{arguments}");
     }
 }
 
@@ -42,11 +42,8 @@ fn nothing_is_lost() {
     assert_eq!(lab.read("mine.rhai"), "my own");
 
     lab.write("out.jsonl", "an older result");
-    assert_eq!(
-        lab.run("apply passk rollouts.jsonl --set k=9 -o out.jsonl")
-            .status,
-        1
-    );
+    let ran = lab.run("apply passk rollouts.jsonl --set k=9 -o out.jsonl");
+    assert_eq!(ran.status, 1);
     assert_eq!(lab.read("out.jsonl"), "an older result");
 }
 
@@ -66,12 +63,11 @@ fn the_input_is_not_overwritten_by_mistake() {
     let files = std::fs::read_dir(lab.path()).unwrap().count();
     for name in names {
         let ran = lab.run(&format!("apply grpo rollouts.jsonl -o {name}"));
-        assert_eq!(ran.status, 1, "{}", ran.err);
-        assert!(ran.err.contains("is the input itself") && ran.err.contains("`--force`"));
+        ran.ends(1, "is the input itself");
+        ran.says("`--force`");
     }
     assert_eq!(lab.read("rollouts.jsonl"), before);
-    let ran = lab.run("apply grpo rollouts.jsonl -o rollouts.jsonl --force");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    lab.ok("apply grpo rollouts.jsonl -o rollouts.jsonl --force");
     let after = lab.read("rollouts.jsonl");
     assert_eq!(after.lines().count(), before.lines().count());
     assert!(after.lines().all(|line| line.contains("\"advantage\"")));
@@ -88,16 +84,33 @@ fn positive_log_probs_are_told() {
         "positive.jsonl",
         &[line("-1, 0, 0.0005"), line("-0.5, 0.5, 2")].concat(),
     );
-    let said =
-        "Note: `old_logp` is above 0 at 2 tokens, the first in line 2, token 1: no log-prob is";
-    let ran = lab.run("convert positive.jsonl out.npz");
-    assert!(ran.status == 0 && ran.err.starts_with(said), "{}", ran.err);
+    let note = "`old_logp` is above 0 at 2 tokens, the first in line 2, token 1: no log-prob is";
+    lab.ok("convert positive.jsonl out.npz").says(note);
     lab.write("negative.jsonl", &line("-1, 0, 0.0005"));
-    assert_eq!(lab.run("convert negative.jsonl out.npz").err, "");
+    assert_eq!(lab.ok("convert negative.jsonl out.npz").err, "");
 }
 
 /// Each: the exit status, the arguments, and a part of the message.
 const SLIPS: &str = r#"
+0  --help  =>  Usage: advlab <COMMAND>
+0  --version  =>  advlab
+0  profile grpo rollouts.jsonl --runs 1  =>  grpo 88bc72
+2    =>  Usage: advlab <COMMAND>
+2  aply grpo rollouts.jsonl  =>  'apply'
+2  apply  =>  <RECIPE>
+2  apply grpo  =>  <INPUTS>
+2  apply grpo rollouts.jsonl --stes 3  =>  '--step'
+2  apply grpo rollouts.jsonl --set k  =>  such as k=8 or reward=score
+2  apply grpo rollouts.jsonl --dtype f16  =>  f32, f64
+2  check grpo --stes 3  =>  '--step'
+2  check  =>  <RECIPE>
+1  apply passk k=2 rollouts.jsonl  =>  a parameter is set by `--set k=2`
+1  apply grpo broken.jsonl  =>  broken.jsonl, line 1
+1  apply broken.rhai rollouts.jsonl  =>  broken.rhai:1
+1  check broken.rhai  =>  broken.rhai:1
+1  new broken.rhai  =>  is there already
+1  new mine.txt  =>  a recipe's file ends in .rhai, such as mine.rhai
+1  new mine.rhai --from nothing  =>  there is no recipe `nothing`
 1  apply grpo long.jsonl  =>  long.jsonl, line 2: 1000000000000 tokens in one response
 1  apply grpo run  =>  there are no rollouts in the folder
 1  apply grpo -  =>  rollouts are read from files, not from a stream
@@ -130,7 +143,7 @@ const SLIPS: &str = r#"
 1  objective grpo passk k=3 k=4  =>  `passk` has `k=3` and `k=4`
 1  objective k=3 passk  =>  `k=3` stands before any recipe
 2  objective grpo --n abc  =>  invalid value 'abc' for '--n <N>'
-1  look rollouts.jsonl maze  =>  a group's name, `best`, `worst`, or a condition
+1  look rollouts.jsonl maze  =>  `maze` is neither a column nor a group
 1  look rollouts.jsonl -1  =>  `-1` is not the number of a response
 1  recipes vrel  =>  did you mean `verl`?
 "#;
@@ -157,6 +170,8 @@ fn what_was_meant() {
     std::fs::create_dir(lab.path().join("run")).expect("a folder");
     lab.write("run/notes.txt", "");
     lab.write("long.jsonl", "{\"group\": 1, \"reward\": 1, \"length\": 2}\n{\"group\": 1, \"reward\": 1, \"length\": 1000000000000}\n");
+    lab.write("broken.rhai", "fn advantage(batch, p) {");
+    lab.write("broken.jsonl", "{\"group\": 1, \"reward\":");
     lab.expect(SLIPS);
 }
 
@@ -165,19 +180,13 @@ fn what_was_meant() {
 #[test]
 fn what_is_no_file_is_an_error_at_once() {
     let lab = Lab::new();
-    for name in [
-        "pipe.rhai",
-        "pipe.jsonl",
-        "pipe.npz",
-        "pipe.toml",
-        "pipe.json",
-    ] {
-        let made = std::process::Command::new("mkfifo")
-            .arg(lab.path().join(name))
-            .status();
+    for ending in ["rhai", "jsonl", "npz", "toml", "json"] {
+        let name = format!("pipe.{ending}");
+        let mut mkfifo = std::process::Command::new("mkfifo");
+        let made = mkfifo.arg(lab.path().join(&name)).status();
         assert!(made.expect("mkfifo").success());
-        std::os::unix::fs::symlink("/dev/zero", lab.path().join(name.replace("pipe", "zero")))
-            .expect("a link");
+        let zero = lab.path().join(name.replace("pipe", "zero"));
+        std::os::unix::fs::symlink("/dev/zero", zero).expect("a link");
     }
     let import =
         |name: &str| format!("import \"{name}\" as x;\nfn advantage(batch, p) {{ batch.reward }}");
@@ -224,29 +233,21 @@ fn what_is_no_file_is_an_error_at_once() {
 #[test]
 fn errors_are_told_once() {
     let lab = Lab::new();
-    let mut damaged = std::fs::read(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../tests/data/checksums.parquet"
-    ))
-    .unwrap();
+    let file = format!("{}/tests/data/checksums.parquet", crate::ROOT);
+    let mut damaged = std::fs::read(file).unwrap();
     for (at, byte) in damaged.iter_mut().enumerate().rev().take(900).skip(8) {
         *byte ^= (at % 3) as u8;
     }
     std::fs::write(lab.path().join("damaged.parquet"), damaged).unwrap();
     let ran = lab.run("apply grpo damaged.parquet");
-    assert!(
-        ran.status == 1 && ran.err.starts_with("Error: "),
-        "{}",
-        ran.err
-    );
+    ran.ends(1, "");
+    assert!(ran.err.starts_with("Error: "), "{}", ran.err);
     for command in ["apply grpo none.jsonl", "apply grpo"] {
         let mut shell = std::process::Command::new("sh");
         let closed = format!("{} {command} 2>&-", env!("CARGO_BIN_EXE_advlab"));
         let status = shell.args(["-c", &closed]).status().unwrap();
-        assert!(
-            [Some(1), Some(2)].contains(&status.code()),
-            "{command}: {status}"
-        );
+        let is_error = [Some(1), Some(2)].contains(&status.code());
+        assert!(is_error, "{command}: {status}");
     }
     if std::path::Path::new("/dev/full").exists() {
         std::os::unix::fs::symlink("/dev/full", lab.path().join("full.npz")).unwrap();
@@ -263,16 +264,14 @@ fn a_full_disk_is_an_error_that_says_so() {
         return;
     }
     let lab = Lab::new();
-    let full = std::fs::OpenOptions::new()
-        .write(true)
-        .open("/dev/full")
-        .unwrap();
+    let full = std::fs::File::options().write(true).open("/dev/full");
     let mut command = lab.command("apply grpo rollouts.jsonl");
-    let output = command.stdout(full).output().expect("the binary runs");
+    let output = command
+        .stdout(full.unwrap())
+        .output()
+        .expect("the binary runs");
     assert_eq!(output.status.code(), Some(1));
     let err = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        err.contains("No space left on device") && !err.contains("panicked"),
-        "{err}"
-    );
+    let is_told = err.contains("No space left on device") && !err.contains("panicked");
+    assert!(is_told, "{err}");
 }

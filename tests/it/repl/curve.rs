@@ -4,13 +4,12 @@ use advlab::Host;
 use advlab_cli::prompt;
 use advlab_cli::report::study::Curve;
 
-use super::session;
+use super::{play, session};
 
 /// The most total |A| and where it is, from the line that says so.
 fn peak(arguments: &str) -> (f64, usize) {
-    let outcome = session().submit(&format!(":curve {arguments}"));
-    assert!(!outcome.is_error, "{}", outcome.text);
-    let mut lines = outcome.text.lines();
+    let text = session().submit(&format!(":curve {arguments}")).text;
+    let mut lines = text.lines();
     let line = lines.find(|line| line.starts_with("the most |A|"));
     let line = line.expect("a line with the peak");
     let number = |word: &str| word.trim_end_matches(',').parse::<f64>().ok();
@@ -36,33 +35,26 @@ fn a_clipped_loss_is_drawn_with_its_corners() {
         ("ppo_clip clip_high=0.283", "A = 1", 1.283, 1.283, 0.0),
     ] {
         let file = folder.path().join("s.csv");
-        let outcome = session().submit(&format!(":surface {recipe} --out {}", file.display()));
-        assert!(!outcome.is_error, "{}", outcome.text);
+        let command = format!("> :surface {recipe} --out {}", file.display());
+        play(&mut session(), &command);
         let text = std::fs::read_to_string(&file).expect("the figure");
-        let line = text.lines().filter_map(|line| {
+        let point = |line: &str| {
             let cells: Vec<&str> = line.split(',').collect();
             let [.., name, x, y, _] = cells[..] else {
                 return None;
             };
-            (name == advantage).then(|| (x.parse().unwrap(), y.parse().unwrap()))
-        });
-        let line: Vec<(f64, f64)> = line.collect();
-        let pairs = line.windows(2).map(|pair| (pair[0], pair[1]));
-        let jumps: Vec<_> = pairs
-            .filter(|(from, to)| (from.1 - to.1).abs() > 0.5)
-            .collect();
-        let [((x0, y0), (x1, y1))] = jumps[..] else {
-            panic!("{recipe}: {jumps:?}")
+            (name == advantage).then(|| [x.parse().unwrap(), y.parse().unwrap()])
         };
-        assert!(
-            x0 <= clip + 1e-9 && x1 >= clip - 1e-9 && x1 - x0 < 2e-6,
-            "{recipe}: {jumps:?}"
-        );
-        assert!(
-            (y0 - before).abs() < 1e-5 && (y1 - after).abs() < 1e-5,
-            "{recipe}: {jumps:?}"
-        );
-        assert!(line.len() < 200, "{}", line.len());
+        let line: Vec<[f64; 2]> = text.lines().filter_map(point).collect();
+        let mut jumps = line
+            .windows(2)
+            .filter(|pair| (pair[0][1] - pair[1][1]).abs() > 0.5);
+        let (Some(&[[x0, y0], [x1, y1]]), None) = (jumps.next(), jumps.next()) else {
+            panic!("{recipe}: {line:?}")
+        };
+        let is_there = x0 <= clip + 1e-9 && x1 >= clip - 1e-9 && x1 - x0 < 2e-6;
+        let falls = (y0 - before).abs() < 1e-5 && (y1 - after).abs() < 1e-5;
+        assert!(is_there && falls && line.len() < 200, "{recipe}: {line:?}");
     }
 }
 

@@ -3,37 +3,20 @@
 use std::io::Write;
 use std::path::Path;
 
-use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
+use advlab::Batch;
+use ndarray::{Array2, array};
 
 use super::{play, session};
 
 /// A padded batch of four responses, as a run keeps it.
-fn keep(path: &Path, rewards: [f32; 4]) {
-    let bytes = |numbers: &[f32]| {
-        numbers
-            .iter()
-            .flat_map(|number| number.to_le_bytes())
-            .collect::<Vec<u8>>()
-    };
-    let index: Vec<u8> = [0i64, 0, 1, 1]
-        .iter()
-        .flat_map(|id| id.to_le_bytes())
-        .collect();
-    let (rewards, logp, mask) = (
-        bytes(&rewards),
-        bytes(&[-0.5; 8]),
-        bytes(&[1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0]),
-    );
-    let view = |dtype, shape: &[usize], data| {
-        TensorView::new(dtype, shape.to_vec(), data).expect("a tensor")
-    };
-    let tensors = [
-        ("rewards", view(Dtype::F32, &[4], &rewards)),
-        ("index", view(Dtype::I64, &[4], &index)),
-        ("old_log_probs", view(Dtype::F32, &[4, 2], &logp)),
-        ("response_mask", view(Dtype::F32, &[4, 2], &mask)),
-    ];
-    serialize_to_file(tensors, None, path).expect("a file");
+fn keep(path: &Path, rewards: [f64; 4]) {
+    let batch = Batch::builder()
+        .groups([0, 0, 1, 1])
+        .mask(array![[1, 1], [1, 0], [1, 1], [1, 0]].view())
+        .response("reward", rewards.to_vec())
+        .token("old_logp", Array2::from_elem((4, 2), -0.5f32));
+    let batch = batch.build().expect("a batch");
+    batch.write_safetensors(path).expect("a file");
 }
 
 /// A run that goes on has its new batches.
@@ -189,7 +172,7 @@ fn texts_of_a_run_are_shown_by_response() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("step.safetensors");
     let texts = ["4", "Two and two\n are \u{1b}[31mfive.\n\n#### 5"];
-    let batch = advlab::Batch::builder()
+    let batch = Batch::builder()
         .groups([7, 7])
         .lengths([2, 9])
         .response("reward", vec![1.0, 0.0])
@@ -200,8 +183,8 @@ fn texts_of_a_run_are_shown_by_response() {
     let mut session = session();
     session.open(&path, &[]).expect("a batch");
     let shown = session.submit(":look 1").text;
-    let expected = "response 1
-  group 7, reward 0 (group's mean 0.5), length 9 (group's mean 5.5)
+    let expected = "response 1   group 7, reward 0, length 9
+  mean of its 2 responses: reward 0.5, length 5.5
   completion
     Two and two
      are \\u{1b}[31mfive.

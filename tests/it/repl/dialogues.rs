@@ -108,6 +108,7 @@ const DIALOGUES: &[&str] = &[
     // A variable of the batch before does not mix with the new one.
     r#"> let r = batch.reward
        > :load examples/rollouts.jsonl
+       ~ define them again for this one: r
        > r.len()
        = 128
        > batch.reward.len()
@@ -179,13 +180,13 @@ fn dialogues() {
     let reply = session.submit(&":set step=1\n".repeat(2000));
     assert_eq!(reply.text.lines().count(), 2000);
     session.submit("exit()");
-    assert!(session.is_over());
+    assert!(session.is_over);
 }
 
 #[test]
 fn an_input_goes_on_in_the_next_line_if_it_is_incomplete() {
     let session = session();
-    let open = [
+    for open in [
         "fn f(x) {",
         "fn f(x) {\n    x + 1",
         "batch.reward.mean(",
@@ -197,8 +198,10 @@ fn an_input_goes_on_in_the_next_line_if_it_is_incomplete() {
         "`a text over",
         // What is wrong in a block is told when it is whole.
         "fn f(x) {\n    let a = 1\n    x + a",
-    ];
-    let done = [
+    ] {
+        assert!(session.is_incomplete(open), "{open}");
+    }
+    for done in [
         "",
         "fn f(x) { x + 1 }",
         "1 + )",
@@ -210,10 +213,8 @@ fn an_input_goes_on_in_the_next_line_if_it_is_incomplete() {
         "// a comment",
         "fn f(x) {\n    let a = 1\n    x + a\n}",
         "f(]",
-    ];
-    let texts = open.map(|text| (text, true)).into_iter();
-    for (text, is_incomplete) in texts.chain(done.map(|text| (text, false))) {
-        assert_eq!(session.is_incomplete(text), is_incomplete, "{text}");
+    ] {
+        assert!(!session.is_incomplete(done), "{done}");
     }
 }
 
@@ -288,18 +289,13 @@ fn answers_fill_the_width_of_the_terminal() {
         let mut session = Session::new(&Host::new(), paint);
         for input in narrow.iter().chain(&filled) {
             let text = session.submit(input).text;
-            let widest = text
-                .lines()
-                .map(|line| line.chars().count())
-                .max()
-                .unwrap_or(0);
+            let widths = text.lines().map(|line| line.chars().count());
+            let widest = widths.max().unwrap_or(0);
             // Scripts in an explanation stay as they are.
             let is_wide = *input == "?batch" && width < 80;
-            assert!(widest <= width || is_wide, "{input}: {widest} of {width}");
-            assert!(
-                widest >= most || narrow.contains(input),
-                "{input}: {widest} of {width}"
-            );
+            let is_full = widest >= most || narrow.contains(input);
+            let fits = widest <= width || is_wide;
+            assert!(fits && is_full, "{input}: {widest} of {width}");
         }
         assert_eq!(session.submit("long").text.len(), 4096 + 2);
     }
@@ -318,25 +314,17 @@ fn names_from_a_file_reach_the_terminal_as_text_that_lines_up() {
     std::fs::write(&file, rows).expect("a file");
     let mut session = session();
     session.open(&file, &[]).expect("rollouts");
-    for input in [
-        "batch.reward",
-        "batch.reward.mean(\"group\")",
-        "batch.old_logp",
-        "batch",
-    ] {
+    let by_group = "batch.reward.mean(\"group\")";
+    for input in ["batch", by_group, "batch.old_logp", "batch.reward"] {
         let text = session.submit(input).text;
         let raw = text.chars().find(|c| c.is_control() && *c != '\n');
         assert_eq!(raw, None, "{input}: {text}");
     }
     let text = session.submit("batch.reward").text;
     assert!(text.contains("\\u{1b}[31m\\u{7}"), "{text}");
-    let line = |name: &str| {
-        text.lines()
-            .find(|line| line.contains(name))
-            .expect("a line")
-    };
-    let (wide, narrow) = (line("数学"), line("ab"));
-    assert_eq!(wide.chars().count() + 2, narrow.chars().count(), "{text}");
+    let line = |name: &str| text.lines().find(|line| line.contains(name));
+    let columns = |name: &str| line(name).expect("a line").chars().count();
+    assert_eq!(columns("数学") + 2, columns("ab"), "{text}");
 }
 
 #[test]
@@ -372,10 +360,9 @@ fn figures_are_written_as_svg_or_as_numbers() {
             "{text}"
         );
     }
-    assert!(
-        session
-            .submit(":plot batch.length --out figure.png")
-            .is_error
+    play(
+        &mut session,
+        "> :plot batch.length --out figure.png\n! figure.png",
     );
 }
 

@@ -9,10 +9,10 @@ use super::{play, session};
 /// A session whose editor replaces one text by another.
 fn editing(from: &'static str, to: &'static str) -> Session {
     let mut session = session();
-    session.set_editor(move |file| {
+    session.editor = Some(Box::new(move |file| {
         let text = std::fs::read_to_string(file)?;
         std::fs::write(file, text.replace(from, to))
-    });
+    }));
     session
 }
 

@@ -19,21 +19,6 @@ fn session() -> Session {
     Session::new(&Host::new(), Paint::PLAIN)
 }
 
-/// The inputs with their answers, as a reader of the transcript sees them.
-fn transcript(session: &mut Session, inputs: &[impl AsRef<str>]) -> String {
-    let mut text = String::new();
-    for input in inputs.iter().map(AsRef::as_ref) {
-        let outcome = session.submit(input);
-        let shown = input.replace('\n', "\n. ");
-        let mark = if outcome.is_error { "!" } else { ">" };
-        text.push_str(&format!("{mark} {shown}\n"));
-        if !outcome.text.is_empty() {
-            text.push_str(&format!("{}\n", outcome.text));
-        }
-    }
-    text
-}
-
 /// Plays a dialogue: lines of input after `> `, which go on after `. `, each with what is expected of its answer: `= ` the
 /// whole, `~ ` a part of it, `! ` a part of an error. Without an expectation, the input must not be wrong.
 #[track_caller]

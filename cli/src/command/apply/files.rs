@@ -5,44 +5,19 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::files::{Replacement, cannot_be_written, step_of, steps};
+use advlab::files::{Replacement, Unfinished, cannot_be_written, step_of, steps};
 use advlab::regular_file;
 use advlab::script::{Recipe, State};
 use advlab_train::RunFolder;
 use anyhow::{Context, Result};
-use same_file::is_same_file;
+use same_file::Handle;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::streams::{is_stdout, tell};
+use super::super::outputs::{holds, is_same, is_stdout, resolved};
+use super::super::streams::tell;
 use super::{Apply, params};
 use crate::wrong;
-
-/// Whether two paths are one file, also through links, and also before the file exists. Devices and pipes may be used twice;
-/// opening a pipe to compare it would break it.
-pub(in crate::command) fn is_same(one: &Path, other: &Path) -> bool {
-    let is_no_file = |path: &Path| path.metadata().is_ok_and(|there| !there.is_file());
-    if is_no_file(one) || is_no_file(other) {
-        return false;
-    }
-    is_same_file(one, other).unwrap_or(false) || resolved(one) == resolved(other)
-}
-
-/// Whether a path is the input, or lies in it if that is a folder.
-pub(in crate::command) fn holds(input: &Path, path: &Path) -> bool {
-    is_same(input, path) || input.is_dir() && resolved(path).starts_with(resolved(input))
-}
-
-/// The path without links, also of a file that does not exist yet.
-fn resolved(path: &Path) -> PathBuf {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let to_come = || Some(folder.canonicalize().ok()?.join(path.file_name()?));
-    let found = path.canonicalize().ok().or_else(to_come);
-    found.unwrap_or_else(|| path.to_path_buf())
-}
 
 /// The recipe's state after a step, in a file.
 #[derive(Serialize, Deserialize)]
@@ -65,9 +40,9 @@ impl Apply {
                         "`--step` takes one batch of a run's folder, and there are other inputs";
                     return Err(Diagnostic::error(what).in_file(input).into());
                 }
-                (Ok(kept), Some(step)) => inputs.push(kept.at(step)?.to_path_buf()),
-                (Ok(kept), None) if self.metrics.is_some() || self.state.is_some() => {
-                    inputs.extend(kept.batches().iter().map(|(_, path)| path.clone()));
+                (Ok(run), Some(step)) => inputs.push(run.at(step)?.to_path_buf()),
+                (Ok(run), None) if self.metrics.is_some() || self.state.is_some() => {
+                    inputs.extend(run.batches().iter().map(|(_, path)| path.clone()));
                 }
                 (Ok(_), None) => inputs.push(input.clone()),
                 (Err(_), _) => inputs.extend(steps(input)?),
@@ -78,19 +53,16 @@ impl Apply {
             inputs.sort_by_key(|input| step_of(input));
         }
         for input in &inputs {
-            if let Err(error) = fs::metadata(input) {
-                let shown = input.display().to_string();
-                if inputs.len() == 1 && !shown.contains('=') {
-                    // The reader's own error says more.
-                    continue;
+            let shown = input.display().to_string();
+            let missing = |error| Diagnostic::error(format!("it cannot be read: {error}"));
+            match fs::metadata(input) {
+                Err(error) if shown.contains('=') => {
+                    let help = format!("a parameter is set by `--set {shown}`");
+                    return Err(missing(error).in_file(input).with_help(help).into());
                 }
-                let missing = Diagnostic::error(format!("it cannot be read: {error}"));
-                let missing = missing.in_file(input);
-                return Err(match shown.contains('=') {
-                    true => missing.with_help(format!("a parameter is set by `--set {shown}`")),
-                    false => missing,
-                }
-                .into());
+                // Of a single one, the reader's own error says more.
+                Err(error) if inputs.len() > 1 => return Err(missing(error).in_file(input).into()),
+                _ => {}
             }
         }
         Ok(inputs)
@@ -100,11 +72,6 @@ impl Apply {
     /// what is read, and no two things into one file.
     pub(super) fn outputs(&self, inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let is_single = inputs.len() == 1;
-        let in_folder = |folder: &Path, input: &PathBuf| {
-            let mut name = input.file_name().unwrap_or_default().to_os_string();
-            name.push(if input.is_dir() { ".jsonl" } else { "" });
-            folder.join(name)
-        };
         let outputs: Vec<PathBuf> = match &self.output {
             None => Vec::new(),
             Some(output) if is_single => vec![output.clone()],
@@ -113,40 +80,32 @@ impl Apply {
                 let help = "`-o FOLDER` writes one file into it for each of them";
                 return Err(wrong(message, help).into());
             }
-            Some(folder) => inputs
-                .iter()
-                .map(|input| in_folder(folder, input))
-                .collect(),
+            Some(folder) => {
+                let output = |input: &PathBuf| {
+                    let mut name = input.file_name().unwrap_or_default().to_os_string();
+                    name.push(if input.is_dir() { ".jsonl" } else { "" });
+                    folder.join(name)
+                };
+                inputs.iter().map(output).collect()
+            }
         };
         let recipe = Path::new(&self.recipe);
-        let mut read: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
-        read.extend(recipe.is_file().then_some(recipe));
-        let mut written: Vec<(String, &PathBuf)> = Vec::new();
-        let named = inputs
-            .iter()
-            .zip(&outputs)
-            .filter(|(_, output)| !is_stdout(output));
-        written.extend(
-            named.map(|(input, path)| (format!("the output of {}", input.display()), path)),
-        );
-        written.extend(
-            self.state
-                .iter()
-                .map(|path| ("`--state`".to_string(), path)),
-        );
-        written.extend(
-            self.metrics
-                .iter()
-                .map(|path| ("`--metrics`".to_string(), path)),
-        );
+        let read = inputs.iter().map(PathBuf::as_path);
+        let read: Vec<&Path> = read.chain(recipe.is_file().then_some(recipe)).collect();
+        let of_inputs = inputs.iter().zip(&outputs);
+        let of_inputs = of_inputs.filter(|(_, output)| !is_stdout(output));
+        let of_inputs =
+            of_inputs.map(|(input, path)| (format!("the output of {}", input.display()), path));
+        let others = [("`--state`", &self.state), ("`--metrics`", &self.metrics)];
+        let others = others.into_iter();
+        let others = others.filter_map(|(name, path)| Some((name.to_string(), path.as_ref()?)));
+        let written: Vec<(String, &PathBuf)> = of_inputs.chain(others).collect();
         for (index, (what, path)) in written.iter().enumerate() {
             // One output over its input is for `--force` to allow.
             let is_for_force = is_single && outputs.contains(path);
             let over = read.iter().find(|read| !is_for_force && holds(read, path));
-            let twice = written[..index]
-                .iter()
-                .find(|(_, other)| is_same(other, path));
-            let message = match (over, twice) {
+            let mut before = written[..index].iter();
+            let message = match (over, before.find(|(_, other)| is_same(other, path))) {
                 (Some(read), _) => format!("{what} would overwrite {}", read.display()),
                 (_, Some((other, _))) => format!("{other} and {what} are both {}", path.display()),
                 _ => continue,
@@ -159,45 +118,35 @@ impl Apply {
         Ok(outputs)
     }
 
-    /// Refuses a step that the state has seen: one before `carried`.
-    pub(super) fn check_step(
-        &self,
-        input: &Path,
-        step: u64,
-        carried: Option<u64>,
-    ) -> Result<(), Diagnostics> {
-        let (Some(path), Some(next)) = (&self.state, carried.filter(|next| step < *next)) else {
-            return Ok(());
-        };
-        let (state, last) = (path.display(), next - 1);
-        let message =
-            format!("this is step {step}, and the state in {state} is that after step {last}");
-        let help = format!("go on from step {next}, say `--step`, or begin with another `--state`");
-        let error = Diagnostic::error(message).in_file(input);
-        Err(error.with_help(help).into())
-    }
-
-    /// Locks the state until the file is dropped: of two processes that go on from one state, the work of one would be lost.
-    pub(super) fn lock(&self) -> Result<Option<File>> {
+    /// Locks the state until this is dropped: of two processes that go on from one state, the work of one would be lost.
+    pub(super) fn lock(&self) -> Result<Option<(Unfinished, File)>, Diagnostics> {
         let Some(state) = &self.state else {
             return Ok(None);
         };
+        let failed = |error| cannot_be_written(state, &error);
         // Beside the state itself, which each step replaces; links to it share its lock.
         let mut path = resolved(state).into_os_string();
         path.push(".lock");
-        let file = File::create(&path);
-        let file = file.map_err(|error| Diagnostics::from(cannot_be_written(state, &error)))?;
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => {
-                let error = Diagnostic::error("another `apply --state` is using it");
-                let help = "wait until it ends, or give this one another state";
-                Err(Diagnostics::from(error.in_file(state).with_help(help)).into())
+        let path = PathBuf::from(path);
+        loop {
+            let file = File::create(&path).map_err(failed)?;
+            match file.try_lock() {
+                Err(TryLockError::WouldBlock) => {
+                    let error = Diagnostic::error("another `apply --state` is using it");
+                    let help = "wait until it ends, or give this one another state";
+                    return Err(error.in_file(state).with_help(help).into());
+                }
+                // Some network drives have no locks.
+                Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
+                    return Err(failed(error).into());
+                }
+                _ => {}
             }
-            // Some network drives have no locks.
-            Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
-                Err(Diagnostics::from(cannot_be_written(state, &error)).into())
+            // Who held it may have removed it since it was opened.
+            let handle = file.try_clone().and_then(Handle::from_file);
+            if handle.ok() == Handle::from_path(&path).ok() {
+                return Ok(Some((Unfinished::there(&path).map_err(failed)?, file)));
             }
-            _ => Ok(Some(file)),
         }
     }
 
@@ -218,18 +167,35 @@ impl Apply {
         }
         // As text: numbers may change their type when they are read back.
         let [then, now] = [&saved.params, &params(recipe)].map(Value::to_string);
-        let is_other = then != now;
-        if !self.json && (is_other || saved.version != recipe.version().as_str()) {
-            let what = if is_other {
-                "other parameters"
-            } else {
-                "another version of it"
-            };
-            let note = format!("the state is of the recipe with {what}");
+        let other = match (then != now, saved.version != recipe.version().as_str()) {
+            (true, _) => Some("other parameters"),
+            (_, true) => Some("another version of it"),
+            _ => None,
+        };
+        if let Some(other) = other.filter(|_| !self.json) {
+            let note = format!("the state is of the recipe with {other}");
             tell(&[Diagnostic::note(note).in_file(path)]);
         }
         let state = State::from_json(&saved.state).map_err(|error| error.in_file(path));
         Ok((state.map_err(Diagnostics::from)?, Some(saved.next_step)))
+    }
+
+    /// Refuses a step that the state has seen: one before `carried`.
+    pub(super) fn check_step(
+        &self,
+        input: &Path,
+        step: u64,
+        carried: Option<u64>,
+    ) -> Result<(), Diagnostics> {
+        let (Some(path), Some(next)) = (&self.state, carried.filter(|next| step < *next)) else {
+            return Ok(());
+        };
+        let (state, last) = (path.display(), next - 1);
+        let message =
+            format!("this is step {step}, and the state in {state} is that after step {last}");
+        let help = format!("go on from step {next}, say `--step`, or begin with another `--state`");
+        let error = Diagnostic::error(message).in_file(input);
+        Err(error.with_help(help).into())
     }
 
     /// Saves the state after a step.

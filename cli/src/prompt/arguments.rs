@@ -1,0 +1,108 @@
+//! The table of commands (`help.txt`), from which help and completion come, and what is typed behind a command's name.
+
+use std::path::Path;
+
+use crate::{mapping, wrong};
+use advlab::diagnostic::Diagnostics;
+use advlab::files::Mapping;
+
+/// The answer to `:help`. Its second paragraph is the table of commands, in the order in which a newcomer needs them.
+pub(super) const HELP: &str = include_str!("help.txt");
+
+/// The options, and the commands that take them.
+pub(super) const OPTIONS: [(&str, &[&str]); 3] = [
+    ("--n", &["curve", "objective"]),
+    ("--out", &["curve", "objective", "plot", "surface"]),
+    ("--map", &["load"]),
+];
+
+/// A row of the table.
+pub(super) struct Command {
+    /// How it is written: `:set k=8`.
+    pub(super) call: &'static str,
+    /// The name after the colon.
+    pub(super) name: &'static str,
+    /// Its arguments, as help shows them; optional ones are in brackets.
+    pub(super) arguments: &'static str,
+    pub(super) doc: &'static str,
+}
+
+pub(super) fn commands() -> impl Iterator<Item = Command> {
+    let table = HELP.split("\n\n").nth(1).unwrap_or_default();
+    table.lines().filter_map(|line| {
+        let (call, doc) = row(line)?;
+        let (name, arguments) = call.split_once(' ').unwrap_or((call, ""));
+        Some(Command {
+            call,
+            name: name.strip_prefix(':')?,
+            arguments,
+            doc,
+        })
+    })
+}
+
+/// A row of the help: what is typed, and what it does.
+pub(super) fn row(line: &'static str) -> Option<(&'static str, &'static str)> {
+    let (input, doc) = line.strip_prefix("  ")?.split_once("  ")?;
+    Some((input, doc.trim_start()))
+}
+
+/// What is typed behind a command's name.
+#[derive(Default)]
+pub(super) struct Arguments<'t> {
+    /// The text before the options.
+    pub(super) text: &'t str,
+    /// The size of the groups, `--n 32`.
+    pub(super) size: Option<usize>,
+    /// The file of the figure, `--out figure.svg`.
+    pub(super) out: Option<&'t Path>,
+    /// The fields of a file by their names here, `--map reward=score`.
+    pub(super) map: Vec<Mapping>,
+}
+
+impl<'t> Arguments<'t> {
+    pub(super) fn parse(command: &Command, text: &'t str) -> Result<Arguments<'t>, Diagnostics> {
+        let error = |what: String| {
+            let message = format!("`:{}` {what}", command.name);
+            wrong(message, format!("it is `{}`", command.call))
+        };
+        let start = match text.starts_with("--") {
+            true => 0,
+            false => text.find(" --").unwrap_or(text.len()),
+        };
+        let (text, options) = text.split_at(start);
+        let mut arguments = Arguments {
+            text: text.trim(),
+            ..Arguments::default()
+        };
+        let is_optional = |word: &str| word.starts_with('[') || word.ends_with(']');
+        if arguments.text.is_empty() && !command.arguments.split_whitespace().all(is_optional) {
+            return Err(error("needs an argument".to_string()));
+        }
+        let mut words = options.split_whitespace();
+        while let Some(word) = words.next() {
+            let (name, value) = word
+                .split_once('=')
+                .unwrap_or_else(|| (word, words.next().unwrap_or_default()));
+            if arguments.set(command, name, value).is_none() {
+                let option = format!("{name} {value}");
+                return Err(error(format!("does not take `{}`", option.trim_end())));
+            }
+        }
+        Ok(arguments)
+    }
+
+    /// Sets an option; `None` if the command does not take it, or not with this value.
+    fn set(&mut self, command: &Command, name: &str, value: &'t str) -> Option<()> {
+        let (_, takers) = OPTIONS.iter().find(|(option, _)| *option == name)?;
+        if !takers.contains(&command.name) || value.is_empty() {
+            return None;
+        }
+        match name {
+            "--n" => self.size = Some(value.parse().ok().filter(|n| (1..=1024).contains(n))?),
+            "--out" => self.out = Some(Path::new(value)),
+            _ => self.map.push(mapping(value).ok()?),
+        }
+        Some(())
+    }
+}

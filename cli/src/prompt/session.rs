@@ -1,0 +1,353 @@
+//! The state of a session: its batch, the recipe in use, and what was typed. It knows no command and no terminal.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::data::Data;
+use super::show::{self, title};
+use super::watch::{Watching, lock};
+use crate::report::study::{recipes_of, with_advantage};
+use crate::wrong;
+use advlab::Batch;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::figures::{shape, value};
+use advlab::files::{Mapping, Tokenize};
+use advlab::paint::{Paint, wrapped};
+use advlab::script::{Hook, Host, Loss, Outcome, Recipe, State, unfinished};
+use advlab::session::{Answer, Session as Script, is_typed};
+use advlab::tensor::Guard;
+use advlab_train::RunFolder;
+
+/// The reply to an input.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reply {
+    /// Lines without a line break at the end; empty if there is nothing to show.
+    pub text: String,
+    /// Whether the input was wrong.
+    pub is_error: bool,
+}
+
+/// The text of a reply.
+pub(super) type Answered = Result<String, Diagnostics>;
+
+type Editor = Box<dyn FnMut(&Path) -> io::Result<()>>;
+
+/// A session at a prompt: a batch, a recipe, what was typed, and the commands.
+///
+/// It knows no terminal: text goes in, text comes out.
+///
+/// ```
+/// use advlab_cli::prompt::{Paint, Session};
+/// use advlab::Host;
+///
+/// let mut session = Session::new(&Host::new(), Paint::PLAIN);
+/// let reply = session.submit("batch.reward.mean(\"batch\").value() > 0.3");
+/// assert_eq!(reply.text, "true");
+/// ```
+pub struct Session {
+    pub(super) script: Script,
+    pub(super) paint: Paint,
+    /// The lines of the window, without the one of the prompt.
+    pub(super) height: usize,
+    /// Limits each call, also those of the thread that watches a script.
+    pub(super) host: Host,
+    pub(super) data: Data,
+    /// The seed of `batch.random`, if it was given: it also holds for the batches of runs.
+    seed: Option<u64>,
+    /// Whether a typed hook did not compile: the next function that is typed may be the one that it lacks.
+    pub(super) lacks_function: bool,
+    /// The last piece of script, right or wrong.
+    pub(super) last_input: String,
+    /// The text of each script that `:save` wrote.
+    pub(super) saved: BTreeMap<PathBuf, String>,
+    pub(super) watched: Watching,
+    /// The editor of `:edit`: a function that returns when the user has edited the file.
+    pub editor: Option<Editor>,
+    /// Counts the tokens of completions in files that are opened later.
+    pub tokenizer: Option<Arc<dyn Tokenize>>,
+    /// Whether an input has ended the session.
+    pub is_over: bool,
+}
+
+impl Session {
+    /// A session on the built-in batch.
+    pub fn new(host: &Host, paint: Paint) -> Session {
+        let data = Data::builtin();
+        Session {
+            script: Script::new(host, &data.batch),
+            paint,
+            height: usize::MAX,
+            host: host.clone(),
+            data,
+            seed: None,
+            lacks_function: false,
+            last_input: String::new(),
+            saved: BTreeMap::new(),
+            watched: Watching::default(),
+            editor: None,
+            tokenizer: None,
+            is_over: false,
+        }
+    }
+
+    /// Draws `batch.random` from this seed, also on the batch of a run that has another.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.seed = Some(seed);
+        self.use_data(self.data.clone());
+    }
+
+    /// Opens the batch of a path: a file of rollouts, a run's folder, or a script with a test batch.
+    pub fn open(&mut self, path: &Path, map: &[Mapping]) -> Result<(), Diagnostics> {
+        let data = Data::open(&self.host, path, map, self.tokenizer.as_ref())?;
+        self.use_data(data);
+        Ok(())
+    }
+
+    /// Opens the batch that the run has kept of a step. The recipe stays in its settings.
+    pub fn go_to(&mut self, step: u64) -> Result<(), Diagnostics> {
+        let mut data = self.data.at_step(&self.host, step)?;
+        if let (Some(recipe), Some(in_use)) = (&mut data.recipe, self.script.recipe()) {
+            recipe.keep_settings(in_use);
+        }
+        self.use_data(data);
+        Ok(())
+    }
+
+    /// Treats the batch as one of another step.
+    pub fn set_step(&mut self, step: u64) {
+        let mut data = self.data.clone();
+        data.batch = Arc::new((*data.batch).clone().at_step(step));
+        self.use_data(data);
+    }
+
+    /// Replaces the batch, and the recipe if one comes with the batch; the user's own choice stays beside a run's batch.
+    pub(super) fn use_data(&mut self, mut data: Data) {
+        let is_tensor = |value| matches!(value, Ok(Answer::Tensor(_)));
+        let old = self.script.variables().into_iter();
+        let old = old.filter_map(|(name, value)| is_tensor(value).then_some(name));
+        let old: Vec<String> = old.collect();
+        if !old.is_empty() {
+            let note = "these hold tensors of the batch before; define them again for this one";
+            data.notes.push(format!("{note}: {}", old.join(", ")));
+        }
+        if let Some(watched) = lock(&self.watched).as_mut() {
+            watched.set_batch(data.batch.clone());
+        }
+        let seed = self.seed.or_else(|| data.run.as_ref()?.0.seed());
+        self.host = self.host.clone().with_seed(seed.unwrap_or_default());
+        let (seed, loss) = (self.host.seed(), data.loss.clone());
+        self.script.set_batch(&data.batch, seed, loss);
+        let came = self.data.recipe.as_ref().map(Recipe::version);
+        let in_use = self.script.recipe();
+        let is_free = in_use.is_none_or(|own| came == Some(own.version()));
+        if let Some(recipe) = data.recipe.clone()
+            && (is_free || data.run.is_none())
+        {
+            self.use_recipe(recipe);
+        }
+        self.data = data;
+    }
+
+    /// The batch's name and shape, the recipe that came with it, and notes on how it was read.
+    pub fn about_data(&self) -> String {
+        let (name, shape) = (&self.data.name, shape(self.data.batch.layout()));
+        let is_long = name.len() + 2 + shape.len() > self.paint.width;
+        let space = if is_long { "\n  " } else { " " };
+        let mut lines = vec![format!("{}:{space}{shape}", self.paint.bold(name))];
+        if let Some((run, _)) = &self.data.run {
+            let (first, count) = (run.batches()[0].0, run.batches().len());
+            let last = run.last().0;
+            let mut about =
+                format!("one of {count} batches, steps {first} to {last}: `:batch {first}`");
+            if let Some(recipe) = &self.data.recipe {
+                about += &format!("; its recipe: {}", title(recipe));
+            }
+            lines.push(wrapped("  ", &about, self.paint.width));
+        }
+        lines.extend(self.data.notes.iter().map(|note| self.note(note)));
+        lines.join("\n")
+    }
+
+    /// A dimmed note in lines of the terminal's width.
+    pub(super) fn note(&self, note: &str) -> String {
+        let text = wrapped("", &format!("note: {note}"), self.paint.width);
+        self.paint.dim(&text)
+    }
+
+    /// An error as the prompt shows it.
+    pub(super) fn rendered(&self, error: &Diagnostics) -> String {
+        error.render_within(self.paint).trim_end().to_string()
+    }
+
+    /// Limits the input that is being evaluated, and can cancel it from another thread.
+    pub fn guard(&self) -> &Arc<Guard> {
+        self.script.guard()
+    }
+
+    /// Whether the text is an incomplete input, which goes on in the next line.
+    pub fn is_incomplete(&self, text: &str) -> bool {
+        !is_command(text) && unfinished(text).goes_on()
+    }
+
+    /// What changed since the last call because a watched script was saved.
+    pub fn news(&self) -> Option<String> {
+        lock(&self.watched).as_mut()?.poll()
+    }
+
+    /// Evaluates a piece of script.
+    pub(super) fn evaluate(&mut self, text: &str) -> Answered {
+        self.last_input = text.to_string();
+        let evaluated = self.script.evaluate(text)?;
+        let mut lines = evaluated.prints;
+        lines.extend(evaluated.notes.iter().map(|note| self.note(note)));
+        let metrics = evaluated.metrics.iter();
+        lines.extend(metrics.map(|(name, number)| format!("metric {name} {}", value(*number))));
+        lines.extend(show::answer(&evaluated.answer, self.paint));
+        lines.extend(self.take_up_functions(&evaluated.functions));
+        Ok(lines.join("\n"))
+    }
+
+    /// Makes a recipe the one in use, as `:recipe` does.
+    pub fn use_recipe(&mut self, recipe: Recipe) {
+        self.script.use_recipe(Some(recipe));
+        self.lacks_function = false;
+    }
+
+    /// The recipe in use; without one, what was typed: its last value per response or token is the advantage.
+    pub(super) fn recipe(&self) -> Result<Recipe, Diagnostics> {
+        match self.script.recipe() {
+            Some(recipe) => Ok(recipe.clone()),
+            None if self.script.inputs().has_advantage() => self.script.typed_recipe(),
+            None => Err(wrong(
+                "no recipe is loaded",
+                "`:recipe grpo` loads one; a formula with a value per response or token counts too",
+            )),
+        }
+    }
+
+    /// The recipes that words name, each followed by its settings, `passk k=2 grpo`; the one in use if there are no words.
+    pub(super) fn recipes(&self, words: &str) -> Result<Vec<Recipe>, Diagnostics> {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        if words.is_empty() {
+            return Ok(vec![self.recipe()?]);
+        }
+        let named = recipes_of(&words)?.into_iter();
+        named
+            .map(|(name, settings)| self.named(name, &settings))
+            .collect()
+    }
+
+    /// The recipe that words name, with its settings, `passk k=4`; the one in use if there are no words.
+    pub(super) fn recipe_of(&self, words: &str) -> Result<Recipe, Diagnostics> {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        match words.split_first() {
+            Some((name, settings)) => self.named(name, settings),
+            None => self.recipe(),
+        }
+    }
+
+    /// A recipe by its name: a built-in, a script's path, a version of the batch's run, `8cdb4e`, or a run's folder for the
+    /// last version that it used.
+    fn named(&self, name: &str, settings: &[&str]) -> Result<Recipe, Diagnostics> {
+        let host = self.script.host();
+        let is_version = name.len() >= 4 && name.chars().all(|c| c.is_ascii_hexdigit());
+        let version = match &self.data.run {
+            Some((run, _)) if is_version => run.recipe_named(host, name)?,
+            _ => None,
+        };
+        let mut recipe = match version {
+            Some(recipe) => recipe,
+            None if Path::new(name).is_dir() => {
+                let run = RunFolder::open(Path::new(name))?;
+                run.recipe_at(host, run.last().0)?
+            }
+            None => host.load(name)?,
+        };
+        for setting in settings {
+            assign(&mut recipe, setting)?;
+        }
+        Ok(recipe)
+    }
+
+    /// Runs a recipe on the batch, from the state that `init` makes.
+    pub(super) fn try_recipe(&self, recipe: &Recipe) -> Result<(Outcome, State), Diagnostics> {
+        let mut state = recipe.init()?;
+        let (batch, _) = with_advantage(recipe, &self.data.batch)?;
+        let outcome = recipe.advantage(&batch, &mut state)?;
+        Ok((outcome, state))
+    }
+
+    /// The loss of an outcome: the recipe's own, or else that of the run or the default one.
+    pub(super) fn loss(
+        &self,
+        recipe: &Recipe,
+        outcome: &Outcome,
+        batch: &Batch,
+    ) -> Result<Loss, Diagnostics> {
+        let other = match recipe.has(Hook::Loss) {
+            true => None,
+            false => Some(self.script.host().loss()?),
+        };
+        let loss = other.as_ref().unwrap_or(recipe);
+        // A recipe with only a loss has the equivalent advantage: the loss itself reads the batch's column.
+        let advantage = recipe.has(Hook::Advantage).then_some(&outcome.advantage);
+        loss.loss(&outcome.weighted(batch), advantage, &mut loss.init()?)
+    }
+
+    /// Uses the newest version of a watched script, if the recipe in use is that script.
+    pub(super) fn take_up_version(&mut self) {
+        let newest = lock(&self.watched).as_ref().map(|one| one.last.clone());
+        if let (Some(mut newest), Some(own)) = (newest, self.script.recipe())
+            && own.name() == newest.name()
+            && own.version() != newest.version()
+        {
+            newest.keep_settings(own);
+            self.script.use_recipe(Some(newest));
+        }
+    }
+
+    /// Makes what was typed the recipe in use if the input defined a hook, or a function of the typed recipe. Says so if that
+    /// is news.
+    fn take_up_functions(&mut self, functions: &[String]) -> Option<String> {
+        let was_typed = self.script.recipe().is_some_and(is_typed);
+        let is_hook = |name: &String| Hook::ALL.iter().any(|hook| hook.name() == name);
+        let has_hook = functions.iter().any(is_hook);
+        let is_part = !functions.is_empty() && (has_hook || was_typed || self.lacks_function);
+        if !is_part || !self.script.inputs().has_hook() {
+            return None;
+        }
+        match self.script.typed_recipe() {
+            Ok(recipe) => {
+                self.use_recipe(recipe);
+                let news = "what you typed is the recipe now: advantage(), loss(), :run, :curve";
+                (!was_typed).then(|| self.paint.dim(news))
+            }
+            Err(error) => {
+                let is_known = std::mem::replace(&mut self.lacks_function, true) && !has_hook;
+                (!is_known).then(|| format!("not the recipe yet:\n{}", self.rendered(&error)))
+            }
+        }
+    }
+}
+
+/// Whether an input is a command or a question.
+pub(super) fn is_command(text: &str) -> bool {
+    text.trim_start().starts_with([':', '?'])
+}
+
+/// Sets a parameter, as in `k=8`.
+pub(super) fn assign(recipe: &mut Recipe, setting: &str) -> Result<(), Diagnostics> {
+    let Some((name, text)) = setting.split_once('=') else {
+        let message = format!("`{setting}` is not of the form name=value, such as k=8");
+        return Err(Diagnostic::error(message).into());
+    };
+    Ok(recipe.set_text(name.trim(), text.trim())?)
+}
+
+/// The number of a step.
+pub(super) fn step(text: &str) -> Result<u64, Diagnostics> {
+    let wrong = |_| Diagnostic::error(format!("`{text}` is not the number of a step"));
+    Ok(text.parse().map_err(wrong)?)
+}
