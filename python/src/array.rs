@@ -156,9 +156,7 @@ impl Array {
             length,
             _array: self.object,
         });
-        // Strides are far below 2^63, as NumPy's own are.
-        let signed = (strides.0 as isize, strides.1 as isize);
-        match PaddedColumn::with_strides(memory, 0, shape, signed) {
+        match PaddedColumn::with_strides(memory, shape, strides) {
             Some(column) => column,
             None => unreachable!("the memory ends with the last number"),
         }

@@ -95,7 +95,7 @@ impl Meaning<'_> {
                     self.notes
                         .push(format!("there is no mask: all tokens count{hint}"));
                 }
-                let mut tokens = Tokens::new(self.width);
+                let mut tokens = Tokens::new();
                 lengths
                     .of_response
                     .into_iter()
@@ -216,7 +216,7 @@ impl Meaning<'_> {
             Data::Lists(lists) => lists,
             _ => unreachable!("`fits` has seen that the mask is an array"),
         };
-        let mut tokens = Tokens::new(None);
+        let mut tokens = Tokens::new();
         for response in 0..self.responses {
             let added = tokens.add(lists.row(response));
             added.map_err(|(token, value)| wrong((response, token, value)))?;

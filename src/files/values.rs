@@ -137,13 +137,12 @@ impl TokenColumn {
         read: impl Fn(&Tensor) -> Result<Buffer<T>, Diagnostic> + Send + Sync + 'static,
     ) -> (TokenValues, Arc<dyn Pending>) {
         let (rows, width) = (tensor.shape[0], tensor.shape[1]);
-        // The size of something in memory is below 2^63.
         let strides = if tensor.fortran {
-            (1, rows as isize)
+            (1, rows)
         } else {
-            (width as isize, 1)
+            (width, 1)
         };
-        let padded = move |values| match Padded::with_strides(values, 0, (rows, width), strides) {
+        let padded = move |values| match Padded::with_strides(values, (rows, width), strides) {
             Some(padded) => padded,
             None => unreachable!("there are as many numbers as the shape has"),
         };

@@ -1,7 +1,6 @@
 //! Kernels of advantages with one number per response, which is compared with those of its group.
 
 use super::inputs::Inputs;
-use crate::batch::Rows;
 use crate::script::{Computation, Setting};
 use crate::tensor::op::{Binary, Reduction};
 use crate::tensor::{Depth, Moments, binomial_ratio, finish};
@@ -40,7 +39,7 @@ fn advantage(
     inputs.advantage_of(out)
 }
 
-pub(super) fn grpo(inputs: &Inputs<'_>, _: Option<Rows<'_>>) -> Option<Computation> {
+pub(super) fn grpo(inputs: &Inputs<'_>, _: Option<&mut [f32]>) -> Option<Computation> {
     let rewards = inputs.response("reward")?;
     let std = match inputs.text("std")? {
         "sample" => Reduction::Std,
@@ -53,7 +52,7 @@ pub(super) fn grpo(inputs: &Inputs<'_>, _: Option<Rows<'_>>) -> Option<Computati
     })
 }
 
-pub(super) fn rloo(inputs: &Inputs<'_>, _: Option<Rows<'_>>) -> Option<Computation> {
+pub(super) fn rloo(inputs: &Inputs<'_>, _: Option<&mut [f32]>) -> Option<Computation> {
     let rewards = inputs.response("reward")?;
     advantage(inputs, &rewards, Depth::Extremes, |reward, group| {
         reward - others_mean(reward, group)
@@ -66,7 +65,7 @@ pub(super) fn others_mean(own: f64, group: &Moments) -> f64 {
     mean + Binary::SafeDiv.of(mean - own, group.count as f64 - 1.0)
 }
 
-pub(super) fn passk(inputs: &Inputs<'_>, _: Option<Rows<'_>>) -> Option<Computation> {
+pub(super) fn passk(inputs: &Inputs<'_>, _: Option<&mut [f32]>) -> Option<Computation> {
     let Setting::Whole(k) = *inputs.params.get("k")? else {
         return None;
     };

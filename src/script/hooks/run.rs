@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ndarray::ArrayViewMut2;
 use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 
-use crate::batch::{Batch, Computed, Rows};
+use crate::batch::{Batch, Computed};
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::batch_type::ScriptBatch;
 use crate::script::error::CallError;
@@ -298,7 +298,7 @@ impl<'a> Run<'a> {
         let Some(array) = array else {
             return self.value(hook, tensor, loss).map(Some);
         };
-        let is_written = match Rows::of(array) {
+        let is_written = match array.as_slice_mut() {
             Some(rows) => {
                 self.compute(hook, tensor, loss, |all| Tensor::evaluate_into(all, rows))?
             }
