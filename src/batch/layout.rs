@@ -54,7 +54,7 @@ macro_rules! from {
     )+};
 }
 from!(
-    number => match i64::try_from(number.to_owned()) {
+    number => match i64::try_from(number.to_owned() as i128) {
         Ok(number) => GroupId::Number(number),
         // One beyond `i64`, as a hash may be, is named by its digits.
         Err(_) => number.to_string().into(),
