@@ -12,7 +12,7 @@
 //! - a [`LiveRecipe`] follows its file: each [`LiveRecipe::step`] uses the newest version that works ([`live`]);
 //! - a [`session::Session`] evaluates pieces of script one after the other, as the prompt does;
 //! - [`check`] tries a recipe on degenerate batches;
-//! - [`answers`] compares the answer of a completion with a reference;
+//! - `answers`, with the feature of that name, compares the answer of a completion with a reference;
 //! - underneath are lazy tensors at five levels, from one table of operations, with gradients ([`tensor`]).
 //!
 //! ```
@@ -29,8 +29,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The feature `files` adds reading and writing batches, `render` diagnostics with a caret. Training runs are the package
-//! `advlab-train`; the commands, the prompt and the reports are `advlab-cli`.
+//! The feature `files` adds reading and writing batches, `answers` rewards from texts, `render` diagnostics with a caret.
+//! Training runs are the package `advlab-train`; the commands, the prompt and the reports are `advlab-cli`.
 //!
 //! The library prints nothing, keeps no global state but the list of the files that it is writing, and gives the same bits for
 //! any number of threads. Its errors say what was found, where, and what to do: [`Diagnostics`] has the script's line.
@@ -55,6 +55,7 @@ pub mod session;
 pub mod suggest;
 pub mod tensor;
 
+#[cfg(feature = "answers")]
 pub use advlab_answers as answers;
 pub use batch::Batch;
 pub use diagnostic::{Diagnostic, Diagnostics};

@@ -106,7 +106,8 @@ pub fn wrapped(start: &str, text: &str, columns: usize) -> String {
     format!("{start}{}", lines.join(&format!("\n{start}")))
 }
 
-/// A line of a script or a formula as it is, or in several lines if it is too long, the others further in.
+/// A line of a script or a formula as it is, or in several lines if it is too long: a note behind a wide gap, and what does
+/// not fit, go below, further in.
 pub fn folded(line: &str, columns: usize) -> String {
     if width(line) <= columns {
         return line.to_string();
@@ -114,6 +115,10 @@ pub fn folded(line: &str, columns: usize) -> String {
     let text = line.trim_start();
     let indent = &line[..line.len() - text.len()];
     let below = format!("{indent}    ");
+    if let Some((text, note)) = text.rsplit_once("   ") {
+        let text = folded(&format!("{indent}{}", text.trim_end()), columns);
+        return format!("{text}\n{}", wrapped(&below, note, columns));
+    }
     format!("{indent}{}", &wrapped(&below, text, columns)[below.len()..])
 }
 
@@ -196,6 +201,10 @@ mod tests {
         assert_eq!(
             fold("  max(alpha, a,  gamma)"),
             "  max(alpha, a,\n      gamma)"
+        );
+        assert_eq!(
+            fold("  d = r  - v     of tokens"),
+            "  d = r  - v\n      of tokens"
         );
     }
 

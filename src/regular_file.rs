@@ -51,7 +51,8 @@ fn check(found: &Metadata) -> io::Result<()> {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -13,21 +13,18 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         letters.sort_unstable();
         letters
     };
-    let mut best: Option<((usize, bool), &str)> = None;
-    for candidate in candidates {
+    let rank = |candidate: &str| {
         let lowered = candidate.to_lowercase();
         // A name that merely lacks its ending (`adv` for `advantage`) is likelier than a wrong letter.
-        let distance = if wanted.len() >= 3 && lowered.starts_with(&wanted) {
-            0
-        } else {
-            strsim::damerau_levenshtein(&wanted, &lowered)
+        let distance = match wanted.len() >= 3 && lowered.starts_with(&wanted) {
+            true => 0,
+            false => strsim::damerau_levenshtein(&wanted, &lowered),
         };
-        let rank = (distance, letters(&lowered) != letters(&wanted));
-        if distance <= allowed && best.is_none_or(|(least, _)| rank < least) {
-            best = Some((rank, candidate));
-        }
-    }
-    best.map(|(_, candidate)| candidate)
+        (distance, letters(&lowered) != letters(&wanted))
+    };
+    let ranked = candidates.into_iter().map(|one| (rank(one), one));
+    let near = ranked.filter(|((distance, _), _)| *distance <= allowed);
+    near.min_by_key(|(rank, _)| *rank).map(|(_, one)| one)
 }
 
 /// The clause ``did you mean `x`?``, or the list of what there is where nothing is near.
@@ -43,17 +40,11 @@ pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str
 /// Names in backquotes, separated by commas; more than sixteen are cut short with their number.
 pub fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const SHOWN: usize = 16;
-    let names: Vec<&str> = names.into_iter().collect();
-    let mut text = names
-        .iter()
-        .take(SHOWN)
-        .map(|name| format!("`{name}`"))
-        .collect::<Vec<_>>()
-        .join(", ");
-    if names.len() > SHOWN {
-        text.push_str(&format!(" and {} more", names.len() - SHOWN));
+    let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    match names.get(SHOWN..).map_or(0, <[String]>::len) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names[..SHOWN].join(", ")),
     }
-    text
 }
 
 #[cfg(test)]

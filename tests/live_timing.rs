@@ -62,11 +62,8 @@ fn reloads(runs: usize, rounds: u32) -> (Vec<Duration>, Vec<Duration>) {
         }
         for run in &mut runs {
             while run.live.newest().serial() < u64::from(round) {
-                assert!(
-                    saved.elapsed() < Duration::from_secs(20),
-                    "{:?}",
-                    run.live.events()
-                );
+                let is_late = saved.elapsed() > Duration::from_secs(20);
+                assert!(!is_late, "{:?}", run.live.events());
                 std::thread::sleep(Duration::from_micros(500));
             }
             ready.push(saved.elapsed());
@@ -88,10 +85,7 @@ fn show(times: &[Duration]) -> String {
 }
 
 #[test]
-#[cfg_attr(
-    debug_assertions,
-    ignore = "times are those of a release build: cargo test --release --test live_timing"
-)]
+#[cfg_attr(debug_assertions, ignore = "times are those of a release build")]
 fn a_save_is_ready_within_300_ms_and_takes_less_than_1_ms_of_the_run() {
     let (ready, _) = reloads(1, 20);
     println!("from the save until it is ready: {}", show(&ready));
@@ -99,14 +93,6 @@ fn a_save_is_ready_within_300_ms_and_takes_less_than_1_ms_of_the_run() {
     println!("begin_step with a new version:   {}", show(&begun));
     let within = |times: &[Duration], limit| times.iter().filter(|time| **time < limit).count();
     // A machine that does much else may stall one in twenty.
-    assert!(
-        within(&ready, Duration::from_millis(300)) >= 19,
-        "{}",
-        show(&ready)
-    );
-    assert!(
-        within(&begun, Duration::from_millis(1)) >= 95,
-        "{}",
-        show(&begun)
-    );
+    assert!(within(&ready, Duration::from_millis(300)) >= 19);
+    assert!(within(&begun, Duration::from_millis(1)) >= 95);
 }

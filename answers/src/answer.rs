@@ -8,42 +8,31 @@ use super::clean::{cleaned, without_stars};
 use super::read::read;
 use super::text::{self, pattern};
 
-/// The answer of a text and how it was found.
-pub(super) enum Found {
-    /// Behind a mark: a box, `####`, `answer is`.
-    Marked(String),
-    /// A mark that says nothing: an empty box or one that is never closed, thoughts without an end.
-    Nothing,
-    /// There is no mark, and this is the text without its thoughts.
-    Unmarked(String),
-}
-
 /// Where answers without a box are looked for: nobody writes more behind one.
 const END: usize = 20_000;
 
-/// The text that the marks of a completion point at.
-pub(super) fn marked(source: &str) -> Found {
+/// The text that the marks of a completion (a box, `####`, `answer is`) point at: nothing for an empty box or one that is
+/// never closed, and for thoughts without an end. Without a mark it is an error, with the text without its thoughts.
+pub(super) fn marked(source: &str) -> Result<Option<String>, String> {
     let text = match source.rsplit_once("</think>") {
         Some((_, text)) => text,
-        None if source.contains("<think>") => return Found::Nothing,
+        None if source.contains("<think>") => return Ok(None),
         None => source,
     };
     if let Some(inside) = boxed(text) {
-        return inside.map_or(Found::Nothing, Found::Marked);
+        return Ok(inside);
     }
     if let Some((_, tail)) = text.rsplit_once("####") {
         let line = tail.lines().next().unwrap_or_default().trim();
         if !line.is_empty() {
-            return Found::Marked(line.to_string());
+            return Ok(Some(line.to_string()));
         }
     }
     let from = text.len().saturating_sub(END);
     let end = (from..).find_map(|at| text.get(at..)).unwrap_or_default();
     let plain = without_stars(end);
-    match behind_phrase(&plain) {
-        Some(answer) => Found::Marked(answer),
-        None => Found::Unmarked(plain.trim().to_string()),
-    }
+    let answer = behind_phrase(&plain);
+    answer.map_or_else(|| Err(plain.trim().to_string()), |answer| Ok(Some(answer)))
 }
 
 /// What stands in the last box, and in those that it is joined to by a comma, `and` or `or`, if there is a box; nothing
@@ -171,15 +160,17 @@ pub(super) fn last_of(text: &str) -> Option<String> {
         pattern(&format!(r"{signed}|(?:^|[^\pL0-9.,/⁄])[,/⁄]*({number})"))
     });
     let formulas = formulas(text);
-    let formula = formulas
-        .iter()
-        .rfind(|(_, inside, _)| !inside.trim().is_empty());
+    let is_full = |(_, inside, _): &&(usize, &str, usize)| !inside.trim().is_empty();
+    let formula = formulas.iter().rfind(is_full);
     let behind = &text[formula.map_or(0, |(.., end)| *end)..];
     let number = NUMBER.find_iter(behind).last();
     let number = number.and_then(|last| NUMBER.captures_at(behind, last.start()));
     let number = number.and_then(|found| found.get(1).or(found.get(2)));
-    let number = number.map(|number| number.as_str());
-    number
-        .or(formula.map(|(_, inside, _)| *inside))
-        .map(str::to_string)
+    let formula = formula.map(|(_, inside, _)| *inside);
+    Some(
+        number
+            .map(|number| number.as_str())
+            .or(formula)?
+            .to_string(),
+    )
 }

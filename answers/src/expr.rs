@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 
 use num_bigint::BigInt;
-use num_rational::BigRational;
 
 use super::value;
 
-pub(super) type Rational = BigRational;
+pub(super) type Rational = num_rational::BigRational;
 
 /// How a decimal was written.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,6 +20,10 @@ pub(super) struct Decimal {
 /// What a node makes of its parts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Symbol {
+    /// And how it was written, if as a decimal.
+    Number(Box<Rational>, Option<Decimal>),
+    /// A variable, or one of [`CONSTANTS`].
+    Name(String),
     /// A function of numbers by its name: `+` and `*` of any count, `^`, `-`, `1/` and `\pm` of one, `sin`, `log` of a base
     /// and a number, `root` of an order and a number, `!` and `!!`.
     Function(&'static str),
@@ -45,11 +48,15 @@ pub(super) enum Symbol {
     Relation(&'static str),
 }
 
-pub(super) use Symbol::Function;
+pub(super) use Symbol::{Function, Name, Number};
 
 impl Symbol {
     pub(super) fn of(self, parts: impl Into<Vec<Expr>>) -> Expr {
-        Expr::Node(self, parts.into())
+        let parts = parts.into();
+        Expr {
+            symbol: self,
+            parts,
+        }
     }
 
     /// A node of the parts; of one part that part.
@@ -62,12 +69,9 @@ impl Symbol {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Expr {
-    /// And how it was written, if as a decimal.
-    Number(Rational, Option<Decimal>),
-    /// A variable, or one of [`CONSTANTS`].
-    Name(String),
-    Node(Symbol, Vec<Expr>),
+pub(super) struct Expr {
+    pub(super) symbol: Symbol,
+    pub(super) parts: Vec<Expr>,
 }
 
 pub(super) const INFINITY: &str = "\\infty";
@@ -77,8 +81,12 @@ pub(super) const REALS: &str = "\\reals";
 const CONSTANTS: [&str; 5] = ["\\pi", "e", "i", INFINITY, REALS];
 
 impl Expr {
+    pub(super) fn name(name: impl Into<String>) -> Expr {
+        Name(name.into()).of([])
+    }
+
     pub(super) fn integer(number: i64) -> Expr {
-        Expr::Number(Rational::from_integer(number.into()), None)
+        Number(value::whole(number).into(), None).of([])
     }
 
     /// The number that digits with a point and an exponent are; `None` where the exponent is too large.
@@ -96,13 +104,13 @@ impl Expr {
             places,
             significant: digits.trim_start_matches('0').len() as u32,
         });
-        Some(Expr::Number(value, form))
+        Some(Number(value.into(), form).of([]))
     }
 
     pub(super) fn negated(self) -> Expr {
-        match self {
-            Expr::Number(value, form) => Expr::Number(-value, form),
-            other => Function("-").of([other]),
+        match &self.symbol {
+            Number(value, form) => Number((-&**value).into(), *form).of([]),
+            _ => Function("-").of([self]),
         }
     }
 
@@ -110,63 +118,40 @@ impl Expr {
         self.times(Function("1/").of([divisor]))
     }
 
-    pub(super) fn times(self, factor: Expr) -> Expr {
-        match self {
-            Expr::Node(Function("*"), mut parts) => {
-                parts.push(factor);
-                Function("*").of(parts)
-            }
-            other => Function("*").of([other, factor]),
+    pub(super) fn times(mut self, factor: Expr) -> Expr {
+        if self.symbol != Function("*") {
+            return Function("*").of([self, factor]);
         }
-    }
-
-    pub(super) fn symbol(&self) -> Option<&Symbol> {
-        match self {
-            Expr::Node(symbol, _) => Some(symbol),
-            _ => None,
-        }
-    }
-
-    pub(super) fn parts(&self) -> &[Expr] {
-        match self {
-            Expr::Node(_, parts) => parts,
-            _ => &[],
-        }
+        self.parts.push(factor);
+        self
     }
 
     pub(super) fn decimal(&self) -> Option<Decimal> {
-        match self {
-            Expr::Number(_, form) => *form,
+        match self.symbol {
+            Number(_, form) => form,
             _ => None,
         }
     }
 
     /// Whether this is a number or a function of variables, without unit.
     pub(super) fn is_plain(&self) -> bool {
-        match self {
-            Expr::Number(..) => true,
-            Expr::Name(name) => name != REALS,
-            other => matches!(other.symbol(), Some(Function(_))),
-        }
+        matches!(self.symbol, Number(..) | Name(_) | Function(_)) && !self.is(REALS)
     }
 
     /// Whether this can be a name: a letter, letters beside each other, a function, a tuple of names.
     pub(super) fn is_name(&self) -> bool {
-        match self {
-            Expr::Node(Symbol::Unknown(_), _) => true,
-            Expr::Node(Function("*") | Symbol::Tuple, parts) => parts.iter().all(Expr::is_name),
-            other => other.variable().is_some() || other.is("e") || other.is("i"),
+        match self.symbol {
+            Symbol::Unknown(_) => true,
+            Function("*") | Symbol::Tuple => self.parts.iter().all(Expr::is_name),
+            _ => self.variable().is_some() || self.is("e") || self.is("i"),
         }
     }
 
     /// The elements, where one with `\pm` is two.
     pub(super) fn both_signs(elements: Vec<Expr>) -> Vec<Expr> {
-        let has_both = |part: &Expr| part.symbol() == Some(&Function("\\pm"));
         let signed = |element: Expr| {
-            let other = element
-                .walk()
-                .any(has_both)
-                .then(|| element.clone().with_sign(true));
+            let has_both = element.walk().any(|part| part.symbol == Function("\\pm"));
+            let other = has_both.then(|| element.clone().with_sign(true));
             std::iter::once(element.with_sign(false)).chain(other)
         };
         elements.into_iter().flat_map(signed).collect()
@@ -174,34 +159,30 @@ impl Expr {
 
     /// With a sign for each `\pm`.
     fn with_sign(self, is_minus: bool) -> Expr {
-        let Expr::Node(symbol, parts) = self else {
-            return self;
-        };
-        let signed = parts.into_iter().map(|part| part.with_sign(is_minus));
-        let mut parts: Vec<Expr> = signed.collect();
-        match (symbol == Function("\\pm")).then(|| parts.pop()).flatten() {
-            Some(part) if is_minus => part.negated(),
-            Some(part) => part,
-            None => symbol.of(parts),
+        let signed = self.parts.into_iter().map(|part| part.with_sign(is_minus));
+        match self.symbol {
+            Function("\\pm") if is_minus => Function("+").joined(signed.collect()).negated(),
+            Function("\\pm") => Function("+").joined(signed.collect()),
+            symbol => symbol.of(signed.collect::<Vec<Expr>>()),
         }
     }
 
     /// Whether this is the constant of a name.
     pub(super) fn is(&self, constant: &str) -> bool {
-        matches!(self, Expr::Name(name) if name == constant)
+        matches!(&self.symbol, Name(name) if name == constant)
     }
 
     /// The sign of an infinity, 0 of all else.
     pub(super) fn infinity(&self) -> i32 {
-        match self {
-            Expr::Node(Function("-"), part) => -i32::from(part[0].is(INFINITY)),
-            other => i32::from(other.is(INFINITY)),
+        match self.symbol {
+            Function("-") => -i32::from(self.parts[0].is(INFINITY)),
+            _ => i32::from(self.is(INFINITY)),
         }
     }
 
     pub(super) fn variable(&self) -> Option<&str> {
-        match self {
-            Expr::Name(name) if !CONSTANTS.contains(&&**name) => Some(name),
+        match &self.symbol {
+            Name(name) if !CONSTANTS.contains(&&**name) => Some(name),
             _ => None,
         }
     }
@@ -217,7 +198,7 @@ impl Expr {
         let mut left = vec![self];
         std::iter::from_fn(move || {
             let next = left.pop()?;
-            left.extend(next.parts());
+            left.extend(&next.parts);
             Some(next)
         })
     }

@@ -1,11 +1,12 @@
-//! The lexemes of a cleaned text.
+//! The lexemes of a cleaned text, and the words that mean something: functions, Greek letters, units.
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use regex::{Match, Regex};
+use regex::Regex;
 
 use super::text::pattern;
-use super::{unit, work};
+use super::value::look;
 
 /// A number without separators of thousands, a letter, a word, a command of LaTeX with its backslash, or a sign; and how it
 /// stands. A function's name in plain text is its command.
@@ -68,30 +69,34 @@ pub(super) fn is_name(word: &str) -> bool {
     function(word).is_some() || NAMES.split(' ').any(|own| own == word)
 }
 
-/// The lexemes of a text; `None` where there are too many.
-pub(super) fn lexemes(text: &str) -> Option<Vec<Lexeme>> {
-    let mut lexer = Lexer::default();
-    let mut rest = text;
-    loop {
-        let from = rest.trim_start();
-        lexer.is_apart = from.len() < rest.len();
-        let Some(letter) = from.chars().next() else {
-            return Some(lexer.found);
-        };
-        let length = if is_number(from) {
-            lexer.number(from)
-        } else if letter.is_alphabetic() {
-            lexer.letters(from)
-        } else {
-            lexer.sign(from)
-        };
-        rest = &from[length..];
-        rest = &rest[lexer.subscript(rest)..];
-        work::look(120)?;
-        if lexer.found.len() > MOST || lexer.upright.len() + lexer.brackets > DEEPEST {
-            return None;
-        }
-    }
+/// Words that are known, each by its name and by what else it is called.
+const UNITS: &str = "cm centimeter centimetre, mm millimeter millimetre, km kilometer kilometre, m meter metre, \
+    inch in inches, foot ft feet, yard yd, mile mi, kg kilogram, g gram, mg milligram, pound lb £ gbp, ounce oz, \
+    l liter litre, ml milliliter millilitre, hour hr h, minute min, second sec s, day, week, month, year yr, \
+    dollar usd ¤ $, euro eur €, cent ¢, yen ¥ jpy, rupee ₹ inr, degree deg \\degree, unit, radian rad, \
+    mile/hour mph, km/hour kph, % percent percentage pct, point, / per, square sq, cubic, \
+    1e2 hundred, 1e3 thousand, 1e6 million, 1e9 billion, 1e12 trillion";
+
+static UNIT_NAMES: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
+    let words = UNITS.split(", ").map(|words| words.split(' '));
+    let named = |words: std::str::Split<'static, char>| {
+        let name = words.clone().next().unwrap_or_default();
+        words.map(move |word| (word, name))
+    };
+    words.flat_map(named).collect()
+});
+
+/// The name of what a word says behind a number, in the singular or the plural: a unit, the parts of one, `%`, `/`, a power
+/// of a unit or of ten.
+pub(super) fn unit(word: &str) -> Option<&'static str> {
+    let singular = word.strip_suffix('s').unwrap_or(word);
+    let names = &UNIT_NAMES;
+    names.get(word).or_else(|| names.get(singular)).copied()
+}
+
+/// The name of the currency that a sign before a number is.
+pub(super) fn currency(sign: &str) -> Option<&'static str> {
+    unit(sign).filter(|_| matches!(sign, "¤" | "€" | "£" | "¥" | "₹"))
 }
 
 /// Takes what stands at the beginning of a text, and says how long it is.
@@ -106,35 +111,55 @@ struct Lexer {
     brackets: usize,
 }
 
+/// The lexemes of a text; `None` where there are too many.
+pub(super) fn lexemes(text: &str) -> Option<Vec<Lexeme>> {
+    let (mut lexer, mut rest) = (Lexer::default(), text);
+    loop {
+        let from = rest.trim_start();
+        lexer.is_apart = from.len() < rest.len();
+        let Some(letter) = from.chars().next() else {
+            return Some(lexer.found);
+        };
+        let length = match letter {
+            _ if is_number(from) => lexer.number(from),
+            letter if letter.is_alphabetic() => lexer.letters(from),
+            _ => lexer.sign(from),
+        };
+        rest = lexer.without_subscript(&from[length..]);
+        look(120)?;
+        if lexer.found.len() > MOST || lexer.upright.len() + lexer.brackets > DEEPEST {
+            return None;
+        }
+    }
+}
+
 impl Lexer {
     fn push(&mut self, text: impl Into<String>, is_of_run: bool) {
         self.found.push(Lexeme {
             text: text.into(),
-            is_apart: self.is_apart,
+            is_apart: std::mem::take(&mut self.is_apart),
             is_upright: self.upright.contains(&true),
             is_of_run,
         });
-        self.is_apart = false;
     }
 
     fn sign(&mut self, text: &str) -> usize {
         static SIGN: LazyLock<Regex> =
             LazyLock::new(|| pattern(r"^(?s)(?:\\text\s*\{|\\[A-Za-z]+|\\.|.)"));
         let sign = SIGN.find(text).map_or("", |sign| sign.as_str());
+        let opens_text = sign.len() > 2 && sign.ends_with('{');
         match sign {
-            "\\text" => return sign.len(),
             "{" => self.upright.push(false),
-            _ if sign.len() > 2 && sign.ends_with('{') => {
-                self.upright.push(true);
-                return sign.len();
-            }
-            // The braces of a `\text` are none.
-            "}" if self.upright.pop() == Some(true) => return sign.len(),
+            _ if opens_text => self.upright.push(true),
             "(" | "[" | "\\{" => self.brackets += 1,
             ")" | "]" | "\\}" => self.brackets = self.brackets.saturating_sub(1),
             _ => {}
         }
-        self.push(sign, false);
+        // A `\text` and its braces are no lexemes.
+        let closes_text = sign == "}" && self.upright.pop() == Some(true);
+        if sign != "\\text" && !opens_text && !closes_text {
+            self.push(sign, false);
+        }
         sign.len()
     }
 
@@ -145,37 +170,42 @@ impl Lexer {
         });
         static NUMBER: LazyLock<Regex> =
             LazyLock::new(|| pattern(r"^[0-9]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"));
-        let is_whole = |groups: &Match| {
-            let is_list = self.brackets > 0 && !groups.as_str().contains(['{', ' ']);
-            !is_list && !text[groups.end()..].starts_with(|c: char| c.is_ascii_digit())
-        };
-        let groups = GROUPS.find(text).filter(is_whole);
-        let groups = groups.map_or("", |groups| groups.as_str());
+        let groups = GROUPS.find(text).map_or("", |groups| groups.as_str());
+        let is_list = self.brackets > 0 && !groups.contains(['{', ' ']);
+        let is_cut = text[groups.len()..].starts_with(|c: char| c.is_ascii_digit());
+        let groups = if is_list || is_cut { "" } else { groups };
         let rest = NUMBER.find(&text[groups.len()..]);
         let rest = rest.map_or("", |rest| rest.as_str());
         self.push(groups.replace([',', '{', '}', ' '], "") + rest, false);
         groups.len() + rest.len()
     }
 
-    /// What stands below a letter is a part of its name.
-    fn subscript(&mut self, text: &str) -> usize {
+    /// What stands below a letter is a part of its name: a text without it.
+    fn without_subscript<'t>(&mut self, text: &'t str) -> &'t str {
         static SUBSCRIPT: LazyLock<Regex> =
             LazyLock::new(|| pattern(r"^_(?:\{[^{}]+\}|[0-9A-Za-z])"));
-        let letter = self.found.last_mut();
-        let letter = letter.filter(|last| text.starts_with('_') && is_letter(&last.text));
-        let Some((letter, found)) = letter.zip(SUBSCRIPT.find(text)) else {
-            return 0;
-        };
-        letter.text += &found.as_str().replace(['{', '}'], "");
-        found.len()
+        let letter = self.found.last_mut().filter(|last| is_letter(&last.text));
+        match letter
+            .filter(|_| text.starts_with('_'))
+            .zip(SUBSCRIPT.find(text))
+        {
+            Some((letter, found)) => {
+                letter.text += &found.as_str().replace(['{', '}'], "");
+                &text[found.end()..]
+            }
+            None => text,
+        }
     }
 
     /// A name, a word, or letters beside each other.
     fn letters(&mut self, text: &str) -> usize {
         let end = text.find(|c: char| !c.is_alphabetic());
         let run = &text[..end.unwrap_or(text.len())];
-        let is_upright = self.upright.contains(&true);
-        let is_word = is_upright || run.chars().count() > 3 || unit::is_word(run);
+        let is_known = || {
+            let lower = run.to_lowercase();
+            unit(&lower).is_some() || matches!(&*lower, "and" | "or" | "choose")
+        };
+        let is_word = self.upright.contains(&true) || run.chars().count() > 3 || is_known();
         if is_name(run) {
             self.push(format!("\\{run}"), false);
         } else if is_word || is_letter(run) {

@@ -22,11 +22,8 @@ mod region;
 #[cfg(test)]
 mod tests;
 mod text;
-mod unit;
 mod value;
-mod work;
 
-use answer::Found;
 use clean::cleaned;
 use read::read;
 
@@ -64,18 +61,17 @@ pub fn compared(gold: &str, completion: &str) -> (Verdict, Option<String>, Optio
 /// The answer of a text: what its last mark points at, such as `\boxed{}`, `####` or `answer is`; the text itself where it
 /// is one line of mathematics; else its last formula or number.
 pub fn answer(text: &str) -> Option<String> {
-    work::begin();
+    value::begin();
     of_completion(text, "")
 }
 
 /// The answer of a reference solution: without a mark its whole text. `None` where it is empty.
 pub fn reference(gold: &str) -> Option<String> {
-    work::begin();
+    value::begin();
     let answer = match answer::marked(gold) {
-        Found::Marked(answer) => answer,
-        Found::Unmarked(text) if gold.len() <= read::LONGEST => text,
-        Found::Unmarked(_) => gold.trim().to_string(),
-        Found::Nothing => return None,
+        Ok(answer) => answer?,
+        Err(text) if gold.len() <= read::LONGEST => text,
+        Err(_) => gold.trim().to_string(),
     };
     Some(answer).filter(|answer| !answer.is_empty())
 }
@@ -83,9 +79,8 @@ pub fn reference(gold: &str) -> Option<String> {
 /// With the cleaned reference, which a whole text may be.
 fn of_completion(completion: &str, gold: &str) -> Option<String> {
     let text = match answer::marked(completion) {
-        Found::Marked(answer) => return Some(answer),
-        Found::Unmarked(text) if !text.is_empty() => text,
-        _ => return None,
+        Ok(answer) => return answer,
+        Err(text) => Some(text).filter(|text| !text.is_empty())?,
     };
     let is_whole = text.len() <= read::LONGEST && {
         let clean = cleaned(&text);

@@ -10,7 +10,7 @@ use regex::Regex;
 use super::expr::{Expr, Function, Symbol};
 use super::lexeme::{Lexeme, is_number, is_word, lexemes};
 use super::text::{self, pattern};
-use super::work;
+use super::value::look;
 
 /// Longer answers are compared as texts alone.
 pub(super) const LONGEST: usize = 10_500;
@@ -122,7 +122,7 @@ impl<'t> Parser<'t> {
 
     /// One level further in; `None` where that is too deep.
     fn nested(&mut self, read: fn(&mut Self) -> Option<Expr>) -> Option<Expr> {
-        work::look(20)?;
+        look(20)?;
         self.depth += 1;
         let found = (self.depth <= DEEPEST).then(|| read(self)).flatten();
         self.depth -= 1;
@@ -162,30 +162,30 @@ impl<'t> Parser<'t> {
             signs.push(sign);
             sides.push(self.side());
         }
-        let last = sides.len() - 1;
         if let Some(at) = signs.iter().position(|sign| *sign == "\\approx") {
             // What is about equal comes behind what is equal; a name in front of it is only a name.
             let exact = sides[at].take().filter(|value| !value.is_name());
             return exact.or_else(|| sides[at + 1].take());
         }
-        if last == 0 || signs.contains(&"\\in") {
-            return sides[last].take().filter(|_| last < 2);
+        if signs.is_empty() || signs.contains(&"\\in") {
+            return sides.pop()?.filter(|_| signs.len() < 2);
         }
         if signs.iter().any(|sign| *sign != "=") {
             let sides = sides.into_iter().collect::<Option<Vec<Expr>>>()?;
-            let pairs = signs.iter().zip(sides.windows(2));
-            let relations = pairs.map(|(sign, pair)| {
-                let turned = || [pair[1].clone(), pair[0].clone()];
-                match *sign {
-                    ">" => Symbol::Relation("<").of(turned()),
-                    "\\geq" => Symbol::Relation("\\leq").of(turned()),
-                    sign => Symbol::Relation(sign).of(pair),
-                }
+            let relations = signs.iter().zip(sides.windows(2)).map(|(sign, pair)| {
+                let mut pair = pair.to_vec();
+                let turned = match *sign {
+                    ">" => "<",
+                    "\\geq" => "\\leq",
+                    sign => return Symbol::Relation(sign).of(pair),
+                };
+                pair.reverse();
+                Symbol::Relation(turned).of(pair)
             });
             return Some(Symbol::List.joined(relations.collect()));
         }
         let first = sides[0].take().or_else(|| odd_name(head))?;
-        let last = sides[last].take()?;
+        let last = sides.pop()??;
         let is_known = |value: &Expr| Expr::variables(&[value]).is_empty() && !value.is_name();
         if signs.len() > 1 && !first.is_name() || is_known(&first) && is_known(&last) {
             return Some(last);
@@ -205,7 +205,7 @@ impl<'t> Parser<'t> {
             depth += nesting(self.text());
             self.advance(1);
         }
-        work::look(4 * (self.at - start.at) as u64)?;
+        look(4 * (self.at - start.at) as u64)?;
         None
     }
 
@@ -226,8 +226,7 @@ impl<'t> Parser<'t> {
     fn bracketed(&mut self) -> Option<Expr> {
         let open = self.text();
         self.advance(1);
-        let is_empty = open == "\\{" && self.is("\\}");
-        let mut parts = match is_empty {
+        let mut parts = match open == "\\{" && self.is("\\}") {
             true => Vec::new(),
             false => self.elements()?.0,
         };
@@ -297,19 +296,16 @@ fn odd_name(lexemes: &[Lexeme]) -> Option<Expr> {
     let is_number = |lexeme: &Lexeme| is_number(&lexeme.text);
     let is_short = (1..=6).contains(&lexemes.len()) && !lexemes.iter().any(is_number);
     let texts: Vec<&str> = lexemes.iter().map(|lexeme| &*lexeme.text).collect();
-    is_short.then(|| Expr::Name(texts.join(" ")))
+    is_short.then(|| Expr::name(texts.join(" ")))
 }
 
 /// An equation; `(x, y) = (1, 2)` is several.
 fn equations(first: Expr, last: Expr) -> Expr {
     let equation = |(first, last)| Symbol::Relation("=").of([first, last]);
-    match (first, last) {
-        (Expr::Node(Symbol::Tuple, names), Expr::Node(Symbol::Tuple, values))
-            if names.len() == values.len() =>
-        {
-            let pairs = names.into_iter().zip(values);
-            Symbol::List.of(pairs.map(equation).collect::<Vec<_>>())
-        }
-        sides => equation(sides),
+    let are_tuples = [&first, &last].map(|side| side.symbol == Symbol::Tuple) == [true; 2];
+    if !are_tuples || first.parts.len() != last.parts.len() {
+        return equation((first, last));
     }
+    let pairs = first.parts.into_iter().zip(last.parts);
+    Symbol::List.of(pairs.map(equation).collect::<Vec<_>>())
 }

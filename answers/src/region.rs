@@ -8,13 +8,13 @@ use Symbol::{Interval, Joined, List, Or, Relation, Set, Tuple};
 
 /// Whether this is a set of numbers that its points decide: more than a tuple, or a list of numbers.
 fn is_region(expr: &Expr) -> bool {
-    matches!(expr, Expr::Node(Interval(_) | Joined(_), _)) || expr.is(REALS) || is_inequality(expr)
+    matches!(expr.symbol, Interval(_) | Joined(_)) || expr.is(REALS) || is_inequality(expr)
 }
 
 fn is_inequality(expr: &Expr) -> bool {
-    match expr {
-        Expr::Node(Relation(sign), _) => *sign != "=",
-        Expr::Node(List | Or, parts) => parts.iter().all(is_inequality),
+    match expr.symbol {
+        Relation(sign) => sign != "=",
+        List | Or => expr.parts.iter().all(is_inequality),
         _ => false,
     }
 }
@@ -53,29 +53,24 @@ pub(super) fn end(expr: &Expr) -> Option<f64> {
 
 /// Where two numbers are almost the same they are one.
 fn order(a: f64, b: f64) -> Ordering {
-    let is_near = (a - b).is_finite() && (a - b).abs() <= 1e-10 * a.abs().max(b.abs());
-    if is_near {
-        Ordering::Equal
-    } else {
-        a.total_cmp(&b)
+    match (a - b).is_finite() && (a - b).abs() <= 1e-10 * a.abs().max(b.abs()) {
+        true => Ordering::Equal,
+        false => a.total_cmp(&b),
     }
 }
 
 /// Whether a number is in a set, of which the ends are added to others; `None` where this is no set of numbers.
 fn has(set: &Expr, x: f64, ends: &mut Vec<f64>) -> Option<bool> {
-    let Expr::Node(symbol, parts) = set else {
-        return set.is(REALS).then_some(true);
-    };
     let mut end = |part: &Expr| {
         let end = self::end(part)?;
         ends.push(end);
         Some(end)
     };
-    let is_closed = match symbol {
-        Interval(is_closed) => *is_closed,
+    let is_closed = match set.symbol {
+        Interval(is_closed) => is_closed,
         _ => [false, false],
     };
-    Some(match (symbol, &parts[..]) {
+    Some(match (&set.symbol, &set.parts[..]) {
         // A solved one: a variable on one side, a number on the other.
         (Relation(sign), [a, b]) => {
             let order = match (a.variable(), b.variable()) {
@@ -106,13 +101,14 @@ fn has(set: &Expr, x: f64, ends: &mut Vec<f64>) -> Option<bool> {
         (List | Or, parts) if is_inequality(set) => {
             let are_in = parts.iter().map(|part| has(part, x, ends));
             let are_in = are_in.collect::<Option<Vec<bool>>>()?;
-            are_in.contains(&(*symbol == Or)) == (*symbol == Or)
+            let is_or = set.symbol == Or;
+            are_in.contains(&is_or) == is_or
         }
         // Numbers, one by one.
         (Set | List | Or, parts) => {
             let points = parts.iter().map(end).collect::<Option<Vec<f64>>>()?;
             points.into_iter().any(|point| order(x, point).is_eq())
         }
-        _ => return None,
+        _ => set.is(REALS).then_some(true)?,
     })
 }

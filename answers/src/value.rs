@@ -1,12 +1,42 @@
-//! The number that an expression is: exactly where it is rational, else in double precision, complex on the way.
+//! The number that an expression is: exactly where it is rational, else in double precision, complex on the way. And the work
+//! that one comparison may be: what is not decided within it is not decided, on every machine alike.
+
+use std::cell::Cell;
 
 use num_bigint::BigInt;
 use num_complex::Complex64;
 use num_integer::Integer;
 use num_traits::{One, Pow, Signed, ToPrimitive, Zero};
 
-use super::expr::{Expr, Rational, Symbol};
-use super::work::{self, spend};
+use super::expr::{Expr, Function, Name, Number, Rational};
+
+/// Units of about a nanosecond.
+const MOST: u64 = 2_300_000;
+
+/// Numbers with more bits than these are not computed.
+const MOST_BITS: u64 = 40_000;
+
+thread_local! {
+    static LEFT: Cell<u64> = const { Cell::new(MOST) };
+}
+
+/// Begins a comparison.
+pub(super) fn begin() {
+    LEFT.set(MOST);
+}
+
+/// Takes work; `None` where there is none left, from then on.
+pub(super) fn look(units: u64) -> Option<()> {
+    let left = LEFT.get().checked_sub(units);
+    LEFT.set(left.unwrap_or(0));
+    left.map(drop)
+}
+
+/// Takes the work of making a number with so many bits.
+fn spend(bits: u64) -> Option<()> {
+    look(50 + bits / 8)?;
+    (bits <= MOST_BITS).then_some(())
+}
 
 #[derive(Clone, Debug)]
 pub(super) enum Numeral {
@@ -28,7 +58,7 @@ impl Numeral {
     pub(super) fn near(&self) -> Option<Complex64> {
         match self {
             Exact(value) => {
-                work::look((value.numer().bits() + value.denom().bits()) / 16)?;
+                look((value.numer().bits() + value.denom().bits()) / 16)?;
                 let double = value.to_f64().filter(|double| double.is_finite())?;
                 (double != 0.0 || value.is_zero()).then(|| double.into())
             }
@@ -53,47 +83,42 @@ pub(super) fn constant(expr: &Expr) -> Option<Numeral> {
 
 /// The number that an expression is where its variables have values; `None` where it is none, or too large.
 pub(super) fn value(expr: &Expr, at: &dyn Fn(&str) -> Option<Rational>) -> Option<Numeral> {
-    work::look(210)?;
-    let (name, parts) = match expr {
-        Expr::Number(value, _) => return Some(Exact(value.clone())),
-        Expr::Name(name) => {
-            return Some(match &**name {
-                "\\pi" => Near(std::f64::consts::PI.into()),
-                "e" => Near(std::f64::consts::E.into()),
-                "i" => Near(Complex64::I),
-                name => Exact(at(name)?),
-            });
+    look(210)?;
+    Some(match &expr.symbol {
+        Number(value, _) => Exact(Rational::clone(value)),
+        Name(name) => match &**name {
+            "\\pi" => Near(std::f64::consts::PI.into()),
+            "e" => Near(std::f64::consts::E.into()),
+            "i" => Near(Complex64::I),
+            name => Exact(at(name)?),
+        },
+        Function(name) => {
+            let parts = expr.parts.iter().map(|part| value(part, at));
+            let parts = parts.collect::<Option<Vec<Numeral>>>()?;
+            let exact: Option<Vec<&Rational>> = parts.iter().map(Numeral::exact).collect();
+            if let Some(value) = exact.and_then(|parts| exactly(name, &parts)) {
+                return Some(Exact(value));
+            }
+            let near: Option<Vec<Complex64>> = parts.iter().map(Numeral::near).collect();
+            Near(nearly(name, &near?).filter(|value| value.is_finite())?)
         }
-        Expr::Node(Symbol::Function(name), parts) => (*name, parts),
         _ => return None,
-    };
-    let parts: Option<Vec<Numeral>> = parts.iter().map(|part| value(part, at)).collect();
-    let parts = parts?;
-    let exact: Option<Vec<&Rational>> = parts.iter().map(Numeral::exact).collect();
-    if let Some(value) = exact.and_then(|parts| exactly(name, &parts)) {
-        return Some(Exact(value));
-    }
-    let near: Option<Vec<Complex64>> = parts.iter().map(Numeral::near).collect();
-    let value = nearly(name, &near?)?;
-    value.is_finite().then_some(Near(value))
+    })
 }
 
 /// The exact square, where this is rational or a product of square roots of rationals.
 pub(super) fn square(expr: &Expr) -> Option<Rational> {
     let exact = |expr: &Expr| constant(expr)?.exact().cloned();
-    match expr {
-        Expr::Node(Symbol::Function("-"), parts) => square(&parts[0]),
-        Expr::Node(Symbol::Function(name @ ("*" | "1/")), parts) => {
+    let parts = &expr.parts;
+    match expr.symbol {
+        Function("-") => square(&parts[0]),
+        Function(name @ ("*" | "1/")) => {
             let squares = parts.iter().map(square).collect::<Option<Vec<_>>>()?;
             exactly(name, &squares.iter().collect::<Vec<_>>())
         }
-        Expr::Node(Symbol::Function("root"), parts) if parts[0] == Expr::integer(2) => {
-            exact(&parts[1])
-        }
-        Expr::Node(Symbol::Function("^"), parts) => {
-            power(&exact(&parts[0])?, &(exact(&parts[1])? * whole(2)))
-        }
-        other => Some(Pow::pow(exact(other)?, 2)),
+        Function("root") if parts[0] == Expr::integer(2) => exact(&parts[1]),
+        Function("^") => power(&exact(&parts[0])?, &(exact(&parts[1])? * whole(2))),
+        _ => Some(Pow::pow(exact(expr)?, 2)),
     }
 }
 
@@ -122,7 +147,8 @@ fn quotient(above: BigInt, below: BigInt) -> Option<Rational> {
         true => (&above, &below),
         false => (&below, &above),
     };
-    work::divide(less.bits(), more.bits())?;
+    let (small, large) = (less.bits(), more.bits());
+    look(200 + small * 80 + small * small / 20 + small * large / 2000)?;
     let divisor = less.gcd(&(more % less));
     Some(Rational::new_raw(above / &divisor, below / divisor))
 }
@@ -132,7 +158,7 @@ fn exactly(name: &str, parts: &[&Rational]) -> Option<Rational> {
     let count = |index: usize| {
         let number = parts.get(index).filter(|number| number.is_integer())?;
         let number = number.numer().to_u32()?;
-        work::look(u64::from(number).pow(2) / 24)?;
+        look(u64::from(number).pow(2) / 24)?;
         Some(number)
     };
     let product = |from: u32, to: u32, step: usize| {
@@ -171,7 +197,7 @@ fn power(base: &Rational, exponent: &Rational) -> Option<Rational> {
     let bits = base.numer().bits() + base.denom().bits();
     let bits = bits.checked_mul(u64::from(exponent.unsigned_abs()))?;
     spend(bits)?;
-    work::look(bits * bits / 20_000)?;
+    look(bits * bits / 20_000)?;
     Some(Pow::pow(base, exponent))
 }
 

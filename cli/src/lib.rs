@@ -5,8 +5,6 @@
 //! - [`report`]: what commands and prompt show alike: objectives, masses, comparisons, profiles, figures, a run's page;
 //! - [`doc`]: what `advlab doc` explains.
 
-#![warn(missing_docs)]
-
 mod command;
 pub mod doc;
 pub mod prompt;

@@ -94,7 +94,7 @@ impl PyRecipe {
     /// Whether the code of the version of the last step names one of these columns; computed names do not count.
     fn _reads(&self, py: Python<'_>, columns: Vec<String>) -> PyResult<bool> {
         self.with(py, |held| {
-            let named = &held.live.in_use().recipe().reads().names;
+            let named = held.live.in_use().recipe().reads();
             columns.iter().any(|column| named.contains(column))
         })
     }

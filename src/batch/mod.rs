@@ -14,8 +14,6 @@ use std::sync::{Arc, OnceLock};
 
 use rayon::prelude::*;
 
-use advlab_answers::Verdict;
-
 pub use builder::BatchBuilder;
 pub use column::{Buffer, Element, FloatBuffer, Owner, Padded, TokenValues};
 pub use computed::Computed;
@@ -29,6 +27,14 @@ pub(crate) const SOLUTIONS: [&str; 2] = ["solution", "answer"];
 
 /// Text columns by name.
 type Texts = BTreeMap<Arc<str>, Buffer<Arc<str>>>;
+
+/// Whether the answer of a completion is that of a reference solution.
+fn is_answer(_solution: &str, _completion: &str) -> bool {
+    #[cfg(feature = "answers")]
+    return advlab_answers::equal(_solution, _completion) == advlab_answers::Verdict::Equal;
+    #[cfg(not(feature = "answers"))]
+    unreachable!("no batch is verifiable without the verifier")
+}
 
 /// The data of one training step: named columns over a [`Layout`].
 ///
@@ -176,11 +182,11 @@ impl Batch {
         self.texts.get(name).map(|texts| &**texts)
     }
 
-    /// Whether the batch has completions and solutions, which [`Batch::verified`] compares.
+    /// Whether the batch has completions and solutions, and the library compares them.
     pub(crate) fn is_verifiable(&self) -> bool {
         let has_text = |name: &str| self.texts.contains_key(name);
         let has = |name: &&str| has_text(name) || self.response_buffer(name).is_some();
-        has_text("completion") && SOLUTIONS.iter().any(has)
+        cfg!(feature = "answers") && has_text("completion") && SOLUTIONS.iter().any(has)
     }
 
     /// The reference answer of a response, a text or a number.
@@ -200,7 +206,7 @@ impl Batch {
         }
         let completions = self.text("completion")?;
         let right = completions.par_iter().enumerate().map(|(at, completion)| {
-            let is_right = advlab_answers::equal(&self.solution(at)?, completion) == Verdict::Equal;
+            let is_right = is_answer(&self.solution(at)?, completion);
             may_go_on().then_some(f64::from(u8::from(is_right)))
         });
         let right = right.collect::<Option<Vec<f64>>>()?;

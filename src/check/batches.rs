@@ -1,27 +1,22 @@
 //! Small batches: one with all usual columns, and the variants of a batch that checks compare.
 
-use crate::batch::{Batch, Computed, FloatBuffer, GroupId, Level};
+use crate::batch::{Batch, BatchBuilder, Computed, FloatBuffer, GroupId, Level};
 
-/// A degenerate batch: its name; whether every run meets batches or groups like it, or only some kinds of runs do; and how
-/// it is made of another batch.
+/// A degenerate batch: its name; whether every run meets such batches, or only some kinds of runs do; and how it is made of
+/// another batch.
 type Degenerate = (&'static str, bool, fn(&Batch) -> Batch);
 
 /// The degenerate batches that a recipe may meet before long.
 pub const DEGENERATE: [Degenerate; 6] = [
     ("all right", true, |batch| with_rewards(batch, |_, _| 1.0)),
     ("all wrong", true, |batch| with_rewards(batch, |_, _| 0.0)),
-    ("groups of one", false, |batch| {
-        Variant::of(batch).groups(&|response| response)
-    }),
-    ("one group", false, |batch| {
-        Variant::of(batch).groups(&|_| 0)
-    }),
+    ("groups of one", false, |batch| regrouped(batch, &|i| i)),
+    ("one group", false, |batch| regrouped(batch, &|_| 0)),
     ("one-token responses", false, |batch| {
-        Variant::of(batch).lengths(&|_| 1)
+        shortened(batch, &|_| 1)
     }),
     ("a response without tokens", false, |batch| {
-        let length = |response| if response % 4 == 0 { 0 } else { usize::MAX };
-        Variant::of(batch).lengths(&length)
+        shortened(batch, &|i| if i % 4 == 0 { 0 } else { usize::MAX })
     }),
 ];
 
@@ -37,29 +32,27 @@ pub fn usual() -> Batch {
         7, 3, 7, 5, 3, 7, 5, 3, 7, 3, 5, 7, 3, 5, 9, 2, 9, 2, 9, 2, 9, 2, 2, 2, 2, 2,
     ];
     let right = [0, 3, 4, 5, 6, 10, 11, 12, 17, 20, 23];
-    let lengths: Vec<usize> = (0..groups.len()).map(|i| 1 + (i * 5) % 7).collect();
+    let lengths = (0..groups.len()).map(|i| 1 + (i * 5) % 7);
     let mut builder = Batch::builder().groups(groups).lengths(lengths.clone());
     let old = |i, t| -0.1 - wave(i, t, 1);
     // As if the rest of the vocabulary were one token.
     let squares = |pi: f64| pi * pi + (1.0 - pi) * (1.0 - pi);
+    let near_old = |i, t, salt| old(i, t) + 0.2 * wave(i, t, salt) - 0.1;
     let tokens: [(&str, ByToken<'_>); 8] = [
         ("old_logp", &old),
-        ("ref_logp", &|i, t| old(i, t) + 0.2 * wave(i, t, 2) - 0.1),
+        ("ref_logp", &|i, t| near_old(i, t, 2)),
         ("value", &|i, t| wave(i, t, 4)),
         ("entropy", &|i, t| wave(i, t, 5)),
-        ("rollout_logp", &|i, t| {
-            old(i, t) + 0.2 * wave(i, t, 8) - 0.1
-        }),
+        ("rollout_logp", &|i, t| near_old(i, t, 8)),
         ("teacher_logp", &|i, t| -0.1 - wave(i, t, 9)),
         ("process_reward", &|i, t| wave(i, t, 10) - 0.5),
         ("sum_pi_squared", &|i, t| squares(old(i, t).exp())),
     ];
     for (name, value) in tokens {
-        let rows = lengths.iter().enumerate();
-        let rows = rows.map(|(i, &length)| (0..length).map(|t| value(i, t)).collect::<Vec<f64>>());
-        builder = builder.ragged(name, rows.collect::<Vec<_>>());
+        let rows = lengths.clone().enumerate();
+        let values = rows.flat_map(|(i, length)| (0..length).map(move |t| value(i, t)));
+        builder = builder.token(name, buffer(values, true));
     }
-    let all = 0..groups.len();
     let responses: [(&str, &dyn Fn(usize) -> f64); 7] = [
         ("reward", &|i| f64::from(u8::from(right.contains(&i)))),
         ("reward_baseline", &|i| (i % 3 % 2) as f64),
@@ -70,141 +63,122 @@ pub fn usual() -> Batch {
         ("step_reward", &|i| wave(i, 0, 11) - 0.5),
     ];
     for (name, value) in responses {
-        builder = builder.response(name, all.clone().map(value).collect::<Vec<f64>>());
+        builder = builder.response(name, (0..groups.len()).map(value).collect::<Vec<f64>>());
     }
     let kinds = [2, 3, 2, 4, 2];
     let texts = ["role", "agent", "episode", "state", "trajectory"];
     for (name, kinds) in texts.into_iter().zip(kinds) {
         let text = |i: usize| (i * 7 % 5 % kinds).to_string();
-        builder = builder.text(name, all.clone().map(text));
+        builder = builder.text(name, (0..groups.len()).map(text));
     }
-    with_what_losses_need(&built(builder.build()))
+    with_what_losses_need(&built(builder))
 }
 
-fn built(batch: Result<Batch, crate::Diagnostics>) -> Batch {
-    match batch {
+fn built(builder: BatchBuilder) -> Batch {
+    match builder.build() {
         Ok(batch) => batch,
         Err(error) => unreachable!("the columns are those of a batch: {error}"),
     }
 }
 
-/// A copy of a batch with some of its parts changed.
-#[derive(Clone, Copy)]
-pub struct Variant<'a> {
-    batch: &'a Batch,
-    group: Option<&'a dyn Fn(usize) -> usize>,
-    /// The most tokens of each response that are taken over, its first.
-    length: &'a dyn Fn(usize) -> usize,
-    is_f64: bool,
-    /// The name of a column that is left out.
-    without: &'a str,
+/// Numbers in one of the two precisions of tokens.
+fn buffer(values: impl Iterator<Item = f64>, is_f64: bool) -> FloatBuffer {
+    match is_f64 {
+        true => values.collect::<Vec<f64>>().into(),
+        false => values.map(|x| x as f32).collect::<Vec<f32>>().into(),
+    }
 }
 
-impl<'a> Variant<'a> {
-    /// A copy with the same groups and tokens, in the batch's own precision.
-    pub fn of(batch: &'a Batch) -> Self {
-        Variant {
-            batch,
-            group: None,
-            length: &|_| usize::MAX,
-            is_f64: batch.is_f64(),
-            without: "",
-        }
-    }
+/// The batch with other groups, by the index of the response.
+pub fn regrouped(batch: &Batch, group: &dyn Fn(usize) -> usize) -> Batch {
+    copy(batch, Some(group), &|_| usize::MAX, batch.is_f64(), "")
+}
 
-    /// The batch with other groups, by the index of the response.
-    pub fn groups(self, group: &dyn Fn(usize) -> usize) -> Batch {
-        let group = Some(group);
-        Variant { group, ..self }.batch()
-    }
+/// The batch with at most so many tokens of each response, its first, by the index of the response.
+pub fn shortened(batch: &Batch, most: &dyn Fn(usize) -> usize) -> Batch {
+    copy(batch, None, most, batch.is_f64(), "")
+}
 
-    /// The batch with at most so many tokens of each response, its first.
-    pub fn lengths(self, length: &dyn Fn(usize) -> usize) -> Batch {
-        Variant { length, ..self }.batch()
-    }
+/// The batch with its tokens in one of the two precisions.
+pub(super) fn in_precision(batch: &Batch, is_f64: bool) -> Batch {
+    copy(batch, None, &|_| usize::MAX, is_f64, "")
+}
 
-    pub(super) fn without(self, without: &'a str) -> Batch {
-        Variant { without, ..self }.batch()
-    }
+/// The batch without the column of a name.
+pub(super) fn without(batch: &Batch, name: &str) -> Batch {
+    copy(batch, None, &|_| usize::MAX, batch.is_f64(), name)
+}
 
-    pub(super) fn precision(self, is_f64: bool) -> Self {
-        Variant { is_f64, ..self }
+fn copy(
+    batch: &Batch,
+    group: Option<&dyn Fn(usize) -> usize>,
+    most: &dyn Fn(usize) -> usize,
+    is_f64: bool,
+    without: &str,
+) -> Batch {
+    let (layout, responses) = (batch.layout(), 0..batch.layout().responses());
+    let group = |i: usize| match group {
+        Some(group) => GroupId::from(group(i)),
+        None => layout.group_id(layout.group_of(i)).clone(),
+    };
+    let tokens = |i: usize| layout.tokens_of(i).len();
+    let kept = |i: usize| tokens(i).min(most(i));
+    let is_kept = |name: &str| name != without;
+    let mut builder = Batch::builder().step(batch.step());
+    builder = builder.groups(responses.clone().map(group));
+    if layout.width() > 0 || batch.token_columns().next().is_some() {
+        builder = builder.lengths(responses.clone().map(kept));
     }
-
-    /// The copy.
-    pub fn batch(self) -> Batch {
-        let (batch, layout) = (self.batch, self.batch.layout());
-        let responses = 0..layout.responses();
-        let group = |response: usize| match self.group {
-            Some(group) => GroupId::from(group(response)),
-            None => layout.group_id(layout.group_of(response)).clone(),
-        };
-        let tokens = |response: usize| layout.tokens_of(response).len();
-        let lengths = responses.clone().map(|i| tokens(i).min((self.length)(i)));
-        let lengths: Vec<usize> = lengths.collect();
-        let is_kept = |name: &str| name != self.without;
-        let mut builder = Batch::builder().step(batch.step());
-        builder = builder.groups(responses.map(group));
-        if layout.width() > 0 || batch.token_columns().next().is_some() {
-            builder = builder.lengths(lengths.iter().copied());
-        }
-        for (name, values) in batch.response_columns().filter(|(name, _)| is_kept(name)) {
-            let mut values = values.to_vec();
-            if name == "length" {
-                // A length that counts the tokens counts those that are left; another one stays.
-                let counted = values.iter_mut().enumerate();
-                let counted = counted.filter(|(i, length)| **length == tokens(*i) as f64);
-                counted.for_each(|(i, length)| *length = lengths[i] as f64);
+    for (name, values) in batch.response_columns().filter(|(name, _)| is_kept(name)) {
+        // A length that counts the tokens counts those that are left; another one stays.
+        let is_count = |i: usize| name == "length" && values[i] == tokens(i) as f64;
+        let value = |i: usize| {
+            if is_count(i) {
+                kept(i) as f64
+            } else {
+                values[i]
             }
-            builder = builder.response(name, values);
-        }
-        for (name, texts) in batch.texts().filter(|(name, _)| is_kept(name)) {
-            builder = builder.text(name, texts.iter().cloned());
-        }
-        for (name, values) in batch.token_columns().filter(|(name, _)| is_kept(name)) {
-            let row = |(i, length): (usize, &usize)| -> Vec<f64> {
-                values.of_response(layout, i).take(*length).collect()
-            };
-            let rows = lengths.iter().enumerate().map(row);
-            let narrow = |row: Vec<f64>| -> Vec<f32> { row.iter().map(|x| *x as f32).collect() };
-            builder = match self.is_f64 {
-                true => builder.ragged(name, rows.collect::<Vec<_>>()),
-                false => builder.ragged(name, rows.map(narrow).collect::<Vec<_>>()),
-            };
-        }
-        built(builder.build())
+        };
+        builder = builder.response(name, responses.clone().map(value).collect::<Vec<f64>>());
     }
+    for (name, texts) in batch.texts().filter(|(name, _)| is_kept(name)) {
+        builder = builder.text(name, texts.iter().cloned());
+    }
+    for (name, values) in batch.token_columns().filter(|(name, _)| is_kept(name)) {
+        let row = |i: usize| values.of_response(layout, i).take(kept(i));
+        builder = builder.token(name, buffer(responses.clone().flat_map(row), is_f64));
+    }
+    built(builder)
 }
 
 /// The batch with an advantage for a loss that reads `batch.advantage`, and log-probs that have moved since the tokens were
 /// sampled.
 pub(super) fn with_what_losses_need(batch: &Batch) -> Batch {
     let mut batch = batch.clone();
-    let rewards = ["reward", "correct"].into_iter();
-    let mut rewards = rewards.filter_map(|name| Some(batch.response_column(name)?.to_vec()));
+    let layout = batch.layout().clone();
+    let rows = |name: &str| -> Option<Vec<Vec<f64>>> {
+        let column = batch.token_column(name)?;
+        let row = |i: usize| column.of_response(&layout, i).collect();
+        Some((0..layout.responses()).map(row).collect())
+    };
+    let (old, logp) = (rows("old_logp"), rows("logp"));
+    let mut given = ["reward", "correct"].into_iter();
+    let given = given.find_map(|name| Some(batch.response_column(name)?.to_vec()));
     let sums = || {
-        let rows = rows(&batch, "token_reward")?.into_iter();
+        let rows = rows("token_reward")?.into_iter();
         Some(rows.map(|row| row.iter().sum()).collect::<Vec<f64>>())
     };
-    let rewards = rewards.next().or_else(sums);
+    let rewards = given.or_else(sums);
     if let Some(rewards) = rewards.filter(|_| !batch.has("advantage")) {
         let mean = rewards.iter().sum::<f64>() / rewards.len().max(1) as f64;
         batch = with_responses(&batch, "advantage", |i| rewards[i] - mean);
     }
-    let (old, logp) = (rows(&batch, "old_logp"), rows(&batch, "logp"));
     if old.is_none() || logp.is_some() && logp != old {
         return batch;
     }
     with_tokens(&on_policy(&batch), "logp", |i, t, old| {
         old + 2.0 * MOVED * (wave(i, t, 3) - 0.5)
     })
-}
-
-/// The values of a token column, response by response.
-fn rows(batch: &Batch, name: &str) -> Option<Vec<Vec<f64>>> {
-    let (layout, column) = (batch.layout(), batch.token_column(name)?);
-    let rows = (0..layout.responses()).map(|i| column.of_response(layout, i).collect());
-    Some(rows.collect())
 }
 
 /// The batch with `logp` as it was when the tokens were sampled.
@@ -237,22 +211,16 @@ fn made_of(
     name: &str,
     value: impl Fn(usize, usize, f64) -> f64,
 ) -> Batch {
-    let (Some(column), Some(rows)) = (batch.token_column(from), rows(batch, from)) else {
+    let (layout, Some(column)) = (batch.layout(), batch.token_column(from)) else {
         return batch.clone();
     };
-    let values = rows.iter().enumerate().flat_map(|(response, row)| {
-        let row = row.iter().enumerate();
-        row.map(|(token, old)| value(response, token, *old))
-            .collect::<Vec<f64>>()
+    let value = &value;
+    let values = (0..layout.responses()).flat_map(|i| {
+        let row = column.of_response(layout, i).enumerate();
+        row.map(move |(token, old)| value(i, token, old))
     });
-    let values: FloatBuffer = match column.is_f64() {
-        true => values.collect::<Vec<f64>>().into(),
-        false => values
-            .map(|value| value as f32)
-            .collect::<Vec<f32>>()
-            .into(),
-    };
-    let values = Computed::new(batch.layout().clone(), Level::Token, values);
+    let values = buffer(values, column.is_f64());
+    let values = Computed::new(layout.clone(), Level::Token, values);
     batch.clone().with(name, &values)
 }
 
@@ -305,7 +273,7 @@ mod tests {
             .token("old_logp", padded.view())
             .build()
             .unwrap();
-        let small = Variant::of(&like.select(&[0, 2, 1])).lengths(&|_| 8);
+        let small = shortened(&like.select(&[0, 2, 1]), &|_| 8);
         let all = DEGENERATE.map(|(name, _, of)| {
             let batch = of(&small);
             let columns: Vec<&str> = batch.columns().collect();

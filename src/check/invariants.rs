@@ -1,7 +1,7 @@
 //! Invariants: a batch in another form has the same advantages; and properties that are worth knowing.
 
-use super::CheckResult::{Fails, Holds, Note};
-use super::batches::{Variant, with_rewards};
+use super::CheckResult::{self, Fails, Holds, Note};
+use super::batches::{in_precision, with_rewards};
 use super::{Checks, largest};
 use crate::batch::{Batch, Computed, Layout, Level};
 use crate::diagnostic::Diagnostics;
@@ -15,36 +15,43 @@ const ALONE: usize = 16;
 
 impl Checks<'_> {
     pub(super) fn invariant(&mut self, batch: &Batch, base: &Outcome) {
-        const PERMUTED: &str = "permuted responses";
         // Reversed, ties of responses or of groups come in another order.
-        let order: Vec<usize> = (0..base.advantage.layout().responses()).rev().collect();
-        match self.advantage(&batch.select(&order)) {
-            Ok(permuted) => {
-                let off = differences(&base.advantage, &order, &permuted.advantage, 1.0);
-                let why = format!("the order of responses matters: by up to {off:.3}");
-                self.holds_or(PERMUTED, off <= EXACT, Note, why);
-            }
-            Err(error) => self.add(PERMUTED, Fails, error.to_string()),
-        }
-
-        const F32: &str = "f32 and f64";
+        let reversed: Vec<usize> = (0..batch.layout().responses()).rev().collect();
+        self.same("permuted responses", base, (batch, &reversed), |off| {
+            let why = format!("the order of responses matters: by up to {off:.3}");
+            (off <= EXACT, Note, why)
+        });
         let scale = largest(base.advantage.buffer().iter()).max(1.0);
+        let narrow = in_precision(batch, false);
         let all: Vec<usize> = (0..batch.layout().responses()).collect();
-        match self.advantage(&Variant::of(batch).precision(false).batch()) {
-            Ok(narrow) => {
-                let off = differences(&base.advantage, &all, &narrow.advantage, 1.0);
-                let why = format!("differs by up to {off:.1e}");
-                self.holds_or(F32, off <= 1e-3 * scale, Fails, why);
-            }
-            Err(error) => self.add(F32, Fails, error.to_string()),
-        }
-
+        self.same("f32 and f64", base, (&narrow, &all), |off| {
+            let why = format!("differs by up to {off:.1e}");
+            (off <= 1e-3 * scale, Fails, why)
+        });
         const AGAIN: &str = "again, on one thread";
         let again = rayon::ThreadPoolBuilder::new().num_threads(1).build().ok();
         let again = again.and_then(|pool| pool.install(|| self.advantage(batch)).ok());
         match again.is_some_and(|again| bits(&again) == bits(base)) {
             true => self.add(AGAIN, Holds, "the same bits"),
             false => self.add(AGAIN, Fails, "the results differ"),
+        }
+    }
+
+    /// Compares the advantages of a batch's responses, in an order, with those of `base`.
+    fn same(
+        &mut self,
+        check: &'static str,
+        base: &Outcome,
+        (batch, order): (&Batch, &[usize]),
+        judge: impl Fn(f64) -> (bool, CheckResult, String),
+    ) {
+        match self.advantage(&batch.select(order)) {
+            Ok(other) => {
+                let off = differences(&base.advantage, order, &other.advantage, 1.0);
+                let (holds, otherwise, why) = judge(off);
+                self.holds_or(check, holds, otherwise, why);
+            }
+            Err(error) => self.add(check, Fails, error.to_string()),
         }
     }
 
@@ -58,15 +65,14 @@ impl Checks<'_> {
         let sum = largest((0..layout.groups()).map(sum_of));
         let why = format!("a group's advantages sum to up to {sum:.3}");
         self.holds_or("sums to 0 in a group", sum <= EXACT, Note, why);
-
-        const APART: &str = "groups are independent";
-        match self.influence(batch, base) {
+        let (holds, why) = match self.influence(batch, base) {
             Ok(off) => {
                 let why = format!("groups influence each other: by up to {off:.3}");
-                self.holds_or(APART, off <= EXACT, Note, why);
+                (off <= EXACT, why)
             }
-            Err(_) => self.add(APART, Note, "refused for a group alone"),
-        }
+            Err(_) => (false, "refused for a group alone".to_string()),
+        };
+        self.holds_or("groups are independent", holds, Note, why);
         if let Some(right) = &base.correct {
             self.raises_right_ones(batch, base, right, &means);
         }
@@ -85,28 +91,23 @@ impl Checks<'_> {
             let why = "every advantage is 0: this recipe teaches nothing";
             return self.add(SIGN, Note, why);
         }
-        let of = |is_right: f64, is_off: fn(f64) -> bool| {
+        let count = |label: f64, is_off: fn(f64) -> bool| {
             let means = means.iter().enumerate();
-            means
-                .filter(|(i, mean)| right.at(*i, 0) == is_right && is_off(**mean))
-                .count()
+            let off = means.filter(|(i, mean)| right.at(*i, 0) == label && is_off(**mean));
+            off.count()
         };
-        let (wrong_up, right_down) = (of(0.0, |mean| mean > EXACT), of(1.0, |mean| mean < -EXACT));
-        let (raised, lowered) = (
-            counted(wrong_up, "wrong response"),
-            counted(right_down, "right one"),
-        );
-        let why = format!(
-            "{raised} raised, {lowered} lowered, of {}",
-            layout.responses()
-        );
+        let wrong_up = count(0.0, |mean| mean > EXACT);
+        let right_down = count(1.0, |mean| mean < -EXACT);
+        let raised = counted(wrong_up, "wrong response");
+        let lowered = counted(right_down, "right one");
+        let all = layout.responses();
+        let why = format!("{raised} raised, {lowered} lowered, of {all}");
         // A recipe with a loss only has the check of the loss for that.
         if base.loss.is_some() || !prefers_wrong(layout, right, means) {
             return self.holds_or(SIGN, wrong_up + right_down == 0, Note, why);
         }
         // Whether the advantages stay the same if right and wrong change places.
-        let turned = with_rewards(batch, |i, _| 1.0 - right.at(i, 0));
-        let turned = self.advantage(&turned);
+        let turned = self.advantage(&with_rewards(batch, |i, _| 1.0 - right.at(i, 0)));
         match turned.is_ok_and(|turned| bits(&turned) == bits(base)) {
             true => self.add(SIGN, Note, format!("{why}: its reward is in other columns")),
             false => {

@@ -18,6 +18,9 @@ const SLOPE: f64 = 1e-4;
 /// How a check came out, and one line on it.
 type ResultLine = (CheckResult, String);
 
+/// A correlation up to this one counts as none.
+const WEAK: f64 = 0.1;
+
 impl Checks<'_> {
     pub(super) fn loss(&mut self, batch: &Batch) {
         for (check, found) in [
@@ -34,8 +37,7 @@ impl Checks<'_> {
     /// The loss and the advantage that it sees, which is multiplied by `sign`.
     fn loss_on(&self, batch: &Batch, sign: f64) -> Result<(Loss, Computed), Diagnostics> {
         let batch = with_scaled_advantage(batch, sign);
-        let layout = batch.layout().clone();
-        let mut state = self.recipe.init()?;
+        let (layout, mut state) = (batch.layout().clone(), self.recipe.init()?);
         if self.recipe.has(Hook::Advantage) {
             let outcome = self.recipe.advantage(&batch, &mut state)?;
             let (batch, advantage) = (outcome.weighted(&batch), outcome.advantage);
@@ -44,16 +46,13 @@ impl Checks<'_> {
             let loss = self.recipe.loss(&batch, Some(&advantage), &mut state)?;
             return Ok((loss, advantage));
         }
+        let loss = self.recipe.loss(&batch, None, &mut state)?;
+        let zeros = || vec![0.0; layout.responses()];
         let advantage = match self.recipe.host().evaluate("batch.advantage", &batch) {
             Ok(Answer::Tensor(advantage)) => advantage,
             // Nothing says what is good.
-            _ => Computed::new(
-                layout.clone(),
-                Level::Response,
-                vec![0.0; layout.responses()],
-            ),
+            _ => Computed::new(layout.clone(), Level::Response, zeros()),
         };
-        let loss = self.recipe.loss(&batch, None, &mut state)?;
         Ok((loss, advantage))
     }
 
@@ -84,34 +83,29 @@ impl Checks<'_> {
         let detaches = worst > SLOPE && calls_detach(self.recipe);
         let (result, line) = if (worst <= SLOPE || detaches) && self.is_flat(batch, &loss) {
             let line =
-                "is 0 everywhere, at logp = old_logp and beside it: following it teaches nothing";
+                "0 everywhere, at logp = old_logp and beside it: following it teaches nothing";
             (Fails, line.to_string())
         } else if worst <= SLOPE {
-            (Holds, "is its slope".to_string())
+            (Holds, "its slope".to_string())
         } else if detaches {
-            let line = "is not its slope, as something on the way is detached";
+            let line = "not its slope, as something on the way is detached";
             (Note, line.to_string())
         } else {
-            let line = format!(
-                "is {:.0} % off its slope: is a number of `value()` on the way, which the gradient takes as a constant?",
-                100.0 * worst
-            );
-            (Fails, line)
+            let off = 100.0 * worst;
+            let why =
+                "is a number of `value()` on the way, which the gradient takes as a constant?";
+            (Fails, format!("{off:.0} % off its slope: {why}"))
         };
-        Ok((result, line))
+        Ok((result, format!("is {line}")))
     }
 
     /// Whether the gradient is 0 wherever it is looked at, though there is an advantage to follow. `loss` is that of
     /// `batch`; at logp = old_logp nothing is clipped.
     fn is_flat(&self, batch: &Batch, loss: &Loss) -> bool {
         let is_zero = |loss: &Loss| largest(loss.gradient.buffer().iter()) == 0.0;
-        let is_zero_on_policy = || {
-            let on_policy = self.loss_on(&on_policy(batch), 1.0);
-            on_policy.is_ok_and(|(loss, advantage)| {
-                is_zero(&loss) && largest(advantage.buffer().iter()) > 0.0
-            })
-        };
-        is_zero(loss) && is_zero_on_policy()
+        let has_advantage = |advantage: &Computed| largest(advantage.buffer().iter()) > 0.0;
+        let on_policy = || self.loss_on(&on_policy(batch), 1.0);
+        is_zero(loss) && on_policy().is_ok_and(|(loss, own)| is_zero(&loss) && has_advantage(&own))
     }
 
     /// Whether -M dloss/dlogp goes where the advantage points: a descent on the loss raises what is good.
@@ -130,26 +124,21 @@ impl Checks<'_> {
         };
         let pull = Computed::new(loss.gradient.layout().clone(), Level::Token, pull);
         let along = correlation(&pull, &advantage);
-        let (result, line) = if largest(advantage.buffer().iter()) == 0.0 {
-            (
-                Note,
-                "every advantage is 0 here: nothing to follow".to_string(),
-            )
+        Ok(if largest(advantage.buffer().iter()) == 0.0 {
+            let line = "every advantage is 0 here: nothing to follow";
+            (Note, line.to_string())
         } else if !reads_advantage && self.recipe.has(Hook::Advantage) {
             (Note, "the loss does not use `batch.advantage`".to_string())
         } else if along < -WEAK {
-            let line = format!(
-                "a smaller loss lowers what {what} says is good: is a minus missing? (correlation {along:.2})"
-            );
-            (Fails, line)
-        } else if along <= WEAK {
             let line =
-                format!("at logp = old_logp it hardly follows {what} (correlation {along:.2})");
-            (Note, line)
+                format!("a smaller loss lowers what {what} says is good: is a minus missing?");
+            (Fails, format!("{line} (correlation {along:.2})"))
+        } else if along <= WEAK {
+            let line = format!("at logp = old_logp it hardly follows {what}");
+            (Note, format!("{line} (correlation {along:.2})"))
         } else {
             (Holds, format!("follows {what}"))
-        };
-        Ok((result, line))
+        })
     }
 }
 
@@ -158,9 +147,6 @@ fn calls_detach(recipe: &Recipe) -> bool {
     let mut sources = recipe.sources();
     sources.any(|(_, text)| code(text).iter().any(|token| token.is_name("detach")))
 }
-
-/// A correlation up to this one counts as none.
-const WEAK: f64 = 0.1;
 
 /// The correlation over tokens, uncentred: the signs matter.
 fn correlation(a: &Computed, b: &Computed) -> f64 {

@@ -7,12 +7,12 @@ mod loss;
 
 use CheckResult::{Fails, Holds, Note};
 
-pub use self::batches::{DEGENERATE, Variant, on_policy, usual, with_rewards};
-use self::batches::{wave, with_what_losses_need};
+pub use self::batches::{DEGENERATE, on_policy, regrouped, shortened, usual, with_rewards};
+use self::batches::{in_precision, wave, with_what_losses_need, without};
 use self::invariants::EXACT;
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
-use crate::script::{Hook, Outcome, Recipe, TEST_BATCH};
+use crate::script::{Hook, Outcome, Recipe, State, TEST_BATCH};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,11 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
         checks.runs_loss = loss_runs;
     }
     let stages: [&dyn Fn(&mut Checks<'_>); 5] = [
-        &|checks| checks.degenerate(&batch),
+        &|checks| {
+            for (check, _, of) in DEGENERATE {
+                checks.runs(check, "", &of(&batch));
+            }
+        },
         &|checks| checks.equal_rewards(&batch),
         &|checks| checks.invariant(&batch, &base),
         &|checks| checks.worth_knowing(&batch, &base),
@@ -102,11 +106,9 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
 
 /// Whether the recipe, as it is set, cannot do without a column: tried on a batch that has all usual ones but that.
 pub fn needs(recipe: &Recipe, column: &str) -> bool {
-    let mut checks = Checks::new(recipe);
-    checks.runs_loss = recipe.has(Hook::Loss) && recipe.has(Hook::Advantage);
     let usual = usual();
     let is_there = usual.has(column) || usual.text(column).is_some();
-    let without = || checks.advantage(&Variant::of(&usual).without(column));
+    let without = || dry_run(recipe, &without(&usual, column), &recipe.init()?, true);
     is_there && without().is_err()
 }
 
@@ -139,8 +141,8 @@ fn first_of(batch: &Batch) -> (Batch, String) {
     }
     taken.sort_unstable();
     let most = (CELLS / taken.len().max(1)).max(8);
-    let first = batch.select(&taken);
-    let first = Variant::of(&first).precision(true).lengths(&|_| most);
+    let first = in_precision(&batch.select(&taken), true);
+    let first = shortened(&first, &|_| most);
     let mut origin = match groups == layout.groups() {
         true => format!("its {groups} groups"),
         false => format!("the first {groups} of its {} groups", layout.groups()),
@@ -211,6 +213,7 @@ impl<'a> Checks<'a> {
         });
     }
 
+    /// Adds a failure or a note if the check does not hold.
     fn holds_or(&mut self, check: &'static str, holds: bool, otherwise: CheckResult, why: String) {
         match holds {
             true => self.add(check, Holds, ""),
@@ -228,14 +231,7 @@ impl<'a> Checks<'a> {
     }
 
     fn advantage(&self, batch: &Batch) -> Result<Outcome, Diagnostics> {
-        let mut state = self.recipe.init()?;
-        self.recipe.returns(batch, &state)?;
-        let outcome = self.recipe.advantage(batch, &mut state)?;
-        if self.runs_loss {
-            let (weighted, advantage) = (outcome.weighted(batch), Some(&outcome.advantage));
-            self.recipe.loss(&weighted, advantage, &mut state)?;
-        }
-        Ok(outcome)
+        dry_run(self.recipe, batch, &self.recipe.init()?, self.runs_loss)
     }
 
     /// `None` if the recipe fails on the batch; a finding either way.
@@ -260,12 +256,6 @@ impl<'a> Checks<'a> {
         }
     }
 
-    fn degenerate(&mut self, batch: &Batch) {
-        for (check, _, of) in DEGENERATE {
-            self.runs(check, "", &of(batch));
-        }
-    }
-
     fn equal_rewards(&mut self, batch: &Batch) {
         const CHECK: &str = "equal rewards give 0";
         let rewards = [0.7, 0.1, 1.0 / 3.0, -2.3, 0.0];
@@ -283,6 +273,24 @@ impl<'a> Checks<'a> {
             }
         }
     }
+}
+
+/// All that a step calls, in a copy of the state; the loss only if `runs_loss` says so.
+pub(crate) fn dry_run(
+    recipe: &Recipe,
+    batch: &Batch,
+    state: &State,
+    runs_loss: bool,
+) -> Result<Outcome, Diagnostics> {
+    recipe.returns(batch, state)?;
+    let mut state = state.clone();
+    let outcome = recipe.advantage(batch, &mut state)?;
+    // A recipe that only has a loss has computed it already, for its advantage.
+    if runs_loss && recipe.has(Hook::Loss) && recipe.has(Hook::Advantage) {
+        let (weighted, advantage) = (outcome.weighted(batch), Some(&outcome.advantage));
+        recipe.loss(&weighted, advantage, &mut state)?;
+    }
+    Ok(outcome)
 }
 
 /// The largest absolute value, 0 of none.

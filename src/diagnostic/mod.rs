@@ -32,8 +32,6 @@ pub enum ProblemKind {
     Values,
     /// The batch does not have the column of this name.
     MissingColumn(String),
-    /// There is no variable of this name, and it is like no other name.
-    UnseenVariable(String),
 }
 
 /// A span of a script's text, in one line.

@@ -39,7 +39,6 @@ impl Column {
 
 /// Values that are written response by response.
 pub(super) struct Added<'a> {
-    /// The name of the field or of the tensor.
     pub(super) name: &'static str,
     column: Column,
     layout: &'a Layout,
@@ -54,7 +53,7 @@ impl<'a> Added<'a> {
     /// `width` is that of the file's token tensors, if it has any.
     pub(super) fn new(
         (column, values): (Column, &'a Computed),
-        are_lines: bool,
+        origin: &Origin,
         width: Option<usize>,
         is_f64: bool,
     ) -> Self {
@@ -63,7 +62,7 @@ impl<'a> Added<'a> {
         let is_signal = matches!(column, Column::Advantage | Column::Returns);
         Added {
             name: match column {
-                Column::Advantage if !are_lines => ADVANTAGES,
+                Column::Advantage if !origin.has_lines() => ADVANTAGES,
                 column => column.name(),
             },
             column,
@@ -87,11 +86,11 @@ impl<'a> Added<'a> {
         for response in 0..self.layout.responses() {
             let tokens = self.layout.tokens_of(response);
             let cells = match tokens.len() {
-                length if is_token => 0..length,
-                0 if of_tensor && self.width.is_some() => 0..0,
-                _ => 0..1,
+                length if is_token => length,
+                0 if of_tensor && self.width.is_some() => 0,
+                _ => 1,
             };
-            for token in cells {
+            for token in 0..cells {
                 let value = lookup(response, tokens.start + token);
                 let why = match (value.is_finite(), of_tensor) {
                     (true, _) if is_narrow && (value as f32).is_infinite() => {
@@ -103,12 +102,14 @@ impl<'a> Added<'a> {
                 };
                 let runs = self.layout.runs(response).iter();
                 let column = runs.flat_map(|run| run.columns()).nth(token);
-                let column = column.filter(|_| is_token);
-                let column = column.map_or(String::new(), |column| format!(", token {column},"));
+                let mut place = origin.name_of(response);
+                if let Some(column) = column.filter(|_| is_token) {
+                    place = format!("{place}, token {column},");
+                }
                 let what = self.column.name().replace('_', " ");
-                let (what, name) = (what.trim_end_matches('s'), origin.name_of(response));
+                let what = what.trim_end_matches('s');
                 return Err(format!(
-                    "the {what} of {name}{column} is {value}{why}; nothing was written"
+                    "the {what} of {place} is {value}{why}; nothing was written"
                 ));
             }
         }
@@ -145,24 +146,20 @@ impl<'a> Added<'a> {
 
     /// In lines, each response has an array or a number.
     pub(super) fn shape(&self) -> Shape {
-        Shape {
-            item: Item::Float,
-            is_list: self.values.level() == Level::Token,
-        }
+        (Item::Float, self.values.level() == Level::Token)
     }
 
     /// A response's values in JSON: a number, or an array with 0 where the mask is 0. All are finite.
     pub(super) fn json(&self, response: usize) -> Vec<u8> {
         let mut out = Vec::new();
         match self.values.buffer() {
-            _ if !self.shape().is_list => write_number(&mut out, self.values.at(response, 0)),
+            _ if !self.shape().1 => write_number(&mut out, self.values.at(response, 0)),
             FloatBuffer::F32(values) => write_array(&mut out, &self.row(response, values)),
             FloatBuffer::F64(values) => write_array(&mut out, &self.row(response, values)),
         }
         out
     }
 
-    /// The values of a response's columns.
     fn row<T: Copy + Default>(&self, response: usize, values: &[T]) -> Vec<T> {
         let mut row = vec![T::default(); self.layout.row_length(response)];
         self.layout.scatter(response, &mut row[..], |at| values[at]);

@@ -3,21 +3,21 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::DataType;
-use parquet::errors::{ParquetError, Result};
-use parquet::file::metadata::RowGroupMetaData;
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::record::reader::RowIter;
-use parquet::schema::types::{Type, TypePtr};
+use ::parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
+use ::parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use ::parquet::data_type::DataType;
+use ::parquet::errors::{ParquetError, Result};
+use ::parquet::file::metadata::RowGroupMetaData;
+use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use ::parquet::record::reader::RowIter;
+use ::parquet::schema::types::{ColumnDescriptor, Type, TypePtr};
 use rayon::prelude::*;
 
 use super::cannot_be_read;
 use super::json;
 use super::names::{FileKind, Schema};
 use super::open::checksum_of_end;
-use super::parquet::{line, open, whole, write_field};
+use super::parquet::{self, line, open, whole};
 use super::table::{Column, Content, Data, Origin, Table};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
@@ -66,16 +66,17 @@ fn read_column(file: &File, root: &TypePtr, column: &mut Column) -> Result<()> {
     let mut leaves = 0..schema.num_columns();
     let leaf = leaves.find(|&leaf| schema.get_column_root(leaf).name() == root.name());
     let leaf = leaf.unwrap_or_default();
-    if is_list_of_numbers(root) && matches!(column.data, Data::Null) {
+    let is_plain = !column.keep.ids && !column.keep.counts;
+    if is_plain && is_list_of_numbers(root, &schema.column(leaf)) {
         return read_lists(file, leaf, column);
     }
     let groups = file.metadata().row_groups().iter();
     let nulls = |group: &RowGroupMetaData| group.column(leaf).statistics()?.null_count_opt();
     let is_text = root.is_primitive() && root.get_physical_type() == Physical::BYTE_ARRAY;
-    let is_needed = column.holds_texts || !matches!(column.data, Data::Null);
+    let is_needed = column.keep.texts || !is_plain;
     if is_text && !is_needed && groups.clone().all(|group| nulls(group) == Some(0)) {
         let rows = groups.map(|group| usize::try_from(group.num_rows()).unwrap_or(0));
-        column.data = Data::Texts;
+        column.data = Data::Texts(Vec::new(), Vec::new());
         column.first = "a string".to_string();
         column.filled = rows.sum();
         return Ok(());
@@ -83,43 +84,30 @@ fn read_column(file: &File, root: &TypePtr, column: &mut Column) -> Result<()> {
     let schema = Type::group_type_builder("schema").with_fields(vec![root.clone()]);
     let rows: RowIter = file.get_row_iter(Some(schema.build()?))?;
     for (response, row) in rows.enumerate() {
-        let mut raw = String::new();
         if let Some((_, field)) = row?.get_column_iter().next() {
-            write_field(field, &mut raw);
-            column.push(response, &raw);
+            column.push(response, &parquet::in_json(field));
         }
     }
     Ok(())
 }
 
-/// Whether a column is an optional or required list of numbers, in the form that all but old files have.
-fn is_list_of_numbers(root: &Type) -> bool {
-    let is_repeated = |of: &Type| of.get_basic_info().repetition() == Repetition::REPEATED;
+/// Whether a column is a list of numbers, in the form that all but old files have: a group of a repeated group of one leaf.
+fn is_list_of_numbers(root: &Type, leaf: &ColumnDescriptor) -> bool {
     let info = root.get_basic_info();
     let is_list = info.logical_type_ref() == Some(&LogicalType::List)
         || info.converted_type() == ConvertedType::LIST;
-    let fields = |of: &Type| {
-        if of.is_group() {
-            of.get_fields().to_vec()
-        } else {
-            Vec::new()
-        }
-    };
-    let middle = fields(root);
-    let leaves = middle
-        .iter()
-        .flat_map(|middle| fields(middle))
-        .collect::<Vec<_>>();
-    let ([middle], [leaf]) = (&middle[..], &leaves[..]) else {
-        return false;
-    };
-    let is_number = leaf.is_primitive()
-        && leaf.get_basic_info().converted_type() == ConvertedType::NONE
+    let has_one = |group: &Type| group.is_group() && group.get_fields().len() == 1;
+    let is_deep = has_one(root)
+        && has_one(&root.get_fields()[0])
+        && leaf.path().parts().len() == 3
+        && leaf.max_rep_level() == 1
+        && leaf.self_type().get_basic_info().repetition() != Repetition::REPEATED;
+    let is_number = leaf.converted_type() == ConvertedType::NONE
         && !matches!(
-            leaf.get_physical_type(),
+            leaf.physical_type(),
             Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY | Physical::INT96
         );
-    is_list && is_number && is_repeated(middle) && !is_repeated(leaf)
+    is_list && is_deep && is_number
 }
 
 fn read_lists(file: &File, leaf: usize, column: &mut Column) -> Result<()> {
@@ -134,29 +122,20 @@ fn read_lists(file: &File, leaf: usize, column: &mut Column) -> Result<()> {
     for group in 0..file.num_row_groups() {
         let group = file.get_row_group(group)?;
         let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
-        let mut push = |row: Option<&[f64]>| {
+        let push = |row: Option<&[f64]>| {
             column.push_list(response, row);
             response += 1;
         };
+        use ColumnReader as Reader;
         match group.get_column_reader(leaf)? {
-            ColumnReader::BoolColumnReader(from) => {
-                each(from, rows, levels, |is| u8::from(*is).into(), &mut push)?
-            }
-            ColumnReader::Int32ColumnReader(from) => {
-                each(from, rows, levels, |value| (*value).into(), &mut push)?
-            }
+            Reader::BoolColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
+            Reader::Int32ColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
             // Exact up to 2^53, as any number of a line.
-            ColumnReader::Int64ColumnReader(from) => {
-                each(from, rows, levels, |value| *value as f64, &mut push)?
-            }
-            ColumnReader::FloatColumnReader(from) => {
-                each(from, rows, levels, |value| (*value).into(), &mut push)?
-            }
-            ColumnReader::DoubleColumnReader(from) => {
-                each(from, rows, levels, |value| *value, &mut push)?
-            }
-            _ => return Err(ParquetError::NYI("such a list".to_string())),
-        }
+            Reader::Int64ColumnReader(from) => each(from, rows, levels, |&x| x as f64, push),
+            Reader::FloatColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
+            Reader::DoubleColumnReader(from) => each(from, rows, levels, |&x| x, push),
+            _ => Err(ParquetError::NYI("such a list".to_string())),
+        }?;
     }
     Ok(())
 }
@@ -167,7 +146,7 @@ fn each<T: DataType>(
     rows: usize,
     (item, value): (i16, i16),
     number: impl Fn(&T::T) -> f64,
-    push: &mut dyn FnMut(Option<&[f64]>),
+    mut push: impl FnMut(Option<&[f64]>),
 ) -> Result<()> {
     let (mut values, mut defined, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
     let mut read = 0;
@@ -188,11 +167,7 @@ fn each<T: DataType>(
         row.clear();
         loop {
             if defined[at] >= item {
-                let number = if defined[at] == value {
-                    values.next()
-                } else {
-                    None
-                };
+                let number = (defined[at] == value).then(|| values.next()).flatten();
                 row.push(number.unwrap_or(f64::NAN));
             }
             at += 1;

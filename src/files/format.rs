@@ -5,10 +5,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{cannot_be_read, trainers};
+use super::{Result, cannot_be_read, trainers};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// A format of rollouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Lines,
@@ -16,17 +15,17 @@ pub(super) enum Format {
     Npz,
 }
 
-/// The endings of files with their formats, and whether messages list them.
-const ENDINGS: [(&str, Format, bool); 9] = [
-    (".jsonl", Format::Lines, true),
-    (".jsonl.gz", Format::Lines, true),
-    (".jsonl.zst", Format::Lines, true),
-    (".parquet", Format::Lines, true),
-    (".safetensors", Format::Safetensors, true),
-    (".npz", Format::Npz, true),
-    (".ndjson", Format::Lines, false),
-    (".ndjson.gz", Format::Lines, false),
-    (".ndjson.zst", Format::Lines, false),
+/// The endings of files with their formats. Messages list the first six.
+const ENDINGS: [(&str, Format); 9] = [
+    (".jsonl", Format::Lines),
+    (".jsonl.gz", Format::Lines),
+    (".jsonl.zst", Format::Lines),
+    (".parquet", Format::Lines),
+    (".safetensors", Format::Safetensors),
+    (".npz", Format::Npz),
+    (".ndjson", Format::Lines),
+    (".ndjson.gz", Format::Lines),
+    (".ndjson.zst", Format::Lines),
 ];
 
 /// Whether the name of a file says that it holds rollouts.
@@ -44,32 +43,26 @@ pub(super) fn is_parquet(path: &Path) -> bool {
 }
 
 impl Format {
-    /// The format that the name of a file says.
     pub(super) fn named(path: &Path) -> Option<Format> {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
         let mut endings = ENDINGS.iter();
-        let known = endings.find(|(ending, ..)| name.ends_with(ending));
-        known.map(|(_, format, _)| *format)
+        let known = endings.find(|(ending, _)| name.ends_with(ending));
+        known.map(|(_, format)| *format)
     }
 
-    /// The endings of formats, for messages.
     pub(super) fn endings(is: impl Fn(Format) -> bool) -> String {
-        let listed = ENDINGS
-            .iter()
-            .filter(|(_, format, is_listed)| *is_listed && is(*format));
-        let listed: Vec<&str> = listed.map(|(ending, ..)| *ending).collect();
+        let listed = ENDINGS[..6].iter().filter(|(_, format)| is(*format));
+        let listed: Vec<&str> = listed.map(|(ending, _)| *ending).collect();
         listed.join(", ")
     }
 
     /// Refuses the name of another format for a copy to which something is added.
-    pub(super) fn check_copy(self, added: &str, out: &Path) -> Result<(), Diagnostic> {
+    pub(super) fn check_copy(self, added: &str, out: &Path) -> Result<()> {
         // A name without an ending may be a pipe; another ending is another kind of file, or somebody's recipe.
-        let is_other = match Format::of(out) {
-            Ok(format) => format != self,
-            Err(_) => out.extension().is_some(),
-        };
-        if !is_other {
-            return Ok(());
+        match Format::of(out) {
+            Ok(format) if format == self => return Ok(()),
+            Err(_) if out.extension().is_none() => return Ok(()),
+            _ => {}
         }
         let what =
             format!("{added} is added to a copy of the input, which is another kind of file");
@@ -80,8 +73,7 @@ impl Format {
         Err(Diagnostic::error(what).with_help(help).in_file(out))
     }
 
-    /// The format of an input.
-    pub(super) fn of(path: &Path) -> Result<Format, Diagnostic> {
+    pub(super) fn of(path: &Path) -> Result<Format> {
         if let Some(format) = Format::named(path) {
             return Ok(format);
         }

@@ -11,9 +11,9 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::Result;
 use crate::diagnostic::Diagnostic;
 
-/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Type {
@@ -82,7 +82,7 @@ fn parts<'a>(
 }
 
 /// The fields of a line in their order: each key in its quotes and each value, as they are written.
-pub(super) fn fields(line: &str) -> Result<Vec<(&str, &str)>, Diagnostic> {
+pub(super) fn fields(line: &str) -> Result<Vec<(&str, &str)>> {
     fn read(line: &str) -> serde_json::Result<Vec<(&str, &str)>> {
         serde_json::from_str(line).map(|Fields(fields)| fields)
     }
@@ -127,7 +127,6 @@ fn mended(line: &str) -> Option<String> {
     String::from_utf8(mended).ok().filter(|_| is_changed)
 }
 
-/// Where a part of a line stands in it.
 pub(super) fn place(line: &str, part: &str) -> Range<usize> {
     let start = part.as_ptr() as usize - line.as_ptr() as usize;
     start..start + part.len()
@@ -152,8 +151,7 @@ fn wrong(line: &str, error: &serde_json::Error) -> Diagnostic {
     }
 }
 
-/// The names of a line's fields, and the types of their values.
-pub(super) fn types(line: &str) -> Result<Vec<(String, Type)>, Diagnostic> {
+pub(super) fn types(line: &str) -> Result<Vec<(String, Type)>> {
     let fields = fields(line)?.into_iter();
     Ok(fields
         .map(|(key, value)| (text(key).into_owned(), type_of(value)))
@@ -233,6 +231,24 @@ pub(super) fn numbers(raw: &str, numbers: &mut Vec<f64>) -> Result<(), &'static 
     }
 }
 
+/// How many values an array has, which are not read; or what it is, as [`numbers`] says it.
+pub(super) fn count(raw: &str) -> Result<usize, &'static str> {
+    let between = &raw.as_bytes()[1..raw.len() - 1];
+    // No branches: arrays are most of the bytes of a file.
+    let (commas, others) = between.iter().fold((0, 0), |(commas, others), byte| {
+        let is_other = matches!(byte, b'"' | b'{' | b'[');
+        (
+            commas + usize::from(*byte == b','),
+            others + usize::from(is_other),
+        )
+    });
+    if others > 0 {
+        numbers(raw, &mut Vec::new())?;
+    }
+    let is_empty = commas == 0 && between.trim_ascii().is_empty();
+    Ok(if is_empty { 0 } else { commas + 1 })
+}
+
 /// Whether a number is whole, and its neighbours are other floats.
 pub(super) fn is_exact(value: f64) -> bool {
     value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0
@@ -257,7 +273,6 @@ pub(super) fn write_number<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, v
     }
 }
 
-/// Writes an array of numbers.
 pub(super) fn write_array<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, values: &[T]) {
     out.push(b'[');
     for (index, value) in values.iter().enumerate() {
@@ -267,51 +282,43 @@ pub(super) fn write_array<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, va
     out.push(b']');
 }
 
-/// The places of some fields in a line, by their index: that of a field's own value (the last one's if it stands there several
-/// times, as readers of JSON take it), or the end of the last field.
-pub(super) struct Places {
-    places: Vec<(usize, Range<usize>)>,
-    is_empty: bool,
+/// Where values for some fields go in a line: into the place of a field's own value (the last one's if it stands there several
+/// times, as readers of JSON take it), or behind the last field.
+pub(super) fn places(line: &str, fields: &[(&str, &str)], names: &[&str]) -> Vec<Range<usize>> {
+    let end = match fields.last() {
+        Some((_, value)) => place(line, value).end,
+        None => line.find('{').map_or(0, |brace| brace + 1),
+    };
+    let of = |name: &&str| value_of(fields, name).map_or(end..end, |old| place(line, old));
+    names.iter().map(of).collect()
 }
 
-impl Places {
-    pub(super) fn new(line: &str, fields: &[(&str, &str)], names: &[&str]) -> Places {
-        let end = match fields.last() {
-            Some((_, value)) => place(line, value).end,
-            None => line.find('{').map_or(0, |brace| brace + 1),
+/// Writes a line with values at some [`places`]; a field without one stays as it is.
+pub(super) fn write_values(
+    out: &mut impl Write,
+    line: &[u8],
+    places: &[Range<usize>],
+    names: &[&str],
+    values: &[Option<Vec<u8>>],
+) -> io::Result<()> {
+    let mut order: Vec<usize> = (0..names.len()).collect();
+    order.sort_by_key(|&index| places[index].start);
+    let (mut at, mut comma) = (0, ", ");
+    for index in order {
+        let (place, Some(value)) = (&places[index], &values[index]) else {
+            continue;
         };
-        let of = |name: &&str| value_of(fields, name).map_or(end..end, |old| place(line, old));
-        let mut places: Vec<_> = names.iter().map(of).enumerate().collect();
-        places.sort_by_key(|(index, place)| (place.start, *index));
-        Places {
-            places,
-            is_empty: fields.is_empty(),
+        out.write_all(&line[at..place.start])?;
+        if place.is_empty() {
+            let is_first = at < place.start && line[..place.start].ends_with(b"{");
+            comma = if is_first { "" } else { comma };
+            write!(out, "{comma}\"{}\": ", names[index])?;
+            comma = ", ";
         }
+        at = place.end;
+        out.write_all(value)?;
     }
-
-    /// Writes the line with these values; a field without one stays as it is.
-    pub(super) fn write(
-        &self,
-        line: &[u8],
-        names: &[&str],
-        values: &[Option<Vec<u8>>],
-        out: &mut impl Write,
-    ) -> io::Result<()> {
-        let (mut at, mut comma) = (0, if self.is_empty { "" } else { ", " });
-        for (index, place) in &self.places {
-            let Some(value) = &values[*index] else {
-                continue;
-            };
-            out.write_all(&line[at..place.start])?;
-            at = place.end;
-            if place.is_empty() {
-                write!(out, "{comma}\"{}\": ", names[*index])?;
-                comma = ", ";
-            }
-            out.write_all(value)?;
-        }
-        out.write_all(&line[at..])
-    }
+    out.write_all(&line[at..])
 }
 
 #[cfg(test)]

@@ -2,47 +2,52 @@
 
 use std::fmt;
 use std::panic::resume_unwind;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rayon::prelude::*;
 
+use super::Result;
 use crate::batch::{Buffer, Owner};
 use crate::diagnostic::Diagnostic;
 
 /// The values of a column, and notes on what is odd in them.
-pub(super) type Read<T> = Result<(Buffer<T>, Vec<String>), Diagnostic>;
+pub(super) type Read<T> = Result<(Buffer<T>, Vec<String>)>;
 
-/// Values in any case, and notes or the error because of which these are not those of the file.
-type Loaded<T> = (Buffer<T>, Result<Vec<String>, Diagnostic>);
+/// Notes on the values of a column, or the reason why they are not those of the file.
+type Outcome = Result<Vec<String>>;
 
 /// A column of which only the number of values is known until it is used.
 pub(super) struct Later<T: 'static> {
     length: usize,
-    read: Box<dyn Fn() -> Read<T> + Send + Sync>,
-    /// The values if they cannot be read.
+    /// The value that stands for all others if they cannot be read.
     missing: T,
-    loaded: OnceLock<Loaded<T>>,
+    read: Mutex<Option<Box<dyn FnOnce() -> Read<T> + Send>>>,
+    loaded: OnceLock<(Buffer<T>, Outcome)>,
 }
 
 impl<T: Clone + Send + Sync> Later<T> {
     pub(super) fn new(
         length: usize,
         missing: T,
-        read: impl Fn() -> Read<T> + Send + Sync + 'static,
+        read: impl FnOnce() -> Read<T> + Send + 'static,
     ) -> Arc<Self> {
         Arc::new(Later {
             length,
-            read: Box::new(read),
             missing,
+            read: Mutex::new(Some(Box::new(read))),
             loaded: OnceLock::new(),
         })
     }
 
-    fn load(&self) -> Loaded<T> {
-        let missing = || Buffer::from(vec![self.missing.clone(); self.length]);
-        match (self.read)() {
-            Ok((values, notes)) => (values, Ok(notes)),
-            Err(error) => (missing(), Err(error)),
+    fn load(&self) -> (Buffer<T>, Outcome) {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        match read.take().map(|read| read()) {
+            Some(Ok((values, notes))) => (values, Ok(notes)),
+            failed => {
+                let missing = vec![self.missing.clone(); self.length];
+                let error = failed.and_then(Result::err).map_or(Ok(Vec::new()), Err);
+                (missing.into(), error)
+            }
         }
     }
 }
@@ -72,41 +77,35 @@ fn apart<R: Send>(work: impl FnOnce() -> R + Send) -> R {
 
 /// A column that may still have to be read.
 pub(super) trait Pending: Send + Sync {
-    /// Reads it now.
+    /// Reads it on the threads of the caller, while nobody else uses it.
     fn read_now(&self);
 
     /// What there is to say about its values, if they have been read.
-    fn outcome(&self) -> Option<Result<Vec<String>, Diagnostic>>;
+    fn outcome(&self) -> Option<Outcome>;
 }
 
 impl<T: Clone + Send + Sync> Pending for Later<T> {
     fn read_now(&self) {
-        // Not in the lock: see `apart`.
-        let loaded = self.load();
-        self.loaded.get_or_init(|| loaded);
+        self.loaded.get_or_init(|| self.load());
     }
 
-    fn outcome(&self) -> Option<Result<Vec<String>, Diagnostic>> {
+    fn outcome(&self) -> Option<Outcome> {
         self.loaded.get().map(|(_, outcome)| outcome.clone())
     }
 }
 
 impl fmt::Debug for dyn Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Later")
+        f.write_str("Pending")
     }
 }
 
-/// Reads all that is still to be read, in parallel.
 pub(super) fn read_all(columns: &[Arc<dyn Pending>]) {
-    let unread = columns
-        .par_iter()
-        .filter(|column| column.outcome().is_none());
-    unread.for_each(|column| column.read_now());
+    columns.par_iter().for_each(|column| column.read_now());
 }
 
 /// Notes on the columns that have been read, or the first error.
-pub(super) fn notes(columns: &[Arc<dyn Pending>]) -> Result<Vec<Diagnostic>, Diagnostic> {
+pub(super) fn notes(columns: &[Arc<dyn Pending>]) -> Result<Vec<Diagnostic>> {
     let outcomes = columns.iter().filter_map(|column| column.outcome());
     let notes = outcomes.collect::<Result<Vec<_>, _>>()?;
     Ok(notes.into_iter().flatten().map(Diagnostic::note).collect())

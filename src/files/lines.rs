@@ -1,5 +1,6 @@
 //! Lines of JSON, one response each: read block by block in parallel, and copied with values added.
 
+use std::collections::HashMap;
 use std::io::{self, BufRead, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,13 +9,13 @@ use crc32c::crc32c_append;
 use rayon::prelude::*;
 
 use super::format::is_parquet;
-use super::json::{self, Places, Type};
+use super::json::{self, Type};
 use super::names::{FileKind, Names, Schema};
 use super::open::{self, LONGEST_LINE, Lines, Sink};
 use super::parquet::{self, Shape};
 use super::replace::{Replacement, cannot_be_written};
-use super::table::{Rows, Table};
-use super::{Progress, cannot_be_read, changed};
+use super::table::{Column, Content, Origin, Table};
+use super::{Progress, Result, cannot_be_read, changed};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// Bytes per thread that are read, parsed and taken together.
@@ -41,13 +42,16 @@ pub(super) struct Blocks<'a> {
     passed: usize,
 }
 
+/// The values that a line gets, in JSON: one per field, or none if its own one stays.
+pub(super) type Values = Vec<Option<Vec<u8>>>;
+
 impl<'a> Blocks<'a> {
-    pub(super) fn open(path: &Path, progress: &'a Progress) -> Result<Self, Diagnostic> {
+    pub(super) fn open(path: &Path, progress: &'a Progress) -> Result<Self> {
         let opened = open::lines(path, progress);
         Blocks::new(path, opened.map_err(|error| cannot_be_read(path, &error))?)
     }
 
-    fn new(path: &Path, file: Lines<'a>) -> Result<Self, Diagnostic> {
+    fn new(path: &Path, file: Lines<'a>) -> Result<Self> {
         let mut blocks = Blocks {
             path: path.to_path_buf(),
             file,
@@ -65,14 +69,13 @@ impl<'a> Blocks<'a> {
         Ok(blocks)
     }
 
-    fn next(&mut self) -> Result<Vec<u8>, Diagnostic> {
+    fn next(&mut self) -> Result<Vec<u8>> {
         let size = BLOCK * rayon::current_num_threads();
         let mut block = Vec::with_capacity(size + self.rest.len());
         block.append(&mut self.rest);
         loop {
             let before = block.len();
-            let file = self.file.by_ref();
-            let read = file.take(size as u64).read_to_end(&mut block);
+            let read = (&mut self.file).take(size as u64).read_to_end(&mut block);
             let read = read.map_err(|error| cannot_be_read(&self.path, &error))?;
             self.sum = crc32c_append(self.sum, &block[before..]);
             let end = block[before..].iter().rposition(|&byte| byte == b'\n');
@@ -92,17 +95,8 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Whether the file, of which all lines have been read, is still the one with this checksum.
-    pub(super) fn check(&self, checksum: u32) -> Result<(), Diagnostic> {
-        match self.sum == checksum {
-            _ if is_parquet(&self.path) => open::check_end(&self.path, checksum),
-            true => Ok(()),
-            false => Err(changed(&self.path, "its bytes are others")),
-        }
-    }
-
     /// Goes to the first block with a response, and gives the fields of that with the types of their values.
-    pub(super) fn begin(&mut self) -> Result<Vec<(String, Type)>, Diagnostic> {
+    pub(super) fn begin(&mut self) -> Result<Vec<(String, Type)>> {
         while !self.block.is_empty() {
             for (line, number) in lines(&self.block).zip(self.passed + 1..) {
                 let here = |error: Diagnostic| error.on_line(number).in_file(&self.path);
@@ -122,8 +116,8 @@ impl<'a> Blocks<'a> {
     fn each<P: Send>(
         &mut self,
         parse: impl Fn(&[u8]) -> P + Sync,
-        mut take: impl FnMut(&[u8], P) -> Result<(), Diagnostic> + Send,
-    ) -> Result<(), Diagnostic> {
+        mut take: impl FnMut(&[u8], P) -> Result<()> + Send,
+    ) -> Result<()> {
         let mut block = std::mem::take(&mut self.block);
         let mut parsed: Option<(Vec<u8>, P)> = None;
         let mut failed = Ok(());
@@ -144,62 +138,15 @@ impl<'a> Blocks<'a> {
         failed
     }
 
-    /// Copies the lines to a file, if one is given, each with values for some fields, and otherwise byte for byte. `parse` makes
-    /// something of each line that is not blank, in parallel; `values` gives its values, in order, by the line's number. The
-    /// columns of a copy of a parquet file stay as they are.
-    pub(super) fn copy<P: Send>(
+    /// Goes through all lines: `parse` makes something of each that is not blank, in parallel; `take` gets the number and the
+    /// bytes of each line and that, in order.
+    fn each_line<P: Send>(
         &mut self,
-        output: Option<&Path>,
-        fields: &[(&str, Shape)],
-        parse: impl Fn(&[(&str, &str)]) -> Result<P, Diagnostic> + Sync,
-        mut values: impl FnMut(usize, P) -> Result<Vec<Option<Vec<u8>>>, Diagnostic> + Send,
-        // Called when all lines have been read, before the file gets its name.
-        check: impl FnOnce(&Self) -> Result<(), Diagnostic>,
-    ) -> Result<(), Diagnostics> {
-        let Some(output) = output else {
-            self.copy_lines(None, &[], parse, values)?;
-            return Ok(());
-        };
-        let mut file = Replacement::new(output)?;
-        if is_parquet(&self.path) && is_parquet(output) {
-            let mut rows = Vec::new();
-            let keep = |line, made| {
-                rows.push(values(line, made)?);
-                Ok(Vec::new())
-            };
-            self.copy_lines(None, &[], parse, keep)?;
-            parquet::write_copy(&self.path, fields, |row| rows[row].clone(), &mut file)?;
-        } else {
-            let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
-            let failed = |error: io::Error| cannot_be_written(output, &error);
-            let mut sink = Sink::new(output, &mut file).map_err(failed)?;
-            self.copy_lines(Some((output, &mut sink)), &names, parse, values)?;
-            sink.finish().map_err(failed)?;
-        }
-        check(self)?;
-        file.finish()
-    }
-
-    fn copy_lines<P: Send>(
-        &mut self,
-        mut out: Option<(&Path, &mut Sink)>,
-        names: &[&str],
-        parse: impl Fn(&[(&str, &str)]) -> Result<P, Diagnostic> + Sync,
-        mut values: impl FnMut(usize, P) -> Result<Vec<Option<Vec<u8>>>, Diagnostic> + Send,
-    ) -> Result<(), Diagnostic> {
-        let (mark, path, mut number) = (self.mark, self.path.clone(), self.passed);
-        let mut write = |write: &dyn Fn(&mut Sink) -> io::Result<()>| match &mut out {
-            Some((place, out)) => write(out).map_err(|error| cannot_be_written(place, &error)),
-            None => Ok(()),
-        };
-        write(&|out| out.write_all(mark))?;
-        let parse = |line: &[u8]| -> Result<Option<(P, Places)>, Diagnostic> {
-            let Some(text) = text(line)? else {
-                return Ok(None);
-            };
-            let fields = json::fields(text)?;
-            Ok(Some((parse(&fields)?, Places::new(text, &fields, names))))
-        };
+        parse: impl Fn(&str) -> Result<P> + Sync,
+        mut take: impl FnMut(usize, &[u8], Option<P>) -> Result<()> + Send,
+    ) -> Result<()> {
+        let (path, mut number) = (self.path.clone(), self.passed);
+        let parse = |line: &[u8]| text(line)?.map(&parse).transpose();
         self.each(
             |block| {
                 let lines: Vec<&[u8]> = lines(block).collect();
@@ -209,22 +156,76 @@ impl<'a> Blocks<'a> {
                 for (line, parsed) in lines(block).zip(parsed) {
                     number += 1;
                     let here = |error: Diagnostic| error.on_line(number).in_file(&path);
-                    match parsed.map_err(here)? {
-                        Some((made, places)) => {
-                            let values = values(number, made)?;
-                            write(&|out| places.write(line, names, &values, out))?;
-                        }
-                        None => write(&|out| out.write_all(line))?,
-                    }
+                    take(number, line, parsed.map_err(here)?)?;
                 }
                 Ok(())
             },
         )
     }
+
+    /// Copies the lines to a file, if one is given, each with values for some fields, and otherwise byte for byte. `parse` makes
+    /// something of each line that is not blank, in parallel; `values` gives its values, in order, by the line's number. The
+    /// columns of a copy of a parquet file stay as they are. The lines must have the checksum, if one is given.
+    pub(super) fn copy<P: Send>(
+        &mut self,
+        output: Option<&Path>,
+        fields: &[(&str, Shape)],
+        parse: impl Fn(&[(&str, &str)]) -> Result<P> + Sync,
+        mut values: impl FnMut(usize, P) -> Result<Values> + Send,
+        checksum: Option<u32>,
+    ) -> Result<(), Diagnostics> {
+        let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+        let parse = |line: &str| {
+            let fields = json::fields(line)?;
+            Ok((parse(&fields)?, json::places(line, &fields, &names)))
+        };
+        let (input, mark) = (self.path.clone(), self.mark);
+        let Some(output) = output else {
+            let take = |number, _: &[u8], made| match made {
+                Some((made, _)) => values(number, made).map(drop),
+                None => Ok(()),
+            };
+            return Ok(self.each_line(parse, take)?);
+        };
+        let mut file = Replacement::new(output)?;
+        if is_parquet(&input) && is_parquet(output) {
+            let mut rows = Vec::new();
+            self.each_line(parse, |number, _, made| {
+                if let Some((made, _)) = made {
+                    rows.push(values(number, made)?);
+                }
+                Ok(())
+            })?;
+            parquet::write_copy(&input, fields, |row| rows[row].clone(), &mut file)?;
+        } else {
+            let failed = |error: io::Error| cannot_be_written(output, &error);
+            let mut sink = Sink::new(output, &mut file).map_err(failed)?;
+            sink.write_all(mark).map_err(failed)?;
+            self.each_line(parse, |number, line, made| {
+                let written = match made {
+                    Some((made, places)) => {
+                        let values = values(number, made)?;
+                        json::write_values(&mut sink, line, &places, &names, &values)
+                    }
+                    None => sink.write_all(line),
+                };
+                written.map_err(failed)
+            })?;
+            sink.finish().map_err(failed)?;
+        }
+        match checksum {
+            Some(checksum) if is_parquet(&input) => open::check_end(&input, checksum)?,
+            Some(checksum) if self.sum != checksum => {
+                return Err(changed(&input, "its bytes are others").into());
+            }
+            _ => {}
+        }
+        file.finish()
+    }
 }
 
 /// Parses the lines of a block in parts of at least so many bytes; an error is at a line of its part.
-fn parse(names: &Arc<Names>, block: &[u8], least: usize) -> Vec<Result<Rows, Diagnostic>> {
+fn parse(names: &Arc<Names>, block: &[u8], least: usize) -> Vec<Result<Rows>> {
     let (mut parts, mut rest) = (Vec::new(), block);
     while !rest.is_empty() {
         let end = rest.len().min(least);
@@ -246,12 +247,11 @@ fn parse(names: &Arc<Names>, block: &[u8], least: usize) -> Vec<Result<Rows, Dia
     parts.into_par_iter().map(parse).collect()
 }
 
-/// Reads a file or a folder of lines.
-pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Table, Diagnostic> {
+pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Table> {
     read_blocks(Blocks::open(path, progress)?, schema)
 }
 
-fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table, Diagnostic> {
+fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table> {
     let names = Arc::new(schema(&blocks.begin()?, FileKind::Lines)?);
     let mut rows = Rows::new(names.clone());
     rows.blank = vec![0; blocks.passed];
@@ -272,6 +272,86 @@ fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table, Diagnostic> 
     Ok(rows.finish(path, blocks.sum))
 }
 
+/// Columns to which line after line gives its values.
+#[derive(Default)]
+struct Rows {
+    names: Arc<Names>,
+    columns: Vec<Column>,
+    responses: usize,
+    /// For each blank line, the index of the response after it.
+    blank: Vec<usize>,
+    by_name: HashMap<String, usize>,
+    /// The column that most lines have next.
+    next: usize,
+}
+
+impl Rows {
+    fn new(names: Arc<Names>) -> Rows {
+        Rows {
+            names,
+            ..Rows::default()
+        }
+    }
+
+    fn line(&mut self, line: &str) -> Result<()> {
+        let response = self.responses;
+        for (key, raw) in json::fields(line)? {
+            let column = self.column(key);
+            if std::mem::replace(&mut column.met, response + 1) > response {
+                let name = &column.name;
+                let what =
+                    format!("the field `{name}` stands twice in this line; keep one of them");
+                let before = line[..json::place(line, key).start].chars().count();
+                return Err(Diagnostic::error(what).at_column(before + 2));
+            }
+            column.push(response, raw);
+        }
+        self.responses += 1;
+        Ok(())
+    }
+
+    /// The column of a key in its quotes. Most lines have the same fields in the same order.
+    fn column(&mut self, key: &str) -> &mut Column {
+        let is_plain = !key.contains('\\');
+        let next = self.columns.get(self.next).filter(|_| is_plain);
+        if next.is_none_or(|next| next.name != key[1..key.len() - 1]) {
+            self.next = self.named(&json::text(key));
+        }
+        let column = self.next;
+        self.next = (column + 1) % self.columns.len();
+        &mut self.columns[column]
+    }
+
+    fn named(&mut self, name: &str) -> usize {
+        if let Some(&known) = self.by_name.get(name) {
+            return known;
+        }
+        self.by_name.insert(name.to_string(), self.columns.len());
+        self.columns.push(Column::new(name, &self.names));
+        self.columns.len() - 1
+    }
+
+    fn append(&mut self, more: Rows) {
+        let before = self.responses;
+        for column in more.columns {
+            let known = self.named(&column.name);
+            self.columns[known].append(before, column);
+        }
+        let blank = more.blank.iter().map(|after| before + after);
+        self.blank.extend(blank);
+        self.responses += more.responses;
+    }
+
+    fn finish(self, path: PathBuf, sum: u32) -> Table {
+        let content = Content::Lines {
+            blank: self.blank,
+            sum,
+        };
+        let origin = Origin { path, content };
+        Table::of_lines(self.names, self.columns, self.responses, origin)
+    }
+}
+
 /// The bytes of a line, its ending among them.
 fn line_end(bytes: &[u8]) -> usize {
     let mut rest = bytes;
@@ -279,7 +359,6 @@ fn line_end(bytes: &[u8]) -> usize {
     rest.skip_until(b'\n').unwrap_or(bytes.len())
 }
 
-/// Lines with their endings.
 fn lines(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (line, rest) = bytes.split_at(line_end(bytes));
@@ -289,7 +368,7 @@ fn lines(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// A line as a string; `None` if it is blank.
-fn text(line: &[u8]) -> Result<Option<&str>, Diagnostic> {
+fn text(line: &[u8]) -> Result<Option<&str>> {
     let text = std::str::from_utf8(line).map_err(|error| {
         let (before, after) = line.split_at(error.valid_up_to());
         let byte = after.first().copied().unwrap_or_default();
@@ -376,15 +455,19 @@ mod tests {
                 for part in parse(&names, text.as_bytes(), least) {
                     rows.append(part.map_err(|error| error.message.clone())?);
                 }
-                let Table { mut columns, origin, .. } = rows.finish(PathBuf::new(), 0);
-                // What is odd in a column may be told of another response.
-                for column in columns.iter_mut().filter(|column| column.odd.is_some()) {
-                    (column.filled, column.null, column.texts) = (0, None, Vec::new());
-                    (column.data, column.first) = (Data::Null, String::new());
-                    column.odd.iter_mut().for_each(|odd| (odd.response, odd.found) = (0, String::new()));
-                }
-                columns.iter_mut().for_each(|column| column.met = 0);
-                Ok::<String, String>(format!("{columns:?} {origin:?}"))
+                let Table { columns, origin, .. } = rows.finish(PathBuf::new(), 0);
+                let columns = columns.into_iter().map(|column| {
+                    let mut column = Arc::into_inner(column).unwrap();
+                    // What is odd in a column may be told of another response.
+                    if column.odd.is_some() {
+                        (column.filled, column.null) = (0, None);
+                        (column.data, column.first) = (Data::Null, String::new());
+                        column.odd = Some((0, String::new()));
+                    }
+                    column.met = 0;
+                    column
+                });
+                Ok::<String, String>(format!("{:?} {origin:?}", columns.collect::<Vec<_>>()))
             };
             prop_assert_eq!(table(least), table(usize::MAX));
         }

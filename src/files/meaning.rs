@@ -4,15 +4,16 @@
 //! one per response.
 
 use std::collections::HashMap;
+use std::mem::discriminant;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::later::{Later, Pending};
-use super::names::{Names, Reading, Role, alias, role};
-use super::table::{Column, Content, Data, Origin, Table, in_words};
+use super::later::{Later, Pending, read_all};
+use super::names::{ADVANTAGES, FileKind, Names, Reading, Role, role};
+use super::table::{Column, Content, Data, Origin, Table};
 use super::tensors::Tensor;
 use super::values::TokenColumn;
-use super::{Dtype, Progress, ReadOptions, Rollouts, changed, read_table};
+use super::{Dtype, Progress, ReadOptions, Result, Rollouts, changed, read_table};
 use crate::batch::layout::Tokens;
 use crate::batch::{Batch, BatchBuilder, Buffer, GroupId, Level, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -21,26 +22,41 @@ use crate::figures::counted;
 /// How many unknown fields are told of: a file may have as many as it has lines.
 const SHOWN: usize = 5;
 
-/// A column that becomes part of the batch: its name, and its index in the table.
-pub(super) type Bound = (Reading, usize);
+/// A column of numbers that becomes part of the batch.
+#[derive(Clone)]
+pub(super) struct Bound {
+    pub(super) reading: Reading,
+    pub(super) column: Arc<Column>,
+    /// Token or response.
+    pub(super) level: Level,
+}
+
+impl Bound {
+    /// Whether the column has values of tokens, and says which tokens there are.
+    pub(super) fn is_known(&self) -> bool {
+        self.reading.role != Role::Any || self.reading.asked
+    }
+}
 
 /// A file while the meaning of its columns is found.
 pub(super) struct Meaning<'a> {
     pub(super) table: Table,
-    pub(super) options: &'a ReadOptions<'a>,
+    options: &'a ReadOptions<'a>,
     pub(super) notes: Vec<String>,
     /// How many unknown fields are left out.
     unknown: usize,
     pub(super) responses: usize,
-    /// The columns of numbers.
     pub(super) bound: Vec<Bound>,
-    texts: Vec<Bound>,
+    texts: Vec<(Reading, Arc<Column>)>,
+    /// The field of completions whose words or tokens are counted, if nothing else says how long responses are.
+    pub(super) counted: Option<(String, Arc<Column>)>,
     /// The completion whose words would be the lengths, and why they are not.
     pub(super) no_length: Option<(String, String)>,
     pub(super) unit: &'static str,
     /// T, if there are tensors [B, T].
     pub(super) width: Option<usize>,
-    later: Vec<Arc<dyn Pending>>,
+    /// The columns that are read now, and those that are read when they are first used.
+    pending: [Vec<Arc<dyn Pending>>; 2],
 }
 
 /// Makes a batch of what a reader gives.
@@ -51,17 +67,18 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
         responses: 0,
         bound: Vec::new(),
         texts: Vec::new(),
+        counted: None,
         no_length: None,
         unit: "token",
         width: None,
-        later: Vec::new(),
+        pending: Default::default(),
         table,
         options,
     };
-    meaning.bind()?;
-    let groups = meaning.groups()?;
+    let readings = meaning.readings()?;
+    let groups = meaning.groups(&readings)?;
     meaning.responses = groups.len();
-    meaning.check_levels()?;
+    meaning.bind(readings)?;
     let tokens = meaning.tokens()?;
     let (groups, step) = meaning.of_steps(groups)?;
     let mut builder = Batch::builder().groups(groups).step(step);
@@ -73,18 +90,19 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
     builder = meaning.add_texts(builder)?;
     builder = meaning.add_columns(builder, tokens)?;
     let origin = meaning.table.origin.clone();
-    let mut batch = builder
-        .build_located()
-        .map_err(|(response, error)| origin.error(response, error))?;
-    let has_tokens = batch.token_columns().next().is_some();
-    if has_tokens {
+    let built = builder.build_located();
+    let mut batch = built.map_err(|(response, error)| origin.error(response, error))?;
+    if batch.token_columns().next().is_some() {
         batch.is_f64 = is_f64;
     }
     meaning.check(&batch)?;
+    let [now, later] = meaning.pending;
+    read_all(&now);
+    let notes = meaning.notes.into_iter().map(Diagnostic::note);
     Ok(Rollouts {
-        notes: meaning.notes.into_iter().map(Diagnostic::note).collect(),
+        notes: notes.chain(super::later::notes(&now)?).collect(),
         unit: meaning.unit,
-        later: meaning.later,
+        later,
         origin,
         width: meaning.width,
         is_f64,
@@ -105,17 +123,20 @@ fn expected(reading: &Reading) -> &'static str {
     }
 }
 
+/// A number in words: a very large or small one by its exponent.
+fn in_words(value: f64) -> String {
+    let text = format!("{value:?}");
+    text.strip_suffix(".0").unwrap_or(&text).to_string()
+}
+
 impl Meaning<'_> {
     pub(super) fn origin(&self) -> &Origin {
         &self.table.origin
     }
 
-    pub(super) fn data(&self, index: usize) -> &Data {
-        &self.table.columns[index].data
-    }
-
     pub(super) fn left_out(&mut self, field: &str, why: &str) {
-        if role(alias(field)) == Role::Any {
+        let ours = crate::batch::known::ours(field).unwrap_or(field);
+        if role(ours) == Role::Any {
             self.unknown += 1;
             if self.unknown > SHOWN {
                 return;
@@ -124,45 +145,65 @@ impl Meaning<'_> {
         self.notes.push(format!("`{field}` is left out: {why}"));
     }
 
-    /// The reading of one of our names, and the index of its column.
-    pub(super) fn find(&self, ours: &str) -> Option<Bound> {
-        let mut bound = self.bound.iter();
-        bound.find(|(reading, _)| reading.ours == ours).cloned()
+    pub(super) fn find(&self, ours: &str) -> Option<&Bound> {
+        self.bound.iter().find(|bound| bound.reading.ours == ours)
     }
 
-    /// Finds the names of all columns, and leaves out those that become nothing.
-    fn bind(&mut self) -> Result<(), Diagnostic> {
-        let names = self.table.names.clone();
-        let mut columns = self.table.columns.iter();
-        let has_newer =
-            !self.origin().has_lines() && columns.any(|column| column.name == "advantages");
+    fn readings(&mut self) -> Result<Vec<(Reading, Arc<Column>)>> {
+        let (names, columns) = (self.table.names.clone(), self.table.columns.clone());
+        let are_tensors = names.kind != FileKind::Lines;
+        let has_newer = are_tensors && columns.iter().any(|column| column.name == ADVANTAGES);
         let mut seen: HashMap<String, String> = HashMap::new();
-        for index in 0..self.table.columns.len() {
-            let name = self.table.columns[index].name.clone();
-            if let Some(why) = names.shadowed(&name) {
-                self.left_out(&name, &why);
+        let mut readings = Vec::new();
+        for column in columns {
+            let name = &column.name;
+            if let Some(why) = names.shadowed(name) {
+                self.left_out(name, &why);
             }
-            for reading in names.of(&name) {
-                let ours = &reading.ours;
+            for reading in names.of(name) {
                 // A copy that was written of a run's batch has the run's own and a newer one.
                 if name == "advantage" && has_newer {
-                    self.left_out(&name, "`advantages` was written after it");
+                    self.left_out(name, "`advantages` was written after it");
                     continue;
                 }
+                let ours = &reading.ours;
                 if let Some(first) = seen.insert(ours.clone(), name.clone()) {
                     let what = format!("tensors `{first}` and `{name}` are both read as `{ours}`");
                     let help = format!(
                         "say which it is, with `--map {ours}={first}` or `--map {ours}={name}`"
                     );
                     let error = Diagnostic::error(what).with_help(help);
-                    return Err(error.in_file(&self.origin().path));
+                    return Err(self.origin().error(None, error));
                 }
-                if self.fits(&reading, index)? {
-                    self.bound.push((reading, index));
-                }
+                readings.push((reading, column.clone()));
             }
         }
-        if self.options.tokenizer.is_some() && self.find("completion").is_none() {
+        Ok(readings)
+    }
+
+    /// Sorts the columns into those of numbers, with their levels, and texts; others are left out, or are an error.
+    fn bind(&mut self, readings: Vec<(Reading, Arc<Column>)>) -> Result<()> {
+        for (reading, column) in readings {
+            if column.is_text() && matches!(reading.role, Role::Any | Role::Completion) {
+                if column.keep.counts && reading.role == Role::Completion {
+                    self.counted = Some((reading.theirs.clone(), column.clone()));
+                }
+                self.texts.push((reading, column));
+                continue;
+            }
+            let level = match &column.data {
+                Data::Tensor(tensor) if reading.role != Role::Completion => {
+                    self.level_of_tensor(&reading, tensor)?
+                }
+                _ => self.level(&reading, &column)?,
+            };
+            self.bound.extend(level.map(|level| Bound {
+                reading,
+                column,
+                level,
+            }));
+        }
+        if self.options.tokenizer.is_some() && self.counted.is_none() {
             let why =
                 "the file says how many tokens a response has, or has no `completion` that is text";
             self.notes
@@ -171,75 +212,109 @@ impl Meaning<'_> {
         Ok(())
     }
 
-    /// Whether a column has a number, or an array of numbers, for every response. Otherwise it is a text, or left out, or that is
-    /// an error.
-    fn fits(&mut self, reading: &Reading, index: usize) -> Result<bool, Diagnostic> {
-        let column = &self.table.columns[index];
-        let is_text = column.is_text();
-        if is_text && matches!(reading.role, Role::Any | Role::Completion) {
-            self.texts.push((reading.clone(), index));
-            return Ok(matches!(column.data, Data::Counts(_)));
-        }
-        let is_right = match (reading.role, &column.data) {
-            (Role::Completion, _) => false,
-            (_, Data::Tensor(_)) => return Ok(true),
-            (Role::Group, Data::Ids(..)) => true,
-            (Role::Mask | Role::Token | Role::Any, Data::Lists(_)) => true,
-            (Role::Response | Role::Step | Role::Any, Data::Numbers(_)) => true,
-            (Role::Response | Role::Step | Role::Any, Data::Ids(_, are_texts)) => !are_texts,
-            _ => false,
+    /// The level of a column of lines, if it has a number, or an array of numbers, for every response. Otherwise it is left out,
+    /// or that is an error.
+    fn level(&mut self, reading: &Reading, column: &Column) -> Result<Option<Level>> {
+        let level = match (reading.role, &column.data) {
+            (Role::Group, Data::Ids(_) | Data::Texts(..)) => Some(Level::Response),
+            (Role::Mask | Role::Token | Role::Any, Data::Lists(_)) => Some(Level::Token),
+            (Role::Response | Role::Step | Role::Any, Data::Numbers(_) | Data::Ids(_)) => {
+                Some(Level::Response)
+            }
+            _ => None,
         };
         let (at, found) = match &column.odd {
-            Some(odd) => (odd.response, odd.found.clone()),
-            None if is_right && column.filled > 0 => return Ok(true),
-            None if column.filled == 0 && !matches!(column.data, Data::Tensor(_)) => {
-                (column.null.unwrap_or_default(), "null".to_string())
-            }
-            None => (0, column.first.clone()),
+            Some((at, found)) => (*at, found.as_str()),
+            None if column.filled > 0 && level.is_some() => return Ok(level),
+            None if column.filled > 0 || column.null.is_none() => (0, column.first.as_str()),
+            None => (column.null.unwrap_or_default(), "null"),
         };
         // Log-probs that nobody has are null everywhere.
         let is_empty = column.filled == 0 && column.odd.is_none() && !reading.asked;
         let is_array = matches!(reading.role, Role::Mask | Role::Token);
-        let why = format!("it is {found} in {}", self.origin().name_of(at));
         if reading.is_needed() && !(is_empty && is_array) {
-            let found = if found == "missing" {
-                "nothing"
-            } else {
-                &found
-            };
-            let at = (Some(at), None);
-            return Err(self
-                .origin()
-                .wrong(&reading.theirs, at, found, expected(reading)));
+            let found = if found == "missing" { "nothing" } else { found };
+            let (at, expected) = ((Some(at), None), expected(reading));
+            return Err(self.origin().wrong(&reading.theirs, at, found, expected));
         }
+        let why = format!("it is {found} in {}", self.origin().name_of(at));
         // A string or an object is not meant to be a column.
-        let is_meant = !matches!(column.data, Data::Null | Data::Other | Data::Texts);
+        let is_meant = !matches!(column.data, Data::Null | Data::Other | Data::Texts(..));
         match reading.role {
             Role::Completion => self.no_length = Some((reading.theirs.clone(), why)),
             Role::Any if !is_meant => {}
             _ => self.left_out(&reading.theirs, &why),
         }
-        Ok(false)
+        Ok(None)
     }
 
-    /// The group of each response.
-    fn groups(&self) -> Result<Vec<GroupId>, Diagnostic> {
-        let Some((reading, index)) = self.find("group") else {
+    /// The level of a tensor. One that is not of its name's level is left out, or an error.
+    fn level_of_tensor(&mut self, reading: &Reading, tensor: &Tensor) -> Result<Option<Level>> {
+        let (rows, role) = (self.responses, reading.role);
+        let level = match *tensor.shape.as_slice() {
+            _ if role == Role::Group => Some(Level::Response),
+            _ if !tensor.is_number() => None,
+            [n] if n == rows => Some(Level::Response),
+            // [B, 1] will do for a column that we know.
+            [n, 1] if n == rows && role == Role::Response => Some(Level::Response),
+            [n, _] if n == rows => Some(Level::Token),
+            // The step of the whole batch.
+            [] if role == Role::Step => Some(Level::Response),
+            _ => None,
+        };
+        let is_right = match role {
+            Role::Mask | Role::Token => level == Some(Level::Token),
+            Role::Response => level == Some(Level::Response),
+            Role::Step => level == Some(Level::Response) && self.table.saved.is_none(),
+            _ => level.is_some(),
+        };
+        if is_right {
+            return Ok(level);
+        }
+        let found = tensor.describe();
+        let expected = match role {
+            Role::Mask | Role::Token => format!("numbers [{rows}, T], one for each token"),
+            Role::Response => format!("numbers [{rows}], one for each response"),
+            _ if reading.asked => format!("numbers [{rows}] or [{rows}, T]"),
+            _ => {
+                let why = format!("it is {found}, and columns are [{rows}] or [{rows}, T]");
+                self.left_out(&reading.theirs, &why);
+                return Ok(None);
+            }
+        };
+        let error = self
+            .origin()
+            .wrong(&reading.theirs, (None, None), found, expected);
+        Err(match reading.ours.as_str() {
+            "token_reward" => error.with_help("a reward for the whole response is `reward`"),
+            "reward" if level == Some(Level::Token) => error.with_help(format!(
+                "a reward for each token is `token_reward`: `--map token_reward={}`",
+                reading.theirs
+            )),
+            _ => error,
+        })
+    }
+
+    fn groups(&mut self, readings: &[(Reading, Arc<Column>)]) -> Result<Vec<GroupId>> {
+        let mut readings = readings.iter();
+        let Some((reading, column)) = readings.find(|(reading, _)| reading.role == Role::Group)
+        else {
             unreachable!("a file without groups has been refused by its names");
         };
-        match self.data(index) {
-            Data::Tensor(tensor) => self.groups_of_tensor(&reading, tensor),
-            Data::Ids(ids, _) => Ok(ids.clone()),
-            _ => unreachable!("`fits` has seen that groups are ids"),
+        if let Data::Tensor(tensor) = &column.data {
+            return self.groups_of_tensor(reading, tensor);
         }
+        // What is no id is an error there.
+        self.level(reading, column)?;
+        Ok(match &column.data {
+            Data::Ids(ids) => ids.clone(),
+            Data::Texts(texts, _) => texts.iter().map(|text| text.clone().into()).collect(),
+            _ => Vec::new(),
+        })
     }
 
     /// Whole numbers, strings, or indices in a list of names.
-    fn groups_of_tensor(
-        &self,
-        reading: &Reading,
-        tensor: &Tensor,
-    ) -> Result<Vec<GroupId>, Diagnostic> {
+    fn groups_of_tensor(&self, reading: &Reading, tensor: &Tensor) -> Result<Vec<GroupId>> {
         const EXPECTED: &str = "whole numbers or strings [B], one for each response";
         let wrong = |response, found: String| {
             let at = (response, None);
@@ -269,70 +344,6 @@ impl Meaning<'_> {
         named.ok_or_else(|| wrong(None, beyond()))
     }
 
-    /// The level of a column, if it is one of numbers.
-    pub(super) fn level(&self, (reading, index): &Bound) -> Option<Level> {
-        let tensor = match self.data(*index) {
-            Data::Lists(_) => return Some(Level::Token),
-            Data::Tensor(tensor) => tensor,
-            _ => return Some(Level::Response),
-        };
-        let is_response = matches!(reading.role, Role::Response | Role::Group);
-        match *tensor.shape.as_slice() {
-            _ if !tensor.is_number() => None,
-            [rows] if rows == self.responses => Some(Level::Response),
-            // [B, 1] will do for a column that we know.
-            [rows, 1] if rows == self.responses && is_response => Some(Level::Response),
-            [rows, _] if rows == self.responses => Some(Level::Token),
-            // The step of the whole batch.
-            [] if reading.role == Role::Step => Some(Level::Response),
-            _ => None,
-        }
-    }
-
-    /// Refuses a tensor that is not of its name's level, or leaves it out.
-    fn check_levels(&mut self) -> Result<(), Diagnostic> {
-        let rows = self.responses;
-        for (reading, index) in std::mem::take(&mut self.bound) {
-            let bound = (reading, index);
-            let level = self.level(&bound);
-            let is_right = match bound.0.role {
-                Role::Group => true,
-                Role::Mask | Role::Token => level == Some(Level::Token),
-                Role::Response | Role::Completion => level == Some(Level::Response),
-                Role::Step => level == Some(Level::Response) && self.table.saved.is_none(),
-                Role::Any => level.is_some(),
-            };
-            if is_right {
-                self.bound.push(bound);
-                continue;
-            }
-            let found = self.table.columns[index].first.clone();
-            let (reading, _) = bound;
-            let expected = match reading.role {
-                Role::Mask | Role::Token => format!("numbers [{rows}, T], one for each token"),
-                Role::Response => format!("numbers [{rows}], one for each response"),
-                _ if reading.asked => format!("numbers [{rows}] or [{rows}, T]"),
-                _ => {
-                    let why = format!("it is {found}, and columns are [{rows}] or [{rows}, T]");
-                    self.left_out(&reading.theirs, &why);
-                    continue;
-                }
-            };
-            let error = self
-                .origin()
-                .wrong(&reading.theirs, (None, None), found, expected);
-            return Err(match reading.ours.as_str() {
-                "token_reward" => error.with_help("a reward for the whole response is `reward`"),
-                "reward" if level == Some(Level::Token) => error.with_help(format!(
-                    "a reward for each token is `token_reward`: `--map token_reward={}`",
-                    reading.theirs
-                )),
-                _ => error,
-            });
-        }
-        Ok(())
-    }
-
     fn note_bare(&mut self, tokens: &Tokens) {
         let is_bare = |&row: &usize| tokens.row_length(row) > 0 && tokens.runs(row).is_empty();
         let bare: Vec<usize> = (0..tokens.responses()).filter(is_bare).collect();
@@ -345,33 +356,29 @@ impl Meaning<'_> {
         }
     }
 
-    /// The training step of each response, if there is one.
-    fn steps(&self) -> Result<Option<Vec<f64>>, Diagnostic> {
+    fn steps(&self) -> Result<Option<Vec<f64>>> {
         const EXPECTED: &str = "the training step, a whole number from 0 to below 2^53 (`--map NAME=step` reads it as a column)";
-        let Some((reading, index)) = self.find("step") else {
+        let Some(Bound {
+            reading, column, ..
+        }) = self.find("step")
+        else {
             return Ok(None);
         };
-        let Some(steps) = self.numbers(index)? else {
-            return Ok(None);
-        };
+        let steps = numbers(column)?;
         // From 2^53 on a float no longer tells neighbours apart.
         let is_step =
             |value: f64| value.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&value);
-        match steps.iter().position(|&step| !is_step(step)) {
-            None => Ok(Some(steps)),
-            Some(at) => {
-                let (response, found) = ((steps.len() > 1).then_some(at), in_words(steps[at]));
-                let response = response.or_else(|| self.origin().has_lines().then_some(at));
-                let error = self
-                    .origin()
-                    .wrong(&reading.theirs, (response, None), found, EXPECTED);
-                Err(error)
-            }
-        }
+        let Some(at) = steps.iter().position(|&step| !is_step(step)) else {
+            return Ok(Some(steps));
+        };
+        let is_of_response = steps.len() > 1 || self.origin().has_lines();
+        let place = (is_of_response.then_some(at), None);
+        let found = in_words(steps[at]);
+        Err(self.origin().wrong(&reading.theirs, place, found, EXPECTED))
     }
 
     /// The groups, told apart by step if they are those of a dump of several, and the step of the batch.
-    fn of_steps(&mut self, groups: Vec<GroupId>) -> Result<(Vec<GroupId>, u64), Diagnostic> {
+    fn of_steps(&mut self, groups: Vec<GroupId>) -> Result<(Vec<GroupId>, u64)> {
         let Some(steps) = self.steps()? else {
             let step = self.table.saved.as_ref().map_or(0, |saved| saved.step);
             return Ok((groups, step));
@@ -387,23 +394,6 @@ impl Meaning<'_> {
         self.notes.push("the lines come from several steps: responses of one prompt in different steps are different groups".to_string());
         let split = |(id, step): (GroupId, &f64)| format!("step {step}, {}", id.name()).into();
         Ok((groups.into_iter().zip(&steps).map(split).collect(), 0))
-    }
-
-    /// A number per response.
-    fn numbers(&self, index: usize) -> Result<Option<Vec<f64>>, Diagnostic> {
-        Ok(match self.data(index) {
-            Data::Numbers(numbers) | Data::Counts(numbers) => Some(numbers.clone()),
-            Data::Tensor(tensor) => Some(tensor.numbers(|value| value)?),
-            Data::Ids(ids, _) => {
-                let ids = ids.iter().map(|id| match id {
-                    // Exact up to 2^53, as any number of a line.
-                    GroupId::Number(number) => Some(*number as f64),
-                    GroupId::String(_) => None,
-                });
-                ids.collect()
-            }
-            _ => None,
-        })
     }
 
     /// The sum of the rewards of several functions, of which one may have none to give for a response.
@@ -425,46 +415,39 @@ impl Meaning<'_> {
 
     /// Whether token columns are computed with as f64; without any, whether columns of responses are f64.
     fn is_f64(&self) -> bool {
-        let of_level = |level: Level| {
-            let mut bound = self.bound.iter();
-            let is_f64 = move |bound: &Bound| match self.data(bound.1) {
-                Data::Tensor(tensor) => self.level(bound) == Some(level) && tensor.is_f64(),
-                Data::Lists(_) => level == Level::Token,
-                _ => false,
-            };
-            bound.any(is_f64)
+        let is_wide = |bound: &Bound| match &bound.column.data {
+            Data::Tensor(tensor) => tensor.is_f64(),
+            Data::Lists(_) => true,
+            _ => false,
         };
+        let is_token = |bound: &&Bound| bound.level == Level::Token;
+        let has_tokens = self
+            .bound
+            .iter()
+            .filter(is_token)
+            .any(|one| one.reading.role != Role::Mask);
         let mut bound = self
             .bound
             .iter()
-            .filter(|(reading, _)| reading.role != Role::Mask);
-        let has_tokens = bound.any(|bound| self.level(bound) == Some(Level::Token));
+            .filter(|bound| is_token(bound) == has_tokens);
         match self.options.dtype {
             Some(dtype) => dtype == Dtype::F64,
-            None => of_level(if has_tokens {
-                Level::Token
-            } else {
-                Level::Response
-            }),
+            None => bound.any(is_wide),
         }
     }
 
-    fn add_texts(&mut self, mut builder: BatchBuilder) -> Result<BatchBuilder, Diagnostic> {
-        for (reading, index) in std::mem::take(&mut self.texts) {
-            let column = &mut self.table.columns[index];
+    fn add_texts(&mut self, mut builder: BatchBuilder) -> Result<BatchBuilder> {
+        for (reading, column) in std::mem::take(&mut self.texts) {
             let texts = match &column.data {
                 Data::Tensor(tensor) => tensor.strings()?.into(),
-                Data::Ids(ids, _) => ids.iter().map(|id| id.name().into()).collect(),
-                _ if column.holds_texts => std::mem::take(&mut column.texts).into(),
+                Data::Texts(texts, _) if texts.len() == self.responses => texts.clone().into(),
                 _ => {
-                    let (names, origin) = (self.table.names.clone(), self.table.origin.clone());
-                    let (name, responses) = (column.name.clone(), self.responses);
-                    let read = move || match read_again(&names, &origin, &name)?.texts {
-                        texts if texts.len() == responses => Ok((texts.into(), Vec::new())),
-                        _ => Err(changed(&origin.path, "its texts are others")),
-                    };
-                    let later = Later::new(self.responses, "".into(), read);
-                    self.later.push(later.clone());
+                    let (read, responses) = (self.read_again(&column), self.responses);
+                    let later = Later::new(responses, "".into(), || match read()? {
+                        Data::Texts(texts, _) => Ok((texts.into(), Vec::new())),
+                        _ => unreachable!("the column is the same as when it was read first"),
+                    });
+                    self.pending[1].push(later.clone());
                     Buffer::new(later)
                 }
             };
@@ -472,137 +455,137 @@ impl Meaning<'_> {
         }
         let saved = self.table.saved.iter_mut();
         for (name, texts) in saved.flat_map(|saved| std::mem::take(&mut saved.texts)) {
-            let texts: Vec<Arc<str>> = texts.into_iter().map(Into::into).collect();
             builder = builder.text(name, texts);
         }
         Ok(builder)
     }
 
-    /// Adds the columns of numbers.
     fn add_columns(
         &mut self,
         mut builder: BatchBuilder,
         tokens: Option<Tokens>,
-    ) -> Result<BatchBuilder, Diagnostic> {
+    ) -> Result<BatchBuilder> {
         if let Some(rewards) = self.sum_of_rewards() {
             builder = builder.response("reward", rewards);
         }
         let tokens = tokens.map(Arc::new);
-        let mut bound = std::mem::take(&mut self.bound);
-        bound.retain(|(reading, _)| {
-            matches!(reading.role, Role::Response | Role::Token | Role::Any)
-        });
-        for at in 0..bound.len() {
-            let (reading, index) = &bound[at];
-            let (level, mut ours) = (self.level(&bound[at]), reading.ours.as_str());
-            if level == Some(Level::Response) {
-                let Some(values) = self.numbers(*index)? else {
-                    continue;
-                };
-                // verl's `acc` is a verdict in some runs, and a share in others.
-                let is_acc = (ours, &*reading.theirs, reading.asked) == ("correct", "acc", false);
-                let has_reward = || {
-                    bound
-                        .iter()
-                        .any(|(other, _)| other.ours.ends_with("reward"))
-                };
-                if is_acc && values.iter().any(|x| ![0.0, 1.0].contains(x)) && has_reward() {
-                    ours = "acc";
-                }
-                builder = builder.response(ours, values);
+        let bound = std::mem::take(&mut self.bound);
+        let has_reward = bound.iter().any(|one| one.reading.ours.ends_with("reward"));
+        // What the columns hold is theirs alone from here on, unless it is read as two.
+        self.table.columns.clear();
+        for Bound {
+            reading,
+            column,
+            level,
+        } in bound
+        {
+            if matches!(reading.role, Role::Group | Role::Mask | Role::Step) {
                 continue;
             }
-            let Some(tokens) = &tokens else { continue };
-            // Taken if nothing else is read from them.
-            let is_last = bound.get(at + 1).is_none_or(|(_, next)| next != index);
-            let data = &mut self.table.columns[*index].data;
-            let data = match is_last {
-                true => std::mem::take(data),
-                false => data.clone(),
-            };
-            if let Some(values) = self.token_values(reading, data, tokens)? {
+            if level == Level::Response {
+                let values = numbers(&column)?;
+                // verl's `acc` is a verdict in some runs, and a share in others.
+                let is_acc = reading.ours == "correct" && reading.theirs == "acc" && !reading.asked;
+                let is_share = has_reward && values.iter().any(|x| ![0.0, 1.0].contains(x));
+                let acc = (is_acc && is_share).then(|| "acc".to_string());
+                builder = builder.response(acc.unwrap_or(reading.ours), values);
+            } else if let Some(tokens) = &tokens {
+                let ours = reading.ours.clone();
+                let values = self.token_values(reading, column, tokens.clone())?;
                 builder = builder.token(ours, values);
             }
         }
         Ok(builder)
     }
 
-    /// A value per token that counts.
     fn token_values(
         &mut self,
-        reading: &Reading,
-        data: Data,
-        tokens: &Arc<Tokens>,
-    ) -> Result<Option<TokenValues>, Diagnostic> {
-        let column = TokenColumn {
-            reading: reading.clone(),
+        reading: Reading,
+        column: Arc<Column>,
+        tokens: Arc<Tokens>,
+    ) -> Result<TokenValues> {
+        let values = TokenColumn {
+            reading,
+            tokens,
             origin: self.table.origin.clone(),
-            tokens: tokens.clone(),
             dtype: self.options.dtype,
             is_saved: self.table.saved.is_some(),
         };
-        match data {
+        let ((values, pending), is_later) = match &column.data {
             Data::Tensor(tensor) => {
                 tensor.bytes()?;
-                let (values, later) = column.of_tensor(&tensor);
-                self.later.push(later);
-                Ok(Some(values))
+                (values.of_tensor(tensor), self.options.defer.is_some())
             }
-            Data::Lists(lists) if lists.is_deferred => {
-                let (names, origin) = (self.table.names.clone(), self.table.origin.clone());
-                let (theirs, responses) = (reading.theirs.clone(), self.responses);
-                let (values, later) = column.of_deferred_lists(move || {
-                    let found = read_again(&names, &origin, &theirs)?;
-                    match found.data {
-                        Data::Lists(lists) if lists.starts.len() == responses + 1 => Ok(lists),
-                        _ => Err(changed(&origin.path, "its arrays are others")),
-                    }
-                });
-                self.later.push(later);
-                Ok(Some(values))
+            Data::Lists(lists) if lists.are_left() => {
+                let read = self.read_again(&column);
+                (values.of_lists(|| read().map(Data::into_lists)), true)
             }
-            Data::Lists(lists) => {
-                let (values, notes) = column.of_lists(lists)?;
-                self.notes.extend(notes);
-                Ok(Some(values))
+            _ => {
+                let lists = Arc::unwrap_or_clone(column).data.into_lists();
+                (values.of_lists(|| Ok(lists)), false)
             }
-            _ => Ok(None),
+        };
+        self.pending[usize::from(is_later)].push(pending);
+        Ok(values)
+    }
+
+    /// What reads a column that was left in the file, if that still holds what it did.
+    fn read_again(&self, column: &Column) -> impl FnOnce() -> Result<Data> + Send + use<> {
+        let (origin, name) = (self.table.origin.clone(), column.name.clone());
+        let (filled, kind) = (column.filled, discriminant(&column.data));
+        let only = Names {
+            only: Some(name.clone()),
+            deferred: None,
+            count_words: false,
+            ..(*self.table.names).clone()
+        };
+        let sum = |origin: &Origin| match origin.content {
+            Content::Lines { sum, .. } => Some(sum),
+            Content::Tensors(_) => None,
+        };
+        move || {
+            let path: &Path = &origin.path;
+            let table = read_table(path, &|_, _| Ok(only.clone()), &Progress::default())?;
+            let mut columns = table.columns.into_iter();
+            let found = columns.find(|found| found.name == name);
+            let is_same = |found: &Column| {
+                let is_whole = found.filled == filled && discriminant(&found.data) == kind;
+                is_whole && sum(&table.origin) == sum(&origin)
+            };
+            match found.and_then(Arc::into_inner) {
+                Some(found) if is_same(&found) => Ok(found.data),
+                _ => Err(changed(path, "its bytes are others")),
+            }
         }
     }
 
-    /// Says what is still to be said of the batch.
-    fn check(&mut self, batch: &Batch) -> Result<(), Diagnostic> {
+    fn check(&mut self, batch: &Batch) -> Result<()> {
         if self.table.names.compares_answers && !batch.is_verifiable() {
             let what = "nothing says how good a response is: there is no reward, and answers cannot be compared";
             let help = "every response needs a `completion` that is text, and a `solution` (or `answer`): all texts, or all numbers";
             let error = Diagnostic::error(what).with_help(help);
-            return Err(error.in_file(&self.origin().path));
+            return Err(self.origin().error(None, error));
         }
         if let Some(more @ 1..) = self.unknown.checked_sub(SHOWN) {
-            self.notes
-                .push(format!("left out too: {}", counted(more, "more field")));
+            let more = counted(more, "more field");
+            self.notes.push(format!("left out too: {more}"));
         }
         Ok(())
     }
 }
 
-/// A column that was left in the file when that was read.
-fn read_again(names: &Names, origin: &Origin, column: &str) -> Result<Column, Diagnostic> {
-    let only = Names {
-        only: Some(column.to_string()),
-        deferred: None,
-        count_words: false,
-        ..names.clone()
-    };
-    let path: &Path = &origin.path;
-    let table = read_table(path, &|_, _| Ok(only.clone()), &Progress::default())?;
-    let sum = |content: &Content| match content {
-        Content::Lines { sum, .. } => Some(*sum),
-        Content::Tensors(_) => None,
-    };
-    let mut columns = table.columns.into_iter();
-    match columns.find(|found| found.name == column) {
-        Some(found) if sum(&table.origin.content) == sum(&origin.content) => Ok(found),
-        _ => Err(changed(path, "its bytes are others")),
-    }
+fn numbers(column: &Column) -> Result<Vec<f64>> {
+    Ok(match &column.data {
+        Data::Numbers(numbers) | Data::Texts(_, numbers) => numbers.clone(),
+        Data::Tensor(tensor) => tensor.numbers(|value| value)?,
+        Data::Ids(ids) => {
+            let ids = ids.iter().map(|id| match id {
+                // Exact up to 2^53, as any number of a line.
+                GroupId::Number(number) => *number as f64,
+                GroupId::String(digits) => super::json::number(digits),
+            });
+            ids.collect()
+        }
+        _ => Vec::new(),
+    })
 }

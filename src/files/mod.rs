@@ -1,12 +1,11 @@
 //! Reads rollouts from files, and writes them back with the advantage added.
 //!
 //! A file holds lines of JSON, in some form ([`open`]), rows of parquet ([`columns`]), or tensors. A reader gives its columns as a
-//! [`table`]; [`meaning`] makes a batch of that. What is known of trainers' own files stands in [`dumps`] and [`trainers`].
+//! [`table`]; [`meaning`] makes a batch of that. What is known of trainers' own files stands in [`names`] and [`trainers`].
 
 mod added;
 mod columns;
 mod convert;
-mod dumps;
 mod format;
 mod json;
 mod later;
@@ -24,6 +23,7 @@ mod tensors;
 mod tokens;
 mod trainers;
 mod values;
+#[cfg(feature = "answers")]
 mod verify;
 mod words;
 
@@ -38,18 +38,21 @@ pub use added::Column;
 pub use convert::convert;
 pub use format::{is_rollouts, step_of, steps};
 pub use replace::{Replacement, Unfinished, cannot_be_written, discard_unfinished};
+#[cfg(feature = "answers")]
 pub use verify::{Verified, verify_lines};
 pub use words::{Tokenize, spans};
 
 use self::added::Added;
 use self::format::{Format, is_parquet};
 use self::later::Pending;
-use self::lines::Blocks;
+use self::lines::{Blocks, Values};
 use self::names::{Names, Schema};
 use self::table::{Content, Origin, Table};
-use self::tensors::Store;
+use self::tensors::NewTensor;
 use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+
+type Result<T, E = Diagnostic> = std::result::Result<T, E>;
 
 /// How to read a file.
 #[derive(Clone, Copy, Default)]
@@ -100,7 +103,6 @@ pub struct Rollouts {
     later: Vec<Arc<dyn Pending>>,
     /// T, if there are tensors [B, T].
     width: Option<usize>,
-    /// Whether an advantage is written to a tensor as f64.
     is_f64: bool,
 }
 
@@ -113,31 +115,26 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
     let path = path.as_ref();
     let progress = Progress::new(options.progress);
     let names = |fields: &[_], kind| Names::new(path, options, fields, kind);
-    let mut rollouts = meaning::rollouts(read_table(path, &names, &progress)?, options)?;
-    if options.defer.is_none() {
-        later::read_all(&rollouts.later);
-        rollouts.notes.extend(rollouts.late_notes()?);
-        rollouts.later.clear();
-    }
+    let rollouts = meaning::rollouts(read_table(path, &names, &progress)?, options)?;
     progress.finish();
     Ok(rollouts)
 }
 
-fn read_table(path: &Path, schema: Schema, progress: &Progress) -> Result<Table, Diagnostic> {
-    match Format::of(path)? {
-        Format::Lines if is_parquet(path) => columns::read(path, schema),
-        Format::Lines => lines::read(path, schema, progress),
+fn read_table(path: &Path, schema: Schema, progress: &Progress) -> Result<Table> {
+    let (tensors, saved) = match Format::of(path)? {
+        Format::Lines if is_parquet(path) => return columns::read(path, schema),
+        Format::Lines => return lines::read(path, schema, progress),
         Format::Safetensors => {
-            let (file, tensors, metadata) = safetensors::open(path)?;
-            let saved = saved::header(&metadata);
-            let saved = saved.map_err(|what| Diagnostic::error(what).in_file(path))?;
-            Table::of_tensors(path, Store::Safetensors(file), tensors, saved, schema)
+            let (tensors, strings) = safetensors::open(path)?;
+            let saved = saved::header(&strings);
+            (
+                tensors,
+                saved.map_err(|what| Diagnostic::error(what).in_file(path))?,
+            )
         }
-        Format::Npz => {
-            let (_, tensors) = npz::open(path)?;
-            Table::of_tensors(path, Store::Npz(path.to_path_buf()), tensors, None, schema)
-        }
-    }
+        Format::Npz => (npz::open(path)?.1, None),
+    };
+    Table::of_tensors(path, tensors, saved, schema)
 }
 
 impl Rollouts {
@@ -197,9 +194,9 @@ impl Rollouts {
                 return Err(Diagnostic::error(what).in_file(out).into());
             }
         }
-        let (input, are_lines) = (&self.origin.path, self.origin.has_lines());
+        let input = &self.origin.path;
         Format::of(input)?.check_copy("the advantage", out)?;
-        let added = |given| Added::new(given, are_lines, self.width, self.is_f64);
+        let added = |given| Added::new(given, &self.origin, self.width, self.is_f64);
         let added: Vec<Added> = columns.iter().copied().map(added).collect();
         for one in &added {
             let checked = one.check(&self.origin);
@@ -209,10 +206,11 @@ impl Rollouts {
             Content::Lines { sum, .. } => return self.write_lines(out, *sum, &added, progress),
             Content::Tensors(tensors) => tensors,
         };
-        let (mut file, more) = (Replacement::new(out)?, added.iter().map(Added::tensor));
+        let more: Vec<NewTensor> = added.iter().map(Added::tensor).collect();
+        let mut file = Replacement::new(out)?;
         match Format::of(input)? {
-            Format::Npz => npz::write_copy(input, tensors, &more.collect::<Vec<_>>(), &mut file),
-            _ => safetensors::write_copy(input, tensors, more.collect(), &mut file),
+            Format::Npz => npz::write_copy(input, tensors, &more, &mut file),
+            _ => safetensors::write_copy(input, tensors, more, &mut file),
         }?;
         file.finish()
     }
@@ -229,7 +227,7 @@ impl Rollouts {
             .iter()
             .map(|added| (added.name, added.shape()))
             .collect();
-        let values = |response: usize| {
+        let values = |response: usize| -> Values {
             let values = added.iter().map(|added| Some(added.json(response)));
             values.collect()
         };
@@ -247,13 +245,7 @@ impl Rollouts {
             Some(response) => Ok(values(response)),
             None => Err(changed(input, "it has more lines")),
         };
-        blocks.copy(
-            Some(out),
-            &fields,
-            |_| Ok(()),
-            values,
-            |blocks| blocks.check(checksum),
-        )?;
+        blocks.copy(Some(out), &fields, |_| Ok(()), values, Some(checksum))?;
         progress.finish();
         Ok(())
     }
@@ -269,24 +261,21 @@ struct Progress<'a> {
 
 impl<'a> Progress<'a> {
     fn new(told: Option<&'a (dyn Fn(u64, u64) + Sync)>) -> Self {
-        Progress {
-            told,
-            ..Progress::default()
-        }
+        let (done, total) = Default::default();
+        Progress { told, done, total }
     }
-
-    /// Bytes between two reports to the caller.
-    const STEP: u64 = 4 << 20;
 
     fn expect(&self, total: u64) {
         self.total.store(total, Relaxed);
     }
 
     fn add(&self, bytes: u64) {
+        /// Bytes between two reports to the caller.
+        const STEP: u64 = 4 << 20;
         let before = self.done.fetch_add(bytes, Relaxed);
         let (done, total) = (before + bytes, self.total.load(Relaxed));
         if let Some(told) = self.told
-            && before / Self::STEP != done / Self::STEP
+            && before / STEP != done / STEP
         {
             told(done.min(total), total);
         }
@@ -294,10 +283,8 @@ impl<'a> Progress<'a> {
 
     /// All is read, whatever was passed over.
     fn finish(&self) {
-        if let Some(told) = self.told {
-            let total = self.total.load(Relaxed);
-            told(total, total);
-        }
+        let total = self.total.load(Relaxed);
+        self.told.iter().for_each(|told| told(total, total));
     }
 }
 

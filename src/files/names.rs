@@ -1,19 +1,25 @@
-//! Which of the batch's names each field of a file is read under: `--map`, the aliases of padded files, known dumps.
+//! Which of the batch's names each field of a file is read under: `--map`, the aliases of padded files, and the dumps of trainers,
+//! which are read without `--map`: `dumps.toml` has how each is known, and what it calls our columns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use super::dumps;
+use serde::Deserialize;
+
 use super::json::Type;
+use super::table::Keep;
 use super::words::Tokenize;
-use super::{Mapping, ReadOptions};
+use super::{Mapping, ReadOptions, Result};
 use crate::batch::{Level, SOLUTIONS, known};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
 /// Finds the names of a file's fields, once, from those of its first response.
-pub(super) type Schema<'a> = &'a dyn Fn(&[(String, Type)], FileKind) -> Result<Names, Diagnostic>;
+pub(super) type Schema<'a> = &'a dyn Fn(&[(String, Type)], FileKind) -> Result<Names>;
+
+/// The fields of the first response, with the types of their values.
+pub(super) type Fields<'a> = &'a [(String, Type)];
 
 /// The meaning of a column, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +51,6 @@ pub(super) fn role(name: &str) -> Role {
             None => Role::Any,
         },
     }
-}
-
-/// Our name for a tensor that may have a trainer's.
-pub(super) fn alias(tensor: &str) -> &str {
-    known::ours(tensor).unwrap_or(tensor)
 }
 
 /// One of our names, and the field that it is read from.
@@ -129,9 +130,9 @@ impl Names {
     pub(super) fn new(
         path: &Path,
         options: &ReadOptions,
-        fields: &[(String, Type)],
+        fields: Fields,
         kind: FileKind,
-    ) -> Result<Names, Diagnostic> {
+    ) -> Result<Names> {
         let mut names = Names {
             kind,
             tokenizer: options.tokenizer.cloned(),
@@ -142,15 +143,13 @@ impl Names {
         names.map(options.map, fields).map_err(in_file)?;
         let are_lines = kind == FileKind::Lines;
         if are_lines {
-            dumps::recognise(&mut names, fields);
+            recognise(&mut names, fields);
         }
-        let is_rewarded = REWARDS.iter().any(|ours| names.provides(ours, fields));
-        names.compares_answers = are_lines
-            && !is_rewarded
-            && names.provides("completion", fields)
-            && SOLUTIONS.iter().any(|ours| names.provides(ours, fields));
-        let is_complete = is_rewarded || names.compares_answers;
-        names.check(fields, is_complete).map_err(in_file)?;
+        let has = |ours: &&str| names.provides(ours, fields);
+        let is_rewarded = REWARDS.iter().any(has);
+        let compares = are_lines && !is_rewarded && has(&"completion");
+        names.compares_answers = compares && SOLUTIONS.iter().any(has);
+        names.check(fields, is_rewarded).map_err(in_file)?;
         let says_length = |reading: &Reading| {
             reading.ours == "length" || matches!(reading.role, Role::Mask | Role::Token)
         };
@@ -160,55 +159,47 @@ impl Names {
     }
 
     /// Takes the names that the user gives.
-    fn map(&mut self, map: &[Mapping], fields: &[(String, Type)]) -> Result<(), Diagnostic> {
+    fn map(&mut self, map: &[Mapping], fields: Fields) -> Result<()> {
         for Mapping { ours, theirs } in map {
-            let wrong = |what: String| {
-                Err(Diagnostic::error(format!(
-                    "`--map {ours}={theirs}`: {what}"
-                )))
-            };
-            if let Some(Reading { theirs, .. }) = self.reading(ours) {
-                return wrong(format!("`{ours}` is already read from `{theirs}`"));
-            }
             let mut all = fields.iter().map(|(field, _)| field.as_str());
-            if !all.clone().any(|field| field == theirs) {
+            let what = if let Some(Reading { theirs, .. }) = self.reading(ours) {
+                format!("`{ours}` is already read from `{theirs}`")
+            } else if !all.clone().any(|field| field == theirs) {
                 let near = suggest::did_you_mean(theirs, &mut all);
-                return wrong(format!("there is no field `{theirs}`; {near}"));
-            }
-            self.readings.push(Reading::new(ours, theirs, true));
+                format!("there is no field `{theirs}`; {near}")
+            } else {
+                self.readings.push(Reading::new(ours, theirs, true));
+                continue;
+            };
+            return Err(Diagnostic::error(format!(
+                "`--map {ours}={theirs}`: {what}"
+            )));
         }
         Ok(())
     }
 
     /// Refuses a file without groups, or without rewards and answers to compare.
-    fn check(&self, fields: &[(String, Type)], is_rewarded: bool) -> Result<(), Diagnostic> {
-        let is_padded = self.kind != FileKind::Lines;
-        let (ours, what, likely) = if !self.provides("group", fields) {
-            let wanted = if is_padded {
-                "tensor `index` (or `group`) [B]"
-            } else {
-                "`group`"
-            };
+    fn check(&self, fields: Fields, is_rewarded: bool) -> Result<()> {
+        let are_lines = self.kind == FileKind::Lines;
+        let (ours, likely, what, wanted) = if !self.provides("group", fields) {
+            let wanted = ["`group`", "tensor `index` (or `group`) [B]"];
             let what = "nothing says which responses belong to one prompt";
-            (
-                "group",
-                format!("{what}: there is no {wanted}"),
-                LIKELY_GROUPS,
-            )
-        } else if !is_rewarded {
-            let wanted = match is_padded {
-                true => "tensor `token_level_rewards` [B, T], `rewards` [B] or `correct` [B]",
-                false => "`reward`, `correct` or `token_reward`",
-            };
-            let what = "nothing says how good a response is";
+            ("group", LIKELY_GROUPS, what, wanted)
+        } else if !is_rewarded && !self.compares_answers {
+            let wanted = [
+                "`reward`, `correct` or `token_reward`",
+                "tensor `token_level_rewards` [B, T], `rewards` [B] or `correct` [B]",
+            ];
             (
                 "reward",
-                format!("{what}: there is no {wanted}"),
                 LIKELY_REWARDS,
+                "nothing says how good a response is",
+                wanted,
             )
         } else {
             return Ok(());
         };
+        let what = format!("{what}: there is no {}", wanted[usize::from(!are_lines)]);
         let all = || fields.iter().map(|(field, _)| field.as_str());
         let candidate = likely
             .split(' ')
@@ -220,24 +211,23 @@ impl Names {
         };
         Err(Diagnostic::error(what).with_help(match candidate {
             Some(field) => {
-                let ours = if field.starts_with("token_") {
-                    "token_reward"
-                } else {
-                    ours
-                };
+                let is_token = field.starts_with("token_");
+                let ours = if is_token { "token_reward" } else { ours };
                 format!("{there}: if it is `{field}`, say `--map {ours}={field}`")
             }
             None => format!("{there}: say which with `--map {ours}=FIELD`"),
         }))
     }
 
-    /// The name that a field has by itself.
-    fn own<'a>(&self, field: &'a str) -> &'a str {
-        match self.kind {
-            FileKind::Tensors => alias(field),
-            FileKind::Saved if field == ADVANTAGES => alias(field),
-            _ => field,
-        }
+    /// The name that a field has by itself, which may be a trainer's.
+    pub(super) fn own<'a>(&self, field: &'a str) -> &'a str {
+        let has_alias = match self.kind {
+            FileKind::Lines => false,
+            FileKind::Tensors => true,
+            FileKind::Saved => field == ADVANTAGES,
+        };
+        let ours = has_alias.then(|| known::ours(field)).flatten();
+        ours.unwrap_or(field)
     }
 
     /// The source of one of our names, if it is not the field of that name.
@@ -245,18 +235,12 @@ impl Names {
         self.readings.iter().find(|reading| reading.ours == ours)
     }
 
-    fn provides(&self, ours: &str, fields: &[(String, Type)]) -> bool {
+    fn provides(&self, ours: &str, fields: Fields) -> bool {
         let is_away = |field: &str| self.readings.iter().any(|reading| reading.theirs == field);
         let mut own = fields.iter().map(|(field, _)| field.as_str());
         self.reading(ours).is_some()
             || ours == "reward" && !self.rewards.is_empty()
             || own.any(|field| self.own(field) == ours && !is_away(field))
-    }
-
-    /// Whether the strings of a field are held: those of a completion or an unknown column. Levels need those of trajectories.
-    pub(super) fn holds_text(&self, reading: &Reading) -> bool {
-        let is_now = self.deferred.is_none() || reading.ours == "trajectory";
-        matches!(reading.role, Role::Any | Role::Completion) && is_now
     }
 
     /// The remark on a field whose own name is given to another one.
@@ -265,14 +249,6 @@ impl Names {
         let other = self.reading(own)?;
         let is_read = self.readings.iter().any(|reading| reading.theirs == field);
         (!is_read).then(|| format!("`{own}` is read from `{}`", other.theirs))
-    }
-
-    /// Whether the values of a column's arrays are read when they are first used.
-    pub(super) fn defers_lists(&self, readings: &[Reading]) -> bool {
-        let mut readings = readings.iter();
-        self.deferred.as_ref().is_some_and(|eager| {
-            readings.all(|reading| reading.role != Role::Mask && !eager.contains(&reading.ours))
-        })
     }
 
     /// The names that a field is read under: none if its own name is given to another field.
@@ -288,6 +264,28 @@ impl Names {
         }
         mapped
     }
+
+    /// What is kept of a field's values when lines are read.
+    pub(super) fn keep(&self, field: &str) -> Keep {
+        let readings = self.of(field);
+        let any = |is: &dyn Fn(&Reading) -> bool| readings.iter().any(is);
+        let is_now = |ours: &str| self.deferred.as_ref().is_none_or(|now| now.contains(ours));
+        let is_text = |reading: &Reading| match reading.role {
+            Role::Group => true,
+            // Levels need the names of trajectories; other texts are always left if anything is.
+            Role::Any | Role::Completion => self.deferred.is_none() || reading.ours == "trajectory",
+            _ => false,
+        };
+        Keep {
+            nothing: self.only.as_ref().is_some_and(|only| only != field),
+            ids: any(&|reading| reading.role == Role::Group),
+            texts: any(&is_text),
+            arrays: any(&|reading| reading.role == Role::Mask || is_now(&reading.ours)),
+            nulls: self.rewards.iter().any(|reward| reward == field),
+            counts: self.count_words && any(&|reading| reading.role == Role::Completion),
+            tokenizer: self.tokenizer.clone(),
+        }
+    }
 }
 
 const LIKELY_GROUPS: &str = "group_id prompt_id prompt_idx uid index question_id problem_id task_id example_id \
@@ -295,3 +293,94 @@ const LIKELY_GROUPS: &str = "group_id prompt_id prompt_idx uid index question_id
 
 const LIKELY_REWARDS: &str = "rewards score scores token_level_scores total_reward reward_score return acc accuracy is_correct passed \
     success label verified";
+
+/// The names of our columns in one program's dumps.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Dump {
+    kind: String,
+    /// Fields that the first line has, each of one of these types.
+    known_by: BTreeMap<String, Vec<Type>>,
+    /// Ours, and theirs.
+    names: Vec<(String, String)>,
+    /// An array with one entry per token of the response, beside the columns that we know.
+    tokens: Option<String>,
+    /// Each reward function has a column, and the reward is their sum.
+    #[serde(default)]
+    adds_rewards: bool,
+}
+
+static DUMPS: LazyLock<Vec<Dump>> = LazyLock::new(|| {
+    let dumps = toml::from_str::<BTreeMap<String, Vec<Dump>>>(include_str!("dumps.toml"));
+    let dumps = dumps.unwrap_or_else(|error| unreachable!("dumps.toml: {error}"));
+    dumps.into_values().flatten().collect()
+});
+
+impl Dump {
+    fn fits(&self, fields: &BTreeMap<&str, Type>) -> bool {
+        let is = |(name, types): (&String, &Vec<Type>)| {
+            let found = fields.get(name.as_str());
+            found.is_some_and(|found| types.contains(found))
+        };
+        let is_rewarded = REWARDS.iter().any(|name| fields.contains_key(name));
+        self.known_by.iter().all(is) && !(self.adds_rewards && is_rewarded)
+    }
+
+    /// The columns whose sum is the reward: those with `reward` in their name, or else all unknown numbers, since a model that
+    /// judges is called by its name.
+    fn summands(fields: Fields) -> Vec<String> {
+        let unknown = fields.iter().filter(|(name, found)| {
+            let is_number = matches!(found, Type::Number | Type::Null);
+            is_number && role(name) == Role::Any && name != "advantage"
+        });
+        let mut rewards: Vec<String> = unknown.map(|(name, _)| name.clone()).collect();
+        if rewards.iter().any(|name| name.contains("reward")) {
+            rewards.retain(|name| name.contains("reward"));
+        }
+        rewards
+    }
+}
+
+/// Adds the names of a known dump if the first line looks like one. What the user has mapped stays as it is, and so does a
+/// field that has one of our names by itself.
+fn recognise(names: &mut Names, fields: Fields) {
+    let all = fields.iter().map(|(name, found)| (name.as_str(), *found));
+    let by_name: BTreeMap<&str, Type> = all.collect();
+    let has = |name: &str| by_name.get(name).copied();
+    let dump = DUMPS.iter().find(|dump| dump.fits(&by_name));
+    let Some(dump) = dump.filter(|_| has("group").is_none()) else {
+        return;
+    };
+    let mut taken = Vec::new();
+    for (ours, theirs) in &dump.names {
+        let Some(found) = has(theirs) else { continue };
+        let is_usable = match (ours.as_str(), role(ours)) {
+            // Some reward functions give `acc` as a share; only a boolean is a verdict.
+            ("correct", _) => found == Type::Bool,
+            (_, Role::Response) => found == Type::Number,
+            (_, Role::Token | Role::Mask) => found == Type::Array,
+            _ => true,
+        };
+        let is_free = names.reading(ours).is_none() && (ours == theirs || has(ours).is_none());
+        if is_usable && is_free {
+            names.are_dumped |= ours == "group";
+            names.readings.push(Reading::new(ours, theirs, false));
+            if !matches!(ours.as_str(), "prompt" | "solution") {
+                taken.push(format!("{ours} = `{theirs}`"));
+            }
+        }
+    }
+    if dump.adds_rewards && names.reading("reward").is_none() {
+        names.rewards = Dump::summands(fields);
+        taken.push(format!("reward = `{}`", names.rewards.join("` + `")));
+    }
+    if let Some(tokens) = dump.tokens.as_deref().filter(|name| has(name).is_some())
+        && names.reading(tokens).is_none()
+    {
+        let mut reading = Reading::new(tokens, tokens, false);
+        reading.role = Role::Token;
+        names.readings.push(reading);
+    }
+    let taken = taken.join(", ");
+    names.note = Some(format!("read as a dump of {}: {taken}", dump.kind));
+}

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::mem::ManuallyDrop;
 use std::path::Path;
+use std::sync::Arc;
 
 use safetensors::Dtype;
 use serde::Deserialize;
@@ -15,8 +16,8 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use super::json::shorten;
 use super::replace::Replacement;
-use super::tensors::{Info, Kind, NewTensor, number_type};
-use super::{cannot_be_read, changed};
+use super::tensors::{Kind, NewTensor, Store, Tensor, check_same, number_type};
+use super::{Result, cannot_be_read, changed};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
 
@@ -31,11 +32,12 @@ const LONGEST_HEADER: usize = 64 << 10;
 pub(super) type Zip = ZipArchive<BufReader<File>>;
 
 /// Unpacks an array.
-pub(super) fn fill(path: &Path, tensor: &Info, bytes: &mut [u8]) -> io::Result<()> {
-    let mut zip = open_zip(path).map_err(|error| io::Error::other(error.to_string()))?;
+pub(super) fn fill(tensor: &Tensor, bytes: &mut [u8]) -> io::Result<()> {
+    let zip = open_zip(&tensor.store.path);
+    let mut zip = zip.map_err(|error| io::Error::other(error.to_string()))?;
     let mut entry = zip.by_index(tensor.at as usize).map_err(io::Error::other)?;
-    let (info, _) = read_header(&mut entry).map_err(io::Error::other)?;
-    if info.shape != tensor.shape {
+    let (header, _) = read_header(&mut entry).map_err(io::Error::other)?;
+    if header.shape != tensor.shape {
         return Err(io::Error::other("the file changed while it was read"));
     }
     entry.read_exact(bytes)?;
@@ -49,7 +51,7 @@ pub(super) fn fill(path: &Path, tensor: &Info, bytes: &mut [u8]) -> io::Result<(
     }
 }
 
-fn open_zip(path: &Path) -> Result<Zip, Diagnostic> {
+fn open_zip(path: &Path) -> Result<Zip> {
     let file = regular_file::open(path).map_err(|error| cannot_be_read(path, &error))?;
     ZipArchive::new(BufReader::with_capacity(256 << 10, file)).map_err(|error| {
         let what = "it is cut off, or no zip archive of arrays as `numpy.savez` makes";
@@ -58,9 +60,11 @@ fn open_zip(path: &Path) -> Result<Zip, Diagnostic> {
 }
 
 /// The archive and its arrays.
-pub(super) fn open(path: &Path) -> Result<(Zip, Vec<Info>), Diagnostic> {
+pub(super) fn open(path: &Path) -> Result<(Zip, Vec<Tensor>)> {
     let mut zip = open_zip(path)?;
     let damaged = |what: String| Diagnostic::error(what).in_file(path);
+    let (path, file) = (path.to_path_buf(), None);
+    let store = Arc::new(Store { path, file });
     let mut tensors = Vec::new();
     for at in 0..zip.len() {
         let mut entry = zip.by_index(at).map_err(|error| {
@@ -70,28 +74,29 @@ pub(super) fn open(path: &Path) -> Result<(Zip, Vec<Info>), Diagnostic> {
             continue;
         };
         let header = read_header(&mut entry);
-        let (info, length) = header.map_err(|what| damaged(format!("array `{name}`: {what}")))?;
+        let (header, length) = header.map_err(|what| damaged(format!("array `{name}`: {what}")))?;
         let packed = entry.compressed_size();
         let most = match entry.compression() {
             CompressionMethod::Stored => packed,
             _ => entry.size().min(packed.saturating_mul(DEFLATE)),
         };
-        tensors.push(Info {
+        let code = header.descr.as_str();
+        tensors.push(Tensor {
             name,
+            kind: code.map_or_else(|| Kind::Other("a structured type".to_string()), kind),
+            shape: header.shape,
+            big_endian: code.is_some_and(|code| code.starts_with('>')),
+            fortran: header.fortran_order,
             at: at as u64,
             most: most.saturating_sub(length),
-            ..info
+            store: store.clone(),
         });
     }
     Ok((zip, tensors))
 }
 
 /// Writes an archive of the entries of another one, if it is given, that have no new array in their place, and of new arrays.
-pub(super) fn write(
-    zip: Option<Zip>,
-    arrays: &[NewTensor],
-    out: &mut Replacement,
-) -> Result<(), Diagnostic> {
+pub(super) fn write(zip: Option<Zip>, arrays: &[NewTensor], out: &mut Replacement) -> Result<()> {
     // Dropped after an error, the archive would try to write its end, and print that it cannot.
     let mut archive = ManuallyDrop::new(ZipWriter::new(&mut *out));
     let add = || -> ZipResult<()> {
@@ -132,22 +137,20 @@ pub(super) fn write(
     })
 }
 
-/// Writes a copy of `input` with more arrays, which come last.
+/// Writes a copy of a file with more arrays, which come last.
 pub(super) fn write_copy(
     input: &Path,
-    then: &[Info],
+    then: &[Tensor],
     more: &[NewTensor],
     out: &mut Replacement,
-) -> Result<(), Diagnostic> {
+) -> Result<()> {
     let (zip, tensors) = open(input).map_err(|error| changed(input, error))?;
-    match then == tensors {
-        true => write(Some(zip), more, out),
-        false => Err(changed(input, "its arrays are others")),
-    }
+    check_same(input, then, &tensors)?;
+    write(Some(zip), more, out)
 }
 
 /// The parts of an array's header, a Python literal.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Header {
     descr: serde_json::Value,
     fortran_order: bool,
@@ -155,7 +158,7 @@ struct Header {
 }
 
 /// Reads the header of an array, and how many bytes that has, or says what is wrong with it.
-fn read_header(input: &mut impl Read) -> Result<(Info, u64), String> {
+fn read_header(input: &mut impl Read) -> Result<(Header, u64), String> {
     let cut = |error: io::Error| match error.kind() {
         io::ErrorKind::UnexpectedEof => "it is cut off in its header".to_string(),
         _ => error.to_string(),
@@ -177,24 +180,11 @@ fn read_header(input: &mut impl Read) -> Result<(Info, u64), String> {
     let mut text = vec![0; length];
     input.read_exact(&mut text).map_err(cut)?;
     let literal = String::from_utf8(text).map_err(|_| "its header is no text".to_string())?;
-    let header: Header = serde_json::from_str(&json(&literal)).map_err(|error| {
+    let header = serde_json::from_str(&json(&literal)).map_err(|error| {
         let literal = shorten(literal.trim_end(), 120);
         format!("its header cannot be read ({error}): {literal}")
     })?;
-    let (kind, big_endian) = match header.descr.as_str() {
-        Some(code) => (kind(code), code.starts_with('>')),
-        None => (Kind::Other("a structured type".to_string()), false),
-    };
-    let info = Info {
-        name: String::new(),
-        kind,
-        shape: header.shape,
-        big_endian,
-        fortran: header.fortran_order,
-        at: 0,
-        most: 0,
-    };
-    Ok((info, (8 + size + length) as u64))
+    Ok((header, (8 + size + length) as u64))
 }
 
 /// A Python literal in JSON.
@@ -255,7 +245,7 @@ fn kind(code: &str) -> Kind {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<(Info, u64), String> {
+    fn read(text: &str) -> Result<(Header, u64), String> {
         let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
         bytes.extend((text.len() as u16).to_le_bytes());
         bytes.extend(text.as_bytes());
@@ -265,18 +255,20 @@ mod tests {
     #[test]
     fn headers_are_read_and_written() {
         let text = "{'descr': '>f4', 'fortran_order': True, 'shape': (3, 4), }";
-        let (info, _) = read(text).unwrap();
-        assert_eq!(info.kind, Kind::Number(Dtype::F32));
-        assert!(info.big_endian && info.fortran);
-        assert_eq!(info.shape, [3, 4]);
+        let (found, _) = read(text).unwrap();
+        assert_eq!(
+            kind(found.descr.as_str().unwrap()),
+            Kind::Number(Dtype::F32)
+        );
+        assert!(found.fortran_order);
+        assert_eq!(found.shape, [3, 4]);
         for shape in [&[][..], &[5], &[5, 0]] {
             let bytes = header(&Kind::Number(Dtype::F64), shape);
             assert_eq!(bytes.len() % 64, 0);
-            let (info, length) = read_header(&mut bytes.as_slice()).unwrap();
-            assert_eq!((&*info.shape, length), (shape, bytes.len() as u64));
+            let (read, length) = read_header(&mut bytes.as_slice()).unwrap();
+            assert_eq!((&*read.shape, length), (shape, bytes.len() as u64));
         }
-        let (info, _) = read("{'descr': '<U7', 'fortran_order': False, 'shape': (2,)}").unwrap();
-        assert_eq!(info.kind, Kind::String(7));
+        assert_eq!(kind("<U7"), Kind::String(7));
         for (wrong, said) in [
             ("{'descr': '<f4', 'shape': (2,)}", "fortran_order"),
             (

@@ -16,8 +16,7 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use super::format::{files_of_lines, has_ending};
 use super::replace::Replacement;
 use super::trainers::{Rows, unfold_of};
-use super::{Progress, changed, parquet};
-use crate::diagnostic::Diagnostic;
+use super::{Progress, Result, changed, parquet};
 use crate::regular_file;
 
 /// The bytes that a line may have: a bound for what a compressed file unpacks to.
@@ -78,11 +77,8 @@ pub(super) fn lines<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines
         true => files_of_lines(path)?,
         false => vec![path.to_path_buf()],
     };
-    let mut total = 0;
-    for file in &files {
-        total += fs::metadata(file)?.len();
-    }
-    progress.expect(total);
+    let sizes = files.iter().map(|file| Ok(fs::metadata(file)?.len()));
+    progress.expect(sizes.sum::<io::Result<u64>>()?);
     if let [file] = &files[..] {
         return open_file(file, progress);
     }
@@ -100,7 +96,7 @@ pub(super) fn checksum_of_end(path: &Path) -> io::Result<u32> {
 }
 
 /// Refuses a parquet file whose end has another checksum than when it was read.
-pub(super) fn check_end(path: &Path, checksum: u32) -> Result<(), Diagnostic> {
+pub(super) fn check_end(path: &Path, checksum: u32) -> Result<()> {
     match checksum_of_end(path).is_ok_and(|found| found == checksum) {
         true => Ok(()),
         false => Err(changed(path, "its columns are others")),
@@ -145,24 +141,22 @@ fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
         return Ok(Box::new(lines));
     };
     let mut rows: Rows = Box::new(std::iter::empty());
-    let mut next = move || -> io::Result<Option<String>> {
-        loop {
-            if let Some(row) = rows.next() {
-                return Ok(Some(row + "\n"));
-            }
-            let mut line = String::new();
-            if (&mut lines).take(LONGEST_LINE).read_line(&mut line)? == 0 {
-                return Ok(None);
-            }
-            match unfold(&line) {
+    let next = move || loop {
+        if let Some(row) = rows.next() {
+            return Some(Ok(row + "\n"));
+        }
+        let mut line = String::new();
+        match (&mut lines).take(LONGEST_LINE).read_line(&mut line) {
+            Ok(0) => return None,
+            Ok(_) => match unfold(&line) {
                 Some(unfolded) => rows = unfolded,
                 // Its reader says what is wrong with it.
-                None => return Ok(Some(line)),
-            }
+                None => return Some(Ok(line)),
+            },
+            Err(error) => return Some(Err(error)),
         }
     };
-    let rows = std::iter::from_fn(move || next().transpose());
-    Ok(Chained::lines(rows.map(reader)))
+    Ok(Chained::lines(std::iter::from_fn(next).map(reader)))
 }
 
 /// A file that reports its bytes as they are read.
@@ -183,22 +177,32 @@ impl Read for Counted<'_> {
 pub(super) enum Sink<'a> {
     Plain(&'a mut Replacement),
     Gzip(GzEncoder<&'a mut Replacement>),
-    /// The bytes of the next frame.
-    Zstd(&'a mut Replacement, Vec<u8>),
+    Zstd(BufWriter<ToZstd<'a>>),
     /// A file for the lines until all are there.
-    Parquet(&'a mut Replacement, BufWriter<File>),
+    Parquet(BufWriter<File>, &'a mut Replacement),
 }
 
 impl<'a> Sink<'a> {
     pub(super) fn new(path: &Path, out: &'a mut Replacement) -> io::Result<Self> {
         Ok(match () {
             () if has_ending(path, "gz") => Sink::Gzip(GzEncoder::new(out, Compression::fast())),
-            () if has_ending(path, "zst") => Sink::Zstd(out, Vec::new()),
+            () if has_ending(path, "zst") => {
+                Sink::Zstd(BufWriter::with_capacity(FRAME, ToZstd(out)))
+            }
             () if has_ending(path, "parquet") => {
-                Sink::Parquet(out, BufWriter::new(tempfile::tempfile()?))
+                Sink::Parquet(BufWriter::new(tempfile::tempfile()?), out)
             }
             () => Sink::Plain(out),
         })
+    }
+
+    fn out(&mut self) -> &mut dyn Write {
+        match self {
+            Sink::Plain(out) => out,
+            Sink::Gzip(out) => out,
+            Sink::Zstd(out) => out,
+            Sink::Parquet(lines, _) => lines,
+        }
     }
 
     /// Writes what is still to be written, and gives notes on what was changed.
@@ -206,8 +210,8 @@ impl<'a> Sink<'a> {
         self.flush()?;
         match self {
             Sink::Gzip(out) => drop(out.finish()?),
-            Sink::Parquet(out, lines) => return parquet::write_lines(lines.into_inner()?, out),
-            Sink::Plain(_) | Sink::Zstd(..) => {}
+            Sink::Parquet(lines, out) => return parquet::write_lines(lines.into_inner()?, out),
+            Sink::Plain(_) | Sink::Zstd(_) => {}
         }
         Ok(Vec::new())
     }
@@ -215,27 +219,25 @@ impl<'a> Sink<'a> {
 
 impl Write for Sink<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Sink::Plain(out) => return out.write(bytes),
-            Sink::Gzip(out) => return out.write(bytes),
-            Sink::Parquet(_, lines) => return lines.write(bytes),
-            Sink::Zstd(_, frame) => {
-                frame.extend_from_slice(bytes);
-                if frame.len() >= FRAME {
-                    self.flush()?;
-                }
-            }
-        }
+        self.out().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out().flush()
+    }
+}
+
+/// Packs what is written at once into one frame.
+pub(super) struct ToZstd<'a>(&'a mut Replacement);
+
+impl Write for ToZstd<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let packed = compress_to_vec(bytes, CompressionLevel::Fastest);
+        self.0.write_all(&packed)?;
         Ok(bytes.len())
     }
 
-    /// Ends a frame of Zstandard.
     fn flush(&mut self) -> io::Result<()> {
-        if let Sink::Zstd(out, frame) = self {
-            let packed = compress_to_vec(frame.as_slice(), CompressionLevel::Fastest);
-            frame.clear();
-            out.write_all(&packed)?;
-        }
         Ok(())
     }
 }

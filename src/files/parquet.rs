@@ -1,7 +1,6 @@
 //! Parquet: rows as lines of JSON, lines as rows, and a copy of a file with more columns, of which the others stay as they are.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek};
 use std::path::Path;
@@ -9,17 +8,20 @@ use std::sync::Arc;
 
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::column::writer::ColumnCloseResult;
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::Result;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::file::writer::{
+    SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter,
+};
 use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row};
 use parquet::schema::types::{Type, TypePtr};
 use serde_json::Value;
 
 use super::json::{self, Type as Kind, write_number};
+use super::lines::Values;
 use super::replace::Replacement;
 use super::{Progress, cannot_be_read};
 use crate::diagnostic::Diagnostic;
@@ -77,37 +79,17 @@ pub(super) fn lines<'a>(
 
 /// A row as an object in JSON.
 pub(super) fn line(row: &Row) -> String {
-    let mut line = String::new();
-    write_row(row, &mut line);
-    line
+    object(row.get_column_iter().map(|(name, field)| (&**name, field)))
 }
 
-fn write_row(row: &Row, out: &mut String) {
-    let fields = row.get_column_iter();
-    let fields = fields.map(|(name, field)| (Some(name), field));
-    write_items(["{", "}"], fields, out);
-}
-
-fn write_items<'r>(
-    brackets: [&str; 2],
-    items: impl Iterator<Item = (Option<&'r String>, &'r Field)>,
-    out: &mut String,
-) {
-    out.push_str(brackets[0]);
-    for (index, (name, item)) in items.enumerate() {
-        out.push_str(if index > 0 { ", " } else { "" });
-        if let Some(name) = name {
-            // Writing to a string cannot fail.
-            let _ = write!(out, "{}: ", Value::from(&**name));
-        }
-        write_field(item, out);
-    }
-    out.push_str(brackets[1]);
+fn object<'r>(fields: impl Iterator<Item = (&'r str, &'r Field)>) -> String {
+    let fields = fields.map(|(name, field)| format!("{}: {}", Value::from(name), in_json(field)));
+    format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
 }
 
 /// A value in JSON; NaN and infinities as Python writes them.
-pub(super) fn write_field(field: &Field, out: &mut String) {
-    let text = match field {
+pub(super) fn in_json(field: &Field) -> String {
+    match field {
         Field::Null => "null".to_string(),
         Field::Date(value) | Field::TimeMillis(value) => value.to_string(),
         Field::TimeMicros(value)
@@ -123,22 +105,20 @@ pub(super) fn write_field(field: &Field, out: &mut String) {
             Ok(text) => Value::from(text).to_string(),
             Err(_) => Value::from(bytes.data()).to_string(),
         },
-        Field::Group(row) => return write_row(row, out),
+        Field::Group(row) => line(row),
         Field::ListInternal(items) => {
-            let items = items.elements().iter().map(|item| (None, item));
-            return write_items(["[", "]"], items, out);
+            let items = items.elements().iter().map(in_json);
+            format!("[{}]", items.collect::<Vec<_>>().join(", "))
         }
         Field::MapInternal(map) => {
             let keys = map.entries().iter().map(|(key, _)| key.to_string());
-            let keys: Vec<String> = keys.map(|key| key.trim_matches('"').to_string()).collect();
-            let entries = keys.iter().map(Some).zip(map.entries());
-            let entries = entries.map(|(key, (_, value))| (key, value));
-            return write_items(["{", "}"], entries, out);
+            let keys: Vec<String> = keys.collect();
+            let keys = keys.iter().map(|key| key.trim_matches('"'));
+            object(keys.zip(map.entries().iter().map(|(_, value)| value)))
         }
         // Booleans and whole numbers.
         plain => plain.to_string(),
-    };
-    out.push_str(&text);
+    }
 }
 
 fn number(value: f64) -> String {
@@ -162,12 +142,10 @@ pub(super) enum Item {
     Json,
 }
 
-/// The type of a column: values, or lists of values.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Shape {
-    pub(super) item: Item,
-    pub(super) is_list: bool,
-}
+/// The type of a column: that of its values, and whether they are lists of such.
+pub(super) type Shape = (Item, bool);
+
+type RowGroup<'a, 'w> = SerializedRowGroupWriter<'a, &'w mut Replacement>;
 
 impl Item {
     fn of(raw: &str) -> Item {
@@ -197,40 +175,53 @@ impl Item {
     }
 }
 
-impl Shape {
-    /// The values of a column, none of which is a list.
-    pub(super) const fn of_items(item: Item) -> Shape {
-        let is_list = false;
-        Shape { item, is_list }
-    }
+/// A column that is written: its type, and the values that wait, in JSON, with Dremel's levels.
+struct Leaf {
+    name: String,
+    item: Item,
+    is_list: bool,
+    values: Vec<String>,
+    defined: Vec<i16>,
+    repeated: Vec<i16>,
+}
 
-    /// The type that has room for one more value.
-    fn with(self, raw: &str) -> Shape {
-        let list = json::elements(raw).filter(|_| json::type_of(raw) == Kind::Array);
-        let is_list = list.is_some();
-        let items = list.unwrap_or(vec![raw]).into_iter().map(Item::of);
-        let found = items.fold(Item::Null, Item::with);
-        let item = match (self.item, json::type_of(raw)) {
-            (Item::Null, _) if !self.is_list => found,
-            (_, Kind::Null) => self.item,
-            _ if self.is_list != is_list => Item::Json,
-            (item, _) => item.with(found),
-        };
-        Shape {
+impl Leaf {
+    fn new(name: &str, (item, is_list): Shape) -> Leaf {
+        Leaf {
+            name: name.to_string(),
             item,
-            is_list: (self.is_list || is_list) && item != Item::Json,
+            is_list,
+            values: Vec::new(),
+            defined: Vec::new(),
+            repeated: Vec::new(),
         }
     }
 
-    fn to_parquet(self, name: &str) -> Result<TypePtr> {
+    /// Makes room for one more value in the type.
+    fn widen(&mut self, raw: &str) {
+        let kind = json::type_of(raw);
+        let list = json::elements(raw).filter(|_| kind == Kind::Array);
+        let is_list = list.is_some();
+        let items = list.unwrap_or(vec![raw]).into_iter().map(Item::of);
+        let found = items.fold(Item::Null, Item::with);
+        self.item = match self.item {
+            Item::Null if !self.is_list => found,
+            item if kind == Kind::Null => item,
+            _ if self.is_list != is_list => Item::Json,
+            item => item.with(found),
+        };
+        self.is_list = (self.is_list || is_list) && self.item != Item::Json;
+    }
+
+    fn to_parquet(&self) -> Result<TypePtr> {
         let (physical, logical) = match self.item {
             Item::Bool => (Physical::BOOLEAN, None),
             Item::Int | Item::Wide => (Physical::INT64, None),
             Item::Float => (Physical::DOUBLE, None),
             _ => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
         };
-        let leaf = if self.is_list { "element" } else { name };
-        let leaf = Type::primitive_type_builder(leaf, physical)
+        let name = if self.is_list { "element" } else { &self.name };
+        let leaf = Type::primitive_type_builder(name, physical)
             .with_repetition(Repetition::OPTIONAL)
             .with_logical_type(logical);
         let leaf = Arc::new(leaf.build()?);
@@ -243,32 +234,14 @@ impl Shape {
             Ok(Arc::new(group.build()?))
         };
         let list = group("list", Repetition::REPEATED, leaf, None)?;
-        group(name, Repetition::OPTIONAL, list, Some(LogicalType::List))
-    }
-}
-
-/// The values of a column that wait to be written, in JSON, with Dremel's levels.
-struct Chunk {
-    shape: Shape,
-    values: Vec<String>,
-    defined: Vec<i16>,
-    repeated: Vec<i16>,
-}
-
-impl Chunk {
-    fn new(shape: Shape) -> Chunk {
-        Chunk {
-            shape,
-            values: Vec::new(),
-            defined: Vec::new(),
-            repeated: Vec::new(),
-        }
+        let logical = Some(LogicalType::List);
+        group(&self.name, Repetition::OPTIONAL, list, logical)
     }
 
-    /// Adds the value of a row, for which the shape has room.
+    /// Adds the value of a row, for which the type has room.
     fn push(&mut self, raw: &str) {
         let is_there = i16::from(raw != "null");
-        if !self.shape.is_list {
+        if !self.is_list {
             return self.push_item(raw, 0, is_there);
         }
         let items = json::elements(raw).unwrap_or_default();
@@ -287,151 +260,144 @@ impl Chunk {
     }
 
     /// Writes what waits as the next column.
-    fn write(&mut self, group: &mut SerializedRowGroupWriter<'_, &mut Replacement>) -> Result<()> {
-        let waiting = std::mem::replace(self, Chunk::new(self.shape));
-        let levels = (Some(&waiting.defined[..]), Some(&waiting.repeated[..]));
-        let values = waiting.values.iter();
-        let text = |raw: &String| match self.shape.item {
-            Item::Text => json::text(raw).as_bytes().to_vec().into(),
-            _ => raw.as_bytes().to_vec().into(),
-        };
+    fn write(&mut self, group: &mut RowGroup) -> Result<()> {
+        let waiting = Leaf::new(&self.name, (self.item, self.is_list));
+        let waiting = std::mem::replace(self, waiting);
         let Some(mut column) = group.next_column()? else {
             return Ok(());
         };
-        match self.shape.item {
-            Item::Bool => {
-                let values: Vec<bool> = values.map(|raw| raw == "true").collect();
-                column
-                    .typed::<BoolType>()
-                    .write_batch(&values, levels.0, levels.1)?
-            }
-            Item::Int | Item::Wide => {
-                let values: Vec<i64> = values.map(|raw| raw.parse().unwrap_or_default()).collect();
-                column
-                    .typed::<Int64Type>()
-                    .write_batch(&values, levels.0, levels.1)?
-            }
-            Item::Float => {
-                let values: Vec<f64> = values.map(|raw| json::number(raw)).collect();
-                column
-                    .typed::<DoubleType>()
-                    .write_batch(&values, levels.0, levels.1)?
-            }
-            _ => {
-                let values: Vec<ByteArray> = values.map(text).collect();
-                column
-                    .typed::<ByteArrayType>()
-                    .write_batch(&values, levels.0, levels.1)?
-            }
+        let text = |raw: &str| match self.item {
+            Item::Text => json::text(raw).as_bytes().to_vec().into(),
+            _ => raw.as_bytes().to_vec().into(),
         };
+        match self.item {
+            Item::Bool => waiting.put::<BoolType>(&mut column, |raw| raw == "true"),
+            Item::Int | Item::Wide => {
+                waiting.put::<Int64Type>(&mut column, |raw| raw.parse().unwrap_or_default())
+            }
+            Item::Float => waiting.put::<DoubleType>(&mut column, json::number),
+            _ => waiting.put::<ByteArrayType>(&mut column, text),
+        }?;
         column.close()
+    }
+
+    fn put<T: DataType>(
+        &self,
+        column: &mut SerializedColumnWriter,
+        value: impl Fn(&str) -> T::T,
+    ) -> Result<usize> {
+        let values: Vec<T::T> = self.values.iter().map(|raw| value(raw)).collect();
+        let levels = (Some(&self.defined[..]), Some(&self.repeated[..]));
+        let column = column.typed::<T>();
+        column.write_batch(&values, levels.0, levels.1)
     }
 }
 
 fn new_file<'a>(
-    columns: &[(String, Shape)],
-    kept: Vec<TypePtr>,
+    mut types: Vec<TypePtr>,
+    leaves: &[Leaf],
     out: &'a mut Replacement,
 ) -> Result<SerializedFileWriter<&'a mut Replacement>> {
-    let mut types = kept;
-    for (name, shape) in columns {
-        types.push(shape.to_parquet(name)?);
+    for leaf in leaves {
+        types.push(leaf.to_parquet()?);
     }
-    let schema = Type::group_type_builder("schema")
-        .with_fields(types)
-        .build()?;
+    let schema = Type::group_type_builder("schema").with_fields(types);
+    let schema = Arc::new(schema.build()?);
     let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
-    SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties.build()))
+    SerializedFileWriter::new(out, schema, Arc::new(properties.build()))
 }
 
 /// Writes lines as parquet, and gives notes on what is in it otherwise than it was in the lines. They are read twice: a column has
 /// one type, which its last value may change.
 pub(super) fn write_lines(mut lines: File, out: &mut Replacement) -> io::Result<Vec<String>> {
-    let mut columns: Vec<(String, Shape)> = Vec::new();
+    let mut leaves: Vec<Leaf> = Vec::new();
     let mut by_name: HashMap<String, usize> = HashMap::new();
-    lines.rewind()?;
-    for line in BufReader::new(&lines).split(b'\n') {
-        for (name, raw) in fields(&line?)? {
-            let column = *by_name.entry(name).or_insert_with_key(|name| {
-                columns.push((name.clone(), Shape::of_items(Item::Null)));
-                columns.len() - 1
+    each_line(&mut lines, |fields, _| {
+        for (name, raw) in fields {
+            let leaf = *by_name.entry(name).or_insert_with_key(|name| {
+                leaves.push(Leaf::new(name, (Item::Null, false)));
+                leaves.len() - 1
             });
-            columns[column].1 = columns[column].1.with(raw);
+            leaves[leaf].widen(raw);
         }
-    }
-    if columns.is_empty() {
+        Ok(())
+    })?;
+    if leaves.is_empty() {
         return Err(io::Error::other("there are no lines to write"));
     }
-    lines.rewind()?;
-    let mut file = new_file(&columns, Vec::new(), out)?;
-    let mut chunks: Vec<Chunk> = columns
-        .iter()
-        .map(|(_, shape)| Chunk::new(*shape))
-        .collect();
-    let mut lines = BufReader::new(lines).split(b'\n').peekable();
-    let mut bytes = 0;
-    while let Some(line) = lines.next() {
-        let line = line?;
-        let fields = fields(&line)?;
-        let mut values = vec!["null"; chunks.len()];
-        fields
-            .iter()
-            .for_each(|(name, raw)| values[by_name[name]] = raw);
-        if !fields.is_empty() {
-            chunks
-                .iter_mut()
-                .zip(values)
-                .for_each(|(chunk, raw)| chunk.push(raw));
+    let mut file = new_file(Vec::new(), &leaves, out)?;
+    let mut write = |leaves: &mut [Leaf]| -> Result<()> {
+        let mut group = file.next_row_group()?;
+        leaves
+            .iter_mut()
+            .try_for_each(|leaf| leaf.write(&mut group))?;
+        group.close().map(drop)
+    };
+    let mut waiting = 0;
+    each_line(&mut lines, |fields, bytes| {
+        let mut values = vec!["null"; leaves.len()];
+        for (name, raw) in &fields {
+            values[by_name[name]] = raw;
         }
-        bytes += line.len();
-        if bytes > GROUP || lines.peek().is_none() {
-            let mut group = file.next_row_group()?;
-            chunks
-                .iter_mut()
-                .try_for_each(|chunk| chunk.write(&mut group))?;
-            group.close()?;
-            bytes = 0;
+        leaves
+            .iter_mut()
+            .zip(values)
+            .for_each(|(leaf, raw)| leaf.push(raw));
+        waiting += bytes;
+        if waiting > GROUP {
+            write(&mut leaves)?;
+            waiting = 0;
         }
+        Ok(())
+    })?;
+    if waiting > 0 {
+        write(&mut leaves)?;
     }
     file.close()?;
-    let mixed = columns.iter().filter(|(_, shape)| shape.item == Item::Json);
+    let mixed = leaves.iter().filter(|leaf| leaf.item == Item::Json);
     let what = "has values of several kinds, or nested ones: it is written as strings, of JSON";
-    Ok(mixed.map(|(name, _)| format!("`{name}` {what}")).collect())
+    Ok(mixed
+        .map(|leaf| format!("`{}` {what}", leaf.name))
+        .collect())
 }
 
-fn fields(line: &[u8]) -> io::Result<Vec<(String, &str)>> {
-    let line = std::str::from_utf8(line).map_err(io::Error::other)?;
-    if line.trim_ascii().is_empty() {
-        return Ok(Vec::new());
+/// Gives the fields and the bytes of each line of a file.
+fn each_line(
+    file: &mut File,
+    mut take: impl FnMut(Vec<(String, &str)>, usize) -> io::Result<()>,
+) -> io::Result<()> {
+    file.rewind()?;
+    for line in BufReader::new(file).split(b'\n') {
+        let line = line?;
+        let text = std::str::from_utf8(&line).map_err(io::Error::other)?;
+        if text.trim_ascii().is_empty() {
+            continue;
+        }
+        let fields = json::fields(text).map_err(|error| io::Error::other(error.to_string()))?;
+        let fields = fields.into_iter();
+        let fields = fields.map(|(key, raw)| (json::text(key).into_owned(), raw));
+        take(fields.collect(), line.len())?;
     }
-    let fields = json::fields(line).map_err(|error| io::Error::other(error.to_string()))?;
-    let name = |(key, raw)| (json::text(key).into_owned(), raw);
-    Ok(fields.into_iter().map(name).collect())
+    Ok(())
 }
 
 /// Writes a copy of a file with values for some columns, which come last. The bytes of all others are copied as they are.
 pub(super) fn write_copy(
     input: &Path,
     columns: &[(&str, Shape)],
-    values: impl Fn(usize) -> Vec<Option<Vec<u8>>>,
+    values: impl Fn(usize) -> Values,
     out: &mut Replacement,
 ) -> std::result::Result<(), Diagnostic> {
     let opened = regular_file::open(input).and_then(|file| Ok((file.try_clone()?, open(file)?)));
     let (bytes, file) = opened.map_err(|error| cannot_be_read(input, &error))?;
+    let leaves = columns.iter().map(|(name, shape)| Leaf::new(name, *shape));
+    let mut leaves: Vec<Leaf> = leaves.collect();
     let copied = whole(|| {
         let roots = file.metadata().file_metadata().schema().get_fields();
         let is_kept = |name: &str| columns.iter().all(|(new, _)| *new != name);
         let kept = roots.iter().filter(|root| is_kept(root.name()));
-        let added = columns
-            .iter()
-            .map(|(name, shape)| (name.to_string(), *shape));
-        let added: Vec<(String, Shape)> = added.collect();
-        let mut new = new_file(&added, kept.cloned().collect(), &mut *out)?;
-        let mut chunks: Vec<Chunk> = columns
-            .iter()
-            .map(|(_, shape)| Chunk::new(*shape))
-            .collect();
-        let mut row = 0;
+        let mut new = new_file(kept.cloned().collect(), &leaves, &mut *out)?;
+        let mut rows = 0..;
         for old in file.metadata().row_groups() {
             let mut group = new.next_row_group()?;
             for column in old.columns() {
@@ -447,16 +413,18 @@ pub(super) fn write_copy(
                     group.append_column(&bytes, close)?;
                 }
             }
-            for _ in 0..old.num_rows() {
-                for (chunk, value) in chunks.iter_mut().zip(values(row)) {
+            for row in rows
+                .by_ref()
+                .take(usize::try_from(old.num_rows()).unwrap_or(0))
+            {
+                for (leaf, value) in leaves.iter_mut().zip(values(row)) {
                     let value = value.unwrap_or_else(|| b"null".to_vec());
-                    chunk.push(&String::from_utf8_lossy(&value));
+                    leaf.push(&String::from_utf8_lossy(&value));
                 }
-                row += 1;
             }
-            chunks
+            leaves
                 .iter_mut()
-                .try_for_each(|chunk| chunk.write(&mut group))?;
+                .try_for_each(|leaf| leaf.write(&mut group))?;
             group.close()?;
         }
         new.close().map(drop)

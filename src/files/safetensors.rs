@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use ::safetensors::tensor::Metadata;
 use serde_json::{Map, Value, json};
 
 use super::replace::Replacement;
-use super::tensors::{Info, Kind, NewTensor};
-use super::{cannot_be_read, changed};
+use super::tensors::{Kind, NewTensor, Store, Tensor, check_same};
+use super::{Result, cannot_be_read, changed};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
 
 /// The most that the format allows for its header.
 const HEADER: u64 = 100_000_000;
 
-/// The header's free strings.
 pub(super) type Strings = BTreeMap<String, String>;
 
 /// Reads bytes of a file, in parallel if the system reads at an offset.
@@ -41,8 +41,8 @@ pub(super) fn fill(file: &File, start: u64, bytes: &mut [u8]) -> io::Result<()> 
     }
 }
 
-/// The file, its tensors in their order, and the header's strings.
-pub(super) fn open(path: &Path) -> Result<(File, Vec<Info>, Strings), Diagnostic> {
+/// The tensors of a file in their order, and the header's strings.
+pub(super) fn open(path: &Path) -> Result<(Vec<Tensor>, Strings)> {
     let no_read = |error: io::Error| cannot_be_read(path, &error);
     let damaged = |what: String| Diagnostic::error(what).in_file(path);
     let mut file = regular_file::open(path).map_err(no_read)?;
@@ -64,6 +64,11 @@ pub(super) fn open(path: &Path) -> Result<(File, Vec<Info>, Strings), Diagnostic
     // The crate checks that shapes and offsets agree.
     let metadata: Metadata = serde_json::from_str(&text)
         .map_err(|error| damaged(format!("its header is wrong: {error}")))?;
+    let store = Store {
+        path: path.to_path_buf(),
+        file: Some(file),
+    };
+    let store = Arc::new(store);
     let (data, mut end, mut tensors) = (8 + size, 8 + size, Vec::new());
     for name in metadata.offset_keys() {
         let Some(info) = metadata.info(&name) else {
@@ -71,7 +76,7 @@ pub(super) fn open(path: &Path) -> Result<(File, Vec<Info>, Strings), Diagnostic
         };
         let (first, last) = info.data_offsets;
         end = data.saturating_add(last as u64);
-        tensors.push(Info {
+        tensors.push(Tensor {
             kind: Kind::Number(info.dtype),
             shape: info.shape.clone(),
             big_endian: false,
@@ -79,6 +84,7 @@ pub(super) fn open(path: &Path) -> Result<(File, Vec<Info>, Strings), Diagnostic
             at: data.saturating_add(first as u64),
             most: (last - first) as u64,
             name,
+            store: store.clone(),
         });
     }
     if end != length {
@@ -91,7 +97,7 @@ pub(super) fn open(path: &Path) -> Result<(File, Vec<Info>, Strings), Diagnostic
     let strings: Option<&HashMap<String, String>> = metadata.metadata().as_ref();
     let strings = strings.into_iter().flatten();
     let strings = strings.map(|(name, text)| (name.clone(), text.clone()));
-    Ok((file, tensors, strings.collect()))
+    Ok((tensors, strings.collect()))
 }
 
 /// Writes a file: the header, and the tensors without a gap.
@@ -119,26 +125,24 @@ pub(super) fn write_file(
     tensors.iter().try_for_each(|tensor| (tensor.write)(out))
 }
 
-/// Writes a copy of `input` with more tensors, which come last.
+/// Writes a copy of a file with more tensors, which come last.
 pub(super) fn write_copy(
     input: &Path,
-    then: &[Info],
+    then: &[Tensor],
     more: Vec<NewTensor>,
     out: &mut Replacement,
-) -> Result<(), Diagnostic> {
-    let (file, there, strings) = open(input).map_err(|error| changed(input, error))?;
-    if then != there {
-        return Err(changed(input, "its tensors are others"));
-    }
-    let copy = |tensor: &Info, out: &mut dyn Write| {
-        let mut file = &file;
+) -> Result<()> {
+    let (there, strings) = open(input).map_err(|error| changed(input, error))?;
+    check_same(input, then, &there)?;
+    let copy = |tensor: &Tensor, out: &mut dyn Write| {
+        let mut file = tensor.store.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
         file.seek(SeekFrom::Start(tensor.at))?;
         match io::copy(&mut file.take(tensor.most), out)? {
             copied if copied == tensor.most => Ok(()),
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     };
-    let is_kept = |tensor: &&Info| more.iter().all(|new| new.name != tensor.name);
+    let is_kept = |tensor: &&Tensor| more.iter().all(|new| new.name != tensor.name);
     let kept = there.iter().filter(is_kept).map(|tensor| NewTensor {
         name: &tensor.name,
         kind: tensor.kind.clone(),

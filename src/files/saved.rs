@@ -8,13 +8,12 @@ use ::safetensors::Dtype;
 use serde_json::Value;
 
 use super::json::{write_array, write_number};
-use super::npz;
 use super::replace::Replacement;
 use super::safetensors::{self, Strings};
-use super::table::Saved;
 use super::tensors::{NewTensor, write_rows};
+use super::{Result, npz};
 use crate::batch::{Batch, FloatBuffer, GroupId, Layout};
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::Diagnostics;
 
 /// The key of the header that marks a file as one of ours, and the version of what is in it.
 const MARK: (&str, &str) = ("advlab", "1");
@@ -25,36 +24,37 @@ const TEXTS: &str = "texts";
 /// The most bytes of texts in a header, for which the format has 100 million; more are left out.
 const MOST_TEXT: usize = 80_000_000;
 
+#[derive(Debug)]
+pub(super) struct Saved {
+    pub(super) step: u64,
+    /// The names of groups that are strings: the tensor `group` has their indices.
+    pub(super) group_names: Option<Vec<GroupId>>,
+    pub(super) texts: BTreeMap<String, Vec<String>>,
+}
+
 /// What the header of a file of ours holds; `None` for a trainer's file.
 pub(super) fn header(strings: &Strings) -> Result<Option<Saved>, String> {
-    let Some(version) = strings.get(MARK.0) else {
-        return Ok(None);
-    };
-    let known = MARK.1;
-    if version != known {
-        return Err(format!(
-            "it is a batch of version {version}, and this advlab knows version {known}"
-        ));
+    match (strings.get(MARK.0), MARK.1) {
+        (None, _) => return Ok(None),
+        (Some(version), known) if version != known => {
+            return Err(format!(
+                "it is a batch of version {version}, and this advlab knows version {known}"
+            ));
+        }
+        _ => {}
     }
     let id = |name: Value| match name {
         Value::String(name) => Some(GroupId::from(name)),
         name => name.as_i64().map(GroupId::Number),
     };
-    let ids = |names: &String| -> Option<Vec<GroupId>> {
-        let names: Vec<Value> = serde_json::from_str(names).ok()?;
-        names.into_iter().map(id).collect()
-    };
-    let read = || {
+    let read = || -> Option<Saved> {
+        let of = |key: &str, other: &'static str| strings.get(key).map_or(other, String::as_str);
+        let names: Option<Vec<Value>> = serde_json::from_str(of(NAMES, "null")).ok()?;
+        let names = names.map(|names| names.into_iter().map(id).collect::<Option<_>>());
         Some(Saved {
-            step: strings
-                .get(STEP)
-                .map_or(Some(0), |step| step.parse().ok())?,
-            group_names: strings
-                .get(NAMES)
-                .map_or(Some(None), |names| ids(names).map(Some))?,
-            texts: strings.get(TEXTS).map_or(Some(BTreeMap::new()), |texts| {
-                serde_json::from_str(texts).ok()
-            })?,
+            step: of(STEP, "0").parse().ok()?,
+            group_names: names.map_or(Some(None), |names| names.map(Some))?,
+            texts: serde_json::from_str(of(TEXTS, "{}")).ok()?,
         })
     };
     let wrong = || format!("its header's `{STEP}`, `{NAMES}` or `{TEXTS}` is damaged");
@@ -79,22 +79,21 @@ impl Batch {
         let layout: &Layout = self.layout();
         let ids = (0..layout.groups()).map(|group| layout.group_id(group));
         let are_named = ids.clone().any(|id| matches!(id, GroupId::String(_)));
-        let mut metadata = Strings::new();
-        metadata.insert(MARK.0.to_string(), MARK.1.to_string());
-        metadata.insert(STEP.to_string(), self.step().to_string());
+        let mut strings = Strings::new();
+        let mut add = |key: &str, text: String| drop(strings.insert(key.to_string(), text));
+        add(MARK.0, MARK.1.to_string());
+        add(STEP, self.step().to_string());
         if are_named {
-            let names: Value = ids.map(group_name).collect();
-            metadata.insert(NAMES.to_string(), names.to_string());
+            add(NAMES, ids.map(group_name).collect::<Value>().to_string());
         }
         let texts = self.texts().map(|(name, texts)| {
-            let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
-            (name, texts)
+            let texts = texts.iter().map(|text| &**text);
+            (name, texts.collect())
         });
-        let texts: BTreeMap<&str, Vec<&str>> = texts.collect();
-        let header = serde_json::to_string(&texts)?;
-        let has_room = header.len() <= MOST_TEXT;
-        if !texts.is_empty() && has_room {
-            metadata.insert(TEXTS.to_string(), header);
+        let texts = serde_json::to_string(&texts.collect::<BTreeMap<&str, Vec<&str>>>())?;
+        let has_room = texts.len() <= MOST_TEXT;
+        if has_room && texts != "{}" {
+            add(TEXTS, texts);
         }
         let groups = (0..layout.responses()).map(|response| {
             let group = layout.group_of(response);
@@ -107,13 +106,13 @@ impl Batch {
         let groups: Vec<i64> = groups.collect();
         let mut tensors = vec![NewTensor::of("group", Dtype::I64, groups)];
         tensors.extend(self.tensors());
-        safetensors::write_file(out, &metadata, &tensors)?;
+        safetensors::write_file(out, &strings, &tensors)?;
         let what = "the texts are left out: the header of safetensors has no room for so many";
         Ok((!has_room).then(|| what.to_string()))
     }
 
     /// Writes all columns to an npz archive, names of groups and texts as strings.
-    pub(super) fn save_npz(&self, out: &mut Replacement) -> Result<(), Diagnostic> {
+    pub(super) fn save_npz(&self, out: &mut Replacement) -> Result<()> {
         let layout: &Layout = self.layout();
         let responses = 0..layout.responses();
         let ids = responses.map(|response| layout.group_id(layout.group_of(response)));
@@ -121,9 +120,8 @@ impl Batch {
             GroupId::Number(number) => Some(*number),
             GroupId::String(_) => None,
         });
-        let numbers: Option<Vec<i64>> = numbers.collect();
         let names: Vec<String> = ids.map(|id| id.name().to_string()).collect();
-        let groups = match numbers {
+        let groups = match numbers.collect::<Option<Vec<i64>>>() {
             Some(numbers) => NewTensor::of("group", Dtype::I64, numbers),
             None => NewTensor::strings("group", names.iter().map(String::as_str)),
         };
@@ -144,14 +142,10 @@ impl Batch {
         let layout: &Layout = self.layout();
         let (rows, width) = (layout.responses(), layout.width());
         let mut tensors: Vec<NewTensor> = Vec::new();
+        let shape = || vec![rows, width];
         if self.token_columns().next().is_some() || !self.follows_length() {
             let write = move |out: &mut dyn Write| write_rows(out, layout, width, |_, _| true);
-            tensors.push(NewTensor::new(
-                "mask",
-                Dtype::BOOL,
-                vec![rows, width],
-                write,
-            ));
+            tensors.push(NewTensor::new("mask", Dtype::BOOL, shape(), write));
         }
         let columns = self.response_columns();
         tensors.extend(columns.map(|(name, values)| NewTensor::of(name, Dtype::F64, &**values)));
@@ -168,12 +162,11 @@ impl Batch {
                     FloatBuffer::F64(values) => write_rows(out, layout, width, |_, at| values[at]),
                 }
             };
-            tensors.push(NewTensor::new(name, dtype, vec![rows, width], write));
+            tensors.push(NewTensor::new(name, dtype, shape(), write));
         }
         tensors
     }
 
-    /// Writes one line of JSON per response.
     pub(super) fn write_lines(&self, out: &mut dyn Write) -> io::Result<()> {
         let layout: &Layout = self.layout();
         let all: Vec<usize> = (0..layout.responses()).collect();

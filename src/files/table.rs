@@ -1,34 +1,25 @@
 //! The columns of a file as its reader gives them, before their meaning is found.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
 use std::mem::discriminant;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::Result;
 use super::json::{self, Type};
-use super::names::{FileKind, Names, Role, Schema};
-use super::tensors::{Info, Store, Tensor};
+use super::names::{FileKind, Names, Schema};
+use super::saved::Saved;
+use super::tensors::Tensor;
 use super::words::{self, Tokenize};
 use crate::batch::GroupId;
 use crate::diagnostic::Diagnostic;
 
-/// A file as its reader gives it.
 pub(super) struct Table {
     pub(super) names: Arc<Names>,
-    pub(super) columns: Vec<Column>,
+    pub(super) columns: Vec<Arc<Column>>,
     pub(super) origin: Arc<Origin>,
     /// The header of a batch that advlab saved as safetensors.
     pub(super) saved: Option<Saved>,
-}
-
-/// The header of a batch of ours.
-#[derive(Debug)]
-pub(super) struct Saved {
-    pub(super) step: u64,
-    /// The names of groups that are strings: the tensor `group` has their indices.
-    pub(super) group_names: Option<Vec<GroupId>>,
-    pub(super) texts: BTreeMap<String, Vec<String>>,
 }
 
 /// The file, the place of each response in it, and what a copy of the file must find there again.
@@ -45,7 +36,7 @@ pub(super) enum Content {
         blank: Vec<usize>,
         sum: u32,
     },
-    Tensors(Vec<Info>),
+    Tensors(Vec<Tensor>),
 }
 
 impl Origin {
@@ -84,80 +75,37 @@ impl Origin {
     pub(super) fn wrong(
         &self,
         column: &str,
-        at: (Option<usize>, Option<usize>),
+        (response, token): (Option<usize>, Option<usize>),
         found: impl Into<String>,
         expected: impl Into<String>,
     ) -> Diagnostic {
+        let row = response.filter(|_| !self.has_lines());
+        let row = row.map(|at| format!("response {at}")).into_iter();
+        let place = row.chain(token.map(|at| format!("token {at}")));
+        let place = place.collect::<Vec<_>>().join(", ");
         let mut found: String = found.into();
-        let response = at.0.filter(|_| !self.has_lines());
-        let response = response.map(|at| format!("response {at}"));
-        let token = at.1.map(|at| format!("token {at}"));
-        let place: Vec<String> = response.into_iter().chain(token).collect();
         if !place.is_empty() {
-            found = format!("{found} at {}", place.join(", "));
+            found = format!("{found} at {place}");
         }
         let error = Diagnostic::error("").found(found).expected(expected);
-        self.error(at.0, error.in_field(column))
+        self.error(response, error.in_field(column))
     }
 }
 
-/// Arrays of numbers, one per response.
+/// Arrays of numbers, one per response, one after another; without the numbers, if they are left in the file.
 #[derive(Clone, Debug)]
 pub(super) struct Lists {
     /// The start of each array, and the end of the last one.
-    pub(super) starts: Vec<usize>,
+    starts: Vec<usize>,
     pub(super) values: Vec<f64>,
-    /// Only the lengths are kept: the values are read when they are first used.
-    pub(super) is_deferred: bool,
-}
-
-impl Default for Lists {
-    fn default() -> Self {
-        Lists {
-            starts: vec![0],
-            values: Vec::new(),
-            is_deferred: false,
-        }
-    }
 }
 
 impl Lists {
-    fn new(is_deferred: bool) -> Lists {
+    fn new() -> Self {
         Lists {
-            is_deferred,
-            ..Lists::default()
+            starts: vec![0],
+            values: Vec::new(),
         }
-    }
-
-    /// The number of values of all arrays.
-    fn count(&self) -> usize {
-        self.starts[self.starts.len() - 1]
-    }
-
-    fn push(&mut self, raw: &str) -> Result<(), &'static str> {
-        let before = self.values.len();
-        let read = json::numbers(raw, &mut self.values);
-        if read.is_ok() {
-            self.starts.push(self.count() + self.values.len() - before);
-        }
-        if read.is_err() || self.is_deferred {
-            self.values.truncate(before);
-        }
-        read
-    }
-
-    fn push_row(&mut self, row: &[f64]) {
-        self.starts.push(self.count() + row.len());
-        if !self.is_deferred {
-            self.values.extend_from_slice(row);
-        }
-    }
-
-    fn append(&mut self, other: &Lists) {
-        let before = self.count();
-        self.values.extend_from_slice(&other.values);
-        let starts = other.starts[1..].iter();
-        self.starts.extend(starts.map(|start| before + start));
     }
 
     pub(super) fn length(&self, response: usize) -> usize {
@@ -166,6 +114,42 @@ impl Lists {
 
     pub(super) fn row(&self, response: usize) -> &[f64] {
         &self.values[self.starts[response]..self.starts[response + 1]]
+    }
+
+    fn count(&self) -> usize {
+        self.starts[self.starts.len() - 1]
+    }
+
+    /// Whether the arrays are left in the file.
+    pub(super) fn are_left(&self) -> bool {
+        self.values.len() < self.count()
+    }
+
+    /// Adds an array as it is written, or says what it is if it holds anything but numbers.
+    fn add(&mut self, raw: &str, is_kept: bool) -> Result<(), &'static str> {
+        let before = self.values.len();
+        let length = match is_kept {
+            true => json::numbers(raw, &mut self.values).map(|()| self.values.len() - before),
+            false => json::count(raw),
+        };
+        match length {
+            Ok(length) => self.starts.push(self.count() + length),
+            Err(_) => self.values.truncate(before),
+        }
+        length.map(drop)
+    }
+
+    fn add_row(&mut self, row: &[f64], is_kept: bool) {
+        let values = if is_kept { row } else { &[] };
+        self.starts.push(self.count() + row.len());
+        self.values.extend_from_slice(values);
+    }
+
+    fn append(&mut self, other: &Lists) {
+        let before = self.count();
+        self.values.extend_from_slice(&other.values);
+        let starts = other.starts[1..].iter();
+        self.starts.extend(starts.map(|start| before + start));
     }
 }
 
@@ -177,12 +161,10 @@ pub(super) enum Data {
     Null,
     /// A number per response, 0 and 1 for booleans.
     Numbers(Vec<f64>),
-    /// The names of groups, and whether they are texts. A number beyond i64 is a name of its digits.
-    Ids(Vec<GroupId>, bool),
-    /// The number of words, or of tokens, per completion.
-    Counts(Vec<f64>),
-    /// A string or a chat per response.
-    Texts,
+    /// Whole numbers that name groups. One beyond i64 is a name of its digits.
+    Ids(Vec<GroupId>),
+    /// Strings and chats, if they are kept, and the number of words or of tokens of each, if they are counted.
+    Texts(Vec<Arc<str>>, Vec<f64>),
     Lists(Lists),
     /// An array of the whole batch.
     Tensor(Tensor),
@@ -190,38 +172,48 @@ pub(super) enum Data {
     Other,
 }
 
-/// A response without a value, or with one of another kind than those before.
-#[derive(Debug)]
-pub(super) struct Odd {
-    pub(super) response: usize,
-    /// The value in words; `null` or `missing` if there is none.
-    pub(super) found: String,
+impl Data {
+    /// The arrays; none of anything else.
+    pub(super) fn into_lists(self) -> Lists {
+        match self {
+            Data::Lists(lists) => lists,
+            _ => Lists::new(),
+        }
+    }
+}
+
+/// What is kept of the values of a column.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Keep {
+    pub(super) nothing: bool,
+    /// Whole numbers are names of groups.
+    pub(super) ids: bool,
+    pub(super) texts: bool,
+    /// The values of arrays; otherwise only their lengths.
+    pub(super) arrays: bool,
+    /// Null as a value: of several rewards that are added, it is one that a function does not give.
+    pub(super) nulls: bool,
+    /// The number of words of each text, or of its tokens.
+    pub(super) counts: bool,
+    pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
 }
 
 /// One field of the lines, or one tensor.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Column {
     pub(super) name: String,
+    pub(super) keep: Keep,
     pub(super) data: Data,
-    /// The strings, or the messages of chats as text, if they are held.
-    pub(super) texts: Vec<Arc<str>>,
-    pub(super) holds_texts: bool,
-    /// Of arrays, only the lengths are kept.
-    defers_lists: bool,
-    /// The first value in words.
     pub(super) first: String,
-    /// Whether it is one of several rewards that are added: null is one that a function does not give.
-    is_summand: bool,
-    is_skipped: bool,
-    tokenizer: Option<Arc<dyn Tokenize>>,
     /// How many responses were begun when it was last met.
     pub(super) met: usize,
     /// How many responses have a value, from the first on.
     pub(super) filled: usize,
     /// The first response that has null.
     pub(super) null: Option<usize>,
-    /// The first value that keeps the column from being whole.
-    pub(super) odd: Option<Odd>,
+    /// The first response without a value, or with one of another kind than those before, and that value in words; `null` or
+    /// `missing` if there is none.
+    pub(super) odd: Option<(usize, String)>,
 }
 
 /// A number as the name of a group. It is exact, however large.
@@ -247,16 +239,11 @@ fn text(raw: &str) -> Option<Cow<'_, str>> {
     }
 }
 
-/// A value in words.
 fn describe(raw: &str) -> String {
     match json::type_of(raw) {
         Type::String => format!("the string {}", json::shorten(raw, 40)),
         Type::Object => "an object".to_string(),
-        Type::Array => {
-            let mut numbers = Vec::new();
-            let read = json::numbers(raw, &mut numbers);
-            read.map_or_else(str::to_string, |()| of_numbers(numbers.len()))
-        }
+        Type::Array => json::count(raw).map_or_else(str::to_string, of_numbers),
         _ => raw.to_string(),
     }
 }
@@ -266,12 +253,6 @@ fn of_numbers(count: usize) -> String {
         0 => "an empty array".to_string(),
         count => format!("an array of {count} numbers"),
     }
-}
-
-/// A number in words: a very large or small one by its exponent.
-pub(super) fn in_words(value: f64) -> String {
-    let text = format!("{value:?}");
-    text.strip_suffix(".0").unwrap_or(&text).to_string()
 }
 
 impl Column {
@@ -284,24 +265,10 @@ impl Column {
         }
     }
 
-    /// A column of lines, as its names say that it is to be read.
     pub(super) fn new(name: &str, names: &Names) -> Column {
-        let readings = names.of(name);
-        let is = |role: Role| readings.iter().any(|reading| reading.role == role);
-        let data = match () {
-            () if is(Role::Group) => Data::Ids(Vec::new(), false),
-            () if is(Role::Completion) && names.count_words => Data::Counts(Vec::new()),
-            () => Data::Null,
-        };
-        let holds_texts = readings.iter().any(|reading| names.holds_text(reading));
         Column {
             name: name.to_string(),
-            data,
-            tokenizer: names.tokenizer.clone(),
-            holds_texts,
-            defers_lists: names.defers_lists(&readings),
-            is_summand: names.rewards.iter().any(|reward| reward == name),
-            is_skipped: names.only.as_ref().is_some_and(|only| only != name),
+            keep: names.keep(name),
             ..Column::default()
         }
     }
@@ -309,7 +276,7 @@ impl Column {
     /// Whether there is a text for every response.
     pub(super) fn is_text(&self) -> bool {
         let are_texts = match &self.data {
-            Data::Texts | Data::Counts(_) | Data::Ids(_, true) => self.filled > 0,
+            Data::Texts(..) => self.filled > 0,
             Data::Tensor(tensor) => tensor.are_strings() && tensor.shape.len() == 1,
             _ => false,
         };
@@ -318,114 +285,121 @@ impl Column {
 
     /// Adds the value of a response, as it is written in JSON.
     pub(super) fn push(&mut self, response: usize, raw: &str) {
-        if self.is_skipped || self.odd.is_some() {
-            return;
-        }
-        if raw == "null" && !self.is_summand {
-            self.null.get_or_insert(response);
-            return;
-        }
-        if self.filled == 0 {
-            self.first = describe(raw);
-        }
-        let given = self.give(raw);
-        self.given(response, given);
+        let is_null = raw == "null" && !self.keep.nulls;
+        self.add(
+            response,
+            is_null,
+            || describe(raw),
+            |column| column.give(raw),
+        );
     }
 
     /// Adds an array of numbers, or null.
     pub(super) fn push_list(&mut self, response: usize, row: Option<&[f64]>) {
-        let Some(row) = row else {
-            self.null.get_or_insert(response);
+        let numbers = row.unwrap_or_default();
+        let describe = || of_numbers(numbers.len());
+        self.add(response, row.is_none(), describe, |column| {
+            if let Data::Null = column.data {
+                column.data = Data::Lists(Lists::new());
+            }
+            match &mut column.data {
+                Data::Lists(lists) => lists.add_row(numbers, column.keep.arrays),
+                _ => return Err(describe()),
+            }
+            Ok(())
+        });
+    }
+
+    fn add(
+        &mut self,
+        response: usize,
+        is_null: bool,
+        describe: impl Fn() -> String,
+        give: impl FnOnce(&mut Self) -> Result<(), String>,
+    ) {
+        if self.keep.nothing || self.odd.is_some() {
             return;
-        };
-        if self.odd.is_some() {
+        }
+        if is_null {
+            self.null.get_or_insert(response);
             return;
         }
         if self.filled == 0 {
-            self.first = of_numbers(row.len());
+            self.first = describe();
         }
-        if matches!(self.data, Data::Null) {
-            self.data = Data::Lists(Lists::new(self.defers_lists));
-        }
-        let given = match &mut self.data {
-            Data::Lists(lists) => {
-                lists.push_row(row);
-                Ok(())
-            }
-            _ => Err(of_numbers(row.len())),
-        };
-        self.given(response, given);
-    }
-
-    fn given(&mut self, response: usize, given: Result<(), String>) {
-        match given {
+        match give(self) {
             Ok(()) if self.filled < response => self.end(),
             Ok(()) => self.filled += 1,
-            Err(found) => self.odd = Some(Odd { response, found }),
+            Err(found) => self.odd = Some((response, found)),
         }
     }
 
     /// Adds a value, or says what it is if the column holds something else.
     fn give(&mut self, raw: &str) -> Result<(), String> {
         let kind = json::type_of(raw);
-        if matches!(self.data, Data::Null) {
+        let is_number = matches!(kind, Type::Null | Type::Bool | Type::Number);
+        let Keep {
+            ids,
+            counts,
+            arrays,
+            ..
+        } = self.keep;
+        if let Data::Null = self.data {
             self.data = match kind {
-                Type::Null | Type::Bool | Type::Number => Data::Numbers(Vec::new()),
-                Type::Array if json::numbers(raw, &mut Vec::new()).is_ok() => {
-                    Data::Lists(Lists::new(self.defers_lists))
+                _ if is_number && ids => Data::Ids(Vec::new()),
+                _ if is_number && !counts => Data::Numbers(Vec::new()),
+                Type::Array if !ids && !counts && json::count(raw).is_ok() => {
+                    Data::Lists(Lists::new())
                 }
-                _ if text(raw).is_some() => Data::Texts,
+                _ if text(raw).is_some() => Data::Texts(Vec::new(), Vec::new()),
                 _ => Data::Other,
             };
         }
-        let text_here = match (&self.data, kind) {
-            (Data::Texts, Type::String) if !self.holds_texts => return Ok(()),
-            (Data::Texts | Data::Counts(_) | Data::Ids(..), _) => text(raw),
-            _ => None,
-        };
-        match (&mut self.data, kind, &text_here) {
-            (Data::Numbers(numbers), Type::Null | Type::Bool | Type::Number, _) => {
-                numbers.push(json::number(raw));
-            }
-            (Data::Lists(lists), Type::Array, _) => {
-                lists.push(raw)?;
-            }
-            (Data::Counts(counts), _, Some(text)) => {
-                let tokenizer = self.tokenizer.as_deref();
-                let count = match kind {
-                    Type::Array => words::count_chat(raw, tokenizer)?,
-                    _ => Some(words::count(text, tokenizer)?),
-                };
-                // A text has far fewer than 2^53 words.
-                counts.push(count.ok_or_else(|| describe(raw))? as f64);
-            }
-            (Data::Ids(ids, are_texts), _, text) => {
-                let id = match (text, ids.last()) {
-                    // A prompt comes once for each of its responses, and may be long.
-                    (Some(text), Some(GroupId::String(last))) if **last == **text => {
-                        last.clone().into()
-                    }
-                    (Some(text), _) => GroupId::from(&**text),
-                    (None, _) => id_of_number(raw).ok_or_else(|| describe(raw))?,
-                };
-                if !ids.is_empty() && *are_texts != text.is_some() {
-                    let (found, before) = (
-                        describe(raw),
-                        if *are_texts { "a string" } else { "a number" },
-                    );
-                    return Err(format!("{found} where the lines before have {before}"));
+        match &mut self.data {
+            Data::Numbers(numbers) if is_number => numbers.push(json::number(raw)),
+            Data::Lists(lists) if kind == Type::Array => lists.add(raw, arrays)?,
+            Data::Texts(..) => return self.give_text(raw),
+            Data::Ids(names) => match id_of_number(raw) {
+                Some(id) => names.push(id),
+                None if text(raw).is_some() => {
+                    let found = describe(raw);
+                    return Err(format!("{found} where the lines before have a number"));
                 }
-                *are_texts = text.is_some();
-                ids.push(id);
-                return Ok(());
-            }
-            (Data::Texts, _, Some(_)) => {}
+                None => return Err(describe(raw)),
+            },
             _ => return Err(describe(raw)),
         }
-        if let Some(text) = text_here.filter(|_| self.holds_texts) {
+        Ok(())
+    }
+
+    fn give_text(&mut self, raw: &str) -> Result<(), String> {
+        let keep = &self.keep;
+        let is_string = json::type_of(raw) == Type::String;
+        let Data::Texts(texts, counts) = &mut self.data else {
+            return Err(describe(raw));
+        };
+        if is_string && !keep.texts && !keep.counts {
+            return Ok(());
+        }
+        let Some(text) = text(raw) else {
+            return Err(match keep.ids && id_of_number(raw).is_some() {
+                true => format!("{} where the lines before have a string", describe(raw)),
+                false => describe(raw),
+            });
+        };
+        if keep.counts {
+            let tokenizer = keep.tokenizer.as_deref();
+            let count = match is_string {
+                true => Some(words::count(&text, tokenizer)?),
+                false => words::count_chat(raw, tokenizer)?,
+            };
+            // A text has far fewer than 2^53 words.
+            counts.push(count.ok_or_else(|| describe(raw))? as f64);
+        }
+        if keep.texts {
             // A prompt comes once for each of its responses.
-            let last = self.texts.last().filter(|last| ***last == *text).cloned();
-            self.texts.push(last.unwrap_or_else(|| text.into()));
+            let last = texts.last().filter(|last| ***last == *text).cloned();
+            texts.push(last.unwrap_or_else(|| text.into()));
         }
         Ok(())
     }
@@ -433,14 +407,12 @@ impl Column {
     /// No value follows: the first response without one is odd.
     pub(super) fn end(&mut self) {
         let is_null = self.null == Some(self.filled);
-        self.odd = Some(Odd {
-            response: self.filled,
-            found: if is_null { "null" } else { "missing" }.to_string(),
-        });
+        let found = if is_null { "null" } else { "missing" };
+        self.odd = Some((self.filled, found.to_string()));
     }
 
     /// Adds the values of the `more` responses that follow the first `before`.
-    fn append(&mut self, before: usize, more: Column) {
+    pub(super) fn append(&mut self, before: usize, more: Column) {
         self.null = self.null.or(more.null.map(|null| before + null));
         if self.odd.is_some() || more.filled == 0 && more.odd.is_none() {
             return;
@@ -449,118 +421,25 @@ impl Column {
         if self.filled < before {
             return self.end();
         }
-        let are_same = is_first
-            || match (&self.data, &more.data) {
-                (Data::Ids(_, known), Data::Ids(_, more)) => known == more,
-                (known, more) => discriminant(known) == discriminant(more),
-            };
-        if more.filled > 0 && !are_same {
-            let found = more.first;
-            self.odd = Some(Odd {
-                response: before,
-                found,
-            });
+        if more.filled > 0 && !is_first && discriminant(&self.data) != discriminant(&more.data) {
+            self.odd = Some((before, more.first));
             return;
         }
         self.filled += more.filled;
-        self.odd = more.odd.map(|odd| Odd {
-            response: before + odd.response,
-            ..odd
-        });
-        self.texts.extend(more.texts);
-        if is_first {
-            self.first = more.first;
-        }
+        self.odd = more.odd.map(|(at, found)| (before + at, found));
         match (&mut self.data, more.data) {
-            (Data::Numbers(numbers), Data::Numbers(more))
-            | (Data::Counts(numbers), Data::Counts(more)) => numbers.extend(more),
+            (Data::Numbers(numbers), Data::Numbers(more)) => numbers.extend(more),
+            (Data::Ids(ids), Data::Ids(more)) => ids.extend(more),
             (Data::Lists(lists), Data::Lists(more)) => lists.append(&more),
-            (Data::Ids(ids, are_texts), Data::Ids(more, are_more)) => {
-                *are_texts = are_more;
-                ids.extend(more);
+            (Data::Texts(texts, counts), Data::Texts(more, more_counts)) => {
+                texts.extend(more);
+                counts.extend(more_counts);
             }
             (data, more) => *data = more,
         }
-    }
-}
-
-/// Columns to which line after line gives its values.
-#[derive(Default)]
-pub(super) struct Rows {
-    names: Arc<Names>,
-    columns: Vec<Column>,
-    pub(super) responses: usize,
-    /// For each blank line, the index of the response after it.
-    pub(super) blank: Vec<usize>,
-    by_name: HashMap<String, usize>,
-    /// The column that most lines have next.
-    next: usize,
-}
-
-impl Rows {
-    pub(super) fn new(names: Arc<Names>) -> Rows {
-        Rows {
-            names,
-            ..Rows::default()
+        if is_first {
+            self.first = more.first;
         }
-    }
-
-    /// Adds a response, which is a line.
-    pub(super) fn line(&mut self, line: &str) -> Result<(), Diagnostic> {
-        let response = self.responses;
-        for (key, raw) in json::fields(line)? {
-            let column = self.column(key);
-            if std::mem::replace(&mut self.columns[column].met, response + 1) > response {
-                let name = &self.columns[column].name;
-                let what =
-                    format!("the field `{name}` stands twice in this line; keep one of them");
-                let before = line[..json::place(line, key).start].chars().count();
-                return Err(Diagnostic::error(what).at_column(before + 2));
-            }
-            self.columns[column].push(response, raw);
-        }
-        self.responses += 1;
-        Ok(())
-    }
-
-    /// The column of a key in its quotes. Most lines have the same fields in the same order.
-    fn column(&mut self, key: &str) -> usize {
-        let is_plain = !key.contains('\\');
-        let next = self.columns.get(self.next).filter(|_| is_plain);
-        if next.is_none_or(|next| next.name != key[1..key.len() - 1]) {
-            self.next = self.named(&json::text(key));
-        }
-        let column = self.next;
-        self.next = (column + 1) % self.columns.len();
-        column
-    }
-
-    fn named(&mut self, name: &str) -> usize {
-        if let Some(&known) = self.by_name.get(name) {
-            return known;
-        }
-        self.by_name.insert(name.to_string(), self.columns.len());
-        self.columns.push(Column::new(name, &self.names));
-        self.columns.len() - 1
-    }
-
-    /// Adds the lines that follow.
-    pub(super) fn append(&mut self, more: Rows) {
-        let before = self.responses;
-        for column in more.columns {
-            let known = self.named(&column.name);
-            self.columns[known].append(before, column);
-        }
-        self.blank
-            .extend(more.blank.iter().map(|after| before + after));
-        self.responses += more.responses;
-    }
-
-    pub(super) fn finish(self, path: PathBuf, sum: u32) -> Table {
-        let blank = self.blank;
-        let content = Content::Lines { blank, sum };
-        let origin = Origin { path, content };
-        Table::of_lines(self.names, self.columns, self.responses, origin)
     }
 }
 
@@ -577,6 +456,7 @@ impl Table {
                 column.end();
             }
         }
+        let columns = columns.into_iter().map(Arc::new).collect();
         Table {
             names,
             columns,
@@ -588,33 +468,27 @@ impl Table {
     /// Tensors, each of which is read when it is used.
     pub(super) fn of_tensors(
         path: &Path,
-        store: Store,
-        tensors: Vec<Info>,
+        tensors: Vec<Tensor>,
         saved: Option<Saved>,
         schema: Schema,
-    ) -> Result<Table, Diagnostic> {
-        let fields = tensors
-            .iter()
-            .map(|tensor| (tensor.name.clone(), Type::Array));
+    ) -> Result<Table> {
         let kind = if saved.is_some() {
             FileKind::Saved
         } else {
             FileKind::Tensors
         };
-        let names = schema(&fields.collect::<Vec<_>>(), kind)?;
-        let store = Arc::new(store);
-        let columns = tensors
+        let fields = tensors
             .iter()
-            .map(|info| Column::of_tensor(Tensor::new(path, &store, info)));
-        let columns = columns.collect();
-        let origin = Origin {
-            path: path.to_path_buf(),
-            content: Content::Tensors(tensors),
-        };
+            .map(|tensor| (tensor.name.clone(), Type::Array));
+        let names = Arc::new(schema(&fields.collect::<Vec<_>>(), kind)?);
+        let columns = tensors.iter().cloned().map(Column::of_tensor);
+        let columns = columns.map(Arc::new).collect();
+        let (path, content) = (path.to_path_buf(), Content::Tensors(tensors));
+        let origin = Arc::new(Origin { path, content });
         Ok(Table {
-            names: Arc::new(names),
+            names,
             columns,
-            origin: Arc::new(origin),
+            origin,
             saved,
         })
     }

@@ -4,7 +4,6 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use rayon::prelude::*;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::json::is_exact;
-use super::{npz, safetensors};
+use super::{Result, changed, npz, safetensors};
 use crate::batch::layout::Tokens;
 use crate::batch::{Buffer, GroupId, Layout, Numeric};
 use crate::diagnostic::Diagnostic;
@@ -23,7 +22,6 @@ use crate::diagnostic::Diagnostic;
 // Numbers are read where they lie, and files hold them with the lowest byte first.
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// The type of a tensor's elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Number(Number),
@@ -48,9 +46,9 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The type, shape and location of one tensor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Info {
+/// A tensor of a file: its type, shape and location.
+#[derive(Clone, Debug)]
+pub(super) struct Tensor {
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) shape: Vec<usize>,
@@ -61,40 +59,14 @@ pub(super) struct Info {
     pub(super) at: u64,
     /// A bound for its bytes, whatever the shape claims.
     pub(super) most: u64,
+    pub(super) store: Arc<Store>,
 }
 
-/// A file of tensors.
 #[derive(Debug)]
-pub(super) enum Store {
-    Safetensors(File),
-    /// The archive is opened again for each array: they are unpacked in parallel.
-    Npz(PathBuf),
-}
-
-/// A tensor that can be read.
-#[derive(Clone, Debug)]
-pub(super) struct Tensor {
-    info: Info,
-    path: PathBuf,
-    store: Arc<Store>,
-}
-
-impl Deref for Tensor {
-    type Target = Info;
-
-    fn deref(&self) -> &Info {
-        &self.info
-    }
-}
-
-impl Tensor {
-    pub(super) fn new(path: &Path, store: &Arc<Store>, info: &Info) -> Tensor {
-        Tensor {
-            info: info.clone(),
-            path: path.to_path_buf(),
-            store: store.clone(),
-        }
-    }
+pub(super) struct Store {
+    pub(super) path: PathBuf,
+    /// A safetensors file. An npz archive is opened again for each array: they are unpacked in parallel.
+    pub(super) file: Option<File>,
 }
 
 /// Runs `$body` with `$T` the type of a tensor's numbers.
@@ -114,7 +86,7 @@ macro_rules! each_number {
     };
 }
 
-impl Info {
+impl Tensor {
     /// Bytes of one element; `None` if that is not known, or is nothing.
     fn size(&self) -> Option<usize> {
         match &self.kind {
@@ -139,46 +111,49 @@ impl Info {
     pub(super) fn describe(&self) -> String {
         format!("{} {:?}", self.kind, self.shape)
     }
-}
 
-impl Tensor {
-    fn wrong(&self, found: String, expected: String) -> Diagnostic {
-        let error = Diagnostic::error("").found(found).expected(expected);
-        error.in_file(&self.path).in_field(&self.name)
+    /// Whether another file has the same tensor at the same location.
+    pub(super) fn is_like(&self, other: &Tensor) -> bool {
+        let facts = |of: &Tensor| (of.big_endian, of.fortran, of.at, of.most);
+        self.name == other.name
+            && (&self.kind, &self.shape) == (&other.kind, &other.shape)
+            && facts(self) == facts(other)
+    }
+
+    fn wrong(&self, expected: impl Into<String>) -> Diagnostic {
+        let error = Diagnostic::error("")
+            .found(self.describe())
+            .expected(expected);
+        error.in_file(&self.store.path).in_field(&self.name)
     }
 
     /// How many bytes there are. A header may claim more than the file has: no memory is taken for those.
-    pub(super) fn bytes(&self) -> Result<usize, Diagnostic> {
+    pub(super) fn bytes(&self) -> Result<usize> {
         let mut sizes = self.shape.iter().copied();
         let elements = sizes.try_fold(1usize, usize::checked_mul);
         let bytes = elements.and_then(|elements| elements.checked_mul(self.size()?));
-        bytes
-            .filter(|&bytes| bytes as u64 <= self.most)
-            .ok_or_else(|| {
-                let expected = format!("at most the {} bytes that the file has for it", self.most);
-                self.wrong(self.describe(), expected)
-            })
+        let bytes = bytes.filter(|&bytes| bytes as u64 <= self.most);
+        bytes.ok_or_else(|| {
+            self.wrong(format!(
+                "at most the {} bytes that the file has for it",
+                self.most
+            ))
+        })
     }
 
     /// The numbers in the order of the file.
-    pub(super) fn load<T: FromBytes + IntoBytes + Send + Sync>(
-        &self,
-    ) -> Result<Buffer<T>, Diagnostic> {
-        let no_memory = |_| self.wrong(self.describe(), "what the memory holds".to_string());
+    pub(super) fn load<T: FromBytes + IntoBytes + Send + Sync>(&self) -> Result<Buffer<T>> {
         let values = T::new_vec_zeroed(self.bytes()? / size_of::<T>());
-        let mut values: Vec<T> = values.map_err(no_memory)?;
+        let mut values = values.map_err(|_| self.wrong("what the memory holds"))?;
         let bytes = values.as_mut_bytes();
-        let filled = match &*self.store {
-            Store::Safetensors(file) => safetensors::fill(file, self.at, bytes),
-            Store::Npz(path) => npz::fill(path, self, bytes),
+        let filled = match &self.store.file {
+            Some(file) => safetensors::fill(file, self.at, bytes),
+            None => npz::fill(self, bytes),
         };
         filled.map_err(|error| {
-            let what = format!(
-                "tensor `{}` ({}) is damaged: {error}",
-                self.name,
-                self.describe()
-            );
-            Diagnostic::error(what).in_file(&self.path)
+            let (name, what) = (&self.name, self.describe());
+            let what = format!("tensor `{name}` ({what}) is damaged: {error}");
+            Diagnostic::error(what).in_file(&self.store.path)
         })?;
         if self.kind == Kind::Number(Number::BOOL) {
             let bytes = bytes.iter_mut();
@@ -192,10 +167,7 @@ impl Tensor {
     }
 
     /// The numbers in the order of the file, widened or narrowed; exact as f64 except for integers beyond 2^53.
-    pub(super) fn numbers<N: Send>(
-        &self,
-        narrow: impl Fn(f64) -> N + Sync,
-    ) -> Result<Vec<N>, Diagnostic> {
+    pub(super) fn numbers<N: Send>(&self, narrow: impl Fn(f64) -> N + Sync) -> Result<Vec<N>> {
         each_number!(self.kind, T => {
             let values: Buffer<T> = self.load()?;
             Ok(values.par_iter().map(|&value| narrow(value.number())).collect())
@@ -203,13 +175,13 @@ impl Tensor {
     }
 
     /// Whole numbers as names of groups, exactly, or the index and value of one that is not whole.
-    pub(super) fn ids(&self) -> Result<Result<Vec<GroupId>, (usize, f64)>, Diagnostic> {
-        fn exact<T: Copy + Into<GroupId>>(values: &[T]) -> Vec<GroupId> {
+    pub(super) fn ids(&self) -> Result<Result<Vec<GroupId>, (usize, f64)>> {
+        fn exact<T: Copy + Into<GroupId>>(values: Buffer<T>) -> Vec<GroupId> {
             values.iter().map(|&id| id.into()).collect()
         }
         match self.kind {
-            Kind::Number(Number::U64) => return Ok(Ok(exact(&self.load::<u64>()?))),
-            Kind::Number(Number::I64) => return Ok(Ok(exact(&self.load::<i64>()?))),
+            Kind::Number(Number::U64) => return Ok(Ok(exact::<u64>(self.load()?))),
+            Kind::Number(Number::I64) => return Ok(Ok(exact::<i64>(self.load()?))),
             _ => {}
         }
         let values = self.numbers(|value| value)?.into_iter().enumerate();
@@ -221,7 +193,7 @@ impl Tensor {
     }
 
     /// Strings that numpy holds as characters of four bytes, filled up with zeros.
-    pub(super) fn strings(&self) -> Result<Vec<Arc<str>>, Diagnostic> {
+    pub(super) fn strings(&self) -> Result<Vec<Arc<str>>> {
         let Kind::String(letters) = self.kind else {
             return Ok(Vec::new());
         };
@@ -236,29 +208,27 @@ impl Tensor {
 
     /// A tensor [B, T] as a mask, or the response, the column and the value of what is neither 0 nor 1. Of a mask of 8 bytes a
     /// token, only some rows are in memory at a time.
-    pub(super) fn mask(&self) -> Result<Result<Tokens, (usize, usize, f64)>, Diagnostic> {
+    pub(super) fn mask(&self) -> Result<Result<Tokens, (usize, usize, f64)>> {
         const BLOCK: usize = 16 << 20;
         let (rows, bytes) = (self.shape[0], self.bytes()?);
         let row = bytes / rows.max(1);
-        let is_packed = !matches!(*self.store, Store::Safetensors(_)) || self.fortran;
+        let is_packed = self.store.file.is_none() || self.fortran;
         let at_once = if is_packed { rows } else { BLOCK / row.max(1) };
         let mut tokens = Tokens::new();
         for first in (0..rows).step_by(at_once.max(1)) {
             let mut block = self.clone();
-            block.info.shape[0] = at_once.max(1).min(rows - first);
+            block.shape[0] = at_once.max(1).min(rows - first);
             // An archive is read from its first row on: `at` is the array's index there.
-            block.info.at += if is_packed { 0 } else { (first * row) as u64 };
+            block.at += if is_packed { 0 } else { (first * row) as u64 };
             match block.whole_mask()? {
                 Ok(more) => tokens.append(&more),
-                Err((response, column, value)) => {
-                    return Ok(Err((first + response, column, value)));
-                }
+                Err((row, column, value)) => return Ok(Err((first + row, column, value))),
             }
         }
         Ok(Ok(tokens))
     }
 
-    fn whole_mask(&self) -> Result<Result<Tokens, (usize, usize, f64)>, Diagnostic> {
+    fn whole_mask(&self) -> Result<Result<Tokens, (usize, usize, f64)>> {
         let shape = (self.shape[0], self.shape[1]).set_f(self.fortran);
         each_number!(self.kind, T => {
             let values: Buffer<T> = self.load()?;
@@ -266,7 +236,16 @@ impl Tensor {
                 Ok(mask) => Ok(Tokens::of_mask(mask)),
                 Err(_) => unreachable!("there are as many numbers as the shape has"),
             }
-        }, else Err(self.wrong(self.describe(), "numbers or booleans".to_string())))
+        }, else Err(self.wrong("numbers or booleans")))
+    }
+}
+
+/// Refuses a file whose tensors are others than when it was read.
+pub(super) fn check_same(input: &Path, then: &[Tensor], there: &[Tensor]) -> Result<()> {
+    let is_same = |(then, there): (&Tensor, &Tensor)| then.is_like(there);
+    match then.len() == there.len() && then.iter().zip(there).all(is_same) {
+        true => Ok(()),
+        false => Err(changed(input, "its tensors are others")),
     }
 }
 
@@ -283,7 +262,6 @@ pub(super) struct NewTensor<'a> {
 }
 
 impl<'a> NewTensor<'a> {
-    /// A tensor of numbers.
     pub(super) fn new(
         name: &'a str,
         dtype: Number,

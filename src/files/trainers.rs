@@ -52,15 +52,11 @@ fn columns(line: &str) -> Option<Rows> {
     });
     let columns: Vec<(String, Vec<String>)> = columns.collect();
     let row = move |row: usize| {
-        let mut fields: Vec<(&str, &str)> = Vec::new();
-        for (key, values) in &columns {
-            fields.extend(
-                values
-                    .get(row)
-                    .or(values.first())
-                    .map(|value| (&**key, &**value)),
-            );
-        }
+        let fields = columns.iter().filter_map(|(key, values)| {
+            let value = values.get(row).or(values.first())?;
+            Some((key.as_str(), value.as_str()))
+        });
+        let fields: Vec<(&str, &str)> = fields.collect();
         let hash = prompt_hash(&fields).map(|name| format!("\"prompt_hash\": \"{name}\""));
         let fields = fields.iter().map(|(key, value)| format!("{key}: {value}"));
         format!("{{{}}}", fields.chain(hash).collect::<Vec<_>>().join(", "))
@@ -90,14 +86,9 @@ fn length(line: &str) -> Option<Rows> {
 /// A line of prime-rl: an episode with the traces of its agents, of which those that train the policy become lines.
 fn episode(line: &str) -> Option<Rows> {
     let episode: Value = serde_json::from_str(line).ok()?;
-    let task = &episode["task"];
-    let group = [
-        &episode["group"]["id"],
-        &task["key"],
-        &task["hash"],
-        &episode["id"],
-    ];
-    let group = group.into_iter().find(|id| id.is_string())?;
+    let (id, task) = (&episode["id"], &episode["task"]);
+    let mut group = [&episode["group"]["id"], &task["key"], &task["hash"], id].into_iter();
+    let group = group.find(|id| id.is_string())?;
     let mut rows = Vec::new();
     for trace in episode["traces"].as_array()? {
         let agent = &trace["agent"];
@@ -107,7 +98,7 @@ fn episode(line: &str) -> Option<Rows> {
         let mut line = Map::new();
         let mut add = |name: &str, value: Value| drop(line.insert(name.to_string(), value));
         add("group_id", group.clone());
-        add("episode", episode["id"].clone());
+        add("episode", id.clone());
         add("agent", agent["name"].clone());
         if let step @ Value::Number(_) = &episode["run"]["work"]["step"] {
             add("step", step.clone());

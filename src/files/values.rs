@@ -8,26 +8,21 @@ use ::safetensors::Dtype as Number;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::Dtype;
 use super::later::{Later, Pending};
 use super::names::{Reading, Role};
 use super::table::{Lists, Origin};
 use super::tensors::{Kind, Tensor};
+use super::{Dtype, Result};
 use crate::batch::layout::Tokens;
 use crate::batch::{Buffer, Element, FloatBuffer, Padded, TokenValues};
 use crate::diagnostic::Diagnostic;
 use crate::figures::counted;
 
-/// The values of a response's columns.
+/// The values of some columns of a response, in any layout.
 type Cells<'a, T> = dyn Fn(usize, Range<usize>) -> Cow<'a, [T]> + Sync + 'a;
 
-/// The first of some values of a column, and how many they are.
-struct Found {
-    response: usize,
-    column: usize,
-    value: f64,
-    count: usize,
-}
+/// The response, the column and the value of the first of some values of a column, and how many they are.
+type Found = (usize, usize, f64, usize);
 
 /// What is known of a token column before its values are read.
 pub(super) struct TokenColumn {
@@ -39,108 +34,83 @@ pub(super) struct TokenColumn {
     pub(super) is_saved: bool,
 }
 
-/// Rounded to the nearest f32.
-fn narrowed(values: &[f64]) -> Buffer<f32> {
-    let narrow = values.iter().map(|&value| value as f32);
-    narrow.collect::<Vec<_>>().into()
-}
+/// A column, and its values that are still to be read.
+type Unread = (TokenValues, Arc<dyn Pending>);
 
 impl TokenColumn {
     /// An array per response, of which the tokens that count are kept.
-    pub(super) fn of_lists(&self, lists: Lists) -> Result<(TokenValues, Vec<String>), Diagnostic> {
-        let is_f32 = self.dtype == Some(Dtype::F32);
-        let (values, notes) = self.kept(lists)?;
-        let values = if is_f32 {
-            FloatBuffer::F32(narrowed(&values))
-        } else {
-            values.into()
-        };
-        Ok((values.into(), notes))
-    }
-
-    /// As `of_lists`, of arrays that are read when they are first used.
-    pub(super) fn of_deferred_lists(
-        self,
-        read: impl Fn() -> Result<Lists, Diagnostic> + Send + Sync + 'static,
-    ) -> (TokenValues, Arc<dyn Pending>) {
-        let count = self.count();
+    pub(super) fn of_lists(self, read: impl FnOnce() -> Result<Lists> + Send + 'static) -> Unread {
         if self.dtype == Some(Dtype::F32) {
-            let later = Later::new(count, f32::NAN, move || {
-                let (values, notes) = self.kept(read()?)?;
-                Ok((narrowed(&values), notes))
-            });
+            let narrow = |values: Vec<f64>| values.iter().map(|&value| value as f32).collect();
+            let later = self.compact(f32::NAN, read, narrow);
             return (FloatBuffer::F32(Buffer::new(later.clone())).into(), later);
         }
-        let later = Later::new(count, f64::NAN, move || {
-            let (values, notes) = self.kept(read()?)?;
-            Ok((values.into(), notes))
-        });
+        let later = self.compact(f64::NAN, read, Buffer::from);
         (FloatBuffer::F64(Buffer::new(later.clone())).into(), later)
     }
 
-    /// The number of tokens that count.
-    fn count(&self) -> usize {
-        let runs = (0..self.tokens.responses()).flat_map(|response| self.tokens.runs(response));
-        runs.map(|run| run.len as usize).sum()
-    }
-
-    /// The values of the tokens that count, and what is odd in them.
-    fn kept(&self, lists: Lists) -> Result<(Vec<f64>, Vec<String>), Diagnostic> {
-        let notes = self.check(&|at, columns| lists.row(at)[columns].into())?;
-        let count = self.count();
-        if count == lists.values.len() {
-            return Ok((lists.values, notes));
-        }
-        let mut values = Vec::with_capacity(count);
-        for response in 0..self.tokens.responses() {
-            let row = lists.row(response);
-            for run in self.tokens.runs(response) {
-                values.extend_from_slice(&row[run.columns()]);
+    fn compact<T: Clone + Send + Sync>(
+        self,
+        missing: T,
+        read: impl FnOnce() -> Result<Lists> + Send + 'static,
+        narrow: fn(Vec<f64>) -> Buffer<T>,
+    ) -> Arc<Later<T>> {
+        let responses = 0..self.tokens.responses();
+        let runs = responses
+            .clone()
+            .flat_map(|response| self.tokens.runs(response));
+        let count = runs.map(|run| run.len as usize).sum();
+        Later::new(count, missing, move || {
+            let lists = read()?;
+            let notes = self.check(&|at, columns| lists.row(at)[columns].into())?;
+            if count == lists.values.len() {
+                return Ok((narrow(lists.values), notes));
             }
-        }
-        Ok((values, notes))
+            let mut values = Vec::with_capacity(count);
+            for response in responses {
+                let row = lists.row(response);
+                let runs = self.tokens.runs(response).iter();
+                runs.for_each(|run| values.extend_from_slice(&row[run.columns()]));
+            }
+            Ok((narrow(values), notes))
+        })
     }
 
-    /// A tensor [B, T] in the file's own precision, unless another one is asked for; it is read when it is used.
-    pub(super) fn of_tensor(self, tensor: &Tensor) -> (TokenValues, Arc<dyn Pending>) {
-        let (is_f32, is_f64) = (
-            self.dtype == Some(Dtype::F32),
-            self.dtype == Some(Dtype::F64),
-        );
-        use Number::{BF16, BOOL, F16, F32, F64, I8, I16, U8, U16};
-        let Kind::Number(kind) = tensor.kind else {
+    /// A tensor [B, T] in the file's own precision, unless another one is asked for.
+    pub(super) fn of_tensor(self, tensor: &Tensor) -> Unread {
+        use Number::{BF16, F16, F32, F64, I32, I64, U32, U64};
+        let Kind::Number(number) = tensor.kind else {
             unreachable!("a token column is of numbers");
         };
-        match kind {
-            F64 if !is_f32 => self.padded(tensor, f64::NAN, Tensor::load),
-            F32 if !is_f64 => self.padded(tensor, f32::NAN, Tensor::load),
-            F16 if !is_f64 => self.padded(tensor, f16::NAN, Tensor::load),
-            BF16 if !is_f64 => self.padded(tensor, bf16::NAN, Tensor::load),
-            // Larger integers, such as hashes, are not f32.
-            BOOL | U8 | I8 | U16 | I16 | F16 | BF16 | F32 | F64 if !is_f64 => self.narrow(tensor),
-            _ if is_f32 => self.narrow(tensor),
-            _ => self.padded(tensor, f64::NAN, |tensor| {
+        // Large integers, such as hashes, are not f32.
+        let is_wide = match self.dtype {
+            Some(dtype) => dtype == Dtype::F64,
+            None => matches!(number, F64 | I32 | U32 | I64 | U64),
+        };
+        match number {
+            F64 if is_wide => self.padded(tensor, f64::NAN, Tensor::load),
+            F32 if !is_wide => self.padded(tensor, f32::NAN, Tensor::load),
+            F16 if !is_wide => self.padded(tensor, f16::NAN, Tensor::load),
+            BF16 if !is_wide => self.padded(tensor, bf16::NAN, Tensor::load),
+            _ if is_wide => self.padded(tensor, f64::NAN, |tensor| {
                 Ok(tensor.numbers(|value| value)?.into())
             }),
+            _ => self.padded(tensor, f32::NAN, |tensor| {
+                Ok(tensor.numbers(|value| value as f32)?.into())
+            }),
         }
-    }
-
-    fn narrow(self, tensor: &Tensor) -> (TokenValues, Arc<dyn Pending>) {
-        let read = |tensor: &Tensor| Ok(tensor.numbers(|value| value as f32)?.into());
-        self.padded(tensor, f32::NAN, read)
     }
 
     fn padded<T: Element>(
         self,
         tensor: &Tensor,
         missing: T,
-        read: impl Fn(&Tensor) -> Result<Buffer<T>, Diagnostic> + Send + Sync + 'static,
-    ) -> (TokenValues, Arc<dyn Pending>) {
+        read: impl FnOnce(&Tensor) -> Result<Buffer<T>> + Send + 'static,
+    ) -> Unread {
         let (rows, width) = (tensor.shape[0], tensor.shape[1]);
-        let strides = if tensor.fortran {
-            (1, rows)
-        } else {
-            (width, 1)
+        let strides = match tensor.fortran {
+            true => (1, rows),
+            false => (width, 1),
         };
         let padded = move |values| match Padded::with_strides(values, (rows, width), strides) {
             Some(padded) => padded,
@@ -157,7 +127,7 @@ impl TokenColumn {
     }
 
     /// Looks for odd values. NaN that counts makes every result of its group NaN: better said of the file than of the result.
-    fn check<T: Element>(&self, cells: &Cells<'_, T>) -> Result<Vec<String>, Diagnostic> {
+    fn check<T: Element>(&self, cells: &Cells<'_, T>) -> Result<Vec<String>> {
         let Reading {
             ours, theirs, role, ..
         } = &self.reading;
@@ -166,94 +136,86 @@ impl TokenColumn {
         // Half precision may round a log-prob of 0 up by as much.
         let is_logp = ours.ends_with("logp");
         let is_positive = |value: f64| is_logp && value.is_finite() && value > 1e-3;
+        // NaN under the mask is what padding may be.
+        let is_lost = |value: f64| value.is_finite() && value != 0.0;
         let usual = (f32::MIN, if is_logp { 0.0 } else { f32::MAX });
-        let runs = |response| {
-            self.tokens
-                .runs(response)
-                .iter()
-                .map(|run| run.columns())
-                .collect()
-        };
-        let find = |is: &(dyn Fn(f64) -> bool + Sync)| self.find(cells, &runs, usual, is);
+        let find = |is: &(dyn Fn(f64) -> bool + Sync)| self.find(cells, true, usual, is);
         let mut notes = Vec::new();
-        let mut note = |found: &Found, name: &str, what: &str, why: &str| {
-            let (count, at) = (counted(found.count, "token"), found.column);
-            let first = self.origin.name_of(found.response);
-            notes.push(format!(
-                "`{name}` {what} at {count}, the first in {first}, token {at}{why}"
-            ));
+        let mut note = |found: Option<Found>, name: &str, what: &str, why: &str| {
+            if let Some((response, column, _, count)) = found {
+                let (count, first) = (counted(count, "token"), self.origin.name_of(response));
+                notes.push(format!(
+                    "`{name}` {what} at {count}, the first in {first}, token {column}{why}"
+                ));
+            }
         };
         // Most often there is nothing odd, which one pass finds.
         if find(&|value| is_stray(value) || is_positive(value)).is_some() {
-            if let Some(found) = find(&is_stray) {
-                if *role == Role::Token && !self.is_saved {
-                    return Err(self.stray(&found));
-                }
-                note(&found, ours, "is NaN or infinite", "");
+            let stray = find(&is_stray);
+            if let Some(found) = stray
+                .as_ref()
+                .filter(|_| *role == Role::Token && !self.is_saved)
+            {
+                return Err(self.stray(found));
             }
-            if let Some(found) = find(&is_positive) {
-                let why = ": no log-prob is; are these probabilities, or -logp?";
-                note(&found, theirs, "is above 0", why);
-            }
+            note(stray, ours, "is NaN or infinite", "");
+            let why = ": no log-prob is; are these probabilities, or -logp?";
+            note(find(&is_positive), theirs, "is above 0", why);
         }
-        // NaN under the mask is what padding may be.
-        let is_lost = |value: f64| value.is_finite() && value != 0.0;
-        let gaps = |response| self.tokens.gaps(response).collect();
-        if ours == "token_reward"
-            && let Some(found) = self.find(cells, &gaps, (0.0, 0.0), &is_lost)
-        {
-            let why = ": they do not count";
-            note(&found, theirs, "holds rewards where the mask is 0,", why);
+        if ours == "token_reward" {
+            let lost = self.find(cells, false, (0.0, 0.0), &is_lost);
+            let what = "holds rewards where the mask is 0,";
+            note(lost, theirs, what, ": they do not count");
         }
         Ok(notes)
     }
 
     /// The error for a value that counts and is no number, or none in the precision that is asked for.
-    fn stray(&self, found: &Found) -> Diagnostic {
-        let value = match found.value {
+    fn stray(&self, &(response, column, value, _): &Found) -> Diagnostic {
+        let found = match value {
             value if value.is_nan() => "NaN or null".to_string(),
             value if value.is_finite() => format!("{value}, too large for f32,"),
             value => value.to_string(),
         };
-        let at = (Some(found.response), Some(found.column));
+        let at = (Some(response), Some(column));
         let expected = "a finite number where the mask is 1";
-        self.origin.wrong(&self.reading.theirs, at, value, expected)
+        self.origin.wrong(&self.reading.theirs, at, found, expected)
     }
 
-    /// The values for which `is` holds in the `columns` of each response; it holds for none from `usual.0` to `usual.1`.
+    /// The values for which `is` holds among the tokens that count, or among those that do not; it holds for none from `usual.0`
+    /// to `usual.1`.
     fn find<T: Element>(
         &self,
         cells: &Cells<'_, T>,
-        columns: &(dyn Fn(usize) -> Vec<Range<usize>> + Sync),
+        counting: bool,
         usual: (f32, f32),
         is: &(dyn Fn(f64) -> bool + Sync),
     ) -> Option<Found> {
         let of_response = |response: usize| {
-            let mut first: Option<Found> = None;
-            for run in columns(response) {
+            let runs = self.tokens.runs(response).iter().map(|run| run.columns());
+            let columns: Vec<Range<usize>> = match counting {
+                true => runs.collect(),
+                false => self.tokens.gaps(response).collect(),
+            };
+            let (mut first, mut count) = (None, 0);
+            for run in columns {
                 let row = cells(response, run.clone());
                 let row = if is_usual(&row, usual) { &[] } else { &*row };
-                let values = row.iter().map(|value| value.widen().into()).enumerate();
-                for (at, value) in values.filter(|(_, value)| is(*value)) {
-                    let found = first.get_or_insert(Found {
-                        response,
-                        column: run.start + at,
-                        value,
-                        count: 0,
-                    });
-                    found.count += 1;
+                for (value, column) in row.iter().zip(run) {
+                    let value: f64 = value.widen().into();
+                    if is(value) {
+                        first.get_or_insert((column, value));
+                        count += 1;
+                    }
                 }
             }
-            first
+            first.map(|(column, value)| (response, column, value, count))
         };
-        let found = (0..self.tokens.responses())
-            .into_par_iter()
-            .filter_map(of_response);
-        let all = found.collect::<Vec<Found>>().into_iter();
-        all.reduce(|first, next| Found {
-            count: first.count + next.count,
-            ..first
-        })
+        let responses = (0..self.tokens.responses()).into_par_iter();
+        let all: Vec<_> = responses.filter_map(of_response).collect();
+        let count = all.iter().map(|(.., count)| count).sum();
+        let (response, column, value, _) = *all.first()?;
+        Some((response, column, value, count))
     }
 }
 

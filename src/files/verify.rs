@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use super::Progress;
 use super::format::Format;
 use super::json::{self, Type};
 use super::lines::Blocks;
 use super::parquet::{Item, Shape};
 use super::words::{self, Tokenize};
+use super::{Progress, Result};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use advlab_answers::Verdict;
@@ -18,13 +18,12 @@ const FIELDS: [(&str, &[&str]); 2] = [
     ("solution", &["solution", "answer", "gts"]),
 ];
 
-/// The field of lengths in tokens.
 const LENGTH: &str = "length";
 
 /// The fields that are written, with their types in parquet.
 const WRITTEN: [(&str, Shape); 2] = [
-    ("correct", Shape::of_items(Item::Bool)),
-    (LENGTH, Shape::of_items(Item::Int)),
+    ("correct", (Item::Bool, false)),
+    (LENGTH, (Item::Int, false)),
 ];
 
 /// A line that was verified.
@@ -46,7 +45,7 @@ impl Verified {
         fields: &[(&str, &str)],
         names: &[String; 2],
         tokenizer: Option<&dyn Tokenize>,
-    ) -> Result<Verified, Diagnostic> {
+    ) -> Result<Verified> {
         let [completion, solution] = names.each_ref().map(|name| json::value_of(fields, name));
         let text = |raw: Option<&str>| match raw.map(|raw| (raw, json::type_of(raw))) {
             Some((raw, Type::String)) => json::text(raw).into_owned(),
@@ -56,15 +55,15 @@ impl Verified {
         };
         let (text, reference) = (text(completion), text(solution));
         let tokenizer = tokenizer.filter(|_| json::value_of(fields, LENGTH).is_none());
-        let length = match completion.filter(|_| tokenizer.is_some()) {
+        let counted = match completion.filter(|_| tokenizer.is_some()) {
             Some(raw) if json::type_of(raw) == Type::String => {
                 words::count(&text, tokenizer).map(Some)
             }
             Some(raw) => words::count_chat(raw, tokenizer),
             None => Ok(None),
         };
-        let length =
-            length.map_err(|what| Diagnostic::error("").found(what).in_field(&names[0]))?;
+        let wrong = |what: String| Diagnostic::error("").found(what).in_field(&names[0]);
+        let length = counted.map_err(wrong)?;
         let (verdict, reference, answer) = advlab_answers::compared(&reference, &text);
         Ok(Verified {
             reference,
@@ -115,13 +114,13 @@ pub fn verify_lines(
         told(line, verified);
         Ok(vec![Some(is_right.into_bytes()), length])
     };
-    blocks.copy(output, &WRITTEN, parse, values, |_| Ok(()))?;
+    blocks.copy(output, &WRITTEN, parse, values, None)?;
     progress.finish();
     Ok(())
 }
 
 /// The field of completions (0) or of solutions (1) in lines that have all these.
-fn field(at: usize, asked: Option<&str>, all: &[&str]) -> Result<String, Diagnostic> {
+fn field(at: usize, asked: Option<&str>, all: &[&str]) -> Result<String> {
     let (ours, known) = FIELDS[at];
     let is_there = |name: &&str| all.contains(name);
     let found = match asked {

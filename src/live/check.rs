@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use super::InUse;
 use super::follow::Observed;
 use crate::batch::Batch;
-use crate::check::{DEGENERATE, Variant, usual};
+use crate::check::{DEGENERATE, dry_run, shortened, usual};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
-use crate::script::{Hook, Host, Recipe, State};
-use crate::tensor::Guard;
+use crate::script::{Recipe, State};
 
 /// Groups of a small batch: more than one, so that a mean over the batch is not one over the group.
 const GROUPS: usize = 3;
@@ -16,89 +16,78 @@ const GROUP_SIZE: usize = 256;
 /// Tokens per response of a small batch.
 const TOKENS: usize = 8;
 
-/// The dry runs of a new version, all under one guard.
-pub(super) struct DryRuns<'a> {
-    /// The new version, on `host`.
-    pub(super) candidate: &'a Recipe,
-    pub(super) host: &'a Host,
-    pub(super) guard: &'a Guard,
-    pub(super) last: Option<Arc<Observed>>,
-    pub(super) failed_on: Option<Arc<Observed>>,
+/// The dry runs of a new version, all under the guard of its host: on the last batch, on the last one on which a version failed
+/// at a step, and on small ones. Returns warnings.
+pub(super) fn dry_runs(
+    candidate: &Recipe,
+    last: Option<&Arc<Observed>>,
+    failed_on: Option<&Arc<Observed>>,
+) -> Result<Vec<Diagnostic>, Diagnostics> {
+    let (guard, initial) = (candidate.host().guard(), candidate.init()?);
+    let Some(last) = last else {
+        // Nothing is known of the run's columns and groups yet, so only a script without an end is sure to be wrong.
+        return match dry_run(candidate, &usual(), &initial, true) {
+            Err(error) if guard.check().is_err() => Err(on(error, "a small batch")),
+            _ => Ok(Vec::new()),
+        };
+    };
+    let state = state_after(candidate, last)?;
+    dry_run(candidate, &last.batch, &state, true).map_err(|error| on(error, "the last batch"))?;
+    if let Some(other) = failed_on.filter(|other| !Arc::ptr_eq(last, other)) {
+        let state = state_after(candidate, other)?;
+        let what = "the batch on which a version failed at a step";
+        compare(candidate, what, &other.batch, &state, other)?;
+    }
+    let small = small(&last.batch);
+    let mut warnings = Vec::new();
+    for (name, is_common, of) in DEGENERATE {
+        let name = match is_common {
+            true => format!("a batch whose responses are {name}"),
+            false => name.to_string(),
+        };
+        let Err(error) = compare(candidate, &name, &of(&small), &state, last) else {
+            continue;
+        };
+        if is_common || guard.check().is_err() {
+            return Err(error);
+        }
+        // The batch may never come.
+        let mut warning = error[0].clone();
+        warning.severity = Severity::Warning;
+        warning.message = format!("this would fail on {name}: {}", warning.message);
+        warnings.push(warning);
+    }
+    Ok(warnings)
 }
 
-impl DryRuns<'_> {
-    /// Returns warnings.
-    pub(super) fn run(&self) -> Result<Vec<Diagnostic>, Diagnostics> {
-        let initial = self.candidate.init()?;
-        let Some(last) = &self.last else {
-            // Nothing is known of the run's columns and groups yet, so only a script without an end is sure to be wrong.
-            return match dry_run(self.candidate, &usual(), &initial) {
-                Err(error) if self.guard.check().is_err() => Err(on(error, "a small batch")),
-                _ => Ok(Vec::new()),
-            };
-        };
-        let state = self.state_after(last)?;
-        dry_run(self.candidate, &last.batch, &state)
-            .map_err(|error| on(error, "the last batch"))?;
-        if let Some(other) = &self.failed_on
-            && !Arc::ptr_eq(last, other)
-        {
-            let state = self.state_after(other)?;
-            let what = "the batch on which a version failed at a step";
-            self.compare(what, &other.batch, &state, other)?;
-        }
-        let small = small(&last.batch);
-        let mut warnings = Vec::new();
-        for (name, is_common, of) in DEGENERATE {
-            let batch = of(&small);
-            let name = if is_common {
-                format!("a batch whose responses are {name}")
-            } else {
-                name.to_string()
-            };
-            let Err(error) = self.compare(&name, &batch, &state, last) else {
-                continue;
-            };
-            if is_common || self.guard.check().is_err() {
-                return Err(error);
-            }
-            // The batch may never come.
-            let mut warning = error[0].clone();
-            warning.severity = Severity::Warning;
-            warning.message = format!("this would fail on {name}: {}", warning.message);
-            warnings.push(warning);
-        }
-        Ok(warnings)
+/// The state of the run, migrated to the new version.
+fn state_after(candidate: &Recipe, observed: &Observed) -> Result<State, Diagnostics> {
+    let InUse { loaded, state } = &observed.in_use;
+    if candidate.version() == loaded.version() {
+        return Ok(state.clone());
     }
+    let migrated = candidate.migrate(state);
+    migrated.map_err(|error| on(error, "the run's state"))
+}
 
-    /// The state of the run, migrated to the new version.
-    fn state_after(&self, observed: &Observed) -> Result<State, Diagnostics> {
-        if self.candidate.version() == observed.in_use.loaded.version() {
-            return Ok(observed.in_use.state.clone());
-        }
-        self.candidate
-            .migrate(&observed.in_use.state)
-            .map_err(|error| on(error, "the run's state"))
-    }
-
-    /// An error of the new version, if the version in use has none on the same batch.
-    fn compare(
-        &self,
-        what: &str,
-        batch: &Batch,
-        state: &State,
-        observed: &Observed,
-    ) -> Result<(), Diagnostics> {
-        let Err(error) = dry_run(self.candidate, batch, state) else {
-            return Ok(());
-        };
-        let in_use = observed.in_use.loaded.recipe.on(self.host);
-        let is_new = self.guard.check().is_err()
-            || dry_run(&in_use, batch, &observed.in_use.state).is_ok()
-            // The version in use used up the remaining time: that does not excuse the new one.
-            || self.guard.check().is_err();
-        if is_new { Err(on(error, what)) } else { Ok(()) }
-    }
+/// An error of the new version, if the version in use has none on the same batch.
+fn compare(
+    candidate: &Recipe,
+    what: &str,
+    batch: &Batch,
+    state: &State,
+    observed: &Observed,
+) -> Result<(), Diagnostics> {
+    let Err(error) = dry_run(candidate, batch, state, true) else {
+        return Ok(());
+    };
+    let guard = candidate.host().guard();
+    let in_use = observed.in_use.loaded.recipe.on(candidate.host());
+    let is_new = guard.check().is_err()
+        || dry_run(&in_use, batch, &observed.in_use.state, true).is_ok()
+        // The version in use used up the remaining time: that does not excuse the new one.
+        || guard.check().is_err();
+    if is_new { Err(on(error, what)) } else { Ok(()) }
 }
 
 /// The first responses of a run's batch, for degenerate ones in its likeness.
@@ -107,23 +96,7 @@ fn small(batch: &Batch) -> Batch {
     let groups = 0..layout.groups().min(GROUPS);
     let taken = groups.flat_map(|group| layout.members(group).iter().take(GROUP_SIZE));
     let taken: Vec<usize> = taken.map(|&response| response as usize).collect();
-    Variant::of(&batch.select(&taken)).lengths(&|_| TOKENS)
-}
-
-/// All that a step calls, in a copy of the state.
-fn dry_run(recipe: &Recipe, batch: &Batch, state: &State) -> Result<(), Diagnostics> {
-    recipe.returns(batch, state)?;
-    let mut state = state.clone();
-    let outcome = recipe.advantage(batch, &mut state)?;
-    // A recipe that only has a loss has computed it already, for its advantage.
-    if recipe.has(Hook::Advantage) && recipe.has(Hook::Loss) {
-        recipe.loss(
-            &outcome.weighted(batch),
-            Some(&outcome.advantage),
-            &mut state,
-        )?;
-    }
-    Ok(())
+    shortened(&batch.select(&taken), &|_| TOKENS)
 }
 
 fn on(mut error: Diagnostics, what: &str) -> Diagnostics {

@@ -1,19 +1,14 @@
 //! The events of a live recipe, and the difference between two versions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-use similar::{Algorithm, DiffTag, capture_diff_slices_deadline};
+use std::time::Duration;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures;
 use crate::script::{Recipe, Version};
-
-/// The time for counting changed lines: after that, the diff may not be the smallest.
-const PATIENCE: Duration = Duration::from_millis(10);
 
 /// Something that happened to a live recipe: see [`LiveRecipe::events`](super::LiveRecipe::events).
 #[derive(Clone, Debug)]
@@ -81,17 +76,13 @@ impl fmt::Display for LiveEvent {
                 path,
                 why,
                 still_using,
-            } => {
-                let path = path.display();
-                write!(f, "{path}: {why}  still using {still_using}")
-            }
+            } => write!(f, "{}: {why}  still using {still_using}", path.display()),
             LiveEvent::Reverted { version } => {
                 write!(f, "the script is {version} again, which is in use")
             }
             LiveEvent::Warned { version, warnings } => {
                 let warnings: Vec<String> = warnings.iter().map(one_line).collect();
-                let warnings = warnings.join("; ");
-                write!(f, "{version} is used all the same: {warnings}")
+                write!(f, "{version} is used all the same: {}", warnings.join("; "))
             }
             LiveEvent::PollingOnly { why } => write!(
                 f,
@@ -120,8 +111,12 @@ pub struct VersionChange {
     pub ready_after: Duration,
     /// Each parameter that is new, gone or has another value, in words: `k 4 -> 8`.
     pub parameters: Vec<String>,
-    /// Lines added and removed.
-    lines: (usize, usize),
+    /// Lines added to the script and to the imports that both versions have.
+    ///
+    /// Other imports do not count: writing `import "grpo"` is one line, not grpo's forty.
+    pub lines_added: usize,
+    /// Lines removed from the script and from the imports that both versions have.
+    pub lines_removed: usize,
 }
 
 impl VersionChange {
@@ -131,34 +126,24 @@ impl VersionChange {
         settings: &[(String, String)],
         (checked_in, ready_after): (Duration, Duration),
     ) -> VersionChange {
+        let (lines_added, lines_removed) = changed_lines(from, to);
         VersionChange {
             from: from.version().clone(),
             to: to.version().clone(),
             checked_in,
             ready_after,
             parameters: parameters(from, to, settings),
-            lines: changed_lines(from, to),
+            lines_added,
+            lines_removed,
         }
-    }
-
-    /// Lines added to the script and to the imports that both versions have.
-    ///
-    /// Other imports do not count: writing `import "grpo"` is one line, not grpo's forty.
-    pub fn lines_added(&self) -> usize {
-        self.lines.0
-    }
-
-    /// Lines removed from the script and from the imports that both versions have.
-    pub fn lines_removed(&self) -> usize {
-        self.lines.1
     }
 }
 
 impl fmt::Display for VersionChange {
     /// One line: `db6bda -> 4f8ad7  (+1 -1 lines, checked in 2.3 ms)  k 4 -> 8`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (from, to, (added, removed)) = (&self.from, &self.to, self.lines);
-        let time = figures::time(self.checked_in);
+        let (from, to, time) = (&self.from, &self.to, figures::time(self.checked_in));
+        let (added, removed) = (self.lines_added, self.lines_removed);
         write!(
             f,
             "{from} -> {to}  (+{added} -{removed} lines, checked in {time})"
@@ -169,12 +154,11 @@ impl fmt::Display for VersionChange {
 }
 
 fn changed_lines(from: &Recipe, to: &Recipe) -> (usize, usize) {
-    let deadline = Instant::now() + PATIENCE;
     let after = texts(to);
     let both = texts(from).into_iter();
     let both = both.filter_map(|(name, old)| Some((old, *after.get(&name)?)));
     both.fold((0, 0), |sum, (old, new)| {
-        let (added, removed) = count(old, new, deadline);
+        let (added, removed) = count(old, new);
         (sum.0 + added, sum.1 + removed)
     })
 }
@@ -182,46 +166,59 @@ fn changed_lines(from: &Recipe, to: &Recipe) -> (usize, usize) {
 /// The texts of a script, with the key `None`, and of its imports, with their names: a resumed run has its first version in
 /// another folder.
 fn texts(recipe: &Recipe) -> BTreeMap<Option<&OsStr>, &str> {
-    let named = recipe.sources().map(|(name, text)| {
-        let import =
-            (name != recipe.name()).then(|| Path::new(name).file_stem().unwrap_or_default());
-        (import, text)
-    });
+    let stem = |name| Path::new(name).file_stem().unwrap_or_default();
+    let named = recipe.sources();
+    let named = named.map(|(name, text)| ((name != recipe.name()).then(|| stem(name)), text));
     named.collect()
 }
 
-/// Lines added and removed.
-fn count(old: &str, new: &str, deadline: Instant) -> (usize, usize) {
-    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
-    let operations = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, Some(deadline));
-    let changes = operations.iter().filter(|one| one.tag() != DiffTag::Equal);
-    changes.fold((0, 0), |sum, one| {
-        let (added, removed) = (one.new_range().len(), one.old_range().len());
-        (sum.0 + added, sum.1 + removed)
-    })
+/// Lines added and removed: those outside of the longest common subsequence, by Hyyrö's bit-parallel algorithm (2004).
+fn count(old: &str, new: &str) -> (usize, usize) {
+    let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (at, line) in old.lines().enumerate() {
+        places.entry(line).or_default().push(at);
+    }
+    let (removed, added) = (old.lines().count(), new.lines().count());
+    // A bit for each old line; the subsequence with the new lines so far is as long as there are zeros.
+    let mut state = vec![u64::MAX; removed.div_ceil(64)];
+    for places in new.lines().filter_map(|line| places.get(line)) {
+        let mut matches = vec![0; state.len()];
+        for at in places {
+            matches[at / 64] |= 1 << (at % 64);
+        }
+        let mut carry = false;
+        for (state, matches) in state.iter_mut().zip(matches) {
+            let (sum, first) = state.overflowing_add(*state & matches);
+            let (sum, second) = sum.overflowing_add(u64::from(carry));
+            carry = first || second;
+            *state = sum | (*state & !matches);
+        }
+    }
+    let common: u32 = state.iter().map(|bits| bits.count_zeros()).sum();
+    (added - common as usize, removed - common as usize)
 }
 
 fn parameters(from: &Recipe, to: &Recipe, settings: &[(String, String)]) -> Vec<String> {
-    let [from, to] = [from, to].map(|recipe| -> BTreeMap<_, _> {
-        let all = recipe.params().iter();
-        all.map(|(parameter, value)| (&*parameter.name, (&parameter.default, value)))
-            .collect()
-    });
-    let names: BTreeSet<&str> = from.keys().chain(to.keys()).copied().collect();
+    let names = [from, to].map(|recipe| recipe.params().iter().map(|(one, _)| &*one.name));
+    let names: BTreeSet<&str> = names.into_iter().flatten().collect();
+    let value = |recipe: &Recipe, name| recipe.params().get(name).cloned();
+    let default = |recipe: &Recipe, name| {
+        let mut all = recipe.params().iter();
+        all.find(|(one, _)| &*one.name == name)
+            .map(|(one, _)| one.default.clone())
+    };
     let changes = names.into_iter().filter_map(|name| {
         let is_set = settings.iter().any(|(set, _)| set == name);
-        match (from.get(name), to.get(name)) {
-            (Some(was), Some(now)) if was.1 != now.1 => {
-                Some(format!("{name} {} -> {}", was.1, now.1))
-            }
-            (Some(was), Some(now)) if was.0 != now.0 && is_set => {
-                Some(format!("{name} stays {}: the run sets it", now.1))
+        match (value(from, name), value(to, name)) {
+            (Some(was), Some(now)) if was != now => Some(format!("{name} {was} -> {now}")),
+            (Some(_), Some(now)) if is_set && default(from, name) != default(to, name) => {
+                Some(format!("{name} stays {now}: the run sets it"))
             }
             (Some(was), None) if is_set => {
-                Some(format!("{name} (set to {} by the run) is gone", was.1))
+                Some(format!("{name} (set to {was} by the run) is gone"))
             }
             (Some(_), None) => Some(format!("{name} is gone")),
-            (None, Some(now)) => Some(format!("{name} is new: {}", now.1)),
+            (None, Some(now)) => Some(format!("{name} is new: {now}")),
             _ => None,
         }
     });
@@ -233,27 +230,23 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn counted(old: &str, new: &str) -> (usize, usize) {
-        count(old, new, Instant::now() + Duration::from_secs(60))
-    }
-
     #[test]
     fn edits_are_counted_as_diff_counts_them() {
-        assert_eq!(counted("a\nb\nc\n", "a\nb\nc\n"), (0, 0));
-        assert_eq!(counted("", "a\nb\n"), (2, 0));
-        assert_eq!(counted("a\nb\n", ""), (0, 2));
-        assert_eq!(counted("a\nb\nc\n", "a\nx\ny\nc\n"), (2, 1));
-        assert_eq!(counted("a\nb\nc\nd\n", "b\nx\nd\ny\n"), (2, 2));
+        assert_eq!(count("a\nb\nc\n", "a\nb\nc\n"), (0, 0));
+        assert_eq!(count("", "a\nb\n"), (2, 0));
+        assert_eq!(count("a\nb\n", ""), (0, 2));
+        assert_eq!(count("a\nb\nc\n", "a\nx\ny\nc\n"), (2, 1));
+        assert_eq!(count("a\nb\nc\nd\n", "b\nx\nd\ny\n"), (2, 2));
     }
 
     #[test]
-    fn a_new_text_of_many_lines_is_counted_at_once() {
-        let [old, new] = ["old", "new"].map(|word| {
-            let lines = (0..20_000).map(|line| format!("{word} {line}\n"));
-            lines.collect::<String>()
-        });
-        let started = Instant::now();
-        assert_eq!(count(&old, &new, started + PATIENCE), (20_000, 20_000));
+    fn a_turned_text_of_many_lines_is_counted_at_once() {
+        let text = |lines: &mut dyn Iterator<Item = usize>| -> String {
+            lines.map(|line| format!("{line}\n")).collect()
+        };
+        let [old, new] = [text(&mut (0..20_000)), text(&mut (0..20_000).rev())];
+        let started = std::time::Instant::now();
+        assert_eq!(count(&old, &new), (19_999, 19_999));
         assert!(started.elapsed() < Duration::from_secs(1));
     }
 
@@ -280,7 +273,7 @@ mod tests {
         fn no_edit_is_smaller(old in "[abc\n]{0,40}", new in "[abc\n]{0,40}") {
             let (a, b): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
             let kept = common(&a, &b);
-            prop_assert_eq!(counted(&old, &new), (b.len() - kept, a.len() - kept));
+            prop_assert_eq!(count(&old, &new), (b.len() - kept, a.len() - kept));
         }
     }
 }

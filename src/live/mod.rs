@@ -33,12 +33,14 @@ pub use event::{LiveEvent, VersionChange};
 pub use options::LiveOptions;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
 
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::script::{Host, Outcome, Recipe, State, Version};
-use follow::{Shared, Thread};
+use follow::{Observed, Shared};
+use watch::ring;
 
 /// A published version.
 #[derive(Clone, Debug)]
@@ -105,7 +107,16 @@ pub struct LiveRecipe {
     /// The versions before the current step.
     before: Versions,
     next_step: u64,
-    thread: Option<Thread>,
+    /// Wakes the thread that follows the files, if there are any.
+    bell: Option<SyncSender<Instant>>,
+}
+
+impl Drop for LiveRecipe {
+    /// The thread ends, also in the middle of a dry run.
+    fn drop(&mut self) {
+        self.shared.guard.cancel();
+        self.bell.iter().for_each(ring);
+    }
 }
 
 /// The versions of a run.
@@ -158,21 +169,14 @@ impl LiveRecipe {
     ) -> Result<LiveRecipe, Diagnostics> {
         let (loaded, files) = host.load_reading(recipe);
         let is_resumed = !options.left.is_empty();
-        let mut live = LiveRecipe::start(host, loaded, options)?;
-        live.thread = Thread::start(&live.shared, files, is_resumed)?;
+        // A resumed run goes on even if its file is broken or gone.
+        let first = match options.left.last() {
+            Some((recipe, _)) => recipe.clone(),
+            None => loaded?,
+        };
+        let mut live = LiveRecipe::without_file(host, first, options)?;
+        live.bell = live.shared.follow(files, is_resumed)?;
         Ok(live)
-    }
-
-    /// A live recipe that follows no file: only [`LiveRecipe::publish`] changes it.
-    ///
-    /// # Errors
-    /// As [`LiveRecipe::watch`].
-    pub fn without_file(
-        host: &Host,
-        recipe: Recipe,
-        options: LiveOptions,
-    ) -> Result<LiveRecipe, Diagnostics> {
-        LiveRecipe::start(host, Ok(recipe), options)
     }
 
     /// Follows a file from here on, if none was followed before. Its content is checked before this returns, as in a resumed
@@ -182,20 +186,22 @@ impl LiveRecipe {
     /// [`Diagnostics`] if the system gives no thread.
     pub fn follow(&mut self, recipe: &str) -> Result<(), Diagnostics> {
         let (_, files) = self.shared.host.load_reading(recipe);
-        self.thread = Thread::start(&self.shared, files, true)?;
+        self.bell = self.shared.follow(files, true)?;
         Ok(())
     }
 
-    /// Starts with the loaded recipe, or with the versions of a resumed run.
-    fn start(
+    /// A live recipe that follows no file: only [`LiveRecipe::publish`] changes it. A resumed run goes on with its own versions.
+    ///
+    /// # Errors
+    /// As [`LiveRecipe::watch`].
+    pub fn without_file(
         host: &Host,
-        loaded: Result<Recipe, Diagnostics>,
+        recipe: Recipe,
         mut options: LiveOptions,
     ) -> Result<LiveRecipe, Diagnostics> {
         let mut left = std::mem::take(&mut options.left);
         let is_resumed = !left.is_empty();
         if !is_resumed {
-            let recipe = loaded?;
             left.push((recipe, State::default()));
         }
         let mut versions = Vec::new();
@@ -203,26 +209,25 @@ impl LiveRecipe {
             // A parameter that the run sets may be missing from a version that it left, as from any that an edit made.
             let recipe = options.fit(recipe, is_resumed)?.on(host);
             let state = if is_resumed { state } else { recipe.init()? };
-            let (serial, times) = (0, Default::default());
             let loaded = Arc::new(Loaded {
                 recipe,
-                serial,
-                times,
+                serial: 0,
+                times: Default::default(),
             });
             versions.push(InUse { loaded, state });
         }
         let Some(in_use) = versions.pop() else {
             unreachable!("a run begins with a version");
         };
-        let loaded = in_use.loaded.clone();
+        let (next_step, first) = (options.next_step, in_use.loaded.clone());
         let fallback = versions.pop();
         let versions = Versions { in_use, fallback };
         Ok(LiveRecipe {
-            next_step: options.next_step,
-            shared: Arc::new(Shared::new(host, options, loaded)),
+            shared: Arc::new(Shared::new(host, options, first)),
             before: versions.clone(),
             versions,
-            thread: None,
+            next_step,
+            bell: None,
         })
     }
 
@@ -248,32 +253,32 @@ impl LiveRecipe {
     ///
     /// # Errors
     /// [`Failed`] if `migrate` fails on the state; the version before stays in use, and the failure is reported.
-    pub fn begin_step(&mut self) -> Result<Arc<Loaded>, Failed> {
+    pub fn begin_step(&mut self) -> Result<(), Failed> {
         self.before = self.versions.clone();
         let (loaded, Versions { in_use, fallback }) = (self.newest(), &mut self.versions);
         if loaded.version() == in_use.loaded.version() {
-            in_use.loaded = loaded.clone();
-            return Ok(loaded);
+            in_use.loaded = loaded;
+            return Ok(());
         }
         // Bounded as the check was: the run does not wait for a `migrate` without an end.
         let guard = self.shared.options.guard(&self.shared.host);
         let host = self.shared.host.clone().with_guard(guard);
         match loaded.recipe.on(&host).migrate(&in_use.state) {
             Ok(state) => {
-                let loaded = loaded.clone();
                 *fallback = Some(std::mem::replace(in_use, InUse { loaded, state }));
+                Ok(())
             }
             Err(error) => {
-                let back_to = in_use.loaded.clone();
-                self.shared.withdraw(&loaded, &back_to, &error, false);
-                return Err(Failed {
+                let back_to = Some(in_use.loaded.clone());
+                let failed = Failed {
                     loaded,
                     error,
-                    back_to: Some(back_to),
-                });
+                    back_to,
+                };
+                self.shared.withdraw(&failed, false);
+                Err(failed)
             }
         }
-        Ok(loaded)
     }
 
     /// Runs a function with a version and a copy of its state, which is kept if that succeeds. If it fails, runs it with the
@@ -296,7 +301,7 @@ impl LiveRecipe {
                     self.versions.in_use.state = state;
                     self.next_step = batch.step().saturating_add(1);
                     for one in &failed {
-                        self.shared.withdraw(&one.loaded, &loaded, &one.error, true);
+                        self.shared.withdraw(one, true);
                     }
                     let result = Ok(done);
                     return Attempt { result, failed };
@@ -335,7 +340,8 @@ impl LiveRecipe {
 
     /// Shows a batch to try new versions on; [`LiveRecipe::attempt`] shows that of the step. Nothing is copied.
     pub fn observe(&self, batch: &Batch) {
-        self.shared.observe(batch, &self.versions.in_use);
+        let (batch, in_use) = (batch.clone(), self.versions.in_use.clone());
+        self.shared.ledger().last = Some(Arc::new(Observed { batch, in_use }));
     }
 
     /// The recipe's state after the last step: what a checkpoint keeps, with the version of [`LiveRecipe::in_use`] and
@@ -368,7 +374,13 @@ impl LiveRecipe {
     /// Looks at the file now, without waiting for an event, and returns when its content is published or rejected; `false` if
     /// that takes longer than the time.
     pub fn refresh(&self, time: Duration) -> bool {
-        self.thread.as_ref().is_none_or(|thread| thread.look(time))
+        let Some(bell) = &self.bell else {
+            return true;
+        };
+        let (sender, done) = sync_channel(1);
+        self.shared.ledger().waiting.push(sender);
+        ring(bell);
+        done.recv_timeout(time) != Err(RecvTimeoutError::Timeout)
     }
 
     /// The difference between the versions of two steps: others may have been published in between.

@@ -64,13 +64,13 @@ impl LiveOptions {
             let message = format!("{name}: the script has no `{hook}`, which this run calls");
             return Err(Diagnostic::error(message).into());
         }
-        let counts = |hook| hook != Hook::Loss || !recipe.has(Hook::Advantage);
+        let is_used = |hook| hook != Hook::Loss || !recipe.has(Hook::Advantage);
         let mut refuses = self.refuses.iter();
-        if let Some((hook, why)) = refuses.find(|(hook, _)| recipe.has(*hook) && counts(*hook)) {
+        if let Some((hook, why)) = refuses.find(|(hook, _)| recipe.has(*hook) && is_used(*hook)) {
             let message = format!("the script has the hook `{}`: {why}", hook.name());
             return Err(recipe.at_hook(*hook, Diagnostic::error(message)));
         }
-        let reads = &recipe.reads().names;
+        let reads = recipe.reads();
         let has_return = reads.contains("token_reward") || reads.contains("value");
         let differs = |name: &&String| {
             let is_set = self.settings.iter().any(|(set, _)| set == *name);

@@ -1,6 +1,7 @@
 //! Kernels of advantages with one number per response, which is compared with those of its group.
 
 use super::inputs::Inputs;
+use crate::batch::{Computed, Level};
 use crate::script::{Computation, Setting};
 use crate::tensor::op::{Binary, Reduction};
 use crate::tensor::{Depth, Moments, binomial_ratio, finish};
@@ -22,21 +23,28 @@ pub(super) fn each_group(
     Some(())
 }
 
-/// An advantage computed from each response's reward and the moments of its group's rewards.
-fn advantage(
+/// An advantage that each response has by its value and those of its group: `of` gives the group's function of a value, or
+/// declines.
+fn advantage<F: Fn(f64) -> f64>(
     inputs: &Inputs<'_>,
-    rewards: &[f64],
+    values: &[f64],
     depth: Depth,
-    of: impl Fn(f64, &Moments) -> f64,
+    of: impl Fn(Moments) -> Option<F>,
 ) -> Option<Computation> {
-    let mut out = vec![0.0; rewards.len()];
-    each_group(inputs, rewards, depth, |members, moments| {
+    let mut out = vec![0.0; values.len()];
+    each_group(inputs, values, depth, |members, moments| {
+        let of = of(moments)?;
         for &member in members {
-            out[member as usize] = of(rewards[member as usize], &moments);
+            out[member as usize] = of(values[member as usize]);
         }
         Some(())
     })?;
-    inputs.advantage_of(out)
+    let is_finite = out.iter().all(|value| value.is_finite());
+    let advantage = Computed::new(inputs.layout().clone(), Level::Response, out);
+    is_finite.then(|| Computation {
+        advantage: Some(advantage),
+        ..Computation::default()
+    })
 }
 
 pub(super) fn grpo(inputs: &Inputs<'_>, _: Option<&mut [f32]>) -> Option<Computation> {
@@ -47,15 +55,16 @@ pub(super) fn grpo(inputs: &Inputs<'_>, _: Option<&mut [f32]>) -> Option<Computa
         _ => return None,
     };
     let eps = inputs.number("eps")?;
-    advantage(inputs, &rewards, Depth::Squares, |reward, group| {
-        Binary::SafeDiv.of(reward - group.mean(), finish(std, group) + eps)
+    advantage(inputs, &rewards, Depth::Squares, |group| {
+        let (mean, scale) = (group.mean(), finish(std, &group) + eps);
+        Some(move |reward| Binary::SafeDiv.of(reward - mean, scale))
     })
 }
 
 pub(super) fn rloo(inputs: &Inputs<'_>, _: Option<&mut [f32]>) -> Option<Computation> {
     let rewards = inputs.response("reward")?;
-    advantage(inputs, &rewards, Depth::Extremes, |reward, group| {
-        reward - others_mean(reward, group)
+    advantage(inputs, &rewards, Depth::Extremes, |group| {
+        Some(move |reward| reward - others_mean(reward, &group))
     })
 }
 
@@ -70,10 +79,8 @@ pub(super) fn passk(inputs: &Inputs<'_>, _: Option<&mut [f32]>) -> Option<Comput
         return None;
     };
     let right = inputs.response("correct")?;
-    let mut out = vec![0.0; right.len()];
-    each_group(inputs, &right, Depth::Sum, |members, moments| {
-        let n = members.len() as i64;
-        let rights = moments.sum;
+    advantage(inputs, &right, Depth::Sum, |group| {
+        let (n, rights) = (group.count as i64, group.sum);
         // The script explains a k that is larger than the group, or a response that is half right.
         if k < 1 || n < k || rights.fract() != 0.0 {
             return None;
@@ -84,11 +91,6 @@ pub(super) fn passk(inputs: &Inputs<'_>, _: Option<&mut [f32]>) -> Option<Comput
         let scale = (fail * (1.0 - fail)).sqrt();
         let if_right = Binary::SafeDiv.of(fail - 0.0, scale);
         let if_wrong = Binary::SafeDiv.of(fail - fail_with_me, scale);
-        for &member in members {
-            let is_right = right[member as usize] != 0.0;
-            out[member as usize] = if is_right { if_right } else { if_wrong };
-        }
-        Some(())
-    })?;
-    inputs.advantage_of(out)
+        Some(move |right| if right != 0.0 { if_right } else { if_wrong })
+    })
 }

@@ -7,7 +7,7 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use crate::batch::{Batch, Buffer, Computed, FloatBuffer, Layout, Level, TokenValues};
-use crate::script::{Computation, OLD_FOR_LOGP, Parameters, ScriptBatch, Setting};
+use crate::script::{OLD_FOR_LOGP, Parameters, ScriptBatch, Setting};
 use crate::tensor::{Guard, Precision, Token};
 
 /// A thread looks at the clock once for so many responses.
@@ -88,19 +88,6 @@ impl<'a> Inputs<'a> {
             None if self.batch.has("logp") => None,
             None => Some((self.tokens("old_logp")?, vec![OLD_FOR_LOGP.to_string()])),
         }
-    }
-
-    /// An advantage at response level, if all of it is finite.
-    pub(super) fn advantage_of(&self, values: Vec<f64>) -> Option<Computation> {
-        let is_finite = values.iter().all(|value| value.is_finite());
-        is_finite.then(|| Computation {
-            advantage: Some(Computed::new(
-                self.layout().clone(),
-                Level::Response,
-                values,
-            )),
-            ..Computation::default()
-        })
     }
 
     /// Computes a finite gradient response by response, into the caller's rows if they have its precision, else into new memory,

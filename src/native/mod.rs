@@ -91,12 +91,8 @@ pub(crate) struct CallKey<'a> {
 
 impl CallKey<'_> {
     fn id(&self) -> String {
-        id(self.version.as_str(), self.hook.name())
+        format!("{} {}", self.version.as_str(), self.hook.name())
     }
-}
-
-fn id(version: &str, hook: &str) -> String {
-    format!("{version} {hook}")
 }
 
 impl Native {
@@ -119,16 +115,10 @@ impl Native {
         std::mem::take(&mut self.known().changes)
     }
 
-    /// Leaves a hook of a version to its script for good: its kernel gave other bits in an earlier process.
-    pub(crate) fn refuse(&self, version: &str, hook: &str) {
-        let refused = (String::new(), State::Refused);
-        self.known().hooks.insert(id(version, hook), refused);
-    }
-
     /// The kernel that may compute a hook of a built-in. A loss's kernel also computes the equivalent advantage.
     pub(crate) fn kernel(&self, builtin: &str, hook: Hook) -> Option<Kernel> {
-        let mut kernels = KERNELS.iter().filter(|_| self.mode != Mode::Off);
-        let is_meant = |of: Hook| of == hook || of == Hook::Loss;
+        let is_meant = |of: Hook| self.mode != Mode::Off && (of == hook || of == Hook::Loss);
+        let mut kernels = KERNELS.iter();
         let found = kernels.find(|(name, of, _)| *name == builtin && is_meant(*of))?;
         Some(found.2)
     }
@@ -225,9 +215,10 @@ impl fmt::Display for KernelChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (version, hook) = (&self.version, &self.hook);
         if self.disagrees_on.is_some() {
+            let why = "not the script's to the last bit, and not used: a defect of advlab";
             return write!(
                 f,
-                "{version}: the native `{hook}` is not the script's to the last bit, and not used: a defect of advlab, please report it"
+                "{version}: the native `{hook}` is {why}, please report it"
             );
         }
         let (kernel, script) = (time(self.kernel), time(self.script));
@@ -287,15 +278,5 @@ mod tests {
         }
         let cold = Native::with_threshold(Mode::Auto, 2.0);
         assert_eq!(six_calls(&cold, 3, 2, true), [timed; 6]);
-    }
-
-    #[test]
-    fn a_kernel_that_gave_other_bits_is_not_asked_again() {
-        let version = Host::new().load("grpo").unwrap().version().clone();
-        for mode in [Mode::Auto, Mode::On] {
-            let native = Native::with_threshold(mode, 0.0);
-            native.refuse(version.as_str(), "advantage");
-            assert_eq!(six_calls(&native, 3, 2, true), [State::Refused; 6]);
-        }
     }
 }

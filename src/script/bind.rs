@@ -1,18 +1,17 @@
 //! Registers the ops of the table as script functions, for every mix of tensors and numbers, and the other methods of tensors.
 
 use std::any::TypeId;
-use std::sync::Arc;
 
 use rhai::{
     Array, Dynamic, Engine, FLOAT, FuncRegistration, INT, ImmutableString, Module,
     NativeCallContext, RhaiFunc,
 };
 
-use super::error::{CallError, Raised, origin, raise};
+use super::error::{CallError, method_without_arguments, origin, raise};
 use super::value::{as_tensor, describe, number, text};
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
-use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind, Value};
+use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind};
 
 /// The functions of the op table.
 pub(super) fn module() -> Module {
@@ -25,61 +24,56 @@ pub(super) fn module() -> Module {
 
 /// Registers the type with its methods that are not in the op table: value, length, level, string.
 pub(super) fn tensor_type(engine: &mut Engine) {
-    type Context<'a> = NativeCallContext<'a>;
     engine
         .register_type_with_name::<Tensor>("tensor")
         .register_get("level", |tensor: &mut Tensor| {
             tensor.level_looked_at().name()
         })
-        .register_fn("value", |context: Context, tensor: &mut Tensor| {
-            number_of(&context, tensor)
-        })
-        .register_fn("values", |context: Context, tensor: &mut Tensor| {
-            let value = evaluated(&context, tensor)?;
-            let values: Array = value.iter().map(Dynamic::from_float).collect();
-            Raised::Ok(values)
-        })
-        .register_fn("len", |context: Context, tensor: &mut Tensor| {
-            // A length is below 2^63 as long as memory is.
-            Raised::Ok(evaluated(&context, tensor)?.len() as INT)
-        })
-        .register_indexer_get(|context: Context, tensor: &mut Tensor, index: INT| {
-            let value = evaluated(&context, tensor)?;
-            let within = usize::try_from(index).ok().filter(|&i| i < value.len());
-            within.map(|index| value.get(index)).ok_or_else(|| {
-                let (level, length) = (tensor.level(), value.len());
-                let message = format!(
-                    "index {index} is out of range for a {level} tensor of {length} values"
-                );
-                raise(&context, CallError::new(message, "indices count from 0"))
-            })
-        });
+        .register_indexer_get(
+            |context: NativeCallContext, tensor: &mut Tensor, index: INT| {
+                at(tensor, index).map_err(|problem| raise(&context, problem))
+            },
+        );
+    method_without_arguments(engine, "value", number_of);
+    method_without_arguments(engine, "values", |tensor: &Tensor| {
+        let value = tensor.evaluate()?;
+        Ok(value.iter().map(Dynamic::from_float).collect::<Array>())
+    });
+    method_without_arguments(engine, "len", |tensor: &Tensor| {
+        // A length is below 2^63 as long as memory is.
+        Ok(tensor.evaluate()?.len() as INT)
+    });
     for name in ["to_string", "to_debug"] {
-        engine.register_fn(name, |context: Context, tensor: &mut Tensor| {
-            shown(&context, tensor)
-        });
+        method_without_arguments(engine, name, shown);
     }
 }
 
-fn evaluated(context: &NativeCallContext, tensor: &Tensor) -> Raised<Arc<Value>> {
-    tensor.evaluate().map_err(|error| raise(context, error))
+fn at(tensor: &Tensor, index: INT) -> Result<FLOAT, CallError> {
+    let value = tensor.evaluate()?;
+    let within = usize::try_from(index).ok().filter(|&i| i < value.len());
+    within.map(|index| value.get(index)).ok_or_else(|| {
+        let (level, length) = (tensor.level(), value.len());
+        let message =
+            format!("index {index} is out of range for a {level} tensor of {length} values");
+        CallError::new(message, "indices count from 0")
+    })
 }
 
-fn number_of(context: &NativeCallContext, tensor: &Tensor) -> Raised<FLOAT> {
+fn number_of(tensor: &Tensor) -> Result<FLOAT, CallError> {
     let level = tensor.level_looked_at();
     if level != Level::Batch {
         let message = format!("`value()` needs a batch tensor, this is a {level} tensor");
         let help = "reduce it first, as in `x.mean(\"batch\").value()`";
-        return Err(raise(context, CallError::new(message, help)));
+        return Err(CallError::new(message, help));
     }
-    Ok(evaluated(context, tensor)?.get(0))
+    Ok(tensor.evaluate()?.get(0))
 }
 
 /// How many values a tensor's string shows.
 const SHOWN: usize = 8;
 
-fn shown(context: &NativeCallContext, tensor: &mut Tensor) -> Raised<ImmutableString> {
-    let value = evaluated(context, tensor)?;
+fn shown(tensor: &Tensor) -> Result<ImmutableString, CallError> {
+    let value = tensor.evaluate()?;
     if tensor.level() == Level::Batch {
         return Ok(value.get(0).to_string().into());
     }
@@ -100,10 +94,8 @@ fn bind(module: &mut Module, op: &'static Op) {
     for count in needed..=op.params.len() {
         for types in signatures(op, count) {
             let call = move |context: Option<NativeCallContext>, args: &mut [&mut Dynamic]| {
-                let Some(context) = context else {
-                    unreachable!("the function is registered to be given its context");
-                };
-                call(op, twin, &context, args)
+                let context = context.expect("it is registered with its context");
+                call(op, twin, &context, args).map_err(|problem| raise(&context, problem))
             };
             let func = RhaiFunc::Method {
                 func: rhai::Shared::new(call),
@@ -137,7 +129,7 @@ fn call(
     twin: Option<&'static Op>,
     context: &NativeCallContext,
     args: &[&mut Dynamic],
-) -> Raised<Dynamic> {
+) -> Result<Dynamic, CallError> {
     let is_level = args.get(1).is_some_and(|second| second.is_string());
     let op = match twin {
         Some(twin) if (twin.class == Class::Reduction) == is_level => twin,
@@ -145,40 +137,27 @@ fn call(
     };
     if args.len() > op.params.len() {
         // A row of that name with more arguments has brought the call here.
-        let (takes, given) = (op.params.len(), args.len());
-        let message = format!(
-            "`{}` of values takes {takes} arguments, and gets {given}",
-            op.name
-        );
-        let help = format!(
-            "it is `{}`; of more values: `max(a, max(b, c))`",
-            op.signature()
-        );
-        return Err(raise(context, CallError::new(message, help)));
+        let (name, takes, given) = (op.name, op.params.len(), args.len());
+        let message = format!("`{name}` of values takes {takes} arguments, and gets {given}");
+        let signature = op.signature();
+        let help = format!("it is `{signature}`; of more values: `max(a, max(b, c))`");
+        return Err(CallError::new(message, help));
     }
-    let arguments = args
-        .iter()
-        .zip(op.params)
-        .map(|(value, param)| argument(op, param, value))
-        .collect::<Result<Vec<Argument>, CallError>>()
-        .map_err(|problem| raise(context, problem))?;
+    let arguments = args.iter().zip(op.params);
+    let arguments = arguments.map(|(value, param)| argument(op, param, value));
+    let tensor = op.apply(&arguments.collect::<Result<Vec<Argument>, CallError>>()?)?;
     let is_map = matches!(
         op.kernel,
         Kernel::One(_) | Kernel::Two(_) | Kernel::Three(_) | Kernel::Checked(_)
     );
-    let tensors = args.iter().any(|value| value.is::<Tensor>());
-    let tensor = op
-        .apply(&arguments)
-        .map_err(|error| raise(context, error))?;
-    if is_map && !tensors {
+    if is_map && !args.iter().any(|value| value.is::<Tensor>()) {
         // If all arguments are numbers, so is the result.
-        return Ok(Dynamic::from_float(evaluated(context, &tensor)?.get(0)));
+        return Ok(Dynamic::from_float(tensor.evaluate()?.get(0)));
     }
     tensor.mark(&origin(context));
     if op.class == Class::Logic && tensor.level_looked_at() == Level::Batch {
         // One value: a plain true or false, so that a script can branch on it.
-        let value = evaluated(context, &tensor)?.get(0);
-        return Ok(Dynamic::from_bool(value != 0.0));
+        return Ok(Dynamic::from_bool(tensor.evaluate()?.get(0) != 0.0));
     }
     Ok(Dynamic::from(tensor))
 }

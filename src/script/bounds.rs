@@ -4,9 +4,9 @@
 //! closure captures, or how deep a value is. So variables are measured when one of them is read: at intervals that grow
 //! with what there is to measure, so that it costs a fraction of the script's own time.
 
-use std::fmt;
-
 use rhai::{Array, Dynamic, EvalAltResult, FnPtr, ImmutableString, Map, Position, Scope};
+
+use super::error::CallError;
 
 /// Operations of a call: a formula over 4096 groups, group by group, takes a million; an endless loop gets here in a second.
 pub(super) const OPERATIONS: usize = 20_000_000;
@@ -33,51 +33,11 @@ const VALUE_BYTES: usize = size_of::<Dynamic>();
 /// The bytes of a map's entry beside its value.
 const ENTRY_BYTES: usize = 48;
 
-/// A variable that holds too much; `this` for the state.
-#[derive(Clone, Debug)]
-pub(super) struct Overfull {
-    variable: String,
-    excess: Excess,
-}
+pub(super) const GROWS: &str =
+    "does a loop keep adding to it? Values by response or token belong in tensors";
 
-/// The bound that a value is beyond.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Excess {
-    Depth,
-    Entries,
-    Bytes,
-}
-
-impl Overfull {
-    pub(super) fn help(&self) -> &'static str {
-        match self.excess {
-            Excess::Depth => {
-                "does a loop put it into itself? To add to an array, write `a.push(x)`"
-            }
-            _ => "does a loop keep adding to it? Values by response or token belong in tensors",
-        }
-    }
-}
-
-impl fmt::Display for Overfull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` {}", self.variable, self.excess)
-    }
-}
-
-impl fmt::Display for Excess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Excess::Depth => write!(f, "nests arrays, maps or closures more than {DEPTH} deep"),
-            Excess::Entries => write!(f, "holds a map of more than {MAP_ENTRIES} entries"),
-            Excess::Bytes => write!(
-                f,
-                "and the variables before it hold more than {} MiB",
-                BYTES >> 20
-            ),
-        }
-    }
-}
+/// The bound that a value is beyond, in words that follow the value's name, and what to look for.
+pub(super) type Excess = (String, &'static str);
 
 /// Measures the variables of a function and its `this`; gives the number of values in them.
 pub(super) fn measure_all(
@@ -87,11 +47,10 @@ pub(super) fn measure_all(
     let mut total = Measure::default();
     let variables = scope.iter_raw().map(|(name, _, value)| (name, value));
     for (name, value) in variables.chain(this.map(|this| ("this", this))) {
-        if let Err(excess) = total.measure(value, 0) {
-            let variable = name.to_string();
-            let overfull = Dynamic::from(Overfull { variable, excess });
-            return Err(EvalAltResult::ErrorTerminated(overfull, Position::NONE).into());
-        }
+        total.measure(value, 0).map_err(|(excess, help)| {
+            let error = CallError::new(format!("stopped: `{name}` {excess}"), help);
+            EvalAltResult::ErrorTerminated(Dynamic::from(error), Position::NONE)
+        })?;
     }
     Ok(total.values)
 }
@@ -111,7 +70,10 @@ struct Measure {
 impl Measure {
     fn measure(&mut self, value: &Dynamic, depth: usize) -> Result<(), Excess> {
         if depth > DEPTH {
-            return Err(Excess::Depth);
+            return Err((
+                format!("nests arrays, maps or closures more than {DEPTH} deep"),
+                "does a loop put it into itself? To add to an array, write `a.push(x)`",
+            ));
         }
         if !value.is_shared() {
             return self.inside(value, depth);
@@ -141,7 +103,8 @@ impl Measure {
             self.add(text.len())
         } else if let Some(map) = value.read_lock::<Map>() {
             if map.len() > MAP_ENTRIES {
-                return Err(Excess::Entries);
+                let excess = format!("holds a map of more than {MAP_ENTRIES} entries");
+                return Err((excess, GROWS));
             }
             map.iter().try_for_each(|(key, value)| {
                 self.add(ENTRY_BYTES + key.len())?;
@@ -156,7 +119,9 @@ impl Measure {
         self.values += 1;
         self.bytes += bytes;
         if self.bytes > BYTES {
-            return Err(Excess::Bytes);
+            let most = BYTES >> 20;
+            let excess = format!("and the variables before it hold more than {most} MiB");
+            return Err((excess, GROWS));
         }
         Ok(())
     }

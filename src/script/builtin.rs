@@ -38,15 +38,10 @@ pub enum BuiltinKind {
 
 impl BuiltinKind {
     /// The kinds of recipes, in the order in which they are listed.
-    pub const OF_RECIPES: [BuiltinKind; 7] = [
-        BuiltinKind::Outcome,
-        BuiltinKind::Passk,
-        BuiltinKind::Token,
-        BuiltinKind::Reward,
-        BuiltinKind::Agent,
-        BuiltinKind::Filter,
-        BuiltinKind::Loss,
-    ];
+    pub const OF_RECIPES: [BuiltinKind; 7] = {
+        use BuiltinKind::{Agent, Filter, Loss, Outcome, Passk, Reward, Token};
+        [Outcome, Passk, Token, Reward, Agent, Filter, Loss]
+    };
 
     /// What recipes of this kind give.
     pub fn title(self) -> &'static str {

@@ -1,13 +1,13 @@
 //! The context of a call: bounds, random numbers and reports that the hooks of one step share.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hmac_sha256::Hash as Sha256;
 
 use super::error::CallError;
 use super::hook::Hook;
+use super::host::Host;
 use super::memory::Tables;
 use crate::tensor::{ByGroup, Context, Depth, Guard, Moments, Origin, Tensor, TensorError};
 
@@ -21,31 +21,38 @@ pub(crate) struct Call {
     pub(super) context: Context,
     pub(crate) step: u64,
     seed: u64,
-    /// The index of the step's update whose loss it computes.
     update: Option<u64>,
-    draws: AtomicU64,
-    reports: Mutex<Reports>,
-    /// What the recipe remembers by key.
-    tables: Mutex<Tables>,
+    effects: Mutex<Effects>,
 }
 
 /// What scripts can change in a call.
-pub(super) struct Snapshot {
+#[derive(Clone, Debug, Default)]
+pub(super) struct Effects {
     draws: u64,
     reports: Reports,
+    /// What the recipe remembers by key.
     tables: Tables,
 }
 
 impl Call {
-    pub(crate) fn new(context: Context, seed: u64, step: u64, update: Option<u64>) -> Arc<Self> {
+    /// A call within bounds. `update` is the index of the step's loss that it computes.
+    pub(super) fn new(
+        host: &Host,
+        guard: &Arc<Guard>,
+        step: u64,
+        update: Option<u64>,
+    ) -> Arc<Self> {
+        let context = Context {
+            executor: host.executor,
+            guard: guard.clone(),
+            profile: host.profile.clone(),
+        };
         Arc::new(Call {
             context,
             step,
-            seed,
+            seed: host.seed,
             update,
-            draws: AtomicU64::new(0),
-            reports: Mutex::default(),
-            tables: Mutex::default(),
+            effects: Mutex::default(),
         })
     }
 
@@ -53,53 +60,51 @@ impl Call {
         &self.context.guard
     }
 
+    fn effects(&self) -> MutexGuard<'_, Effects> {
+        self.effects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn report<R>(&self, f: impl FnOnce(&mut Reports) -> R) -> R {
-        f(&mut self.reports.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.effects().reports)
     }
 
     pub(super) fn tables<R>(&self, f: impl FnOnce(&mut Tables) -> R) -> R {
-        f(&mut self.tables.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.effects().tables)
     }
 
     pub(crate) fn take_reports(&self) -> Reports {
-        std::mem::take(&mut self.reports.lock().unwrap_or_else(PoisonError::into_inner))
+        self.report(std::mem::take)
     }
 
-    pub(super) fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            draws: self.draws.load(Ordering::Relaxed),
-            reports: self.report(|reports| reports.clone()),
-            tables: self.tables(|tables| tables.clone()),
-        }
+    pub(super) fn snapshot(&self) -> Effects {
+        self.effects().clone()
     }
 
     /// What scripts have done since a snapshot that they would do for each group by itself.
-    pub(super) fn effect_since(&self, before: &Snapshot) -> Option<ByGroup> {
-        if self.draws.load(Ordering::Relaxed) != before.draws {
+    pub(super) fn effect_since(&self, before: &Effects) -> Option<ByGroup> {
+        let now = self.effects();
+        if now.draws != before.draws {
             return Some(ByGroup::Draws);
         }
-        let said = self.report(|reports| reports.said);
-        (said != before.reports.said).then_some(ByGroup::Reports)
+        (now.reports.said != before.reports.said).then_some(ByGroup::Reports)
     }
 
     /// Takes back what scripts have done since a snapshot, but the host's notes: those are given once.
-    pub(super) fn restore(&self, mut before: Snapshot) {
-        self.draws.store(before.draws, Ordering::Relaxed);
-        self.tables(|tables| *tables = before.tables);
-        self.report(|reports| {
-            before.reports.notes = std::mem::take(&mut reports.notes);
-            *reports = before.reports;
-        });
+    pub(super) fn restore(&self, mut before: Effects) {
+        let mut now = self.effects();
+        before.reports.notes = std::mem::take(&mut now.reports.notes);
+        *now = before;
     }
 
     /// The key of the next random tensor: from the run's seed, the step, how many were drawn before, and the update.
     pub(super) fn next_key(&self) -> u64 {
-        let draw = self.draws.fetch_add(1, Ordering::Relaxed);
+        let mut effects = self.effects();
         let mut hash = Sha256::new();
-        let parts = [self.seed, self.step, draw].into_iter();
+        let parts = [self.seed, self.step, effects.draws].into_iter();
         for part in parts.chain(self.update) {
             hash.update(part.to_le_bytes());
         }
+        effects.draws += 1;
         let [a, b, c, d, e, f, g, h, ..] = hash.finalize();
         u64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
@@ -132,18 +137,22 @@ impl fmt::Display for MapGroups {
 
 /// A number that a script reports.
 #[derive(Clone, Debug)]
-struct Metric {
+pub(super) struct Metric {
     hook: Option<Hook>,
     name: String,
-    /// One; in a `map_groups` one per group, with its turn.
-    values: Vec<(u64, Tensor)>,
+    /// One; of a function of `map_groups`, one per group that reported it.
+    values: Vec<Tensor>,
 }
 
 impl Metric {
+    fn is_of(&self, other: &Metric) -> bool {
+        (self.hook, &self.name) == (other.hook, &other.name)
+    }
+
     /// The mean over the groups that reported it.
     fn value(&self) -> Result<f64, TensorError> {
         let values = self.values.iter();
-        let values = values.map(|(_, value)| Ok(value.evaluate()?.get(0)));
+        let values = values.map(|value| Ok(value.evaluate()?.get(0)));
         let values = values.collect::<Result<Vec<f64>, TensorError>>()?;
         Ok(match values[..] {
             [value] => value,
@@ -158,11 +167,7 @@ pub(crate) struct Reports {
     /// The hook that is running; `None` at the prompt.
     pub(super) hook: Option<Hook>,
     /// Computed with what the hook returns, not before.
-    metrics: Vec<Metric>,
-    /// The number of groups that functions of `map_groups` were called for so far.
-    turn: u64,
-    /// The first turn of the `map_groups` that is running, the outermost one.
-    turns_from: Option<u64>,
+    pub(super) metrics: Vec<Metric>,
     pub(crate) prints: Vec<String>,
     printed: usize,
     /// Columns that were not read as their names say.
@@ -174,43 +179,36 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Keeps a metric: the last value of each name in a hook, and in a `map_groups` that of each group.
     pub(super) fn metric(&mut self, name: &str, value: Tensor) -> Result<(), CallError> {
         self.said += 1;
-        let (from, turn) = (self.turns_from.unwrap_or(u64::MAX), self.turn);
-        let mut known = self.metrics.iter_mut();
-        if let Some(same) = known.find(|known| known.hook == self.hook && known.name == name) {
-            same.values.retain(|&(of, _)| from <= of && of != turn);
-            same.values.push((turn, value));
-            return Ok(());
+        let (hook, name, values) = (self.hook, name.to_string(), vec![value]);
+        self.keep(Metric { hook, name, values })
+    }
+
+    /// Keeps the metrics that a function of `map_groups` reported for its groups.
+    pub(super) fn metrics_of_groups(&mut self, metrics: Vec<Metric>) -> Result<(), CallError> {
+        let mut joined: Vec<Metric> = Vec::new();
+        for metric in metrics {
+            match joined.iter_mut().find(|known| known.is_of(&metric)) {
+                Some(same) => same.values.extend(metric.values),
+                None => joined.push(metric),
+            }
         }
-        if self.metrics.len() == METRICS {
+        joined.into_iter().try_for_each(|metric| self.keep(metric))
+    }
+
+    /// Keeps a metric, in place of one of the same hook and name.
+    fn keep(&mut self, metric: Metric) -> Result<(), CallError> {
+        if let Some(same) = self.metrics.iter_mut().find(|known| known.is_of(&metric)) {
+            *same = metric;
+        } else if self.metrics.len() == METRICS {
             let message = format!("more than {METRICS} metrics in one step");
             let help = "is `metric` called in a loop, with another name each time?";
             return Err(CallError::new(message, help));
+        } else {
+            self.metrics.push(metric);
         }
-        self.metrics.push(Metric {
-            hook: self.hook,
-            name: name.to_string(),
-            values: vec![(turn, value)],
-        });
         Ok(())
-    }
-
-    /// A `map_groups` begins: until it ends, a metric has a value for each group. Returns what [`Reports::end_groups`] takes.
-    pub(super) fn begin_groups(&mut self) -> Option<u64> {
-        let outer = self.turns_from;
-        self.turns_from = outer.or(Some(self.turn + 1));
-        outer
-    }
-
-    pub(super) fn end_groups(&mut self, outer: Option<u64>) {
-        self.turns_from = outer;
-    }
-
-    /// A function of `map_groups` is called for another group.
-    pub(super) fn next_group(&mut self) {
-        self.turn += 1;
     }
 
     /// The metrics in the order of their first reports; with the hook, as in `reward/clipped`, if several hooks have one of
@@ -233,17 +231,13 @@ impl Reports {
 
     /// Keeps the last call of `map_groups` at each place.
     pub(super) fn map_groups(&mut self, call: MapGroups) {
-        let mut known = self.map_groups.iter_mut();
-        match known.find(|known| known.origin == call.origin) {
-            Some(same) => *same = call,
-            None => self.map_groups.push(call),
-        }
+        self.map_groups.retain(|known| known.origin != call.origin);
+        self.map_groups.push(call);
     }
 
     /// The tensors of metrics, not yet computed.
     pub(super) fn metric_tensors(&self) -> impl Iterator<Item = &Tensor> {
-        let values = self.metrics.iter().flat_map(|metric| &metric.values);
-        values.map(|(_, value)| value)
+        self.metrics.iter().flat_map(|metric| &metric.values)
     }
 
     /// Keeps a printed line; beyond some bytes it says once that there is more.

@@ -1,18 +1,19 @@
 //! Makes a recipe of a script: compiles it with its imports, reads its hooks and parameters, and lints it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, Scope};
+use rhai::{AST, Dynamic, Engine, Map, Scope};
 
 use super::builtin::Builtin;
 use super::explain::Script;
-use super::hook::{Hook, Reads, Version};
+use super::hook::{Hook, Version};
 use super::host::Host;
 use super::library::{Functions, Library, by_name, constants, functions_of};
 use super::lint;
 use super::params::Parameters;
 use super::recipe::{Compiled, Recipe};
-use super::sandbox::on_deep_stack;
+use super::sandbox::guarded;
 use super::source_files::LARGEST;
 use super::value::describe;
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -29,60 +30,66 @@ pub(super) fn compile(
         let help = "values by response or token are columns of the batch: a script is a formula";
         return Err(Diagnostic::error(message).with_help(help).into());
     }
-    on_deep_stack(|| compile_here(host, name, text, library))
+    guarded("to compile the script", || {
+        compiled(host, name.into(), text, library)
+    })?
 }
 
-fn compile_here(
+fn compiled(
     host: &Host,
-    name: &str,
+    name: Arc<str>,
     text: &str,
     library: &Library,
 ) -> Result<Recipe, Diagnostics> {
-    let mut engine = host.functions.engine(&host.call(0));
+    let constants = Arc::new(constants(text));
+    let mut engine = host.functions.engine(&host.call(0), &constants);
     engine.set_module_resolver(library.clone());
-    let name: Arc<str> = name.into();
-    let constants = constants(text);
-    let compiled = engine.compile_into_self_contained(&constants, text);
+    let parsed = engine.compile_into_self_contained(&constants, text);
     let mut sources = library.found().sources.clone();
     sources.insert(name.clone(), text.into());
-    let mut ast =
-        compiled.map_err(|error| not_compiled(&error, Script::new(&name, &sources), library))?;
+    let mut script = Script::new(&name, &sources);
+    let mut ast = parsed.map_err(|error| {
+        let missing = library.found().missing.clone();
+        let import = || script.import(&missing?);
+        let error = script.explain(&error);
+        let place = error.span.clone().or_else(import);
+        error.at(place)
+    })?;
     ast.set_source(&*name);
+    let hooks = hooks(&ast, &script)?;
     let natives = natives(&engine);
-    let mut functions = natives.clone();
-    functions.append(&mut functions_of(&ast));
-    let mut compiled = Compiled {
-        hooks: hooks(&ast, &Script::new(&name, &sources))?,
+    let own = functions_of(&ast).into_keys();
+    script.functions = natives.keys().cloned().chain(own).collect();
+    let params = match hooks.contains(&Hook::Params) {
+        true => declared(&ast, &script, &engine)?,
+        false => Parameters::default(),
+    };
+    script.parameters = params.names();
+    let warnings = linted(&ast, &script, &natives, library)?;
+    let mut reads = BTreeSet::new();
+    for source in sources.keys() {
+        lint::reads(script.code(source), &mut reads);
+    }
+    // The gradient of a loss is with respect to it.
+    reads.extend(hooks.contains(&Hook::Loss).then(|| "logp".to_string()));
+    let compiled = Compiled {
         version: Version::of(&name, text.as_bytes(), &sources),
         builtin: Builtin::of(&name, text, &sources),
         doc: doc(ast.doc()),
-        name,
+        functions: script.functions,
+        constants,
+        name: name.clone(),
+        sources: sources.clone(),
         ast,
-        sources,
-        warnings: Vec::new(),
-        reads: Reads::default(),
-        constants: constants.into(),
-        functions: functions.into_keys().collect(),
+        hooks,
+        warnings,
+        reads,
     };
-    for (source, _) in compiled.sources.iter() {
-        let script = Script::new(source, &compiled.sources);
-        lint::reads(script.code(source), &mut compiled.reads);
-    }
-    if compiled.hooks.contains(&Hook::Loss) {
-        // Its gradient is with respect to `logp`.
-        compiled.reads.names.insert("logp".to_string());
-    }
-    let mut recipe = Recipe {
+    Ok(Recipe {
         script: Arc::new(compiled),
-        params: Parameters::default(),
+        params,
         host: host.clone(),
-    };
-    recipe.params = declared(&recipe, &engine)?;
-    let warnings = linted(&recipe, &natives, library)?;
-    if let Some(compiled) = Arc::get_mut(&mut recipe.script) {
-        compiled.warnings = warnings;
-    }
-    Ok(recipe)
+    })
 }
 
 /// The functions of an engine, by their names.
@@ -94,37 +101,30 @@ pub(crate) fn natives(engine: &Engine) -> Functions {
     ))
 }
 
-fn not_compiled(error: &EvalAltResult, script: Script<'_>, library: &Library) -> Diagnostics {
-    let diagnostic = script.explain(error);
-    if diagnostic.span.is_some() {
-        return diagnostic.into();
-    }
-    let missing = library.found().missing.clone();
-    diagnostic
-        .at(missing.and_then(|path| script.import(&path)))
-        .into()
-}
-
 /// Lints the script and its imports: an error, or the warnings of the script itself.
 fn linted(
-    recipe: &Recipe,
+    ast: &AST,
+    script: &Script<'_>,
     natives: &Functions,
     library: &Library,
 ) -> Result<Vec<Diagnostic>, Diagnostics> {
-    let (imported, functions) = {
-        let found = library.found();
-        (found.scripts.clone(), found.functions.clone())
-    };
-    let own = (&recipe.script.name, &recipe.script.ast);
-    let mut errors = Vec::new();
-    for (name, ast) in [own].into_iter().chain(&imported) {
-        let script = recipe.about_source(name);
-        errors.extend(lint::errors(ast, &script, natives, &functions));
+    let found = library.found();
+    let imports = &found.modules;
+    let mut errors = lint::errors(ast, script, natives, imports);
+    let scripts = imports.values();
+    let scripts: BTreeMap<_, _> = scripts.map(|(ast, _)| (ast.source(), ast)).collect();
+    for (name, ast) in scripts {
+        let name = name.unwrap_or_default().into();
+        let import = Script {
+            functions: script.functions.clone(),
+            ..Script::new(&name, script.sources)
+        };
+        errors.extend(lint::errors(ast, &import, natives, imports));
     }
-    if let Some(errors) = Diagnostics::several(errors) {
-        return Err(errors);
+    match Diagnostics::several(errors) {
+        Some(errors) => Err(errors),
+        None => Ok(lint::warnings(ast, script)),
     }
-    Ok(lint::warnings(own.1, &recipe.about()))
 }
 
 /// The hooks that the script defines, with the right parameters.
@@ -154,45 +154,36 @@ fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
         let near = suggest::nearest(function.name, ["advantage", "loss"])?;
         Some((function.name.to_string(), near))
     });
-    Err(match slip {
-        Some((function, hook)) => Diagnostic::error(format!(
-            "the script has no hook, and `{function}` is not one"
-        ))
-        .with_help(format!("did you mean `{hook}`?"))
-        .at(script.definition(&function)),
-        None => Diagnostic::error(format!(
-            "{}: the script defines neither `advantage(batch, p)` nor `loss(batch, p)`",
-            script.name
-        ))
-        .with_help("`advlab new FILE --from grpo` makes a recipe to start from"),
-    }
-    .into())
+    let Some((function, hook)) = slip else {
+        let name = script.name;
+        let message = format!(
+            "{name}: the script defines neither `advantage(batch, p)` nor `loss(batch, p)`"
+        );
+        let help = "`advlab new FILE --from grpo` makes a recipe to start from";
+        return Err(Diagnostic::error(message).with_help(help).into());
+    };
+    let message = format!("the script has no hook, and `{function}` is not one");
+    let error = Diagnostic::error(message).with_help(format!("did you mean `{hook}`?"));
+    Err(error.at(script.definition(&function)).into())
 }
 
 /// Calls `params()`.
-fn declared(recipe: &Recipe, engine: &Engine) -> Result<Parameters, Diagnostics> {
-    if !recipe.has(Hook::Params) {
-        return Ok(Parameters::default());
-    }
-    let (ast, name) = (&recipe.script.ast, Hook::Params.name());
+fn declared(ast: &AST, script: &Script<'_>, engine: &Engine) -> Result<Parameters, Diagnostics> {
     let value = engine
-        .call_fn::<Dynamic>(&mut Scope::new(), ast, name, ())
-        .map_err(|error| recipe.failed_in(Hook::Params, &error))?;
-    let example =
-        "as in `k: #{ value: 4, min: 1, max: 8, doc: \"...\" }`, or with `choices: [\"a\", \"b\"]`";
+        .call_fn::<Dynamic>(&mut Scope::new(), ast, Hook::Params.name(), ())
+        .map_err(|error| script.at_hook(Hook::Params, script.explain(&error)))?;
+    let wrong = |message: String, place| {
+        let example = "as in `k: #{ value: 4, min: 1, max: 8, doc: \"...\" }`, or with `choices: [\"a\", \"b\"]`";
+        let wrong = Diagnostic::error(message).with_help(example).at(place);
+        script.at_hook(Hook::Params, wrong)
+    };
     let Some(map) = value.read_lock::<Map>() else {
         let found = describe(&value);
         let message = format!("`params()` must return a map of parameters, it returned {found}");
-        let wrong = Diagnostic::error(message).with_help(example);
-        return Err(recipe.at_hook(Hook::Params, wrong));
+        return Err(wrong(message, None));
     };
-    Parameters::declared(&map).map_err(|(name, why)| {
-        let wrong = Diagnostic::error(format!("parameter `{name}`: {why}")).with_help(example);
-        match recipe.about().key(&name) {
-            Some(place) => wrong.at(Some(place)).into(),
-            None => recipe.at_hook(Hook::Params, wrong),
-        }
-    })
+    Parameters::declared(&map)
+        .map_err(|(name, why)| wrong(format!("parameter `{name}`: {why}"), script.key(&name)))
 }
 
 /// A doc comment without its marks.

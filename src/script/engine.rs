@@ -24,7 +24,7 @@ use super::numbers;
 use super::sandbox::{CALL_LEVELS, EXPRESSION_DEPTH};
 use super::value::{as_tensor, describe};
 use crate::diagnostic::Diagnostic;
-use crate::tensor::{ByGroup, Level, Stopped, Tensor};
+use crate::tensor::{ByGroup, Level, Tensor, TensorError};
 
 /// The functions of the language itself. No clock, no files, no bytes: no formula needs them, and a step's result depends
 /// only on its seed.
@@ -39,7 +39,7 @@ pub(crate) fn packages() -> [Shared<Module>; 6] {
     ]
 }
 
-/// An engine without functions. `with`, a reserved word of Rhai, is a method of batches.
+/// An engine without functions, for the language as recipes have it. `with`, a reserved word of Rhai, is a method of batches.
 pub(super) fn bare() -> Engine {
     let mut engine = Engine::new_raw();
     #[expect(
@@ -48,6 +48,10 @@ pub(super) fn bare() -> Engine {
     )]
     engine.on_parse_token(|token, _, _| match token {
         Token::Reserved(word) if *word == "with" => Token::Identifier(word),
+        // It would make a run wait.
+        Token::Identifier(word) if *word == "sleep" => Token::Reserved(word),
+        // Rhai's `^` of integers is bitwise (`2 ^ 3` is 1), where everybody means the power.
+        Token::XOr | Token::XOrAssign => Token::Reserved(Box::new("^".into())),
         token => token,
     });
     engine
@@ -66,29 +70,28 @@ impl Functions {
         }
     }
 
-    /// An engine that runs the hooks of one call.
-    pub(crate) fn engine(&self, call: &Arc<Call>) -> Engine {
+    /// An engine for one call; functions see the constants.
+    pub(crate) fn engine(&self, call: &Arc<Call>, constants: &Arc<Scope<'static>>) -> Engine {
         let mut engine = bare();
         for module in self.modules.iter() {
             engine.register_global_module(module.clone());
         }
         numbers::numbers(&mut engine);
         bound(&mut engine, call);
+        watch(&mut engine, constants.clone());
         bind::tensor_type(&mut engine);
         batch_type::batch_type(&mut engine);
         key::key_type(&mut engine);
         reports(&mut engine, call);
         // The value of `catch (error)`.
-        engine
-            .register_type_with_name::<CallError>("error")
-            .register_fn("to_string", message)
-            .register_fn("to_debug", message);
+        engine.register_type_with_name::<CallError>("error");
+        for name in ["to_string", "to_debug"] {
+            engine.register_fn(name, |problem: &mut CallError| {
+                problem.diagnostic.message.clone()
+            });
+        }
         engine
     }
-}
-
-fn message(problem: &mut CallError) -> String {
-    problem.diagnostic.message.clone()
 }
 
 /// Operations between two looks at the guard: some 10 microseconds.
@@ -105,21 +108,20 @@ fn bound(engine: &mut Engine, call: &Arc<Call>) {
         .set_strict_variables(true)
         .set_fail_on_invalid_map_property(true)
         .disable_symbol("eval");
-    watch(engine, &Arc::default());
     let guard = call.guard().clone();
     engine.on_progress(move |operations| {
         if operations % OPERATIONS_PER_CHECK != 0 {
             return None;
         }
-        guard.check().err().map(Dynamic::from::<Stopped>)
+        let stopped = guard.check().err()?;
+        let error = TensorError::new("script", stopped);
+        Some(Dynamic::from(CallError::from(error)))
     });
 }
 
 /// Weighs variables when one of them is read: now and then, the more seldom the more there is to weigh, so that it costs a
-/// part of what the script does. Also gives closures the batch and the script's constants. An engine has one such
-/// callback: the last one that it was given.
-pub(super) fn watch(engine: &mut Engine, constants: &Arc<Scope<'static>>) {
-    let constants = constants.clone();
+/// part of what the script does. Also gives closures the batch and the script's constants.
+fn watch(engine: &mut Engine, constants: Arc<Scope<'static>>) {
     let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
     // Deprecated means volatile here: the callback may change in a later version, and ours is pinned.
     #[allow(deprecated)]
@@ -151,7 +153,7 @@ fn captured_batch(scope: &Scope<'_>, name: &str, index: usize) -> Option<Dynamic
 
 /// `metric` and `print`.
 fn reports(engine: &mut Engine, call: &Arc<Call>) {
-    let metrics = call.clone();
+    let (metrics, prints, debugs) = (call.clone(), call.clone(), call.clone());
     engine.register_fn(
         "metric",
         move |context: NativeCallContext, name: &str, value: Dynamic| {
@@ -160,7 +162,6 @@ fn reports(engine: &mut Engine, call: &Arc<Call>) {
             kept.map_err(|problem| raise(&context, problem))
         },
     );
-    let (prints, debugs) = (call.clone(), call.clone());
     engine.on_print(move |line| prints.report(|reports| reports.print(line)));
     engine.on_debug(move |line, _, _| debugs.report(|reports| reports.print(line)));
 }

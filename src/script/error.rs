@@ -1,6 +1,6 @@
 //! Errors that native functions report to the script that called them, on their way through the engine.
 
-use rhai::{Dynamic, EvalAltResult, NativeCallContext, Position};
+use rhai::{Dynamic, Engine, EvalAltResult, NativeCallContext, Position, Variant};
 
 use crate::diagnostic::{Diagnostic, ProblemKind};
 use crate::tensor::{Origin, TensorError, TensorErrorKind};
@@ -66,6 +66,12 @@ impl From<CallError> for Box<EvalAltResult> {
     }
 }
 
+impl From<TensorError> for Box<EvalAltResult> {
+    fn from(error: TensorError) -> Self {
+        CallError::from(error).into()
+    }
+}
+
 /// The error of a native function that a value of the engine's errors carries.
 pub(super) fn call_error(value: &Dynamic) -> Option<CallError> {
     value.read_lock::<CallError>().map(|error| error.clone())
@@ -84,6 +90,31 @@ pub(crate) fn raise(
         }
     }
     problem.into_error(context.call_position())
+}
+
+/// Registers a method with one argument; its error is raised at the location of the call.
+pub(super) fn method<S: Variant + Clone, A: Variant + Clone, T: Variant + Clone>(
+    engine: &mut Engine,
+    name: &str,
+    method: impl Fn(&S, A) -> Result<T, CallError> + Send + Sync + 'static,
+) {
+    engine.register_fn(
+        name,
+        move |context: NativeCallContext, receiver: &mut S, argument: A| {
+            method(receiver, argument).map_err(|problem| raise(&context, problem))
+        },
+    );
+}
+
+/// Registers a method without arguments, as [`method`].
+pub(super) fn method_without_arguments<S: Variant + Clone, T: Variant + Clone>(
+    engine: &mut Engine,
+    name: &str,
+    method: impl Fn(&S) -> Result<T, CallError> + Send + Sync + 'static,
+) {
+    engine.register_fn(name, move |context: NativeCallContext, receiver: &mut S| {
+        method(receiver).map_err(|problem| raise(&context, problem))
+    });
 }
 
 /// The location in the script that a native call comes from.

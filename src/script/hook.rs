@@ -1,6 +1,5 @@
-//! The hooks of a recipe, its version, and the columns that it reads.
+//! The hooks of a recipe, and its version.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
@@ -82,10 +81,8 @@ impl Version {
         };
         add(text);
         // In the order of the names in the `import`s: their folder does not count either.
-        let mut imports: Vec<_> = imports
-            .iter()
-            .filter(|(name, _)| &***name != main)
-            .collect();
+        let imports = imports.iter().filter(|(name, _)| &***name != main);
+        let mut imports: Vec<_> = imports.collect();
         imports.sort_by_key(|(name, _)| Path::new(&***name).file_stem());
         imports.iter().for_each(|(_, text)| add(text.as_bytes()));
         let digits = hash.finalize().map(|byte| format!("{byte:02x}"));
@@ -107,14 +104,4 @@ impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.short())
     }
-}
-
-/// The columns that the code of a recipe and of its imports may read; comments and strings do not count.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reads {
-    /// The names in the code: `batch.NAME`, `batch["NAME"]`, and arguments of `column`, `has` and `key`. Also properties of
-    /// maps that cannot be told from a batch.
-    pub names: BTreeSet<String>,
-    /// Whether the code also computes names, as in `batch.column(p.column)`: then it may read any column.
-    pub is_computed: bool,
 }

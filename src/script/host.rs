@@ -8,7 +8,7 @@ use super::engine::Functions;
 use super::recipe::Recipe;
 use crate::native::Native;
 use crate::tensor::profile::Profile;
-use crate::tensor::{Context, Executor, Guard};
+use crate::tensor::{Executor, Guard};
 
 /// The bounds of one call of a recipe: [`Recipe::advantage`] with the hooks `reward` and `weight`, each update's
 /// [`Recipe::loss`], [`Recipe::returns`]. [`Recipe::for_step`] puts several calls under one bound.
@@ -35,9 +35,9 @@ impl Default for Limits {
 pub struct Host {
     pub(crate) functions: Functions,
     limits: Limits,
-    seed: u64,
-    executor: Executor,
-    profile: Option<Arc<Profile>>,
+    pub(super) seed: u64,
+    pub(super) executor: Executor,
+    pub(super) profile: Option<Arc<Profile>>,
     /// The kernels of built-ins.
     pub(super) native: Native,
     /// One guard for all calls; without it each call has its own.
@@ -104,11 +104,6 @@ impl Host {
         Host { native, ..self }
     }
 
-    /// Leaves a hook of a version to its script for good: its kernel gave other bits in an earlier process.
-    pub fn refuse_kernel(&self, version: &str, hook: &str) {
-        self.native.refuse(version, hook);
-    }
-
     /// The same host with the loss of recipes that have none: a run's, or `ppo_clip`.
     pub(crate) fn with_loss(self, loss: Option<Recipe>) -> Host {
         let loss = loss.map(Arc::new);
@@ -117,22 +112,7 @@ impl Host {
 
     /// A call at a step, with the bounds of its own.
     pub(crate) fn call(&self, step: u64) -> Arc<Call> {
-        self.call_within(&self.guard(), step, None)
-    }
-
-    /// A call within bounds. `update` is the index of the step's loss that it computes.
-    pub(super) fn call_within(
-        &self,
-        guard: &Arc<Guard>,
-        step: u64,
-        update: Option<u64>,
-    ) -> Arc<Call> {
-        let context = Context {
-            executor: self.executor,
-            guard: guard.clone(),
-            profile: self.profile.clone(),
-        };
-        Call::new(context, self.seed, step, update)
+        Call::new(self, &self.guard(), step, None)
     }
 
     /// The same host with one guard for all calls: who holds it can cancel whichever is running.

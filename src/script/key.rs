@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rhai::{Array, Dynamic, Engine, INT, ImmutableString, NativeCallContext};
 
 use super::call::Call;
-use super::error::{CallError, Raised, raise};
+use super::error::{CallError, method, method_without_arguments, raise};
 use super::memory::{MAX_KEYS, Table};
 use super::value::{as_tensor, describe, number, text};
 use crate::tensor::op::{self, Argument};
@@ -57,14 +57,14 @@ impl Key {
     }
 
     fn frame(&self) -> &Arc<Frame> {
-        let Some(frame) = self.codes.frame() else {
-            unreachable!("a key is one of a batch");
-        };
-        frame
+        self.codes.frame().expect("a key is one of a batch")
     }
 
-    /// 1 for the responses that have a name, 0 for the others.
-    fn is(&self, other: &Dynamic) -> Result<Tensor, CallError> {
+    /// For each response 1 or 0, by `==` or `!=` with a name or with another key's.
+    fn compare(&self, sign: &str, other: &Dynamic) -> Result<Tensor, CallError> {
+        let row = op::table().find(|op| op.name == sign);
+        let row = row.expect("the op table has `==` and `!=`");
+        let compared = |other| row.apply(&[Argument::Tensor(self.codes.clone()), other]);
         if let Some(other) = other.read_lock::<Key>() {
             // As codes of this key; a name that it does not have has no code.
             let own = self.names.iter().enumerate();
@@ -74,7 +74,7 @@ impl Key {
             let of_other = other.codes.evaluate()?;
             let in_own = of_other.iter().map(|at| codes[at as usize]);
             let theirs = Tensor::of_responses(other.frame(), in_own.collect());
-            return Ok(equal(&self.codes, &theirs)?);
+            return Ok(compared(Argument::Tensor(theirs))?);
         }
         let name = text(other).map(|text| text.to_string());
         let Some(text) = name.or_else(|| Some(number(other)?.to_string())) else {
@@ -88,58 +88,35 @@ impl Key {
         };
         let code = self.names.iter().position(|name| **name == *text);
         let code = code.map_or(-1.0, |code| code as f64);
-        Ok(equal(&self.codes, &Tensor::number(code))?)
+        Ok(compared(Argument::Number(code))?)
     }
-}
-
-fn equal(a: &Tensor, b: &Tensor) -> Result<Tensor, TensorError> {
-    let Some(row) = op::table().find(|op| op.name == "==") else {
-        unreachable!("the op table has `==`");
-    };
-    row.apply(&[Argument::Tensor(a.clone()), Argument::Tensor(b.clone())])
 }
 
 /// The type of keys, and what is remembered by them.
 pub(super) fn key_type(engine: &mut Engine) {
-    type Context<'a> = NativeCallContext<'a>;
     engine.register_type_with_name::<Key>("key");
     for sign in ["==", "!="] {
-        let compare = move |context: &Context, key: &Key, other: &Dynamic| {
-            let is = key.is(other).and_then(|is| match sign {
-                "!=" => Ok(equal(&is, &Tensor::number(0.0))?),
-                _ => Ok(is),
-            });
-            is.map_err(|problem| raise(context, problem))
-        };
-        engine
-            .register_fn(sign, move |context: Context, key: Key, other: Dynamic| {
-                compare(&context, &key, &other)
-            })
-            .register_fn(
-                sign,
-                move |context: Context, other: ImmutableString, key: Key| {
-                    compare(&context, &key, &Dynamic::from(other))
-                },
-            );
+        method(engine, sign, move |key: &Key, other: Dynamic| {
+            key.compare(sign, &other)
+        });
+        method(engine, sign, move |other: &ImmutableString, key: Key| {
+            key.compare(sign, &other.clone().into())
+        });
     }
     for name in ["to_string", "to_debug"] {
-        engine.register_fn(name, |key: &mut Key| summary(key));
+        method_without_arguments(engine, name, summary);
     }
-    engine
-        .register_fn("len", |key: &mut Key| {
-            key.texts().map_or(0, |all| all.len() as INT)
-        })
-        .register_fn("values", |context: Context, key: &mut Key| {
-            let texts = key.texts().map_err(|error| raise(&context, error))?;
-            let texts = texts.iter().map(|text| Dynamic::from(text.to_string()));
-            Raised::Ok(texts.collect::<Array>())
-        })
-        .register_fn(
-            "recall",
-            |context: Context, table: &str, key: Key, start: Dynamic| {
-                recall(table, &key, &start).map_err(|problem| raise(&context, problem))
-            },
-        );
+    method_without_arguments(engine, "len", |key: &Key| Ok(key.texts()?.len() as INT));
+    method_without_arguments(engine, "values", |key: &Key| {
+        let texts = key.texts()?.into_iter();
+        Ok(texts.map(|text| text.to_string().into()).collect::<Array>())
+    });
+    engine.register_fn(
+        "recall",
+        |context: NativeCallContext, table: &str, key: Key, start: Dynamic| {
+            recall(table, &key, &start).map_err(|problem| raise(&context, problem))
+        },
+    );
     // `remember(table, key, value)` and `running(table, key, a, b, c)`, each also with a number of keys as the last argument.
     let (text, key) = (TypeId::of::<ImmutableString>(), TypeId::of::<Key>());
     let (any, most) = (TypeId::of::<Dynamic>(), TypeId::of::<INT>());
@@ -162,14 +139,14 @@ pub(super) fn key_type(engine: &mut Engine) {
 /// How many names a key's string shows.
 const SHOWN: usize = 8;
 
-fn summary(key: &Key) -> String {
-    let texts = key.texts().unwrap_or_default();
+fn summary(key: &Key) -> Result<String, CallError> {
+    let texts = key.texts()?;
     let (shown, rest) = texts.split_at(texts.len().min(SHOWN));
     let more = match rest.len() {
         0 => String::new(),
         more => format!(", ... {more} more"),
     };
-    format!("key [{}{more}]", shown.join(", "))
+    Ok(format!("key [{}{more}]", shown.join(", ")))
 }
 
 /// A tensor or a number, as one value per response of a batch; an error if it belongs to another batch.

@@ -1,7 +1,6 @@
 //! Finds what a script imports: built-ins, and scripts of its own folder.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +11,7 @@ use rhai::{
 
 use super::builtin::{Builtin, Sources};
 use super::engine::bare;
-use super::error::CallError;
+use super::error::{CallError, Raised};
 use super::source_files::{self, Content};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
@@ -86,15 +85,14 @@ pub(crate) struct Library {
     found: Arc<Mutex<Found>>,
 }
 
+/// The imported scripts, by the path that the import wrote.
+pub(super) type Modules = BTreeMap<String, (AST, Shared<Module>)>;
+
 /// The findings of a library so far.
 #[derive(Default)]
 pub(crate) struct Found {
-    /// The imported scripts, by their names.
-    pub(super) scripts: BTreeMap<Arc<str>, AST>,
     pub(crate) sources: Sources,
-    /// Their functions, by the path that the import wrote.
-    pub(super) functions: BTreeMap<String, Functions>,
-    modules: BTreeMap<String, Shared<Module>>,
+    pub(super) modules: Modules,
     /// The imports that are being loaded, outermost first: a recipe that imports itself would have no end.
     loading: Vec<String>,
     /// The files that imports were looked for in.
@@ -118,7 +116,7 @@ impl Library {
     }
 
     /// The name and text of an imported script.
-    fn read(&self, path: &str) -> Result<(String, String), CallError> {
+    fn read(&self, path: &str) -> Result<(Arc<str>, Arc<str>), CallError> {
         const WHAT: &str =
             "an import is the name of a built-in, or of a file in the script's own folder";
         let name = path.strip_suffix(".rhai").unwrap_or(path);
@@ -132,11 +130,8 @@ impl Library {
             let read = read.unwrap_or_else(|| source_files::read(&file));
             self.found().files.insert(file.clone(), read.clone());
             match source_files::text(&file, &read) {
-                Ok(text) => return Ok((file.display().to_string(), text.to_string())),
-                Err(_)
-                    if read
-                        .as_ref()
-                        .is_err_and(|unread| unread.kind == ErrorKind::NotFound) => {}
+                Ok(text) => return Ok((file.display().to_string().into(), text.into())),
+                Err(_) if source_files::is_missing(&read) => {}
                 Err(why) => {
                     let error = Diagnostic::error(format!("cannot import \"{path}\": {why}"));
                     return Err(error.into());
@@ -145,7 +140,7 @@ impl Library {
         }
         let mut builtins = Builtin::importable();
         if let Some(builtin) = builtins.find(|builtin| builtin.name == name) {
-            return Ok((builtin.name.to_string(), builtin.text.to_string()));
+            return Ok((builtin.name.into(), builtin.text.into()));
         }
         let beside = self.folder.as_deref().map(source_files::scripts_in);
         let beside = beside.iter().flatten().map(String::as_str);
@@ -160,24 +155,20 @@ impl Library {
         ))
     }
 
-    fn compile(&self, engine: &Engine, path: &str) -> Result<Module, Box<EvalAltResult>> {
+    fn compile(&self, engine: &Engine, path: &str) -> Raised<(AST, Module)> {
         let (name, text) = self
             .read(path)
             .inspect_err(|_| self.found().missing = Some(path.to_string()))?;
-        let mut sources = [(name.as_str().into(), text.as_str().into())].into();
-        self.found().sources.append(&mut sources);
+        self.found().sources.insert(name.clone(), text.clone());
         let in_module = |error| {
-            let error = EvalAltResult::ErrorInModule(name.clone(), error, Position::NONE);
-            Box::new(error)
+            let name = name.to_string();
+            Box::new(EvalAltResult::ErrorInModule(name, error, Position::NONE))
         };
         let compiled = engine.compile_with_scope(&constants(&text), &text);
         let mut ast = compiled.map_err(|error| in_module(error.into()))?;
-        ast.set_source(name.as_str());
+        ast.set_source(&*name);
         let module = Module::eval_ast_as_new(Scope::new(), &ast, engine).map_err(in_module)?;
-        let mut found = self.found();
-        found.functions.insert(path.to_string(), functions_of(&ast));
-        found.scripts.insert(name.as_str().into(), ast);
-        Ok(module)
+        Ok((ast, module))
     }
 }
 
@@ -188,10 +179,10 @@ impl ModuleResolver for Library {
         _: Option<&str>,
         path: &str,
         _: Position,
-    ) -> Result<Shared<Module>, Box<EvalAltResult>> {
+    ) -> Raised<Shared<Module>> {
         {
             let mut found = self.found();
-            if let Some(module) = found.modules.get(path) {
+            if let Some((_, module)) = found.modules.get(path) {
                 return Ok(module.clone());
             }
             if found.loading.iter().any(|open| open == path) {
@@ -207,8 +198,10 @@ impl ModuleResolver for Library {
         let compiled = self.compile(engine, path);
         let mut found = self.found();
         found.loading.pop();
-        let module = Shared::new(compiled?);
-        found.modules.insert(path.to_string(), module.clone());
+        let (ast, module) = compiled?;
+        let module = Shared::new(module);
+        let imported = (ast, module.clone());
+        found.modules.insert(path.to_string(), imported);
         Ok(module)
     }
 }

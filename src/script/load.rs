@@ -9,8 +9,7 @@ use super::hook::Version;
 use super::host::Host;
 use super::library::Library;
 use super::recipe::Recipe;
-use super::sandbox::guarded;
-use super::source_files::{Content, SourceFiles, Unread, folder_of, scripts_in, text};
+use super::source_files::{Content, SourceFiles, Unread, folder_of, is_missing, scripts_in, text};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 
@@ -41,30 +40,29 @@ impl Host {
     /// As [`Host::load`], with the files that were read, also if the script does not compile.
     pub fn load_reading(&self, recipe: &str) -> (Result<Recipe, Diagnostics>, SourceFiles) {
         let path = Path::new(recipe);
-        let (message, help) = if let Some(builtin) = Builtin::find(recipe) {
+        if let Some(builtin) = Builtin::find(recipe) {
             let compiled = self.compile(builtin.name, builtin.text);
             return (compiled, SourceFiles::default());
-        } else if let Some(kind) = another_kind(path) {
-            let help = "a recipe is a built-in's name, such as `grpo`, or the path of a .rhai script; rollouts stand behind it: \
-                        `advlab apply grpo rollouts.jsonl`";
-            (
-                format!("`{recipe}` is {kind}, not a recipe"),
-                help.to_string(),
-            )
-        } else if recipe.contains(['/', '\\']) || recipe.ends_with(".rhai") || path.exists() {
-            return self.load_read(&SourceFiles::of(path));
-        } else {
-            let names = BUILTINS.iter().map(|builtin| builtin.name);
-            let file = format!("{recipe}.rhai");
-            let help = match suggest::nearest(recipe, names) {
-                _ if Path::new(&file).is_file() => format!("the script is `{file}`"),
-                Some(near) => format!("did you mean `{near}`?"),
-                None => "`advlab recipes` lists the built-ins; a script is given by its path, such as `my/recipe.rhai`"
-                    .to_string(),
-            };
-            (format!("there is no recipe `{recipe}`"), help)
+        }
+        let is_path = recipe.contains(['/', '\\']) || recipe.ends_with(".rhai") || path.exists();
+        let error = match another_kind(path) {
+            Some(kind) => Diagnostic::error(format!("`{recipe}` is {kind}, not a recipe")).with_help(
+                "a recipe is a built-in's name, such as `grpo`, or the path of a .rhai script; rollouts stand behind it: \
+                 `advlab apply grpo rollouts.jsonl`",
+            ),
+            None if is_path => return self.load_read(&SourceFiles::of(path)),
+            None => {
+                let names = BUILTINS.iter().map(|builtin| builtin.name);
+                let file = format!("{recipe}.rhai");
+                let help = match suggest::nearest(recipe, names) {
+                    _ if Path::new(&file).is_file() => format!("the script is `{file}`"),
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => "`advlab recipes` lists the built-ins; a script is given by its path, such as `my/recipe.rhai`"
+                        .to_string(),
+                };
+                Diagnostic::error(format!("there is no recipe `{recipe}`")).with_help(help)
+            }
         };
-        let error = Diagnostic::error(message).with_help(help);
         (Err(error.into()), SourceFiles::default())
     }
 
@@ -81,10 +79,7 @@ impl Host {
         library.read.clone_from(&read.files);
         let compiled = match text(path, content) {
             Err(why) => Err(unreadable(path, content, &why).into()),
-            Ok(text) => guarded("to compile the script", || {
-                compile(self, &name, text, &library)
-            })
-            .flatten(),
+            Ok(text) => compile(self, &name, text, &library),
         };
         let found = library.found();
         let mut files = found.files.clone();
@@ -167,7 +162,7 @@ fn another_kind(path: &Path) -> Option<&'static str> {
 
 fn unreadable(path: &Path, content: &Content, why: &str) -> Diagnostic {
     let error = Diagnostic::error(format!("cannot read {why}"));
-    if !matches!(content, Err(unread) if unread.kind == ErrorKind::NotFound) {
+    if !is_missing(content) {
         return error;
     }
     let name = path.file_stem().and_then(|name| name.to_str());

@@ -37,7 +37,7 @@ pub(crate) use batch_type::{OLD_FOR_LOGP, ScriptBatch};
 pub use builtin::{BUILTINS, Builtin, BuiltinKind};
 pub use call::MapGroups;
 pub use explain::help_for_foreign;
-pub use hook::{Hook, Reads, Version};
+pub use hook::{Hook, Version};
 pub(crate) use hooks::Computation;
 pub use hooks::{Loss, Outcome};
 pub use host::{Host, Limits};

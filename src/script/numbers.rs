@@ -5,20 +5,19 @@
 
 use std::any::TypeId;
 
-use rhai::{Array, Dynamic, Engine, FLOAT, INT, NativeCallContext};
+use rhai::{Array, Dynamic, Engine, FLOAT, FnPtr, INT, NativeCallContext};
 
 use super::error::{CallError, Raised, origin, raise};
-use super::value::{as_tensor, describe};
+use super::value::{as_tensor, describe, number};
 use crate::diagnostic::Diagnostic;
 use crate::tensor::Tensor;
 use crate::tensor::op::{self, Argument, Class, Op};
 
-/// Registers exact comparisons, the division of integers, the functions that are refused, and those of arrays.
+/// Registers exact comparisons, the division of integers, and the functions of arrays.
 pub(super) fn numbers(engine: &mut Engine) {
     // Otherwise the engine does not look its own operators up.
     engine.set_fast_operators(false);
     quotients(engine);
-    refused(engine);
     arrays(engine);
     macro_rules! comparisons {
         ($($sign:literal $compare:tt),+) => {$(
@@ -28,28 +27,6 @@ pub(super) fn numbers(engine: &mut Engine) {
         )+};
     }
     comparisons!("==" ==, "!=" !=, "<" <, "<=" <=, ">" >, ">=" >=);
-}
-
-/// Refuses functions of Rhai that no recipe wants: its `^` of integers is bitwise (`2 ^ 3` is 1), where everybody means the
-/// power, and a `sleep` would make a run wait.
-fn refused(engine: &mut Engine) {
-    let (int, float) = (TypeId::of::<INT>(), TypeId::of::<FLOAT>());
-    let pair = [int; 2];
-    for (name, types) in [
-        ("^", &pair[..]),
-        ("^=", &pair),
-        ("sleep", &[int]),
-        ("sleep", &[float]),
-    ] {
-        engine.register_raw_fn(name, types, move |context, _| {
-            let message = format!("`{name}` is not a function of recipes");
-            let help = match name {
-                "sleep" => "the run would wait for it: take the line out",
-                _ => "a power is `x ** 2`",
-            };
-            Err::<INT, _>(raise(&context, CallError::new(message, help)))
-        });
-    }
 }
 
 fn quotients(engine: &mut Engine) {
@@ -70,46 +47,110 @@ fn widened(whole: INT) -> FLOAT {
 fn arrays(engine: &mut Engine) {
     for (name, row) in [("sum", "+"), ("mean", "+"), ("min", "min"), ("max", "max")] {
         let row = op::table().find(|op| op.name == row && op.class == Class::Elementwise);
-        let Some(row) = row else {
-            unreachable!("`{name}` of an array is made of rows of the op table");
-        };
+        let row = row.expect("an array's functions are made of rows of the op table");
         let reduced = move |context: NativeCallContext, array: Array| {
-            reduce(name, row, &array).map_or_else(
-                |problem| Err(raise(&context, problem)),
-                |tensor| {
-                    tensor.mark(&origin(&context));
-                    Raised::Ok(match tensor.as_number() {
-                        Some(number) => Dynamic::from_float(number),
-                        None => Dynamic::from(tensor),
-                    })
-                },
-            )
+            let tensor = reduce(name, row, &array).map_err(|problem| raise(&context, problem))?;
+            tensor.mark(&origin(&context));
+            Raised::Ok(match tensor.as_number() {
+                Some(number) => Dynamic::from_float(number),
+                None => Dynamic::from(tensor),
+            })
         };
         engine.register_fn(name, reduced);
+    }
+    let sort = |context: NativeCallContext, array: &mut Array, comparer: FnPtr| -> Raised<()> {
+        *array = sorted(&context, array, &comparer)?;
+        Ok(())
+    };
+    let order = |context: NativeCallContext, array: Array, comparer: FnPtr| {
+        sorted(&context, &array, &comparer)
+    };
+    for name in ["sort", "sort_by"] {
+        engine.register_fn(name, sort);
+        engine.register_fn(
+            name,
+            move |context: NativeCallContext, array: &mut Array, comparer: &str| {
+                sort(context, array, FnPtr::new(comparer)?)
+            },
+        );
+    }
+    for name in ["order", "order_by"] {
+        engine.register_fn(name, order);
+        engine.register_fn(
+            name,
+            move |context: NativeCallContext, array: Array, comparer: &str| {
+                order(context, array, FnPtr::new(comparer)?)
+            },
+        );
+    }
+}
+
+/// A stable merge sort. Rhai's own goes on after an error of the comparer, and takes a comparer that gives a float for one
+/// that gives nothing: both sort wrongly in silence. The standard library's may panic at an inconsistent comparer.
+fn sorted(context: &NativeCallContext, values: &[Dynamic], comparer: &FnPtr) -> Raised<Array> {
+    if values.len() < 2 {
+        return Ok(values.to_vec());
+    }
+    let (left, right) = values.split_at(values.len() / 2);
+    let mut left = sorted(context, left, comparer)?.into_iter().peekable();
+    let mut right = sorted(context, right, comparer)?.into_iter().peekable();
+    let mut merged = Array::with_capacity(values.len());
+    while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
+        // Equal values keep their order: the right one is first only if it comes before the left one.
+        let next = match is_before(context, comparer, b, a)? {
+            true => &mut right,
+            false => &mut left,
+        };
+        merged.extend(next.next());
+    }
+    merged.extend(left.chain(right));
+    Ok(merged)
+}
+
+/// Whether `a` comes before `b`: the comparer gives a number below 0, or true.
+fn is_before(
+    context: &NativeCallContext,
+    comparer: &FnPtr,
+    a: &Dynamic,
+    b: &Dynamic,
+) -> Raised<bool> {
+    let compared = comparer.call_raw(context, None, [a.clone(), b.clone()])?;
+    match (compared.as_bool(), number(&compared)) {
+        (Ok(is_before), _) => Ok(is_before),
+        (_, Some(number)) => Ok(number < 0.0),
+        _ => {
+            let found = describe(&compared);
+            let message = format!("a sort compares by a number or a boolean, not {found}");
+            let error = Diagnostic::error(message).with_help("as in `a.sort(|x, y| x - y)`");
+            Err(raise(context, error))
+        }
     }
 }
 
 fn reduce(name: &str, row: &'static Op, array: &Array) -> Result<Tensor, CallError> {
-    let mut result: Option<Tensor> = None;
-    for value in array {
-        let value = as_tensor(value).ok_or_else(|| {
+    let mut tensors = array.iter().map(|value| {
+        as_tensor(value).ok_or_else(|| {
             let found = describe(value);
             let message = format!("`{name}` of an array takes numbers and tensors, not {found}");
             CallError::from(Diagnostic::error(message))
-        })?;
-        result = Some(match result {
-            Some(before) => row.apply(&[Argument::Tensor(before), Argument::Tensor(value)])?,
-            None => value,
-        });
-    }
-    match result {
-        None if name == "sum" => Ok(Tensor::number(0.0)),
-        None => Err(Diagnostic::error(format!("an empty array has no `{name}`")).into()),
-        Some(sum) if name == "mean" => {
-            // Exact: the size of an array is bounded.
-            let count = Tensor::number(1.0 / array.len() as f64);
-            Ok(op::mul(&sum, &count)?)
-        }
-        Some(result) => Ok(result),
+        })
+    });
+    let Some(first) = tensors.next() else {
+        return match name {
+            "sum" => Ok(Tensor::number(0.0)),
+            _ => Err(Diagnostic::error(format!("an empty array has no `{name}`")).into()),
+        };
+    };
+    let reduced = tensors.try_fold(first?, |before, value| {
+        let both = [Argument::Tensor(before), Argument::Tensor(value?)];
+        Ok::<Tensor, CallError>(row.apply(&both)?)
+    })?;
+    match name {
+        // Exact: the size of an array is bounded.
+        "mean" => Ok(op::mul(
+            &reduced,
+            &Tensor::number(1.0 / array.len() as f64),
+        )?),
+        _ => Ok(reduced),
     }
 }

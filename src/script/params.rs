@@ -76,11 +76,10 @@ impl Setting {
             Setting::Truth(value) => (*value).into(),
             Setting::Text(value) => value.into(),
             Setting::Nothing => Dynamic::UNIT,
-            Setting::List(values) => values
-                .iter()
-                .map(Setting::to_dynamic)
-                .collect::<Array>()
-                .into(),
+            Setting::List(values) => {
+                let values: Array = values.iter().map(Setting::to_dynamic).collect();
+                values.into()
+            }
         }
     }
 }
@@ -107,18 +106,15 @@ pub struct Parameter {
 impl Parameter {
     /// The values that the parameter takes, such as `an integer, at least 1`.
     pub fn takes(&self) -> String {
-        let (is_list, kind) = match &self.default {
-            Setting::List(values) => (true, values.first()),
-            one => (false, Some(one)),
+        let (list, kind) = match &self.default {
+            Setting::List(values) => ("a list of ", values.first()),
+            one => ("", Some(one)),
         };
         if !self.choices.is_empty() {
             let choices = suggest::list(self.choices.iter().map(String::as_str));
-            return if is_list {
-                format!("a list of {choices}")
-            } else {
-                choices
-            };
+            return format!("{list}{choices}");
         }
+        let list = list.replace("of ", "as in `a,b`, each ");
         let kind = match kind {
             Some(Setting::Whole(_)) => "an integer",
             Some(Setting::Number(_)) => "a number",
@@ -127,11 +123,6 @@ impl Parameter {
             Some(Setting::Truth(_)) => "true or false",
             Some(Setting::Text(_)) => "a string",
             Some(Setting::List(_)) | None => "a value",
-        };
-        let list = if is_list {
-            "a list as in `a,b`, each "
-        } else {
-            ""
         };
         // The largest integer is no bound in practice.
         let bounds = match (self.min, self.max.filter(|max| *max < i64::MAX as f64)) {
@@ -154,14 +145,13 @@ impl Parameter {
             Setting::Text(text) => suggest::nearest(text, choices),
             _ => None,
         };
-        let (name, takes) = (&self.name, self.takes());
         self.fit(Some(&self.default), found).ok_or_else(|| {
-            Diagnostic::error(match near {
-                Some(near) => {
-                    format!("`{name}` is {shown}: did you mean `{near}`? It takes {takes}")
-                }
-                None => format!("`{name}` is {shown}: it takes {takes}"),
-            })
+            let (name, takes) = (&self.name, self.takes());
+            let takes = match near {
+                Some(near) => format!("did you mean `{near}`? It takes {takes}"),
+                None => format!("it takes {takes}"),
+            };
+            Diagnostic::error(format!("`{name}` is {shown}: {takes}"))
         })
     }
 
@@ -171,34 +161,33 @@ impl Parameter {
         let is_within = |number: f64| {
             self.min.is_none_or(|min| number >= min) && self.max.is_none_or(|max| number <= max)
         };
-        let setting = match (kind, setting) {
+        match (kind, setting) {
             (Some(List(kinds)), List(values)) => {
-                let values = values
-                    .into_iter()
-                    .map(|value| self.fit(kinds.first(), value));
-                return values.collect::<Option<_>>().map(List);
+                let values = values.into_iter();
+                let values = values.map(|value| self.fit(kinds.first(), value));
+                values.collect::<Option<_>>().map(List)
             }
+            (Some(Nothing), Nothing) => Some(Nothing),
+            (Some(Nothing), setting) if self.is_whole => self.fit(Some(&Whole(0)), setting),
+            (Some(Nothing), setting) => self.fit(Some(&Number(0.0)), setting),
             // Exact up to 2^53: bounds are small numbers.
-            (Some(Number(_)), Whole(whole)) => Number(whole as f64),
-            (Some(Nothing), Whole(whole)) if !self.is_whole => Number(whole as f64),
-            (_, setting) => setting,
-        };
-        let fits = match (kind, &setting) {
-            (Some(Whole(_) | Nothing) | None, Whole(whole)) => is_within(*whole as f64),
-            (Some(Number(_)) | None, Number(number)) => is_within(*number),
-            (Some(Nothing), Number(number)) => !self.is_whole && is_within(*number),
-            (Some(Text(_)) | None, Text(text)) => {
-                self.choices.is_empty() || self.choices.contains(text)
+            (Some(Number(_)), Whole(whole)) => self.fit(kind, Number(whole as f64)),
+            (Some(Whole(_)) | None, Whole(whole)) => {
+                is_within(whole as f64).then_some(Whole(whole))
             }
-            (Some(Truth(_)) | None, Truth(_)) | (Some(Nothing), Nothing) => true,
-            _ => false,
-        };
-        fits.then_some(setting)
+            (Some(Number(_)) | None, Number(number)) => is_within(number).then_some(Number(number)),
+            (Some(Text(_)) | None, Text(text)) => {
+                let is_choice = self.choices.is_empty() || self.choices.contains(&text);
+                is_choice.then_some(Text(text))
+            }
+            (Some(Truth(_)) | None, Truth(truth)) => Some(Truth(truth)),
+            _ => None,
+        }
     }
 }
 
 /// Reads a text as the type of `kind`, or of any; if it is no such value, it is a string.
-fn read(kind: Option<&Setting>, text: &str) -> Setting {
+pub(super) fn read(kind: Option<&Setting>, text: &str) -> Setting {
     // `inf` is one; digits beyond the largest number are a slip.
     let is_meant = |value: &f64| !value.is_nan() && (value.is_finite() || text.contains("inf"));
     let number = || text.parse().ok().filter(is_meant).map(Setting::Number);
@@ -227,10 +216,8 @@ fn items(text: &str) -> Vec<String> {
     }
     let bare = text.trim().trim_start_matches('[').trim_end_matches(']');
     let parts = bare.split(',').map(|part| part.trim().trim_matches('"'));
-    parts
-        .filter(|part| !part.is_empty())
-        .map(str::to_string)
-        .collect()
+    let parts = parts.filter(|part| !part.is_empty());
+    parts.map(str::to_string).collect()
 }
 
 /// A recipe's parameters with their values.
@@ -259,37 +246,30 @@ impl Parameters {
         all.find_map(|(parameter, value)| (parameter.name == name).then_some(value))
     }
 
-    /// Sets a parameter from a string, as in `--set k=8`.
+    /// Sets a parameter to a value that is made from its default.
     ///
     /// # Errors
     /// A [`Diagnostic`] that names the nearest parameter if there is none of that name, and the accepted values if the
     /// value does not fit.
-    pub fn set_text(&mut self, name: &str, text: &str) -> Result<(), Diagnostic> {
-        let (parameter, value) = self.find(name)?;
-        *value = parameter.check(read(Some(&parameter.default), text))?;
+    pub(super) fn set(
+        &mut self,
+        name: &str,
+        value: impl FnOnce(&Setting) -> Setting,
+    ) -> Result<(), Diagnostic> {
+        let Some(index) = self.0.iter().position(|(known, _)| known.name == name) else {
+            let names = self.iter().map(|(parameter, _)| parameter.name.as_str());
+            let near = suggest::did_you_mean(name, names);
+            let message = format!("the recipe has no parameter `{name}`: {near}");
+            return Err(Diagnostic::error(message));
+        };
+        let (parameter, setting) = &mut self.0[index];
+        *setting = parameter.check(value(&parameter.default))?;
         Ok(())
     }
 
-    /// Sets a parameter.
-    ///
-    /// # Errors
-    /// As [`Parameters::set_text`].
-    pub fn set(&mut self, name: &str, setting: Setting) -> Result<(), Diagnostic> {
-        let (parameter, value) = self.find(name)?;
-        *value = parameter.check(setting)?;
-        Ok(())
-    }
-
-    fn find(&mut self, name: &str) -> Result<&mut (Parameter, Setting), Diagnostic> {
-        let index = self.iter().position(|(known, _)| known.name == name);
-        if let Some(index) = index {
-            return Ok(&mut self.0[index]);
-        }
-        let names = self.iter().map(|(parameter, _)| parameter.name.as_str());
-        let near = suggest::did_you_mean(name, names);
-        Err(Diagnostic::error(format!(
-            "the recipe has no parameter `{name}`: {near}"
-        )))
+    pub(crate) fn names(&self) -> Vec<String> {
+        let names = self.iter().map(|(parameter, _)| parameter.name.clone());
+        names.collect()
     }
 
     /// The map that hooks get as `p`.
@@ -328,16 +308,14 @@ fn declare(name: &str, value: &Dynamic) -> Result<Parameter, String> {
         let near = suggest::did_you_mean(key, KEYS);
         return Err(format!("there is no key `{key}`: {near}"));
     }
-    let default = map
-        .get("value")
-        .ok_or("needs a `value`, which is its default")?;
+    let default = map.get("value");
+    let default = default.ok_or("needs a `value`, which is its default")?;
     let default = Setting::from_dynamic(default)
         .ok_or_else(|| format!("`value` cannot be {}", describe(default)))?;
     let bound = |key: &str| {
         let wrong = |found| format!("`{key}` must be a number, this is {}", describe(found));
-        let bound = map
-            .get(key)
-            .map(|bound| number(bound).ok_or_else(|| wrong(bound)));
+        let bound = map.get(key);
+        let bound = bound.map(|bound| number(bound).ok_or_else(|| wrong(bound)));
         bound.transpose()
     };
     let string = |value: &Dynamic| Some(text(value)?.to_string());

@@ -1,5 +1,6 @@
 //! A recipe: a script that has been compiled and checked, with its hooks, its parameters and its version.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,9 +8,9 @@ use rhai::{AST, EvalAltResult, Scope};
 
 use super::builtin::{Builtin, Sources};
 use super::explain::Script;
-use super::hook::{Hook, Reads, Version};
+use super::hook::{Hook, Version};
 use super::host::Host;
-use super::params::{Parameters, Setting};
+use super::params::{Parameters, Setting, read};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// A script that has been compiled and checked, with the values of its parameters.
@@ -32,7 +33,7 @@ pub(crate) struct Compiled {
     pub(super) builtin: Option<&'static Builtin>,
     pub(super) doc: String,
     pub(super) warnings: Vec<Diagnostic>,
-    pub(super) reads: Reads,
+    pub(super) reads: BTreeSet<String>,
     /// Constants that functions see.
     pub(super) constants: Arc<Scope<'static>>,
     pub(super) functions: Vec<String>,
@@ -77,8 +78,9 @@ impl Recipe {
         self.script.hooks.contains(&hook)
     }
 
-    /// The columns that the script and its imports may read.
-    pub fn reads(&self) -> &Reads {
+    /// The columns that the code of the script and of its imports may read: `batch.NAME`, `batch["NAME"]`, and arguments of
+    /// `column`, `has` and `key` that are written out. Also properties of maps that cannot be told from a batch.
+    pub fn reads(&self) -> &BTreeSet<String> {
         &self.script.reads
     }
 
@@ -90,17 +92,18 @@ impl Recipe {
     /// Sets a parameter from a string, as in `--set k=8`.
     ///
     /// # Errors
-    /// As [`Parameters::set_text`].
+    /// A [`Diagnostic`] that names the nearest parameter if there is none of that name, and the accepted values if the
+    /// value does not fit.
     pub fn set_text(&mut self, name: &str, text: &str) -> Result<(), Diagnostic> {
-        self.params.set_text(name, text)
+        self.params.set(name, |default| read(Some(default), text))
     }
 
     /// Sets a parameter.
     ///
     /// # Errors
-    /// As [`Parameters::set_text`].
+    /// As [`Recipe::set_text`].
     pub fn set(&mut self, name: &str, setting: Setting) -> Result<(), Diagnostic> {
-        self.params.set(name, setting)
+        self.params.set(name, |_| setting)
     }
 
     /// Takes over the settings of another recipe, usually an older version: the values that are not its defaults, if this
@@ -108,7 +111,7 @@ impl Recipe {
     pub fn keep_settings(&mut self, of: &Recipe) {
         for (parameter, value) in of.params.iter() {
             if *value != parameter.default {
-                let _ = self.params.set(&parameter.name, value.clone());
+                let _ = self.set(&parameter.name, value.clone());
             }
         }
     }
@@ -138,30 +141,22 @@ impl Recipe {
         &self.script.warnings
     }
 
-    /// The failure of a hook; at the hook's definition if the error has no place in it.
+    /// The failure of a hook.
     pub(super) fn failed_in(&self, hook: Hook, error: &EvalAltResult) -> Diagnostics {
-        let diagnostic = self.about().explain(error);
-        match diagnostic.span {
-            Some(_) => diagnostic.into(),
-            None => self.at_hook(hook, diagnostic),
-        }
+        let script = self.about();
+        script.at_hook(hook, script.explain(error))
     }
 
     pub(crate) fn about(&self) -> Script<'_> {
-        self.about_source(&self.script.name)
-    }
-
-    pub(super) fn about_source<'a>(&'a self, name: &'a Arc<str>) -> Script<'a> {
-        let parameters = self.params.iter();
         Script {
-            parameters: parameters.map(|(known, _)| known.name.clone()).collect(),
+            parameters: self.params.names(),
             functions: self.script.functions.clone(),
-            ..Script::new(name, &self.script.sources)
+            ..Script::new(&self.script.name, &self.script.sources)
         }
     }
 
     pub(crate) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> Diagnostics {
-        diagnostic.at(self.about().definition(hook.name())).into()
+        self.about().at_hook(hook, diagnostic)
     }
 }
 

@@ -76,11 +76,8 @@ mod tests {
             let mut scope = rhai::Scope::new();
             scope.push_dynamic("a", value.clone());
             scope.push_dynamic("b", value);
-            assert!(
-                engine
-                    .eval_with_scope::<bool>(&mut scope, "a == b")
-                    .unwrap()
-            );
+            let are_equal: bool = engine.eval_with_scope(&mut scope, "a == b").unwrap();
+            assert!(are_equal);
         });
     }
 
@@ -121,10 +118,8 @@ mod tests {
                 "" if !close.is_empty() => (open.to_string(), close.repeat(DEEP)),
                 _ => (open.repeat(DEEP), close.repeat(DEEP)),
             };
-            let compiled = recipe(&format!("{open}{inner}{close}; batch.reward"));
-            let batch = Batch::example();
-            if let Ok(recipe) = compiled {
-                let _ = recipe.advantage(&batch, &mut recipe.init().unwrap());
+            if let Ok(recipe) = recipe(&format!("{open}{inner}{close}; batch.reward")) {
+                let _ = recipe.advantage(&Batch::example(), &mut recipe.init().unwrap());
             }
         }
     }

@@ -55,6 +55,10 @@ pub(super) fn text<'a>(path: &Path, content: &'a Content) -> Result<&'a str, Str
     })
 }
 
+pub(super) fn is_missing(content: &Content) -> bool {
+    matches!(content, Err(unread) if unread.kind == io::ErrorKind::NotFound)
+}
+
 /// The folder of a file.
 pub(super) fn folder_of(path: &Path) -> &Path {
     match path.parent() {

@@ -37,17 +37,18 @@ impl Default for State {
 }
 
 impl State {
-    /// Takes what a hook returned, or left behind as `this`.
-    pub(super) fn from_dynamic(value: Dynamic) -> Result<State, Unfit> {
+    /// Takes what a hook returned, or left behind as `this`; or says what in it cannot be a state.
+    pub(super) fn from_dynamic(value: Dynamic) -> Result<State, String> {
         if !value.is_map() {
             let found = describe(&value);
-            return Err(Unfit::new(format!(
-                "is {found}, and the state is a map, as in `#{{ count: 0 }}`"
-            )));
+            return Err(format!(
+                "`this` is {found}, and the state is a map, as in `#{{ count: 0 }}`"
+            ));
         }
-        bounds::check(&value).map_err(|excess| Unfit::new(excess.to_string()))?;
+        bounds::check(&value).map_err(|(excess, _)| format!("`this` {excess}"))?;
+        let this = plain(value, 0).map_err(|(path, why)| format!("`this{path}` {why}"))?;
         Ok(State {
-            this: Arc::new(plain(value, 0)?),
+            this: Arc::new(this),
             ..State::default()
         })
     }
@@ -116,13 +117,13 @@ impl State {
     pub fn from_json(value: &Value) -> Result<State, Diagnostic> {
         let mut this = value.clone();
         let tables = this.as_object_mut().and_then(|map| map.remove(TABLES));
-        let tables = tables.map_or(Some(Tables::default()), tables_of);
-        let state = from_json(&this)
-            .and_then(|value| State::from_dynamic(value).map_err(|unfit| unfit.to_string()));
-        let tables = tables.ok_or_else(|| "its tables are none".to_string());
-        state
-            .and_then(|state| Ok(state.with_tables(tables?)))
-            .map_err(|why| Diagnostic::error(format!("not a state that was saved: {why}")))
+        let state = from_json(&this).and_then(State::from_dynamic);
+        let state = state.and_then(|state| match tables.map(tables_of) {
+            None => Ok(state),
+            Some(Some(tables)) => Ok(state.with_tables(tables)),
+            Some(None) => Err("its tables are none".to_string()),
+        });
+        state.map_err(|why| Diagnostic::error(format!("not a state that was saved: {why}")))
     }
 }
 
@@ -143,67 +144,38 @@ impl PartialEq for State {
 /// Arrays and maps within one another. A checkpoint's JSON has two levels for a map, and readers stop at 128.
 const DEPTH: usize = 32;
 
-/// A part of a state that cannot be one.
-#[derive(Debug)]
-pub(super) struct Unfit {
-    /// Its path from `this` on.
-    path: String,
-    why: String,
-}
-
-impl Unfit {
-    fn new(why: impl Into<String>) -> Unfit {
-        Unfit {
-            path: String::new(),
-            why: why.into(),
-        }
-    }
-
-    fn inside(self, step: &str) -> Unfit {
-        Unfit {
-            path: format!("{step}{}", self.path),
-            ..self
-        }
-    }
-}
-
-impl fmt::Display for Unfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`this{}` {}", self.path, self.why)
-    }
-}
-
 /// The value free of what it shares with a closure that captured it: a copy of a state must not change with it.
 ///
 /// Refuses what cannot outlive a step: tensors and batches, which belong to one, and functions, which belong to a
-/// version; and whatever else a checkpoint could not hold.
-fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, Unfit> {
+/// version; and whatever else a checkpoint could not hold. The error is the path to such a part, and why it is refused.
+fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, (String, String)> {
     let mut value = value.flatten();
+    let refused = |why| Err((String::new(), why));
     if depth > DEPTH {
-        return Err(Unfit::new(format!(
+        return refused(format!(
             "is nested more than {DEPTH} deep, which a checkpoint cannot keep"
-        )));
+        ));
     }
     if let Some(mut map) = value.write_lock::<Map>() {
         for (key, inner) in map.iter_mut() {
             let value = plain(inner.take(), depth + 1);
-            *inner = value.map_err(|unfit| unfit.inside(&format!(".{key}")))?;
+            *inner = value.map_err(|(path, why)| (format!(".{key}{path}"), why))?;
         }
     } else if let Some(mut array) = value.write_lock::<Array>() {
         for (index, inner) in array.iter_mut().enumerate() {
             let value = plain(inner.take(), depth + 1);
-            *inner = value.map_err(|unfit| unfit.inside(&format!("[{index}]")))?;
+            *inner = value.map_err(|(path, why)| (format!("[{index}]{path}"), why))?;
         }
     } else if let Some(tensor) = value.read_lock::<Tensor>() {
         let level = tensor.level();
-        return Err(Unfit::new(format!(
+        return refused(format!(
             "is a {level} tensor, which belongs to one batch: keep a number, as in `x.mean(\"batch\").value()`"
-        )));
+        ));
     } else if !["i64", "f64", "bool", "char", "string", "()"].contains(&value.type_name()) {
         let found = describe(&value);
-        return Err(Unfit::new(format!(
+        return refused(format!(
             "is {found}, which cannot be kept from step to step"
-        )));
+        ));
     }
     Ok(value)
 }
@@ -302,11 +274,8 @@ mod tests {
 
     fn state(map: &str) -> State {
         let script = format!("fn init(p) {{ {map} }} fn advantage(batch, p) {{ batch.reward }}");
-        Host::new()
-            .compile("state", &script)
-            .unwrap()
-            .init()
-            .unwrap()
+        let recipe = Host::new().compile("state", &script);
+        recipe.unwrap().init().unwrap()
     }
 
     /// Through a text, as a checkpoint does it.
@@ -344,13 +313,7 @@ mod tests {
 
     #[test]
     fn other_json_is_refused_by_name() {
-        for wrong in [
-            "1",
-            "{}",
-            "[]",
-            r#"{"map": {"a": 0.5}}"#,
-            r#"{"map": {"a": {"f64": "x"}}}"#,
-        ] {
+        for wrong in r#"1 {} [] {"map":{"a":0.5}} {"map":{"a":{"f64":"x"}}}"#.split(' ') {
             let value = serde_json::from_str(wrong).unwrap();
             assert!(State::from_json(&value).is_err(), "{wrong}");
         }
@@ -381,13 +344,9 @@ mod tests {
                 batch.reward
             }"#;
         let recipe = Host::new().compile("closures", script).unwrap();
-        let batch = crate::Batch::builder()
-            .groups([0, 0])
-            .response("reward", vec![1.0, 0.0])
-            .build()
-            .unwrap();
         let mut state = recipe.init().unwrap();
-        recipe.advantage(&batch, &mut state).unwrap();
+        let stepped = recipe.advantage(&crate::Batch::example(), &mut state);
+        stepped.unwrap();
         assert!(no_shared(&state.to_dynamic()), "{state:?}");
         assert_eq!(again(&state), state);
     }

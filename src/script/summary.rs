@@ -152,22 +152,14 @@ impl Summary {
             let text = format!("all right {right}   all wrong {wrong}   mixed {mixed}");
             rows.push(("groups", text));
         }
-        let of = &self.advantage;
-        let (mean, std, level) = (rounded(of.mean), of.std, self.level);
-        rows.push((
-            "advantage",
-            format!(
-                "mean {mean}   std {std:.4}   min {:.4}   max {:.4}   per {level}",
-                of.min, of.max
-            ),
-        ));
+        let spread = |Statistics { min, max, .. }| format!("min {min:.4}   max {max:.4}");
+        let (mean, std) = (rounded(self.advantage.mean), self.advantage.std);
+        let (range, level) = (spread(self.advantage), self.level);
+        let text = format!("mean {mean}   std {std:.4}   {range}   per {level}");
+        rows.push(("advantage", text));
         if let Some(out) = self.without_weight {
-            let spread = self.weight.map(|of| {
-                format!(
-                    "mean {:.4}   min {:.4}   max {:.4}",
-                    of.mean, of.min, of.max
-                )
-            });
+            let weight = self.weight;
+            let spread = weight.map(|of| format!("mean {:.4}   {}", of.mean, spread(of)));
             let of = share(out, self.responses);
             let none = format!("0 for {} ({of}) of the responses", count(out));
             let none = Some(none).filter(|_| out > 0 || spread.is_none());

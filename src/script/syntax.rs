@@ -223,16 +223,15 @@ fn token_at(rest: &str, before: Option<&Token<'_>>) -> Lexed {
 /// A block comment; comments may be nested.
 fn comment(rest: &str) -> Lexed {
     let (mut at, mut depth) = (0, 0);
-    while let Some(next) = rest[at..]
-        .find("/*")
-        .into_iter()
-        .chain(rest[at..].find("*/"))
-        .min()
-    {
-        depth += if rest[at + next..].starts_with("/*") {
-            1
-        } else {
-            -1
+    let next = |at: usize| {
+        ["/*", "*/"]
+            .into_iter()
+            .filter_map(move |mark| rest[at..].find(mark))
+    };
+    while let Some(next) = next(at).min() {
+        depth += match rest[at + next..].starts_with("/*") {
+            true => 1,
+            false => -1,
         };
         at += next + 2;
         if depth == 0 {
@@ -363,7 +362,7 @@ pub fn unfinished(text: &str) -> Unfinished<'_> {
 
 impl<'a> Unfinished<'a> {
     /// Whether the next line belongs to this input: a bracket, a string or a comment is open, or an operand is missing.
-    pub(crate) fn goes_on(&self) -> bool {
+    pub fn goes_on(&self) -> bool {
         if let Some(last) = self
             .last
             .filter(|last| last.kind != TokenKind::Comment || last.text.starts_with("/*"))
@@ -377,15 +376,6 @@ impl<'a> Unfinished<'a> {
             !is_text && BEFORE_OPERAND.split(' ').any(|word| word == last.text)
         });
         !self.is_wrong && (!self.brackets.is_empty() || lacks_operand)
-    }
-
-    /// The sign that closes what is open last.
-    pub fn closed_by(&self) -> Option<&'static str> {
-        match self.last.filter(|last| last.ending == Ending::Open) {
-            Some(last) if last.kind == TokenKind::Comment => Some("*/"),
-            Some(_) => Some("`"),
-            None => self.brackets.last().map(|&at| closing(self.code[at].text)),
-        }
     }
 
     /// The innermost call whose arguments are being typed: the tokens up to its name, and the byte where they begin.
@@ -415,19 +405,14 @@ mod tests {
         all.map(|token| (token.kind, token.text)).collect()
     }
 
-    fn goes_on(text: &str) -> bool {
-        unfinished(text).goes_on()
-    }
-
     #[test]
     fn signs_in_strings_and_comments_are_not_signs() {
         assert_eq!(kinds("'`' 1")[0], (TokenKind::String, "'`'"));
+        let comment = "/* a /* b */ c */";
         assert_eq!(
             kinds("/* a /* b */ c */ 1")[0],
-            (TokenKind::Comment, "/* a /* b */ c */")
+            (TokenKind::Comment, comment)
         );
-        assert!(goes_on("/* a /* b */ c") && !goes_on("/* a /* b */ c */"));
-        assert!(!goes_on("let c = '`'"));
         assert_eq!(kinds("\"open\n1").last(), Some(&(TokenKind::Number, "1")));
         let chunks = kinds("`a ${f(\"}\", #{ k: 1 })} \" b` + 1");
         assert_eq!(chunks[0], (TokenKind::String, "`a $"));
@@ -437,15 +422,14 @@ mod tests {
 
     #[test]
     fn a_bracket_is_open_until_it_is_closed_by_its_own() {
-        assert!(goes_on("fn f(x) {\n  1 2\n"));
-        assert!(goes_on("f(\"}\", '}', `)`"));
-        assert!(goes_on("`a ${f(x)"));
-        assert!(goes_on("`a ${x}"));
-        assert!(goes_on("#{ a: [1"));
-        assert!(!goes_on("f(]"));
-        assert!(!goes_on("f(\"not closed"));
-        assert!(!goes_on("f(x) { }"));
-        assert!(!goes_on("// {"));
+        let open = "fn f(x) {\n  1 2\n¦f(\"}\", '}', `)`¦`a ${f(x)¦`a ${x}¦#{ a: [1¦/* a /* b */ c¦x +¦let";
+        for text in open.split('¦') {
+            assert!(unfinished(text).goes_on(), "{text}");
+        }
+        let whole = "f(]¦f(\"not closed¦f(x) { }¦// {¦/* a /* b */ c */¦let c = '`'¦x";
+        for text in whole.split('¦') {
+            assert!(!unfinished(text).goes_on(), "{text}");
+        }
     }
 
     #[test]
@@ -491,7 +475,7 @@ mod tests {
             }
             prop_assert!(text[at..].trim().is_empty());
             let open = unfinished(&text);
-            let _ = (open.goes_on(), open.closed_by(), open.call());
+            let _ = (open.goes_on(), open.call());
         }
     }
 }

@@ -36,7 +36,7 @@ impl Recipe {
         }
         // The value is read and dropped there too: it may be as deep as the limits let it.
         on_deep_stack(|| {
-            let engine = self.host.functions.engine(&self.host.call(0));
+            let engine = self.engine(&self.host.call(0));
             let value = guarded(&format!("in `{TEST_BATCH}`"), || {
                 engine.call_fn::<Dynamic>(&mut Scope::new(), &self.script.ast, TEST_BATCH, ())
             })?;
@@ -60,9 +60,9 @@ fn batch(value: &Dynamic) -> Result<Batch, String> {
         let wrong = |expected: &str, value: &Dynamic| {
             format!("`{name}` has {}, not {expected}", describe(value))
         };
-        let items = column.read_lock::<Array>();
-        let items =
-            items.ok_or_else(|| format!("`{name}` is {}, not an array", describe(column)))?;
+        let Some(items) = column.read_lock::<Array>() else {
+            return Err(format!("`{name}` is {}, not an array", describe(column)));
+        };
         let numbers = |items: &[Dynamic]| -> Result<Vec<f64>, String> {
             let number = |item| number(item).ok_or_else(|| wrong("a number", item));
             items.iter().map(number).collect()

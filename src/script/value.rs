@@ -25,9 +25,7 @@ pub(crate) fn as_tensor(value: &Dynamic) -> Option<Tensor> {
 
 /// The text of a string.
 pub(crate) fn text(value: &Dynamic) -> Option<ImmutableString> {
-    value
-        .read_lock::<ImmutableString>()
-        .map(|text| text.clone())
+    Some(value.read_lock::<ImmutableString>()?.clone())
 }
 
 /// A value in words, for messages: "a string (\"gruop\")", "a group tensor".

@@ -13,7 +13,7 @@ use super::answer::Answer;
 use crate::batch::Computed;
 use crate::diagnostic::Diagnostic;
 use crate::script::library::imports_of;
-use crate::script::syntax::{Token, TokenKind, code, sites};
+use crate::script::syntax::{Site, Token, TokenKind, code, sites};
 use crate::script::value::written;
 use crate::script::{Hook, Recipe};
 use crate::tensor::Level;
@@ -71,12 +71,12 @@ impl Inputs {
             // An error in an earlier function is then shown in the wrong input, which is better than a session that ends.
             self.first_counted = self.all.len();
         }
+        let is_signal =
+            |values: &Computed| matches!(values.level(), Level::Response | Level::Token);
         let signal = match answer {
-            Answer::Tensor(values) => Some(values),
+            Answer::Tensor(values) if is_signal(values) => Some(values.clone()),
             _ => None,
         };
-        let levels = [Level::Response, Level::Token];
-        let signal = signal.filter(|values| levels.contains(&values.level()));
         self.all.push(Input {
             text: text.to_string(),
             functions: functions.to_vec(),
@@ -84,7 +84,7 @@ impl Inputs {
             is_signal: signal.is_some(),
             recipe: recipe.cloned(),
         });
-        self.signal = signal.cloned().or(self.signal.take());
+        self.signal = signal.or(self.signal.take());
     }
 
     pub(super) fn texts(&self) -> impl DoubleEndedIterator<Item = &str> {
@@ -108,50 +108,50 @@ impl Inputs {
 
     /// Whether an advantage or a loss was typed as a function.
     pub fn has_hook(&self) -> bool {
-        let hooks = [Hook::Advantage, Hook::Loss].map(Hook::name);
+        let is_hook = |name: &String| ["advantage", "loss"].contains(&name.as_str());
         let mut functions = self.all.iter().flat_map(|input| &input.functions);
-        functions.any(|name| hooks.contains(&name.as_str()))
+        functions.any(is_hook)
     }
 
     /// The hook of a recipe that an input calls, and the recipe's name: a script of its own has no such hook.
     pub fn called_hook(&self) -> Option<(&'static str, &str)> {
-        let last = self.all.iter().rposition(|input| input.is_signal)?;
-        let inputs = self.all[..=last].iter();
+        let inputs = self.all[..=self.last_signal()?].iter();
         inputs.filter(|_| !self.has_hook()).find_map(|input| {
             let (recipe, code) = (input.recipe.as_ref()?, code(&input.text));
-            let is_called = |name: &str| {
-                sites(&code).any(|site| {
-                    let is_own = ![".", "::"].contains(&site.text(-1));
-                    is_own && site.text(0) == name && ["(", "()"].contains(&site.text(1))
-                })
-            };
+            let is_own = |site: &Site<'_, '_>| ![".", "::"].contains(&site.text(-1));
+            let called = sites(&code).filter(|site| ["(", "()"].contains(&site.text(1)));
+            let called: Vec<&str> = called.filter(is_own).map(|site| site.text(0)).collect();
             let mut hooks = Hook::OF_BATCH.into_iter().map(Hook::name);
-            Some((hooks.find(|name| is_called(name))?, recipe.name()))
+            Some((hooks.find(|name| called.contains(name))?, recipe.name()))
         })
+    }
+
+    /// The index of the last input whose value can be an advantage.
+    fn last_signal(&self) -> Option<usize> {
+        self.all.iter().rposition(|input| input.is_signal)
     }
 
     /// The script of all inputs: imports, functions and, if no hook was typed, the statements up to the last that can be the
     /// advantage, as one.
     pub(super) fn script(&self, in_use: Option<&Recipe>) -> String {
-        let result = match self.has_hook() {
-            true => None,
-            false => self.all.iter().rposition(|input| input.is_signal),
-        };
-        let (mut imports, mut functions, mut body) = (Vec::new(), Vec::new(), Vec::new());
+        let result = self.last_signal().filter(|_| !self.has_hook());
+        let (mut imports, mut functions, mut body) = (Vec::new(), Vec::<Item>::new(), Vec::new());
         let uses_last = self.texts().any(|text| !last_values(text).is_empty());
         body.extend(uses_last.then(|| format!("let {SAVED_LAST} = ()")));
         for (index, input) in self.all.iter().enumerate() {
             let mut statements = Vec::new();
             for item in items(&input.text) {
-                match item {
-                    Item::Import(line) if imports.contains(&line) => {}
-                    Item::Import(line) => imports.push(line),
-                    Item::Function(name, count, text) => {
-                        // A function that is typed again replaces the one before.
-                        functions.retain(|(known, its, _)| (known, *its) != (&name, count));
-                        functions.push((name, count, text));
+                if item.function.is_some() {
+                    // A function that is typed again replaces the one before.
+                    functions.retain(|known| known.function != item.function);
+                    functions.push(item);
+                } else if item.is_import {
+                    let line = item.text + ";";
+                    if !imports.contains(&line) {
+                        imports.push(line);
                     }
-                    Item::Statement(text) => statements.push(with_value_named(&text)),
+                } else {
+                    statements.push(with_value_named(&item.text));
                 }
             }
             if let Some(last) = statements.last_mut()
@@ -167,17 +167,18 @@ impl Inputs {
         }
         let mut script = vec!["//! What was typed at the prompt.".to_string()];
         script.extend((!imports.is_empty()).then(|| imports.join("\n")));
-        if !functions.iter().any(|(name, ..)| name == "params") {
+        let is_params = |item: &Item| matches!(&item.function, Some((name, _)) if name == "params");
+        if !functions.iter().any(is_params) {
             script.extend(self.params(in_use.filter(|_| result.is_none())));
         }
-        script.extend(functions.into_iter().map(|(.., text)| text));
+        script.extend(functions.into_iter().map(|function| function.text));
         if result.is_some() {
             let body = body.join(";\n").replace('\n', "\n    ");
             script.push(format!("fn advantage(batch, p) {{\n    {body}\n}}"));
         }
         let script = script.join("\n\n");
-        let lines: Vec<&str> = script.lines().map(str::trim_end).collect();
-        lines.join("\n") + "\n"
+        let lines = script.lines().map(|line| format!("{}\n", line.trim_end()));
+        lines.collect()
     }
 
     /// `params()` with the settings that the inputs read: a hook takes those of now, a formula was computed with those of
@@ -188,9 +189,8 @@ impl Inputs {
             sites(&code).any(|site| [site.text(0), site.text(1)] == ["p", "."])
         };
         let then = self.all.iter().rfind(reads)?.recipe.as_ref();
-        let params = in_use.or(then)?.params().to_map();
-        let written = written(&params.into());
-        (written != "#{}").then(|| format!("fn params() {{\n    {written}\n}}"))
+        let params = written(&in_use.or(then)?.params().to_map().into());
+        (params != "#{}").then(|| format!("fn params() {{\n    {params}\n}}"))
     }
 
     fn counted(&self) -> &[Input] {
@@ -205,20 +205,15 @@ impl Inputs {
 
     /// An input as it is compiled: the imports, then empty lines, then the text.
     pub(super) fn padded(&self, text: &str) -> String {
-        format!(
-            "{}{}{text}",
-            self.imports.concat(),
-            "\n".repeat(self.lines())
-        )
+        let (imports, lines) = (self.imports.concat(), "\n".repeat(self.lines()));
+        format!("{imports}{lines}{text}")
     }
 
     /// The text of all inputs and of the one that follows them, each line where its positions say.
     pub(super) fn whole(&self, text: &str) -> String {
-        let texts = self
-            .counted()
-            .iter()
-            .map(|input| format!("{}\n", input.text));
-        format!("\n{}{text}", texts.collect::<String>())
+        let inputs = self.counted().iter();
+        let texts: String = inputs.map(|input| format!("{}\n", input.text)).collect();
+        format!("\n{texts}{text}")
     }
 
     /// A diagnostic with the location in the input that it is about, instead of in all of them.
@@ -259,12 +254,8 @@ impl Inputs {
 
     /// Makes `_` the name of the last value, except as the last arm of a `switch`.
     pub(super) fn name_last_value(&self, engine: &mut Engine, text: &str) {
-        let places = last_values(text).into_iter();
-        let places = places.map(|token| (token.line + self.lines(), token.column));
-        let places: HashSet<(usize, usize)> = places.collect();
-        if places.is_empty() {
-            return;
-        }
+        let place = |token: Token<'_>| (token.line + self.lines(), token.column);
+        let places: HashSet<(usize, usize)> = last_values(text).into_iter().map(place).collect();
         // The engine calls deprecated what may change in a later version; its version is pinned.
         #[allow(deprecated)]
         engine.on_parse_token(move |token, position, _| {
@@ -284,15 +275,13 @@ fn line_count(text: &str) -> usize {
     text.matches('\n').count() + 1
 }
 
-/// A part of an input.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Item {
-    /// With its semicolon.
-    Import(String),
-    /// A function: its name, the number of its parameters, its text.
-    Function(String, usize, String),
-    /// Without its semicolon.
-    Statement(String),
+/// A part of an input, without its semicolon.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Item {
+    pub(super) text: String,
+    /// The name of a function, and the number of its parameters.
+    pub(super) function: Option<(String, usize)>,
+    is_import: bool,
 }
 
 /// The parts of an input, with the comments before them: statements end at a semicolon, functions at their brace.
@@ -304,7 +293,7 @@ pub(super) fn items(text: &str) -> Vec<Item> {
         depth += token.nesting();
         let last = match token.text {
             ";" if depth == 0 => index,
-            "}" if depth == 0 && function_name(&all[first..]).is_some() => index + 1,
+            "}" if depth == 0 && function(&all[first..]).is_some() => index + 1,
             _ => continue,
         };
         items.extend(item(text, from, &all[first..last]));
@@ -314,32 +303,28 @@ pub(super) fn items(text: &str) -> Vec<Item> {
     items
 }
 
-/// The index of the name of the function that these tokens are.
-fn function_name(code: &[Token<'_>]) -> Option<usize> {
-    let is = |index: usize, word| code.get(index).is_some_and(|token| token.text == word);
-    let at = if is(0, "private") { 2 } else { 1 };
-    (is(at - 1, "fn") && code.len() > at).then_some(at)
+/// The name and the number of parameters of the function that these tokens are.
+fn function(code: &[Token<'_>]) -> Option<(String, usize)> {
+    let is_private = code.first().is_some_and(|token| token.text == "private");
+    let [keyword, name, head @ ..] = &code[usize::from(is_private)..] else {
+        return None;
+    };
+    let head = head
+        .iter()
+        .take_while(|token| !matches!(token.text, "()" | ")"));
+    let parameters = head.filter(|token| token.kind == TokenKind::Name).count();
+    (keyword.text == "fn").then(|| (name.text.to_string(), parameters))
 }
 
 /// The part that these tokens make, with the comments after `from`.
 fn item(text: &str, from: usize, code: &[Token<'_>]) -> Option<Item> {
     // A comment after the last token is left out: it would hide a semicolon.
     let (first, last) = (code.first()?, code.last()?);
-    let text = text[from..last.end()].trim().to_string();
-    let Some(name) = function_name(code) else {
-        return Some(match first.text {
-            "import" => Item::Import(format!("{text};")),
-            _ => Item::Statement(text),
-        });
-    };
-    let head = code[name + 1..].iter();
-    let head = head.take_while(|token| !matches!(token.text, "()" | ")"));
-    let parameters = head.filter(|token| token.kind == TokenKind::Name).count();
-    Some(Item::Function(
-        code[name].text.to_string(),
-        parameters,
-        text,
-    ))
+    Some(Item {
+        text: text[from..last.end()].trim().to_string(),
+        function: function(code),
+        is_import: first.text == "import",
+    })
 }
 
 /// The uses of the last value: `_`, except as the last arm of a `switch`.
@@ -374,10 +359,8 @@ mod tests {
 
     #[test]
     fn an_input_falls_into_its_items_whatever_stands_around_them() {
-        let function =
-            |name: &str, count, text: &str| Item::Function(name.into(), count, text.into());
-        let statement = |text: &str| Item::Statement(text.into());
-        let import = Item::Import("import \"grpo\" as g;".into());
+        let function = |name: &str, count, text: &'static str| (text, Some((name.into(), count)));
+        let statement = |text: &'static str| (text, None);
         for (text, expected) in [
             (
                 "// why\nfn  f(a, b) { a; b } let x = 1 // note; fn\n; x",
@@ -390,13 +373,19 @@ mod tests {
             (
                 "import \"grpo\" as g; private fn h() { `}`; (1) } if a { b }",
                 vec![
-                    import,
+                    statement("import \"grpo\" as g"),
                     function("h", 0, "private fn h() { `}`; (1) }"),
                     statement("if a { b }"),
                 ],
             ),
             (" // nothing\n ;; /* here */", vec![]),
         ] {
+            let item = |(text, function): (&str, _)| Item {
+                text: text.to_string(),
+                function,
+                is_import: text.starts_with("import"),
+            };
+            let expected: Vec<Item> = expected.into_iter().map(item).collect();
             assert_eq!(items(text), expected, "{text}");
         }
     }

@@ -12,7 +12,7 @@ use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, NativeCallContext, Optimiza
 
 pub use self::answer::{Answer, BatchColumns};
 pub use self::inputs::Inputs;
-use self::inputs::{Item, LAST, SOURCE, items};
+use self::inputs::{LAST, SOURCE, items};
 pub use self::names::Name;
 pub use self::values::{InputTimes, Pairs};
 use crate::batch::Batch;
@@ -24,7 +24,7 @@ use crate::script::explain::Script;
 use crate::script::library::{Library, functions_of};
 use crate::script::lint::misread_operators;
 use crate::script::sandbox::{guarded, on_deep_stack};
-use crate::script::syntax::{code, unfinished};
+use crate::script::syntax::code;
 use crate::script::{Hook, Host, Recipe, Setting};
 use crate::tensor::profile::Profile;
 use crate::tensor::{Guard, Tensor, TensorError};
@@ -119,18 +119,6 @@ impl Session {
         &self.inputs
     }
 
-    /// The loss that goes with advantages from here on, where their recipes have none: a run's, or `ppo_clip`.
-    pub fn set_loss(&mut self, loss: Option<Recipe>) {
-        self.host = self.host.clone().with_loss(loss);
-        self.recipe = self.recipe.take().map(|recipe| recipe.on(&self.host));
-    }
-
-    /// Draws `batch.random` from another seed, from the next batch on.
-    pub fn set_seed(&mut self, seed: u64) {
-        self.host = self.host.clone().with_seed(seed);
-        self.recipe = self.recipe.take().map(|recipe| recipe.on(&self.host));
-    }
-
     /// Forgets all variables, functions and imports; the batch and the recipe stay.
     pub fn reset(&mut self) {
         self.scope = Scope::new();
@@ -141,8 +129,11 @@ impl Session {
         self.place_own();
     }
 
-    /// Goes on with another batch. Variables stay, those that hold tensors of the batch before as well.
-    pub fn set_batch(&mut self, batch: &Batch) {
+    /// Goes on with another batch, from whose seed `batch.random` draws, and with the loss of advantages whose recipes have
+    /// none: a run's, or `ppo_clip`. Variables stay, those that hold tensors of the batch before as well.
+    pub fn set_batch(&mut self, batch: &Batch, seed: u64, loss: Option<Recipe>) {
+        self.host = self.host.clone().with_seed(seed).with_loss(loss);
+        self.recipe = self.recipe.take().map(|recipe| recipe.on(&self.host));
         self.batch = ScriptBatch::new(self.host.call(batch.step()), batch);
         // It belongs to the batch before.
         self.inputs.signal = None;
@@ -184,22 +175,16 @@ impl Session {
         let typed = self.inputs.texts().rev();
         let mut texts = typed.chain(self.recipe.iter().map(|recipe| recipe.text()));
         let found = texts.find_map(|text| {
-            let functions = items(text).into_iter().filter_map(|item| match item {
-                Item::Function(own, _, text) if own == name => Some(text),
-                _ => None,
-            });
-            let functions = functions.collect::<Vec<_>>().join("\n\n");
-            (!functions.is_empty()).then_some(functions)
+            let is_named = |function: &(String, usize)| function.0 == name;
+            let functions = items(text).into_iter();
+            let functions = functions.filter(|item| item.function.as_ref().is_some_and(is_named));
+            let functions: Vec<String> = functions.map(|function| function.text).collect();
+            (!functions.is_empty()).then(|| functions.join("\n\n"))
         })?;
         // The doc comment of the script does not belong to its first function.
         let lines = found.lines().skip_while(|line| line.starts_with("//!"));
         let text = lines.collect::<Vec<_>>().join("\n");
         Some(text.trim_start().to_string())
-    }
-
-    /// Whether the text is the beginning of an input that goes on in the next line.
-    pub fn is_incomplete(&self, text: &str) -> bool {
-        unfinished(text).goes_on()
     }
 
     /// Whether the text is a whole input that compiles.
@@ -271,16 +256,14 @@ impl Session {
     }
 
     fn run(&mut self, engine: &Engine, ast: &AST, text: &str) -> Result<Dynamic, Diagnostics> {
-        let scope = &mut self.scope;
-        let outcome = guarded(EVALUATING, || {
-            engine.eval_ast_with_scope::<Dynamic>(scope, ast)
-        })?;
-        let value = outcome.map_err(|error| self.explain(text, &error))?;
+        let run = || engine.eval_ast_with_scope::<Dynamic>(&mut self.scope, ast);
+        let value = guarded(EVALUATING, run)?.map_err(|error| self.explain(text, &error))?;
         Ok(value.flatten())
     }
 
     fn engine(&self, text: &str) -> Engine {
-        let mut engine = self.host.functions.engine(self.batch.call());
+        let (functions, call) = (&self.host.functions, self.batch.call());
+        let mut engine = functions.engine(call, &Arc::default());
         engine.set_module_resolver(self.library.clone());
         // The optimiser puts constants in place of their names, and panics where something is assigned to one.
         engine.set_optimization_level(OptimizationLevel::None);
@@ -295,10 +278,9 @@ impl Session {
         type Context<'a> = NativeCallContext<'a>;
         for hook in Hook::OF_BATCH {
             let (recipe, current, name) = (self.recipe.clone(), self.batch.clone(), hook.name());
-            let call = move |context: Context, batch: Option<ScriptBatch>, p: Map| {
+            let call = move |context: Context, batch: Option<ScriptBatch>, p| -> Raised<Tensor> {
                 let tensor = called(hook, recipe.as_ref(), &current, batch, &p);
-                let raised: Raised<Tensor> = tensor.map_err(|error| raise(&context, error));
-                raised
+                tensor.map_err(|error| raise(&context, error))
             };
             let (of_batch, of_both) = (call.clone(), call.clone());
             engine
@@ -325,27 +307,25 @@ impl Session {
 
     /// Refuses an input that assigns to `batch`, or that hides `p` or adds an entry to it.
     fn own_unchanged(&self, text: &str) -> Result<(), Diagnostics> {
-        let entries = self.recipe.iter().flat_map(|one| one.params().iter());
-        let entries = entries.count();
+        let entries = self
+            .recipe
+            .iter()
+            .flat_map(|one| one.params().iter())
+            .count();
         let is_p = |p: &Dynamic| p.read_lock::<Map>().is_some_and(|p| p.len() == entries);
         let is_batch = |batch: &Dynamic| batch.is::<ScriptBatch>();
         let (name, held, help) = if !self.scope.get("p").is_some_and(is_p) {
             ("p", "the recipe's parameters", "`:set k=8` sets one")
         } else if !self.scope.get("batch").is_some_and(is_batch) {
-            (
-                "batch",
-                "the batch",
-                "`:load FILE` makes another batch the batch",
-            )
+            let help = "`:load FILE` makes another batch the batch";
+            ("batch", "the batch", help)
         } else {
             return Ok(());
         };
-        let tokens = code(text);
-        let place = tokens.iter().find(|token| token.is_name(name));
+        let place = code(text).into_iter().find(|token| token.is_name(name));
         let place = place.map(|token| token.span(&SOURCE.into(), &text.into()));
         let message = format!("`{name}` holds {held}, and cannot be changed here");
-        let error = Diagnostic::error(message).with_help(help);
-        Err(error.at(place).into())
+        Err(Diagnostic::error(message).with_help(help).at(place).into())
     }
 
     /// An error of a value of an input.
@@ -366,9 +346,9 @@ impl Session {
         }
         let (own, derived) = self.batch.column_names();
         let variables = self.own_variables();
-        let parameters = self.recipe.iter().flat_map(|recipe| recipe.params().iter());
+        let parameters = self.recipe.as_ref().map(|recipe| recipe.params().names());
         let script = Script {
-            parameters: parameters.map(|(known, _)| known.name.clone()).collect(),
+            parameters: parameters.unwrap_or_default(),
             functions: functions.into_keys().collect(),
             variables: variables.map(|(name, _)| name.to_string()).collect(),
             columns: own.into_iter().chain(derived).collect(),

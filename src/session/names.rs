@@ -45,8 +45,8 @@ impl Session {
     pub fn variables(&self) -> Vec<(String, Result<super::Answer, crate::Diagnostics>)> {
         self.guard.rearm();
         let named = self.own_variables();
-        let variables = named.map(|(name, value)| (name.to_string(), self.answer("", value)));
-        let variables = variables.collect();
+        let named = named.map(|(name, value)| (name.to_string(), self.answer("", value)));
+        let variables = named.collect();
         // To look at a batch reads all its columns: the notes on these are not the next input's.
         self.batch.call().take_reports();
         variables
@@ -123,15 +123,17 @@ fn of_language(types: &[&str]) -> Vec<Name> {
 
 /// The members of an owner. Those in brackets, such as `x[i]`, are not typed after a dot.
 fn members_of(owner: Owner) -> impl Iterator<Item = Name> {
+    let is_typed = |name| !["column", "index"].contains(&name);
     let members = MEMBERS
         .iter()
-        .filter(move |member| member.of == owner && !["column", "index"].contains(&member.name));
-    members.map(|member| match member.call.contains('(') {
-        true => {
-            let arguments = usize::from(!member.call.ends_with("()"));
-            Name::function(member.name, member.call.to_string(), arguments)
-        }
-        false => Name::value(member.name),
+        .filter(move |one| one.of == owner && is_typed(one.name));
+    members.map(|member| match member.call.split_once('(') {
+        None => Name::value(member.name),
+        Some((_, rest)) => Name::function(
+            member.name,
+            member.call.to_string(),
+            usize::from(rest != ")"),
+        ),
     })
 }
 

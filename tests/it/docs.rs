@@ -13,89 +13,78 @@ fn root() -> &'static Path {
     Path::new(crate::ROOT)
 }
 
-fn read(path: &str) -> String {
+pub fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).expect("a page of the documentation")
 }
 
 /// README and all pages of docs/.
 fn pages() -> Vec<(String, String)> {
     let folder = std::fs::read_dir(root().join("docs")).expect("docs/ is there");
-    let mut paths: Vec<PathBuf> = folder.map(|entry| entry.expect("a page").path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|ending| ending == "md"));
-    paths.sort();
-    let names = paths
-        .iter()
-        .map(|path| format!("docs/{}", path.file_name().unwrap().to_string_lossy()));
-    let all = std::iter::once("README.md".to_string()).chain(names);
-    all.map(|name| (name.clone(), read(&name))).collect()
+    let paths = folder.map(|entry| entry.expect("a page").path());
+    let is_page = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "md");
+    let paths = paths.filter(is_page).chain([root().join("README.md")]);
+    let name = |path: &Path| path.strip_prefix(root()).unwrap().display().to_string();
+    let mut names: Vec<String> = paths.map(|path| name(&path)).collect();
+    names.sort();
+    names
+        .into_iter()
+        .map(|name| (name.clone(), read(&name)))
+        .collect()
 }
 
 /// The code blocks of a page: language and text.
-fn blocks(text: &str) -> Vec<(String, String)> {
-    let mut blocks = Vec::new();
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
-        if let Some(language) = line.strip_prefix("```") {
-            let body: Vec<&str> = lines
-                .by_ref()
-                .take_while(|line| !line.starts_with("```"))
-                .collect();
-            blocks.push((language.to_string(), body.join("\n") + "\n"));
-        }
-    }
-    blocks
+fn blocks(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let fenced = text.split("\n```").skip(1).step_by(2);
+    fenced.filter_map(|block| block.split_once('\n'))
 }
 
-fn blocks_in(language: &str) -> Vec<(String, String)> {
-    let in_language = |(name, text): (String, String)| {
-        let own = blocks(&text).into_iter().filter(|(of, _)| of == language);
-        own.map(|(_, block)| (name.clone(), block))
-            .collect::<Vec<_>>()
-    };
-    pages().into_iter().flat_map(in_language).collect()
+/// The blocks of a language in all pages, with the names of these.
+pub fn blocks_in(language: &str) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for (name, text) in pages() {
+        let own = blocks(&text).filter(|(of, _)| *of == language);
+        all.extend(own.map(|(_, block)| (name.clone(), format!("{block}\n"))));
+    }
+    all
 }
 
 #[test]
 fn every_block_is_of_a_kind_that_a_test_runs() {
     for (name, text) in pages() {
         for (language, block) in blocks(&text) {
-            let run = ["sh", "rhai", "repl", "python", "text", "rust"];
-            assert!(
-                run.contains(&language.as_str()),
-                "{name}: ```{language}\n{block}"
-            );
-            // README's Rust is a documentation test; other pages have none.
-            assert!(
-                language != "rust" || name == "README.md",
-                "{name}: nothing runs this\n{block}"
-            );
-            assert!(
-                language != "sh" || name == "README.md",
-                "{name}: nothing runs this\n{block}"
-            );
+            // README's Rust is a documentation test, its commands are run; other pages have none.
+            let run: &[&str] = match &*name {
+                "README.md" => &["sh", "rhai", "repl", "python", "text", "rust"],
+                _ => &["rhai", "repl", "python", "text"],
+            };
+            assert!(run.contains(&language), "{name}: ```{language}\n{block}");
         }
     }
 }
 
 #[test]
-fn every_recipe_of_the_documentation_passes_the_check() {
+fn every_recipe_passes_the_check() {
     let host = Host::new();
-    let recipes = blocks_in("rhai");
+    let blocks = blocks_in("rhai").into_iter();
+    let blocks = blocks.map(|(name, text)| (host.compile(&name, &text), name));
+    let mut recipes: Vec<_> = blocks.collect();
     assert!(recipes.len() >= 6, "{} recipes", recipes.len());
-    for (name, text) in recipes {
-        let recipe = host
-            .compile(&name, &text)
-            .unwrap_or_else(|error| panic!("{}", error.render(false)));
-        recipe
-            .test_batch()
-            .unwrap_or_else(|error| panic!("{}", error.render(false)));
+    // The scripts to edit, too.
+    let scripts = std::fs::read_dir(root().join("scripts")).expect("scripts/ is there");
+    let paths = scripts.map(|entry| entry.expect("an entry").path());
+    let names = paths.map(|path| path.display().to_string());
+    let names: Vec<String> = names.filter(|name| name.ends_with(".rhai")).collect();
+    assert!(names.len() >= 3, "{names:?}");
+    recipes.extend(names.into_iter().map(|name| (host.load(&name), name)));
+    for (recipe, name) in recipes {
+        let recipe = recipe.unwrap_or_else(|error| panic!("{}", error.render(false)));
+        if let Err(error) = recipe.test_batch() {
+            panic!("{}", error.render(false));
+        }
         for finding in check(&recipe, None) {
             let (what, detail) = (finding.check, &finding.detail);
-            assert_ne!(
-                finding.result,
-                CheckResult::Fails,
-                "{name}: {what}: {detail}\n{text}"
-            );
+            let is_wrong = finding.result == CheckResult::Fails;
+            assert!(!is_wrong, "{name}: {what}: {detail}");
         }
     }
 }
@@ -108,12 +97,9 @@ fn every_transcript_is_what_the_prompt_answers() {
         let mut session = Session::new(&Host::new(), Paint::PLAIN);
         let mut answered = String::new();
         for input in shown.lines().filter_map(|line| line.strip_prefix("> ")) {
-            let outcome = session.submit(input);
-            answered.push_str(&format!("> {input}\n"));
-            if !outcome.text.is_empty() {
-                answered.push_str(&outcome.text);
-                answered.push('\n');
-            }
+            let text = session.submit(input).text;
+            let answer = if text.is_empty() { text } else { text + "\n" };
+            answered += &format!("> {input}\n{answer}");
         }
         assert_eq!(answered, shown, "{name}");
     }
@@ -140,9 +126,8 @@ const INDEX: [i64; 6] = [0, 0, 1, 0, 1, 2];
 
 fn logp(shift: f64) -> Vec<[f64; 4]> {
     let value = |row: usize, column: usize| -0.1 - shift * ((row * 7 + column * 3) % 5) as f64;
-    (0..6)
-        .map(|row| [0, 1, 2, 3].map(|column| value(row, column)))
-        .collect()
+    let rows = (0..6).map(|row| [0, 1, 2, 3].map(|column| value(row, column)));
+    rows.collect()
 }
 
 /// The tokens of a row that count.
@@ -169,18 +154,11 @@ fn the_python_functions_and_the_recipes_give_the_same() {
         "{python}\nREWARDS, MASK, INDEX, OLD, REF = {REWARDS:?}, {MASK:?}, {INDEX:?}, {old:?}, {reference:?}\nimport json\nprint(json.dumps([{}]))\n",
         calls.join(", ")
     );
-    let output = match Command::new("python3").arg("-c").arg(&driver).output() {
-        Ok(output) => output,
-        Err(error) => {
-            eprintln!("skipped: there is no python3 ({error})");
-            return;
-        }
+    let Ok(output) = Command::new("python3").arg("-c").arg(&driver).output() else {
+        return eprintln!("skipped: there is no python3");
     };
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
     let theirs: Vec<Vec<[f64; 4]>> = serde_json::from_slice(&output.stdout).expect("numbers");
 
     let batch = Batch::builder()
@@ -190,26 +168,21 @@ fn the_python_functions_and_the_recipes_give_the_same() {
         .ragged("ref_logp", kept(&reference))
         .build()
         .expect("a batch");
-    let guide = blocks(&read("docs/guide.md"));
-    let after = guide
-        .iter()
-        .skip_while(|(language, _)| language != "python");
-    let recipes: Vec<&String> = after
-        .filter(|(language, _)| language == "rhai")
-        .map(|(_, text)| text)
-        .collect();
+    let guide = read("docs/guide.md");
+    let after = blocks(&guide).skip_while(|(language, _)| *language != "python");
+    let recipes: Vec<_> = after.filter(|(language, _)| *language == "rhai").collect();
     assert_eq!(recipes.len(), calls.len());
-    for ((text, theirs), call) in recipes.into_iter().zip(&theirs).zip(calls) {
+    for (((_, text), theirs), call) in recipes.into_iter().zip(&theirs).zip(calls) {
         let recipe = Host::new().compile("guide", text).expect("a recipe");
-        let outcome = recipe
-            .advantage(&batch, &mut recipe.init().expect("no state"))
-            .expect("an advantage");
+        let mut state = recipe.init().expect("no state");
+        let outcome = recipe.advantage(&batch, &mut state).expect("values");
         for (response, row) in kept(theirs).enumerate() {
             for (token, expected) in row.into_iter().enumerate() {
                 let ours = outcome.advantage.at(response, token);
+                let place = format!("{call}: response {response}, token {token}");
                 assert!(
                     (ours - expected).abs() < 1e-9,
-                    "{call}: response {response}, token {token}: {ours} and {expected}"
+                    "{place}: {ours} and {expected}"
                 );
             }
         }
@@ -219,22 +192,16 @@ fn the_python_functions_and_the_recipes_give_the_same() {
 /// The built-in batch is the beginning of the example file, but for the digits that were left out.
 #[test]
 fn the_builtin_batch_is_the_beginning_of_the_example_file() {
-    let rollouts = advlab::files::read(root().join("examples/rollouts.jsonl"), &Default::default())
-        .expect("the example");
-    let (small, whole) = (prompt::builtin(), rollouts.batch);
-    let number = small.layout().responses();
-    assert_eq!(number, 128);
-    let rewards =
-        |batch: &Batch| batch.response_column("reward").expect("rewards")[..number].to_vec();
-    assert_eq!(rewards(&small), rewards(&whole));
-    for response in 0..number {
-        assert_eq!(
-            small.layout().tokens_of(response),
-            whole.layout().tokens_of(response)
-        );
-        assert_eq!(
-            small.layout().group_id(small.layout().group_of(response)),
-            whole.layout().group_id(whole.layout().group_of(response))
-        );
+    let rollouts = advlab::files::read(root().join("examples/rollouts.jsonl"), &Default::default());
+    let (small, whole) = (prompt::builtin(), rollouts.expect("the example").batch);
+    assert_eq!(small.layout().responses(), 128);
+    let of = |batch: &Batch, response: usize| {
+        let (layout, reward) = (batch.layout(), batch.response_column("reward"));
+        let group = layout.group_id(layout.group_of(response)).clone();
+        let reward = reward.expect("rewards")[response];
+        (layout.tokens_of(response), group, reward)
+    };
+    for response in 0..128 {
+        assert_eq!(of(&small, response), of(&whole, response));
     }
 }

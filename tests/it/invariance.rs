@@ -26,12 +26,12 @@ struct Response {
     cells: Vec<(bool, [f64; 4])>,
 }
 
+type OfResponse<'a> = &'a dyn Fn(&Response) -> f64;
+
 fn rollouts() -> impl Strategy<Value = Rollouts> {
     let reward = prop_oneof![Just(0.0), Just(1.0), Just(0.1), -2.0..2.0f64];
-    let cell = (
-        prop::bool::weighted(0.8),
-        prop::array::uniform4(-2.0..0.0f64),
-    );
+    let numbers = prop::array::uniform4(-2.0..0.0f64);
+    let cell = (prop::bool::weighted(0.8), numbers);
     let response = (0u8..4, reward, prop::collection::vec(cell, 0..7));
     let response = response.prop_map(|(group, reward, cells)| Response {
         group,
@@ -49,9 +49,8 @@ impl Rollouts {
         let longest = rows.iter().map(|row| row.cells.len()).max().unwrap_or(0);
         let shape = (rows.len(), longest + self.slack);
         let cell = |row: usize, column: usize| rows[row].cells.get(column);
-        let mask = Array2::from_shape_fn(shape, |(r, c)| {
-            cell(r, c).is_some_and(|(counts, _)| *counts)
-        });
+        let counts = |(r, c)| cell(r, c).is_some_and(|(counts, _)| *counts);
+        let mask = Array2::from_shape_fn(shape, counts);
         let numbers = |f: &dyn Fn(&[f64; 4]) -> f64| {
             Array2::from_shape_fn(shape, |(r, c)| match cell(r, c) {
                 // What f32 holds too: tests of both are of the arithmetic, which a small std magnifies enough.
@@ -59,57 +58,46 @@ impl Rollouts {
                 _ => padding,
             })
         };
+        // Each response is a trajectory of one turn.
         let mut builder = Batch::builder()
             .groups(rows.iter().map(|row| i64::from(row.group)))
             .mask(mask.view())
-            .response(
-                "reward",
-                rows.iter().map(|row| row.reward).collect::<Vec<f64>>(),
-            )
-            .response(
-                "advantage",
-                rows.iter()
-                    .map(|row| row.reward - 0.3)
-                    .collect::<Vec<f64>>(),
-            );
-        for (name, scale) in [
-            ("reward_baseline", 0.5),
-            ("input_tokens", 3.0),
-            ("turns", 1.0),
-            ("step_reward", 0.7),
-            ("truncated", 0.0),
-        ] {
-            let of_reward = |row: &&Response| (scale * row.reward).abs();
-            let values: Vec<f64> = rows.iter().map(of_reward).collect();
+            .text("trajectory", order.iter().map(|index| index.to_string()));
+        // From the response alone, so that they are permuted with it.
+        let length = |row: &Response, of| (row.cells.len() % of) as f64;
+        let columns: [(&str, OfResponse<'_>); 12] = [
+            ("reward", &|row| row.reward),
+            ("advantage", &|row| row.reward - 0.3),
+            ("reward_baseline", &|row| (0.5 * row.reward).abs()),
+            ("input_tokens", &|row| (3.0 * row.reward).abs()),
+            ("turns", &|row| row.reward.abs()),
+            ("step_reward", &|row| (0.7 * row.reward).abs()),
+            ("truncated", &|_| 0.0),
+            ("turn", &|_| 0.0),
+            ("role", &|row| length(row, 2)),
+            ("agent", &|row| length(row, 3)),
+            ("episode", &|row| length(row, 2)),
+            ("state", &|row| length(row, 3)),
+        ];
+        for (name, value) in columns {
+            let values: Vec<f64> = rows.iter().map(|row| value(row)).collect();
             builder = builder.response(name, values);
         }
-        // Each response is a trajectory of one turn.
-        builder = builder
-            .text("trajectory", order.iter().map(|index| index.to_string()))
-            .response("turn", vec![0.0; rows.len()]);
-        // From the response alone, so that they are permuted with it.
-        for (name, of) in [("role", 2), ("agent", 3), ("episode", 2), ("state", 3)] {
-            let values = rows.iter().map(|row| (row.cells.len() % of) as f64);
-            builder = builder.response(name, values.collect::<Vec<f64>>());
-        }
+        let squares = |pi: f64| 1.0 - 2.0 * pi + 2.0 * pi * pi;
         for (name, values) in [
             ("old_logp", numbers(&|x| x[0])),
             ("rollout_logp", numbers(&|x| x[0] + 0.1 * x[3])),
             ("teacher_logp", numbers(&|x| x[1])),
             ("process_reward", numbers(&|x| 1.0 + x[2])),
-            (
-                "sum_pi_squared",
-                numbers(&|x| 1.0 - 2.0 * x[0].exp() + 2.0 * (2.0 * x[0]).exp()),
-            ),
+            ("sum_pi_squared", numbers(&|x| squares(x[0].exp()))),
             ("entropy", numbers(&|x| -x[1])),
             ("ref_logp", numbers(&|x| x[0] + 0.1 * x[1])),
             ("logp", numbers(&|x| x[0] + 0.1 * x[2])),
             ("value", numbers(&|x| x[3])),
         ] {
-            builder = if is_f64 {
-                builder.token(name, values)
-            } else {
-                builder.token(name, values.mapv(|x| x as f32))
+            builder = match is_f64 {
+                true => builder.token(name, values),
+                false => builder.token(name, values.mapv(|x| x as f32)),
             };
         }
         builder.build().expect("a batch")
@@ -121,23 +109,15 @@ impl Rollouts {
 }
 
 /// Every built-in recipe, compiled once for all cases.
-static RECIPES: LazyLock<Vec<Recipe>> = LazyLock::new(|| recipes(&Host::new()));
-
-fn recipes(host: &Host) -> Vec<Recipe> {
+static RECIPES: LazyLock<Vec<Recipe>> = LazyLock::new(|| {
     let load = |name: &str| {
-        let mut recipe = host.load(name).expect("a built-in");
-        if recipe
-            .params()
-            .iter()
-            .any(|(parameter, _)| parameter.name == "k")
-        {
-            // Any group size is at least 1.
-            recipe.set("k", Setting::Whole(1)).expect("a whole number");
-        }
+        let mut recipe = Host::new().load(name).expect("a built-in");
+        // Any group size is at least 1, and not every recipe has a k.
+        let _ = recipe.set("k", Setting::Whole(1));
         recipe
     };
     BUILTINS.iter().map(|builtin| load(builtin.name)).collect()
-}
+});
 
 /// Recipes that draw, that take the first of tokens that tie, or that remember by key from response to response.
 const BY_ORDER: [&str; 5] = ["passk_bootstrap", "clip_cov", "kl_cov", "rae", "spo"];
@@ -155,9 +135,7 @@ fn of(computed: &Computed, response: usize) -> Vec<f64> {
     let tokens = computed.layout().tokens_of(response).len();
     match computed.level() {
         Level::Response => vec![computed.at(response, 0)],
-        _ => (0..tokens)
-            .map(|token| computed.at(response, token))
-            .collect(),
+        _ => (0..tokens).map(|t| computed.at(response, t)).collect(),
     }
 }
 
@@ -166,16 +144,15 @@ fn bits(computed: &Computed) -> Vec<u64> {
 }
 
 fn close(a: &[f64], b: &[f64], tolerance: f64) -> bool {
-    a.len() == b.len()
-        && a.iter()
-            .zip(b)
-            .all(|(a, b)| (a - b).abs() <= tolerance * a.abs().max(1.0))
+    let is_near = |(a, b): (&f64, &f64)| (a - b).abs() <= tolerance * a.abs().max(1.0);
+    a.len() == b.len() && a.iter().zip(b).all(is_near)
 }
 
-/// A pool of one thread and one of four.
-static POOLS: LazyLock<(ThreadPool, ThreadPool)> = LazyLock::new(|| {
-    let pool = |threads| ThreadPoolBuilder::new().num_threads(threads).build();
-    (pool(1).expect("a thread"), pool(4).expect("threads"))
+static POOLS: LazyLock<[ThreadPool; 2]> = LazyLock::new(|| {
+    [1, 4].map(|threads| {
+        let pool = ThreadPoolBuilder::new().num_threads(threads);
+        pool.build().expect("threads")
+    })
 });
 
 proptest! {
@@ -222,7 +199,7 @@ proptest! {
 
     #[test]
     fn one_thread_and_four_give_the_same_bits(rollouts in rollouts()) {
-        let (one, four) = &*POOLS;
+        let [one, four] = &*POOLS;
         for recipe in RECIPES.iter() {
             let batch = rollouts.batch(&rollouts.all(), f64::NAN, true);
             let run = || advantage(recipe, &batch);
@@ -247,22 +224,15 @@ proptest! {
     }
 }
 
-/// The recipes whose groups `check` calls independent; a loss is averaged over the batch, so it is left out here.
-fn independent() -> Vec<&'static Recipe> {
-    let is_independent = |recipe: &Recipe| {
-        let batch = Batch::example();
-        // The example has not all the columns.
-        groups_are_independent(recipe, &batch).is_ok_and(|is| is)
-    };
-    RECIPES
-        .iter()
-        .filter(|recipe| recipe.has(Hook::Advantage) && is_independent(recipe))
-        .collect()
-}
-
 #[test]
 fn what_check_calls_group_independent_is() {
-    let recipes = independent();
+    let mut recipes: Vec<&Recipe> = RECIPES.iter().collect();
+    recipes.retain(|recipe| {
+        // The example has not all the columns.
+        let is = groups_are_independent(recipe, &Batch::example());
+        // A loss is averaged over the batch.
+        recipe.has(Hook::Advantage) && is.is_ok_and(|is| is)
+    });
     let names: Vec<&str> = recipes.iter().map(|recipe| recipe.name()).collect();
     // With k = 1 all groups of `passk_by_entropy` are alike.
     let expected = "grpo dr_grpo rloo grpo_loo maxrl opo opmd asymre rec w_reinforce passk passk_full_sampling passk_exceeding \
@@ -287,17 +257,13 @@ fn what_check_calls_group_independent_is() {
                 let alone = advantage(recipe, &rollouts.batch(&members, 0.0, true))?;
                 for (row, &response) in members.iter().enumerate() {
                     let (was, is) = (of(&whole, response), of(&alone, row));
-                    prop_assert!(
-                        close(&was, &is, 1e-12),
-                        "{}: {was:?} alone {is:?}",
-                        recipe.name()
-                    );
+                    let name = recipe.name();
+                    prop_assert!(close(&was, &is, 1e-12), "{name}: {was:?} alone {is:?}");
                 }
             }
         }
         Ok(())
     };
-    runner
-        .run(&rollouts(), property)
-        .unwrap_or_else(|error| panic!("{error}"));
+    let ran = runner.run(&rollouts(), property);
+    ran.unwrap_or_else(|error| panic!("{error}"));
 }

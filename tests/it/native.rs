@@ -46,10 +46,11 @@ fn random_batch(seed: u64) -> (Batch, bool) {
     let (form, has_holes) = (seed as usize % FORMS, rng.random::<bool>());
     // Beyond a tile, so that sums have carries; the last column never counts.
     let longest = [8, 40, 2100][rng.random_range(0..3)];
-    let lengths: Vec<usize> = (0..responses)
-        .map(|_| rng.random_range(0..longest))
-        .collect();
-    let holes: Vec<usize> = (0..responses).map(|_| rng.random_range(3..8)).collect();
+    let mut drawn = |range: std::ops::Range<usize>| -> Vec<usize> {
+        let numbers = (0..responses).map(|_| rng.random_range(range.clone()));
+        numbers.collect()
+    };
+    let (lengths, holes, groups) = (drawn(0..longest), drawn(3..8), drawn(0..4));
     let counts = |(r, c): (usize, usize)| c < lengths[r] && !(has_holes && c % holes[r] == 1);
     let mask = Array2::from_shape_fn((responses, longest), counts);
     let rewards: Vec<f64> = (0..responses)
@@ -61,22 +62,14 @@ fn random_batch(seed: u64) -> (Batch, bool) {
             _ => rng.random_range(-2.0..2.0),
         })
         .collect();
-    let mut builder = Batch::builder()
-        .groups(
-            (0..responses)
-                .map(|_| rng.random_range(0..4i64))
-                .collect::<Vec<_>>(),
-        )
-        .mask(mask.view());
+    let mut builder = Batch::builder().groups(groups).mask(mask.view());
     // What says which responses are right: `reward`, `correct` or `token_reward`.
     let rewarded = rng.random_range(1..8);
     if rewarded & 1 != 0 {
         builder = builder.response("reward", rewards.clone());
     }
     if rewarded & 2 != 0 {
-        let correct = rewards
-            .iter()
-            .map(|&reward| f64::from(u8::from(reward > 0.5)));
+        let correct = rewards.iter().map(|&reward| f64::from(reward > 0.5));
         builder = builder.response("correct", correct.collect::<Vec<_>>());
     }
     let mut noise = || Array2::from_shape_fn(mask.dim(), |_| rng.random::<f64>());
@@ -89,11 +82,10 @@ fn random_batch(seed: u64) -> (Batch, bool) {
         columns.push(("logp", &old + 0.6 * noise() - 0.3));
     }
     columns.push(("old_logp", old));
-    if seed.is_multiple_of(3) {
-        columns.push(("advantage", noise() - 0.5));
-    } else {
-        let advantages = rewards.iter().map(|reward| reward - 0.3);
-        builder = builder.response("advantage", advantages.collect::<Vec<_>>());
+    let advantages: Vec<f64> = rewards.iter().map(|reward| reward - 0.3).collect();
+    match seed.is_multiple_of(3) {
+        true => columns.push(("advantage", noise() - 0.5)),
+        false => builder = builder.response("advantage", advantages),
     }
     for (name, values) in columns {
         builder = token(builder, name, form, &mask, values);
@@ -296,9 +288,7 @@ fn a_hook_is_switched_and_told_of() {
 #[test]
 fn a_kernel_without_memory_leaves_the_hook_to_the_script() {
     const RESPONSES: usize = 4000;
-    let rewards: Vec<f64> = (0..RESPONSES)
-        .map(|response| (response % 3) as f64)
-        .collect();
+    let rewards: Vec<f64> = (0..RESPONSES).map(|i| (i % 3) as f64).collect();
     let batch = Batch::builder()
         .groups((0..RESPONSES as i64).map(|response| response / 4))
         .lengths([2; RESPONSES])

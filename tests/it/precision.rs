@@ -1,10 +1,10 @@
 //! A padded batch as a trainer has it, in f32 with holes in its masks: the same as its tokens in f64 JSONL.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde_json::{Value, json};
 
 const GROUPS: usize = 32;
 const SIZE: usize = 16;
@@ -52,40 +52,33 @@ const COLUMNS: [(&str, &str, usize); 3] = [
 
 /// As verl keeps it: padding full of what is not a number.
 fn write_safetensors(path: &Path) {
-    let bytes = |salt: usize| -> Vec<u8> {
-        let cell = |place: usize| {
-            let (row, column) = (place / WIDTH, place % WIDTH);
-            if counts(row, column) {
-                token(row, column, salt)
-            } else {
-                f32::NAN
-            }
+    let cells = || (0..RESPONSES).flat_map(|row| (0..WIDTH).map(move |column| (row, column)));
+    let mask: Vec<u8> = cells()
+        .map(|(row, column)| counts(row, column).into())
+        .collect();
+    let rewards = (0..RESPONSES).flat_map(|row| reward(row).to_le_bytes());
+    let rewards: Vec<u8> = rewards.collect();
+    let index = (0..RESPONSES).flat_map(|row| ((row / SIZE) as i64).to_le_bytes());
+    let index: Vec<u8> = index.collect();
+    let columns = COLUMNS.map(|(name, _, salt)| {
+        let cell = |(row, column)| match counts(row, column) {
+            true => token(row, column, salt),
+            false => f32::NAN,
         };
-        (0..RESPONSES * WIDTH)
+        let bytes: Vec<u8> = cells()
             .flat_map(|place| cell(place).to_le_bytes())
-            .collect()
-    };
-    let columns: Vec<Vec<u8>> = COLUMNS.iter().map(|&(_, _, salt)| bytes(salt)).collect();
-    let mask: Vec<u8> = (0..RESPONSES * WIDTH)
-        .map(|place| u8::from(counts(place / WIDTH, place % WIDTH)))
-        .collect();
-    let rewards: Vec<u8> = (0..RESPONSES)
-        .flat_map(|row| reward(row).to_le_bytes())
-        .collect();
-    let index: Vec<u8> = (0..RESPONSES)
-        .flat_map(|row| ((row / SIZE) as i64).to_le_bytes())
-        .collect();
-    let padded = vec![RESPONSES, WIDTH];
-    let view =
-        |dtype, shape: &Vec<usize>, bytes| TensorView::new(dtype, shape.clone(), bytes).unwrap();
+            .collect();
+        (name, bytes)
+    });
+    let view = |dtype, shape: &[usize], bytes| TensorView::new(dtype, shape.into(), bytes).unwrap();
+    let padded = [RESPONSES, WIDTH];
     let mut tensors = vec![
         ("response_mask", view(Dtype::U8, &padded, &mask)),
-        ("rewards", view(Dtype::F32, &vec![RESPONSES], &rewards)),
-        ("index", view(Dtype::I64, &vec![RESPONSES], &index)),
+        ("rewards", view(Dtype::F32, &padded[..1], &rewards)),
+        ("index", view(Dtype::I64, &padded[..1], &index)),
     ];
-    for ((name, ..), bytes) in COLUMNS.iter().zip(&columns) {
-        tensors.push((*name, view(Dtype::F32, &padded, bytes)));
-    }
+    let columns = columns.iter();
+    tensors.extend(columns.map(|(name, bytes)| (*name, view(Dtype::F32, &padded, bytes))));
     safetensors::serialize_to_file(tensors, None, path).unwrap();
 }
 
@@ -93,37 +86,18 @@ fn write_safetensors(path: &Path) {
 fn write_jsonl(path: &Path) {
     let mut text = String::new();
     for row in 0..RESPONSES {
-        let end = (0..WIDTH)
-            .rev()
-            .find(|&column| counts(row, column))
-            .map_or(0, |last| last + 1);
-        let array =
-            |cell: &dyn Fn(usize) -> String| (0..end).map(cell).collect::<Vec<_>>().join(",");
-        write!(
-            text,
-            "{{\"group\":{},\"reward\":{}",
-            row / SIZE,
-            reward(row)
-        )
-        .unwrap();
-        let mask = array(&|column| u8::from(counts(row, column)).to_string());
-        write!(text, ",\"mask\":[{mask}]").unwrap();
+        let last = (0..WIDTH).rev().find(|&column| counts(row, column));
+        let places = || 0..last.map_or(0, |last| last + 1);
+        let mask: Vec<u8> = places().map(|column| counts(row, column).into()).collect();
+        let mut line = json!({ "group": row / SIZE, "reward": reward(row), "mask": mask });
         for (_, name, salt) in COLUMNS {
-            let value = |column| {
-                if counts(row, column) {
-                    f64::from(token(row, column, salt))
-                } else {
-                    0.0
-                }
+            let value = |column| match counts(row, column) {
+                true => f64::from(token(row, column, salt)),
+                false => 0.0,
             };
-            write!(
-                text,
-                ",\"{name}\":[{}]",
-                array(&|column| format!("{:?}", value(column)))
-            )
-            .unwrap();
+            line[name] = places().map(value).collect();
         }
-        text.push_str("}\n");
+        text += &format!("{line}\n");
     }
     std::fs::write(path, text).unwrap();
 }
@@ -157,9 +131,9 @@ fn padded_advantages(path: &Path) -> Vec<f64> {
 fn line_advantages(path: &Path) -> Vec<f64> {
     let mut advantages = vec![0.0; RESPONSES * WIDTH];
     for (row, line) in std::fs::read_to_string(path).unwrap().lines().enumerate() {
-        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let line: Value = serde_json::from_str(line).unwrap();
         match &line["advantage"] {
-            serde_json::Value::Array(array) => {
+            Value::Array(array) => {
                 for (column, value) in array.iter().enumerate() {
                     advantages[row * WIDTH + column] = value.as_f64().unwrap();
                 }
@@ -186,10 +160,8 @@ fn padded_f32_agrees_with_jsonl_in_f64() {
         let wide = line_advantages(&apply(recipe, &lines));
         let scale = wide.iter().fold(0.0f64, |most, x| most.max(x.abs()));
         assert!(scale > 0.1, "{recipe}: {scale}");
-        let off = narrow
-            .iter()
-            .zip(&wide)
-            .fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
+        let pairs = narrow.iter().zip(&wide);
+        let off = pairs.fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
         // A hundred roundings of f32: a response's returns add up to 1024 terms.
         assert!(off <= 1e-5 * scale, "{recipe}: {off} of {scale}");
         for place in (0..RESPONSES * WIDTH).filter(|place| !counts(place / WIDTH, place % WIDTH)) {

@@ -9,13 +9,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use crate::error::Result;
+use advlab::diagnostic::Diagnostic;
 use advlab::live::LiveOptions;
 use advlab::native::{Mode, Native};
 use advlab::script::{Builtin, Hook, Host, Limits, Recipe};
 use advlab::suggest;
 
-use Bound::{Any, AtLeast0, OneOf, Scalars, Share, Texts, Whole};
+use Bound::{Any, AtLeast0, OneOf, Scalars, Table, Whole};
 
 /// TOML's whole numbers have 63 bits.
 const LARGEST: u64 = i64::MAX as u64;
@@ -50,21 +51,18 @@ enum Bound {
     Any,
     Whole(RangeInclusive<u64>),
     AtLeast0,
-    /// Above 0, and at most 1.
-    Share,
     OneOf(&'static [&'static str]),
-    /// A list of strings, none of them empty.
-    Texts,
-    /// A table of numbers, strings and truth values.
+    /// A table of parameters: numbers, strings and truth values.
     Scalars,
+    /// A table with keys of its own.
+    Table(&'static [Key]),
 }
 
 impl Bound {
     /// What is expected, if a value is out of bounds. A number that is not finite is null.
     fn expected(&self, value: &Value) -> Option<String> {
-        let number = value.as_f64().unwrap_or(f64::NAN);
         let (is_in, expected) = match self {
-            Any => return None,
+            Any | Table(_) => return None,
             Whole(range) => {
                 let expected = match *range.end() {
                     LARGEST => format!("a whole number from {} to 2^63 - 1", range.start()),
@@ -73,10 +71,9 @@ impl Bound {
                 let is_in = value.as_u64().is_some_and(|number| range.contains(&number));
                 (is_in, expected)
             }
-            AtLeast0 => (number >= 0.0, "a number, at least 0".to_string()),
-            Share => {
-                let is_in = number > 0.0 && number <= 1.0;
-                (is_in, "above 0, and at most 1".to_string())
+            AtLeast0 => {
+                let is_in = value.as_f64().is_some_and(|number| number >= 0.0);
+                (is_in, "a number, at least 0".to_string())
             }
             OneOf(words) => {
                 let text = value.as_str().unwrap_or_default();
@@ -86,11 +83,6 @@ impl Bound {
                 let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
                 let expected = format!("one of {}{near}", suggest::list(shown()));
                 (words.contains(&text), expected)
-            }
-            Texts => {
-                let mut texts = value.as_array().into_iter().flatten();
-                let is_in = texts.all(|text| text != "");
-                (is_in, "no empty string".to_string())
             }
             Scalars => {
                 let mut values = value.as_object().into_iter().flatten();
@@ -220,11 +212,11 @@ keys! {
     /// Parameters of the loss recipe, such as clip_high = 0.28 or kl_beta = 0.01.
     loss_params: toml::Table = toml::Table::new(), Scalars;
     /// What a run warns of, once each, by the mean of ten steps; 0 for never.
-    warnings: WarningConfig = WarningConfig::default(), Any;
+    warnings: WarningConfig = WarningConfig::default(), Table(WarningConfig::KEYS);
     /// What task = "math" reads beside the keys above.
-    math: MathConfig = MathConfig::default(), Any;
+    math: MathConfig = MathConfig::default(), Table(MathConfig::KEYS);
     /// What policy = "transformer" reads beside the keys above.
-    transformer: TransformerConfig = TransformerConfig::default(), Any;
+    transformer: TransformerConfig = TransformerConfig::default(), Table(TransformerConfig::KEYS);
     =>
     /// When kernels answer hooks of built-ins; the file does not have it. The numbers of a run are the same.
     #[serde(skip)]
@@ -277,9 +269,9 @@ keys! {
     /// all), then the likeliest with the probability top_p together. Log-probs are those of temperature 1 without filters.
     temperature: f64 = 1.0, AtLeast0;
     top_k: usize = 0, Whole(0..=1 << 20);
-    top_p: f64 = 1.0, Share;
+    top_p: f64 = 1.0, Any;
     /// With task = "math", strings that end a response beside the end tokens and the stop strings of the model's own generation config.
-    stop_strings: Vec<String> = Vec::new(), Texts;
+    stop_strings: Vec<String> = Vec::new(), Any;
     /// "cpu", "cuda", or "auto", which is the GPU if there is one.
     device: String = "auto".to_string(), OneOf(&["auto", "cpu", "cuda"]);
     /// Tokens that are scored or learned from at a time, padding included: less needs less memory.
@@ -288,26 +280,23 @@ keys! {
     rows_per_batch: usize = 1024, MANY;
 }
 
-/// The tables that have keys of their own.
-const TABLES: [(&str, &[Key]); 3] = [
-    ("warnings", WarningConfig::KEYS),
-    ("math", MathConfig::KEYS),
-    ("transformer", TransformerConfig::KEYS),
-];
-
-/// All keys, `transformer.temperature` for one of a table.
+/// All keys, those of a table behind it, such as `transformer.temperature`.
 fn keys() -> impl Iterator<Item = (String, &'static Key)> {
-    let own = Config::KEYS.iter().map(|key| (key.name.to_string(), key));
-    let of_tables = TABLES.into_iter().flat_map(|(table, keys)| {
-        let name = move |key: &'static Key| (format!("{table}.{}", key.name), key);
-        keys.iter().map(name)
-    });
-    own.chain(of_tables)
+    Config::KEYS.iter().flat_map(|key| {
+        let inner = match key.bound {
+            Table(keys) => keys,
+            _ => &[],
+        };
+        let inner = inner
+            .iter()
+            .map(|own| (format!("{}.{}", key.name, own.name), own));
+        std::iter::once((key.name.to_string(), key)).chain(inner)
+    })
 }
 
 impl Config {
     /// Whether all values are within bounds.
-    pub fn check(&self) -> Result<(), Diagnostics> {
+    pub fn check(&self) -> Result<()> {
         if self.is_recorded() {
             let message = "the steps of this run are a trainer's: advlab has recorded them";
             let help = "it goes on where `advlab.watch` is called with this `folder`";
@@ -340,38 +329,50 @@ impl Config {
     fn misfit(&self) -> Option<(String, String)> {
         let (prompts, math, model) = (self.rollout_batch_size, &self.math, &self.transformer);
         let (is_math, is_transformer) = (self.task == "math", self.policy == "transformer");
-        let (size, samples) = (self.group_size, self.eval_samples);
         let mut first = None;
         let mut rule = |key: &str, is_kept: bool, expected: &str| {
             if !is_kept {
                 first.get_or_insert((key.to_string(), expected.to_string()));
             }
         };
-        let of_policy = "\"transformer\", as task is \"math\"";
-        let of_model = "a folder of a model with its tokenizer, as task is \"math\"";
-        let of_data = "a JSONL file of questions and answers, as task is \"math\"";
-        rule("policy", is_transformer || !is_math, of_policy);
-        let is_set = !model.model.is_empty();
-        rule("transformer.model", is_set || !is_math, of_model);
-        rule("math.data", !math.data.is_empty() || !is_math, of_data);
+        let is_share = model.top_p > 0.0 && model.top_p <= 1.0;
+        rule("transformer.top_p", is_share, "above 0, and at most 1");
+        let (key, strings) = ("transformer.stop_strings", &model.stop_strings);
+        rule(key, !strings.contains(&String::new()), "no empty string");
+        let expected = "\"transformer\", as task is \"math\"";
+        rule("policy", is_transformer || !is_math, expected);
+        let expected = "a folder of a model with its tokenizer, as task is \"math\"";
+        rule(
+            "transformer.model",
+            !model.model.is_empty() || !is_math,
+            expected,
+        );
+        let expected = "a JSONL file of questions and answers, as task is \"math\"";
+        rule("math.data", !math.data.is_empty() || !is_math, expected);
         let expected = format!("at most rollout_batch_size, {prompts}");
         rule("minibatches", self.minibatches <= prompts, &expected);
         let is_kept = self.prompts == 0 || self.prompts >= prompts;
         let expected = format!("0, or at least rollout_batch_size, {prompts}");
         rule("prompts", is_kept, &expected);
-        let most = RESPONSES / size;
-        let expected = format!("at most {most}, as group_size is {size}");
-        rule("rollout_batch_size", prompts <= most, &expected);
-        let most = RESPONSES / samples;
-        let expected = format!("at most {most}, as eval_samples is {samples}");
-        rule("eval_prompts", self.eval_prompts <= most, &expected);
+        for (key, count, other, size) in [
+            ("rollout_batch_size", prompts, "group_size", self.group_size),
+            (
+                "eval_prompts",
+                self.eval_prompts,
+                "eval_samples",
+                self.eval_samples,
+            ),
+        ] {
+            let most = RESPONSES / size;
+            let expected = format!("at most {most}, as {other} is {size}");
+            rule(key, count <= most, &expected);
+        }
         // Keys that would have no effect: the run would not be the one that is meant.
         let is_unset = *model == TransformerConfig::default();
         let expected = "\"transformer\", as [transformer] is set";
         rule("policy", is_transformer || is_unset, expected);
         let expected = "none, as responses have no text unless task is \"math\"";
-        let is_unset = model.stop_strings.is_empty();
-        rule("transformer.stop_strings", is_math || is_unset, expected);
+        rule(key, is_math || strings.is_empty(), expected);
         let is_unset = *math == MathConfig::default();
         rule("task", is_math || is_unset, "\"math\", as [math] is set");
         first
@@ -395,17 +396,15 @@ impl Config {
     /// cosine over the steps that are left.
     pub(super) fn lr_at(&self, step: u64) -> f64 {
         let share = |of: u64, all: u64| (of as f64 / all.max(1) as f64).min(1.0);
-        if step < self.warmup_steps {
-            return self.lr * share(step + 1, self.warmup_steps);
+        let warmup = self.warmup_steps;
+        if step < warmup {
+            return self.lr * share(step + 1, warmup);
         }
         if self.lr_schedule == CONSTANT {
             return self.lr;
         }
-        let (done, left) = (
-            step - self.warmup_steps,
-            self.steps.saturating_sub(self.warmup_steps),
-        );
-        self.lr * 0.5 * (1.0 + (std::f64::consts::PI * share(done, left)).cos())
+        let share = share(step - warmup, self.steps.saturating_sub(warmup));
+        self.lr * 0.5 * (1.0 + (std::f64::consts::PI * share).cos())
     }
 
     /// The norm that a gradient is scaled down to, if there is one.
@@ -443,7 +442,7 @@ impl Config {
     }
 
     /// A loss recipe with the run's `loss_params`.
-    pub fn set_loss(&self, mut recipe: Recipe) -> Result<Recipe, Diagnostics> {
+    pub fn set_loss(&self, mut recipe: Recipe) -> Result<Recipe> {
         if !recipe.has(Hook::Loss) {
             let name = recipe.name();
             let error = Diagnostic::error(format!("the loss recipe {name} has no `loss`"));
@@ -455,14 +454,14 @@ impl Config {
     }
 
     /// Whether the recipe and the loss can be loaded and set.
-    pub fn check_recipes(&self) -> Result<(), Diagnostics> {
+    pub fn check_recipes(&self) -> Result<()> {
         let host = self.host();
         set_all(&mut host.load(&self.recipe)?, "params", &self.params)?;
         self.set_loss(host.load(&self.loss_recipe)?).map(drop)
     }
 }
 
-fn set_all(recipe: &mut Recipe, key: &str, params: &toml::Table) -> Result<(), Diagnostics> {
+fn set_all(recipe: &mut Recipe, key: &str, params: &toml::Table) -> Result<()> {
     for (name, text) in settings(params) {
         let set = recipe.set_text(&name, &text);
         set.map_err(|error| Diagnostic::error(format!("{key}.{name} = {text}: {error}")))?;

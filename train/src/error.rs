@@ -1,6 +1,6 @@
 //! Why a run cannot begin, go on or be repeated.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 #[cfg(feature = "torch")]
@@ -8,11 +8,11 @@ use serde::de::DeserializeOwned;
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 
+/// A result whose error is told to a person.
+pub(super) type Result<T, E = Diagnostics> = std::result::Result<T, E>;
+
 /// For `map_err`: a file of a run that cannot be read or written.
-pub(super) fn io(
-    doing: &str,
-    path: impl AsRef<Path>,
-) -> impl FnOnce(std::io::Error) -> Diagnostics {
+pub(super) fn io(doing: &str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Diagnostics {
     let message = format!("cannot {doing} {}", path.as_ref().display());
     move |error| {
         let mut problem = Diagnostic::error(format!("{message}: {error}"));
@@ -34,6 +34,14 @@ pub(super) fn io(
     }
 }
 
+/// What was read of a path; `None` if nothing is there.
+pub(super) fn if_there<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>> {
+    match read {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(io("read", path)),
+    }
+}
+
 /// A file of the run's folder that is not what a run writes.
 pub(super) fn damaged(path: &Path, what: impl Into<String>) -> Diagnostics {
     Diagnostic::error(what).in_file(path).into()
@@ -48,7 +56,7 @@ pub(super) fn no_run(folder: &Path, missing: &str) -> Diagnostics {
 
 /// A JSON file.
 #[cfg(feature = "torch")]
-pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Diagnostics> {
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
     serde_json::from_str(&text).map_err(|error| damaged(path, error.to_string()))
 }

@@ -30,11 +30,9 @@ mod config;
 mod error;
 mod event;
 mod folder;
-mod learner;
 pub mod policy;
 mod record;
 mod replay;
-mod rollout;
 mod row;
 mod run;
 pub mod task;
@@ -43,12 +41,11 @@ pub mod text;
 pub mod tokenizer;
 #[cfg(feature = "torch")]
 pub mod torch;
-mod trainer;
 mod warnings;
 
 pub use config::{Config, MathConfig, TransformerConfig, WarningConfig};
-pub use event::{Event, LogEntry};
-pub use folder::{KeptVersion, LogEvent, LogLine, RunFolder, RunLog, is_stopped};
+pub use event::{Event, LogEvent, LogLine};
+pub use folder::{KeptVersion, RunFolder, RunLog, is_stopped};
 pub use record::Record;
 pub use replay::{Difference, Replay};
 pub use row::{Evaluation, Milliseconds, PassAt, Row, flatten};

@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use zerocopy::IntoBytes;
 
 use super::config::{Config, TRAINER};
-use super::event::LogEntry;
+use super::event::LogLine;
 use super::folder::{CONFIG, Journal, LockedFolder, RunFolder, RunWriter, step_after, step_of};
 use super::policy::Platform;
 use super::row::rounded;
+use crate::error::Result;
 use advlab::batch::{Batch, FloatBuffer};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::figures::in_json;
 use advlab::live::{Failed, LiveEvent, LiveRecipe, Loaded};
 use advlab::script::{Outcome, Recipe, State, Statistics, Summary};
@@ -44,7 +45,7 @@ impl Record {
         live: &LiveRecipe,
         settings: &[(String, String)],
         keep_batches: usize,
-    ) -> Result<Record, Diagnostics> {
+    ) -> Result<Record> {
         let before = live.in_use().clone();
         let mut config = Config {
             task: TRAINER.to_string(),
@@ -80,20 +81,19 @@ impl Record {
             before,
         };
         if record.writer.is_new() {
-            let mut start = LogEntry::start(record.before.recipe(), None, Platform::default());
+            let mut start = LogLine::start(record.before.recipe(), None, Platform::default());
             record.writer.log(&mut start)?;
         }
         record.cut(u64::MAX)?;
         Ok(record)
     }
 
-    /// The folder.
     pub fn path(&self) -> &Path {
         &self.writer.folder.path
     }
 
     /// Removes what the folder has of a step and later ones.
-    fn cut(&mut self, step: u64) -> Result<(), Diagnostics> {
+    fn cut(&mut self, step: u64) -> Result<()> {
         self.writer.cut(step)?;
         let log = RunFolder::read(self.path()).log()?;
         let used = log.versions();
@@ -107,7 +107,7 @@ impl Record {
     }
 
     /// Whether a call may begin: without a state, it may not remove all rows that an earlier run left.
-    pub fn check(&self, theirs: Option<u64>) -> Result<(), Diagnostics> {
+    pub fn check(&self, theirs: Option<u64>) -> Result<()> {
         match theirs.zip(self.first) {
             Some((own, first)) if own <= first => {
                 let message = format!("{} has the rows of an earlier run", self.path().display());
@@ -120,7 +120,7 @@ impl Record {
 
     /// Begins a call. Its step is the trainer's own number, except that no two calls have the same one. If the trainer has
     /// gone back to an earlier step, the rows that the folder had from there on are set aside, and that is told.
-    pub fn begin(&mut self, theirs: Option<u64>) -> Result<Option<String>, Diagnostics> {
+    pub fn begin(&mut self, theirs: Option<u64>) -> Result<Option<String>> {
         self.check(theirs)?;
         let mut told = None;
         if let Some(step) = theirs.filter(|step| !self.is_begun && *step < self.next) {
@@ -142,17 +142,17 @@ impl Record {
     }
 
     /// Something happened to the recipe's file.
-    pub fn changed(&mut self, event: &LiveEvent) -> Result<(), Diagnostics> {
-        let mut entry = LogEntry::live(self.next, event);
-        entry
-            .as_mut()
-            .map_or(Ok(()), |entry| self.writer.log(entry))
+    pub fn changed(&mut self, event: &LiveEvent) -> Result<()> {
+        match &mut LogLine::live(self.next, event) {
+            Some(line) => self.writer.log(line),
+            None => Ok(()),
+        }
     }
 
     /// A version failed at this step.
-    pub fn failed(&mut self, failed: &Failed, batch: &Batch) -> Result<(), Diagnostics> {
+    pub fn failed(&mut self, failed: &Failed, batch: &Batch) -> Result<()> {
         self.writer
-            .log(&mut LogEntry::failed(self.next, failed, Some(batch)))
+            .log(&mut LogLine::failed(self.next, failed, Some(batch)))
     }
 
     /// The step is done: by the version in use, which began it with the state `before`.
@@ -162,14 +162,14 @@ impl Record {
         batch: &Batch,
         before: &State,
         outcome: &Outcome,
-    ) -> Result<(), Diagnostics> {
+    ) -> Result<()> {
         let (step, loaded) = (self.next, live.in_use().clone());
         // A call without a row has its number all the same.
         self.next += 1;
         if loaded.version().as_str() != self.used {
             let change = live.change(&self.before, &loaded);
             self.writer
-                .log(&mut LogEntry::switched(step, loaded.recipe(), &change))?;
+                .log(&mut LogLine::switched(step, loaded.recipe(), &change))?;
             self.used = loaded.version().as_str().to_string();
         }
         let mut line = row(step, loaded.recipe(), batch, outcome);

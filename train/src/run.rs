@@ -1,37 +1,65 @@
-//! A run with its folder: begun, stopped, and resumed to the very same numbers.
+//! A run with its folder: begun, stopped, resumed to the very same numbers, and repeated.
 
+mod learner;
+mod rollout;
+mod step;
+
+use std::collections::{HashMap, VecDeque};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
 use super::config::{COSINE, Config};
-use super::event::{Event, LogEntry, Tell};
+use super::event::{Event, LogLine};
 use super::folder::{
-    Checkpoint, LockedFolder, METRICS, RELOADS, RunFolder, RunLog, RunWriter, VersionState,
-    make_empty, set_damaged_aside, step_after, step_of,
+    Checkpoint, KeptVersion, LockedFolder, METRICS, RELOADS, RunFolder, RunLog, RunWriter,
+    VersionState, make_empty, set_damaged_aside, step_after, step_of,
 };
-use super::replay::RecordedSteps;
-use super::trainer::Trainer;
-use super::{policy, task};
+use super::policy;
+use super::row::Evaluation;
+use super::task::{self, Prompt, Task, evaluation_prompts};
+use super::warnings::Warnings;
+use crate::error::Result;
 use advlab::check::flipped_loss;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
-use advlab::live::{LiveOptions, LiveRecipe};
+use advlab::live::{LiveOptions, LiveRecipe, Loaded};
 use advlab::native::Mode;
 use advlab::script::{Recipe, State, Version};
+use learner::Learner;
+use rollout::Sampled;
 
 /// A run and its folder.
 pub struct Run {
-    trainer: Trainer,
-    writer: RunWriter,
-    /// Steps that were done after the checkpoint that the run goes on from: they are recorded already.
-    recorded: Option<RecordedSteps>,
+    config: Config,
+    task: Box<dyn Task>,
+    learner: Learner,
+    /// The recipe, with its state and the version of the step before.
+    live: LiveRecipe,
+    evaluation: Vec<Prompt>,
+    /// The step that comes next, from 0.
+    step: u64,
+    /// The data of the next step, if it has been sampled already.
+    sampled: Option<Sampled>,
+    /// The evaluation before the first step, until that step reports it.
+    initial: Option<Evaluation>,
+    warnings: Warnings,
+    /// The rows of steps that were done before and are repeated.
+    pub(super) recorded: VecDeque<Value>,
+    /// The version that a repeated step began with, or tried to, if that was not the one of the step before.
+    switches: HashMap<u64, Recipe>,
+    folder: PathBuf,
+    /// `None` if the run is only repeated.
+    writer: Option<RunWriter>,
     /// The step of the newest checkpoint.
     saved: Option<u64>,
     notes: Vec<String>,
 }
+
+/// Hears of the events of a run.
+pub(super) type Observer<'a> = dyn FnMut(&Event<'_>) + 'a;
 
 /// How a run came to an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,30 +72,61 @@ pub enum Ending {
 
 impl Run {
     /// Begins a run in a folder of its own.
-    pub fn create(config: Config) -> Result<Run, Diagnostics> {
+    pub fn create(config: Config) -> Result<Run> {
         config.check()?;
-        let mut trainer = first(config)?;
-        trainer.dry_run()?;
-        let folder = LockedFolder::create(&mut trainer.config)?;
-        Run::begin(folder, trainer, 0)
+        let mut run = Run::first(config)?;
+        run.dry_run()?;
+        let folder = LockedFolder::create(&mut run.config)?;
+        run.written_to(folder, 0)
     }
 
-    /// A run whose folder has so many rows.
-    fn begin(folder: LockedFolder, trainer: Trainer, rows: u64) -> Result<Run, Diagnostics> {
+    /// A run before its first step, with what the recipe's file has now.
+    fn first(config: Config) -> Result<Run> {
+        let host = config.host();
+        let loss = config.set_loss(host.load(&config.loss_recipe)?)?;
+        let live = LiveRecipe::watch(&host, &config.recipe, config.live_options())?;
+        Run::new(config, live, loss)
+    }
+
+    /// A run before its first step. Its numbers are a function of `config` and of the versions that `live` gives at
+    /// which steps, not of the number of threads.
+    fn new(config: Config, live: LiveRecipe, loss: Recipe) -> Result<Run> {
+        let task = task::of_config(&config)?;
         Ok(Run {
-            writer: RunWriter::open(folder, &trainer.config, rows)?,
-            trainer,
-            recorded: None,
+            learner: Learner {
+                policy: policy::of_config(&config, &*task)?,
+                loss_state: loss.init()?,
+                loss,
+            },
+            evaluation: evaluation_prompts(&*task, config.eval_prompts),
+            config,
+            task,
+            live,
+            step: 0,
+            sampled: None,
+            initial: None,
+            warnings: Warnings::default(),
+            recorded: VecDeque::new(),
+            switches: HashMap::new(),
+            folder: PathBuf::new(),
+            writer: None,
             saved: None,
             notes: Vec::new(),
         })
     }
 
+    /// Writes to a folder that has so many rows.
+    fn written_to(mut self, folder: LockedFolder, rows: u64) -> Result<Run> {
+        self.folder = folder.path.clone();
+        self.writer = Some(RunWriter::open(folder, &self.config, rows)?);
+        Ok(self)
+    }
+
     /// Goes on with a run from its newest checkpoint: to the same numbers, bit for bit, as if it had never stopped, with
     /// kernels or without. Steps that were done after it are repeated by the versions that they had; then the recipe's file
     /// is followed. `steps` changes the number of all its steps.
-    pub fn resume(path: &Path, steps: Option<u64>, native: Mode) -> Result<Run, Diagnostics> {
-        let (folder, mut config) = LockedFolder::open(path)?;
+    pub fn resume(path: &Path, steps: Option<u64>, native: Mode) -> Result<Run> {
+        let (locked, mut config) = LockedFolder::open(path)?;
         config.native = native;
         let is_extended = steps.is_some_and(|steps| steps != config.steps);
         if is_extended && config.lr_schedule == COSINE {
@@ -78,57 +137,102 @@ impl Run {
         }
         config.steps = steps.unwrap_or(config.steps);
         config.check()?;
-        let run = RunFolder::read(path);
-        let mut metrics = run.rows().map_err(|mut error| {
+        let folder = RunFolder::read(path);
+        let mut rows = folder.rows().map_err(|mut error| {
             let help = "repair it, or `advlab train --resume RUN --force` moves such lines to a file beside it and goes on";
             error.first_mut().help = Some(help.to_string());
             error
         })?;
-        let rows = step_after(0, &metrics);
-        let (checkpoint, mut notes) = Checkpoint::newest(path, rows)?;
+        let done = step_after(0, &rows);
+        let (checkpoint, mut notes) = Checkpoint::newest(path, done)?;
         let Some(checkpoint) = checkpoint else {
             // It was stopped before it did anything, and begins anew with what the recipe's file has now.
-            if rows == 0 && notes.is_empty() {
+            if done == 0 && notes.is_empty() {
                 // The file may not be there.
                 let _ = fs::remove_file(path.join(RELOADS));
-                return Run::begin(folder, first(config)?, 0);
+                return Run::first(config)?.written_to(locked, 0);
             }
             return Err(no_checkpoint(path, notes));
         };
         let step = checkpoint.step;
-        if step >= config.steps || rows > config.steps {
-            let (path, more) = (path.display(), rows * 2);
-            let problem = Diagnostic::error(format!("{path} has done {rows} steps already"));
+        if step >= config.steps || done > config.steps {
+            let (path, more) = (path.display(), done * 2);
+            let problem = Diagnostic::error(format!("{path} has done {done} steps already"));
             let help = format!("`advlab train --resume {path} --steps {more}` goes on");
             return Err(problem.with_help(help).into());
         }
-        let log = run.log()?;
+        let log = folder.log()?;
         let is_before = |row: &Value| step_of(row).unwrap_or(0) < step;
-        let later = metrics.split_off(metrics.partition_point(is_before));
-        let (trainer, recorded, note) = restored(&run, &log, &config, &checkpoint, later)?;
-        notes.extend(note);
-        if recorded.is_some() {
-            let last = rows - 1;
+        rows.drain(..rows.partition_point(is_before));
+        notes.extend(rejected_note(
+            &config,
+            &checkpoint,
+            &log.rejected_before(done),
+        ));
+        let mut run = Run::restored(&folder, &log, config, Some(&checkpoint), rows)?;
+        if run.recorded.is_empty() {
+            run.live.follow(&run.config.recipe)?;
+        } else {
+            let last = done - 1;
             notes.push(format!(
                 "steps {step} to {last} came after the checkpoint: they are done again, as they were"
             ));
         }
-        notes.extend(log.other_platform(&trainer.platform()));
+        notes.append(&mut run.notes);
+        run.notes = notes;
         checkpoint.set_later_aside(path)?;
         if is_extended {
-            folder.write_config(&config)?;
+            locked.write_config(&run.config)?;
         }
-        Ok(Run {
-            saved: Some(step),
-            notes,
-            recorded,
-            ..Run::begin(folder, trainer, rows)?
-        })
+        run.written_to(locked, done)
+    }
+
+    /// The run of a folder as it was at a checkpoint or, without one, before its first step; it follows no file and writes
+    /// nothing. It is to repeat the steps that have these rows, with the versions that they had.
+    pub(super) fn restored(
+        folder: &RunFolder,
+        log: &RunLog,
+        config: Config,
+        checkpoint: Option<&Checkpoint>,
+        rows: Vec<Value>,
+    ) -> Result<Run> {
+        let (host, path) = (config.host(), folder.folder());
+        let first = checkpoint.map_or(0, |checkpoint| checkpoint.step);
+        let steps = first..step_after(first, &rows);
+        let left = |left: &VersionState| {
+            let recipe = left.version.load(path, &host)?;
+            Ok((recipe, State::from_json(&left.state)?))
+        };
+        let versions = checkpoint.into_iter();
+        let versions = versions.flat_map(|one| one.fallback.iter().chain([&one.recipe]));
+        let options = LiveOptions {
+            left: versions.map(left).collect::<Result<_>>()?,
+            rejected: log.rejected_before(steps.end),
+            ..config.live_options()
+        };
+        let recipe = match checkpoint {
+            Some(checkpoint) => checkpoint.recipe.version.clone(),
+            None => log.start(path)?.0,
+        };
+        let live = LiveRecipe::without_file(&host, recipe.load(path, &host)?, options)?;
+        let switches = log.switches().filter(|(step, _)| steps.contains(step));
+        let switches = switches.map(|(step, kept)| Ok((step, kept.load(path, &host)?)));
+        let switches = switches.collect::<Result<_>>()?;
+        let mut run = Run::new(config, live, folder.loss(&host)?)?;
+        (run.switches, run.recorded) = (switches, rows.into());
+        let platform = run.learner.policy.platform();
+        run.notes.extend(log.other_platform(&platform));
+        if let Some(checkpoint) = checkpoint {
+            run.learner.policy.load(&checkpoint.folder)?;
+            run.learner.loss_state = State::from_json(&checkpoint.loss_state)?;
+            (run.step, run.saved) = (first, Some(first));
+        }
+        Ok(run)
     }
 
     /// Moves the damaged lines of a run's `metrics.jsonl` to a file beside it, `metrics.damaged`, so that it can be resumed; says
     /// what was moved.
-    pub fn set_damaged_aside(path: &Path) -> Result<Option<String>, Diagnostics> {
+    pub fn set_damaged_aside(path: &Path) -> Result<Option<String>> {
         let (_held, _) = LockedFolder::open(path)?;
         RunFolder::read(path).log()?;
         let moved = set_damaged_aside(&path.join(METRICS))?;
@@ -138,24 +242,22 @@ impl Run {
         }))
     }
 
-    /// The run's folder.
     pub fn folder(&self) -> &Path {
-        &self.writer.folder.path
+        &self.folder
     }
 
-    /// The run's configuration.
     pub fn config(&self) -> &Config {
-        &self.trainer.config
+        &self.config
     }
 
     /// The version of the recipe that the run goes on with.
     pub fn recipe(&self) -> &Recipe {
-        self.trainer.live.in_use().recipe()
+        self.live.in_use().recipe()
     }
 
     /// The step that comes next, from 0.
     pub fn step(&self) -> u64 {
-        self.trainer.step
+        self.step
     }
 
     /// The step of the newest checkpoint, from which a resumed run goes on.
@@ -170,7 +272,7 @@ impl Run {
 
     /// The findings of the lint in the recipe that the run goes on with, and a loss that leads away from the advantage.
     pub fn warnings(&self) -> Vec<Diagnostic> {
-        let flipped = flipped_loss(self.trainer.learner.loss_of(self.recipe()));
+        let flipped = flipped_loss(self.learner.loss_of(self.recipe()));
         let warnings = self.recipe().warnings().iter().cloned();
         warnings.chain(flipped).collect()
     }
@@ -181,33 +283,37 @@ impl Run {
         &mut self,
         stop: &AtomicBool,
         observer: &mut dyn FnMut(&Event<'_>),
-    ) -> Result<Ending, Diagnostics> {
-        let first = self.step();
+    ) -> Result<Ending> {
         let is_stopped = || stop.load(Ordering::Relaxed);
         self.log_start(observer)?;
         if self.saved.is_none() {
-            let is_tuned =
-                self.with_events(observer, |trainer, tell| trainer.fine_tune(stop, tell))?;
-            if !is_tuned {
-                return Ok(Ending::Stopped(first));
+            if !self.fine_tune(stop, observer)? {
+                return Ok(Ending::Stopped(self.step));
             }
             self.checkpoint()?;
         }
-        if first == 0 && self.recorded.is_none() && !is_stopped() {
-            self.trainer.initial = Some(self.with_events(observer, Trainer::evaluate)?);
+        if self.step == 0 && self.recorded.is_empty() && !is_stopped() {
+            self.initial = Some(self.evaluate(observer)?);
         }
         let mut is_evaluated = true;
-        while self.step() < self.config().steps {
+        while self.step < self.config.steps {
             if is_stopped() {
                 self.checkpoint()?;
                 if !is_evaluated {
-                    self.with_events(observer, Trainer::evaluate)?;
+                    self.evaluate(observer)?;
                 }
-                return Ok(Ending::Stopped(self.step()));
+                return Ok(Ending::Stopped(self.step));
             }
-            is_evaluated = self.config().is_evaluated(self.step());
-            self.train(is_evaluated, observer)?;
-            if self.step().is_multiple_of(self.config().checkpoint_every) {
+            is_evaluated = self.config.is_evaluated(self.step);
+            if self.recorded.is_empty() {
+                self.train(is_evaluated, observer)?;
+            } else {
+                self.repeat(observer)?;
+                if self.recorded.is_empty() {
+                    self.live.follow(&self.config.recipe)?;
+                }
+            }
+            if self.step.is_multiple_of(self.config.checkpoint_every) {
                 self.checkpoint()?;
             }
         }
@@ -216,65 +322,57 @@ impl Run {
     }
 
     /// Logs the versions that a new run begins with, or where a run goes on.
-    fn log_start(&mut self, observer: &mut dyn FnMut(&Event<'_>)) -> Result<(), Diagnostics> {
-        let platform = self.trainer.platform();
-        let entry = if self.writer.is_new() {
-            let loss = &self.trainer.learner.loss;
-            LogEntry::start(self.recipe(), Some(loss), platform)
+    fn log_start(&mut self, observer: &mut Observer<'_>) -> Result<()> {
+        let platform = self.learner.policy.platform();
+        let Some(writer) = &mut self.writer else {
+            return Ok(());
+        };
+        let mut line = if writer.is_new() {
+            let recipe = self.live.in_use().recipe();
+            LogLine::start(recipe, Some(&self.learner.loss), platform)
         } else if !platform.is_empty() {
-            LogEntry::resume(self.step(), platform)
+            LogLine::resume(self.step, platform)
         } else {
             return Ok(());
         };
-        self.with_events(observer, |_, tell| tell(Event::Log(Box::new(entry))))
-    }
-
-    /// The next step. One that is repeated is in the folder already, and only the observer is told of it.
-    fn train(
-        &mut self,
-        is_evaluated: bool,
-        observer: &mut dyn FnMut(&Event<'_>),
-    ) -> Result<(), Diagnostics> {
-        let Some(recorded) = &mut self.recorded else {
-            let train =
-                |trainer: &mut Trainer, tell: &mut Tell<'_>| trainer.train(is_evaluated, tell);
-            return self.with_events(observer, train).map(drop);
-        };
-        recorded.step(&mut self.trainer, &mut |event| {
-            observer(&event);
-            Ok(())
-        })?;
-        if recorded.left() == 0 {
-            self.recorded = None;
-            self.trainer.live.follow(&self.trainer.config.recipe)?;
-        }
+        writer.log(&mut line)?;
+        observer(&Event::Log(Box::new(line)));
         Ok(())
     }
 
-    /// Lets the trainer act and tell its events: first to the writer, so that what the observer hears of is in the folder.
-    fn with_events<R>(
-        &mut self,
-        observer: &mut dyn FnMut(&Event<'_>),
-        act: impl FnOnce(&mut Trainer, &mut Tell<'_>) -> Result<R, Diagnostics>,
-    ) -> Result<R, Diagnostics> {
-        let writer = &mut self.writer;
-        act(&mut self.trainer, &mut |mut event| {
+    /// Tells an event: first to the folder, so that what the observer hears of is there, unless the step is repeated and so
+    /// there already.
+    fn tell(&mut self, mut event: Event<'_>, observer: &mut Observer<'_>) -> Result<()> {
+        if let Some(writer) = &mut self.writer
+            && self.recorded.is_empty()
+        {
             writer.tell(&mut event)?;
-            observer(&event);
-            Ok(())
-        })
+        }
+        observer(&event);
+        Ok(())
     }
 
     /// Writes a checkpoint, unless the newest one is of this step.
-    fn checkpoint(&mut self) -> Result<(), Diagnostics> {
-        let step = self.step();
-        if self.saved == Some(step) {
+    fn checkpoint(&mut self) -> Result<()> {
+        let step = self.step;
+        let Some(writer) = self.writer.as_ref().filter(|_| self.saved != Some(step)) else {
             return Ok(());
-        }
-        self.writer.sync()?;
-        let keep = self.config().keep_checkpoints;
-        let (checkpoint, run) = (self.trainer.checkpoint(), &self.writer.folder.path);
-        checkpoint.write(run, &mut *self.trainer.learner.policy, keep)?;
+        };
+        writer.sync()?;
+        let left = |loaded: &Loaded, state: &State| VersionState {
+            version: KeptVersion::of(loaded.recipe()),
+            state: state.to_json(),
+        };
+        let fallback = self.live.fallback();
+        let checkpoint = Checkpoint {
+            step,
+            recipe: left(self.live.in_use(), self.live.state()),
+            loss_state: self.learner.loss_state.to_json(),
+            fallback: fallback.map(|(loaded, state)| left(loaded, state)),
+            folder: PathBuf::new(),
+        };
+        let keep = self.config.keep_checkpoints;
+        checkpoint.write(&self.folder, &mut *self.learner.policy, keep)?;
         self.saved = Some(step);
         Ok(())
     }
@@ -287,61 +385,20 @@ fn no_checkpoint(run: &Path, notes: Vec<String>) -> Diagnostics {
     problem.into()
 }
 
-/// The trainer as it was at a checkpoint, the steps that were done after it, which have these rows, and a note about the
-/// recipe's file.
-fn restored(
-    run: &RunFolder,
-    log: &RunLog,
-    config: &Config,
-    checkpoint: &Checkpoint,
-    rows: Vec<Value>,
-) -> Result<(Trainer, Option<RecordedSteps>, Option<String>), Diagnostics> {
-    let host = config.host();
-    let rejected = log.rejected_before(step_after(checkpoint.step, &rows));
-    let (_, reading) = host.load_reading(&config.recipe);
-    let in_file = reading.version.as_ref().map(Version::as_str);
-    let in_file = in_file.filter(|version| *version != checkpoint.recipe.version.version);
-    let is_rejected = in_file.is_some_and(|version| rejected.iter().any(|old| old == version));
-    let note = is_rejected.then(|| {
-        let file = &config.recipe;
+/// That the recipe's file holds another version than the checkpoint's which was rejected: it is not tried again.
+fn rejected_note(config: &Config, checkpoint: &Checkpoint, rejected: &[String]) -> Option<String> {
+    let file = &config.recipe;
+    let (_, reading) = config.host().load_reading(file);
+    let in_file = reading.version.as_ref().map(Version::as_str)?;
+    let is_used = in_file == checkpoint.recipe.version.version;
+    (!is_used && rejected.iter().any(|old| old == in_file)).then(|| {
         format!("{file} holds a version that was rejected before: save it again to have it tried")
-    });
-    let load = |left: &VersionState| {
-        let recipe = left.version.load(run.folder(), &host)?;
-        Ok((recipe, State::from_json(&left.state)?))
-    };
-    let left = checkpoint.fallback.iter().chain([&checkpoint.recipe]);
-    let options = LiveOptions {
-        left: left.map(load).collect::<Result<_, Diagnostics>>()?,
-        rejected,
-        ..config.live_options()
-    };
-    let recipe = checkpoint.recipe.version.load(run.folder(), &host)?;
-    let mut live = LiveRecipe::without_file(&host, recipe, options)?;
-    let mut recorded = None;
-    if rows.is_empty() {
-        live.follow(&config.recipe)?;
-    } else {
-        recorded = Some(RecordedSteps::new(run, log, &host, checkpoint.step, rows)?);
-    }
-    let mut trainer = Trainer::new(config.clone(), live, run.loss(&host)?)?;
-    trainer.learner.policy.load(&checkpoint.folder)?;
-    trainer.learner.loss_state = State::from_json(&checkpoint.loss_state)?;
-    trainer.step = checkpoint.step;
-    Ok((trainer, recorded, note))
-}
-
-/// The trainer of a run before its first step.
-fn first(config: Config) -> Result<Trainer, Diagnostics> {
-    let host = config.host();
-    let loss = config.set_loss(host.load(&config.loss_recipe)?)?;
-    let live = LiveRecipe::watch(&host, &config.recipe, config.live_options())?;
-    Trainer::new(config, live, loss)
+    })
 }
 
 /// Writes the model of a run's newest usable checkpoint to a folder that transformers (Python) opens. Gives the steps that it
 /// has learned, and what is wrong with newer checkpoints.
-pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>), Diagnostics> {
+pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>)> {
     let mut config = RunFolder::read(run).config()?;
     // Nothing is computed here, wherever the run was.
     config.transformer.device = "cpu".to_string();

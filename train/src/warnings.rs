@@ -73,11 +73,10 @@ impl Warnings {
             bounds.length_growth * first,
         ];
         let mut new = Vec::new();
-        for (index, found) in means.into_iter().enumerate() {
-            let Some(found) = found.filter(|_| !self.given[index]) else {
+        for (index, (bound, (is_upper, text))) in bounds.into_iter().zip(MESSAGES).enumerate() {
+            let Some(found) = means[index].filter(|_| !self.given[index]) else {
                 continue;
             };
-            let (bound, (is_upper, text)) = (bounds[index], MESSAGES[index]);
             if is_upper && bound > 0.0 && found > bound || !is_upper && found < bound {
                 self.given[index] = true;
                 let shown = match index {

@@ -3,7 +3,7 @@
 use num_bigint::BigInt;
 use num_traits::{Signed, ToPrimitive, Zero};
 
-use super::super::expr::{Expr, Rational, Symbol::Function};
+use super::super::expr::{Expr, Function, Rational};
 use super::super::value::{Numeral, constant, square, value, whole};
 
 /// Digits of an answer from which on it may be a rounded gold.
@@ -21,22 +21,19 @@ pub(super) fn numbers(gold: &Expr, answer: &Expr) -> Option<bool> {
         return functions(gold, answer);
     }
     let (a, b) = (constant(gold)?, constant(answer)?);
-    let exact = a.exact().zip(b.exact());
-    if exact.is_some_and(|(a, b)| a == b) {
-        return Some(true);
+    let is_exact = a.exact().zip(b.exact()).map(|(a, b)| a == b);
+    if is_exact == Some(true) {
+        return is_exact;
     }
     if let Some(is_rounded) = rounded((gold, &a), (answer, &b)) {
         return is_rounded;
     }
-    if exact.is_some() {
-        return Some(false);
+    if is_exact.is_some() {
+        return is_exact;
     }
     // Squares of roots are exact where double precision ends; of other numbers none this large is known well enough.
-    let is_large = |number: &Numeral| {
-        number
-            .exact()
-            .is_some_and(|exact| exact.abs() > whole(LARGE))
-    };
+    let large = whole(LARGE);
+    let is_large = |number: &Numeral| number.exact().is_some_and(|exact| exact.abs() > large);
     match square(gold).zip(square(answer)) {
         Some((a, b)) if a != b => Some(false),
         None if is_large(&a) || is_large(&b) => None,
@@ -114,7 +111,7 @@ pub(super) fn at_points<R>(
     if names.len() > MOST_NAMES {
         return Vec::new();
     }
-    let counts = |expr: &Expr| matches!(expr.symbol(), Some(Function("!" | "!!" | "binom")));
+    let counts = |expr: &Expr| matches!(expr.symbol, Function("!" | "!!" | "binom"));
     // Only whole numbers above 0 have a factorial.
     let are_whole = gold.walk().chain(answer.walk()).any(counts);
     let at = |point: &[i64; 4]| {

@@ -32,9 +32,9 @@ impl Parser<'_> {
             "\\binom" => Some(Function("binom").of([self.argument()?, self.argument()?])),
             "\\sqrt" | "\\root" => self.root(text),
             "\\emptyset" => Some(Symbol::Set.of([])),
-            "\\infty" | "\\infinity" => Some(Expr::Name(INFINITY.to_string())),
-            "\\pi" | REALS => Some(Expr::Name(text.to_string())),
-            _ if is_letter(text) => Some(Expr::Name(text.to_string())),
+            "\\infty" | "\\infinity" => Some(Expr::name(INFINITY)),
+            "\\pi" | REALS => Some(Expr::name(text)),
+            _ if is_letter(text) => Some(Expr::name(text)),
             _ => self.applied(function(text.strip_prefix('\\')?)?),
         }
     }

@@ -2,17 +2,16 @@
 
 use num_traits::{Signed, ToPrimitive};
 
-use super::super::expr::{Expr, Function, Symbol};
-use super::super::lexeme::{is_letter, is_number, is_whole, is_word};
-use super::super::unit;
+use super::super::expr::{Expr, Function, Number, Symbol};
+use super::super::lexeme::{currency, is_letter, is_number, is_whole, is_word, unit};
 use super::factor::is_command_of_factor;
 use super::{Parser, is_end, joins};
 
 /// Whether this is a whole number, or makes a fraction of some.
 fn is_of_digits(part: &Expr) -> bool {
-    match part {
-        Expr::Number(value, _) => value.is_integer() && !value.is_negative(),
-        other => matches!(other.symbol(), Some(Function("*" | "1/"))),
+    match &part.symbol {
+        Number(value, _) => value.is_integer() && !value.is_negative(),
+        symbol => matches!(symbol, Function("*" | "1/")),
     }
 }
 
@@ -25,7 +24,7 @@ impl Parser<'_> {
         let (mut sign, mut power, mut unknown, mut is_percent) = (1, 1, 0, false);
         while !is_end(self.text()) {
             if self.take("^") {
-                let Expr::Number(exponent, None) = self.exponent()? else {
+                let Number(exponent, None) = self.exponent()?.symbol else {
                     return None;
                 };
                 let (_, own) = parts.last_mut()?;
@@ -33,7 +32,7 @@ impl Parser<'_> {
                 continue;
             }
             let word = self.text().to_lowercase();
-            let name = unit::name(&word);
+            let name = unit(&word);
             if name.is_none() && !is_word(&word) {
                 break;
             }
@@ -44,11 +43,11 @@ impl Parser<'_> {
                 "square" => power = 2,
                 "cubic" => power = 3,
                 tens if tens.starts_with("1e") => value = value.times(Expr::literal(tens)?),
-                unit => {
+                named => {
                     // `12 apples`, but not `12 of them`.
                     unknown += i32::from(name.is_none());
                     (unknown < 2).then_some(())?;
-                    for (part, own) in unit.split('/').zip([1, -1]) {
+                    for (part, own) in named.split('/').zip([1, -1]) {
                         let singular = part.strip_suffix('s').unwrap_or(part);
                         parts.push((singular.to_string(), own * sign * power));
                     }
@@ -85,7 +84,7 @@ impl Parser<'_> {
     /// A product with its signs, that of a currency among them.
     fn term(&mut self) -> Option<Expr> {
         let sign = self.text();
-        let currency = unit::currency(sign);
+        let currency = currency(sign);
         if currency.is_none() && !matches!(sign, "+" | "-" | "\\pm" | "\\mp") {
             return self.product();
         }
@@ -178,7 +177,7 @@ impl Parser<'_> {
         let lexeme = &self.lexemes[self.at];
         let is_upright = lexeme.is_upright && !matches!(&*lexeme.text, "i" | "e");
         let is_last = matches!(self.ahead(1), "" | "/" | "^" | "}" | ",");
-        let is_known = self.at > 0 && unit::name(&lexeme.text).is_some();
+        let is_known = self.at > 0 && unit(&lexeme.text).is_some();
         (is_upright || lexeme.is_apart && is_last) && is_known
     }
 
@@ -193,8 +192,7 @@ impl Parser<'_> {
                     let is_double = parser.take("!");
                     Function(if is_double { "!!" } else { "!" }).of([base])
                 } else if parser.is_angle && parser.take("\\degree") {
-                    let pi = Expr::Name("\\pi".to_string());
-                    base.times(pi).over(Expr::integer(180))
+                    base.times(Expr::name("\\pi")).over(Expr::integer(180))
                 } else {
                     return Some(base);
                 };

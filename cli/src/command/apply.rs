@@ -142,7 +142,7 @@ impl Apply {
         let options = ReadOptions {
             dtype: self.dtype,
             tokenizer: tokenizer.as_ref(),
-            defer: Some(&recipe.reads().names),
+            defer: Some(recipe.reads()),
             ..ReadOptions::default()
         };
         let (mut rollouts, mut notes) = rollouts(input, &self.map, &options)?;

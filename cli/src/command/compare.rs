@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::report::compare::{self, Comparison, Failed, Planned, stats};
 use crate::report::study::recipes_of;
 use advlab::figures::counted;
+use advlab::script::Builtin;
 use advlab_train::Config;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -60,13 +61,29 @@ impl Compare {
                 }
                 (self.out.clone(), paths, Vec::new())
             }
-            _ => bail!("recipes are run and folders of runs are read: give the one or the other"),
+            _ => {
+                let is_recipe = |path: &PathBuf| {
+                    let word = path.to_string_lossy();
+                    word.contains('=') || Builtin::find(&word).is_some()
+                };
+                let is_there = |path: &&PathBuf| path.exists() || is_recipe(path);
+                match paths.iter().find(|path| !is_there(path)) {
+                    Some(path) => bail!("{} does not exist", path.display()),
+                    None => bail!(
+                        "recipes are run and folders of runs are read: give the one or the other"
+                    ),
+                }
+            }
         };
         let comparison = Comparison::of(compare::read(&runs)?, &failed);
         let paint = on_stdout();
         let mut figure = comparison.figure();
         figure.panels.truncate(1);
-        out!("{}\n\n{}", figure.text(paint), comparison.text(paint));
+        out!(
+            "{}\n\n{}",
+            figure.text(paint, usize::MAX),
+            comparison.text(paint)
+        );
         if let Some(folder) = folder {
             let command: Vec<String> = std::env::args().skip(1).collect();
             comparison.write(&folder, &format!("advlab {}", command.join(" ")))?;

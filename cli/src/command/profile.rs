@@ -43,7 +43,7 @@ impl Profile {
         let runs = self.runs as usize;
         let measured = Measured::new(&host, &recipe, loss.as_ref(), &batch, runs)?;
         if self.json {
-            out!("{}", serde_json::json!(measured));
+            out!("{}", measured.to_json());
         } else {
             out!("{}", measured.table(on_stdout()));
         }

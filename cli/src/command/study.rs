@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::streams::{on_stdout, out, tell};
 use super::{Reading, designs, load, pair, title};
-use crate::report::study::{Mass, largest_group, objectives, with_advantage};
+use crate::report::study::{Mass, Objective, largest_group, objectives, with_advantage};
 
 /// See what a design optimises: F'(p), the weight of prompts whose responses are right with chance p
 #[derive(Args)]
@@ -47,7 +47,8 @@ impl ShowObjective {
         let largest = batch.as_ref().map(largest_group);
         let size = self.n.map(usize::from).or(largest).unwrap_or(16);
         recipes.iter().for_each(|recipe| tell(recipe.warnings()));
-        let all = objectives::of(&recipes, batch.as_ref(), size)?;
+        let of = |recipe| Objective::of(recipe, batch.as_ref(), size);
+        let all = recipes.iter().map(of).collect::<Result<Vec<_>, _>>()?;
         let figure = objectives::figure(&all);
         if let Some(path) = &self.out {
             figure.write(path)?;
@@ -57,7 +58,7 @@ impl ShowObjective {
         match &self.out {
             _ if self.json => out!("{}", objectives::to_json(&all)),
             Some(path) => out!("{table}\n\nwritten to {}", path.display()),
-            None => out!("{}\n{table}", figure.text(paint)),
+            None => out!("{}\n{table}", figure.text(paint, usize::MAX)),
         }
         Ok(ExitCode::SUCCESS)
     }

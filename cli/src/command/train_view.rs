@@ -7,7 +7,7 @@ use std::time::Instant;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{BLOCKS, counted, value};
 use advlab::paint::{Paint, laid_out, wrapped};
-use advlab_train::{Config, Ending, Evaluation, Event, LogEntry, LogEvent, Row, Run, RunFolder};
+use advlab_train::{Config, Ending, Evaluation, Event, LogEvent, LogLine, Row, Run, RunFolder};
 use console::Term;
 
 use super::streams::Printer;
@@ -210,9 +210,9 @@ impl View {
         }
     }
 
-    fn log(&mut self, entry: &LogEntry) {
+    fn log(&mut self, entry: &LogLine) {
         let mut line = entry.text.clone();
-        let counted = match &entry.line.event {
+        let counted = match &entry.event {
             LogEvent::Use { .. } => Some(0),
             LogEvent::Rejected { .. } => Some(1),
             LogEvent::Failed { batch, .. } => {
@@ -232,7 +232,7 @@ impl View {
         for problem in &entry.problems {
             self.say(&problem.render_within(self.paint));
         }
-        self.at(entry.line.step, &line);
+        self.at(entry.step, &line);
     }
 
     /// Prints the last evaluation, with what the script reports of the step.

@@ -11,10 +11,10 @@ use advlab::batch::known;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::value;
 use advlab::paint::{Paint, beside, folded, wrapped};
-use advlab::script::{Computed, Host, Member, Recipe};
+use advlab::script::{Computed, Host, MEMBERS, Owner, Parameter, Recipe};
 use advlab::session::Answer;
 use advlab::tensor::Level;
-use advlab::tensor::op::Op;
+use advlab::tensor::op::{self, Class};
 
 /// A function or a member, from its table.
 pub(super) struct Entry {
@@ -22,8 +22,10 @@ pub(super) struct Entry {
     /// How it is written.
     pub(super) call: String,
     pub(super) doc: &'static str,
-    /// Its effect on levels; empty for a member.
-    levels: String,
+    /// Its part of the reference, with what that part has; for functions, their effect on levels.
+    pub(super) section: String,
+    pub(super) about: &'static str,
+    is_function: bool,
     /// The source of its formula, if it needs one.
     pub(super) source: &'static str,
     pub(super) example: &'static str,
@@ -32,41 +34,71 @@ pub(super) struct Entry {
     pub(super) shows: String,
 }
 
-impl From<&'static Op> for Entry {
-    fn from(op: &'static Op) -> Entry {
-        let shows: Vec<String> = op.shows.iter().map(f64::to_string).collect();
-        Entry {
-            name: op.name,
-            call: op.signature(),
-            doc: op.doc,
-            levels: format!("{}: {}", op.class, op.class.levels()),
-            source: op.source,
-            example: op.example,
-            shows: shows.join(", "),
-        }
-    }
-}
+const BATCH: &str = "what a step produced: columns over tokens, responses and groups";
+const TENSORS: &str =
+    "beside the functions below, each of which can be called as a method: `x.exp()`";
+/// The parts of the reference that have members.
+const OWNERS: [(Owner, &str, &str); 3] = [
+    (Owner::Batch, "the batch", BATCH),
+    (Owner::Tensor, "tensors", TENSORS),
+    (
+        Owner::Nobody,
+        "reports",
+        "what a step says beside its result",
+    ),
+];
 
-impl From<&'static Member> for Entry {
-    fn from(member: &'static Member) -> Entry {
-        Entry {
+/// The functions, then the members, part by part of the reference.
+pub(super) static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
+    let of_class = |class| op::table().filter(move |op| op.class == class);
+    let functions = Class::ALL.into_iter().flat_map(of_class);
+    let functions = functions.map(|op| Entry {
+        name: op.name,
+        call: op.signature(),
+        doc: op.doc,
+        section: op.class.to_string(),
+        about: op.class.levels(),
+        is_function: true,
+        source: op.source,
+        example: op.example,
+        shows: op
+            .shows
+            .iter()
+            .map(f64::to_string)
+            .collect::<Vec<_>>()
+            .join(", "),
+    });
+    let members = OWNERS.into_iter().flat_map(|(owner, section, about)| {
+        let own = MEMBERS.iter().filter(move |member| member.of == owner);
+        own.map(move |member| Entry {
             name: member.name,
             call: member.call.to_string(),
             doc: member.doc,
-            levels: String::new(),
+            section: section.to_string(),
+            about,
+            is_function: false,
             source: "",
             example: member.example,
             shows: member.shows.to_string(),
-        }
-    }
+        })
+    });
+    functions.chain(members).collect()
+});
+
+/// The parts of the reference: the members of one owner, or the functions of one class.
+pub(super) fn sections() -> impl Iterator<Item = &'static [Entry]> {
+    let sections = ENTRIES.chunk_by(|a, b| a.section == b.section);
+    let (functions, members): (Vec<_>, Vec<_>) = sections.partition(|own| own[0].is_function);
+    members.into_iter().chain(functions)
 }
 
 impl Entry {
     pub(super) fn shown(&self, host: &Host, paint: Paint) -> Result<String, Diagnostics> {
         let indented = |text: &str| wrapped("  ", text, paint.width);
         let mut lines = vec![paint.bold(&self.call), indented(self.doc)];
-        if !self.levels.is_empty() {
-            lines.push(paint.dim(&indented(&self.levels)));
+        if self.is_function {
+            let levels = format!("{}: {}", self.section, self.about);
+            lines.push(paint.dim(&indented(&levels)));
         }
         if !self.source.is_empty() {
             lines.push(paint.dim(&indented(&format!("source: {}", self.source))));
@@ -117,15 +149,15 @@ fn by_group(computed: &Computed) -> Vec<String> {
         return values;
     }
     let of_group = |group: usize| {
-        let lists = indices(layout, level, group).into_iter().map(|own| {
-            let texts: Vec<&str> = own.iter().map(|index| &*values[*index]).collect();
-            match level {
-                Level::Token => format!("[{}]", texts.join(" ")),
-                _ => texts.join(" "),
-            }
-        });
-        let name = layout.group_id(group).name();
-        format!("{name}: {}", lists.collect::<Vec<_>>().join(" "))
+        let mut text = format!("{}:", layout.group_id(group).name());
+        for own in indices(layout, level, group) {
+            let own: Vec<&str> = own.iter().map(|index| &*values[*index]).collect();
+            text += &match level {
+                Level::Token => format!(" [{}]", own.join(" ")),
+                _ => format!(" {}", own.join(" ")),
+            };
+        }
+        text
     };
     (0..layout.groups()).map(of_group).collect()
 }
@@ -167,18 +199,17 @@ pub fn recipe(recipe: &Recipe, paint: Paint) -> String {
 
 /// A recipe's parameters: values, what they are for, what they take.
 pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
-    let heads = recipe.params().iter();
-    let heads = heads.map(|(parameter, value)| format!("  {} = {value}", parameter.name));
-    let heads: Vec<String> = heads.collect();
-    let longest = heads.iter().map(String::len).max().unwrap_or(0);
-    let indent = longest.min(32) + 2;
-    let mut lines = Vec::new();
-    for ((parameter, _), head) in recipe.params().iter().zip(&heads) {
-        lines.push(beside(head, indent, &parameter.doc, paint.width));
-        let takes = wrapped(&" ".repeat(indent), &parameter.takes(), paint.width);
-        lines.push(paint.dim(&takes));
-    }
-    lines.join("\n")
+    let params = recipe.params().iter();
+    let rows = params.map(|(own, value)| (format!("  {} = {value}", own.name), own));
+    let rows: Vec<_> = rows.collect();
+    let longest = rows.iter().map(|(head, _)| head.len()).max();
+    let indent = longest.unwrap_or(0).min(32) + 2;
+    let row = |(head, own): &(String, &Parameter)| {
+        let takes = wrapped(&" ".repeat(indent), &own.takes(), paint.width);
+        let row = beside(head, indent, &own.doc, paint.width);
+        format!("{row}\n{}", paint.dim(&takes))
+    };
+    rows.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
 /// A topic, of which `topics.toml` has all in the order in which a newcomer needs them.
@@ -195,7 +226,6 @@ pub(super) struct Topic {
     pub(super) example: String,
 }
 
-/// What `topics.toml` has.
 #[derive(Deserialize)]
 pub(super) struct Topics {
     /// Terms of the field that no name has, by the name that they lead to.
@@ -203,10 +233,8 @@ pub(super) struct Topics {
     pub(super) topics: Vec<Topic>,
 }
 
-pub(super) static TOPICS: LazyLock<Topics> = LazyLock::new(|| {
-    let topics = toml::from_str(include_str!("topics.toml"));
-    topics.unwrap_or_else(|error| unreachable!("topics.toml: {error}"))
-});
+pub(super) static TOPICS: LazyLock<Topics> =
+    LazyLock::new(|| toml::from_str(include_str!("topics.toml")).expect("topics.toml"));
 
 impl Topic {
     pub(super) fn find(word: &str) -> Option<&'static Topic> {

@@ -2,14 +2,14 @@
 
 use std::cmp::Reverse;
 
-use super::entries;
-use super::entry::TOPICS;
+use super::entry::{ENTRIES, TOPICS};
 use super::trainers::trainers;
 use advlab::paint::{Paint, beside, wrapped};
 use advlab::script::{BUILTINS, help_for_foreign};
 
 /// The most results.
 const SHOWN: usize = 10;
+
 /// Something that can be found.
 pub(super) struct Item {
     pub(super) name: &'static str,
@@ -29,7 +29,7 @@ pub(super) fn items() -> impl Iterator<Item = Item> {
         aliases: topic.others.join(" "),
         text: topic.text.clone(),
     });
-    let functions = entries().map(|entry| Item {
+    let functions = ENTRIES.iter().map(|entry| Item {
         name: entry.name,
         kind: "function",
         summary: entry.doc.to_string(),
@@ -37,10 +37,8 @@ pub(super) fn items() -> impl Iterator<Item = Item> {
         text: entry.source.to_string(),
     });
     let recipes = BUILTINS.iter().map(|builtin| {
-        let doc = builtin
-            .text
-            .lines()
-            .map_while(|line| line.strip_prefix("//!"));
+        let doc = builtin.text.lines();
+        let doc = doc.map_while(|line| line.strip_prefix("//!"));
         let text = doc.collect::<Vec<_>>().join("\n");
         let summary = text.lines().next().unwrap_or_default().trim();
         let names = trainers().flat_map(|(_, trainer)| &trainer.names);
@@ -61,10 +59,8 @@ pub(super) fn items() -> impl Iterator<Item = Item> {
 fn words(text: &str) -> Vec<String> {
     let text = text.to_lowercase();
     let words = text.split(|letter: char| !letter.is_alphanumeric());
-    words
-        .filter(|word| !word.is_empty())
-        .map(str::to_string)
-        .collect()
+    let words = words.filter(|word| !word.is_empty());
+    words.map(str::to_string).collect()
 }
 
 impl Item {
@@ -77,21 +73,17 @@ impl Item {
         let foreign = help_for_foreign(word).filter(|_| self.kind == "function");
         let mut code = foreign.unwrap_or_default().split('`').skip(1).step_by(2);
         let is_other = |letter: char| !letter.is_alphanumeric() && letter != '_';
+        let is_foreign = code.any(|code| code.split(is_other).any(|name| name == self.name));
+        // `gradient` for `grad`
+        let is_longer = self.name.len() > 3 && word.starts_with(self.name);
         let matches = [
             (100, has(self.name)),
             (80, terms.is_some_and(|terms| has(terms))),
-            (
-                70,
-                code.any(|code| code.split(is_other).any(|name| name == self.name)),
-            ),
+            (70, is_foreign),
             (60, begins(self.name)),
             (60, self.kind == "topic" && begins(&self.aliases)),
             (40, has(&self.aliases)),
-            // `gradient` for `grad`
-            (
-                30,
-                begins(&self.aliases) || self.name.len() > 3 && word.starts_with(self.name),
-            ),
+            (30, begins(&self.aliases) || is_longer),
             (20, begins(&self.summary)),
             (5, begins(&self.text)),
         ];

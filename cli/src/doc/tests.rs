@@ -3,9 +3,8 @@
 
 use std::path::Path;
 
-use super::entry::{Entry, TOPICS, Topic, filled, shown};
+use super::entry::{Entry, TOPICS, Topic, filled, sections, shown};
 use super::search::{found, items};
-use super::sections;
 use super::trainers::{Alias, trainers};
 use crate::report::study::Objective;
 use crate::report::study::objectives::multiples;
@@ -22,14 +21,12 @@ const SIZE: usize = 16;
 fn pages_are_what_the_tables_make() {
     let mut files = recipes().expect("the built-ins load");
     files.push(("reference.md".to_string(), reference()));
+    let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs"));
     for (name, made) in files {
-        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-            .join("docs")
-            .join(&name);
         if std::env::var_os("UPDATE_REFERENCE").is_some() {
-            std::fs::write(&path, &made).expect("the page");
+            std::fs::write(docs.join(&name), &made).expect("the page");
         }
-        let page = std::fs::read_to_string(&path).expect("the page");
+        let page = std::fs::read_to_string(docs.join(&name)).expect("the page");
         assert!(
             page == made,
             "docs/{name} is not what the tables make: UPDATE_REFERENCE=1 cargo test -p advlab-cli --lib doc::"
@@ -68,13 +65,13 @@ fn recipes() -> Result<Vec<(String, String)>, Diagnostics> {
     for (name, trainer) in trainers() {
         let version = &trainer.version;
         let is_measured = trainer.names.iter().any(|alias| alias.measured.is_some());
-        let (head, line) = match is_measured {
-            true => (" measured |", "---|"),
-            false => ("", ""),
+        page += &format!("\n### {name} {version}\n\n| there | here | differs |");
+        page += if is_measured {
+            " measured |\n|---|"
+        } else {
+            "\n|"
         };
-        page.push_str(&format!(
-            "\n### {name} {version}\n\n| there | here | differs |{head}\n|---|---|---|{line}\n"
-        ));
+        page += "---|---|---|\n";
         page.extend(trainer.names.iter().map(|alias| row(alias, is_measured)));
     }
     pictures.push(("recipes.md".to_string(), page));
@@ -83,16 +80,14 @@ fn recipes() -> Result<Vec<(String, String)>, Diagnostics> {
 
 /// The objective in a line: the nearest one that has a name, or why there is none.
 fn climbs(objective: Result<&Objective, &Diagnostics>) -> String {
-    let objective = match objective {
-        Ok(objective) => objective,
-        Err(error) => return format!("{}.", capital(&error[0].message)),
-    };
-    match objective.nearest().first() {
-        Some((known, off)) => {
+    let nearest = objective.map(Objective::nearest);
+    match nearest.as_ref().map(|all| all.first()) {
+        Err(error) => format!("{}.", capital(&error[0].message)),
+        Ok(Some((known, off))) => {
             let (name, off) = (known.name(), 100.0 * off);
             format!("Objective: nearest to {name}, {off:.1} % of the weight lies elsewhere.")
         }
-        None => "Objective: F'(p) is 0 for all p, or below 0 for some.".to_string(),
+        Ok(None) => "Objective: F'(p) is 0 for all p, or below 0 for some.".to_string(),
     }
 }
 
@@ -120,35 +115,34 @@ between verl's function and ours in f64 on four batches of ragged responses in r
 ";
 
 fn recipe_entry(recipe: &Recipe, objective: Result<&Objective, &Diagnostics>) -> String {
-    let code = |name: &str| format!("`{name}`");
-    let needs: Vec<String> = needed(recipe).iter().map(|name| code(name)).collect();
+    let listed = |names: Vec<&str>| format!("`{}`", names.join("`, `"));
     let names = trainers().filter_map(|(name, trainer)| {
         let is_this = |alias: &&Alias| alias.ours == recipe.name();
         let theirs = trainer.names.iter().filter(is_this);
-        let theirs: Vec<String> = theirs.map(|alias| code(&alias.theirs)).collect();
-        (!theirs.is_empty()).then(|| format!("{name} {}", theirs.join(", ")))
+        let theirs: Vec<&str> = theirs.map(|alias| &*alias.theirs).collect();
+        (!theirs.is_empty()).then(|| format!("{name} {}", listed(theirs)))
     });
     let names: Vec<String> = names.collect();
     let mut text = format!(
-        "\n### {}\n\n```text\n{}\n```\n",
+        "\n### {}\n\n```text\n{}\n```\n\n",
         recipe.name(),
         recipe.doc()
     );
-    let needs = match needs.is_empty() {
-        true => String::new(),
-        false => format!("Needs {}. ", needs.join(", ")),
-    };
-    text.push_str(&format!("\n{needs}{}\n", climbs(objective)));
+    let needs = needed(recipe);
+    if !needs.is_empty() {
+        let needs = needs.iter().map(String::as_str).collect();
+        text += &format!("Needs {}. ", listed(needs));
+    }
+    text += &format!("{}\n", climbs(objective));
     if !names.is_empty() {
-        text.push_str(&format!("\nElsewhere: {}.\n", names.join("; ")));
+        text += &format!("\nElsewhere: {}.\n", names.join("; "));
     }
     if recipe.params().iter().len() > 0 {
-        text.push_str("\n| parameter | default | takes | |\n|---|---|---|---|\n");
+        text += "\n| parameter | default | takes | |\n|---|---|---|---|\n";
     }
     for (parameter, value) in recipe.params().iter() {
-        let name = code(&parameter.name);
-        let (takes, doc) = (cell(&parameter.takes()), cell(&parameter.doc));
-        text.push_str(&format!("| {name} | {value} | {takes} | {doc} |\n"));
+        let [takes, doc] = [&parameter.takes(), &parameter.doc].map(|text| cell(text));
+        text += &format!("| `{}` | {value} | {takes} | {doc} |\n", parameter.name);
     }
     text
 }
@@ -180,22 +174,17 @@ fn cell(text: &str) -> String {
 /// out.
 fn reference() -> String {
     let mut page = String::from(REFERENCE);
-    page.push_str(&section(
-        "topics",
-        "what scripts are made of; `?levels` at the prompt shows one",
-    ));
+    let about = "what scripts are made of; `?levels` at the prompt shows one";
+    page += &section("topics", about);
     for topic in TOPICS.topics.iter() {
-        page.push_str(&format!(
-            "### {}\n\n{}.\n\n```text\n{}\n```\n\n```rhai\n{}\n```\n\n",
-            topic.name,
-            topic.doc,
-            filled(&topic.text, WIDTH),
-            topic.example
-        ));
+        let (name, doc, example) = (&topic.name, &topic.doc, &topic.example);
+        let text = filled(&topic.text, WIDTH);
+        page +=
+            &format!("### {name}\n\n{doc}.\n\n```text\n{text}\n```\n\n```rhai\n{example}\n```\n\n");
     }
     for of in sections() {
-        page.push_str(&section(&of.title, of.about));
-        page.extend(of.entries.iter().map(entry));
+        page.push_str(&section(&of[0].section, of[0].about));
+        page.extend(of.iter().map(entry));
     }
     page.push_str("\n## Recipes\n\n[docs/recipes.md](recipes.md) has them all.\n");
     page
@@ -228,32 +217,24 @@ fn entry(entry: &Entry) -> String {
 fn every_example_of_a_member_gives_what_it_shows() {
     let (host, batch) = (Host::new(), Batch::example());
     for member in MEMBERS.iter() {
-        let got = match host.evaluate(member.example, &batch) {
-            Ok(answer) => shown(&answer),
-            Err(error) => panic!("{}: {}", member.call, error.render(false)),
-        };
-        assert_eq!(got, member.shows, "{}", member.call);
+        let answer = host.evaluate(member.example, &batch);
+        let answer = answer.unwrap_or_else(|error| panic!("{}", error.render(false)));
+        assert_eq!(shown(&answer), member.shows, "{}", member.call);
     }
 }
 
 #[test]
-fn every_example_of_a_topic_is_a_recipe_that_runs() {
+fn a_topic_has_its_words_an_example_that_runs_and_lines_that_fit() {
     let batch = Batch::example();
     for topic in TOPICS.topics.iter() {
-        let run = |text: &str| {
-            let recipe = Host::new().compile(&topic.name, text)?;
+        let run = || {
+            let recipe = Host::new().compile(&topic.name, &topic.example)?;
             assert!(recipe.warnings().is_empty(), "{}", topic.name);
             recipe.advantage(&batch, &mut recipe.init()?)
         };
-        if let Err(error) = run(&topic.example) {
+        if let Err(error) = run() {
             panic!("{}: {}", topic.name, error.render(false));
         }
-    }
-}
-
-#[test]
-fn a_word_stands_for_one_topic_and_lines_fit() {
-    for topic in TOPICS.topics.iter() {
         for word in topic.others.iter().chain([&topic.name]) {
             let found = Topic::find(word).map(|found| &found.name);
             assert_eq!(found, Some(&topic.name), "{word}");
@@ -290,13 +271,9 @@ fn words_lead_to_what_is_meant() {
         assert!(names.contains(&wanted), "{asked}: {names:?}");
     }
     for asked in ["", " ", "sufix_sum", "pask", "qqq"] {
-        let names: Vec<&str> = found(asked, false).iter().map(|item| item.name).collect();
-        assert!(names.is_empty(), "{asked}: {names:?}");
+        assert!(found(asked, false).is_empty(), "{asked}");
     }
-}
-
-#[test]
-fn terms_are_of_names_that_there_are() {
+    // Terms are of names that there are.
     for name in TOPICS.terms.keys() {
         assert!(items().any(|item| item.name == *name), "{name}");
     }

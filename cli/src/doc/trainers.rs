@@ -38,8 +38,8 @@ pub(super) struct Alias {
 }
 
 static TRAINERS: LazyLock<BTreeMap<String, Trainer>> = LazyLock::new(|| {
-    let trainers = toml::from_str(include_str!("../../../stdlib/trainers.toml"));
-    trainers.unwrap_or_else(|error| unreachable!("stdlib/trainers.toml: {error}"))
+    let text = include_str!("../../../stdlib/trainers.toml");
+    toml::from_str(text).expect("stdlib/trainers.toml")
 });
 
 /// The trainers by their names, in alphabetical order.

@@ -22,7 +22,7 @@ use advlab::figures::{shape, value};
 use advlab::files::{Mapping, Tokenize};
 pub use advlab::paint::Paint;
 use advlab::paint::wrapped;
-use advlab::script::Host;
+use advlab::script::{Host, unfinished};
 use advlab::session::Session as Script;
 use advlab::tensor::Guard;
 
@@ -150,9 +150,8 @@ impl Session {
         }
         let seed = self.seed.or_else(|| data.run.as_ref()?.0.seed());
         self.host = self.host.clone().with_seed(seed.unwrap_or_default());
-        self.script.set_seed(self.host.seed());
-        self.script.set_batch(&data.batch);
-        self.script.set_loss(data.loss.clone());
+        let (seed, loss) = (self.host.seed(), data.loss.clone());
+        self.script.set_batch(&data.batch, seed, loss);
         let is_free = self.script.recipe().is_none_or(|own| self.data.has(own));
         if let Some(recipe) = data.recipe.clone()
             && (is_free || data.run.is_none())
@@ -200,7 +199,7 @@ impl Session {
 
     /// Whether the text is an incomplete input, which goes on in the next line.
     pub fn is_incomplete(&self, text: &str) -> bool {
-        !is_command(text) && self.script.is_incomplete(text)
+        !is_command(text) && unfinished(text).goes_on()
     }
 
     /// Evaluates an input: a piece of script, a command, or a question; or several of them that were pasted together, with

@@ -7,7 +7,8 @@ use super::{Answered, Session, show};
 use crate::report::figure::{Figure, Mark, Panel, Series};
 use crate::report::profile::Measured;
 use crate::report::study::{
-    Curve, Drawn, Mass, Point, label, largest_group, objectives, surface as drawn, with_advantage,
+    Curve, Mass, Objective, Point, label, largest_group, objectives, surface as drawn,
+    with_advantage,
 };
 use advlab::diagnostic::Diagnostic;
 use advlab::figures::{column, counted, value};
@@ -29,7 +30,7 @@ fn shown(session: &Session, figure: &Figure, arguments: &Arguments<'_>, below: &
     let text = match arguments.out {
         None => {
             let room = session.height.saturating_sub(below.lines().count());
-            figure.text_within(room, session.paint)
+            figure.text(session.paint, room)
         }
         Some(file) => {
             figure.write(file)?;
@@ -68,7 +69,9 @@ pub(super) fn objective(session: &mut Session, arguments: &Arguments<'_>) -> Ans
     let batch = &session.data.batch;
     let size = arguments.size.unwrap_or_else(|| largest_group(batch));
     session.script.guard().rearm();
-    let all = objectives::of(&session.recipes(arguments.text)?, Some(batch), size)?;
+    let recipes = session.recipes(arguments.text)?;
+    let of = |recipe| Objective::of(recipe, Some(batch), size);
+    let all = recipes.iter().map(of).collect::<Result<Vec<_>, _>>()?;
     let table = objectives::table(&all, session.paint);
     shown(session, &objectives::figure(&all), arguments, &table)
 }
@@ -85,13 +88,9 @@ pub(super) fn mass(session: &mut Session, arguments: &Arguments<'_>) -> Answered
 pub(super) fn surface(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
     let words = arguments.text.split_whitespace();
     let (loss, named): (Vec<&str>, Vec<&str>) = words.partition(|word| *word == "loss");
-    let what = match loss.is_empty() {
-        true => Drawn::Push,
-        false => Drawn::Loss,
-    };
     let recipe = session.recipe_of(&named.join(" "))?;
     session.script.guard().rearm();
-    shown(session, &drawn(&recipe, what)?, arguments, "")
+    shown(session, &drawn(&recipe, !loss.is_empty())?, arguments, "")
 }
 
 /// A histogram of a tensor, a line through an array, or a scatter of two expressions separated by a comma.
@@ -133,7 +132,7 @@ pub(super) fn plot(session: &mut Session, arguments: &Arguments<'_>) -> Answered
         return Err(Diagnostic::error(message).into());
     }
     let panel = Panel::new(x, y, vec![Series::new("", mark, points)]);
-    shown(session, &Figure::one(title, panel), arguments, "")
+    shown(session, &Figure::new(title, 1, vec![panel]), arguments, "")
 }
 
 /// The bars of a histogram; none if all values are the same.
@@ -203,25 +202,16 @@ fn curves_figure(size: usize, curves: &[(Recipe, Curve)]) -> Figure {
     if let [(recipe, curve)] = curves {
         let [right, wrong, total] = NUMBERS;
         let advantage = [right, wrong].map(|(name, number)| series(name, curve, number));
-        return Figure {
-            title: format!("{}, a group of {size}", title(recipe)),
-            columns: 2,
-            panels: vec![
-                panel("advantage", advantage.into()),
-                panel(total.0, vec![series("", curve, total.1)]),
-            ],
-        };
+        let total = panel(total.0, vec![series("", curve, total.1)]);
+        let title = format!("{}, a group of {size}", title(recipe));
+        return Figure::new(title, 2, vec![panel("advantage", advantage.into()), total]);
     }
     let all = NUMBERS.map(|(y, number)| {
         let lines = curves.iter();
         let lines = lines.map(|(recipe, curve)| series(&label(recipe), curve, number));
         panel(y, lines.collect())
     });
-    Figure {
-        title: format!("groups of {size}"),
-        columns: 3,
-        panels: all.into(),
-    }
+    Figure::new(format!("groups of {size}"), 3, all.into())
 }
 
 /// Some points of a curve, and where the total is largest.

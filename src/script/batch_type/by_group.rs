@@ -4,13 +4,14 @@
 //! the function looks at a value, reports, draws, writes or fails there, what it has done is taken back, and it is called
 //! for each group.
 
+use std::mem::take;
 use std::sync::Arc;
 
 use rhai::{Array, Dynamic, FnPtr, Map, NativeCallContext};
 
-use super::{ScriptBatch, Source};
+use super::ScriptBatch;
 use crate::diagnostic::Diagnostic;
-use crate::script::call::{MapGroups, Reports};
+use crate::script::call::MapGroups;
 use crate::script::error::{CallError, Raised, origin, raise};
 use crate::script::value::{as_tensor, describe};
 use crate::tensor::{ByGroup, Frame, Level, Tensor, TensorError};
@@ -23,31 +24,24 @@ impl ScriptBatch {
             return Err(raise(context, Diagnostic::error("groups have no groups")));
         }
         let call = self.call();
-        let outer = call.report(Reports::begin_groups);
-        let (before, captured) = (call.snapshot(), captured(f));
+        let (before, held) = (call.snapshot(), captured(f));
         let once = self.called_once(context, f);
-        let now = self::captured(f);
-        let is_written = !now
-            .iter()
-            .zip(&captured)
-            .all(|(now, before)| is_same(now, before));
+        let now = captured(f);
+        let is_written = now.iter().zip(&held).any(|(now, held)| !is_same(now, held));
         let effect = is_written.then_some(ByGroup::Writes);
         let effect = effect.or_else(|| call.effect_since(&before));
-        let result = match effect.map_or(once, Err) {
-            Ok(tensor) => Ok((tensor, None)),
+        let (tensor, by_group) = match effect.map_or(once, Err) {
+            Ok(tensor) => (tensor, None),
             Err(why) => {
                 call.restore(before);
-                for (variable, before) in f.iter_curry().zip(captured) {
+                for (variable, held) in f.iter_curry().zip(held) {
                     if let Some(mut value) = variable.clone().write_lock::<Dynamic>() {
-                        *value = before;
+                        *value = held;
                     }
                 }
-                let tensor = self.called_for_each(context, f);
-                tensor.map(|tensor| (tensor, Some(why)))
+                (self.called_for_each(context, f)?, Some(why))
             }
         };
-        call.report(|reports| reports.end_groups(outer));
-        let (tensor, by_group) = result?;
         let origin = origin(context);
         tensor.mark(&origin);
         call.report(|reports| reports.map_groups(MapGroups { origin, by_group }));
@@ -57,9 +51,7 @@ impl ScriptBatch {
     /// The results of all groups by one call of the function.
     fn called_once(&self, context: &NativeCallContext, f: &FnPtr) -> Result<Tensor, ByGroup> {
         let frame = self.frame().view();
-        let whole = self.clone();
-        let call = self.call().clone();
-        let batch = ScriptBatch::over(frame.clone(), call, Source::Regrouped { whole });
+        let batch = self.part(frame.clone(), None);
         let result = f.call_within_context::<Dynamic>(context, (batch,));
         let part = result.and_then(|result| part_of(context, &result));
         let is_checked = frame.close_view()?;
@@ -81,14 +73,21 @@ impl ScriptBatch {
 
     /// The results of a call for each group.
     fn called_for_each(&self, context: &NativeCallContext, f: &FnPtr) -> Raised<Tensor> {
-        let mut parts: Vec<(Tensor, Arc<Frame>)> = Vec::new();
-        for batch in self.groups() {
+        let take_metrics = || self.call().report(|reports| take(&mut reports.metrics));
+        let (before, mut metrics) = (take_metrics(), Vec::new());
+        let parts = self.groups().map(|batch| {
             let frame = batch.frame().clone();
-            self.call().report(Reports::next_group);
-            let result: Dynamic = f.call_within_context(context, (batch,))?;
-            parts.push((part_of(context, &result)?, frame));
-        }
-        let assembled = self.assembled(&parts);
+            let result = f.call_within_context::<Dynamic>(context, (batch,));
+            metrics.extend(take_metrics());
+            Ok((part_of(context, &result?)?, frame))
+        });
+        let parts = parts.collect::<Raised<Vec<(Tensor, Arc<Frame>)>>>();
+        let kept = self.call().report(|reports| {
+            reports.metrics = before;
+            reports.metrics_of_groups(metrics)
+        });
+        kept.map_err(|problem| raise(context, problem))?;
+        let assembled = self.assembled(&parts?);
         assembled.map_err(|error| raise(context, error))
     }
 

@@ -32,25 +32,19 @@ impl ScriptBatch {
 
     /// The names of the batch's own columns, and of those that may follow from them.
     pub(crate) fn column_names(&self) -> (Vec<String>, Vec<String>) {
-        match &self.0.source {
-            Source::Whole { batch } => {
-                let own = batch.column_names();
-                let own: Vec<String> = own.map(|name| name.to_string()).collect();
+        let (mut own, mut derived) = match &self.0.source {
+            Source::Of(base, _) => base.column_names(),
+            Source::Batch(batch) => {
+                let own = batch.column_names().map(|name| name.to_string());
                 let derived = DERIVED.iter().map(|(name, _)| name.to_string());
-                let derived =
-                    derived.filter(|name| !own.contains(name) && self.follows(batch, name));
-                let derived = derived.collect();
-                (own, derived)
+                let derived = derived.filter(|name| self.follows(batch, name));
+                (own.collect::<Vec<_>>(), derived.collect::<Vec<_>>())
             }
-            Source::With { base, given } => {
-                let (mut own, mut derived) = base.column_names();
-                derived.retain(|name| !given.contains_key(name));
-                let new = given.keys().filter(|name| !own.contains(name));
-                own.extend(new.cloned().collect::<Vec<_>>());
-                (own, derived)
-            }
-            Source::GroupOf { whole, .. } | Source::Regrouped { whole } => whole.column_names(),
-        }
+        };
+        let given = self.0.given.keys().filter(|name| !own.contains(name));
+        own.extend(given.cloned().collect::<Vec<_>>());
+        derived.retain(|name| !own.contains(name));
+        (own, derived)
     }
 
     /// Whether a column follows from what the batch has.
@@ -83,14 +77,10 @@ impl ScriptBatch {
         if let Some(tensor) = known {
             return Ok(tensor);
         }
-        let tensor = match &self.0.source {
-            Source::Whole { batch } => self.own_column(batch, name)?,
-            Source::With { base, given } => match given.get(name) {
-                Some(tensor) => tensor.clone(),
-                None => base.column(name)?,
-            },
-            Source::GroupOf { whole, group } => whole.column(name)?.select(*group, self.frame())?,
-            Source::Regrouped { whole } => whole.column(name)?.rehomed(self.frame())?,
+        let tensor = match (self.0.given.get(name), &self.0.source) {
+            (Some(given), _) => given.clone(),
+            (None, Source::Batch(batch)) => self.own_column(batch, name)?,
+            (None, Source::Of(base, _)) => self.own(base.column(name)?)?,
         };
         let mut made = self.made();
         Ok(made.entry(name.to_string()).or_insert(tensor).clone())
@@ -103,26 +93,21 @@ impl ScriptBatch {
         if let Some(store) = batch.token_column(name) {
             return Ok(Tensor::column(self.frame(), store.clone()));
         }
-        match self.derived(batch, name)? {
-            Some(tensor) => Ok(tensor),
-            None => Err(self.unknown(batch, name)),
+        match self.follows(batch, name) {
+            true => self.derived(batch, name),
+            false => Err(self.unknown(batch, name)),
         }
     }
 
     /// Columns that follow from others: each is the field's own reading of what the rollouts do carry.
-    fn derived(&self, batch: &Batch, name: &str) -> Result<Option<Tensor>, CallError> {
-        if !self.follows(batch, name) {
-            return Ok(None);
-        }
-        Ok(Some(match name {
+    fn derived(&self, batch: &Batch, name: &str) -> Result<Tensor, CallError> {
+        Ok(match name {
             "reward" if self.has("token_reward") => {
                 self.sum_of_tokens(&self.column("token_reward")?)?
             }
             "reward" => self.column("correct")?,
             "correct" if !batch.has("reward") && !batch.has("token_reward") => {
-                let note = "there is no reward: it is 1 where the answer of the completion is that of the solution";
-                self.call()
-                    .report(|reports| reports.notes.push(note.to_string()));
+                self.note("there is no reward: it is 1 where the answer of the completion is that of the solution");
                 self.column("verified")?
             }
             "verified" => self.verified(batch)?,
@@ -132,13 +117,11 @@ impl ScriptBatch {
                 op::greater(&self.column("reward")?, &Tensor::number(0.0))?
             }
             "logp" => {
-                let Some(store) = batch.token_column("old_logp") else {
-                    return Ok(None);
-                };
-                let call = self.call();
-                call.report(|reports| reports.notes.push(OLD_FOR_LOGP.to_string()));
+                let old = batch.token_column("old_logp");
+                let old = old.ok_or_else(|| self.unknown(batch, name))?;
+                self.note(OLD_FOR_LOGP);
                 // Its own leaf: a gradient by `logp` is not one by `old_logp`.
-                Tensor::column(self.frame(), store.clone())
+                Tensor::column(self.frame(), old.clone())
             }
             _ => {
                 let layout = self.frame().layout();
@@ -146,7 +129,12 @@ impl ScriptBatch {
                 let lengths = (0..layout.responses()).map(tokens_of);
                 Tensor::of_responses(self.frame(), lengths.collect())
             }
-        }))
+        })
+    }
+
+    fn note(&self, note: &str) {
+        let call = self.call();
+        call.report(|reports| reports.notes.push(note.to_string()));
     }
 
     /// 1 where the answer of a response's completion is that of its solution, 0 elsewhere.
@@ -220,11 +208,12 @@ impl ScriptBatch {
 
     /// Whether the batch has the column itself, or was given it.
     pub(super) fn has(&self, name: &str) -> bool {
-        match &self.0.source {
-            Source::Whole { batch } => batch.has(name),
-            Source::With { base, given } => given.contains_key(name) || base.has(name),
-            Source::GroupOf { whole, .. } | Source::Regrouped { whole } => whole.has(name),
-        }
+        let is_given = self.0.given.contains_key(name);
+        is_given
+            || match &self.0.source {
+                Source::Batch(batch) => batch.has(name),
+                Source::Of(base, _) => base.has(name),
+            }
     }
 
     fn unknown(&self, batch: &Batch, name: &str) -> CallError {
@@ -239,10 +228,14 @@ impl ScriptBatch {
         let theirs = own.iter().find(|theirs| known::ours(theirs) == Some(name));
         let derived = DERIVED.iter().map(|(name, _)| *name);
         let also = ["advantage", "groups", "step"];
-        let near = suggest::nearest(name, own.iter().copied().chain(derived).chain(also));
+        let texts = batch.texts().map(|(name, _)| name);
+        let names = own.iter().copied().chain(derived).chain(also);
+        let near = suggest::nearest(name, names.chain(texts));
         let ours = known::ours(name).or(near).unwrap_or(name);
         let known = habit("columns", ours).filter(|_| !self.has(ours));
-        let help = if let Some(theirs) = theirs {
+        let help = if name == "verified" && !cfg!(feature = "answers") {
+            "advlab was built without its feature `answers`, which compares completions".to_string()
+        } else if let Some(theirs) = theirs {
             format!(
                 "the batch calls it `{theirs}`: rename it, in a file with `--map {name}={theirs}`"
             )

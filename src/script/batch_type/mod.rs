@@ -9,15 +9,13 @@ use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, Map, NativeCallContext, Variant};
+use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, Map, NativeCallContext};
 
 use super::call::Call;
-use super::error::{CallError, Raised, raise};
+use super::error::{CallError, Raised, method, raise};
 use super::key::{Key, of_responses};
 use super::value::{as_tensor, describe, text};
 use crate::batch::Batch;
-use crate::diagnostic::{Diagnostic, ProblemKind};
-use crate::suggest;
 use crate::tensor::op;
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
@@ -29,6 +27,8 @@ struct Inner {
     frame: Arc<Frame>,
     call: Arc<Call>,
     source: Source,
+    /// Columns that stand above those of the source: a shaped reward, the advantage, what a script puts there.
+    given: BTreeMap<String, Tensor>,
     /// Tensors by column name, each made once: a gradient by `batch.logp` must meet the same node everywhere.
     columns: Mutex<BTreeMap<String, Tensor>>,
     /// Keys by the names of their columns.
@@ -37,21 +37,9 @@ struct Inner {
 
 #[derive(Debug)]
 enum Source {
-    Whole {
-        batch: Batch,
-    },
-    /// A batch with columns that stand above its own: a shaped reward, the advantage, what a script puts there.
-    With {
-        base: ScriptBatch,
-        given: BTreeMap<String, Tensor>,
-    },
-    GroupOf {
-        whole: ScriptBatch,
-        group: usize,
-    },
-    Regrouped {
-        whole: ScriptBatch,
-    },
+    Batch(Batch),
+    /// The group of this index of another batch, or all responses of that, in its groups or in others.
+    Of(ScriptBatch, Option<usize>),
 }
 
 /// Columns that follow from others where the batch has not its own, with those of which each is enough.
@@ -68,8 +56,7 @@ impl ScriptBatch {
     /// A whole batch, in one call.
     pub(crate) fn new(call: Arc<Call>, batch: &Batch) -> Self {
         let frame = Frame::new(batch.layout().clone(), batch.is_f64(), call.context.clone());
-        let batch = batch.clone();
-        ScriptBatch::over(frame, call, Source::Whole { batch })
+        ScriptBatch::over(frame, call, Source::Batch(batch.clone()), BTreeMap::new())
     }
 
     /// The same batch, with columns that stand above its own.
@@ -77,19 +64,41 @@ impl ScriptBatch {
         if given.is_empty() {
             return self.clone();
         }
-        let base = self.clone();
-        let source = Source::With { base, given };
-        ScriptBatch::over(self.0.frame.clone(), self.0.call.clone(), source)
+        let source = Source::Of(self.clone(), None);
+        ScriptBatch::over(self.frame().clone(), self.call().clone(), source, given)
     }
 
-    fn over(frame: Arc<Frame>, call: Arc<Call>, source: Source) -> Self {
+    /// A group of the batch, or all its responses, over another frame.
+    fn part(&self, frame: Arc<Frame>, group: Option<usize>) -> ScriptBatch {
+        let source = Source::Of(self.clone(), group);
+        ScriptBatch::over(frame, self.call().clone(), source, BTreeMap::new())
+    }
+
+    fn over(
+        frame: Arc<Frame>,
+        call: Arc<Call>,
+        source: Source,
+        given: BTreeMap<String, Tensor>,
+    ) -> Self {
         ScriptBatch(Arc::new(Inner {
             frame,
             call,
             source,
+            given,
             columns: Mutex::default(),
             keys: Mutex::default(),
         }))
+    }
+
+    /// A tensor of the batch that this one is made of, as one of this batch.
+    fn own(&self, tensor: Tensor) -> Result<Tensor, TensorError> {
+        match &self.0.source {
+            Source::Of(_, Some(group)) => tensor.select(*group, self.frame()),
+            Source::Of(base, None) if !Arc::ptr_eq(base.frame(), self.frame()) => {
+                tensor.rehomed(self.frame())
+            }
+            _ => Ok(tensor),
+        }
     }
 
     pub(crate) fn frame(&self) -> &Arc<Frame> {
@@ -103,11 +112,8 @@ impl ScriptBatch {
     /// One batch a group, in the groups' order.
     fn groups(&self) -> impl Iterator<Item = ScriptBatch> {
         self.frame().look_at();
-        (0..self.frame().layout().groups()).map(|group| {
-            let whole = self.clone();
-            let source = Source::GroupOf { whole, group };
-            ScriptBatch::over(self.frame().group(group), self.call().clone(), source)
-        })
+        let groups = 0..self.frame().layout().groups();
+        groups.map(|group| self.part(self.frame().group(group), Some(group)))
     }
 
     /// The batch with its groups split by a key or the values of a response tensor, or with groups by these alone.
@@ -118,18 +124,12 @@ impl ScriptBatch {
             Some(key) => of_responses(self.frame(), &Dynamic::from(key.codes.clone()))?,
             None => of_responses(self.frame(), by)?,
         };
-        let layout = self
-            .frame()
-            .layout()
-            .regroup(&values, across, |code| match &key {
-                Some(key) => key.name(code),
-                None => code.to_string().into(),
-            });
-        let frame = self.frame().with_layout(layout);
-        let source = Source::Regrouped {
-            whole: self.clone(),
+        let name = |code: f64| match &key {
+            Some(key) => key.name(code),
+            None => code.to_string().into(),
         };
-        Ok(ScriptBatch::over(frame, self.call().clone(), source))
+        let layout = self.frame().layout().regroup(&values, across, name);
+        Ok(self.part(self.frame().with_layout(layout), None))
     }
 
     /// The key of columns whose names a script gives, at least one.
@@ -137,10 +137,8 @@ impl ScriptBatch {
         let names: Option<Vec<ImmutableString>> = names.map(text).collect();
         let Some(names) = names.filter(|names| !names.is_empty()) else {
             let help = "as in `batch.key([\"agent\", \"episode\"])`";
-            return Err(CallError::new(
-                "a key is made of the names of columns",
-                help,
-            ));
+            let message = "a key is made of the names of columns";
+            return Err(CallError::new(message, help));
         };
         let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
         self.key(&names)
@@ -153,25 +151,19 @@ impl ScriptBatch {
         if let Some(key) = known().get(&cached) {
             return Ok(key.clone());
         }
+        let are_given = names.iter().any(|&name| self.0.given.contains_key(name));
         let key = match &self.0.source {
-            Source::Whole { .. } | Source::With { .. } => {
+            Source::Of(base, _) if !are_given => {
+                let mut key = base.key(names)?;
+                key.codes = self.own(key.codes)?;
+                key
+            }
+            _ => {
                 let columns = names.iter().map(|name| self.texts(name));
                 let columns = columns.collect::<Result<Vec<_>, _>>()?;
-                Key::of(
-                    self.frame(),
-                    self.call(),
-                    (0..self.frame().layout().responses()).map(|row| text_of(&columns, row)),
-                )
-            }
-            Source::GroupOf { whole, group } => {
-                let mut key = whole.key(names)?;
-                key.codes = key.codes.select(*group, self.frame())?;
-                key
-            }
-            Source::Regrouped { whole } => {
-                let mut key = whole.key(names)?;
-                key.codes = key.codes.rehomed(self.frame())?;
-                key
+                let rows = 0..self.frame().layout().responses();
+                let texts = rows.map(|row| text_of(&columns, row));
+                Key::of(self.frame(), self.call(), texts)
             }
         };
         known().insert(cached, key.clone());
@@ -180,13 +172,11 @@ impl ScriptBatch {
 
     /// The text of each response in a column of texts or numbers.
     fn texts(&self, name: &str) -> Result<Vec<Arc<str>>, CallError> {
-        let batch = match &self.0.source {
-            Source::Whole { batch, .. } => batch,
-            Source::With { base, given } if !given.contains_key(name) => return base.texts(name),
-            Source::With { .. } => return self.numbers(name, &self.column(name)?),
-            Source::GroupOf { .. } | Source::Regrouped { .. } => {
-                return Ok(self.key(&[name])?.texts()?);
-            }
+        if let Some(given) = self.0.given.get(name) {
+            return self.numbers(name, given);
+        }
+        let Source::Batch(batch) = &self.0.source else {
+            return Ok(self.key(&[name])?.texts()?);
         };
         let layout = batch.layout();
         if let Some(texts) = batch.text(name) {
@@ -195,21 +185,10 @@ impl ScriptBatch {
         if name == "group" {
             let names = (0..layout.groups()).map(|group| layout.group_id(group).name());
             let names: Vec<Arc<str>> = names.map(|name| (&*name).into()).collect();
-            let rows = 0..layout.responses();
-            return Ok(rows
-                .map(|row| names[layout.group_of(row)].clone())
-                .collect());
+            let groups = (0..layout.responses()).map(|row| layout.group_of(row));
+            return Ok(groups.map(|group| names[group].clone()).collect());
         }
-        let Ok(column) = self.column(name) else {
-            let texts = batch.texts().map(|(name, _)| name);
-            let names = suggest::list(texts.chain(batch.column_names()).chain(["group"]));
-            let message = format!("there is no column `{name}` to make a key of");
-            let help = format!("there is {names}; which prompt a response answers is `group`");
-            let missing = Diagnostic::error(message).with_help(help);
-            let kind = ProblemKind::MissingColumn(name.to_string());
-            return Err(missing.of_kind(kind).into());
-        };
-        self.numbers(name, &column)
+        self.numbers(name, &self.column(name)?)
     }
 
     /// The numbers of a response column as texts.
@@ -224,17 +203,15 @@ impl ScriptBatch {
         }
         // -0.0 and 0.0 are one.
         let numbers = column.evaluate()?;
-        Ok(numbers
-            .iter()
-            .map(|x| (x + 0.0).to_string().into())
-            .collect())
+        let texts = numbers.iter().map(|x| (x + 0.0).to_string().into());
+        Ok(texts.collect())
     }
 
     /// The name of the group that this is the batch of.
     fn own_key(&self) -> Result<ImmutableString, CallError> {
         self.frame().look_at();
         match &self.0.source {
-            Source::GroupOf { .. } => Ok((&*self.frame().layout().group_id(0).name()).into()),
+            Source::Of(_, Some(_)) => Ok((&*self.frame().layout().group_id(0).name()).into()),
             _ => Err(CallError::new(
                 "`key` is the name of one group, `g.key` in `for g in batch.groups`",
                 "those of all responses are `batch.key(\"group\")`",
@@ -261,20 +238,6 @@ impl ScriptBatch {
         })?;
         Ok(op::subset(&self.random(Level::Response)?, level, &k)?)
     }
-}
-
-/// Registers a method of batches with one argument. A problem is raised at the location of the call.
-fn method<A: Variant + Clone, T: Variant + Clone>(
-    engine: &mut Engine,
-    name: &str,
-    method: impl Fn(&ScriptBatch, A) -> Result<T, CallError> + Send + Sync + 'static,
-) {
-    engine.register_fn(
-        name,
-        move |context: NativeCallContext, batch: &mut ScriptBatch, argument: A| {
-            method(batch, argument).map_err(|problem| raise(&context, problem))
-        },
-    );
 }
 
 pub(super) fn batch_type(engine: &mut Engine) {
@@ -313,35 +276,38 @@ pub(super) fn batch_type(engine: &mut Engine) {
         )
         .register_fn("to_string", |batch: &mut ScriptBatch| summary(batch))
         .register_fn("to_debug", |batch: &mut ScriptBatch| summary(batch));
-    method(engine, "column", |batch, name: Name| batch.column(&name));
-    method(engine, "with", |batch, columns: Map| {
+    methods(engine);
+}
+
+fn methods(engine: &mut Engine) {
+    type Batch = ScriptBatch;
+    type Name = ImmutableString;
+    method(engine, "column", |batch: &Batch, name: Name| {
+        batch.column(&name)
+    });
+    method(engine, "with", |batch: &Batch, columns: Map| {
         batch.with_columns(&columns)
     });
-    method(engine, "random", |batch, level: Name| {
+    method(engine, "random", |batch: &Batch, level: Name| {
         batch.random(level_of("random", &level)?)
     });
     for (name, across) in [("regroup", false), ("group_by", true)] {
-        method(engine, name, move |batch, by: Dynamic| {
+        method(engine, name, move |batch: &Batch, by: Dynamic| {
             batch.regroup(&by, across)
         });
     }
-    key_method(engine);
-}
-
-/// Registers `key` for an array of names, and for one name, two or three.
-fn key_method(engine: &mut Engine) {
-    method(engine, "key", |batch, names: Array| {
-        batch.key_of(names.iter())
+    method(engine, "key", |batch: &Batch, names: Dynamic| {
+        match names.read_lock::<Array>() {
+            Some(names) => batch.key_of(names.iter()),
+            None => batch.key_of([&names].into_iter()),
+        }
     });
-    let name = TypeId::of::<ImmutableString>();
-    for types in [&[name; 1][..], &[name; 2], &[name; 3]] {
+    let any = TypeId::of::<Dynamic>();
+    for types in [&[any; 2][..], &[any; 3]] {
         let types = [&[TypeId::of::<ScriptBatch>()], types].concat();
         engine.register_raw_fn("key", types, |context, args| {
-            let Some((batch, names)) = args.split_first() else {
-                unreachable!("the function is registered for a batch");
-            };
-            let batch = batch.clone_cast::<ScriptBatch>();
-            let key = batch.key_of(names.iter().map(|name| &**name));
+            let batch = args[0].clone_cast::<ScriptBatch>();
+            let key = batch.key_of(args[1..].iter().map(|name| &**name));
             key.map_err(|problem| raise(&context, problem))
         });
     }

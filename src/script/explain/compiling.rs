@@ -111,7 +111,10 @@ fn lexical(error: &LexError) -> Diagnostic {
             );
             say(format!("`{sign}` is unexpected here"), help)
         }
-        LexError::MalformedIdentifier(name) => forbidden(name),
+        LexError::MalformedIdentifier(name) => say(
+            format!("`{name}` cannot be used as a variable's name"),
+            "choose another name",
+        ),
         LexError::UnterminatedString => say(
             "this string has no closing quote",
             "a string ends in a `\"` on the same line; one in backquotes may have several lines",
@@ -126,11 +129,6 @@ fn lexical(error: &LexError) -> Diagnostic {
             "numbers look like `8`, `0.5` and `1e-6`; a backslash in a string is `\\\\`",
         ),
     }
-}
-
-pub(super) fn forbidden(name: &str) -> Diagnostic {
-    let message = format!("`{name}` cannot be used as a variable's name");
-    say(message, "choose another name")
 }
 
 pub(super) fn constant(name: &str) -> Diagnostic {

@@ -13,8 +13,9 @@ use rhai::{EvalAltResult, Position};
 pub(super) use self::names::unknown_function;
 use super::builtin::Sources;
 use super::error::call_error;
+use super::hook::Hook;
 use super::syntax::{Site, Token, code, sites};
-use crate::diagnostic::{Diagnostic, Span};
+use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::tensor::Origin;
 
 /// The prefix of the engine's names for closures.
@@ -84,6 +85,14 @@ impl<'a> Script<'a> {
         }
         let diagnostic = running::failed(self, innermost, place.as_ref()).at(place);
         trace.into_iter().fold(diagnostic, Diagnostic::with_note)
+    }
+
+    /// A problem of a hook; at its definition unless the problem has a place.
+    pub(super) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> Diagnostics {
+        match diagnostic.span {
+            Some(_) => diagnostic.into(),
+            None => diagnostic.at(self.definition(hook.name())).into(),
+        }
     }
 
     /// The location that the error of a native function has itself: that of the hook that failed, or of the tensor at fault,
@@ -189,9 +198,9 @@ impl<'a> Script<'a> {
 
     /// Where an import is written, in the script or in one that it imports.
     pub(super) fn import(&self, path: &str) -> Option<Span> {
-        let written = format!("\"{path}\"");
-        let mut imports = self.all(|site| site.text(0) == written && site.text(-1) == "import");
-        imports.next()
+        let path = format!("\"{path}\"");
+        let is_import = |site: &Site<'_, '_>| [site.text(-1), site.text(0)] == ["import", &path];
+        self.all(is_import).next()
     }
 
     /// The loop that may have no end: the only one in all sources.
@@ -208,12 +217,11 @@ impl<'a> Script<'a> {
 
     /// The tokens of all sources for which `is_it` holds.
     fn all(&self, is_it: impl Fn(&Site<'_, '_>) -> bool) -> impl Iterator<Item = Span> {
-        let sites = self.sources.iter().flat_map(|(source, text)| {
-            sites(self.code(source)).map(move |site| (site, source, text))
-        });
-        sites
-            .filter(move |(site, ..)| is_it(site))
-            .map(|(site, source, text)| site.token().span(source, text))
+        self.sources.iter().flat_map(move |(source, text)| {
+            let found = sites(self.code(source)).filter(|site| is_it(site));
+            let places = found.map(|site| site.token().span(source, text));
+            places.collect::<Vec<Span>>()
+        })
     }
 }
 
@@ -232,9 +240,8 @@ pub(crate) fn habit(section: &str, word: &str) -> Option<&'static str> {
 /// The help for a name of another language or library; `None` for any other name.
 pub fn help_for_foreign(name: &str) -> Option<&'static str> {
     let sections = ["functions", "properties", "names", "keywords", "reserved"];
-    sections
-        .into_iter()
-        .find_map(|section| habit(section, name))
+    let mut sections = sections.into_iter();
+    sections.find_map(|section| habit(section, name))
 }
 
 /// A row of the habits that has a message and a help.

@@ -2,7 +2,7 @@
 
 use super::{CLOSURE, Script, habit, row, say};
 use crate::batch::known;
-use crate::diagnostic::{Diagnostic, ProblemKind, Span};
+use crate::diagnostic::{Diagnostic, Span};
 use crate::figures::counted;
 use crate::script::builtin::Builtin;
 use crate::script::members::{self, ops};
@@ -100,12 +100,11 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
     } else {
         "`advlab doc` lists the functions that scripts have".to_string()
     };
-    let with = if is_known {
-        format!(" {with}")
-    } else {
-        String::new()
+    let message = match is_known {
+        true => format!("there is no function `{name}` {with}"),
+        false => format!("there is no function `{name}`"),
     };
-    say(format!("there is no function `{name}`{with}"), help)
+    say(message, help)
 }
 
 fn operator_help(arguments: &[&str]) -> &'static str {
@@ -147,7 +146,7 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
     }
     match variable_help(script, name, place) {
         Some(help) => say(message, help),
-        None => say(message, unknown).of_kind(ProblemKind::UnseenVariable(name.to_string())),
+        None => say(message, unknown),
     }
 }
 

@@ -2,11 +2,11 @@
 
 use rhai::{Dynamic, EvalAltResult};
 
-use super::compiling::{constant, forbidden};
+use super::compiling::constant;
 use super::names::{no_key, no_variable, signature, unknown_function};
 use super::{Script, habit, in_its_words, say};
 use crate::diagnostic::{Diagnostic, Span};
-use crate::script::bounds::{ARRAY_ELEMENTS, MAP_ENTRIES, OPERATIONS, Overfull, TEXT_BYTES};
+use crate::script::bounds::{ARRAY_ELEMENTS, GROWS, MAP_ENTRIES, OPERATIONS, TEXT_BYTES};
 use crate::script::error::{CallError, call_error};
 use crate::script::value::type_named;
 use crate::tensor::{Stopped, TensorError, TensorErrorKind};
@@ -28,7 +28,6 @@ pub(super) fn failed(
         EvalAltResult::ErrorFunctionNotFound(call, _) => unknown_function(script, call),
         EvalAltResult::ErrorVariableNotFound(name, _) => no_variable(script, name, place),
         EvalAltResult::ErrorPropertyNotFound(name, _) => no_key(script, name, place),
-        EvalAltResult::ErrorForbiddenVariable(name, _) => forbidden(name),
         EvalAltResult::ErrorAssignmentToConstant(name, _) => constant(name),
         EvalAltResult::ErrorMismatchDataType(expected, found, _)
         | EvalAltResult::ErrorMismatchOutputType(expected, found, _) => {
@@ -73,9 +72,7 @@ pub(super) fn failed(
 fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
     let diagnostic = match error {
         EvalAltResult::ErrorTerminated(why, _) => terminated(why),
-        EvalAltResult::ErrorTooManyOperations(_)
-        | EvalAltResult::ErrorTooManyVariables(_)
-        | EvalAltResult::ErrorTooManyModules(_) => {
+        EvalAltResult::ErrorTooManyOperations(_) => {
             let millions = OPERATIONS / 1_000_000;
             let message =
                 format!("stopped after {millions} million operations, more than any formula needs");
@@ -91,9 +88,7 @@ fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
                 what if what.contains("map") => ("a map", format!("{MAP_ENTRIES} entries")),
                 _ => ("an array", format!("{ARRAY_ELEMENTS} elements")),
             };
-            let help =
-                "does a loop keep adding to it? Values by response or token belong in tensors";
-            say(format!("stopped: {what} grew beyond {bound}"), help)
+            say(format!("stopped: {what} grew beyond {bound}"), GROWS)
         }
         _ => return None,
     };
@@ -102,24 +97,15 @@ fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
 }
 
 fn terminated(why: &Dynamic) -> Diagnostic {
-    if let Some(overfull) = why.read_lock::<Overfull>() {
-        return say(format!("stopped: {}", *overfull), overfull.help());
-    }
-    let by_tensor = call_error(why).and_then(|error| error.tensor);
-    let stopped = match by_tensor.map(|error| error.kind) {
-        Some(TensorErrorKind::Stopped(stopped)) => stopped,
-        _ => match why.read_lock::<Stopped>() {
-            Some(stopped) => *stopped,
-            None => return Diagnostic::error("stopped"),
-        },
+    let Some(CallError { diagnostic, tensor }) = call_error(why) else {
+        return Diagnostic::error("stopped");
     };
-    let diagnostic = Diagnostic::error(stopped.to_string());
-    match stopped {
-        Stopped::Deadline(_) => diagnostic.with_help(ENDLESS),
-        Stopped::Memory { .. } | Stopped::Graph { .. } => {
+    match tensor.map(|error| error.kind) {
+        Some(TensorErrorKind::Stopped(Stopped::Deadline(_))) => diagnostic.with_help(ENDLESS),
+        Some(TensorErrorKind::Stopped(Stopped::Memory { .. } | Stopped::Graph { .. })) => {
             diagnostic.with_help("does a loop keep making tensors from tensors?")
         }
-        Stopped::Cancelled => diagnostic,
+        _ => diagnostic,
     }
 }
 
@@ -219,10 +205,5 @@ fn property(what: &str) -> Diagnostic {
         ),
         _ => "maps and batches have properties, such as `p.k` and `batch.reward`; only those of maps can be set".to_string(),
     };
-    let what = if owner_name == "tensor" {
-        "property "
-    } else {
-        ""
-    };
-    say(format!("{owner} has no {what}`{name}`"), help)
+    say(format!("{owner} has no property `{name}`"), help)
 }

@@ -11,14 +11,13 @@ use ndarray::ArrayViewMut2;
 pub(crate) use outcome::Computation;
 pub use outcome::{Loss, Outcome};
 use rhai::{Dynamic, Engine, FuncArgs};
-use run::{Array, Run, invoke};
+use run::{Array, invoke};
 
 use super::batch_type::ScriptBatch;
 use super::call::Call;
-use super::engine::watch;
 use super::hook::Hook;
 use super::recipe::Recipe;
-use super::sandbox::{guarded, on_deep_stack};
+use super::sandbox::on_deep_stack;
 use super::state::State;
 use crate::batch::{Batch, Computed, has_shape_of};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -53,7 +52,8 @@ impl Recipe {
     fn state_from(&self, hook: Hook, args: impl FuncArgs) -> Result<State, Diagnostics> {
         on_deep_stack(|| {
             let engine = self.engine(&self.host.call(0));
-            let value = invoke(self, &engine, hook, &mut Dynamic::default(), args)?;
+            let value = invoke(self, &engine, hook, &mut Dynamic::default(), args)
+                .map_err(|error| self.failed_in(hook, &error))?;
             State::from_dynamic(value).map_err(|unfit| {
                 let name = hook.name();
                 let message = format!("what `{name}` returns cannot be the state: {unfit}");
@@ -64,12 +64,8 @@ impl Recipe {
     }
 
     /// An engine for one call of the recipe's hooks.
-    fn engine(&self, call: &Arc<Call>) -> Engine {
-        let mut engine = self.host.functions.engine(call);
-        if !self.script.constants.is_empty() {
-            watch(&mut engine, &self.script.constants);
-        }
-        engine
+    pub(super) fn engine(&self, call: &Arc<Call>) -> Engine {
+        self.host.functions.engine(call, &self.script.constants)
     }
 
     /// Computes the advantage: `reward` and `weight`, if there are any, then `advantage`; for a recipe that only has a loss,
@@ -138,11 +134,11 @@ impl Recipe {
     /// # Errors
     /// As [`Recipe::advantage`].
     pub fn weights(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
-        guarded("to compute the weights", || {
-            let mut run = Run::new(self, batch, None, state, &self.host.guard());
+        let input = ScriptBatch::new(self.host.call(batch.step()), batch);
+        self.run("to compute the weights", input, state, |run| {
             run.reward()?;
             run.weight()
-        })?
+        })
     }
 
     /// The target of a critic, if the recipe has the hook `returns`: at response or token level. What the hook changes in
@@ -154,12 +150,11 @@ impl Recipe {
         if !self.has(Hook::Returns) {
             return Ok(None);
         }
-        guarded("to compute the returns", || {
-            let mut run = Run::new(self, batch, None, state, &self.host.guard());
+        let input = ScriptBatch::new(self.host.call(batch.step()), batch);
+        self.run("to compute the returns", input, state, |run| {
             run.reward()?;
-            let tensor = run.signal(Hook::Returns)?;
-            Ok(Some(run.value(Hook::Returns, &tensor, None)?))
-        })?
+            Ok(Some(run.signal_value(Hook::Returns)?.1))
+        })
     }
 
     /// A hook's tensor over the batch of a session, with the hooks before it run too.
@@ -167,33 +162,30 @@ impl Recipe {
     /// The state is the one that `init` makes. A recipe without a loss has that of [`Host::loss`](super::Host::loss); one
     /// without an advantage the equivalent one.
     pub(crate) fn tensor(&self, hook: Hook, batch: &ScriptBatch) -> Result<Tensor, Diagnostics> {
-        let mut run = Run::on(self, batch.clone(), &self.init()?);
-        run.reward()?;
-        if hook != Hook::Reward {
-            run.weight()?;
-        }
-        if let Hook::Reward | Hook::Weight = hook {
-            let column = run.batch().column(hook.name());
-            return column.map_err(|problem| problem.diagnostic.into());
-        }
-        if self.has(Hook::Advantage) {
-            let advantage = run.signal(Hook::Advantage)?;
-            run.value(Hook::Advantage, &advantage, None)?;
-            if hook == Hook::Advantage {
-                return Ok(advantage);
+        let default = match hook == Hook::Loss && !self.has(Hook::Loss) {
+            true => self.host.loss()?,
+            false => self.clone(),
+        };
+        let doing = format!("to compute the {}", hook.name());
+        self.run(&doing, batch.clone(), &self.init()?, |run| {
+            run.reward()?;
+            if hook != Hook::Reward {
+                run.weight()?;
             }
-            run.given.insert("advantage".to_string(), advantage);
-        } else if hook == Hook::Advantage {
-            let (loss, gradient) = run.loss()?;
-            run.value(Hook::Loss, &gradient, Some(&loss))?;
-            return run.equivalent(&gradient);
-        }
-        let default;
-        if !self.has(Hook::Loss) {
-            default = self.host.loss()?;
+            if let Hook::Reward | Hook::Weight = hook {
+                return Ok(run.batch().column(hook.name())?);
+            }
+            if hook == Hook::Advantage || self.has(Hook::Advantage) {
+                let (advantage, loss) = run.advantage()?;
+                run.place(&advantage, loss.as_ref(), None)?;
+                if hook == Hook::Advantage {
+                    return Ok(advantage);
+                }
+                run.given.insert("advantage".to_string(), advantage);
+            }
             run.recipe = &default;
-        }
-        run.loss_tensor(run.batch())
+            run.loss_tensor(run.batch())
+        })
     }
 
     /// Hooks that kernels compute from now on, or never, of this recipe and of all others of the same host.
@@ -234,52 +226,50 @@ impl<'a> Request<'a> {
         state: &mut State,
         array: Array<'_, '_>,
     ) -> Result<Computation, Diagnostics> {
-        guarded(&format!("to compute the {}", self.hook.name()), || {
-            let started = Instant::now();
-            let step = self.batch.step();
-            let is_loss = self.hook == Hook::Loss;
-            let update = is_loss.then(|| state.updates(step));
-            let mut run = Run::new(self.recipe, self.batch, update, state, &self.guard);
-            let (reward, weight) = if is_loss {
-                run.give(self.batch, self.advantage)?;
-                (None, None)
-            } else {
-                (run.reward()?, run.weight()?)
+        let started = Instant::now();
+        let (step, is_loss) = (self.batch.step(), self.hook == Hook::Loss);
+        let update = is_loss.then(|| state.updates(step));
+        let call = Call::new(&self.recipe.host, &self.guard, step, update);
+        let input = ScriptBatch::new(call.clone(), self.batch);
+        let doing = format!("to compute the {}", self.hook.name());
+        let computed = self.recipe.run(&doing, input, state, |run| {
+            let (reward, weight) = match is_loss {
+                true => (None, None),
+                false => (run.reward()?, run.weight()?),
             };
-            let (advantage, loss) = if !is_loss && self.recipe.has(Hook::Advantage) {
-                let tensor = run.signal(Hook::Advantage)?;
-                (run.place(Hook::Advantage, &tensor, None, array)?, None)
-            } else {
-                let (loss, mut gradient) = run.loss()?;
-                if !is_loss {
-                    gradient = run.equivalent(&gradient)?;
+            let (tensor, loss) = match is_loss {
+                true => {
+                    run.give(self.batch, self.advantage)?;
+                    run.loss()?
                 }
-                let placed = run.place(Hook::Loss, &gradient, Some(&loss), array)?;
-                (placed, Some(run.evaluate(Hook::Loss, &loss)?.get(0)))
+                false => run.advantage()?,
             };
+            let advantage = run.place(&tensor, loss.as_ref(), array)?;
+            let loss = loss.map(|loss| loss.evaluate()).transpose()?;
             let correct = (!is_loss).then(|| correct(&run.input)).flatten();
-            let reports = run.input.call().take_reports();
-            let hook = reports.hook.unwrap_or(Hook::Advantage);
-            let metrics = reports.metrics().map_err(|error| run.failed(hook, error))?;
-            *state = run.finished_state()?;
-            if let Some(update) = update {
-                state.set_updates(step, update + 1);
-            }
-            Ok(Computation {
+            let reports = call.take_reports();
+            let computation = Computation {
                 reward,
                 weight,
                 advantage,
-                loss,
+                loss: loss.map(|loss| loss.get(0)),
                 correct,
-                metrics,
+                metrics: reports.metrics()?,
                 prints: reports.prints,
                 notes: reports.notes,
                 map_groups: reports.map_groups,
                 time: started.elapsed(),
                 peak_bytes: self.guard.peak(),
                 native: None,
-            })
-        })?
+            };
+            Ok((computation, run.finished_state()?))
+        });
+        let (computation, left) = computed?;
+        *state = left;
+        if let Some(update) = update {
+            state.set_updates(step, update + 1);
+        }
+        Ok(computation)
     }
 }
 
@@ -294,24 +284,6 @@ mod tests {
     use super::*;
     use crate::batch::Level;
     use crate::script::Host;
-
-    fn advantage(script: &str) -> Vec<f64> {
-        let recipe = Host::new().compile("test", script).unwrap();
-        let outcome = recipe.advantage(&Batch::example(), &mut recipe.init().unwrap());
-        let outcome = outcome.unwrap_or_else(|error| panic!("{}", error.render(false)));
-        outcome.advantage.buffer().iter().collect()
-    }
-
-    /// The engine locks a captured variable while a method of it runs; closures get the batch all the same.
-    #[test]
-    fn a_function_of_map_groups_may_use_the_whole_batch() {
-        let by_groups = advantage(
-            "fn advantage(batch, p) { batch.map_groups(|g| g.reward - batch.reward.mean(\"batch\")) }",
-        );
-        let at_once =
-            advantage("fn advantage(batch, p) { batch.reward - batch.reward.mean(\"batch\") }");
-        assert_eq!(by_groups, at_once);
-    }
 
     fn column(batch: &Batch, name: &str, level: Level, values: Vec<f64>) -> Batch {
         let values = Computed::new(batch.layout().clone(), level, values);
@@ -389,23 +361,17 @@ mod tests {
         let (batch, mut state) = (Batch::example(), State::default());
         let outcome = recipe.advantage(&batch, &mut state).unwrap();
         let of = |values: &Computed| values.buffer().iter().collect::<Vec<f64>>();
-        assert_eq!(
-            of(outcome.weight.as_ref().unwrap()),
-            [1.0, 1.0, 1.0, 0.0, 0.0]
-        );
+        let weight = outcome.weight.as_ref().unwrap();
+        assert_eq!(of(weight), [1.0, 1.0, 1.0, 0.0, 0.0]);
         assert_eq!(of(&outcome.advantage)[0], 1.0 - 2.0 / 3.0);
         let summary = crate::script::Summary::of(&outcome);
-        assert_eq!(
-            (summary.groups_without_signal, summary.tokens_without_signal),
-            (1, 3)
-        );
+        assert_eq!(summary.groups_without_signal, 1);
+        assert_eq!(summary.tokens_without_signal, 3);
         let advantage = Some(&outcome.advantage);
         let refused = recipe.loss(&batch, advantage, &mut state).unwrap_err();
         assert!(refused[0].message.contains("no column `weight`"));
-        let loss = recipe
-            .loss(&outcome.weighted(&batch), advantage, &mut state)
-            .unwrap();
-        assert_eq!(of(&loss.gradient)[6..], [0.0; 3]);
+        let loss = recipe.loss(&outcome.weighted(&batch), advantage, &mut state);
+        assert_eq!(of(&loss.unwrap().gradient)[6..], [0.0; 3]);
         for (weight, wrong) in [
             ("batch.length - 2", "the weight is -1"),
             ("batch.logp", "must return a response tensor"),
@@ -417,17 +383,5 @@ mod tests {
             let refused = recipe.advantage(&batch, &mut state).unwrap_err();
             assert!(refused[0].message.contains(wrong), "{}", refused[0].message);
         }
-    }
-
-    /// The value of a `const` is not changed by asking it for something.
-    #[test]
-    fn methods_work_on_constants() {
-        let doubled = advantage(
-            "fn advantage(batch, p) { const r = batch.reward; r * (1 + r.max(\"batch\").value()) }",
-        );
-        assert_eq!(
-            doubled,
-            advantage("fn advantage(batch, p) { batch.reward * 2 }")
-        );
     }
 }

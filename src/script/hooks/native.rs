@@ -9,6 +9,7 @@ use crate::batch::Computed;
 use crate::diagnostic::Diagnostics;
 use crate::native::{CallKey, Inputs, Kernel, State as Known};
 use crate::script::batch_type::ScriptBatch;
+use crate::script::call::Call;
 use crate::script::hook::Hook;
 use crate::script::sandbox::guarded;
 use crate::script::state::State;
@@ -32,27 +33,24 @@ impl Request<'_> {
             return self.by_script(state, array);
         };
         let call = self.key(array.is_some());
-        match native.state(&call) {
-            Known::Slower | Known::Refused => self.by_script(state, array),
-            Known::Switched => match self.by_kernel(kernel, array.as_deref_mut()) {
-                Some(answer) => Ok(answer),
-                None => self.by_script(state, array),
-            },
-            Known::Timed(last) => {
-                let started = Instant::now();
-                let answer = self.by_script(state, array)?;
-                native.timed(&call, last, started);
-                Ok(answer)
-            }
+        let known = native.state(&call);
+        if known == Known::Switched
+            && let Some(answer) = self.by_kernel(kernel, array.as_deref_mut())
+        {
+            return Ok(answer);
+        }
+        let started = Instant::now();
+        let answer = self.by_script(state, array.as_deref_mut())?;
+        match known {
+            Known::Timed(last) => native.timed(&call, last, started),
             Known::Due => {
-                let started = Instant::now();
-                let answer = self.by_script(state, array.as_deref_mut())?;
                 let script = started.elapsed();
                 let kernel = self.compare(kernel, &answer, array);
                 native.compared(&call, script, kernel, self.batch);
-                Ok(answer)
             }
+            _ => {}
         }
+        Ok(answer)
     }
 
     /// Everything that decides which code of a kernel runs: parameters, columns and their precision, where the result goes.
@@ -101,7 +99,7 @@ impl Request<'_> {
         let (host, layout) = (&self.recipe.host, self.batch.layout());
         let bytes = layout.responses() * BYTES_PER_RESPONSE;
         let _reservation = self.guard.reserve(bytes).ok()?;
-        let call = host.call_within(&self.guard, self.batch.step(), None);
+        let call = Call::new(host, &self.guard, self.batch.step(), None);
         let is_advantage = self.hook == Hook::Advantage;
         let inputs = Inputs {
             batch: self.batch,

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use ndarray::ArrayViewMut2;
 use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 
+use super::outcome::unwritten;
 use crate::batch::{Batch, Computed};
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::batch_type::ScriptBatch;
-use crate::script::error::CallError;
+use crate::script::error::{CallError, Raised};
 use crate::script::hook::Hook;
 use crate::script::recipe::Recipe;
 use crate::script::sandbox::guarded;
 use crate::script::state::State;
 use crate::script::value::{describe, number};
 use crate::tensor::op;
-use crate::tensor::{Guard, Level, Origin, Tensor, TensorError, Value, depends_on, grad};
+use crate::tensor::{Level, Origin, Tensor, Value, depends_on, grad};
 
 /// The caller's padded array [B, T] that a result is written into.
 pub(super) type Array<'a, 'b> = Option<&'a mut ArrayViewMut2<'b, f32>>;
@@ -30,6 +31,8 @@ pub(super) struct Run<'a> {
     /// Columns that replace the batch's own.
     pub(super) given: BTreeMap<String, Tensor>,
     state: Dynamic,
+    /// The hook that is computed: an error without a place is shown at its definition.
+    hook: Hook,
 }
 
 const NOTHING: &str = "the last line of the hook is its result: without a `;` after it, and with an `else` to an `if`";
@@ -39,116 +42,113 @@ const WEIGHT: &str =
 
 const GRADIENT: &str = "dloss/dlogp";
 
-impl<'a> Run<'a> {
-    /// `update` is the index of the step's loss that is computed; `None` before the losses.
-    pub(super) fn new(
-        recipe: &'a Recipe,
-        batch: &Batch,
-        update: Option<u64>,
+impl Recipe {
+    /// Runs hooks on a batch.
+    pub(super) fn run<'a, T>(
+        &'a self,
+        doing: &str,
+        input: ScriptBatch,
         state: &State,
-        guard: &Arc<Guard>,
-    ) -> Self {
-        let call = recipe.host.call_within(guard, batch.step(), update);
-        let input = ScriptBatch::new(call, batch);
-        Run::on(recipe, input, state)
+        run: impl FnOnce(&mut Run<'a>) -> Raised<T>,
+    ) -> Result<T, Diagnostics> {
+        guarded(doing, || {
+            let tables = state.tables.clone();
+            input.call().tables(|own| *own = tables);
+            let mut hooks = Run {
+                recipe: self,
+                engine: self.engine(input.call()),
+                input,
+                given: BTreeMap::new(),
+                state: state.to_dynamic(),
+                hook: Hook::Advantage,
+            };
+            run(&mut hooks).map_err(|error| hooks.recipe.failed_in(hooks.hook, &error))
+        })?
     }
+}
 
-    pub(super) fn on(recipe: &'a Recipe, input: ScriptBatch, state: &State) -> Self {
-        input
-            .call()
-            .tables(|tables| tables.clone_from(&state.tables));
-        Run {
-            recipe,
-            engine: recipe.engine(input.call()),
-            input,
-            given: BTreeMap::new(),
-            state: state.to_dynamic(),
-        }
-    }
-
+impl Run<'_> {
     pub(super) fn batch(&self) -> ScriptBatch {
         self.input.with(self.given.clone())
     }
 
     /// The state as the hooks left it.
-    pub(super) fn finished_state(&mut self) -> Result<State, Diagnostics> {
+    pub(super) fn finished_state(&mut self) -> Raised<State> {
         let tables = self.input.call().tables(std::mem::take);
+        let mut hooks = Hook::OF_BATCH.into_iter();
+        let first = hooks.find(|hook| self.recipe.has(*hook));
+        self.hook = first.unwrap_or(Hook::Init);
         let state = State::from_dynamic(self.state.take()).map_err(|unfit| {
-            let mut hooks = Hook::OF_BATCH.into_iter();
-            let hook = hooks.find(|hook| self.recipe.has(*hook));
             let help = "the state lasts over steps: keep numbers, strings, arrays and maps";
-            self.error(hook.unwrap_or(Hook::Init), unfit.to_string(), help)
+            CallError::new(unfit, help)
         })?;
         Ok(state.with_tables(tables))
     }
 
-    fn call(&mut self, hook: Hook, batch: ScriptBatch) -> Result<Dynamic, Diagnostics> {
+    fn call(&mut self, hook: Hook, batch: ScriptBatch) -> Raised<Dynamic> {
+        self.hook = hook;
+        let call = self.input.call();
+        call.report(|reports| reports.hook = Some(hook));
         let args = (batch, self.recipe.params.to_map());
-        self.input
-            .call()
-            .report(|reports| reports.hook = Some(hook));
         invoke(self.recipe, &self.engine, hook, &mut self.state, args)
     }
 
     /// Runs the `reward` hook, if there is one. Its result replaces the batch's own reward from here on, at both levels.
-    pub(super) fn reward(&mut self) -> Result<Option<Computed>, Diagnostics> {
+    pub(super) fn reward(&mut self) -> Raised<Option<Computed>> {
         if !self.recipe.has(Hook::Reward) {
             return Ok(None);
         }
-        let tensor = self.signal(Hook::Reward)?;
-        let value = self.value(Hook::Reward, &tensor, None)?;
+        let (tensor, value) = self.signal_value(Hook::Reward)?;
         let name = match value.level() {
             Level::Token => "token_reward",
             _ => "reward",
         };
         self.given.insert(name.to_string(), tensor);
-        ScriptBatch::complete_rewards(&mut self.given)
-            .map_err(|error| self.failed(Hook::Reward, error))?;
+        ScriptBatch::complete_rewards(&mut self.given)?;
         Ok(Some(value))
     }
 
     /// The weight of each response, by the `weight` hook or the column; hooks from here on see it as `batch.weight`.
-    pub(super) fn weight(&mut self) -> Result<Option<Computed>, Diagnostics> {
+    pub(super) fn weight(&mut self) -> Raised<Option<Computed>> {
+        self.hook = Hook::Weight;
         let layout = self.input.frame().layout().clone();
         if !self.recipe.has(Hook::Weight) {
             let own = self.input.column("weight").ok();
-            let own = own.map(|own| self.evaluate(Hook::Weight, &own));
-            return Ok(own.transpose()?.map(|own| own.over(&layout)));
+            let own = own.map(|own| own.evaluate()).transpose()?;
+            return Ok(own.map(|own| own.over(&layout)));
         }
-        let tensor = self.signal(Hook::Weight)?;
-        let value = self.value(Hook::Weight, &tensor, None)?;
+        let (tensor, value) = self.signal_value(Hook::Weight)?;
         if let Some(index) = value.buffer().iter().position(|weight| weight < 0.0) {
             let at = layout.describe(Level::Response, index);
             let found = value.buffer().get(index);
             let help = "0 takes a response out of the loss, 2 counts it twice";
-            return Err(self.error(Hook::Weight, format!("the weight is {found} at {at}"), help));
+            return Err(CallError::new(format!("the weight is {found} at {at}"), help).into());
         }
         self.given.insert("weight".to_string(), tensor);
         Ok(Some(value))
     }
 
     /// Puts the advantage that a loss is given into the batch.
-    pub(super) fn give(
-        &mut self,
-        batch: &Batch,
-        advantage: Option<&Computed>,
-    ) -> Result<(), Diagnostics> {
+    pub(super) fn give(&mut self, batch: &Batch, advantage: Option<&Computed>) -> Raised<()> {
         if self.recipe.has(Hook::Weight) && !batch.has("weight") {
             // Never silently without them.
+            self.hook = Hook::Weight;
             let message = "the batch has no column `weight`, and the recipe has weights";
             let help = "they come with the advantage: give them as that column, as `outcome.weighted(&batch)` does";
-            return Err(self.error(Hook::Weight, message.to_string(), help));
+            return Err(CallError::new(message, help).into());
         }
         if let Some(advantage) = advantage {
             let (level, values) = (advantage.level(), advantage.buffer().clone());
-            let tensor = Tensor::from_buffer(self.input.frame(), level, values)
-                .map_err(|_| Diagnostic::error("the advantage is not one of this batch"))?;
+            let tensor = Tensor::from_buffer(self.input.frame(), level, values).map_err(|_| {
+                let error = Diagnostic::error("the advantage is not one of this batch");
+                CallError::from(error)
+            })?;
             self.given.insert("advantage".to_string(), tensor);
         }
         Ok(())
     }
 
-    pub(super) fn loss_tensor(&mut self, batch: ScriptBatch) -> Result<Tensor, Diagnostics> {
+    pub(super) fn loss_tensor(&mut self, batch: ScriptBatch) -> Raised<Tensor> {
         let result = self.call(Hook::Loss, batch)?;
         let tensor = result.read_lock::<Tensor>().map(|tensor| tensor.clone());
         let help = match tensor {
@@ -163,39 +163,46 @@ impl<'a> Run<'a> {
         };
         let found = describe(&result);
         let message = format!("`loss` must return a batch tensor, it returned {found}");
-        Err(self.error(Hook::Loss, message, help))
+        Err(CallError::new(message, help).into())
     }
 
-    /// The loss and dloss/dlogp, not yet computed.
-    pub(super) fn loss(&mut self) -> Result<(Tensor, Tensor), Diagnostics> {
+    /// dloss/dlogp and the loss, not yet computed.
+    pub(super) fn loss(&mut self) -> Raised<(Tensor, Option<Tensor>)> {
         let batch = self.batch();
         let loss = self.loss_tensor(batch.clone())?;
         let logp = batch.column("logp").map_err(|problem| {
-            let help = "a loss needs the policy's log-probs";
-            self.error(Hook::Loss, problem.diagnostic.message.clone(), help)
+            let problem = problem.diagnostic.message.clone();
+            CallError::new(problem, "a loss needs the policy's log-probs")
         })?;
         if !depends_on(&loss, &logp) {
-            let message = "the loss does not depend on `batch.logp`".to_string();
             let help =
                 "its gradient is 0 everywhere: is there a `detach`, or a comparison, on the way?";
-            return Err(self.error(Hook::Loss, message, help));
+            let message = "the loss does not depend on `batch.logp`";
+            return Err(CallError::new(message, help).into());
         }
-        let gradient = grad(&loss, &logp).map_err(|error| self.failed(Hook::Loss, error))?;
-        Ok((loss, gradient))
+        Ok((grad(&loss, &logp)?, Some(loss)))
     }
 
-    /// -M dloss/dlogp: the advantage with which the policy gradient, averaged over tokens, is that of the loss.
-    pub(super) fn equivalent(&self, gradient: &Tensor) -> Result<Tensor, Diagnostics> {
+    /// The advantage, not yet computed. If the recipe has only a loss, with that loss: then it is -M dloss/dlogp, with which the
+    /// policy gradient, averaged over tokens, is that of the loss.
+    pub(super) fn advantage(&mut self) -> Raised<(Tensor, Option<Tensor>)> {
+        if self.recipe.has(Hook::Advantage) {
+            return Ok((self.signal(Hook::Advantage)?, None));
+        }
+        let (gradient, loss) = self.loss()?;
         let tokens = self.input.frame().layout().tokens() as f64;
-        op::mul(gradient, &Tensor::number(-tokens)).map_err(|error| self.failed(Hook::Loss, error))
+        Ok((op::mul(&gradient, &Tensor::number(-tokens))?, loss))
     }
 
-    pub(super) fn evaluate(&self, hook: Hook, tensor: &Tensor) -> Result<Arc<Value>, Diagnostics> {
-        tensor.evaluate().map_err(|error| self.failed(hook, error))
+    /// Calls a hook that gives a value to each response or token, and computes it.
+    pub(super) fn signal_value(&mut self, hook: Hook) -> Raised<(Tensor, Computed)> {
+        let tensor = self.signal(hook)?;
+        let value = self.place(&tensor, None, None)?;
+        Ok((tensor, unwritten(value)))
     }
 
     /// Calls a hook that gives a value to each response or token, not yet computed.
-    pub(super) fn signal(&mut self, hook: Hook) -> Result<Tensor, Diagnostics> {
+    fn signal(&mut self, hook: Hook) -> Raised<Tensor> {
         let batch = self.batch();
         let result = self.call(hook, batch)?;
         let name = hook.name();
@@ -206,7 +213,7 @@ impl<'a> Run<'a> {
             let message =
                 format!("`{name}` returned a tensor of one group, not of the whole batch");
             let help = "`batch.map_groups(|g| ...)` puts the groups' results together";
-            return Err(self.error(hook, message, help));
+            return Err(CallError::new(message, help).into());
         }
         let level = tensor.as_ref().map(Tensor::level);
         match (tensor, level) {
@@ -219,15 +226,13 @@ impl<'a> Run<'a> {
                     || level == Level::Trajectory
                     || is_weight && level.contains(Level::Response) =>
             {
-                let spread = tensor.expanded(Level::Response, self.input.frame());
-                return spread.map_err(|error| self.failed(hook, error));
+                return Ok(tensor.expanded(Level::Response, self.input.frame())?);
             }
             _ => {}
         }
-        let wanted = if is_weight {
-            "response"
-        } else {
-            "response or token"
+        let wanted = match is_weight {
+            true => "response",
+            false => "response or token",
         };
         let help = match level {
             _ if result.is_unit() => NOTHING,
@@ -245,92 +250,53 @@ impl<'a> Run<'a> {
         };
         let found = describe(&result);
         let message = format!("`{name}` must return a {wanted} tensor, it returned {found}");
-        Err(self.error(hook, message, help))
+        Err(CallError::new(message, help).into())
     }
 
-    /// Computes a hook's tensor, the loss whose gradient it is, and the reported metrics together: what they share is
-    /// computed once. Checks that the loss is finite.
-    fn compute<R>(
-        &self,
-        hook: Hook,
-        tensor: &Tensor,
-        loss: Option<&Tensor>,
-        run: impl FnOnce(&[Tensor]) -> Result<R, TensorError>,
-    ) -> Result<R, Diagnostics> {
-        let mut all = vec![tensor.clone()];
-        all.extend(loss.cloned());
-        self.input
-            .call()
-            .report(|reports| all.extend(reports.metric_tensors().cloned()));
-        let result = run(&all).map_err(|error| self.failed(hook, error))?;
-        if let Some(loss) = loss {
-            let value = self.evaluate(hook, loss)?;
-            self.finite(hook, loss, &value, "the loss")?;
-        }
-        Ok(result)
-    }
-
-    /// The values of a hook's tensor, or of the gradient of a loss.
-    pub(super) fn value(
-        &self,
-        hook: Hook,
-        tensor: &Tensor,
-        loss: Option<&Tensor>,
-    ) -> Result<Computed, Diagnostics> {
-        self.compute(hook, tensor, loss, Tensor::evaluate_together)?;
-        let value = self.evaluate(hook, tensor)?;
-        let what = match loss {
-            Some(_) => GRADIENT.to_string(),
-            None => format!("the {}", hook.name()),
-        };
-        self.finite(hook, tensor, &value, &what)?;
-        Ok(value.over(self.input.frame().layout()))
-    }
-
-    /// As [`Run::value`], but written into the array, if there is one.
+    /// The values of a hook's tensor, or of the gradient of a loss; `None` if they are written into the array. The tensor, the
+    /// loss and the reported metrics are computed together: what they share is computed once.
     pub(super) fn place(
         &self,
-        hook: Hook,
         tensor: &Tensor,
         loss: Option<&Tensor>,
-        array: Array<'_, '_>,
-    ) -> Result<Option<Computed>, Diagnostics> {
-        let Some(array) = array else {
-            return self.value(hook, tensor, loss).map(Some);
-        };
-        let is_written = match array.as_slice_mut() {
-            Some(rows) => {
-                self.compute(hook, tensor, loss, |all| Tensor::evaluate_into(all, rows))?
-            }
+        mut array: Array<'_, '_>,
+    ) -> Raised<Option<Computed>> {
+        let mut all = vec![tensor.clone()];
+        all.extend(loss.cloned());
+        let call = self.input.call();
+        call.report(|reports| all.extend(reports.metric_tensors().cloned()));
+        let rows = array.as_deref_mut().and_then(|array| array.as_slice_mut());
+        let is_written = match rows {
+            Some(rows) => Tensor::evaluate_into(&all, rows)?,
             None => false,
         };
         if !is_written {
-            self.value(hook, tensor, loss)?.write_into(array)?;
+            Tensor::evaluate_together(&all)?;
         }
+        if let Some(loss) = loss {
+            self.finite(loss, "the loss")?;
+        }
+        if is_written {
+            return Ok(None);
+        }
+        let what = match loss {
+            Some(_) => GRADIENT.to_string(),
+            None => format!("the {}", self.hook.name()),
+        };
+        let value = self.finite(tensor, &what)?;
+        let values = value.over(self.input.frame().layout());
+        let Some(array) = array else {
+            return Ok(Some(values));
+        };
+        values.write_into(array).map_err(CallError::from)?;
         Ok(None)
     }
 
-    fn error(&self, hook: Hook, message: String, help: &str) -> Diagnostics {
-        let diagnostic = Diagnostic::error(message).with_help(help);
-        self.recipe.at_hook(hook, diagnostic)
-    }
-
-    /// A failure of a computation that happened after the hook returned.
-    pub(super) fn failed(&self, hook: Hook, error: impl Into<CallError>) -> Diagnostics {
-        let raised: Box<rhai::EvalAltResult> = error.into().into();
-        self.recipe.failed_in(hook, &raised)
-    }
-
-    /// An error if a result is not finite: where it is not, and which line of the script made it so.
-    fn finite(
-        &self,
-        hook: Hook,
-        tensor: &Tensor,
-        value: &Value,
-        what: &str,
-    ) -> Result<(), Diagnostics> {
+    /// The value of a result; an error if it is not finite: where it is not, and which line of the script made it so.
+    fn finite(&self, tensor: &Tensor, what: &str) -> Raised<Arc<Value>> {
+        let value = tensor.evaluate()?;
         let Some((index, found)) = value.first_not_finite() else {
-            return Ok(());
+            return Ok(value);
         };
         let layout = self.input.frame().layout();
         let message = match value.level() {
@@ -339,7 +305,7 @@ impl<'a> Run<'a> {
         };
         let diagnostic = Diagnostic::error(message).of_kind(ProblemKind::NotFinite);
         let Some((operation, origin)) = culprit(tensor) else {
-            return Err(self.recipe.at_hook(hook, diagnostic));
+            return Err(CallError::from(diagnostic).into());
         };
         let columns = self.input.known_columns();
         let mut columns = columns.iter().filter_map(|(name, column)| {
@@ -361,11 +327,7 @@ impl<'a> Run<'a> {
         };
         let help = columns.next().unwrap_or_else(|| of_operation().to_string());
         let span = origin.and_then(|origin| self.recipe.about().place_of(&origin));
-        let diagnostic = diagnostic.with_help(help).at(span);
-        Err(match diagnostic.span {
-            Some(_) => diagnostic.into(),
-            None => self.recipe.at_hook(hook, diagnostic),
-        })
+        Err(CallError::from(diagnostic.with_help(help).at(span)).into())
     }
 }
 
@@ -376,14 +338,14 @@ pub(super) fn invoke(
     hook: Hook,
     state: &mut Dynamic,
     args: impl FuncArgs,
-) -> Result<Dynamic, Diagnostics> {
+) -> Raised<Dynamic> {
     let name = hook.name();
     let (mut scope, ast) = (Scope::new(), &recipe.script.ast);
     let called = guarded(&format!("in `{name}`"), || {
         let options = CallFnOptions::new().bind_this_ptr(state);
         engine.call_fn_with_options::<Dynamic>(options, &mut scope, ast, name, args)
-    })?;
-    let value = called.map_err(|error| recipe.failed_in(hook, &error))?;
+    });
+    let value = called.map_err(|error| CallError::from(error[0].clone()))??;
     Ok(value.flatten())
 }
 

@@ -94,6 +94,12 @@ pub(super) struct Job<'a> {
     pub(super) time: AtomicU64,
 }
 
+impl Job<'_> {
+    pub(super) fn reads_no_tile(&self) -> bool {
+        !self.args.iter().any(|arg| matches!(arg, Arg::Tile(_)))
+    }
+}
+
 pub(super) struct Pass<'a> {
     pub(super) execution: &'a Execution<'a>,
     pub(super) jobs: Vec<Job<'a>>,
@@ -302,14 +308,17 @@ impl<'a> Pass<'a> {
     pub(super) fn run(&self, layout: &Layout, written: Written<'_>) -> Result<(), Failure> {
         let guard = &self.execution.context.guard;
         let is_short = |response: usize| layout.tokens_of(response).len() <= SHORT;
+        // Reductions of one value per response hold no tokens: a tile may be as long as a block.
+        let is_reduction = |job: &Job<'_>| matches!(job.code, Code::Reduce(..));
+        let holds_no_tokens =
+            (self.jobs.iter()).all(|job| is_reduction(job) && job.reads_no_tile());
         let block = |scratch: &mut Scratch, responses: Range<usize>, mut written: Written<'_>| {
             let mut first = responses.start;
             while first < responses.end {
                 let start = layout.tokens_of(first).start;
                 let is_within = |end: usize| {
-                    is_short(end - 1)
-                        && is_short(end)
-                        && layout.tokens_of(end).end - start <= TOGETHER
+                    let is_together = layout.tokens_of(end).end - start <= TOGETHER;
+                    holds_no_tokens || is_short(end - 1) && is_short(end) && is_together
                 };
                 let mut end = first + 1;
                 while end < responses.end && is_within(end) {

@@ -83,10 +83,10 @@ impl Floats<'_> {
         }
     }
 
-    fn is_finite(&self) -> bool {
+    fn are_finite(&self, own: Range<usize>) -> bool {
         match self {
-            Floats::F32(values) => is_finite(values),
-            Floats::F64(values) => is_finite(values),
+            Floats::F32(values) => is_finite(&values[own]),
+            Floats::F64(values) => is_finite(&values[own]),
         }
     }
 
@@ -215,7 +215,7 @@ impl<'t> Tile<'t> {
                 _ => tile.job::<f32>(index, out, &mut rows, scratch)?,
             }
             let values = tile.values[index].as_ref();
-            if job.is_checked && !values.is_none_or(Floats::is_finite) {
+            if job.is_checked && !values.is_none_or(|values| tile.are_finite(job, values)) {
                 job.not_finite.store(true, Ordering::Relaxed);
             }
             if let (Store::Rows, Some(rows), Some(Floats::F32(values))) =
@@ -244,6 +244,15 @@ impl<'t> Tile<'t> {
         self.location.responses.clone().map(move |response| {
             let own = layout.tokens_of(response);
             (response, own.start - start..own.end - start)
+        })
+    }
+
+    fn are_finite(&self, job: &Job<'_>, values: &Floats<'_>) -> bool {
+        // Where no argument has values by token, a response's tokens all have the value of the first.
+        let is_uniform = matches!(job.code, Code::Map(_)) && job.reads_no_tile();
+        self.segments().all(|(_, own)| {
+            let most = if is_uniform { 1 } else { own.len() };
+            values.are_finite(own.start..own.end.min(own.start + most))
         })
     }
 

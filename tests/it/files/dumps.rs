@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{notes, per_response, read};
+use super::{notes, per_response, read, refused};
+use advlab::batch::Batch;
 use advlab::files::{self, ReadOptions, Rollouts, steps};
 
 fn data(name: &str) -> PathBuf {
@@ -15,24 +16,19 @@ fn data(name: &str) -> PathBuf {
 /// All that a reader makes of a file.
 fn told(rollouts: &Rollouts) -> String {
     let (batch, layout) = (&rollouts.batch, rollouts.batch.layout());
-    let groups: Vec<String> = (0..layout.groups())
-        .map(|group| {
-            format!(
-                "{:?} {:?}",
-                layout.group_id(group).name(),
-                layout.members(group)
-            )
-        })
-        .collect();
-    let texts: Vec<String> = batch
-        .texts()
+    let group = |group| {
+        let name = layout.group_id(group).name();
+        format!("{name:?} {:?}", layout.members(group))
+    };
+    let groups: Vec<String> = (0..layout.groups()).map(group).collect();
+    let texts = batch.texts();
+    let texts: Vec<String> = texts
         .map(|(name, texts)| format!("{name} {:?}", texts[0]))
         .collect();
-    let lengths: Vec<usize> = (0..layout.responses())
-        .map(|response| layout.tokens_of(response).len())
-        .collect();
+    let lengths = (0..layout.responses()).map(|response| layout.tokens_of(response).len());
+    let lengths: Vec<usize> = lengths.collect();
     format!(
-        "step {}, tokens {lengths:?}, reward {:?}\ncolumns {}\ngroups {}\ntexts {}\n{}\n",
+        "step {}, tokens {lengths:?}, reward {:?}; columns {}\ngroups {}\ntexts {}\n{}\n",
         batch.step(),
         batch.response_column("reward").unwrap_or_default(),
         batch.columns().collect::<Vec<_>>().join(", "),
@@ -44,22 +40,15 @@ fn told(rollouts: &Rollouts) -> String {
 
 #[test]
 fn every_trainer_s_dump_reads_without_a_map() {
-    let dumps = [
-        "trl", "verl", "roll", "nemo_rl", "skyrl", "areal", "prime_rl",
-    ];
     let mut all = String::new();
-    for dump in dumps {
+    for dump in "trl verl roll nemo_rl skyrl areal prime_rl".split(' ') {
         let steps = steps(data(dump)).unwrap();
         assert_eq!(steps.len(), 2, "{dump}: {steps:?}");
         let names: Vec<_> = steps.iter().map(|step| step.file_name().unwrap()).collect();
         all += &format!("# {dump} {names:?}\n{}\n", told(&read(&steps[1])));
     }
-    for dump in [
-        "trl_plain.parquet",
-        "verl_validation.jsonl",
-        "../verl.jsonl",
-        "../open_instruct.jsonl",
-    ] {
+    let files = "trl_plain.parquet verl_validation.jsonl ../open_instruct.jsonl";
+    for dump in files.split(' ') {
         all += &format!("# {dump}\n{}\n", told(&read(data(dump))));
     }
     insta::assert_snapshot!(all);
@@ -84,18 +73,13 @@ fn compressed_lines_and_parquet_come_back_with_an_advantage() {
         let out = folder.path().join(output);
         let responses = rollouts.batch.layout().responses();
         let values: Vec<f64> = (0..responses).map(|at| at as f64 / 7.0).collect();
-        rollouts
-            .write_advantage(&out, &per_response(&rollouts, &values))
-            .unwrap();
-        let again = read(&out);
-        assert_eq!(
-            again.batch.response_column("advantage"),
-            Some(&values[..]),
-            "{output}"
-        );
-        let reward =
-            |rollouts: &Rollouts| rollouts.batch.response_column("reward").unwrap().to_vec();
-        assert_eq!(reward(&again), reward(&rollouts), "{output}");
+        let advantage = per_response(&rollouts, &values);
+        rollouts.write_advantage(&out, &advantage).unwrap();
+        let (before, again) = (rollouts.batch, read(&out).batch);
+        let written = again.response_column("advantage");
+        assert_eq!(written, Some(&values[..]), "{output}");
+        let reward = |batch: &'_ Batch| batch.response_column("reward").unwrap().to_vec();
+        assert_eq!(reward(&again), reward(&before), "{output}");
     }
     let names = fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(names, 6, "no part of a file is left");
@@ -110,10 +94,8 @@ fn odd_dumps_are_read_as_they_are() {
     let frame = [&[0x53, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
     let zst = fs::read(data("verl_9.jsonl.zst")).unwrap();
     fs::write(place("a.jsonl.zst"), [&frame[..], &zst, &frame].concat()).unwrap();
-    assert_eq!(
-        told(&read(place("a.jsonl.zst"))),
-        told(&read(data("verl/9.jsonl")))
-    );
+    let plain = told(&read(data("verl/9.jsonl")));
+    assert_eq!(told(&read(place("a.jsonl.zst"))), plain);
     let rows = |rows: usize| vec!["1"; rows].join(",");
     let roll = format!(
         "{{\"responses\": [{}], \"scores\": [{}], \"prompt\": \"{}\"}}\n",
@@ -140,10 +122,7 @@ fn what_does_not_unpack_is_said() {
     let read = |name: &str, bytes: &[u8]| {
         let path = folder.path().join(name);
         fs::write(&path, bytes).unwrap();
-        let error = files::read(&path, &ReadOptions::default()).unwrap_err();
-        error
-            .to_string()
-            .replace(&format!("{}/", folder.path().display()), "")
+        refused(&path).replace(&format!("{}/", folder.path().display()), "")
     };
     let bytes = |name: &str| fs::read(data(name)).unwrap();
     let mut zst = bytes("verl_9.jsonl.zst");
@@ -166,28 +145,18 @@ fn what_does_not_unpack_is_said() {
 #[test]
 fn folders_are_read_in_the_order_of_their_steps() {
     let folder = tempfile::tempdir().unwrap();
-    for name in [
-        "step_10.jsonl",
-        "step_9.jsonl",
-        "config.toml",
-        ".hidden",
-        "step_9b.jsonl.gz",
-    ] {
+    let names = "step_10.jsonl step_9.jsonl config.toml .hidden step_9b.jsonl.gz";
+    for name in names.split(' ') {
         fs::write(folder.path().join(name), "").unwrap();
     }
     fs::create_dir(folder.path().join("checkpoint-3")).unwrap();
     let names: Vec<_> = steps(folder.path()).unwrap();
     let names: Vec<_> = names.iter().map(|path| path.file_name().unwrap()).collect();
     assert_eq!(names, ["step_9.jsonl", "step_9b.jsonl.gz", "step_10.jsonl"]);
-    assert_eq!(
-        files::step_of(Path::new("a/global_step_12_evals")),
-        Some(12)
-    );
+    let step = files::step_of(Path::new("a/global_step_12_evals"));
+    assert_eq!(step, Some(12));
     assert_eq!(files::step_of(Path::new("a2/b.jsonl")), None);
     let empty = folder.path().join("checkpoint-3");
     let error = steps(&empty).unwrap_err().to_string();
-    assert!(
-        error.contains("there are no rollouts in the folder"),
-        "{error}"
-    );
+    assert!(error.contains("there are no rollouts in the folder"));
 }

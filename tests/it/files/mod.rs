@@ -7,12 +7,13 @@ mod properties;
 mod rollouts;
 mod wrong;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use advlab::batch::{Batch, Computed, FloatBuffer, Level, TokenValues};
-use advlab::files::{self, Mapping, ReadOptions, Rollouts};
+use advlab::batch::{Batch, Computed, FloatBuffer, Level};
+use advlab::files::{self, Dtype, Mapping, ReadOptions, Rollouts};
 use half::bf16;
-use safetensors::tensor::{Dtype, TensorView};
+use safetensors::tensor::{Dtype as Type, TensorView};
 
 fn read(path: impl AsRef<Path>) -> Rollouts {
     read_as(path, &[])
@@ -24,6 +25,22 @@ fn read_as(path: impl AsRef<Path>, map: &[Mapping]) -> Rollouts {
         ..ReadOptions::default()
     };
     files::read(path, &options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Reads a file in a precision, with all that can wait left in it but the arrays that are asked for.
+fn read_later(path: &Path, asked: &[&str], dtype: Option<Dtype>) -> Result<Rollouts, String> {
+    let asked: BTreeSet<String> = asked.iter().map(|name| name.to_string()).collect();
+    let options = ReadOptions {
+        dtype,
+        defer: Some(&asked),
+        ..ReadOptions::default()
+    };
+    files::read(path, &options).map_err(|error| error.to_string())
+}
+
+fn refused(path: impl AsRef<Path>) -> String {
+    let read = files::read(path, &ReadOptions::default());
+    read.unwrap_err().to_string()
 }
 
 fn mapping(ours: &str, theirs: &str) -> Mapping {
@@ -68,15 +85,15 @@ fn per_token(rollouts: &Rollouts, values: &FloatBuffer) -> Computed {
 }
 
 /// The bytes of numbers of a type; zeros if there are fewer numbers than elements.
-fn bytes(dtype: Dtype, elements: usize, numbers: &[&str]) -> Vec<u8> {
+fn bytes(dtype: Type, elements: usize, numbers: &[&str]) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
     for number in numbers {
         let float = || number.parse::<f64>().unwrap();
         match dtype {
-            Dtype::F64 => bytes.extend(float().to_le_bytes()),
-            Dtype::F32 => bytes.extend((float() as f32).to_le_bytes()),
-            Dtype::BF16 => bytes.extend(bf16::from_f64(float()).to_le_bytes()),
-            Dtype::I64 => bytes.extend(number.parse::<i64>().unwrap().to_le_bytes()),
+            Type::F64 => bytes.extend(float().to_le_bytes()),
+            Type::F32 => bytes.extend((float() as f32).to_le_bytes()),
+            Type::BF16 => bytes.extend(bf16::from_f64(float()).to_le_bytes()),
+            Type::I64 => bytes.extend(number.parse::<i64>().unwrap().to_le_bytes()),
             _ => bytes.push(number.parse().unwrap()),
         }
     }
@@ -88,7 +105,7 @@ fn bytes(dtype: Dtype, elements: usize, numbers: &[&str]) -> Vec<u8> {
 fn packed(tensors: &str) -> Vec<u8> {
     let tensors = tensors.split(';').map(|tensor| {
         let words: Vec<&str> = tensor.split_whitespace().collect();
-        let dtype: Dtype = serde_json::from_value(words[1].into()).unwrap();
+        let dtype: Type = serde_json::from_value(words[1].into()).unwrap();
         let sizes = words[2].split(',').filter(|size| *size != "-");
         let shape: Vec<usize> = sizes.map(|size| size.parse().unwrap()).collect();
         let bytes = bytes(dtype, shape.iter().product(), &words[3..]);
@@ -102,17 +119,9 @@ fn packed(tensors: &str) -> Vec<u8> {
 }
 
 /// The type, shape and bytes of a tensor in a file.
-fn tensor(path: &Path, name: &str) -> (Dtype, Vec<usize>, Vec<u8>) {
+fn tensor(path: &Path, name: &str) -> (Type, Vec<usize>, Vec<u8>) {
     let file = std::fs::read(path).unwrap();
     let file = safetensors::SafeTensors::deserialize(&file).unwrap();
     let view = file.tensor(name).unwrap();
     (view.dtype(), view.shape().to_vec(), view.data().to_vec())
-}
-
-/// Whether a column is in single precision, one number for each token that counts.
-fn is_compact_f32(batch: &Batch, name: &str) -> bool {
-    matches!(
-        batch.token_column(name),
-        Some(TokenValues::Compact(FloatBuffer::F32(_)))
-    )
 }

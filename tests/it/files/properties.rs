@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use super::{per_response, per_token};
-use advlab::batch::{Batch, FloatBuffer, GroupId, TokenValues};
+use advlab::batch::{Batch, FloatBuffer, GroupId};
 use advlab::files::{self, ReadOptions};
 use ndarray::{Array1, Array2};
 use ndarray_npy::NpzWriter;
@@ -14,7 +14,8 @@ use proptest::prelude::*;
 /// So many cases in CI, and more where somebody asks for them.
 fn cases(few: u32) -> ProptestConfig {
     let asked = env::var("PROPTEST_CASES").ok();
-    ProptestConfig::with_cases(asked.and_then(|cases| cases.parse().ok()).unwrap_or(few))
+    let asked = asked.and_then(|cases| cases.parse().ok());
+    ProptestConfig::with_cases(asked.unwrap_or(few))
 }
 
 /// A ragged batch with holes, as numbers: what each file is written from, and compared with.
@@ -63,47 +64,43 @@ impl Rows {
             .unwrap()
     }
 
-    /// One line a response; what the mask does not count is NaN, as a trainer's padding may be.
-    fn jsonl(&self) -> String {
-        let mut text = String::new();
-        for (at, logps) in self.logps.iter().enumerate() {
-            let mask: Vec<u8> = self.masks[at]
-                .iter()
-                .map(|&counts| u8::from(counts))
-                .collect();
-            let logps = logps
-                .iter()
-                .zip(&self.masks[at])
-                .map(|(value, counts)| match counts {
-                    true => serde_json::to_string(value).unwrap(),
-                    false => "NaN".to_string(),
-                });
-            let logps: Vec<String> = logps.collect();
-            text += &format!(
-                "{{\"group\": {}, \"reward\": {:e}, \"mask\": {mask:?}, \"old_logp\": [{}]}}\n",
-                self.groups[at],
-                self.rewards[at],
-                logps.join(",")
-            );
+    /// The log-prob of a token; what the mask does not count is NaN, as a trainer's padding may be.
+    fn logp(&self, row: usize, column: usize) -> f64 {
+        match self.masks[row].get(column) {
+            Some(true) => self.logps[row][column],
+            _ => f64::NAN,
         }
-        text
+    }
+
+    /// One line a response.
+    fn jsonl(&self) -> String {
+        let line = |row: usize| {
+            let mask: Vec<u8> = self.masks[row]
+                .iter()
+                .map(|&counts| counts.into())
+                .collect();
+            let logps = (0..mask.len()).map(|column| match self.logp(row, column) {
+                value if value.is_nan() => "NaN".to_string(),
+                value => serde_json::to_string(&value).unwrap(),
+            });
+            let logps = logps.collect::<Vec<_>>().join(",");
+            let (group, reward) = (self.groups[row], self.rewards[row]);
+            format!(
+                "{{\"group\": {group}, \"reward\": {reward:e}, \"mask\": {mask:?}, \"old_logp\": [{logps}]}}\n"
+            )
+        };
+        (0..self.groups.len()).map(line).collect()
     }
 
     fn npz(&self, path: &Path) {
         let width = self.masks.iter().map(Vec::len).max().unwrap_or(0);
         let shape = (self.groups.len(), width);
-        let mask = Array2::from_shape_fn(shape, |(row, column)| {
-            self.masks[row].get(column).is_some_and(|&counts| counts)
-        });
-        let logp = Array2::from_shape_fn(shape, |(row, column)| match mask[[row, column]] {
-            true => self.logps[row][column],
-            false => f64::NAN,
-        });
+        let logp = Array2::from_shape_fn(shape, |(row, column)| self.logp(row, column));
         let mut npz = NpzWriter::new(File::create(path).unwrap());
-        npz.add_array("index", &Array1::from(self.groups.clone()))
-            .unwrap();
-        npz.add_array("rewards", &Array1::from(self.rewards.clone()))
-            .unwrap();
+        let (groups, rewards) = (self.groups.clone(), self.rewards.clone());
+        npz.add_array("index", &Array1::from(groups)).unwrap();
+        npz.add_array("rewards", &Array1::from(rewards)).unwrap();
+        let mask = logp.mapv(|value| !value.is_nan());
         npz.add_array("response_mask", &mask).unwrap();
         npz.add_array("old_log_probs", &logp).unwrap();
         npz.finish().unwrap();
@@ -113,36 +110,22 @@ impl Rows {
 /// Everything that a batch holds, comparable to the bit: groups, tokens that count, columns.
 fn contents(batch: &Batch) -> impl PartialEq + std::fmt::Debug + use<> {
     let layout = batch.layout();
-    let groups: Vec<GroupId> = (0..layout.responses())
-        .map(|response| layout.group_id(layout.group_of(response)).clone())
-        .collect();
-    let runs: Vec<_> = (0..layout.responses())
-        .map(|response| layout.runs(response).to_vec())
-        .collect();
-    let rewards: Vec<u64> = batch
-        .response_column("reward")
-        .unwrap()
-        .iter()
-        .map(|value| value.to_bits())
-        .collect();
-    let logps: Vec<u64> = match batch.token_column("old_logp").unwrap() {
-        TokenValues::Compact(values) => values.iter().map(f64::to_bits).collect(),
-        TokenValues::F64(array) => (0..layout.responses())
-            .flat_map(|response| layout.runs(response).iter().map(move |run| (response, run)))
-            .flat_map(|(response, run)| run.columns().map(move |column| (response, column)))
-            .map(|(response, column)| array.get(response, column).to_bits())
-            .collect(),
-        _ => panic!("f64 stays f64"),
+    let logps = batch.token_column("old_logp").unwrap();
+    assert!(logps.is_f64(), "f64 stays f64");
+    let row = |response| -> (GroupId, Vec<_>, Vec<u64>) {
+        let values = logps.of_response(layout, response).map(f64::to_bits);
+        let group = layout.group_id(layout.group_of(response)).clone();
+        (group, layout.runs(response).to_vec(), values.collect())
     };
+    let rows: Vec<_> = (0..layout.responses()).map(row).collect();
+    let rewards = batch.response_column("reward").unwrap().iter();
+    let rewards: Vec<u64> = rewards.map(|value| value.to_bits()).collect();
     let columns: Vec<String> = batch.columns().map(str::to_string).collect();
-    (groups, runs, rewards, logps, columns)
+    (rows, rewards, columns)
 }
 
 fn read(path: &Path) -> Batch {
-    match files::read(path, &ReadOptions::default()) {
-        Ok(rollouts) => rollouts.batch,
-        Err(error) => panic!("{error}"),
-    }
+    super::read(path).batch
 }
 
 proptest! {
@@ -151,16 +134,15 @@ proptest! {
     #[test]
     fn every_format_gives_the_same_batch(rows in rows()) {
         let folder = tempfile::tempdir().unwrap();
+        let [jsonl, npz, saved] =
+            ["a.jsonl", "a.npz", "a.safetensors"].map(|name| folder.path().join(name));
         let batch = rows.batch();
-        let jsonl = folder.path().join("a.jsonl");
         fs::write(&jsonl, rows.jsonl()).unwrap();
-        prop_assert_eq!(contents(&read(&jsonl)), contents(&batch));
-        let npz = folder.path().join("a.npz");
         rows.npz(&npz);
-        prop_assert_eq!(contents(&read(&npz)), contents(&batch));
-        let saved = folder.path().join("a.safetensors");
         batch.write_safetensors(&saved).unwrap();
-        prop_assert_eq!(contents(&read(&saved)), contents(&batch));
+        for path in [&jsonl, &npz, &saved] {
+            prop_assert_eq!(contents(&read(path)), contents(&batch));
+        }
         read(&npz).write_safetensors(&saved).unwrap();
         prop_assert_eq!(contents(&read(&saved)), contents(&batch));
     }
@@ -170,18 +152,14 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.jsonl");
         fs::write(&path, rows.jsonl()).unwrap();
-        let rollouts = files::read(&path, &ReadOptions::default()).unwrap();
+        let rollouts = super::read(&path);
         let tokens = rollouts.batch.layout().tokens();
         let values: Vec<f64> = (0..tokens).map(|token| seed / (token + 1) as f64).collect();
         let values = FloatBuffer::F64(values.into());
         rollouts.write_advantage(&path, &per_token(&rollouts, &values)).unwrap();
-        let map = [files::Mapping { ours: "old_advantage".into(), theirs: "advantage".into() }];
-        let again = files::read(&path, &ReadOptions { map: &map, ..ReadOptions::default() }).unwrap();
-        let TokenValues::Compact(read) = again.batch.token_column("old_advantage").unwrap() else {
-            panic!("a line's array is a column of tokens that count");
-        };
-        let bits = |values: &FloatBuffer| values.iter().map(f64::to_bits).collect::<Vec<_>>();
-        prop_assert_eq!(bits(read), bits(&values));
+        let again = super::read_as(&path, &[super::mapping("old_advantage", "advantage")]);
+        let read = super::tokens(&again.batch, "old_advantage");
+        prop_assert!(read.into_iter().map(f64::to_bits).eq(values.iter().map(f64::to_bits)));
         let text = fs::read_to_string(&path).unwrap();
         for (old, new) in rows.jsonl().lines().zip(text.lines()) {
             let kept = new.starts_with(old.trim_end_matches('}'));
@@ -196,54 +174,33 @@ const ODD_LINES: &str = r#"{"gr\u006fup":"a","reward":1,"token_reward":[0,1],"ma
 {"group":"a","reward":true,"completion":"d \n\ud83d\ude00","errors":[],"advantage":[0.0]}
 "#;
 
-/// Damages a valid file, and reads what is left: any answer will do but a panic or a giant allocation.
-fn survives(
-    folder: &Path,
-    name: &str,
-    valid: &[u8],
-    flips: &[(prop::sample::Index, u8)],
-    span: Option<(prop::sample::Index, usize, prop::sample::Index)>,
-    cut: Option<prop::sample::Index>,
-) {
-    let mut bytes = valid.to_vec();
-    if let Some((from, length, to)) = span {
-        // A piece of the file stands a second time somewhere in it.
-        let from = from.index(bytes.len());
-        let piece = bytes[from..(from + length).min(bytes.len())].to_vec();
-        let to = to.index(bytes.len());
-        bytes.splice(to..to, piece);
-    }
-    for (at, byte) in flips {
-        let at = at.index(bytes.len());
-        bytes[at] = *byte;
-    }
-    if let Some(cut) = cut {
-        bytes.truncate(cut.index(bytes.len() + 1));
-    }
+/// A piece of a file that stands a second time somewhere in it: its place, its length, and the place of its copy.
+type Piece = (prop::sample::Index, usize, prop::sample::Index);
+
+/// Reads a file that is damaged: any answer will do but a panic or a giant allocation.
+fn survives(folder: &Path, name: &str, bytes: &[u8]) {
     let path = folder.join(name);
     fs::write(&path, bytes).unwrap();
     if let Ok(rollouts) = files::read(&path, &ReadOptions::default()) {
         let zeros = vec![0.0; rollouts.batch.layout().responses()];
+        let advantage = per_response(&rollouts, &zeros);
         // A length may be damaged into billions of tokens, which is a batch all the same, but no padded file.
-        let _ = rollouts.write_advantage(
-            folder.join(format!("out-{name}")),
-            &per_response(&rollouts, &zeros),
-        );
+        let _ = rollouts.write_advantage(folder.join(format!("out-{name}")), &advantage);
     }
 }
 
 /// A text with one of its numbers replaced.
 fn claim(text: &str, which: prop::sample::Index, number: &str) -> String {
-    let starts: Vec<usize> = text
-        .char_indices()
-        .filter(|&(at, letter)| {
-            letter.is_ascii_digit() && !text[..at].ends_with(|before: char| before.is_ascii_digit())
-        })
-        .map(|(at, _)| at)
-        .collect();
+    let is_digit = |at: &usize| text.as_bytes()[*at].is_ascii_digit();
+    let starts = (0..text.len()).filter(|at| is_digit(at) && (*at == 0 || !is_digit(&(at - 1))));
+    let starts: Vec<usize> = starts.collect();
     let start = starts[which.index(starts.len())];
-    let digits = text[start..].bytes().take_while(u8::is_ascii_digit).count();
-    format!("{}{number}{}", &text[..start], &text[start + digits..])
+    let end = (start..text.len()).find(|at| !is_digit(at));
+    format!(
+        "{}{number}{}",
+        &text[..start],
+        &text[end.unwrap_or(text.len())..]
+    )
 }
 
 proptest! {
@@ -261,24 +218,19 @@ proptest! {
         let claimed = |text: &str| {
             which.iter().fold(text.to_string(), |text, &which| claim(&text, which, number))
         };
-        survives(folder.path(), "a.jsonl", claimed(ODD_LINES).as_bytes(), &[], None, None);
+        survives(folder.path(), "a.jsonl", claimed(ODD_LINES).as_bytes());
         let lengths = "{\"group\":1,\"reward\":1,\"length\":3,\"step\":2}\n";
-        survives(folder.path(), "b.jsonl", claimed(lengths).as_bytes(), &[], None, None);
+        survives(folder.path(), "b.jsonl", claimed(lengths).as_bytes());
         let path = folder.path().join("valid.safetensors");
-        Batch::builder()
-            .groups(["a", "b"])
-            .response("reward", vec![0.0, 1.0])
-            .ragged::<f64, _>("old_logp", [vec![0.5], vec![0.5, 1.0]])
-            .build()
-            .unwrap()
-            .write_safetensors(&path)
-            .unwrap();
+        let batch = Batch::builder().groups(["a", "b"]).response("reward", vec![0.0, 1.0]);
+        let batch = batch.ragged::<f64, _>("old_logp", [vec![0.5], vec![0.5, 1.0]]);
+        batch.build().unwrap().write_safetensors(&path).unwrap();
         let valid = fs::read(&path).unwrap();
         let (size, rest) = valid.split_at(8);
         let (header, data) = rest.split_at(u64::from_le_bytes(size.try_into().unwrap()) as usize);
         let header = claimed(std::str::from_utf8(header).unwrap());
         let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat();
-        survives(folder.path(), "a.safetensors", &bytes, &[], None, None);
+        survives(folder.path(), "a.safetensors", &bytes);
     }
 }
 
@@ -288,9 +240,24 @@ proptest! {
     #[test]
     fn a_damaged_file_never_panics(
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
-        span in prop::option::of((any::<prop::sample::Index>(), 1usize..40, any::<prop::sample::Index>())),
+        piece in prop::option::of(any::<Piece>().prop_map(|(from, length, to)| (from, 1 + length % 39, to))),
         cut in prop::option::of(any::<prop::sample::Index>()),
     ) {
+        let damaged = |valid: &[u8]| {
+            let mut bytes = valid.to_vec();
+            if let Some((from, length, to)) = &piece {
+                let from = from.index(bytes.len());
+                let piece = bytes[from..(from + length).min(bytes.len())].to_vec();
+                let to = to.index(bytes.len());
+                bytes.splice(to..to, piece);
+            }
+            for (at, byte) in &flips {
+                let at = at.index(bytes.len());
+                bytes[at] = *byte;
+            }
+            bytes.truncate(cut.map_or(bytes.len(), |cut| cut.index(bytes.len() + 1)));
+            bytes
+        };
         let folder = tempfile::tempdir().unwrap();
         let rows = Rows {
             groups: vec![3, -1, 3],
@@ -298,22 +265,22 @@ proptest! {
             masks: vec![vec![true, false, true], vec![], vec![true, true]],
             logps: vec![vec![-0.5, 0.0, -1.5e-3], vec![], vec![-0.25, -2.0]],
         };
-        survives(folder.path(), "a.jsonl", rows.jsonl().as_bytes(), &flips, span, cut);
-        survives(folder.path(), "b.jsonl", ODD_LINES.as_bytes(), &flips, span, cut);
+        let survives = |name: &str, valid: &[u8]| survives(folder.path(), name, &damaged(valid));
+        survives("a.jsonl", rows.jsonl().as_bytes());
+        survives("b.jsonl", ODD_LINES.as_bytes());
         let path = folder.path().join("valid.safetensors");
         rows.batch().write_safetensors(&path).unwrap();
-        survives(folder.path(), "a.safetensors", &fs::read(&path).unwrap(), &flips, span, cut);
+        survives("a.safetensors", &fs::read(&path).unwrap());
         let path = folder.path().join("valid.npz");
         rows.npz(&path);
-        survives(folder.path(), "a.npz", &fs::read(&path).unwrap(), &flips, span, cut);
+        survives("a.npz", &fs::read(&path).unwrap());
         let dumps = Path::new(crate::ROOT).join("tests/data/dumps");
         for dump in [
             "verl_9.jsonl.gz", "verl_9.jsonl.zst", "trl_plain.parquet", "trl/completions_00001.parquet",
             "roll/rollout_dump_data.step_3.jsonl", "nemo_rl/train_data_step1.jsonl", "areal/1/3.jsonl",
             "skyrl/global_step_5_evals/math.jsonl", "prime_rl/step_41/train/all/traces.jsonl",
         ] {
-            let (name, valid) = (dump.replace('/', "-"), fs::read(dumps.join(dump)).unwrap());
-            survives(folder.path(), &name, &valid, &flips, span, cut);
+            survives(&dump.replace('/', "-"), &fs::read(dumps.join(dump)).unwrap());
         }
     }
 }

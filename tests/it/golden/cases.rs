@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use advlab::batch::Batch;
-use advlab::script::{Host, Recipe, Setting};
+use advlab::script::{Computed, Host, Recipe};
 use serde_json::Value;
 
 const TOLERANCE: f64 = 1e-9;
@@ -20,13 +20,7 @@ pub fn cases(file: &str) -> Vec<Value> {
         match std::fs::read_to_string(&path) {
             Ok(text) => {
                 let json: Value = serde_json::from_str(&text).expect("golden files are JSON");
-                cases.extend(
-                    json["cases"]
-                        .as_array()
-                        .expect("golden files have cases")
-                        .iter()
-                        .cloned(),
-                );
+                cases.extend(array(&json["cases"]).iter().cloned());
             }
             Err(error) if always => panic!("{}: {error}", path.display()),
             Err(_) => eprintln!("skipped: {} is not there", path.display()),
@@ -35,27 +29,28 @@ pub fn cases(file: &str) -> Vec<Value> {
     cases
 }
 
+/// The cases of one method.
+pub fn cases_of(file: &str, method: &str) -> Vec<Value> {
+    let mut cases = cases(file);
+    cases.retain(|case| case["method"] == method);
+    cases
+}
+
+pub fn array(value: &Value) -> &[Value] {
+    let array = value.as_array();
+    array.unwrap_or_else(|| panic!("an array, not {value}"))
+}
+
+/// Numbers, or truths as 0 and 1.
 pub fn numbers(value: &Value) -> Vec<f64> {
-    let array = value
-        .as_array()
-        .unwrap_or_else(|| panic!("an array, not {value}"));
-    array
-        .iter()
-        .map(|x| x.as_f64().unwrap_or_else(|| panic!("a number, not {x}")))
-        .collect()
+    let truth = |x: &Value| x.as_bool().map(f64::from);
+    let number = |x: &Value| x.as_f64().or_else(|| truth(x));
+    let number = |x| number(x).unwrap_or_else(|| panic!("a number, not {x}"));
+    array(value).iter().map(number).collect()
 }
 
 pub fn rows(value: &Value) -> Vec<Vec<f64>> {
-    value
-        .as_array()
-        .expect("an array of arrays")
-        .iter()
-        .map(numbers)
-        .collect()
-}
-
-pub fn ids(value: &Value) -> Vec<i64> {
-    numbers(value).into_iter().map(|id| id as i64).collect()
+    array(value).iter().map(numbers).collect()
 }
 
 pub fn close(got: &[f64], expected: &[f64], what: &str) {
@@ -69,60 +64,40 @@ pub fn close(got: &[f64], expected: &[f64], what: &str) {
     }
 }
 
-pub fn recipe(name: &str, settings: &[(&str, Setting)]) -> Recipe {
-    let mut recipe = Host::new()
-        .load(name)
-        .unwrap_or_else(|error| panic!("{}", error.render(false)));
-    for (parameter, setting) in settings {
-        recipe
-            .set(parameter, setting.clone())
-            .expect("a golden case's parameter");
+/// Compares a result with one value a response, or with a row of them for each, 0 where a token does not count.
+pub fn compare(got: &Computed, expected: &Value, what: &str) {
+    let layout = got.layout();
+    if !expected[0].is_array() {
+        let got: Vec<f64> = got.buffer().iter().collect();
+        return close(&got, &numbers(expected), what);
+    }
+    for (response, expected) in rows(expected).iter().enumerate() {
+        let mut row = vec![0.0; layout.width().max(expected.len())];
+        let tokens = layout.tokens_of(response).start;
+        layout.scatter(response, &mut row, |token| got.at(response, token - tokens));
+        row.truncate(expected.len());
+        close(&row, expected, &format!("{what} [{response}]"));
+    }
+}
+
+/// A built-in with settings, such as `k=2 eps=0`.
+pub fn recipe(name: &str, settings: &str) -> Recipe {
+    let mut recipe = Host::new().load(name).expect("a built-in");
+    for setting in settings.split_whitespace() {
+        let (parameter, value) = setting.split_once('=').expect("a setting");
+        let set = recipe.set_text(parameter, value);
+        set.unwrap_or_else(|error| panic!("{name} {setting}: {error}"));
     }
     recipe
 }
 
+/// A script that is no built-in.
+pub fn script(text: &str) -> Recipe {
+    Host::new().compile("own", text).expect("a recipe")
+}
+
 pub fn advantage(recipe: &Recipe, batch: &Batch) -> Vec<f64> {
-    let mut state = recipe.init().expect("no state");
-    match recipe.advantage(batch, &mut state) {
-        Ok(outcome) => outcome.advantage.buffer().iter().collect(),
-        Err(error) => panic!("{}", error.render(false)),
-    }
-}
-
-/// The loss and its gradient by `logp` are those that the case expects.
-pub fn loss_and_gradient(case: &Value, recipe: &Recipe, batch: &Batch) {
-    let (name, expected) = (&case["name"], &case["expected"]);
-    let loss = recipe
-        .loss(batch, None, &mut recipe.init().expect("no state"))
-        .unwrap_or_else(|error| panic!("{name}: {}", error.render(false)));
-    let value = expected["loss"].as_f64().expect("a loss");
-    close(&[loss.value], &[value], &format!("{name} loss"));
-    let gradient = loss.gradient.buffer();
-    for (response, row) in rows(&expected["grad_logp"]).iter().enumerate() {
-        let mut got = vec![0.0; batch.layout().width()];
-        let layout = loss.gradient.layout();
-        layout.scatter(response, &mut got, |token| gradient.get(token));
-        got.truncate(row.len());
-        close(&got, row, &format!("{name} grad_logp[{response}]"));
-    }
-}
-
-pub fn number(value: &Value) -> Setting {
-    Setting::Number(value.as_f64().expect("a number"))
-}
-
-pub fn outcome_batch(inputs: &Value) -> Batch {
-    Batch::builder()
-        .groups(ids(&inputs["groups"]))
-        .response("reward", numbers(&inputs["rewards"]))
-        .build()
-        .expect("a golden case's batch")
-}
-
-/// Golden masks are ragged rows of 0 and 1.
-pub fn masks(value: &Value) -> Vec<Vec<bool>> {
-    rows(value)
-        .into_iter()
-        .map(|row| row.into_iter().map(|m| m == 1.0).collect())
-        .collect()
+    let outcome = recipe.advantage(batch, &mut recipe.init().expect("a state"));
+    let outcome = outcome.unwrap_or_else(|error| panic!("{}", error.render(false)));
+    outcome.advantage.buffer().iter().collect()
 }

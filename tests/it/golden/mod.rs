@@ -3,11 +3,7 @@
 //! `tests/golden/` holds a few cases of each method that always run; the whole set runs where `../shared` is there.
 
 mod cases;
-mod grpo;
-mod grpo_lambda;
-mod kl;
+mod draws;
 mod objectives;
-mod pacs;
-mod passk;
-mod reinforce_pp;
 mod table;
+mod translated;

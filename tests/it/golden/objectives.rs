@@ -1,44 +1,35 @@
 //! What designs optimise: exact objectives, their limits for large groups, and the updates of whole policies.
 
 use advlab::Recipe;
-use advlab::script::{Host, Setting};
-use advlab_cli::report::study::{Curve, Known, Objective};
+use advlab_cli::report::study::{Curve, Known, Objective, objectives};
 use serde_json::Value;
 
-use super::cases::{cases, numbers, recipe};
+use super::cases::{cases, numbers, recipe, script};
 
 /// The recipe of a design of the golden cases.
 fn design(name: &str) -> Recipe {
-    let text = |text: &str| Setting::Text(text.to_string());
-    let zero = ("eps", Setting::Number(0.0));
-    let pacs = |weight| recipe("pacs", &[("weight_mode", text(weight))]);
-    let k = name
-        .trim_end_matches("_unnorm")
-        .trim_start_matches(|c: char| !c.is_ascii_digit());
-    let with_k = |of: &str| recipe(of, &[("k", Setting::Whole(k.parse().expect("k")))]);
+    let k = name.trim_end_matches("_unnorm");
+    let k = k.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let with_k = |of: &str| recipe(of, &format!("k={k}"));
     match name {
-        "grpo_pop" => recipe("grpo", &[("std", text("population")), zero]),
-        "grpo_sample" => recipe("grpo", &[zero]),
-        "pacs_rloo_psi0" => pacs("none"),
-        "pacs_rloo_balanced_psi0" => pacs("question"),
-        "reinforce01" => Host::new()
-            .compile("01", "fn advantage(batch, p) { batch.reward }")
-            .expect("a recipe"),
-        name if name.ends_with("_unnorm") => {
-            let script = "fn params() { #{ k: 2 } }
-fn advantage(batch, p) {
+        "grpo_pop" => recipe("grpo", "std=population eps=0"),
+        "grpo_sample" => recipe("grpo", "eps=0"),
+        "pacs_rloo_psi0" => recipe("pacs", "weight_mode=none"),
+        "pacs_rloo_balanced_psi0" => recipe("pacs", "weight_mode=question"),
+        "reinforce01" => script("fn advantage(batch, p) { batch.reward }"),
+        name if name.ends_with("_unnorm") => script(&format!(
+            "fn params() {{ #{{ k: #{{ value: {k} }} }} }}
+fn advantage(batch, p) {{
     let right = batch.correct;
     let n = right.count(\"group\");
     let wrong = n - right.sum(\"group\");
     binomial_ratio(wrong, n, p.k) - where(right, 0, binomial_ratio(wrong - 1, n - 1, p.k - 1))
-}";
-            let script = script.replace("k: 2", &format!("k: #{{ value: {k} }}"));
-            Host::new().compile("unnorm", &script).expect("a recipe")
-        }
+}}"
+        )),
         name if name.starts_with("passk") => with_k("passk"),
         name if name.starts_with("exceeding") => with_k("passk_exceeding"),
         name if name.starts_with("combination") => with_k("passk_combination"),
-        name => recipe(name, &[]),
+        name => recipe(name, ""),
     }
 }
 
@@ -68,38 +59,25 @@ fn objectives_are_those_of_the_golden_cases() {
                 let objective = objective(&case);
                 let (slopes, values) = (numbers(&expected["F_prime"]), numbers(&expected["F"]));
                 for (index, p) in numbers(&case["inputs"]["p"]).into_iter().enumerate() {
-                    close(
-                        objective.slope(p).0,
-                        slopes[index],
-                        &format!("{name}, F' at {p}"),
-                    );
-                    close(
-                        objective.value(p).0,
-                        values[index],
-                        &format!("{name}, F at {p}"),
-                    );
+                    let (slope, value) = (objective.slope(p).0, objective.value(p).0);
+                    close(slope, slopes[index], &format!("{name}, F' at {p}"));
+                    close(value, values[index], &format!("{name}, F at {p}"));
                 }
             }
             Some("implied_objective_limit") => limits(&case),
             Some("expected_update_enumeration") => {
-                let p = expected["p"].as_f64().expect("p");
-                let objective = objective(&case);
-                let slope = objective.slope(p).0;
-                let (along, update) = (
-                    numbers(&expected["grad_p"]),
-                    numbers(&expected["expected_update"]),
-                );
-                for (along, update) in along.iter().zip(update) {
+                let slope = objective(&case).slope(expected["p"].as_f64().expect("p")).0;
+                let along = numbers(&expected["grad_p"]).into_iter();
+                for (along, update) in along.zip(numbers(&expected["expected_update"])) {
                     close(slope * along, update, name);
                 }
             }
             Some("eta_curve") => {
                 let recipe = design(case["params"]["design"].as_str().expect("a design"));
-                let curve =
-                    Curve::of(&recipe, &advlab_cli::prompt::builtin(), 32).expect("a curve");
-                let eta = numbers(&expected["eta"]);
-                assert_eq!(curve.points.len(), eta.len());
-                for (point, eta) in curve.points.iter().zip(eta) {
+                let curve = Curve::of(&recipe, &advlab_cli::prompt::builtin(), 32);
+                let (points, eta) = (curve.expect("a curve").points, numbers(&expected["eta"]));
+                assert_eq!(points.len(), eta.len());
+                for (point, eta) in points.iter().zip(eta) {
                     close(point.total, eta, name);
                 }
             }
@@ -138,42 +116,28 @@ fn what_is_no_function_of_p_is_estimated_or_refused() {
         ("gspo", "such as its tokens"),
         ("remax", "columns that only rollouts have"),
     ] {
-        let refused = Objective::of(&recipe(name, &[]), None, 8).expect_err(name);
+        let refused = Objective::of(&recipe(name, ""), None, 8).expect_err(name);
         let text = refused.render(false);
         assert!(text.contains(why) && text.contains("--input"), "{text}");
     }
-    let drawn = Objective::of(&recipe("grpo_lambda", &[]), Some(&rollouts), 8).expect("rollouts");
+    let drawn = Objective::of(&recipe("grpo_lambda", ""), Some(&rollouts), 8).expect("rollouts");
     let (slope, error) = drawn.slope(0.5);
-    assert!(
-        !drawn.is_exact() && error > 0.0 && error < slope.abs(),
-        "{slope} {error}"
-    );
-    assert!(
-        drawn.notes.iter().any(|note| note.contains("64 batches")),
-        "{:?}",
-        drawn.notes
-    );
-
+    let is_near = error > 0.0 && error < slope.abs();
+    assert!(!drawn.is_exact() && is_near, "{slope} {error}");
+    let says = |of: &Objective, words| of.notes.iter().any(|note| note.contains(words));
+    assert!(says(&drawn, "64 batches"), "{:?}", drawn.notes);
     // A loss is seen through the advantage whose objective is the reward: at logp = old_logp clipping does nothing.
-    let clip = Objective::of(&recipe("ppo_clip", &[]), None, 8).expect("a loss");
+    let clip = Objective::of(&recipe("ppo_clip", ""), None, 8).expect("a loss");
     for p in [0.1, 0.5, 0.9] {
         close(clip.slope(p).0, 1.0, "ppo_clip");
     }
-    assert!(
-        clip.notes.iter().any(|note| note.contains("rloo")),
-        "{:?}",
-        clip.notes
-    );
+    assert!(says(&clip, "rloo"), "{:?}", clip.notes);
     // Draws of k depend on the order: their mean over orders has the analytic objective.
-    let sampled = Objective::of(&recipe("passk_full_sampling", &[]), None, 8).expect("an estimate");
+    let sampled = Objective::of(&recipe("passk_full_sampling", ""), None, 8).expect("an estimate");
     assert!(!sampled.is_exact());
-    let nearest = Objective::of(&recipe("rloo", &[]), None, 8)
-        .expect("exact")
-        .nearest();
-    assert!(
-        nearest[0].0 == Known::Reward && nearest[0].1 < 1e-9,
-        "{nearest:?}"
-    );
+    let exact = Objective::of(&recipe("rloo", ""), None, 8).expect("exact");
+    let (known, off) = exact.nearest()[0];
+    assert!(known == Known::Reward && off < 1e-9, "{off}");
 }
 
 /// What teaches the opposite has its sign, and nothing is nearest; of groups of two p = 1/2 says nothing; a recipe's own
@@ -181,23 +145,20 @@ fn what_is_no_function_of_p_is_estimated_or_refused() {
 #[test]
 fn nothing_is_nearest_to_the_opposite() {
     let of = |body: &str, size| {
-        let script = format!("fn advantage(batch, p) {{ {body} }}");
-        let recipe = Host::new().compile("own", &script).expect("a recipe");
+        let recipe = script(&format!("fn advantage(batch, p) {{ {body} }}"));
         Objective::of(&recipe, None, size)
     };
     let against = of("-batch.reward", 8).expect("exact");
     assert!(against.nearest().is_empty() && against.slope(0.5).0 < 0.0);
-    let table =
-        advlab_cli::report::study::objectives::table(&[against], advlab::paint::Paint::PLAIN);
+    let table = objectives::table(&[against], advlab::paint::Paint::PLAIN);
     assert!(
         table.contains(" -1.00") && table.contains("F' is below 0"),
         "{table}"
     );
     let two = of("batch.reward", 2).expect("exact");
     assert!(two.nearest().is_empty(), "{:?}", two.nearest());
-    let text = of("throw \"no such thing\"", 8)
-        .expect_err("it throws")
-        .render(false);
+    let error = of("throw \"no such thing\"", 8).expect_err("it throws");
+    let text = error.render(false);
     assert!(
         text.contains("no such thing") && !text.contains("rollouts alone"),
         "{text}"
@@ -207,15 +168,11 @@ fn nothing_is_nearest_to_the_opposite() {
 /// A weight that a loss has seen is not counted again.
 #[test]
 fn the_weight_of_a_loss_counts_once() {
-    let text = "fn weight(batch, p) { where(batch.correct == 1, 3, 1) }
-fn loss(batch, p) { (-batch.logp * batch.reward * batch.weight).mean(\"batch\") }";
-    let once = Host::new().compile("once", text).expect("a recipe");
-    let plain = text.replace(
-        "fn weight(batch, p) { where(batch.correct == 1, 3, 1) }",
-        "",
+    let once = script(
+        "fn weight(batch, p) { where(batch.correct == 1, 3, 1) }
+fn loss(batch, p) { (-batch.logp * batch.reward * batch.weight).mean(\"batch\") }",
     );
-    let plain = plain.replace(" * batch.weight", "");
-    let plain = Host::new().compile("plain", &plain).expect("a recipe");
+    let plain = script("fn loss(batch, p) { (-batch.logp * batch.reward).mean(\"batch\") }");
     let slope = |recipe: &Recipe| Objective::of(recipe, None, 8).expect("exact").slope(0.5).0;
     close(slope(&once) / slope(&plain), 3.0, "the weight");
 }
@@ -229,20 +186,16 @@ fn the_page_says_what_is_computed() {
     for line in page.lines().filter(|line| line.starts_with("| ")).skip(1) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let size = cells[1].parse().expect("N");
-        let objective = Objective::of(&recipe(cells[0], &[]), None, size).expect("exact");
+        let objective = Objective::of(&recipe(cells[0], ""), None, size).expect("exact");
         let scale = objective.scale(None);
         let nearest = objective.nearest();
         let off = |of: Option<&(Known, f64)>| format!("{:.1} %", 100.0 * of.expect("known").1);
         let reward = nearest.iter().find(|(known, _)| *known == Known::Reward);
         let slope = |p| format!("{:.2}", objective.slope(p).0 / scale);
-        let expected = [
-            slope(0.1),
-            slope(0.5),
-            slope(0.9),
-            nearest[0].0.name(),
-            off(nearest.first()),
-            off(reward),
-        ];
+        let slopes = [0.1, 0.5, 0.9].map(slope);
+        let name = nearest[0].0.name().to_string();
+        let known = [name, off(nearest.first()), off(reward)];
+        let expected = [slopes, known].concat();
         assert_eq!(cells[2..], expected, "{line}");
         ran += 1;
     }

@@ -2,40 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use advlab::batch::{Batch, BatchBuilder, GroupId};
+use advlab::batch::{Batch, GroupId};
 use advlab::script::{BUILTINS, Hook, Recipe, State};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::cases::{cases, close, loss_and_gradient, masks, numbers, recipe, rows};
+use super::cases::{array, close, compare, numbers, recipe, rows};
+use super::translated;
 
-/// The golden files whose cases are a row of the table each: `method` is the recipe, `params` are its parameters.
-const FILES: [&str; 2] = ["estimators.json", "losses.json"];
-
-/// Methods of these files that are no built-ins.
-const LEFT: &[&str] = &[];
-
-/// Built-ins whose cases have a form of their own, in a test beside this one.
-const ELSEWHERE: &[&str] = &[
-    "grpo",
-    "dr_grpo",
-    "rloo",
-    "passk",
-    "passk_full_sampling",
-    "passk_bootstrap",
-    "passk_exceeding",
-    "passk_combination",
-    "passk_by_entropy",
-    "reinforce_pp",
-    "reinforce_pp_baseline",
-    "gae",
-    "grpo_lambda",
-    "pacs",
-];
+/// Built-ins that draw, or whose formula is another one's.
+const ELSEWHERE: [&str; 2] = ["passk_bootstrap", "gae"];
 
 /// What the files call a column.
 fn column(theirs: &str) -> &str {
     match theirs {
         "rewards" => "reward",
+        "labels" => "correct",
         "logp_old" => "old_logp",
         "logp_ref" => "ref_logp",
         "logp_rollout" => "rollout_logp",
@@ -50,61 +31,44 @@ fn column(theirs: &str) -> &str {
     }
 }
 
-/// Ids are numbers or strings; without any, each response is a group of its own.
-fn groups(inputs: &Value, responses: usize) -> Vec<GroupId> {
-    match inputs.get("groups").and_then(Value::as_array) {
-        None => (0..responses).map(GroupId::from).collect(),
-        Some(ids) => ids
-            .iter()
-            .map(|id| match id.as_str() {
-                Some(name) => GroupId::from(name),
-                None => GroupId::from(id.as_i64().expect("an id")),
-            })
-            .collect(),
-    }
-}
-
 fn batch(inputs: &Value) -> Batch {
-    let columns = inputs.as_object().expect("a map of columns");
-    let of_responses = columns.iter().find(|(name, _)| *name != "state_before");
-    let responses = of_responses.map_or(0, |(_, column)| column.as_array().expect("rows").len());
-    let mut builder = Batch::builder().groups(groups(inputs, responses));
-    if let Some(mask) = columns.get("mask") {
-        builder = builder.ragged_mask(masks(mask));
-    }
-    let columns = columns
-        .iter()
-        .filter(|(name, _)| !["groups", "mask", "state_before"].contains(&name.as_str()));
-    let with = |builder: BatchBuilder, (name, values): (&String, &Value)| {
-        if values[0].is_string() {
-            let texts = values
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(|text| text.as_str().expect("a text"));
-            builder.text(column(name), texts)
-        } else if values[0].is_array() {
-            builder.ragged(column(name), rows(values))
-        } else {
-            builder.response(column(name), flags(values))
-        }
+    let columns = inputs.as_object().expect("a map of columns").iter();
+    let columns = columns.filter(|(name, _)| *name != "state_before");
+    let responses = columns
+        .clone()
+        .next()
+        .map_or(0, |(_, column)| array(column).len());
+    // Ids are numbers or strings; without any, each response is a group of its own.
+    let id = |id: &Value| match id.as_str() {
+        Some(name) => GroupId::from(name),
+        None => GroupId::from(id.as_i64().expect("an id")),
     };
-    let built = columns.fold(builder, with).build();
+    let groups: Vec<GroupId> = match &inputs["groups"] {
+        Value::Array(ids) => ids.iter().map(id).collect(),
+        _ => (0..responses).map(GroupId::from).collect(),
+    };
+    let mut builder = Batch::builder().groups(groups);
+    for (name, values) in columns {
+        let text = |text: &Value| text.as_str().expect("a text").to_string();
+        builder = match name.as_str() {
+            "groups" => builder,
+            "mask" => {
+                let row = |row: Vec<f64>| row.iter().map(|m| *m == 1.0).collect::<Vec<bool>>();
+                builder.ragged_mask(rows(values).into_iter().map(row))
+            }
+            _ if values[0].is_string() => {
+                builder.text(column(name), array(values).iter().map(text))
+            }
+            _ if values[0].is_array() => builder.ragged(column(name), rows(values)),
+            _ => builder.response(column(name), numbers(values)),
+        };
+    }
+    let built = builder.build();
     built.unwrap_or_else(|error| panic!("{error}: {inputs}"))
 }
 
-/// Numbers, or truths as 0 and 1.
-fn flags(values: &Value) -> Vec<f64> {
-    let values = values.as_array().expect("a column").iter();
-    let number = |x: &Value| {
-        x.as_bool()
-            .map_or_else(|| x.as_f64(), |x| Some(f64::from(x)))
-    };
-    values.map(|x| number(x).expect("a number")).collect()
-}
-
 fn with_settings(case: &Value) -> Recipe {
-    let mut recipe = recipe(case["method"].as_str().expect("a method"), &[]);
+    let mut recipe = recipe(case["method"].as_str().expect("a method"), "");
     for (name, value) in case["params"].as_object().expect("a map of parameters") {
         let text = match value {
             Value::Null => "none".to_string(),
@@ -117,22 +81,6 @@ fn with_settings(case: &Value) -> Recipe {
     recipe
 }
 
-/// Compares a result with one value a response, or with a row of them for each, 0 where a token does not count.
-fn compare(got: &advlab::batch::Computed, expected: &Value, what: &str) {
-    let layout = got.layout();
-    if !expected[0].is_array() {
-        let got: Vec<f64> = got.buffer().iter().collect();
-        return close(&got, &numbers(expected), what);
-    }
-    for (response, expected) in rows(expected).iter().enumerate() {
-        let mut row = vec![0.0; layout.width().max(expected.len())];
-        let tokens = layout.tokens_of(response).start;
-        layout.scatter(response, &mut row, |token| got.at(response, token - tokens));
-        row.truncate(expected.len());
-        close(&row, expected, &format!("{what} [{response}]"));
-    }
-}
-
 /// What is remembered: the table, the key and the number.
 fn remembered(method: &Value, state: &Value) -> Vec<(&'static str, String, f64)> {
     let tables: &[&str] = match method.as_str() {
@@ -143,18 +91,12 @@ fn remembered(method: &Value, state: &Value) -> Vec<(&'static str, String, f64)>
         Some(_) => numbers(values),
         None => vec![values.as_f64().expect("a number")],
     };
-    let of = |(key, values): (&String, &Value)| {
+    let entries = state.as_object().into_iter().flatten();
+    let entries = entries.flat_map(|(key, values)| {
         let values = tables.iter().zip(numbers(values));
-        values
-            .map(|(table, value)| (*table, key.clone(), value))
-            .collect::<Vec<_>>()
-    };
-    state
-        .as_object()
-        .into_iter()
-        .flatten()
-        .flat_map(of)
-        .collect()
+        values.map(move |(table, value)| (*table, key.clone(), value))
+    });
+    entries.collect()
 }
 
 fn state_before(case: &Value, recipe: &Recipe) -> State {
@@ -162,10 +104,10 @@ fn state_before(case: &Value, recipe: &Recipe) -> State {
     for (table, key, value) in remembered(&case["method"], &case["inputs"]["state_before"]) {
         let entries = &mut json["tables"][table];
         if entries.is_null() {
-            *entries = serde_json::json!([]);
+            *entries = json!([]);
         }
         let entries = entries.as_array_mut().expect("entries");
-        entries.push(serde_json::json!([key, format!("{value:?}")]));
+        entries.push(json!([key, format!("{value:?}")]));
     }
     State::from_json(&json).expect("a state")
 }
@@ -174,12 +116,21 @@ fn run(case: &Value) {
     let name = case["name"].as_str().expect("a name");
     let (recipe, batch) = (with_settings(case), batch(&case["inputs"]));
     let expected = case["expected"].as_object().expect("results");
-    if expected.contains_key("loss") {
-        return loss_and_gradient(case, &recipe, &batch);
-    }
+    let failed = |error: advlab::Diagnostics| -> ! { panic!("{name}: {}", error.render(false)) };
     let mut state = state_before(case, &recipe);
+    if let Some(value) = expected.get("loss") {
+        let loss = recipe.loss(&batch, None, &mut state);
+        let loss = loss.unwrap_or_else(|error| failed(error));
+        close(&[loss.value], &[value.as_f64().expect("a loss")], name);
+        return compare(&loss.gradient, &expected["grad_logp"], name);
+    }
     let outcome = recipe.advantage(&batch, &mut state);
-    let outcome = outcome.unwrap_or_else(|error| panic!("{name}: {}", error.render(false)));
+    if let Some(words) = expected.get("error") {
+        let text = outcome.expect_err(name).to_string();
+        let says = |word: &Value| text.contains(word.as_str().expect("words"));
+        return assert!(array(words).iter().all(says), "{text}");
+    }
+    let outcome = outcome.unwrap_or_else(|error| failed(error));
     for (result, values) in expected {
         let what = format!("{name} {result}");
         match result.as_str() {
@@ -206,19 +157,15 @@ fn run(case: &Value) {
 #[test]
 fn built_ins_give_their_golden_values() {
     let mut ran = BTreeSet::new();
-    for case in FILES.iter().flat_map(|file| cases(file)) {
-        let method = case["method"].as_str().expect("a method");
-        if LEFT.contains(&method) {
-            continue;
-        }
+    for case in translated::all() {
         run(&case);
-        ran.insert(method.to_string());
+        ran.insert(case["method"].as_str().expect("a method").to_string());
     }
     for builtin in BUILTINS {
         let is_elsewhere = ELSEWHERE.contains(&builtin.name);
         assert!(
             ran.contains(builtin.name) != is_elsewhere,
-            "{}: exactly one test has its golden cases",
+            "{}: exactly one test has its cases",
             builtin.name
         );
     }
@@ -227,20 +174,17 @@ fn built_ins_give_their_golden_values() {
 /// The loss of a batch in which no token counts is 0, whichever it is and however it is averaged.
 #[test]
 fn the_loss_of_no_tokens_is_zero() {
-    let batch = Batch::builder()
+    let mut batch = Batch::builder()
         .groups([0, 0])
         .ragged_mask([[false], [false]])
         .response("advantage", vec![1.0, -1.0])
-        .response("correct", vec![1.0, 0.0])
-        .ragged("logp", [[-1.0], [-2.0]])
-        .ragged("old_logp", [[-1.0], [-1.0]])
-        .ragged("ref_logp", [[-1.0], [-1.0]])
-        .ragged("rollout_logp", [[-1.0], [-1.0]])
-        .ragged("entropy", [[-1.0], [-1.0]])
-        .build()
-        .expect("a batch");
+        .response("correct", vec![1.0, 0.0]);
+    for name in ["logp", "old_logp", "ref_logp", "rollout_logp", "entropy"] {
+        batch = batch.ragged(name, [[-1.0], [-2.0]]);
+    }
+    let batch = batch.build().expect("a batch");
     for builtin in BUILTINS {
-        let plain = recipe(builtin.name, &[]);
+        let plain = recipe(builtin.name, "");
         // PACS has a loss for a response without tokens: its score is 0.
         if !plain.has(Hook::Loss) || builtin.name == "pacs" {
             continue;

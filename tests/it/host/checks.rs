@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use advlab::batch::Batch;
 use advlab::check::{CheckResult, Finding, check, groups_are_independent};
 use advlab::script::{Host, Limits};
-use advlab::session::Session;
+use advlab::session::{Answer, Session};
 
 use super::lab::recipe;
 
@@ -35,69 +35,41 @@ fn with_loss(body: &str) -> String {
 
 #[test]
 fn every_mistake_in_a_loss_fails() {
-    for (body, check, detail) in [
+    for (check, mistakes) in [
         (
-            "(ratio * a).mean(\"batch\")",
             "sign of the loss",
-            "a smaller loss lowers what the advantage says is good: is a minus missing? (correlation -1.00)",
+            &[
+                r#"(ratio * a).mean("batch") => a smaller loss lowers what the advantage says is good: is a minus missing? (correlation -1.00)"#,
+                r#"-(ratio * a).mean("batch") + 0.01 * sqrt((batch.logp - batch.old_logp) ** 2).mean("batch") => dloss/dlogp is NaN at token 0 of response 0 of group 7"#,
+            ][..],
         ),
         (
-            "-(ratio.detach() * a).mean(\"batch\")",
             "the loss",
-            "the loss does not depend on `batch.logp`",
+            &[
+                r#"-(ratio.detach() * a).mean("batch") => the loss does not depend on `batch.logp`"#,
+                r#"-(batch.old_logp * a).mean("batch") => the loss does not depend on `batch.logp`"#,
+                r#"-(ratio * a).mean("response") => `loss` must return a batch tensor, it returned a response tensor"#,
+                r#"-(ratio * a).mean("batch").value() => `loss` must return a batch tensor, it returned a number ("#,
+            ],
         ),
         (
-            "-(ratio * a).mean(\"response\")",
-            "the loss",
-            "`loss` must return a batch tensor, it returned a response tensor",
-        ),
-        (
-            "-(ratio * a).mean(\"batch\").value()",
-            "the loss",
-            "`loss` must return a batch tensor, it returned a number (",
-        ),
-        (
-            "-(batch.old_logp * a).mean(\"batch\")",
-            "the loss",
-            "the loss does not depend on `batch.logp`",
-        ),
-        (
-            "-(ratio * a).mean(\"batch\") / ratio.mean(\"batch\").value()",
             "gradient of the loss",
-            "off its slope: is a number of `value()` on the way, which the gradient takes as a constant?",
-        ),
-        (
-            "-(ratio * a).mean(\"batch\") + 0.01 * sqrt((batch.logp - batch.old_logp) ** 2).mean(\"batch\")",
-            "sign of the loss",
-            "dloss/dlogp is NaN at token 0 of response 0 of group 7",
-        ),
-        // A `detach` that nothing calls excuses nothing.
-        (
-            "/* detach() */ let s = \"detach()\"; // x.detach()
-             -(ratio * a).mean(\"batch\") / ratio.mean(\"batch\").value()",
-            "gradient of the loss",
-            "off its slope",
-        ),
-        (
-            "(0 * batch.logp * a).mean(\"batch\")",
-            "gradient of the loss",
-            "is 0 everywhere",
-        ),
-        (
-            "-(ratio.clamp(5.0, 6.0) * a).mean(\"batch\")",
-            "gradient of the loss",
-            "is 0 everywhere",
-        ),
-        (
-            "-(ratio.detach() * a).mean(\"batch\") + (0 * batch.logp).mean(\"batch\")",
-            "gradient of the loss",
-            "is 0 everywhere",
+            &[
+                r#"-(ratio * a).mean("batch") / ratio.mean("batch").value() => off its slope: is a number of `value()` on the way, which the gradient takes as a constant?"#,
+                // A `detach` that nothing calls excuses nothing.
+                "/* detach() */ let s = \"detach()\"; // x.detach()\n -(ratio * a).mean(\"batch\") / ratio.mean(\"batch\").value() => off its slope",
+                r#"(0 * batch.logp * a).mean("batch") => is 0 everywhere"#,
+                r#"-(ratio.clamp(5.0, 6.0) * a).mean("batch") => is 0 everywhere"#,
+                r#"-(ratio.detach() * a).mean("batch") + (0 * batch.logp).mean("batch") => is 0 everywhere"#,
+            ],
         ),
     ] {
-        let findings = findings(&with_loss(body), None);
-        let fails = of(&findings, CheckResult::Fails);
-        let is_told = |(found, told): &(&str, &str)| *found == check && told.contains(detail);
-        assert!(fails.iter().any(is_told), "{body}: {fails:?}");
+        for (body, detail) in mistakes.iter().map(|one| one.split_once(" => ").unwrap()) {
+            let findings = findings(&with_loss(body), None);
+            let fails = of(&findings, CheckResult::Fails);
+            let is_told = |(found, told): &(&str, &str)| *found == check && told.contains(detail);
+            assert!(fails.iter().any(is_told), "{body}: {fails:?}");
+        }
     }
 }
 
@@ -209,26 +181,22 @@ fn a_column_of_its_own_comes_from_the_test_batch_or_the_input() {
 
 #[test]
 fn a_wrong_test_batch_fails() {
-    let text = "fn advantage(batch, p) { batch.reward } fn test_batch() { 1 }";
-    let findings = findings(text, None);
+    let of = |value: &str| {
+        format!("fn advantage(batch, p) {{ batch.reward }} fn test_batch() {{ {value} }}")
+    };
+    let findings = findings(&of("1"), None);
     assert_eq!(findings.len(), 1);
     let detail = &findings[0].detail;
     assert!(detail.contains("this is a number (1)"), "{detail}");
-}
-
-#[test]
-fn lengths_of_a_test_batch_are_whole_numbers() {
+    // Lengths are whole numbers.
     for (length, found) in [
         ("-1", "`length` has a number (-1), not"),
         ("1.5", "`length` has a number (1.5), not"),
         ("0.0 / 0.0", "`length` has a number (NaN), not"),
         ("1e300", "tokens in one response"),
     ] {
-        let text = format!(
-            "fn advantage(batch, p) {{ batch.reward }}
-             fn test_batch() {{ #{{ group: [1, 1], reward: [1, 0], length: [2, {length}] }} }}"
-        );
-        let error = recipe(&text).test_batch().unwrap_err().to_string();
+        let columns = format!("#{{ group: [1, 1], reward: [1, 0], length: [2, {length}] }}");
+        let error = recipe(&of(&columns)).test_batch().unwrap_err().to_string();
         assert!(error.contains(found), "{length}: {error}");
     }
 }
@@ -249,33 +217,24 @@ fn huge_lengths_are_cut() {
     assert_eq!(findings[0].detail, expected);
 }
 
-/// A script with a function `deep` that needs a larger stack than the one that `run` gets.
-fn on_small_stack(run: fn(&str)) {
-    let thread = std::thread::Builder::new().stack_size(256 << 10);
-    let (open, close) = ("[".repeat(15), "]".repeat(15));
-    let deep =
-        format!("fn deep(n) {{ if n == 0 {{ 0 }} else {{ {open}deep(n - 1){close}.len() }} }}");
-    thread.spawn(move || run(&deep)).unwrap().join().unwrap();
-}
-
+/// Here the function `deep` needs a larger stack than the thread's own.
 #[test]
-fn a_test_batch_has_the_stack_of_a_hook() {
-    on_small_stack(|deep| {
+fn a_test_batch_and_an_input_that_is_timed_have_the_stack_of_a_hook() {
+    let run = || {
+        let (open, close) = ("[".repeat(15), "]".repeat(15));
+        let deep =
+            format!("fn deep(n) {{ if n == 0 {{ 0 }} else {{ {open}deep(n - 1){close}.len() }} }}");
         let text = format!(
             "fn advantage(batch, p) {{ batch.reward }} {deep}
              fn test_batch() {{ #{{ group: [1, 1], reward: [deep(28), 0] }} }}"
         );
         assert!(recipe(&text).test_batch().unwrap().is_some());
-    });
-}
-
-#[test]
-fn an_input_that_is_timed_has_the_stack_of_any_other() {
-    on_small_stack(|deep| {
         let mut session = Session::new(&Host::new(), &Batch::example());
         let times = session.measure(&format!("{deep} deep(28)")).unwrap();
         assert!(!times.runs.is_empty());
-    });
+    };
+    let thread = std::thread::Builder::new().stack_size(256 << 10);
+    thread.spawn(run).unwrap().join().unwrap();
 }
 
 #[test]
@@ -372,4 +331,45 @@ fn a_check_ends_in_its_time() {
         why.contains("the checks from here on are not done"),
         "{why}"
     );
+}
+
+/// A comparer's error is the sort's, and what it gives is taken as a number or as "comes before".
+#[test]
+fn a_sort_ends_with_the_error_of_its_comparer() {
+    let sorted = |comparer: &str| {
+        let text = format!("let a = [3, 1.5, 2, 2.25]; a.sort({comparer}); a.to_string()");
+        match Host::new().evaluate(&text, &super::lab::batch()) {
+            Ok(Answer::String(sorted)) => Ok(sorted),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error[0].message.clone()),
+        }
+    };
+    for comparer in [
+        "|x, y| x - y",
+        "|x, y| x <= y",
+        "|x, y| if x < y { -1 } else { 1 }",
+    ] {
+        assert_eq!(
+            sorted(comparer).as_deref(),
+            Ok("[1.5, 2, 2.25, 3]"),
+            "{comparer}"
+        );
+    }
+    // Stable: of the halves, which are equal here, the first in the array comes first.
+    for comparer in ["|x, y| x % 1 - y % 1", "|x, y| x % 1 < y % 1"] {
+        let ordered = sorted(comparer).unwrap();
+        assert_eq!(ordered, "[3, 2, 2.25, 1.5]", "{comparer}");
+    }
+    for (comparer, why) in [
+        ("\"nothing\"", "there is no function `nothing`"),
+        ("|x, y| x.nothing()", "there is no function `nothing`"),
+        ("|x, y| throw \"no order\"", "no order"),
+        (
+            "|x, y| \"less\"",
+            "a sort compares by a number or a boolean",
+        ),
+    ] {
+        let error = sorted(comparer).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
 }

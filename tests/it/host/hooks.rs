@@ -4,13 +4,19 @@ use std::time::Duration;
 
 use advlab::batch::Batch;
 use advlab::native::{Mode, Native};
-use advlab::script::{Hook, Host, Limits};
+use advlab::script::{Computed, Hook, Host, Limits};
 use advlab::tensor::Level;
 
-use super::lab::{batch, batch_with_logp, recipe, run_on};
+use super::lab::{advantage_on, batch, batch_with_logp, recipe, run_on, values};
 
-fn values(computed: &advlab::script::Computed) -> Vec<f64> {
-    computed.buffer().iter().collect()
+fn are_near(found: &Computed, expected: &[f64]) {
+    let found = values(found);
+    assert_eq!(found.len(), expected.len());
+    let mut pairs = found.iter().zip(expected);
+    assert!(
+        pairs.all(|(a, b)| (a - b).abs() < 1e-12),
+        "{found:?} {expected:?}"
+    );
 }
 
 #[test]
@@ -24,17 +30,15 @@ fn the_advantage_sees_the_shaped_reward_at_both_levels() {
         }
     "#;
     let outcome = run_on(text, &batch()).unwrap();
-    assert_eq!(values(&outcome.advantage), [2., 0., 0., 1., -2.]);
-    assert_eq!(
-        values(outcome.reward.as_ref().unwrap()),
-        [2., 0., 0., 1., -2.]
-    );
-    assert_eq!(
-        outcome.prints[0],
-        "[2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, -2.0]"
-    );
-    // Right and wrong are the verifier's, whatever the reward is shaped to.
-    assert_eq!(outcome.prints[1], "[1.0, 0.0, 0.0, 1.0, 0.0]");
+    let shaped = [2., 0., 0., 1., -2.];
+    assert_eq!(values(&outcome.advantage), shaped);
+    assert_eq!(values(outcome.reward.as_ref().unwrap()), shaped);
+    let expected = [
+        "[2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, -2.0]",
+        // Right and wrong are the verifier's, whatever the reward is shaped to.
+        "[1.0, 0.0, 0.0, 1.0, 0.0]",
+    ];
+    assert_eq!(outcome.prints, expected);
 }
 
 #[test]
@@ -45,13 +49,7 @@ fn a_reward_by_token_is_summed_for_the_response() {
     "#;
     let outcome = run_on(text, &batch()).unwrap();
     assert_eq!(outcome.reward.as_ref().unwrap().level(), Level::Token);
-    let expected = [0.9, -0.2, -0.3, 0.4, -1.2];
-    for (found, expected) in values(&outcome.advantage).iter().zip(expected) {
-        assert!(
-            (found - expected).abs() < 1e-12,
-            "{found} instead of {expected}"
-        );
-    }
+    are_near(&outcome.advantage, &[0.9, -0.2, -0.3, 0.4, -1.2]);
 }
 
 /// Where there is no `loss`, the advantage goes over the tokens as it is; where there is no `advantage`, it is
@@ -60,13 +58,7 @@ fn a_reward_by_token_is_summed_for_the_response() {
 fn a_loss_alone_gives_its_equivalent_advantage() {
     let text = "fn loss(batch, p) { -(batch.reward * batch.logp).mean(\"batch\") }";
     let outcome = run_on(text, &batch_with_logp()).unwrap();
-    let expected = [1., 0., 0., 0., 0., 0., 0.5, -1., -1.];
-    for (found, expected) in values(&outcome.advantage).iter().zip(expected) {
-        assert!(
-            (found - expected).abs() < 1e-12,
-            "{found} instead of {expected}"
-        );
-    }
+    are_near(&outcome.advantage, &[1., 0., 0., 0., 0., 0., 0.5, -1., -1.]);
     assert!(outcome.loss.is_some());
 }
 
@@ -83,9 +75,7 @@ fn a_loss_sees_the_advantage_that_it_is_given() {
         .loss(&batch, Some(&advantage), &mut loss.init().unwrap())
         .unwrap();
     let expected: Vec<f64> = advantage.per_token().map(|a| -a / 9.0).collect();
-    for (found, expected) in values(&found.gradient).iter().zip(expected) {
-        assert!((found - expected).abs() < 1e-15);
-    }
+    are_near(&found.gradient, &expected);
 }
 
 #[test]
@@ -96,11 +86,7 @@ fn a_loss_with_a_reward_hook_sees_the_shaped_reward() {
     "#;
     let plain = "fn loss(batch, p) { -(2 * batch.reward * batch.logp).mean(\"batch\") }";
     let batch = batch_with_logp();
-    let (shaped, plain) = (
-        run_on(text, &batch).unwrap(),
-        run_on(plain, &batch).unwrap(),
-    );
-    assert_eq!(values(&shaped.advantage), values(&plain.advantage));
+    assert_eq!(advantage_on(text, &batch), advantage_on(plain, &batch));
 }
 
 #[test]
@@ -122,7 +108,7 @@ fn the_smallest_batches() {
         .response("reward", vec![0.3])
         .build()
         .unwrap();
-    assert_eq!(values(&run_on(text, &one).unwrap().advantage), [0.0]);
+    assert_eq!(advantage_on(text, &one), [0.0]);
     let silent = Batch::builder()
         .groups([1, 1])
         .lengths([0, 0])
@@ -203,7 +189,7 @@ fn the_gradient_of_k3_is_1_far_out() {
         .build()
         .unwrap();
     let text = "fn advantage(batch, p) { grad(kl(batch.logp, batch.ref_logp, \"k3\").sum(\"batch\"), batch.logp) }";
-    assert_eq!(values(&run_on(text, &batch).unwrap().advantage), [1.0; 4]);
+    assert_eq!(advantage_on(text, &batch), [1.0; 4]);
 }
 
 /// By a script and by a kernel alike.
@@ -278,10 +264,6 @@ fn reports_of_a_loss_join_those_of_its_advantage() {
         (time, Some(Duration::from_millis(5)))
     );
     assert_eq!((outcome.map_groups.len(), outcome.prints.len()), (2, 1));
-    let metrics: Vec<&str> = outcome
-        .metrics
-        .iter()
-        .map(|(name, _)| name.as_str())
-        .collect();
-    assert_eq!(metrics, ["advantage/of", "loss/of"]);
+    let metrics = outcome.metrics.iter().map(|(name, _)| name.as_str());
+    assert!(metrics.eq(["advantage/of", "loss/of"]));
 }

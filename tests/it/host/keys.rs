@@ -3,7 +3,7 @@
 use advlab::batch::Batch;
 use advlab::script::{Recipe, State};
 
-use super::lab::{message, recipe};
+use super::lab::{are_on, fail_on, message, recipe, values};
 
 /// Two prompts, two agents over two episodes.
 fn batch() -> Batch {
@@ -20,101 +20,56 @@ fn batch() -> Batch {
 
 fn advantage(recipe: &Recipe, state: &mut State) -> Vec<f64> {
     let outcome = recipe.advantage(&batch(), state);
-    let outcome = outcome.unwrap_or_else(|error| panic!("{}", error.render(false)));
-    outcome.advantage.buffer().iter().collect()
+    values(
+        &outcome
+            .unwrap_or_else(|error| panic!("{}", error.render(false)))
+            .advantage,
+    )
 }
 
 #[test]
 fn they_compare_and_group() {
-    for (formula, expected) in [
-        (r#"(batch.key("agent") == "a")"#, [1., 0., 1., 0., 1.]),
-        (r#"(batch.key("agent") != "a") + 0"#, [0., 1., 0., 1., 0.]),
-        (r#"("none" == batch.key("agent"))"#, [0.; 5]),
-        (r#"(batch.key("seat") == 0)"#, [1., 0., 1., 0., 1.]),
-        (r#"(batch.key("group") == batch.key(["group"]))"#, [1.; 5]),
-        (
-            r#"(batch.key("agent", "episode") == batch.key("agent"))"#,
-            [0.; 5],
-        ),
-        (
-            r#"batch.regroup(batch.key("agent")).reward.sum("group").expand("response")"#,
-            [3., 0., 1., 0., 3.],
-        ),
-        (
-            r#"batch.group_by(batch.key("agent")).reward.sum("group").expand("response")"#,
-            [4., 0., 4., 0., 4.],
-        ),
-        (
-            r#"batch.group_by(batch.seat).reward.sum("group").expand("response")"#,
-            [4., 0., 4., 0., 4.],
-        ),
-        (
-            r#"batch.group_by(batch.key("agent", "episode")).reward.count("group").expand("response")"#,
-            [2., 2., 1., 2., 2.],
-        ),
-        (
-            r#"batch.map_groups(|g| g.reward * (g.key("agent") == "a") + if g.key == "y" { 9 } else { 0 })"#,
-            [1., 0., 10., 9., 2.],
-        ),
-    ] {
-        let recipe = recipe(&format!("fn advantage(batch, p) {{ {formula} }}"));
-        assert_eq!(
-            advantage(&recipe, &mut State::default()),
-            expected,
-            "{formula}"
-        );
-    }
+    are_on(
+        &batch(),
+        &[
+            r#"batch.key("agent") == "a" => response 1 0 1 0 1"#,
+            r#"batch.key("agent") != "a" => response 0 1 0 1 0"#,
+            r#"batch.key("agent") != "none" => response 1 1 1 1 1"#,
+            r#""none" == batch.key("agent") => response 0 0 0 0 0"#,
+            r#""a" != batch.key("agent") => response 0 1 0 1 0"#,
+            r#"batch.key("seat") == 0 => response 1 0 1 0 1"#,
+            r#"batch.key("group") == batch.key(["group"]) => response 1 1 1 1 1"#,
+            r#"batch.key("agent", "episode") == batch.key("agent") => response 0 0 0 0 0"#,
+            r#"batch.key("agent") != batch.key("agent", "episode", "seat") => response 1 1 1 1 1"#,
+            r#"batch.regroup(batch.key("agent")).reward.sum("group").expand("response") => response 3 0 1 0 3"#,
+            r#"batch.group_by(batch.key("agent")).reward.sum("group").expand("response") => response 4 0 4 0 4"#,
+            r#"batch.group_by(batch.seat).reward.sum("group").expand("response") => response 4 0 4 0 4"#,
+            r#"batch.group_by(batch.key("agent", "episode")).reward.count("group").expand("response") => response 2 2 1 2 2"#,
+            r#"batch.map_groups(|g| g.reward * (g.key("agent") == "a") + if g.key == "y" { 9 } else { 0 }) => response 1 0 10 9 2"#,
+        ],
+    );
 }
 
 #[test]
 fn what_is_none_says_what_there_is() {
-    for (formula, said) in [
-        (
-            r#"batch.key("agents")"#,
-            "there is no column `agents` to make a key of",
-        ),
-        (
-            r#"batch.agent"#,
-            "`agent` is a column of texts, which are no numbers",
-        ),
-        (r#"batch.key"#, "`key` is the name of one group"),
-        (r#"batch.regroup("agent")"#, "a text column is `batch.key("),
-        (
-            r#"batch.map_groups(|g| g.regroup(batch.key("agent")).reward.mean("group").expand("response"))"#,
-            "of different batches cannot be combined",
-        ),
-        (
-            r#"let g = batch.groups[1]; batch.regroup(g.reward)"#,
-            "of different batches cannot be combined",
-        ),
-        (
-            r#"let g = batch.groups[1]; g.group_by(batch.seat)"#,
-            "of different batches cannot be combined",
-        ),
-        (
-            r#"batch.key(["agent", 1])"#,
-            "a key is made of the names of columns",
-        ),
-        (r#"batch.key([])"#, "a key is made of the names of columns"),
-        (
-            r#"batch.key("agent") == batch"#,
-            "a key is compared with a text, a number or a key",
-        ),
-        (
-            r#"running("b", batch.key("agent"), 0, 1, 1 / batch.reward)"#,
-            "inf cannot be remembered, at response 1 of group \"x\"",
-        ),
-        (
-            r#"recall("b", batch.key("agent"), batch.length.expand("token"))"#,
-            "is a number or a response tensor, not a token tensor",
-        ),
-    ] {
-        let recipe = recipe(&format!("fn advantage(batch, p) {{ {formula} }}"));
-        let refused = recipe.advantage(&batch(), &mut State::default());
-        let refused = refused.unwrap_err()[0].clone();
-        let refused = format!("{} {:?}", refused.message, refused.help);
-        assert!(refused.contains(said), "{formula}: {refused}");
-    }
+    fail_on(
+        &batch(),
+        &[
+            r#"batch.key("agents") => the batch has no column `agents` (did you mean `agent`?)"#,
+            r#"batch.agent => `agent` is a column of texts, which are no numbers"#,
+            r#"batch.key => `key` is the name of one group"#,
+            r#"batch.regroup("agent") => a text column is `batch.key("#,
+            r#"batch.map_groups(|g| g.regroup(batch.key("agent")).reward.mean("group").expand("response")) => of different batches cannot be combined"#,
+            r#"let g = batch.groups[1]; batch.regroup(g.reward) => of different batches cannot be combined"#,
+            r#"let g = batch.groups[1]; g.group_by(batch.seat) => of different batches cannot be combined"#,
+            r#"batch.key(["agent", 1]) => a key is made of the names of columns"#,
+            r#"batch.key("agent", 1) => a key is made of the names of columns"#,
+            r#"batch.key([]) => a key is made of the names of columns"#,
+            r#"batch.key("agent") == batch => a key is compared with a text, a number or a key"#,
+            r#"running("b", batch.key("agent"), 0, 1, 1 / batch.reward) => inf cannot be remembered, at response 1 of group "x""#,
+            r#"recall("b", batch.key("agent"), batch.length.expand("token")) => is a number or a response tensor, not a token tensor"#,
+        ],
+    );
 }
 
 const MEAN: &str = r#"

@@ -2,7 +2,7 @@
 
 use advlab::batch::Batch;
 use advlab::diagnostic::Diagnostics;
-use advlab::script::{Host, Outcome, Recipe, State};
+use advlab::script::{Computed, Host, Outcome, Recipe, State};
 
 /// Two interleaved groups, `a` with three responses and `b` with two, without log-probs.
 ///
@@ -75,16 +75,53 @@ pub fn tensor(expression: &str) -> (String, Vec<f64>) {
     tensor_on(expression, &batch())
 }
 
-/// What an expression on the small batch prints.
-pub fn printed(expression: &str) -> String {
-    printed_on(expression, &batch())
+/// Expressions on a batch, each with the level and the values that it has: `batch.correct => response 1 0 0 1 0`.
+pub fn are_on(batch: &Batch, cases: &[&str]) {
+    for (expression, expected) in cases.iter().map(|case| case.split_once(" => ").unwrap()) {
+        let (level, values) = tensor_on(expression, batch);
+        let values: String = values.iter().map(|x| format!(" {}", x + 0.0)).collect();
+        assert_eq!(format!("{level}{values}"), expected, "{expression}");
+    }
 }
 
-pub fn printed_on(expression: &str, batch: &Batch) -> String {
-    let text = format!("fn advantage(batch, p) {{ print({expression}); 0 * batch.reward }}");
-    let outcome = run_on(&text, batch)
-        .unwrap_or_else(|error| panic!("{expression}: {}", error.render(false)));
-    outcome.prints.concat()
+/// Pairs of expressions on a batch that have the same level and values: `batch.map_groups(|g| 3) === 3 + 0 * batch.reward`.
+pub fn agree_on(batch: &Batch, cases: &[&str]) {
+    for (one, other) in cases.iter().map(|case| case.split_once(" === ").unwrap()) {
+        assert_eq!(tensor_on(one, batch), tensor_on(other, batch), "{one}");
+    }
+}
+
+/// Expressions on a batch, each with what it prints: `1 / 2 => 0.5`.
+pub fn print_on(batch: &Batch, cases: &[&str]) {
+    for (expression, expected) in cases.iter().map(|case| case.split_once(" => ").unwrap()) {
+        let text = format!("fn advantage(batch, p) {{ print({expression}); 0 * batch.reward }}");
+        let outcome = run_on(&text, batch);
+        let outcome = outcome.unwrap_or_else(|error| panic!("{expression}: {error}"));
+        assert_eq!(outcome.prints.concat(), expected, "{expression}");
+    }
+}
+
+/// Bodies of `advantage` that go wrong on a batch, each with a part of what is said: `batch.x => no column`.
+pub fn fail_on(batch: &Batch, cases: &[&str]) {
+    for (body, expected) in cases.iter().map(|case| case.split_once(" => ").unwrap()) {
+        let error = run_on(&format!("fn advantage(batch, p) {{ {body} }}"), batch).expect_err(body);
+        let said = error[0].to_string();
+        assert!(said.contains(expected), "{body}: {said}");
+    }
+}
+
+/// The values of the advantage of a script on a batch.
+pub fn advantage_on(text: &str, batch: &Batch) -> Vec<f64> {
+    let outcome = run_on(text, batch).unwrap_or_else(|error| panic!("{}", error.render(false)));
+    values(&outcome.advantage)
+}
+
+pub fn values(computed: &Computed) -> Vec<f64> {
+    computed.buffer().iter().collect()
+}
+
+pub fn bits(computed: &Computed) -> Vec<u64> {
+    computed.buffer().iter().map(f64::to_bits).collect()
 }
 
 /// The first message of what must go wrong.

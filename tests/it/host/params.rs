@@ -29,9 +29,7 @@ fn advantage(batch, p) {
 fn prints(settings: &[(&str, &str)]) -> String {
     let mut recipe = recipe(SCRIPT);
     for (name, text) in settings {
-        recipe
-            .set_text(name, text)
-            .unwrap_or_else(|error| panic!("{name}={text}: {error}"));
+        recipe.set_text(name, text).expect(name);
     }
     step(&recipe, &mut recipe.init().unwrap()).prints.concat()
 }
@@ -59,65 +57,56 @@ fn hooks_see_the_defaults_and_what_is_set() {
 
 #[test]
 fn lists_whole_numbers_and_short_declarations() {
-    let first = "4 0.000001 sample any true true";
-    let settings = [
-        ("draws", "3"),
-        ("names", "b, c"),
-        ("weights", "1,0.5"),
-        ("short", "2"),
-    ];
-    let expected = format!("{first}3 [\"b\", \"c\"] [1.0, 0.5] 2.0");
-    assert_eq!(prints(&settings), expected);
-    // As TOML and JSON write it.
-    let settings = [
-        ("draws", "3"),
-        ("names", "[\"b\", \"c\"]"),
-        ("weights", "[1, 0.5]"),
-        ("short", "2"),
-    ];
-    assert_eq!(prints(&settings), expected);
-    let mut recipe = recipe(SCRIPT);
-    recipe.set_text("names", "[\"a,b\", \"c\"]").unwrap();
-    let names = recipe.params().get("names").unwrap();
-    assert_eq!(serde_json::to_string(names).unwrap(), "[\"a,b\",\"c\"]");
-    recipe.set_text("names", "b,c").unwrap();
-    let names = recipe.params().get("names").unwrap().clone();
-    assert_eq!(names.to_string(), "b,c");
-    assert_eq!(serde_json::to_string(&names).unwrap(), "[\"b\",\"c\"]");
+    // Also as TOML and JSON write it.
+    for (names, weights) in [("b, c", "1,0.5"), ("[\"b\", \"c\"]", "[1, 0.5]")] {
+        let settings = [
+            ("draws", "3"),
+            ("names", names),
+            ("weights", weights),
+            ("short", "2"),
+        ];
+        let expected = "4 0.000001 sample any true true3 [\"b\", \"c\"] [1.0, 0.5] 2.0";
+        assert_eq!(prints(&settings), expected);
+    }
+    for (text, shown, json) in [
+        ("[\"a,b\", \"c\"]", "a,b,c", "[\"a,b\",\"c\"]"),
+        ("b,c", "b,c", "[\"b\",\"c\"]"),
+    ] {
+        let mut recipe = recipe(SCRIPT);
+        recipe.set_text("names", text).unwrap();
+        let names = recipe.params().get("names").unwrap();
+        assert_eq!(names.to_string(), shown);
+        assert_eq!(serde_json::to_string(names).unwrap(), json);
+    }
 }
 
 #[test]
 fn wrong_values_say_what_the_parameter_takes() {
-    for (name, text, expected) in [
-        ("k", "0", "an integer from 1 to 64"),
-        ("k", "65", "an integer from 1 to 64"),
-        ("k", "2.5", "an integer from 1 to 64"),
-        ("k", "", "an integer from 1 to 64"),
-        ("eps", "-1", "a number, at least 0"),
-        ("eps", "nan", "a number, at least 0"),
-        ("std", "populaton", "did you mean `population`?"),
-        ("centred", "yes", "true or false"),
-        ("clip", "-0.5", "a number or none, at least 0"),
-        ("draws", "2.5", "an integer or none, at least 1"),
-        ("draws", "0", "an integer or none, at least 1"),
-        (
-            "weights",
-            "1,-1",
-            "a list as in `a,b`, each a number, at least 0",
-        ),
-        ("weights", "1,x", "each a number"),
-        ("epss", "1", "did you mean `eps`?"),
-        ("entirely_else", "1", "`k`"),
+    for case in [
+        "k=0 => an integer from 1 to 64",
+        "k=65 => an integer from 1 to 64",
+        "k=2.5 => an integer from 1 to 64",
+        "k= => an integer from 1 to 64",
+        "eps=-1 => a number, at least 0",
+        "eps=nan => a number, at least 0",
+        "std=populaton => did you mean `population`?",
+        "centred=yes => true or false",
+        "clip=-0.5 => a number or none, at least 0",
+        "draws=2.5 => an integer or none, at least 1",
+        "draws=0 => an integer or none, at least 1",
+        "weights=1,-1 => a list as in `a,b`, each a number, at least 0",
+        "weights=1,x => each a number",
+        "epss=1 => did you mean `eps`?",
+        "entirely_else=1 => `k`",
     ] {
+        let (setting, expected) = case.split_once(" => ").unwrap();
+        let (name, text) = setting.split_once('=').unwrap();
         let mut recipe = recipe(SCRIPT);
         let before = recipe.params().clone();
         let error = recipe.set_text(name, text).unwrap_err().to_string();
-        assert!(error.contains(expected), "{name}={text}: {error}");
-        assert!(
-            error.contains(&format!("`{name}`")),
-            "{name}={text}: {error}"
-        );
-        assert_eq!(recipe.params(), &before, "{name}={text} changed something");
+        let is_named = error.contains(&format!("`{name}`"));
+        assert!(is_named && error.contains(expected), "{setting}: {error}");
+        assert_eq!(recipe.params(), &before, "{setting} changed something");
     }
 }
 
@@ -135,30 +124,26 @@ fn typed_settings_are_checked_too() {
 
 #[test]
 fn wrong_declarations_are_errors_at_load() {
-    for (declared, expected) in [
-        ("k: [[1]]", "must be its default, or a map"),
-        ("k: #{ min: 1 }", "needs a `value`"),
-        ("k: #{ value: 4, mni: 1 }", "did you mean `min`?"),
-        ("k: #{ value: 4, min: \"1\" }", "`min` must be a number"),
-        ("k: #{ value: 0, min: 1 }", "default does not fit"),
-        (
-            "k: #{ value: \"a\", choices: [\"b\"] }",
-            "default does not fit",
-        ),
-        ("k: #{ value: \"a\", choices: \"a\" }", "array of strings"),
-        ("k: #{ value: [[1]] }", "cannot be an array"),
-        ("k: #{ value: 4, doc: 1 }", "`doc` must be a string"),
+    for case in [
+        "k: [[1]] => must be its default, or a map",
+        "k: #{ min: 1 } => needs a `value`",
+        "k: #{ value: 4, mni: 1 } => did you mean `min`?",
+        "k: #{ value: 4, min: \"1\" } => `min` must be a number",
+        "k: #{ value: 0, min: 1 } => default does not fit",
+        "k: #{ value: \"a\", choices: [\"b\"] } => default does not fit",
+        "k: #{ value: \"a\", choices: \"a\" } => array of strings",
+        "k: #{ value: [[1]] } => cannot be an array",
+        "k: #{ value: 4, doc: 1 } => `doc` must be a string",
     ] {
+        let (declared, expected) = case.split_once(" => ").unwrap();
         let text = format!(
-            "fn params() {{ #{{ {declared} }} }}\nfn advantage(batch, p) {{ batch.reward }}"
+            "fn params() {{ #{{ {declared} }} }} fn advantage(batch, p) {{ batch.reward }}"
         );
-        let error = Host::new()
-            .compile("test", &text)
-            .expect_err(declared)
-            .to_string();
+        let error = Host::new().compile("test", &text).expect_err(declared);
+        let said = error.to_string();
         assert!(
-            error.contains(expected) && error.contains("`k`"),
-            "{declared}: {error}"
+            said.contains(expected) && said.contains("`k`"),
+            "{declared}: {said}"
         );
     }
 }
@@ -174,12 +159,9 @@ fn settings_are_json() {
         fn advantage(batch, p) { batch.reward }",
     );
     recipe.set_text("eps", "inf").unwrap();
-    let json = |name: &str| serde_json::to_value(recipe.params().get(name)).unwrap();
-    assert_eq!(json("k"), 4);
-    assert_eq!(json("eps"), "inf");
-    assert_eq!(json("on"), true);
-    assert_eq!(json("name"), "x");
-    assert_eq!(json("limit"), serde_json::Value::Null);
+    let json = ["k", "eps", "on", "name", "limit"].map(|name| recipe.params().get(name));
+    let json = serde_json::to_string(&json).unwrap();
+    assert_eq!(json, r#"[4,"inf",true,"x",null]"#);
     let error = recipe.set_text("k", "0").unwrap_err();
     assert_eq!(error.message, "`k` is 0: it takes an integer, at least 1");
 }

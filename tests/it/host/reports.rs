@@ -1,12 +1,14 @@
 //! What a step reports and draws: metrics, prints, the step's number, random numbers.
 
-use advlab::script::{Host, Outcome};
+use advlab::script::Host;
 
-use super::lab::{batch, batch_with_logp, builder, recipe, run_on, step, tensor_on};
+use super::lab::{
+    advantage_on, batch, batch_with_logp, bits, builder, recipe, run_on, step, tensor_on,
+};
 
 #[test]
 fn metrics_are_numbers_by_name_in_order() {
-    let text = r#"
+    let ordered = r#"
         fn advantage(batch, p) {
             metric("second", 2);
             metric("first", batch.reward.mean("batch"));
@@ -15,26 +17,21 @@ fn metrics_are_numbers_by_name_in_order() {
             batch.reward
         }
     "#;
-    let metrics = run_on(text, &batch()).unwrap().metrics;
-    let expected = [("second", 3.5), ("first", 0.1), ("truth", 1.0)];
-    let expected: Vec<_> = expected
-        .iter()
-        .map(|&(name, x)| (name.to_string(), x))
-        .collect();
-    assert_eq!(metrics, expected);
-}
-
-/// One hook's number does not stand for another's.
-#[test]
-fn metrics_of_one_name_are_kept_by_hook() {
-    let text = r#"
+    // One hook's number does not stand for another's.
+    let by_hook = r#"
         fn reward(batch, p) { metric("mean", 1); metric("own", 2); batch.reward }
         fn advantage(batch, p) { metric("mean", 3); batch.reward }
     "#;
-    let metrics = run_on(text, &batch()).unwrap().metrics;
-    let expected = [("reward/mean", 1.0), ("own", 2.0), ("advantage/mean", 3.0)];
-    let expected = expected.map(|(name, x)| (name.to_string(), x));
-    assert_eq!(metrics, expected);
+    for (text, expected) in [
+        (ordered, [("second", 3.5), ("first", 0.1), ("truth", 1.0)]),
+        (
+            by_hook,
+            [("reward/mean", 1.0), ("own", 2.0), ("advantage/mean", 3.0)],
+        ),
+    ] {
+        let metrics = run_on(text, &batch()).unwrap().metrics;
+        assert_eq!(metrics, expected.map(|(name, x)| (name.to_string(), x)));
+    }
 }
 
 #[test]
@@ -63,9 +60,7 @@ fn random_numbers_are_uniform_and_of_the_level_that_is_named() {
         .build()
         .unwrap();
     let text = "fn advantage(batch, p) { batch.random(\"response\") }";
-    let drawn = run_on(text, &many).unwrap().advantage;
-    let values: Vec<f64> = drawn.buffer().iter().collect();
-    let mean = values.iter().sum::<f64>() / 20_000.0;
+    let mean = advantage_on(text, &many).iter().sum::<f64>() / 20_000.0;
     // Five standard errors.
     assert!(
         (mean - 0.5).abs() < 5.0 * (1.0f64 / 12.0 / 20_000.0).sqrt(),
@@ -85,25 +80,14 @@ fn random_numbers_follow_the_seed_the_step_and_the_call() {
             .build()
             .unwrap();
         let outcome = pool.install(|| recipe.advantage(&batch, &mut recipe.init().unwrap()));
-        outcome
-            .unwrap()
-            .advantage
-            .buffer()
-            .iter()
-            .map(f64::to_bits)
-            .collect()
+        bits(&outcome.unwrap().advantage)
     };
     assert_eq!(drawn(1, 1, 1), drawn(1, 1, 4));
     assert_ne!(drawn(1, 1, 1), drawn(2, 1, 1));
     assert_ne!(drawn(1, 1, 1), drawn(1, 2, 1));
     let first = "fn advantage(batch, p) { batch.random(\"response\") }";
     let recipe = recipe(first);
-    let once: Vec<u64> = step(&recipe, &mut recipe.init().unwrap())
-        .advantage
-        .buffer()
-        .iter()
-        .map(f64::to_bits)
-        .collect();
+    let once = bits(&step(&recipe, &mut recipe.init().unwrap()).advantage);
     assert_ne!(
         once,
         drawn(0, 0, 1),
@@ -142,12 +126,9 @@ fn a_call_leaves_nothing_behind() {
     let text =
         "fn advantage(batch, p) { metric(\"x\", 1); print(\"y\"); batch.random(\"response\") }";
     let recipe = recipe(text);
-    let (first, second) = (
-        step(&recipe, &mut recipe.init().unwrap()),
-        step(&recipe, &mut recipe.init().unwrap()),
-    );
-    assert_eq!(first.metrics, second.metrics);
-    assert_eq!(first.prints, second.prints);
-    let values = |outcome: &Outcome| outcome.advantage.buffer().iter().collect::<Vec<f64>>();
-    assert_eq!(values(&first), values(&second));
+    let told = || {
+        let outcome = step(&recipe, &mut recipe.init().unwrap());
+        (bits(&outcome.advantage), outcome.metrics, outcome.prints)
+    };
+    assert_eq!(told(), told());
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use advlab::live::LiveOptions;
 
-use super::lab::{A_WHILE, Lab, times};
+use super::lab::{Lab, times};
 
 #[test]
 fn a_save_is_published_with_what_changed() {
@@ -15,7 +15,7 @@ fn a_save_is_published_with_what_changed() {
     let published =
         lab.publish("fn advantage(batch, p) {\n    let r = batch.reward;\n    r * 2.0\n}\n");
     assert_eq!(published.from, *first.version());
-    assert_eq!((published.lines_added(), published.lines_removed()), (2, 1));
+    assert_eq!((published.lines_added, published.lines_removed), (2, 1));
     assert!(published.parameters.is_empty());
     let second = lab.step();
     assert_eq!(*second.version(), published.to);
@@ -42,8 +42,7 @@ fn editors_that_rename_are_followed() {
     lab.published();
     // Most others: written beside, renamed over. Twice, as the file that is watched is another one each time.
     for factor in 3..5 {
-        lab.write(".recipe.rhai.tmp", &times(factor));
-        std::fs::rename(lab.path(".recipe.rhai.tmp"), lab.path("recipe.rhai")).unwrap();
+        lab.replace(&times(factor));
         lab.published();
         assert_eq!(lab.text(), times(factor));
     }
@@ -53,12 +52,7 @@ fn editors_that_rename_are_followed() {
 fn what_is_half_written_is_not_looked_at() {
     let lab = Lab::new(&times(1));
     // Each piece up to the last is a recipe of its own, so that only the waiting can keep it out.
-    let pieces = [
-        times(2),
-        "// more\n".repeat(100),
-        "// and more\n".into(),
-        "// end\n".into(),
-    ];
+    let pieces = [times(2), "// more\n".repeat(100), "// end\n".into()];
     let mut file = File::create(lab.path("recipe.rhai")).unwrap();
     let mut longest = Duration::ZERO;
     for piece in &pieces {
@@ -81,44 +75,30 @@ fn what_is_half_written_is_not_looked_at() {
 fn a_broken_save_is_said_once_and_changes_nothing() {
     let mut lab = Lab::new(&times(1));
     let broken = "fn advantage(batch, p) { batch.reward + }";
-    lab.save(broken);
-    let message = lab.rejected();
-    assert!(message.contains("recipe.rhai:1:"), "{message}");
+    lab.reject(broken, "recipe.rhai:1:");
     lab.save(broken);
     lab.nothing();
-    std::fs::write(lab.path("recipe.rhai"), broken.replace('+', "-")).unwrap();
-    lab.rejected();
-    assert_eq!(lab.step().serial(), 0);
-    lab.publish(&times(2));
-    // Only a version in between makes it news again.
-    lab.save(broken);
-    lab.rejected();
-    lab.save(&times(2));
-    lab.reverted();
-    assert_eq!(lab.step().serial(), 1);
-}
-
-#[test]
-fn an_empty_file_and_one_of_bytes_are_rejected() {
-    let lab = Lab::new(&times(1));
+    lab.reject(&broken.replace('+', "-"), "recipe.rhai:1:");
     lab.reject("", "defines neither");
     std::fs::write(lab.path("recipe.rhai"), [0xff, 0xfe, 0x00]).unwrap();
     assert!(lab.rejected().contains("not UTF-8"));
+    assert_eq!(lab.step().serial(), 0);
     lab.publish(&times(2));
+    // Only a version in between makes it news again.
+    lab.reject(broken, "recipe.rhai:1:");
+    lab.revert(&times(2));
+    assert_eq!(lab.step().serial(), 1);
 }
 
 #[test]
 fn a_deleted_file_keeps_the_version_and_comes_back() {
     let mut lab = Lab::new(&times(1));
-    std::fs::remove_file(lab.path("recipe.rhai")).unwrap();
-    lab.missing();
+    lab.delete();
     lab.nothing();
     assert_eq!(lab.step().serial(), 0);
     lab.publish(&times(2));
-    std::fs::remove_file(lab.path("recipe.rhai")).unwrap();
-    lab.missing();
-    lab.save(&times(2));
-    lab.reverted();
+    lab.delete();
+    lab.revert(&times(2));
     // A folder in its place is no script either.
     std::fs::remove_file(lab.path("recipe.rhai")).unwrap();
     std::fs::create_dir(lab.path("recipe.rhai")).unwrap();
@@ -127,11 +107,8 @@ fn a_deleted_file_keeps_the_version_and_comes_back() {
 
 #[test]
 fn imports_are_followed_as_they_come_and_go() {
-    let importing = |what: &str| {
-        format!(
-            "import \"{what}\" as other;\nfn advantage(batch, p) {{ other::scale(batch.reward) }}\n"
-        )
-    };
+    let body = "fn advantage(batch, p) { other::scale(batch.reward) }";
+    let importing = |what: &str| format!("import \"{what}\" as other;\n{body}\n");
     let scale = |factor: u32| format!("fn scale(x) {{ x * {factor}.0 }}\n");
     let lab = Lab::new(&times(1));
     lab.write("a.rhai", &scale(1));
@@ -139,7 +116,7 @@ fn imports_are_followed_as_they_come_and_go() {
     lab.publish(&importing("a"));
     lab.write("a.rhai", &scale(3));
     let published = lab.published();
-    assert_eq!((published.lines_added(), published.lines_removed()), (1, 1));
+    assert_eq!((published.lines_added, published.lines_removed), (1, 1));
     // Not imported.
     lab.write("b.rhai", &scale(4));
     lab.nothing();
@@ -191,11 +168,8 @@ fn other_files_of_the_folder_do_not_hold_a_save_up() {
         log.write_all(b"{}\n").unwrap();
         std::thread::sleep(Duration::from_millis(5));
     }
-    let published = lab.published();
-    assert!(
-        published.ready_after < Duration::from_secs(1),
-        "{published:?}"
-    );
+    let ready_after = lab.published().ready_after;
+    assert!(ready_after < Duration::from_secs(1), "{ready_after:?}");
 }
 
 #[test]
@@ -204,8 +178,7 @@ fn a_file_that_is_written_without_a_pause_gets_through() {
     let started = Instant::now();
     let mut factor = 2;
     while lab.live.newest().serial() == 0 {
-        lab.write(".tmp", &times(factor));
-        std::fs::rename(lab.path(".tmp"), lab.path("recipe.rhai")).unwrap();
+        lab.replace(&times(factor));
         factor += 1;
         std::thread::sleep(Duration::from_millis(10));
         assert!(started.elapsed() < Duration::from_secs(15));
@@ -214,31 +187,20 @@ fn a_file_that_is_written_without_a_pause_gets_through() {
 
 #[test]
 fn the_poll_alone_finds_everything() {
-    let lab = Lab::with(
-        &times(1),
-        LiveOptions {
-            poll_only: true,
-            ..LiveOptions::default()
-        },
-    );
-    let time = std::fs::metadata(lab.path("recipe.rhai"))
-        .unwrap()
-        .modified()
-        .unwrap();
+    let options = LiveOptions {
+        poll_only: true,
+        ..LiveOptions::default()
+    };
+    let lab = Lab::with(&times(1), options);
+    let path = lab.path("recipe.rhai");
+    let time = path.metadata().unwrap().modified().unwrap();
     // The same length, the same time: only reading tells.
     lab.save(&times(2));
-    File::options()
-        .write(true)
-        .open(lab.path("recipe.rhai"))
-        .unwrap()
-        .set_modified(time)
-        .unwrap();
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_modified(time).unwrap();
     lab.published();
-    std::fs::remove_file(lab.path("recipe.rhai")).unwrap();
-    lab.missing();
-    lab.write(".tmp", &times(3));
-    std::fs::rename(lab.path(".tmp"), lab.path("recipe.rhai")).unwrap();
+    lab.delete();
+    lab.replace(&times(3));
     lab.published();
-    std::thread::sleep(A_WHILE);
-    assert!(lab.live.events().is_empty());
+    lab.nothing();
 }

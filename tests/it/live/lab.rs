@@ -48,6 +48,14 @@ pub fn set(name: &str, value: &str) -> LiveOptions {
     }
 }
 
+/// Checks have so many milliseconds.
+pub fn within(milliseconds: u64) -> LiveOptions {
+    LiveOptions {
+        deadline: Some(Duration::from_millis(milliseconds)),
+        ..LiveOptions::default()
+    }
+}
+
 impl Lab {
     pub fn new(script: &str) -> Lab {
         Lab::with(script, LiveOptions::default())
@@ -108,23 +116,42 @@ impl Lab {
         })
     }
 
+    /// The next event.
+    pub fn next(&self) -> LiveEvent {
+        self.until(|_| true).remove(0)
+    }
+
     /// The next event, which must be a publication.
     pub fn published(&self) -> VersionChange {
-        match &self.until(|_| true)[..] {
-            [LiveEvent::Published(published)] => published.clone(),
+        match self.next() {
+            LiveEvent::Published(published) => published,
             other => panic!("not a publication: {other:#?}"),
         }
     }
 
-    /// The next event, which must be a rejection: its first message, with the place.
-    pub fn rejected(&self) -> String {
-        match &self.until(|_| true)[..] {
-            [LiveEvent::Rejected { error, .. }] => {
-                let first = &error[0];
-                format!("{first} {}", first.notes.join(" "))
+    /// The next event, which must be a rejection, at a step or before: its first message, with the place.
+    fn refused(&self, is_step: bool) -> (String, String) {
+        match self.next() {
+            LiveEvent::Rejected {
+                error,
+                still_using,
+                at_step,
+                ..
+            } if at_step == is_step => {
+                let message = format!("{} {}", error[0], error[0].notes.join(" "));
+                (message, still_using.to_string())
             }
-            other => panic!("not a rejection: {other:#?}"),
+            other => panic!("not such a rejection: {other:#?}"),
         }
+    }
+
+    pub fn rejected(&self) -> String {
+        self.refused(false).0
+    }
+
+    /// The next event says that a version failed at a step: why, and what it went back to.
+    pub fn failed_at_step(&self) -> (String, String) {
+        self.refused(true)
     }
 
     /// Saves a version that must be published.
@@ -140,47 +167,37 @@ impl Lab {
         assert!(message.contains(why), "{message}");
     }
 
-    /// The next event says that the file is gone.
+    /// Deletes the script: the next event says that it is gone.
+    pub fn delete(&self) {
+        std::fs::remove_file(self.path("recipe.rhai")).unwrap();
+        self.missing();
+    }
+
     pub fn missing(&self) {
-        let events = self.until(|_| true);
-        assert!(
-            matches!(events[..], [LiveEvent::Missing { .. }]),
-            "{events:#?}"
-        );
+        let event = self.next();
+        assert!(matches!(event, LiveEvent::Missing { .. }), "{event:#?}");
     }
 
-    /// The next event says that the file holds the version in use again.
-    pub fn reverted(&self) {
-        let events = self.until(|_| true);
-        assert!(
-            matches!(events[..], [LiveEvent::Reverted { .. }]),
-            "{events:#?}"
-        );
+    /// Saves the version in use again: the next event says so.
+    pub fn revert(&self, text: &str) {
+        self.save(text);
+        let event = self.next();
+        assert!(matches!(event, LiveEvent::Reverted { .. }), "{event:#?}");
     }
 
-    /// The next event says that a version failed at a step: why, and what it went back to.
-    pub fn failed_at_step(&self) -> (String, String) {
-        match &self.until(|_| true)[..] {
-            [
-                LiveEvent::Rejected {
-                    error,
-                    still_using,
-                    at_step: true,
-                    ..
-                },
-            ] => (error.to_string(), still_using.to_string()),
-            other => panic!("not a failure at a step: {other:#?}"),
-        }
+    /// Writes a version beside the script, and renames it over that.
+    pub fn replace(&self, text: &str) {
+        self.write(".recipe.rhai.tmp", text);
+        std::fs::rename(self.path(".recipe.rhai.tmp"), self.path("recipe.rhai")).unwrap();
     }
 
     /// The warnings of the next version, which must be published.
     pub fn warned(&self, text: &str) -> Vec<String> {
         self.save(text);
         match &self.until(|event| matches!(event, LiveEvent::Warned { .. }))[..] {
-            [LiveEvent::Published(_), LiveEvent::Warned { warnings, .. }] => warnings
-                .iter()
-                .map(|warning| warning.message.clone())
-                .collect(),
+            [LiveEvent::Published(_), LiveEvent::Warned { warnings, .. }] => {
+                warnings.iter().map(|one| one.message.clone()).collect()
+            }
             other => panic!("{other:#?}"),
         }
     }

@@ -7,4 +7,3 @@ mod places;
 mod said;
 mod state;
 mod step;
-mod storm;

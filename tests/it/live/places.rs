@@ -1,36 +1,45 @@
 //! Where a script may be, and what a live recipe does without one.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use advlab::live::LiveOptions;
 use advlab::{Host, LiveRecipe};
 
-use super::lab::{Lab, set, times};
+use super::lab::{Lab, set, times, within};
 
 #[test]
 fn a_builtin_has_nothing_to_follow() {
     let mut live = LiveRecipe::watch(&Host::new(), "passk", LiveOptions::default()).unwrap();
-    assert_eq!(live.begin_step().unwrap().recipe().name(), "passk");
+    live.begin_step().unwrap();
+    assert_eq!(live.in_use().recipe().name(), "passk");
     assert!(live.events().is_empty());
 }
 
 #[test]
 fn what_cannot_be_loaded_is_an_error_at_once() {
-    let watch = |recipe: &str, options| {
-        let error = LiveRecipe::watch(&Host::new(), recipe, options).unwrap_err();
-        error.to_string()
-    };
-    assert!(watch("nowhere/recipe.rhai", LiveOptions::default()).contains("cannot read"));
-    assert!(watch("paskk", LiveOptions::default()).contains("`passk`"));
-    assert!(watch("passk", set("kk", "8")).contains("`k`"));
-    assert!(watch("passk", set("k", "0")).contains("at least 1"));
     let lossy = LiveOptions {
         requires: vec![advlab::script::Hook::Loss],
         ..LiveOptions::default()
     };
-    assert!(watch("grpo", lossy).contains("no `loss`"));
+    for (recipe, options, why) in [
+        ("nowhere/recipe.rhai", LiveOptions::default(), "cannot read"),
+        ("paskk", LiveOptions::default(), "`passk`"),
+        ("passk", set("kk", "8"), "`k`"),
+        ("passk", set("k", "0"), "at least 1"),
+        ("grpo", lossy, "no `loss`"),
+    ] {
+        let error = LiveRecipe::watch(&Host::new(), recipe, options).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}
+
+/// The path from the current folder.
+fn relative(path: &Path) -> PathBuf {
+    let here = std::env::current_dir().unwrap();
+    let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+    up.join(path.strip_prefix("/").unwrap())
 }
 
 #[test]
@@ -38,12 +47,18 @@ fn a_relative_path_is_followed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("recipe.rhai");
     std::fs::write(&path, times(1)).unwrap();
-    let here = std::env::current_dir().unwrap();
-    let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
-    let relative = up.join(path.strip_prefix("/").unwrap());
-    assert!(relative.is_relative());
-    let lab = Lab::at(folder, &relative, LiveOptions::default()).unwrap();
+    let lab = Lab::at(folder, &relative(&path), LiveOptions::default()).unwrap();
     lab.publish(&times(2));
+}
+
+/// Saves versions, which are found by events, not by the poll.
+fn saves_are_found_at_once(lab: &Lab, file: &Path) {
+    for factor in [5, 6, 2] {
+        let started = Instant::now();
+        std::fs::write(file, times(factor)).unwrap();
+        lab.published();
+        assert!(started.elapsed() < Duration::from_millis(900));
+    }
 }
 
 #[test]
@@ -55,13 +70,7 @@ fn a_link_is_followed_at_both_ends() {
     let link = folder.path().join("recipe.rhai");
     symlink(&target, &link).unwrap();
     let lab = Lab::at(folder, &link, LiveOptions::default()).unwrap();
-    // By events, not by the poll.
-    for factor in [5, 6, 2] {
-        let started = Instant::now();
-        std::fs::write(&target, times(factor)).unwrap();
-        lab.published();
-        assert!(started.elapsed() < Duration::from_millis(900));
-    }
+    saves_are_found_at_once(&lab, &target);
     let other = real.path().join("other.rhai");
     std::fs::write(&other, times(3)).unwrap();
     symlink(&other, lab.path("new")).unwrap();
@@ -99,13 +108,7 @@ fn a_folder_that_is_made_again_is_followed_again() {
     lab.missing();
     make(2);
     lab.published();
-    // By events again, not by the poll.
-    for factor in 3..6 {
-        let started = Instant::now();
-        std::fs::write(&path, times(factor)).unwrap();
-        lab.published();
-        assert!(started.elapsed() < Duration::from_millis(900));
-    }
+    saves_are_found_at_once(&lab, &path);
 }
 
 #[test]
@@ -116,60 +119,33 @@ fn a_run_starts_with_the_version_that_it_has() {
         left: vec![(start.clone(), start.init().unwrap())],
         ..LiveOptions::default()
     };
-    let folder = || {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("recipe.rhai");
-        (folder, path)
-    };
-    // The file was edited while the run was stopped.
-    let (edited, path) = folder();
-    std::fs::write(&path, times(2)).unwrap();
-    let mut lab = Lab::at(edited, &path, options()).unwrap();
-    assert_eq!(
-        lab.step().recipe().text(),
-        times(2),
-        "the first step has it"
-    );
+    // The file was edited while the run was stopped: the first step has it.
+    let mut lab = Lab::with(&times(2), options());
+    assert_eq!(lab.step().recipe().text(), times(2));
     assert_eq!(lab.published().from, *start.version());
-    // It was broken.
-    let (broken, path) = folder();
-    std::fs::write(&path, "fn").unwrap();
-    let lab = Lab::at(broken, &path, options()).unwrap();
-    assert_eq!(
-        lab.live.events().len(),
-        1,
-        "it is said before the first step"
-    );
+    // It was broken: it is said before the first step.
+    let lab = Lab::with("fn", options());
+    assert_eq!(lab.live.events().len(), 1);
     assert_eq!(lab.live.newest().version(), start.version());
     // It was deleted.
-    let (gone, path) = folder();
-    let lab = Lab::at(gone, &path, options()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("recipe.rhai");
+    let lab = Lab::at(folder, &path, options()).unwrap();
     lab.missing();
     lab.publish(&times(3));
     // It is the same.
-    let (same, path) = folder();
-    std::fs::write(&path, times(1)).unwrap();
-    Lab::at(same, &path, options()).unwrap().nothing();
+    Lab::with(&times(1), options()).nothing();
 }
 
 #[test]
 fn dropping_ends_the_thread_in_the_middle_of_a_dry_run() {
-    let lab = Lab::with(
-        &times(1),
-        LiveOptions {
-            deadline: Some(Duration::from_secs(600)),
-            ..LiveOptions::default()
-        },
-    );
+    let lab = Lab::with(&times(1), within(600_000));
     lab.save("fn advantage(batch, p) { let n = 0; while true { n += 1; } batch.reward }");
     std::thread::sleep(Duration::from_millis(300));
     let started = Instant::now();
     drop(lab);
-    assert!(
-        started.elapsed() < Duration::from_millis(500),
-        "{:?}",
-        started.elapsed()
-    );
+    let took = started.elapsed();
+    assert!(took < Duration::from_millis(500), "{took:?}");
 }
 
 #[test]
@@ -183,16 +159,12 @@ fn a_version_does_not_depend_on_the_folder() {
         std::fs::write(inner.join("mine.rhai"), "fn same(x) { x }\n").unwrap();
         std::fs::write(inner.join("recipe.rhai"), script).unwrap();
         let path = inner.join("recipe.rhai");
-        let here = std::env::current_dir().unwrap();
-        let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
-        let relative = up.join(path.strip_prefix("/").unwrap());
-        let load = |path: &PathBuf| Host::new().load(path.to_str().unwrap()).unwrap();
-        (
-            load(&path).version().clone(),
-            load(&relative).version().clone(),
-        )
+        [relative(&path), path].map(|path| {
+            let recipe = Host::new().load(path.to_str().unwrap()).unwrap();
+            recipe.version().clone()
+        })
     };
-    let (absolute, relative) = version("a");
+    let [relative, absolute] = version("a");
     assert_eq!(absolute, relative);
-    assert_eq!(version("z/y"), (absolute, relative));
+    assert_eq!(version("z/y"), [relative, absolute]);
 }

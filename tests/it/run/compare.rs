@@ -7,7 +7,7 @@ use advlab::paint::Paint;
 use advlab_cli::report::compare::{self, Comparison, Planned};
 use advlab_train::Config;
 
-use super::lab::Lab;
+use super::lab::{Lab, refused, says};
 
 fn designs(lab: &Lab) -> Vec<(String, Config)> {
     let of = |words: &str, settings: &[(&str, &str)]| {
@@ -92,24 +92,18 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("a file");
     let html = read("report.html");
     assert!(html.contains("<svg ") && html.contains("passk k=2") && !html.contains("src="));
-    for part in [
-        "advlab compare grpo passk k=2",
-        "seeds 0, 1",
-        "lr=0.01",
-        "---- passk.rhai",
-    ] {
-        assert!(html.contains(part), "{part}: {html}");
-    }
+    let command = "advlab compare grpo passk k=2";
+    says(
+        &html,
+        &[command, "seeds 0, 1", "lr=0.01", "---- passk.rhai"],
+    );
     assert_eq!(read("runs.csv").lines().count(), 7);
 
     // The same folder with another configuration is refused, and so are two designs of one name.
     let mut other = designs(&lab);
     other[0].1.lr = 0.5;
     let refused = Planned::all(&other, 1, &folder).expect_err("another lr");
-    assert!(
-        refused.to_string().contains("another configuration"),
-        "{refused}"
-    );
+    says(&refused.to_string(), &["another configuration"]);
     // So is another version of a script; of runs of different lengths all are read where the shortest ends.
     let own = Config {
         recipe: lab.config.recipe.clone(),
@@ -130,15 +124,15 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
         &[],
     );
     let text = text.text(Paint::PLAIN);
-    assert!(text.contains("after 4 steps, the last"), "{text}");
+    says(&text, &["after 4 steps, the last"]);
     assert!(plan(4).is_ok());
     std::fs::write(&own.recipe, "fn advantage(batch, p) { -batch.reward }").expect("an edit");
     let refused = plan(4).expect_err("an edited script").to_string();
-    assert!(refused.contains("was run with version"), "{refused}");
+    says(&refused, &["was run with version"]);
 
     let twice = [other[0].clone(), other[0].clone()];
     let refused = Planned::all(&twice, 1, &lab.folder.path().join("twice")).expect_err("one name");
-    assert!(refused.to_string().contains("two designs"), "{refused}");
+    says(&refused.to_string(), &["two designs"]);
 }
 
 /// A name is a parameter or a key for all designs; where one has both, each spelling is told.
@@ -146,15 +140,18 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
 fn a_flag_means_one_thing_for_all_designs() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/k_annealed.rhai");
     let folder = tempfile::tempdir().expect("a folder");
-    let message = |arguments: &[&str]| super::lab::refused(arguments, folder.path());
     for designs in [["grpo", script], [script, "grpo"]] {
-        let text = message(&["compare", designs[0], designs[1], "--set", "steps=2"]);
-        for part in ["`recipe.steps=2`", "`run.steps=2`"] {
-            assert!(text.contains(part), "{text}");
-        }
+        let line = format!("compare {} --set steps=2", designs.join(" "));
+        let text = refused(folder.path(), &line);
+        says(&text, &["`recipe.steps=2`", "`run.steps=2`"]);
     }
-    let text = message(&["compare", folder.path().to_str().unwrap(), "runs/nope"]);
-    assert!(text.contains("give the one or the other"), "{text}");
+    for (other, said) in [
+        ("runs/nope", "runs/nope does not exist"),
+        ("grpo", "give the one or the other"),
+    ] {
+        let text = refused(folder.path(), &format!("compare FOLDER {other}"));
+        says(&text, &[said]);
+    }
     let mut config = Config {
         recipe: script.to_string(),
         ..Config::default()
@@ -198,7 +195,7 @@ fn a_run_that_fails_is_told_of_and_the_others_go_on() {
         &failed,
     );
     let text = comparison.text(Paint::PLAIN);
-    assert!(text.contains("grpo        2 "), "{text}");
+    says(&text, &["grpo        2 "]);
     assert!(comparison.claims()[0].contains("fails/seed-0 failed and is left out: "));
 }
 
@@ -227,8 +224,5 @@ fn runs_without_a_common_step_say_so_and_names_stay_in_their_cells() {
     let runs = std::fs::read_to_string(folder.path().join("runs.csv")).expect("runs.csv");
     assert!(runs.lines().all(|line| !line.contains(",0,")), "{runs}");
     let text = text.text(Paint::PLAIN).replace('\n', " ");
-    assert!(
-        text.contains("the runs have none after equally many steps"),
-        "{text}"
-    );
+    says(&text, &["the runs have none after equally many steps"]);
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use advlab_train::Config;
 
-use super::lab::{advlab, refused};
+use super::lab::{done, refused, says};
 
 #[test]
 fn what_is_printed_reads_back_as_the_same() {
@@ -22,43 +22,42 @@ fn what_is_printed_reads_back_as_the_same() {
 
 #[test]
 fn print_config_documents_every_key() {
-    let words = "train --print-config --recipe passk --set k=8";
-    let output = advlab(&words.split(' ').collect::<Vec<_>>());
-    let text = String::from_utf8(output.stdout).unwrap();
-    for part in [
+    let text = done(
+        Path::new(""),
+        "train --print-config --recipe passk --set k=8",
+    );
+    let parts = [
         "\n# Prompts per step.\nrollout_batch_size = 64\n",
         "\n[params]\nk = 8\n",
         "\n[warnings]\n\n# More than this share",
         "question_field = \"\"\nanswer_field = \"\"\n",
-    ] {
-        assert!(text.contains(part), "{part:?} in {text}");
-    }
+    ];
+    says(&text, &parts);
 }
 
 #[test]
 fn flags_stand_above_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("config.toml");
     let text = "steps = 7\nseed = 3\nrecipe = \"passk\"\n[params]\nk = 2\n";
-    std::fs::write(&path, text).unwrap();
-    let words = "--steps 9 --set k=4 --set run.lr=1 --set loss_params.clip_high=0.5 --print-config";
-    let words: Vec<&str> = words.split(' ').collect();
-    let output = advlab(&[&["train", path.to_str().unwrap()], &words[..]].concat());
-    let text = String::from_utf8(output.stdout).unwrap();
-    let config = Config::parse(Path::new("config.toml"), &text).unwrap();
-    assert_eq!(
-        (config.steps, config.seed, config.recipe.as_str()),
-        (9, 3, "passk")
-    );
-    assert_eq!(config.params["k"].as_integer(), Some(4));
-    assert_eq!(config.lr, 1.0);
-    assert_eq!(config.loss_params["clip_high"].as_float(), Some(0.5));
+    std::fs::write(folder.path().join("config.toml"), text).unwrap();
+    let flags = "--steps 9 --set k=4 --set run.lr=1 --set loss_params.clip_high=0.5";
+    let line = format!("train FOLDER/config.toml {flags} --print-config");
+    let config = Config::parse(Path::new(""), &done(folder.path(), &line)).unwrap();
+    let mut expected = Config {
+        steps: 9,
+        seed: 3,
+        recipe: "passk".to_string(),
+        lr: 1.0,
+        loss_params: toml::toml! { clip_high = 0.5 },
+        ..Config::default()
+    };
+    expected.set("k", "4");
+    assert_eq!(config, expected);
 }
 
 #[test]
 fn wrong_configurations() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("config.toml");
     let mut shown = String::new();
     for text in [
         "steps = 10\ngroup_sise = 8\n",
@@ -78,7 +77,6 @@ fn wrong_configurations() {
         "task = \"math\"\npolicy = \"transformer\"\n[transformer]\nstop_strings = [\"\"]\n",
         "[math]\ndata = \"questions.jsonl\"\n",
         "[transformer]\ntemprature = 0.5\n",
-        "[transformer]\ngradient_checkpointing = false\n",
         // Keys of another table, or of none.
         "[transformer]\ndata = \"questions.jsonl\"\n",
         "steps = 10\nsteps = 11\n",
@@ -92,35 +90,27 @@ fn wrong_configurations() {
         // A loss alone, on an advantage that nothing computes.
         "recipe = \"ppo_clip\"\n",
     ] {
-        std::fs::write(&path, text).unwrap();
-        let out = folder.path().join("run");
-        let arguments = [
-            "train",
-            path.to_str().unwrap(),
-            "--out",
-            out.to_str().unwrap(),
-        ];
-        let message = refused(&arguments, folder.path());
+        std::fs::write(folder.path().join("config.toml"), text).unwrap();
+        let message = refused(folder.path(), "train FOLDER/config.toml --out FOLDER/run");
         writeln!(shown, "{}\n{message}", text.trim_end()).unwrap();
         // Nothing was begun.
-        assert!(!out.exists(), "{text}");
+        assert!(!folder.path().join("run").exists(), "{text}");
     }
-    for arguments in [
-        ["train", "--seed", "18446744073709551615"],
-        ["train", "--steps", "9223372036854775808"],
-        ["train", "--set", "lr=fast"],
-        ["train", "--set", "hiden_size=8"],
+    for line in [
+        "train --seed 18446744073709551615",
+        "train --steps 9223372036854775808",
+        "train --set lr=fast",
+        "train --set hiden_size=8",
         // Of the recipe, of the run, or of neither.
-        ["train", "--set", "seeds=1"],
-        ["train", "--set", "sdt=false"],
-        ["train", "--set", "run.eps=1"],
-        ["train", "--set", "nothing=1"],
+        "train --set seeds=1",
+        "train --set sdt=false",
+        "train --set run.eps=1",
+        "train --set nothing=1",
+        "train /nowhere/config.toml",
+        "train grpo",
+        "train grpo.rhai",
     ] {
-        writeln!(shown, "{}", refused(&arguments, folder.path())).unwrap();
-    }
-    for configuration in ["/nowhere/config.toml", "grpo", "grpo.rhai"] {
-        let arguments = ["train", configuration];
-        writeln!(shown, "{}", refused(&arguments, folder.path())).unwrap();
+        writeln!(shown, "{}", refused(folder.path(), line)).unwrap();
     }
     insta::assert_snapshot!(shown);
 }
@@ -129,8 +119,7 @@ fn wrong_configurations() {
 #[test]
 fn a_recipe_that_cannot_begin_leaves_no_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let [script, out, config] =
-        ["critic.rhai", "run", "config.toml"].map(|name| folder.path().join(name));
+    let script = folder.path().join("critic.rhai");
     let advantage = "fn advantage(batch, p) { batch.reward }\n";
     let loss = "fn loss(batch, p) { (batch.value * batch.logp).mean(\"batch\") }\n";
     let init = format!("fn init(p) {{ throw \"not today\"; }}\n{advantage}{loss}");
@@ -145,23 +134,11 @@ fn a_recipe_that_cannot_begin_leaves_no_folder() {
         (loss.to_string(), "loss_recipe", no_column),
     ] {
         std::fs::write(&script, &text).unwrap();
-        std::fs::write(
-            &config,
-            format!("{flag} = {:?}\n", script.to_str().unwrap()),
-        )
-        .unwrap();
-        let arguments = [
-            "train",
-            config.to_str().unwrap(),
-            "--out",
-            out.to_str().unwrap(),
-        ];
-        let message = refused(&arguments, folder.path());
-        assert!(message.contains("critic.rhai:"), "{text}{flag}: {message}");
-        for part in parts {
-            assert!(message.contains(part), "{text}{flag}: {message}");
-        }
-        assert!(!out.exists(), "{text}{flag}");
+        let line = format!("{flag} = {:?}\n", script.to_str().unwrap());
+        std::fs::write(folder.path().join("config.toml"), line).unwrap();
+        let message = refused(folder.path(), "train FOLDER/config.toml --out FOLDER/run");
+        says(&message, &["critic.rhai:", parts[0], parts[1]]);
+        assert!(!folder.path().join("run").exists(), "{text}{flag}");
     }
 }
 
@@ -169,10 +146,9 @@ fn a_recipe_that_cannot_begin_leaves_no_folder() {
 #[test]
 fn without_libtorch_a_transformer_says_how_to_build_it_in() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("config.toml");
-    std::fs::write(&path, "policy = \"transformer\"\n").unwrap();
-    let message = refused(&["train", path.to_str().unwrap()], folder.path());
-    assert!(message.contains("built without libtorch"), "{message}");
-    assert!(message.contains("--features torch"), "{message}");
+    let text = "policy = \"transformer\"\n";
+    std::fs::write(folder.path().join("config.toml"), text).unwrap();
+    let message = refused(folder.path(), "train FOLDER/config.toml");
+    says(&message, &["built without libtorch", "--features torch"]);
     assert!(!folder.path().join("runs").exists());
 }

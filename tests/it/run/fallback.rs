@@ -7,7 +7,7 @@ use advlab::files::{ReadOptions, read};
 use advlab::script::Host;
 use advlab_train::{Ending, Event, LogEvent, Run, RunFolder};
 
-use super::lab::{Lab, STATEFUL, advlab, go, go_to, go_until, lines, replayed, rows};
+use super::lab::{Lab, STATEFUL, done, go, go_to, go_until, lines, replayed, rows, says};
 
 /// Works for eight steps: its state knows.
 const FAILS_LATER: &str = r#"
@@ -49,9 +49,9 @@ fn run_into_failure(lab: &Lab, edit: &str, is_stop: &dyn Fn(u64) -> bool) {
     loop {
         let ending = go_until(&mut run, |event| match event {
             Event::Log(entry) => {
-                match &entry.line.event {
-                    LogEvent::Use { .. } => switched = entry.line.step,
-                    LogEvent::Failed { .. } => failed = Some(entry.line.step),
+                match &entry.event {
+                    LogEvent::Use { .. } => switched = entry.step,
+                    LogEvent::Failed { .. } => failed = Some(entry.step),
                     _ => {}
                 }
                 false
@@ -120,8 +120,7 @@ fn check(edit: &str, is_stop: &dyn Fn(u64) -> bool) {
     let batch = lab.file(failed["batch"].as_str().unwrap());
     let kept = read(&batch, &ReadOptions::default()).unwrap().batch;
     assert_eq!((kept.step(), kept.layout().responses()), (to, 16));
-    let output = advlab(&["apply", "grpo", batch.to_str().unwrap()]);
-    assert!(output.status.success(), "{output:?}");
+    done(&batch, "apply grpo FOLDER");
     let steps = rows.len() as u64;
     assert_eq!(replayed(&lab.run()), (steps, None));
 }
@@ -197,8 +196,8 @@ fn a_rejected_version_is_tried_again_when_it_is_saved_again() {
     );
     let (begin, mut switched) = (run.step(), None);
     go_until(&mut run, |event| match event {
-        Event::Log(entry) if matches!(entry.line.event, LogEvent::Use { .. }) => {
-            switched = Some(entry.line.step);
+        Event::Log(entry) if matches!(entry.event, LogEvent::Use { .. }) => {
+            switched = Some(entry.step);
             false
         }
         Event::Step { row, .. } => {
@@ -242,7 +241,7 @@ fn a_migrate_that_fails_on_the_runs_own_state_is_repeated_too() {
                     std::fs::write(lab.script(), migrates_sometimes(saves)).unwrap();
                 }
             }
-            Event::Log(entry) => match &entry.line.event {
+            Event::Log(entry) => match &entry.event {
                 LogEvent::Use { .. } => {
                     switches_after += usize::from(failures > 0);
                     is_judged = true;
@@ -276,7 +275,7 @@ fn without_a_version_that_worked_the_run_ends_and_goes_on_once_the_script_is_men
     lab.config.steps = 20;
     let fails = |mut run: Run| run.go(&AtomicBool::new(false), &mut |_| {}).unwrap_err();
     let error = fails(lab.create()).to_string();
-    assert!(error.contains("no more"), "{error}");
+    says(&error, &["no more"]);
     assert_eq!(rows(&lab.run()).len(), 8);
     let names = std::fs::read_dir(lab.file("batches")).unwrap();
     let mut names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());

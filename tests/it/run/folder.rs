@@ -7,7 +7,7 @@ use std::process::Command;
 use advlab::native::Mode;
 use advlab_train::{Ending, Run};
 
-use super::lab::{Lab, STATEFUL, advlab, go, go_to, lines, refused, replayed, rows};
+use super::lab::{Lab, STATEFUL, command, done, go, go_to, lines, refused, replayed, rows, says};
 
 fn begun(steps: u64) -> Lab {
     let lab = Lab::new(STATEFUL);
@@ -39,9 +39,7 @@ fn folders_that_are_no_run_or_taken() {
         "replay /nowhere",
         "replay FOLDER/empty",
     ] {
-        let words_here = words.replace("FOLDER", &place.display().to_string());
-        let message = refused(&words_here.split(' ').collect::<Vec<_>>(), place);
-        writeln!(shown, "{words}\n{message}").unwrap();
+        writeln!(shown, "{words}\n{}", refused(place, words)).unwrap();
     }
     insta::assert_snapshot!(shown);
     assert!(std::fs::read_dir(empty).unwrap().next().is_none());
@@ -52,15 +50,8 @@ fn folders_that_are_no_run_or_taken() {
 fn two_processes_do_not_write_one_folder() {
     let lab = begun(2);
     let held = lab.resume();
-    let run = lab.run();
-    let message = refused(
-        &["train", "--resume", run.to_str().unwrap()],
-        lab.folder.path(),
-    );
-    assert!(
-        message.contains("being written by another advlab"),
-        "{message}"
-    );
+    let message = refused(lab.place(), "train --resume FOLDER/run");
+    says(&message, &["being written by another advlab"]);
     // Reading is for everybody.
     assert_eq!(replayed(&lab.run()), (2, None));
     drop(held);
@@ -71,8 +62,7 @@ fn two_processes_do_not_write_one_folder() {
 fn the_next_free_folder_is_taken() {
     let folder = tempfile::tempdir().unwrap();
     for number in 1..3 {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_advlab"));
-        let command = command.args(["train", "--steps", "1"]);
+        let mut command = command(folder.path(), "train --steps 1");
         let output = command.current_dir(folder.path()).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         let rows = format!("runs/maze-grpo-{number}/metrics.jsonl");
@@ -99,15 +89,12 @@ fn a_damaged_checkpoint_costs_the_steps_since_the_one_before() {
     drop(run);
     let path = checkpoint(&lab, 12).join("run.json");
     let text = std::fs::read_to_string(&path).unwrap();
-    assert!(text.contains("advlab checkpoint 3"));
+    says(&text, &["advlab checkpoint 3"]);
     // Other formats have other fields.
     std::fs::write(&path, "{\"format\": \"advlab checkpoint 2\", \"run\": {}}").unwrap();
     run = lab.resume();
     let note = &run.notes()[0];
-    assert!(
-        note.contains("its format is \"advlab checkpoint 2\""),
-        "{note}"
-    );
+    says(&note, &["its format is \"advlab checkpoint 2\""]);
     go(&mut run);
     assert_eq!(rows(&lab.run()), whole);
 }
@@ -124,7 +111,7 @@ fn a_run_that_was_begun_while_the_lock_was_waited_for_is_left_alone() {
     std::fs::write(lab.file("config.toml"), "seed = 7\n").unwrap();
     lock.unlock().unwrap();
     let error = second.join().unwrap().expect("it is another run's");
-    assert!(error.to_string().contains("is not empty"), "{error}");
+    says(&error.to_string(), &["is not empty"]);
     let config = std::fs::read_to_string(lab.file("config.toml")).unwrap();
     assert_eq!(config, "seed = 7\n");
 }
@@ -141,10 +128,9 @@ fn a_flipped_bit_is_noticed_and_no_checkpoint_at_all_is_said() {
     }
     let error = Run::resume(&lab.run(), None, Mode::Off).err().unwrap();
     let message = error.render(false);
-    assert!(message.contains("has no checkpoint that can be used"));
-    assert!(
-        message.contains("000008") && message.contains("000005"),
-        "{message}"
+    says(
+        &message,
+        &["has no checkpoint that can be used", "000008", "000005"],
     );
     assert_eq!(rows(&lab.run()).len(), 8, "nothing is lost");
 }
@@ -198,11 +184,8 @@ fn a_damaged_row_stops_a_resume() {
     };
     let damaged: String = text.lines().enumerate().map(damage).collect();
     std::fs::write(&path, &damaged).unwrap();
-    let run = lab.run();
-    let run = run.to_str().unwrap();
-    let message = refused(&["train", "--resume", run], lab.folder.path());
-    assert!(message.contains("metrics.jsonl, line 8: "), "{message}");
-    assert!(message.contains("--force"), "{message}");
+    let message = refused(lab.place(), "train --resume FOLDER/run");
+    says(&message, &["metrics.jsonl, line 8: ", "--force"]);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), damaged);
     assert!(checkpoint(&lab, 40).exists());
 
@@ -210,25 +193,23 @@ fn a_damaged_row_stops_a_resume() {
     let reloads = lab.file("reloads.jsonl");
     let history = std::fs::read_to_string(&reloads).unwrap();
     std::fs::write(&reloads, history.replacen(':', "?", 1)).unwrap();
-    let message = refused(&["train", "--resume", run, "--force"], lab.folder.path());
-    assert!(message.contains("reloads.jsonl, line 1: "), "{message}");
+    let message = refused(lab.place(), "train --resume FOLDER/run --force");
+    says(&message, &["reloads.jsonl, line 1: "]);
     assert!(!message.contains("--force"), "{message}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), damaged);
     // A version that came later is not the one that it began with.
     std::fs::write(&reloads, history.split_once('\n').unwrap().1).unwrap();
-    let message = refused(&["replay", run], lab.folder.path());
-    assert!(message.contains("no line in reloads.jsonl"), "{message}");
+    let message = refused(lab.place(), "replay FOLDER/run");
+    says(&message, &["no line in reloads.jsonl"]);
     std::fs::write(&reloads, history).unwrap();
 
-    let output = advlab(&["train", "--resume", run, "--force"]);
-    let shown = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        shown.contains("4 damaged lines of metrics.jsonl moved"),
-        "{shown}"
-    );
-    assert!(
-        shown.contains("a version that was rejected before"),
-        "{shown}"
+    let shown = done(lab.place(), "train --resume FOLDER/run --force");
+    says(
+        &shown,
+        &[
+            "4 damaged lines of metrics.jsonl moved",
+            "a version that was rejected before",
+        ],
     );
     let aside = std::fs::read_to_string(lab.file("metrics.damaged")).unwrap();
     assert_eq!(aside.lines().count(), gone.len());
@@ -252,8 +233,8 @@ fn a_run_does_not_wait_for_its_terminal() {
     let line = "x".repeat(1000);
     let prints = format!("for i in 0..800 {{ print(\"{line}\"); }}\n    let now");
     let lab = Lab::new(&STATEFUL.replace("let now", &prints));
-    let mut child = Command::new(env!("CARGO_BIN_EXE_advlab"))
-        .args(["train", lab.config_file().to_str().unwrap()])
+    lab.write_config();
+    let mut child = command(lab.place(), "train FOLDER/config.toml")
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::null())
         .spawn()
@@ -273,8 +254,7 @@ fn a_run_does_not_wait_for_its_terminal() {
         .unwrap();
     assert!(child.wait().unwrap().success());
     assert!(is_finished, "the run waited for its reader");
-    assert!(text.contains("are left out"), "{}", text.len());
-    assert!(text.contains("24 steps in "));
+    says(&text, &["are left out", "24 steps in "]);
 }
 
 #[test]
@@ -299,12 +279,15 @@ fn a_run_that_was_killed_before_its_first_checkpoint_begins_anew() {
     assert_eq!(rows(&lab.run()), whole);
 }
 
-/// Runs a command in a shell that lets no file grow beyond some blocks of 512 or 1024 bytes.
+/// What a command says that fails in a shell which lets no file grow beyond some blocks of 512 or 1024 bytes.
 #[cfg(target_os = "linux")]
-fn with_small_files(blocks: u32, arguments: &str) -> std::process::Output {
+fn with_small_files(blocks: u32, lab: &Lab, line: &str) -> String {
+    let line = line.replace("FOLDER", lab.place().to_str().unwrap());
     let program = env!("CARGO_BIN_EXE_advlab");
-    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec {program} {arguments}");
-    Command::new("bash").args(["-c", &script]).output().unwrap()
+    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec {program} {line}");
+    let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
 }
 
 #[cfg(target_os = "linux")]
@@ -314,19 +297,13 @@ fn a_disk_that_is_full_ends_the_run_and_loses_nothing() {
     lab.config.tensorboard = false;
     lab.config.steps = 60;
     let whole = lab.unstopped();
-    let config = lab.config_file();
+    lab.write_config();
     // The metrics are the first that no longer fit.
-    let output = with_small_files(24, &format!("train {}", config.display()));
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        message.contains("cannot write") && message.contains("metrics.jsonl"),
-        "{message}"
-    );
-    assert!(message.contains("--resume"), "{message}");
+    let message = with_small_files(24, &lab, "train FOLDER/config.toml");
+    says(&message, &["cannot write", "metrics.jsonl", "--resume"]);
     let done = rows(&lab.run());
     let begins = format!("from {} on again", done.len() / 5 * 5);
-    assert!(message.contains(&begins), "{message}");
+    says(&message, &[&begins]);
     assert!(done.len() > 5 && done.len() < 60, "{}", done.len());
     assert_eq!(done, whole[..done.len()]);
     go(&mut lab.resume());
@@ -340,14 +317,12 @@ fn a_checkpoint_that_does_not_fit_leaves_the_one_before() {
     lab.config.tensorboard = false;
     let whole = lab.unstopped();
     go_to(&mut lab.create(), 7);
-    let run = lab.run();
-    let output = with_small_files(8, &format!("train --resume {}", run.display()));
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    with_small_files(8, &lab, "train --resume FOLDER/run");
     assert!(checkpoint(&lab, 5).exists() && checkpoint(&lab, 7).exists());
-    let parts = std::fs::read_dir(run.join("checkpoints")).unwrap();
+    let parts = std::fs::read_dir(lab.file("checkpoints")).unwrap();
     assert_eq!(parts.count(), 2, "nothing half-written");
     go(&mut lab.resume());
-    assert_eq!(rows(&run), whole);
+    assert_eq!(rows(&lab.run()), whole);
 }
 
 #[cfg(unix)]
@@ -361,10 +336,6 @@ fn a_read_only_folder_is_told() {
         // The superuser may write anywhere but where nobody can.
         place = Path::new("/proc").to_path_buf();
     }
-    let out = place.join("run");
-    let message = refused(&["train", "--out", out.to_str().unwrap()], &place);
-    assert!(
-        message.contains("cannot make the folder FOLDER/run"),
-        "{message}"
-    );
+    let message = refused(&place, "train --out FOLDER/run");
+    says(&message, &["cannot make the folder FOLDER/run"]);
 }

@@ -1,7 +1,7 @@
 //! Small runs, and what is compared of them.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use advlab::native::Mode;
@@ -72,8 +72,12 @@ impl Lab {
         Run::resume(&self.run(), None, Mode::Off).unwrap()
     }
 
+    pub fn place(&self) -> &Path {
+        self.folder.path()
+    }
+
     pub fn run(&self) -> PathBuf {
-        self.folder.path().join("run")
+        self.place().join("run")
     }
 
     pub fn file(&self, name: &str) -> PathBuf {
@@ -81,14 +85,13 @@ impl Lab {
     }
 
     pub fn script(&self) -> PathBuf {
-        self.folder.path().join("recipe.rhai")
+        self.place().join("recipe.rhai")
     }
 
-    /// Writes the configuration beside the run.
-    pub fn config_file(&self) -> PathBuf {
-        let path = self.folder.path().join("config.toml");
-        std::fs::write(&path, self.config.to_commented()).unwrap();
-        path
+    /// Writes the configuration beside the run, as `config.toml`.
+    pub fn write_config(&self) {
+        let path = self.place().join("config.toml");
+        std::fs::write(path, self.config.to_commented()).unwrap();
     }
 
     /// The whole run in one go, in a folder of its own; its rows.
@@ -156,17 +159,32 @@ pub fn replayed(run: &Path) -> (u64, Option<Difference>) {
     (steps, replay.go(&mut |_: &Event<'_>| {}).unwrap())
 }
 
-/// Runs the command line.
-pub fn advlab(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_advlab"))
-        .args(arguments)
-        .output()
-        .unwrap()
+/// That a text has all of these parts.
+#[track_caller]
+pub fn says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+}
+
+/// A command line, in which FOLDER is this folder.
+pub fn command(folder: &Path, line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_advlab"));
+    let folder = folder.display().to_string();
+    command.args(line.split(' ').map(|word| word.replace("FOLDER", &folder)));
+    command
+}
+
+/// What a command prints that goes well.
+pub fn done(folder: &Path, line: &str) -> String {
+    let output = command(folder, line).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// What a command prints where it goes wrong, with the folder's name taken out.
-pub fn refused(arguments: &[&str], folder: &Path) -> String {
-    let output = advlab(arguments);
+pub fn refused(folder: &Path, line: &str) -> String {
+    let output = command(folder, line).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let text = String::from_utf8(output.stderr).unwrap();
     text.replace(&folder.display().to_string(), "FOLDER")

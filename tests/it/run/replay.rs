@@ -6,7 +6,9 @@ use advlab_cli::prompt::{Paint, Session};
 use advlab_train::{Difference, Ending, Event, Replay, Run};
 use serde_json::json;
 
-use super::lab::{Lab, STATEFUL, advlab, go, go_to, go_until, lines, replayed};
+use super::lab::{
+    Lab, STATEFUL, command, done, go, go_to, go_until, lines, refused, replayed, says,
+};
 
 #[test]
 fn a_run_repeats_itself() {
@@ -14,10 +16,8 @@ fn a_run_repeats_itself() {
     go_to(&mut lab.create(), 11);
     go(&mut lab.resume());
     assert_eq!(replayed(&lab.run()), (24, None));
-    let output = advlab(&["replay", lab.run().to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(0));
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("every number of 24 steps agrees"), "{text}");
+    let text = done(lab.place(), "replay FOLDER/run");
+    says(&text, &["every number of 24 steps agrees"]);
 }
 
 /// What a run warns of is kept beside its versions, where a repetition passes over it.
@@ -107,17 +107,15 @@ fn a_batch_of_a_run_is_drawn_for_with_the_runs_seed() {
     go(&mut lab.create());
     let row = lines(&lab.file("metrics.jsonl")).pop().unwrap();
     let noise = &row["metrics"]["noise"];
-    let (script, run) = (lab.script(), lab.run());
-    let batch = lab.file("batches/step-000002.safetensors");
-    for input in [&run, &batch] {
-        let paths = [&script, input].map(|path| path.to_str().unwrap());
-        let applied = |more: &[&str]| {
-            let output = advlab(&[&["apply", "--json"], &paths[..], more].concat());
-            let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (run, batch) = (lab.run(), "batches/step-000002.safetensors");
+    for input in ["FOLDER/run", &format!("FOLDER/run/{batch}")] {
+        let applied = |more: &str| {
+            let line = format!("apply --json FOLDER/recipe.rhai {input}{more}");
+            let json: serde_json::Value = serde_json::from_str(&done(lab.place(), &line)).unwrap();
             json["metrics"]["noise"].clone()
         };
-        assert_eq!(applied(&[]), *noise);
-        assert_ne!(applied(&["--seed", "0"]), *noise);
+        assert_eq!(applied(""), *noise);
+        assert_ne!(applied(" --seed 0"), *noise);
     }
     let mut session = Session::new(&Host::new(), Paint::PLAIN);
     session.open(&run, &[]).unwrap();
@@ -131,7 +129,7 @@ fn a_batch_of_a_run_is_drawn_for_with_the_runs_seed() {
     assert!(session.submit(":run").text.contains("noise"));
     // A file of nobody's run has the seed 0 again.
     let alone = lab.folder.path().join("alone.safetensors");
-    std::fs::copy(&batch, &alone).unwrap();
+    std::fs::copy(lab.file(batch), &alone).unwrap();
     session.open(&alone, &[]).unwrap();
     let of_file = session.submit(typed).text;
     session.set_seed(0);
@@ -159,11 +157,7 @@ fn a_number_that_was_changed_is_found() {
     let lab = Lab::new(STATEFUL);
     go(&mut lab.create());
     let path = lab.file("metrics.jsonl");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let mut rows: Vec<serde_json::Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let mut rows = lines(&path);
     let entropy = rows[13]["entropy"].as_f64().unwrap();
     // The nearest number there is.
     let wrong = f64::from_bits(entropy.to_bits() + 1);
@@ -178,10 +172,10 @@ fn a_number_that_was_changed_is_found() {
         repeated: Some(json!(entropy)),
     };
     assert_eq!(replayed(&lab.run()).1, Some(difference));
-    let output = advlab(&["replay", lab.run().to_str().unwrap()]);
+    let output = command(lab.place(), "replay FOLDER/run").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("step 13 is the first that differs"), "{text}");
+    says(&text, &["step 13 is the first that differs"]);
 }
 
 #[test]
@@ -196,6 +190,6 @@ fn a_kept_script_that_was_edited_is_refused() {
             std::fs::write(&kept, format!("{text}// edited\n")).unwrap();
         }
     }
-    let error = super::lab::refused(&["replay", lab.run().to_str().unwrap()], lab.folder.path());
-    assert!(error.contains("has it been edited"), "{error}");
+    let error = refused(lab.place(), "replay FOLDER/run");
+    says(&error, &["has it been edited"]);
 }

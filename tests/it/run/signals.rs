@@ -1,11 +1,9 @@
 //! What a cluster and a closed terminal send: SIGTERM stops a run at a checkpoint, and a hangup under `nohup` does not.
 
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 
-use super::lab::{Lab, STATEFUL, advlab, replayed, rows};
-
-const PATIENCE: Duration = Duration::from_secs(20);
+use super::kill::{steps_of, wait_until};
+use super::lab::{Lab, STATEFUL, replayed, rows};
 
 /// A run without an end, begun by this command.
 struct Going {
@@ -19,11 +17,11 @@ impl Going {
         lab.config.steps = 1_000_000;
         // No checkpoint but the first one, and that of the stop.
         lab.config.checkpoint_every = 1_000_000;
-        let config = lab.config_file();
+        lab.write_config();
         let child = Command::new(program)
             .args(arguments)
             .arg("train")
-            .arg(config)
+            .arg(lab.place().join("config.toml"))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -34,17 +32,13 @@ impl Going {
     }
 
     fn steps(&self) -> usize {
-        let text = std::fs::read_to_string(self.lab.file("metrics.jsonl"));
-        text.map_or(0, |text| text.lines().count())
+        steps_of(&self.lab)
     }
 
     fn until_step(&mut self, step: usize) {
-        let started = Instant::now();
-        while self.steps() < step {
-            assert_eq!(self.child.try_wait().unwrap(), None, "the run has ended");
-            assert!(started.elapsed() < PATIENCE, "{} steps", self.steps());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(20, || self.steps() >= step);
+        assert_eq!(self.child.try_wait().unwrap(), None, "the run has ended");
+        assert!(self.steps() >= step, "{} steps", self.steps());
     }
 
     fn signal(&self, name: &str) {
@@ -54,14 +48,12 @@ impl Going {
     }
 
     fn end(&mut self) -> ExitStatus {
-        let started = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(started.elapsed() < PATIENCE, "the run goes on");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let mut status = None;
+        wait_until(20, || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.expect("the run ends")
     }
 }
 
@@ -81,13 +73,11 @@ fn sigterm_stops_a_run_at_a_checkpoint() {
     let (lab, done) = (&going.lab, going.steps());
     let checkpoint = format!("checkpoints/{done:06}");
     assert!(lab.file(&checkpoint).exists(), "{checkpoint}");
-    let run = lab.run();
-    let more = (done + 10).to_string();
-    let output = advlab(&["train", "--resume", run.to_str().unwrap(), "--steps", &more]);
-    assert!(output.status.success(), "{output:?}");
-    assert_eq!(rows(&run).len(), done + 10);
-    let steps = done as u64 + 10;
-    assert_eq!(replayed(&run), (steps, None));
+    let steps = done + 10;
+    let line = format!("train --resume FOLDER/run --steps {steps}");
+    super::lab::done(lab.place(), &line);
+    assert_eq!(rows(&lab.run()).len(), steps);
+    assert_eq!(replayed(&lab.run()), (steps as u64, None));
 }
 
 #[test]

@@ -42,12 +42,12 @@ const BAD: [&str; 8] = [
 
 /// One save, in one of the ways of editors and accidents.
 fn save(random: &mut ChaCha8Rng, folder: &Path, number: u32) {
-    let (recipe, import, beside) = (
-        folder.join("recipe.rhai"),
-        folder.join("scale.rhai"),
-        folder.join(".recipe.rhai.swp"),
-    );
+    let [recipe, import, beside] =
+        ["recipe.rhai", "scale.rhai", ".recipe.rhai.swp"].map(|name| folder.join(name));
     let text = valid(number);
+    let short = |random: &mut ChaCha8Rng| {
+        std::thread::sleep(Duration::from_millis(random.random_range(0..30)));
+    };
     match random.random_range(0..11) {
         0..3 => std::fs::write(&recipe, text).unwrap(),
         3 | 4 => std::fs::write(&recipe, BAD[random.random_range(0..BAD.len())]).unwrap(),
@@ -59,14 +59,14 @@ fn save(random: &mut ChaCha8Rng, folder: &Path, number: u32) {
             let (half, rest) = text.split_at(random.random_range(0..text.len()));
             let mut file = File::create(&recipe).unwrap();
             file.write_all(half.as_bytes()).unwrap();
-            std::thread::sleep(Duration::from_millis(random.random_range(0..30)));
+            short(random);
             file.write_all(rest.as_bytes()).unwrap();
         }
         7 => std::fs::write(&recipe, &text[..random.random_range(0..text.len())]).unwrap(),
         8 => {
             // It may be gone already.
             let _ = std::fs::remove_file(&recipe);
-            std::thread::sleep(Duration::from_millis(random.random_range(0..30)));
+            short(random);
             std::fs::write(&recipe, text).unwrap();
         }
         9 => {
@@ -74,7 +74,7 @@ fn save(random: &mut ChaCha8Rng, folder: &Path, number: u32) {
         }
         _ => std::fs::write(&import, scale(number)).unwrap(),
     }
-    std::thread::sleep(Duration::from_millis(random.random_range(0..24)));
+    short(random);
     // Now and then there is time to look at it.
     if random.random_range(0..8) == 0 {
         std::thread::sleep(Duration::from_millis(160));
@@ -116,37 +116,29 @@ fn a_storm_of_saves_during_a_run() {
     drop(run);
 
     let mut used = BTreeSet::new();
-    for (step, row) in rows(&lab.run()).iter().enumerate() {
+    let rows = rows(&lab.run());
+    for (step, row) in rows.iter().enumerate() {
         assert_eq!(row["step"], step);
-        assert_eq!(
-            row["metrics"]["steps"],
-            (step + 1) as f64,
-            "no step is lost"
-        );
+        assert_eq!(row["metrics"]["steps"], (step + 1) as f64, "none is lost");
         assert_eq!(row.get("failed"), None);
-        used.insert(row["version"].as_str().unwrap().to_string());
+        used.insert(row["version"].as_str().unwrap());
     }
-    // Each version that was used is kept, whole, and is one of the right ones.
-    for version in &used {
+    // Each version that was used is kept, whole, and is one of the right ones; the last save is the last version.
+    let kept = |version: &str| {
         let script = lab.file(&format!("scripts/{version}/recipe.rhai"));
         let kept = Host::new().load(script.to_str().unwrap()).unwrap();
         assert_eq!(kept.version().as_str(), version);
-        let is_right = (1..=1000).any(|number| kept.text() == valid(number));
-        assert!(is_right, "{}", kept.text());
-    }
+        (1..=1000).find(|number| kept.text() == valid(*number))
+    };
+    assert!(used.iter().all(|version| kept(version).is_some()));
+    let last = &rows[rows.len() - 1]["version"];
+    assert_eq!(kept(last.as_str().unwrap()), Some(1000));
     let reloads = lines(&lab.file("reloads.jsonl"));
     let count = |name: &str| reloads.iter().filter(|line| line["event"] == name).count();
-    println!(
-        "{steps} steps, {} versions, {} rejected",
-        used.len(),
-        count("rejected")
-    );
-    assert!(
-        used.len() > 10 && count("use") >= used.len() - 1,
-        "{}",
-        used.len()
-    );
-    assert!(count("rejected") > 5);
+    let (versions, rejected) = (used.len(), count("rejected"));
+    println!("{steps} steps, {versions} versions, {rejected} rejected");
+    assert!(versions > 5 && count("use") >= versions - 1, "{versions}");
+    assert!(rejected > 5);
     assert_eq!(count("failed"), 0);
 
     // It ends as any run does, and repeats itself.

@@ -9,7 +9,7 @@ use advlab_train::{Ending, Run, TransformerConfig, export};
 use safetensors::SafeTensors;
 
 use super::kill::edited_and_killed;
-use super::lab::{Lab, STATEFUL, advlab, go, go_to, lines, refused, replayed, rows};
+use super::lab::{Lab, STATEFUL, command, done, go, go_to, lines, refused, replayed, rows, says};
 
 /// With everything that could make a difference, as the mlp's; a rate that rises and falls beside it.
 fn lab() -> Lab {
@@ -72,8 +72,8 @@ fn edits_and_kills_change_nothing() {
 fn two_hundred_steps_need_no_more_memory_than_fifty() {
     let mut lab = small();
     lab.config.steps = 200;
-    let config = lab.config_file();
-    let mut child = super::kill::start(&["train", config.to_str().unwrap()]);
+    lab.write_config();
+    let mut child = super::kill::start(&lab, "train FOLDER/config.toml");
     let statm = format!("/proc/{}/statm", child.id());
     // Pages, by the steps that were done.
     let mut resident = BTreeMap::new();
@@ -102,16 +102,14 @@ fn other_threads_are_told() {
     assert!(started["torch"].as_str().unwrap().starts_with("2.11"));
     let threads: usize = started["threads"].as_str().unwrap().parse().unwrap();
     let replay = |threads: usize| {
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_advlab"))
-            .args(["replay", lab.run().to_str().unwrap()])
-            .env("RAYON_NUM_THREADS", threads.to_string())
-            .output();
-        String::from_utf8(output.unwrap().stdout).unwrap()
+        let mut command = command(lab.place(), "replay FOLDER/run");
+        command.env("RAYON_NUM_THREADS", threads.to_string());
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
     };
     assert!(!replay(threads).contains("note"));
     let (text, other) = (replay(threads + 1), threads + 1);
     let note = format!("with threads {threads}, and now {other}");
-    assert!(text.contains(&note), "{text}");
+    says(&text, &[&note]);
 }
 
 #[test]
@@ -120,7 +118,7 @@ fn a_run_without_a_reference_says_what_needs_one() {
     lab.config.reference = false;
     let error = Run::create(lab.config.clone()).err().unwrap();
     let text = error.to_string();
-    assert!(text.contains("no column `ref_logp`"), "{text}");
+    says(&text, &["no column `ref_logp`"]);
     let help = error[0].help.as_deref();
     assert!(help.is_some_and(|help| help.contains("`reference = true`")));
     fs::write(lab.script(), STATEFUL.replace(".ref_logp", ".old_logp")).unwrap();
@@ -140,11 +138,8 @@ fn an_exported_model_is_that_of_the_newest_checkpoint() {
     let lab = lab();
     go_to(&mut lab.create(), 3);
     let folder = lab.folder.path().join("model");
-    let run = lab.run();
-    let arguments = ["export", run.to_str().unwrap(), folder.to_str().unwrap()];
-    let output = advlab(&arguments);
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("after 3 steps"), "{text}");
+    let line = "export FOLDER/run FOLDER/model";
+    says(&done(lab.place(), line), &["after 3 steps"]);
     let weights = fs::read(folder.join("model.safetensors")).unwrap();
     let state = fs::read(lab.file("checkpoints/000003/policy.safetensors")).unwrap();
     let (weights, state) = (
@@ -160,7 +155,7 @@ fn an_exported_model_is_that_of_the_newest_checkpoint() {
     again.config.transformer.model = folder.display().to_string();
     again.config.transformer.hidden_size = 512;
     go_to(&mut Run::create(again.config.clone()).unwrap(), 1);
-    assert!(refused(&arguments, &folder).contains("is not empty"));
+    says(&refused(lab.place(), line), &["is not empty"]);
 }
 
 #[test]
@@ -176,11 +171,11 @@ fn what_cannot_begin_says_why() {
         error[0].message.clone()
     };
     let found = refused(&|keys| keys.model = empty.display().to_string());
-    assert!(found.contains("has no config.json"), "{found}");
+    says(&found, &["has no config.json"]);
     let found = refused(&|keys| keys.hidden_size = 15);
     assert_eq!(found, "a hidden_size of 15 cannot be shared by 2 heads");
     let found = refused(&|keys| keys.device = "tpu".to_string());
-    assert!(found.contains("transformer.device is \"tpu\""), "{found}");
+    says(&found, &["transformer.device is \"tpu\""]);
     let found = refused(&|keys| keys.top_p = 0.0);
     assert_eq!(found, "transformer.top_p is 0.0");
     let mut config = lab.config.clone();

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use super::lab::{Lab, STATEFUL, rows};
+use super::lab::{Lab, STATEFUL, command, done, rows, says};
 
 /// A run of the command line, whose lines are read as they come.
 struct Shown {
@@ -15,18 +15,17 @@ struct Shown {
 }
 
 impl Shown {
-    fn start(arguments: &[&str]) -> Shown {
-        Shown::start_in(Path::new("."), arguments)
+    /// Begins a run of the lab with its configuration.
+    fn train(lab: &Lab, flags: &str) -> Shown {
+        lab.write_config();
+        let line = format!("train FOLDER/config.toml{flags}");
+        Shown::start_in(Path::new("."), command(lab.place(), &line))
     }
 
-    fn start_in(folder: &Path, arguments: &[&str]) -> Shown {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_advlab"))
-            .args(arguments)
-            .current_dir(folder)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+    fn start_in(folder: &Path, mut command: Command) -> Shown {
+        command.current_dir(folder);
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
         std::thread::spawn(move || {
@@ -81,88 +80,42 @@ impl Drop for Shown {
 fn saves_are_shown_and_ctrl_c_says_how_to_go_on() {
     let mut lab = Lab::new(STATEFUL);
     lab.config.steps = 1_000_000;
-    let config = lab.config_file();
-    let mut shown = Shown::start(&["train", config.to_str().unwrap()]);
+    let mut shown = Shown::train(&lab, "");
     let begin = shown.until("save it");
-    assert!(
-        begin.contains("recipe.rhai")
-            && begin.contains("maze with policy mlp: 4 x 4 responses a step"),
-        "{begin}"
+    says(
+        &begin,
+        &[
+            "recipe.rhai",
+            "maze with policy mlp: 4 x 4 responses a step",
+        ],
     );
     let evaluation = shown.until("step 10    evaluation pass@1 ");
-    assert!(
-        evaluation.contains("step 0     evaluation pass@1 ") && evaluation.contains("pass@4"),
-        "{evaluation}"
-    );
+    says(&evaluation, &["step 0     evaluation pass@1 ", "pass@4"]);
 
     let edited = STATEFUL.replace("value: 0.5", "value: 0.75");
     std::fs::write(lab.script(), &edited).unwrap();
     let reload = shown.until("->");
     let line = reload.lines().last().unwrap();
-    assert!(
-        line.starts_with("step ") && line.contains("recipe.rhai"),
-        "{line}"
-    );
-    assert!(
-        line.contains("(+1 -1 lines, checked in ") && line.ends_with("pull 0.5 -> 0.75"),
-        "{line}"
-    );
+    says(line, &["recipe.rhai", "(+1 -1 lines, checked in "]);
+    let (start, end) = ("step ", "pull 0.5 -> 0.75");
+    assert!(line.starts_with(start) && line.ends_with(end), "{line}");
 
     std::fs::write(lab.script(), edited.replace("this.mean +", "this.maen +")).unwrap();
     let rejected = shown.until("still using");
-    assert!(
-        rejected.contains("maen") && rejected.contains("recipe.rhai:6:"),
-        "{rejected}"
-    );
-    assert!(rejected.contains("0.9 * this.maen"), "{rejected}");
+    says(&rejected, &["maen", "recipe.rhai:6:", "0.9 * this.maen"]);
 
     std::fs::remove_file(lab.script()).unwrap();
     let missing = shown.until("No such file");
-    assert!(missing.contains("still using"), "{missing}");
+    says(&missing, &["still using"]);
 
     let end = shown.ctrl_c();
-    assert!(
-        end.contains("1 reload, 1 save rejected, 0 failures at a step"),
-        "{end}"
-    );
+    says(&end, &["1 reload, 1 save rejected, 0 failures at a step"]);
     let run = lab.run();
     let run_shown = run.display();
     let go_on = format!("advlab view {run_shown}\n  advlab train --resume {run_shown}");
     assert!(end.trim_end().ends_with(&go_on), "{end}");
     let done = rows(&run).len();
     assert!(lab.file(&format!("checkpoints/{done:06}")).exists());
-}
-
-/// Two parameters, either of which a run can set.
-const TWO_PARAMETERS: &str = r#"
-fn params() { #{ k: #{ value: 4, min: 1 }, scale: #{ value: 1.5 } } }
-fn advantage(batch, p) { p.k * p.scale * batch.reward }
-"#;
-
-#[test]
-fn a_reload_says_that_an_edited_default_changes_nothing() {
-    let mut lab = Lab::new(TWO_PARAMETERS);
-    lab.config.steps = 1_000_000;
-    lab.config.set("scale", "0.5");
-    let config = lab.config_file();
-    let shown = Shown::start(&["train", config.to_str().unwrap(), "--set", "k=8"]);
-    shown.until("pass@1");
-    let edited = TWO_PARAMETERS.replace("value: 4", "value: 16");
-    std::fs::write(lab.script(), &edited).unwrap();
-    let reload = shown.until("->");
-    assert!(
-        reload.trim_end().ends_with(")  k stays 8: the run sets it"),
-        "{reload}"
-    );
-    let edited = edited.replace("value: 1.5", "value: 2.5");
-    std::fs::write(lab.script(), edited).unwrap();
-    let reload = shown.until("->");
-    assert!(
-        reload
-            .trim_end()
-            .ends_with(")  scale stays 0.5: the run sets it"),
-        "{reload}"
-    );
 }
 
 #[test]
@@ -172,37 +125,32 @@ fn a_resumed_run_follows_its_script_from_another_folder() {
     lab.config.recipe = "recipe.rhai".to_string();
     lab.config.out = "run".to_string();
     lab.config.steps = 4;
-    lab.config_file();
-    let shown = Shown::start_in(&home, &["train", "config.toml"]);
+    lab.write_config();
+    let shown = Shown::start_in(&home, command(&home, "train config.toml"));
     // People read the path as they gave it.
     shown.until("edit recipe.rhai and save it");
     shown.until("--resume run --steps 8");
     let text = std::fs::read_to_string(lab.file("config.toml")).unwrap();
     let path = lab.script().canonicalize().unwrap();
-    assert!(text.contains(&format!("recipe = {path:?}\n")), "{text}");
-    assert!(text.contains("loss_recipe = \"ppo_clip\"\n"), "{text}");
+    says(
+        &text,
+        &[
+            &format!("recipe = {path:?}\n"),
+            "loss_recipe = \"ppo_clip\"\n",
+        ],
+    );
 
     let edited = STATEFUL.replace("value: 0.5", "value: 0.75");
     std::fs::write(lab.script(), edited).unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
-    let run = lab.run();
-    let resume = [
-        "train",
-        "--resume",
-        run.to_str().unwrap(),
-        "--steps",
-        "1000000",
-    ];
-    let shown = Shown::start_in(elsewhere.path(), &resume);
+    let resume = command(&home, "train --resume FOLDER/run --steps 1000000");
+    let shown = Shown::start_in(elsewhere.path(), resume);
     let reload = shown.until("->");
-    assert!(
-        reload.contains(&format!("edit {} and", path.display())),
-        "{reload}"
-    );
+    says(&reload, &[&format!("edit {} and", path.display())]);
     assert!(reload.trim_end().ends_with("pull 0.5 -> 0.75"), "{reload}");
     drop(shown);
     // From where it was begun, the path is as short as it was.
-    let shown = Shown::start_in(&home, &["train", "--resume", "run"]);
+    let shown = Shown::start_in(&home, command(&home, "train --resume run"));
     shown.until("edit recipe.rhai and save it");
 }
 
@@ -212,20 +160,16 @@ fn what_a_script_prints_stands_with_its_step() {
         "fn advantage(batch, p) { print(\"right: \" + batch.correct.sum(\"batch\").value() + \"\\nof 16\"); batch.reward }",
     );
     lab.config.steps = 2;
-    let config = lab.config_file();
-    let output = super::lab::advlab(&["train", config.to_str().unwrap()]);
-    let text = String::from_utf8(output.stdout).unwrap();
-    let printed: Vec<&str> = text
-        .lines()
-        .filter(|line| line.contains("right: ") || line.ends_with("of 16"))
-        .collect();
-    assert_eq!(printed.len(), 4, "{text}");
-    for (place, line) in printed.iter().enumerate() {
-        assert!(
-            line.starts_with(&format!("step {:<5} ", place / 2)),
-            "{text}"
-        );
-    }
+    lab.write_config();
+    let text = done(lab.place(), "train FOLDER/config.toml");
+    let is_printed = |line: &&str| line.contains("right: ") || line.ends_with("of 16");
+    let printed = text.lines().filter(is_printed);
+    let steps: Vec<&str> = printed.map(|line| &line[..7]).collect();
+    assert_eq!(
+        steps,
+        ["step 0 ", "step 0 ", "step 1 ", "step 1 "],
+        "{text}"
+    );
 }
 
 /// A person must not take the batch's pass@1 for that of the evaluation.
@@ -235,9 +179,13 @@ fn whose_pass_at_1_it_is_is_said() {
     let mut lab = Lab::new(STATEFUL);
     lab.config.steps = 100_000;
     lab.config.eval_every = 20;
-    let config = lab.config_file();
-    let program = env!("CARGO_BIN_EXE_advlab");
-    let command = format!("{program} train {}", config.display());
+    lab.write_config();
+    let config = lab.place().join("config.toml");
+    let command = format!(
+        "{} train {}",
+        env!("CARGO_BIN_EXE_advlab"),
+        config.display()
+    );
     let mut terminal = rexpect::spawn(&command, Some(20_000)).unwrap();
     terminal.exp_string("evaluation pass@1 0.").unwrap();
     terminal.exp_string("batch pass@1 0.").unwrap();

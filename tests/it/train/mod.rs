@@ -1,8 +1,6 @@
-//! What every training run relies on: exact log-probs, the same bits for any number of threads and after a restore, and
-//! a policy that learns.
+//! What every training run relies on: exact log-probs, and the same bits for any number of threads and after a restore.
 
 mod exact;
-mod learning;
 mod refused;
 mod state;
 
@@ -52,12 +50,9 @@ fn step(task: &dyn Task, policy: &mut Mlp, step: u64, prompts: usize, group_size
 }
 
 fn rewards(task: &dyn Task, prompts: &[Prompt], responses: &Responses) -> Vec<f64> {
-    (0..responses.len())
-        .map(|r| {
-            let prompt = &prompts[responses.prompts()[r]];
-            f64::from(u8::from(task.verify(prompt, responses.response(r))))
-        })
-        .collect()
+    let is_right = |row| task.verify(&prompts[responses.prompts()[row]], responses.response(row));
+    let rewards = (0..responses.len()).map(|row| f64::from(is_right(row)));
+    rewards.collect()
 }
 
 /// Parameters and optimizer: the tensors of the policy's file by name.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -31,12 +31,8 @@ struct Browser {
 
 impl Browser {
     fn open() -> Option<Browser> {
-        let is_there = Command::new("chromium")
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        if !is_there.is_ok_and(|status| status.success()) {
+        let version = Command::new("chromium").arg("--version").output();
+        if !version.is_ok_and(|output| output.status.success()) {
             let is_required = std::env::var("ADVLAB_BROWSER").is_ok_and(|text| text == "required");
             assert!(!is_required, "`chromium` is missing, or does not start");
             eprintln!("there is no `chromium` on the path: the page is not tested in a browser");
@@ -44,13 +40,8 @@ impl Browser {
         }
         let place = tempfile::tempdir().unwrap();
         let [to, from] = ["to", "from"].map(|name| place.path().join(name));
-        assert!(
-            Command::new("mkfifo")
-                .args([&to, &from])
-                .status()
-                .unwrap()
-                .success()
-        );
+        let made = Command::new("mkfifo").args([&to, &from]).status();
+        assert!(made.unwrap().success());
         let flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
              --disable-component-update --disable-sync --remote-debugging-pipe --user-data-dir=profile";
         let command = format!("exec chromium {flags} about:blank 3<to 4>from");
@@ -89,6 +80,10 @@ impl Browser {
         for domain in ["Page", "Runtime", "Log"] {
             browser.call(&format!("{domain}.enable"), json!({}));
         }
+        let source = "window.q = (which) => document.querySelector(which); window.qq = (which) => [...document.querySelectorAll(which)]; \
+             window.text = (which) => q(which)?.textContent ?? '';";
+        let source = json!({ "source": source });
+        browser.call("Page.addScriptToEvaluateOnNewDocument", source);
         Some(browser)
     }
 
@@ -110,16 +105,18 @@ impl Browser {
         }
     }
 
-    /// The value of an expression on the page.
+    /// The value of an expression on the page, which may ask for elements by `q`, `qq` and `text`.
     fn value(&mut self, expression: &str) -> Value {
         let parameters =
             json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let answer = self.call("Runtime.evaluate", parameters);
-        assert!(
-            answer["exceptionDetails"].is_null(),
-            "{expression}: {answer}"
-        );
+        let failed = &answer["exceptionDetails"];
+        assert!(failed.is_null(), "{expression}: {answer}");
         answer["result"]["value"].clone()
+    }
+
+    fn click(&mut self, which: &str) {
+        self.value(&format!("q('{which}').click()"));
     }
 
     /// Waits until an expression is true, and gives how long that was.
@@ -132,21 +129,11 @@ impl Browser {
         started.elapsed()
     }
 
-    fn go(&mut self, address: &str) {
-        self.call("Page.navigate", json!({ "url": address }));
-    }
-
-    fn key(&mut self, key: &str) {
+    fn key(&mut self, key: &str, code: u32) {
         // Enter is told as the character that it types.
         let text = if key == "Enter" { "\r" } else { "" };
-        for kind in ["keyDown", "keyUp"] {
-            let code = match key {
-                "Enter" => 13,
-                "ArrowLeft" => 37,
-                "ArrowRight" => 39,
-                _ => 9,
-            };
-            let parameters = json!({ "type": kind, "key": key, "code": key, "text": if kind == "keyDown" { text } else { "" }, "windowsVirtualKeyCode": code });
+        for (kind, text) in [("keyDown", text), ("keyUp", "")] {
+            let parameters = json!({ "type": kind, "key": key, "code": key, "text": text, "windowsVirtualKeyCode": code });
             self.call("Input.dispatchKeyEvent", parameters);
         }
     }
@@ -161,11 +148,8 @@ impl Browser {
                 || event["method"] == "Runtime.consoleAPICalled"
                     && event["params"]["type"] == "error"
         };
-        self.events
-            .iter()
-            .filter(is_one)
-            .map(Value::to_string)
-            .collect()
+        let complaints = self.events.iter().filter(is_one);
+        complaints.map(Value::to_string).collect()
     }
 }
 
@@ -182,306 +166,244 @@ impl Drop for Browser {
     }
 }
 
+/// Does a test on a page, which must not complain; none where there is no browser.
+fn on_page(address: &str, test: impl FnOnce(&mut Browser)) {
+    if let Some(mut browser) = Browser::open() {
+        browser.call("Page.navigate", json!({ "url": address }));
+        test(&mut browser);
+        assert_eq!(browser.complaints(), Vec::<String>::new());
+    }
+}
+
 #[test]
 fn a_file_shows_the_same_without_a_server() {
-    let Some(mut browser) = Browser::open() else {
-        return;
-    };
     let (folder, trainer) = (Folder::new(), trainers());
     let file = folder.path().join("page.html");
     let folders = [folder.path(), trainer.path()].map(|path| path.to_path_buf());
     Site::of(&folders).unwrap().export(&file).unwrap();
-    browser.go(&format!("file://{}", file.display()));
-    browser.until("document.querySelectorAll('#panels svg polyline').length > 1");
-    browser.value("document.querySelector('#strip .use').click()");
-    browser.until(
-        "document.querySelector('#detail .add')?.textContent.includes('batch.reward - 1') ?? false",
-    );
+    on_page(&format!("file://{}", file.display()), |browser| {
+        let choose = |run: usize| {
+            format!(
+                "{{ const select = q('nav select'); select.value = {run}; select.onchange(); }}"
+            )
+        };
+        browser.until("qq('#panels svg polyline').length > 1");
+        browser.click("#strip .use");
+        browser.until("text('#detail .add').includes('batch.reward - 1')");
 
-    // The other run: its last batch, sorted by a click, and the tokens of a response.
-    browser.value("{ const select = document.querySelector('nav select'); select.value = 1; select.onchange(); }");
-    browser.until("document.querySelectorAll('#groups tbody tr').length === 2");
-    browser.value("document.querySelectorAll('#groups th button')[4].click()");
-    browser.until("document.querySelector('#groups tbody').textContent.startsWith('a')");
-    browser.value("document.querySelectorAll('#groups th button')[4].click()");
-    browser.until("document.querySelector('#groups tbody').textContent.startsWith('b')");
-    browser.value("document.querySelectorAll('#groups tbody tr')[1].click()");
-    browser.until(
-        "document.querySelectorAll('#responses article')[1]?.querySelectorAll('.neg').length === 3",
-    );
-    let prompt = browser.value("document.querySelector('#responses .text').textContent");
-    assert_eq!(prompt, "<b>one</b>");
-    // A group, and a change, for which there was no room.
-    browser.value("delete data.answers['group?run=1&step=1&group=1']");
-    browser.value("document.querySelectorAll('#groups tbody tr')[0].click()");
-    browser.until("document.querySelector('#responses').textContent === 'not in this file'");
-    browser.value("document.querySelectorAll('#groups tbody tr')[1].click()");
-    browser.until("document.querySelectorAll('#responses article').length === 2");
-    browser.until("document.querySelector('#objective svg') !== null");
-    browser.until("document.querySelector('#mass').textContent.includes('accuracy')");
-    browser.value(
-        "for (const name in data.answers) if (name.startsWith('change')) delete data.answers[name]",
-    );
-    browser.value("{ const select = document.querySelector('nav select'); select.value = 0; select.onchange(); }");
-    browser.until("document.querySelector('#strip .use') !== null");
-    browser.value("document.querySelector('#strip .use').click()");
-    browser.until("document.querySelector('#detail').textContent.endsWith('not in this file')");
-    assert_eq!(browser.complaints(), Vec::<String>::new());
+        // The other run: its last batch, sorted by a click, and the tokens of a response.
+        browser.value(&choose(1));
+        browser.until("qq('#groups tbody tr').length === 2");
+        for first in ["a", "b"] {
+            browser.value("qq('#groups th button')[4].click()");
+            browser.until(&format!("text('#groups tbody').startsWith('{first}')"));
+        }
+        browser.value("qq('#groups tbody tr')[1].click()");
+        browser.until("qq('#responses article')[1]?.querySelectorAll('.neg').length === 3");
+        assert_eq!(browser.value("text('#responses .text')"), "<b>one</b>");
+        // A group, and a change, for which there was no room.
+        browser.value("delete data.answers['group?run=1&step=1&group=1']");
+        browser.value("qq('#groups tbody tr')[0].click()");
+        browser.until("text('#responses') === 'not in this file'");
+        browser.value("qq('#groups tbody tr')[1].click()");
+        browser.until("qq('#responses article').length === 2 && q('#objective svg') !== null");
+        browser.until("text('#mass').includes('accuracy')");
+        browser.value("for (const name in data.answers) if (name.startsWith('change')) delete data.answers[name]");
+        browser.value(&choose(0));
+        browser.until("q('#strip .use') !== null");
+        browser.click("#strip .use");
+        browser.until("text('#detail').endsWith('not in this file')");
+    });
 }
 
 #[test]
 fn a_batch_is_shown_in_a_browser() {
-    let Some(mut browser) = Browser::open() else {
-        return;
-    };
     let (place, page) = (trainers(), Folder::new());
-    let page = serve(&[place.path(), page.path()]);
-    browser.go(&page.url());
-    browser.until("document.querySelector('#groups tbody tr') !== null");
-    // The group with the most to learn from comes first.
-    browser.until("document.querySelectorAll('#groups th')[3].ariaSort === 'descending'");
-    browser.until("!loading");
-    // What fails on its way is said, and keeps nothing from being asked again.
-    browser.value("{ const own = fetch; window.fetch = async () => { window.fetch = own; throw 0; }; load(); }");
-    browser.until(
-        "document.querySelector('#batch-about').textContent === 'the server does not answer'",
-    );
-    browser.until("load() && document.querySelector('#groups tbody tr') !== null");
-    // What takes long is said to be under way.
-    browser.value(
-        "{ const own = fetch; window.fetch = async (to, how) => { if (to.startsWith('objective')) await new Promise((go) => window.go = go); \
-         return own(to, how); }; drawn = ''; }",
-    );
-    browser.until(
-        "load() && document.querySelector('#objective').textContent === 'computing' && !!window.go",
-    );
-    browser.value("{ go(); }");
-    browser.until("document.querySelector('#objective svg') !== null");
-    assert_eq!(browser.complaints(), Vec::<String>::new());
+    on_page(&serve(&[place.path(), page.path()]).url(), |browser| {
+        browser.until("q('#groups tbody tr') !== null");
+        // The group with the most to learn from comes first.
+        browser.until("qq('#groups th')[3].ariaSort === 'descending' && !loading");
+        // What fails on its way is said, and keeps nothing from being asked again.
+        browser.value("{ const own = fetch; window.fetch = async () => { window.fetch = own; throw 0; }; load(); }");
+        browser.until("text('#batch-about') === 'the server does not answer'");
+        browser.until("load() && q('#groups tbody tr') !== null");
+        // What takes long is said to be under way.
+        browser.value(
+            "{ const own = fetch; window.fetch = async (to, how) => { if (to.startsWith('objective')) await new Promise((go) => window.go = go); \
+             return own(to, how); }; drawn = ''; }",
+        );
+        browser.until("load() && text('#objective') === 'computing' && !!window.go");
+        browser.value("{ go(); }");
+        browser.until("q('#objective svg') !== null");
+    });
 }
 
 #[test]
 fn a_run_that_begins_and_is_removed_is_shown_so() {
-    let Some(mut browser) = Browser::open() else {
-        return;
-    };
     let folder = Folder::new();
     std::fs::remove_file(folder.path().join("reloads.jsonl")).unwrap();
     std::fs::write(folder.path().join("metrics.jsonl"), "").unwrap();
-    browser.go(&serve(&[folder.path()]).url());
-    let state = |text: &str| {
-        format!(
-            "document.querySelector('#state')?.textContent === {}",
-            json!(text)
-        )
-    };
-    let headings = "[...document.querySelectorAll('h2')].filter((one) => one.offsetParent).length";
-    browser.until(&state("waiting for the first step"));
-    browser.until(&format!("{headings} === 0"));
-    folder.step(0);
-    folder.reload(1);
-    folder.step(1);
-    browser.until(&state("step 2"));
-    browser.until(&format!("{headings} === 2"));
-    browser.until("document.querySelectorAll('#panels svg polyline').length > 1");
-    browser.value("document.querySelector('#strip .use').click()");
-    browser.until("document.querySelector('#detail table') !== null");
-    std::fs::remove_dir_all(folder.path()).unwrap();
-    browser.until(&state("the folder is gone"));
-    browser.until(&format!("{headings} === 0"));
-    browser.until("document.querySelectorAll('figure, #detail *').length === 0");
-    // As when the server ends.
-    browser.value("{ window.own = fetch; window.fetch = async () => { throw 0; }; }");
-    let command = json!(format!("`advlab view {}`", folder.path().display()));
-    browser.until(&format!(
-        "document.querySelector('#state').textContent.includes({command})"
-    ));
-    browser.until("document.querySelector('#state').className === ''");
-    // It begins again: its files are shorter than they were.
-    browser.value("{ window.fetch = own; }");
-    std::fs::create_dir(folder.path()).unwrap();
-    folder.step(0);
-    browser.until(&state_begins("step 1"));
-    browser.until("runs[0].curves.reward_mean.values.length === 1");
-    assert_eq!(browser.complaints(), Vec::<String>::new());
-}
-
-fn state_begins(text: &str) -> String {
-    format!("document.querySelector('#state')?.textContent.startsWith('{text}') ?? false")
+    on_page(&serve(&[folder.path()]).url(), |browser| {
+        let headings = "qq('h2').filter((one) => one.offsetParent).length";
+        browser.until("text('#state') === 'waiting for the first step'");
+        browser.until(&format!("{headings} === 0"));
+        folder.step(0);
+        folder.reload(1);
+        folder.step(1);
+        browser.until("text('#state') === 'step 2'");
+        browser.until(&format!("{headings} === 2"));
+        browser.until("qq('#panels svg polyline').length > 1");
+        browser.click("#strip .use");
+        browser.until("q('#detail table') !== null");
+        std::fs::remove_dir_all(folder.path()).unwrap();
+        browser.until("text('#state') === 'the folder is gone'");
+        browser.until(&format!("{headings} === 0"));
+        browser.until("qq('figure, #detail *').length === 0");
+        // As when the server ends.
+        browser.value("{ window.own = fetch; window.fetch = async () => { throw 0; }; }");
+        let command = json!(format!("`advlab view {}`", folder.path().display()));
+        browser.until(&format!("text('#state').includes({command})"));
+        browser.until("q('#state').className === ''");
+        // It begins again: its files are shorter than they were.
+        browser.value("{ window.fetch = own; }");
+        std::fs::create_dir(folder.path()).unwrap();
+        folder.step(0);
+        browser.until("text('#state').startsWith('step 1')");
+        browser.until("runs[0].curves.reward_mean.values.length === 1");
+    });
 }
 
 /// Of many steps marks are drawn, which keep the extremes; a cut file is read anew, and a damaged line is named.
 #[test]
 fn a_long_run_is_drawn_in_marks() {
-    let Some(mut browser) = Browser::open() else {
-        return;
-    };
     let folder = Folder::new();
     let row = |step: usize| {
-        let reward = if step == 777 { 1 } else { 0 };
+        let reward = u8::from(step == 777);
         format!("{{\"step\":{step},\"reward_mean\":{reward},\"ms\":{{\"native\":1}}}}\n")
     };
     let metrics = folder.path().join("metrics.jsonl");
     let rows: String = (0..1000).map(row).collect();
     std::fs::write(&metrics, &rows).unwrap();
-    browser.go(&serve(&[folder.path()]).url());
-    browser.until(&state_begins("step 1000"));
-    let marks = "runs[0].curves.reward_mean.marks";
-    browser.until(&format!("{marks}.length === 250"));
-    assert_eq!(
-        browser.value(&format!("{marks}[777 >> 2]")),
-        json!([776, 0.25, 0, 1, 4])
-    );
-    browser.until("document.querySelectorAll('#panels svg polygon').length === 1");
-    // Each number that goes on changes the last mark only; other numbers are no curves.
-    browser.value("addRow(runs[0], { step: 1000, reward_mean: 3, other: 'NaN' })");
-    assert_eq!(
-        browser.value(&format!("{marks}.at(-1)")),
-        json!([1000, 3, 3, 3, 1])
-    );
-    assert_eq!(
-        browser.value("Object.keys(runs[0].curves).join()"),
-        "reward_mean"
-    );
-    std::fs::write(&metrics, rows.lines().next().unwrap().to_string() + "\n\n").unwrap();
-    browser.until(&state_begins(
-        "cannot read metrics.jsonl: its line 2 is no JSON",
-    ));
-    std::fs::write(&metrics, row(0) + row(1).as_str()).unwrap();
-    browser.until(&state_begins("step 2"));
-    browser.until(&format!("{marks}.length === 2"));
-    assert_eq!(browser.complaints(), Vec::<String>::new());
+    on_page(&serve(&[folder.path()]).url(), |browser| {
+        browser.until("text('#state').startsWith('step 1000')");
+        let marks = "runs[0].curves.reward_mean.marks";
+        browser.until(&format!("{marks}.length === 250"));
+        let mark = browser.value(&format!("{marks}[777 >> 2]"));
+        assert_eq!(mark, json!([776, 0.25, 0, 1, 4]));
+        browser.until("qq('#panels svg polygon').length === 1");
+        // Each number that goes on changes the last mark only; other numbers are no curves.
+        browser.value("addRow(runs[0], { step: 1000, reward_mean: 3, other: 'NaN' })");
+        let last = browser.value(&format!("{marks}.at(-1)"));
+        assert_eq!(last, json!([1000, 3, 3, 3, 1]));
+        let curves = browser.value("Object.keys(runs[0].curves).join()");
+        assert_eq!(curves, "reward_mean");
+        std::fs::write(&metrics, row(0) + "\n\n").unwrap();
+        browser
+            .until("text('#state').startsWith('cannot read metrics.jsonl: its line 2 is no JSON')");
+        std::fs::write(&metrics, row(0) + row(1).as_str()).unwrap();
+        browser.until("text('#state').startsWith('step 2')");
+        browser.until(&format!("{marks}.length === 2"));
+    });
 }
 
+/// What a run says of how far it is. The means around a change end at its neighbours, and an evaluation belongs to the version
+/// before it.
 #[test]
-fn a_run_says_how_far_it_is() {
-    let Some(mut browser) = Browser::open() else {
-        return;
-    };
-    browser.go(&serve(&[Folder::new().path()]).url());
-    browser.until("typeof place === 'function'");
-    for (heading, shown) in [
-        (json!({ "done": 0 }), "waiting for the first step,false"),
-        (
-            json!({ "done": 0, "is_stopped": true }),
-            "stopped before the first step,true",
-        ),
-        (json!({ "done": 2 }), "step 2,false"),
-        (
-            json!({ "done": 2, "is_stopped": true }),
-            "stopped at step 2,true",
-        ),
-        (
-            json!({ "done": 2, "steps": 2 }),
-            "step 2 of 2, finished,true",
-        ),
-        (json!({ "done": 2, "steps": 400 }), "step 2 of 400,false"),
-    ] {
-        let place = format!("place({{ exists: true, ...{heading} }}).join()");
-        assert_eq!(browser.value(&place), shown);
-    }
-}
-
-/// The means around a change end at its neighbours, and an evaluation belongs to the version before it.
-#[test]
-fn means_around_a_change_end_at_its_neighbours() {
-    let Some(mut browser) = Browser::open() else {
-        return;
-    };
+fn a_run_s_place_and_the_means_around_a_change() {
     let folder = Folder::new();
-    browser.go(&serve(&[folder.path()]).url());
-    browser.until(&state_begins("step 3"));
-    browser.value(
-        "{ window.run = { events: [20, 40, 60].map((step) => ({ step, kind: 'use' })), curves: {}, step: -1, width: 1 }; \
-         addRow(run, { step: 0, loss: 1, initial_evaluation: { e: 5 } }); \
-         for (let step = 1; step < 100; step++) addRow(run, { step, loss: step < 40 ? 1 : 3, evaluation: { 39: { e: 6 }, 79: { e: 8 } }[step] }); }",
-    );
-    let around = |index: usize| format!("[...around(run, {index}).means].sort().join(' ')");
-    assert_eq!(browser.value(&around(1)), "evaluation/e,6, loss,1,3");
-    browser.value("{ run.events = [{ step: 30, kind: 'use' }]; }");
-    let first = browser.value(&around(0));
-    assert_eq!(first, "evaluation/e,5,7 loss,1,2.6");
+    on_page(&serve(&[folder.path()]).url(), |browser| {
+        browser.until("text('#state').startsWith('step 3')");
+        for (heading, shown) in [
+            ("done: 0", "waiting for the first step,false"),
+            (
+                "done: 0, is_stopped: true",
+                "stopped before the first step,true",
+            ),
+            ("done: 2", "step 2,false"),
+            ("done: 2, is_stopped: true", "stopped at step 2,true"),
+            ("done: 2, steps: 2", "step 2 of 2, finished,true"),
+            ("done: 2, steps: 400", "step 2 of 400,false"),
+        ] {
+            let place = format!("place({{ exists: true, {heading} }}).join()");
+            assert_eq!(browser.value(&place), shown);
+        }
+        browser.value(
+            "{ window.run = { events: [20, 40, 60].map((step) => ({ step, kind: 'use' })), curves: {}, step: -1, width: 1 }; \
+             addRow(run, { step: 0, loss: 1, initial_evaluation: { e: 5 } }); \
+             for (let step = 1; step < 100; step++) addRow(run, { step, loss: step < 40 ? 1 : 3, evaluation: { 39: { e: 6 }, 79: { e: 8 } }[step] }); }",
+        );
+        let around = |index: usize| format!("[...around(run, {index}).means].sort().join(' ')");
+        assert_eq!(browser.value(&around(1)), "evaluation/e,6, loss,1,3");
+        browser.value("{ run.events = [{ step: 30, kind: 'use' }]; }");
+        let first = browser.value(&around(0));
+        assert_eq!(first, "evaluation/e,5,7 loss,1,2.6");
+    });
 }
 
 #[test]
 fn a_run_is_followed_in_a_browser() {
-    let Some(mut browser) = Browser::open() else {
-        return;
-    };
     let folder = Folder::new();
-    browser.go(&serve(&[folder.path()]).url());
-    browser.until("document.querySelectorAll('#panels svg polyline').length > 1");
-    browser.until("document.querySelector('#state').textContent.startsWith('step 3')");
+    on_page(&serve(&[folder.path()]).url(), |browser| {
+        browser.until("qq('#panels svg polyline').length > 1");
+        browser.until("text('#state').startsWith('step 3')");
 
-    // A run that stands still is not shown as one that goes on.
-    browser.until("document.querySelector('#state').className === 'live'");
-    let metrics = std::fs::File::options()
-        .append(true)
-        .open(folder.path().join("metrics.jsonl"));
-    let before = std::time::SystemTime::now() - Duration::from_secs(60);
-    metrics.unwrap().set_modified(before).unwrap();
-    browser.until("document.querySelector('#state').className === ''");
+        // A run that stands still is not shown as one that goes on.
+        browser.until("q('#state').className === 'live'");
+        let metrics = folder.path().join("metrics.jsonl");
+        let metrics = File::options().append(true).open(metrics).unwrap();
+        let before = SystemTime::now() - Duration::from_secs(60);
+        metrics.set_modified(before).unwrap();
+        browser.until("q('#state').className === ''");
 
-    // A new step and a new reload come by themselves.
-    folder.step(3);
-    let waited = browser.until("document.querySelector('#state').textContent.startsWith('step 4')");
-    assert!(waited < Duration::from_secs(20), "{waited:?}");
-    assert_eq!(
-        browser.value("document.querySelectorAll('#strip .use').length"),
-        1
-    );
-    folder.reload(3);
-    browser.until("document.querySelectorAll('#strip .use').length === 2");
+        // A new step and a new reload come by themselves.
+        folder.step(3);
+        let waited = browser.until("text('#state').startsWith('step 4')");
+        assert!(waited < Duration::from_secs(20), "{waited:?}");
+        assert_eq!(browser.value("qq('#strip .use').length"), 1);
+        folder.reload(3);
+        browser.until("qq('#strip .use').length === 2");
 
-    // What a script or a message says is text, and no part of the page.
-    browser.until("document.querySelector('#events').textContent.includes('<b>rewrad</b>')");
+        // What a script or a message says is text, and no part of the page.
+        browser.until("text('#events').includes('<b>rewrad</b>')");
 
-    // A click shows the lines, and the numbers before and after.
-    browser.value("document.querySelector('#strip .use').click()");
-    browser.until(
-        "document.querySelector('#detail .add')?.textContent.includes('batch.reward - 1') ?? false",
-    );
-    // A line that is wider than its place is wrapped: what changed may be at its end.
-    browser.value("document.querySelector('#detail .add').append(' + 1'.repeat(200))");
-    browser.until("(({ scrollWidth, clientWidth }) => scrollWidth <= clientWidth)(document.querySelector('#detail pre'))");
-    let before = browser.value(
-        "[...document.querySelectorAll('#detail td')].map((cell) => cell.textContent).join(' ')",
-    );
-    assert!(
-        before.as_str().unwrap().contains("reward_mean 0.05 0.2"),
-        "{before}"
-    );
+        // A click shows the lines, and the numbers before and after.
+        browser.click("#strip .use");
+        browser.until("text('#detail .add').includes('batch.reward - 1')");
+        // A line that is wider than its place is wrapped: what changed may be at its end.
+        browser.value("q('#detail .add').append(' + 1'.repeat(200))");
+        browser.until("q('#detail pre').scrollWidth <= q('#detail pre').clientWidth");
+        let cells = browser.value("qq('#detail td').map((cell) => cell.textContent).join(' ')");
+        let means = "reward_mean 0.05 0.2";
+        assert!(cells.as_str().unwrap().contains(means), "{cells}");
 
-    // The keyboard alone: to the mark before, and Enter.
-    browser.value("document.querySelector('#strip .use').focus()");
-    browser.key("ArrowLeft");
-    browser.key("Enter");
-    browser.until("document.querySelector('#detail').textContent.includes('rewrad')");
-    browser.key("ArrowRight");
-    browser.key("ArrowRight");
-    browser.key("Enter");
-    browser.until("document.querySelector('#detail h3').textContent === 'Step 3'");
+        // The keyboard alone: to the mark before, and Enter.
+        browser.value("q('#strip .use').focus()");
+        browser.key("ArrowLeft", 37);
+        browser.key("Enter", 13);
+        browser.until("text('#detail').includes('rewrad')");
+        browser.key("ArrowRight", 39);
+        browser.key("ArrowRight", 39);
+        browser.key("Enter", 13);
+        browser.until("text('#detail h3') === 'Step 3'");
 
-    for (width, scheme) in [
-        (375, "light"),
-        (375, "dark"),
-        (1440, "light"),
-        (1440, "dark"),
-    ] {
-        let size =
-            json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
-        browser.call("Emulation.setDeviceMetricsOverride", size);
-        let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
-        browser.call("Emulation.setEmulatedMedia", features);
-        // Nothing is wider than the screen.
-        browser.until("document.documentElement.scrollWidth <= innerWidth");
-        let ground = browser.value("getComputedStyle(document.body).backgroundColor");
-        let expected = if scheme == "dark" {
-            "rgb(22, 22, 22)"
-        } else {
-            "rgb(255, 255, 255)"
-        };
-        assert_eq!(ground, expected);
-    }
-    assert_eq!(browser.complaints(), Vec::<String>::new());
+        for (width, scheme, expected) in [
+            (375, "light", "rgb(255, 255, 255)"),
+            (375, "dark", "rgb(22, 22, 22)"),
+            (1440, "light", "rgb(255, 255, 255)"),
+            (1440, "dark", "rgb(22, 22, 22)"),
+        ] {
+            let size =
+                json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+            browser.call("Emulation.setDeviceMetricsOverride", size);
+            let scheme = json!({ "name": "prefers-color-scheme", "value": scheme });
+            browser.call(
+                "Emulation.setEmulatedMedia",
+                json!({ "features": [scheme] }),
+            );
+            // Nothing is wider than the screen.
+            browser.until("document.documentElement.scrollWidth <= innerWidth");
+            let ground = browser.value("getComputedStyle(document.body).backgroundColor");
+            assert_eq!(ground, expected);
+        }
+    });
 }

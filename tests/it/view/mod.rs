@@ -66,10 +66,8 @@ impl Folder {
     }
 
     fn line(&self, file: &str, line: &serde_json::Value) {
-        let file = fs::File::options()
-            .create(true)
-            .append(true)
-            .open(self.path().join(file));
+        let path = self.path().join(file);
+        let file = fs::File::options().create(true).append(true).open(path);
         writeln!(file.unwrap(), "{line}").unwrap();
     }
 }
@@ -88,8 +86,7 @@ fn trainers_with(text: &str) -> TempDir {
     fs::write(&script, text).unwrap();
     let script = script.to_str().unwrap();
     let mut live = LiveRecipe::watch(&Host::new(), script, LiveOptions::default()).unwrap();
-    let folder = place.path().join("advlab");
-    let mut record = Record::open(&folder, &live, &[], 2).unwrap();
+    let mut record = Record::open(&place.path().join("advlab"), &live, &[], 2).unwrap();
     for step in 0..2 {
         let batch = Batch::builder()
             .groups(["a", "a", "b", "b"])
@@ -97,14 +94,8 @@ fn trainers_with(text: &str) -> TempDir {
             .response("reward", vec![1.0, 0.0, 1.0, 0.0])
             .token("entropy", FloatBuffer::from(vec![0.5f32; 8]))
             .token("old_logp", FloatBuffer::from(vec![-0.5f32; 8]))
-            .text(
-                "prompt",
-                ["<b>one</b>", "<b>one</b>", "two", "two"].map(str::to_string),
-            )
-            .text(
-                "completion",
-                ["x y", "a <i>b</i> c", "z", "p q r"].map(str::to_string),
-            )
+            .text("prompt", ["<b>one</b>", "<b>one</b>", "two", "two"])
+            .text("completion", ["x y", "a <i>b</i> c", "z", "p q r"])
             .step(step)
             .build()
             .unwrap();
@@ -125,13 +116,13 @@ struct Address {
 impl Address {
     /// From a line that has the page's address.
     fn find(line: &str) -> Option<Address> {
-        let (port, token) = line
-            .split_once("http://127.0.0.1:")?
-            .1
-            .split_once("/?token=")?;
+        let (_, address) = line.split_once("http://127.0.0.1:")?;
+        let (port, token) = address.split_once("/?token=")?;
         let token = token.split_whitespace().next()?.to_string();
-        let port = port.parse().ok()?;
-        Some(Address { port, token })
+        Some(Address {
+            port: port.parse().ok()?,
+            token,
+        })
     }
 
     fn url(&self) -> String {

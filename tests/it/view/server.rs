@@ -27,7 +27,9 @@ fn get(page: &Address, path: &str) -> String {
     ask(*port, &format!("{head}\r\nHost: localhost:{port}\r\n\r\n"))
 }
 
-fn body(answer: &str) -> Value {
+/// The body of an answer.
+fn json_of(page: &Address, path: &str) -> Value {
+    let answer = get(page, path);
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
     serde_json::from_str(body).unwrap()
 }
@@ -38,88 +40,66 @@ fn requests_are_answered_or_refused() {
     std::fs::write(folder.path().join("secret"), "unseen").unwrap();
     let page = serve(&[folder.path()]);
     let Address { port, token } = &page;
-    let query = format!("?token={token}");
-    let with = |host: &str| format!("GET /{query} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-    let to = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    let by = |method: &str| format!("{method} /{query} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    let long = with(&format!("localhost\r\nX: {}", "x".repeat(20_000)));
-    let other = token.replace(&token[..1], "g");
-    let cases = [
-        (with("127.0.0.1:80"), "200"),
-        (with("localhost"), "200"),
-        // A site whose name leads here.
-        (with("evil.example"), "403"),
-        (with("localhost.evil.example"), "403"),
-        (with("127.0.0.1:evil.example"), "403"),
-        (with("127.0.0.1:80:evil.example"), "403"),
-        (with("127.0.0.1:99999"), "403"),
-        (with(""), "403"),
-        (format!("GET /{query} HTTP/1.0\r\n\r\n"), "403"),
-        // Whoever has not the token: another site, or another user of the machine.
-        (to("/"), "403"),
-        (to("/?token="), "403"),
-        (to(&format!("/?token={other}")), "403"),
-        (to(&format!("/?token={}", &token[1..])), "403"),
-        (to(&format!("/?token={token}0")), "403"),
-        (to(&format!("/?other={token}")), "403"),
-        (to("/news"), "403"),
-        (to("/lines?run=0&file=metrics&from=0"), "403"),
-        (to("/change?run=0&from=aa&to=bb"), "403"),
-        (to("/group?run=0&step=1&group=0"), "403"),
-        (to("/nothing"), "403"),
-        (
-            "POST / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_string(),
-            "403",
-        ),
-        (to(&format!("/../secret{query}")), "404"),
-        (to(&format!("/%2e%2e/secret{query}")), "404"),
-        (to(&format!("/scripts/aa/mine.rhai{query}")), "404"),
-        (to(&format!("/change{query}&run=7&from=aa&to=bb")), "404"),
-        (to(&format!("/change{query}&run=0&from=aa")), "404"),
-        (
-            to(&format!("/lines{query}&run=0&file=../secret&from=0")),
-            "404",
-        ),
-        (
-            to(&format!("/lines{query}&run=0&file=metrics&from=-1")),
-            "404",
-        ),
-        (
-            to(&format!("/batch{query}&run=99999999999999999999&step=1")),
-            "404",
-        ),
-        // It only reads.
-        (by("POST"), "405"),
-        (by("PUT"), "405"),
-        (by("DELETE"), "405"),
-        (by("OPTIONS"), "405"),
-        ("hello\r\n\r\n".to_string(), "400"),
-        (long, "431"),
-    ];
-    for (request, status) in cases {
-        let answer = ask(*port, &request);
+    let expect = |status: &str, request: &str| {
+        let answer = ask(*port, request);
         // What is refused before it was read may be cut off on its way.
         let is_cut = answer.is_empty() && status == "431";
-        assert!(
-            is_cut || answer.starts_with(&format!("HTTP/1.1 {status} ")),
-            "{request}\n{answer}"
-        );
+        let is_so = answer.starts_with(&format!("HTTP/1.1 {status} "));
+        assert!(is_cut || is_so, "{request}\n{answer}");
         assert!(!answer.contains("unseen"));
         assert!(status == "200" || !answer.contains(token), "{answer}");
+    };
+    let request = |status: &str, method: &str, target: &str, host: &str| {
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        expect(status, &head);
+    };
+    let refused = |status: &str, target: &str| request(status, "GET", target, "localhost");
+    let root = format!("/?token={token}");
+    // Names of this machine, and those of sites whose names lead here.
+    request("200", "GET", &root, "127.0.0.1:80");
+    request("200", "GET", &root, "localhost");
+    let others = "evil.example localhost.evil.example 127.0.0.1:evil.example \
+         127.0.0.1:80:evil.example 127.0.0.1:99999";
+    for host in others.split(' ').chain([""]) {
+        request("403", "GET", &root, host);
     }
+    expect("403", &format!("GET {root} HTTP/1.0\r\n\r\n"));
+    // Whoever has not the token: another site, or another user of the machine.
+    let (other, shorter) = (token.replace(&token[..1], "g"), &token[1..]);
+    let paths = format!(
+        "/ /?token= /?token={other} /?token={shorter} /?token={token}0 /?other={token} /news /nothing \
+         /lines?run=0&file=metrics&from=0 /change?run=0&from=aa&to=bb /group?run=0&step=1&group=0"
+    );
+    paths.split(' ').for_each(|path| refused("403", path));
+    request("403", "POST", "/", "localhost");
+    let nothing = "/../secret? /%2e%2e/secret? /scripts/aa/mine.rhai? /change?run=7&from=aa&to=bb \
+         /change?run=0&from=aa /lines?run=0&file=../secret&from=0 /lines?run=0&file=metrics&from=-1 \
+         /batch?run=99999999999999999999&step=1";
+    for target in nothing.split(' ') {
+        refused("404", &format!("{target}&token={token}"));
+    }
+    // It only reads.
+    for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+        request("405", method, &root, "localhost");
+    }
+    expect("400", "hello\r\n\r\n");
+    request(
+        "431",
+        "GET",
+        &root,
+        &format!("localhost\r\nX: {}", "x".repeat(20_000)),
+    );
 }
 
 #[test]
 fn a_change_is_shown_with_its_lines() {
     let folder = Folder::new();
     let page = serve(&[folder.path()]);
-    let change = body(&get(&page, "/change?run=0&from=aa&to=bb"));
+    let change = json_of(&page, "/change?run=0&from=aa&to=bb");
     let diff = "@@ -1,3 +1,3 @@\n fn advantage(batch, p) {\n-    batch.reward\n+    batch.reward - 1\n }\n";
-    assert_eq!(
-        change["files"],
-        json!([{ "name": "mine.rhai", "diff": diff }])
-    );
-    let batch = body(&get(&page, "/batch?run=0&step=1"));
+    let expected = json!([{ "name": "mine.rhai", "diff": diff }]);
+    assert_eq!(change["files"], expected);
+    let batch = json_of(&page, "/batch?run=0&step=1");
     let error = batch["error"].as_str().unwrap();
     assert_eq!(error, "the batch of step 1 is not kept any more");
 }
@@ -129,22 +109,19 @@ fn a_change_is_shown_with_its_lines() {
 fn a_file_is_read_line_by_line_while_it_grows() {
     let folder = Folder::new();
     let page = serve(&[folder.path()]);
-    let size = || body(&get(&page, "/news"))["runs"][0]["metrics"].clone();
-    let lines = |from: &Value| {
-        body(&get(
-            &page,
-            &format!("/lines?run=0&file=metrics&from={from}"),
-        ))
-    };
+    let size = || json_of(&page, "/news")["runs"][0]["metrics"].clone();
+    let address = |from: &Value| format!("/lines?run=0&file=metrics&from={from}");
+    let lines = |from: &Value| json_of(&page, &address(from));
     let all = lines(&0.into());
     let text = all["text"].as_str().unwrap();
     assert_eq!((text.lines().count(), &all["end"]), (3, &size()));
     let last = text.lines().last().unwrap();
     assert_eq!(lines(&all["last"])["text"], format!("{last}\n"));
     // A line that is being written is not one yet.
+    let metrics = folder.path().join("metrics.jsonl");
     let mut file = std::fs::File::options()
         .append(true)
-        .open(folder.path().join("metrics.jsonl"))
+        .open(&metrics)
         .unwrap();
     file.write_all(b"{\"step\":3").unwrap();
     assert_eq!(lines(&all["last"])["text"], format!("{last}\n"));
@@ -155,12 +132,9 @@ fn a_file_is_read_line_by_line_while_it_grows() {
     // As when it is resumed from a checkpoint.
     file.set_len(10).unwrap();
     assert_eq!(lines(&more["last"])["text"], "");
-    std::fs::remove_file(folder.path().join("metrics.jsonl")).unwrap();
-    assert_eq!(
-        (lines(&0.into())["text"].as_str(), size()),
-        (Some(""), 0.into())
-    );
-    std::fs::create_dir(folder.path().join("metrics.jsonl")).unwrap();
+    std::fs::remove_file(&metrics).unwrap();
+    assert_eq!((&lines(&0.into())["text"], size()), (&"".into(), 0.into()));
+    std::fs::create_dir(&metrics).unwrap();
     if cfg!(unix) {
         let error = &lines(&0.into())["error"];
         assert_eq!(error, "cannot read metrics.jsonl: it is a folder");
@@ -171,29 +145,23 @@ fn a_file_is_read_line_by_line_while_it_grows() {
 fn a_batch_is_told_by_groups_and_by_tokens() {
     let place = trainers();
     let page = serve(&[place.path()]);
-    let batch = body(&get(&page, "/batch?run=0&step=1"));
-    assert_eq!(
-        batch["groups"].to_string(),
-        r#"[["a",2,0.5,0.25,2.5],["b",2,0.5,0.25,1.5]]"#
-    );
+    let batch = json_of(&page, "/batch?run=0&step=1");
+    let groups = r#"[["a",2,0.5,0.25,2.5],["b",2,0.5,0.25,1.5]]"#;
+    assert_eq!(batch["groups"].to_string(), groups);
     assert_eq!(batch["mass"]["summary"]["responses"], 4);
-    let group = body(&get(&page, "/group?run=0&step=1&group=0"));
-    assert_eq!(
-        (&group["prompt"], &group["most"]),
-        (&"<b>one</b>".into(), &0.25.into())
-    );
+    let group = json_of(&page, "/group?run=0&step=1&group=0");
+    assert_eq!(group["prompt"], "<b>one</b>");
+    assert_eq!(group["most"], 0.25);
     let second = &group["responses"][1];
     assert_eq!(second["ends"].to_string(), "[1,10,12]");
     assert_eq!(second["advantages"].to_string(), "[-0.25,-0.25,-0.25]");
     // Three words are no two tokens.
-    let other = body(&get(&page, "/group?run=0&step=1&group=1"));
+    let other = json_of(&page, "/group?run=0&step=1&group=1");
     assert_eq!(other["responses"][1]["ends"], Value::Null);
     assert!(get(&page, "/group?run=0&step=1&group=9").starts_with("HTTP/1.1 404"));
-    let objective = body(&get(&page, "/objective?run=0&step=1"));
-    assert!(
-        objective["svg"].as_str().unwrap().starts_with("<svg"),
-        "{objective}"
-    );
+    let objective = json_of(&page, "/objective?run=0&step=1");
+    let svg = objective["svg"].as_str();
+    assert!(svg.unwrap().starts_with("<svg"), "{objective}");
 }
 
 #[test]
@@ -202,40 +170,34 @@ fn a_batch_is_told_from_the_state_that_its_step_began_with() {
         "fn init(p) {\n    #{ n: 1 }\n}\n\nfn advantage(batch, p) {\n    this.n += 1;\n    batch.reward * this.n\n}\n",
     );
     let page = serve(&[place.path()]);
-    let most =
-        |step: u64| body(&get(&page, &format!("/group?run=0&step={step}&group=0")))["most"].clone();
-    assert_eq!((most(0), most(1)), (2.0.into(), 3.0.into()));
-    let is_first = |step: u64| {
-        body(&get(&page, &format!("/batch?run=0&step={step}")))["is_first_state"].clone()
+    let most = |step| {
+        json_of(&page, &format!("/group?run=0&step={step}&group=0"))["most"]
+            .as_f64()
+            .unwrap()
     };
-    assert_eq!(is_first(1), false);
+    let batch = |step| json_of(&page, &format!("/batch?run=0&step={step}"));
+    let is_first = |step| batch(step)["is_first_state"].as_bool();
+    assert_eq!((most(0), most(1), is_first(1)), (2.0, 3.0, Some(false)));
     // As in a run's folder, which keeps none.
-    std::fs::remove_file(place.path().join("advlab/batches/step-000000.json")).unwrap();
-    assert_eq!((most(0), is_first(0)), (2.0.into(), true.into()));
-    std::fs::write(place.path().join("advlab/batches/step-000000.json"), "{").unwrap();
+    let state = place.path().join("advlab/batches/step-000000.json");
+    std::fs::remove_file(&state).unwrap();
+    assert_eq!((most(0), is_first(0)), (2.0, Some(true)));
+    std::fs::write(&state, "{").unwrap();
     most(1);
-    let torn = body(&get(&page, "/batch?run=0&step=0"));
-    assert!(
-        torn["error"].as_str().unwrap().contains("step-000000.json"),
-        "{torn}"
-    );
+    let torn = batch(0);
+    let error = torn["error"].as_str().unwrap();
+    assert!(error.contains("step-000000.json"), "{torn}");
 }
 
 #[test]
 fn a_file_for_others_does_not_say_where_the_run_was() {
     let place = trainers();
     let file = place.path().join("page.html");
-    Site::of(&[place.path().join("advlab")])
-        .unwrap()
-        .export(&file)
-        .unwrap();
+    let site = Site::of(&[place.path().join("advlab")]).unwrap();
+    site.export(&file).unwrap();
     let text = std::fs::read_to_string(file).unwrap();
-    let names: Vec<_> = place
-        .path()
-        .iter()
-        .map(|name| name.to_string_lossy())
-        .collect();
-    assert!(text.contains(&format!("\"folder\":\"{}/advlab\"", names.last().unwrap())));
+    let name = place.path().file_name().unwrap().to_string_lossy();
+    assert!(text.contains(&format!("\"folder\":\"{name}/advlab\"")));
     assert!(!text.contains(&*place.path().to_string_lossy()));
 }
 
@@ -253,15 +215,12 @@ fn a_flood_of_connections_does_nothing_to_a_run() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
-    let page = lines.find_map(|line| Address::find(&line.unwrap()));
-    let page = page.unwrap();
+    let page = lines
+        .find_map(|line| Address::find(&line.unwrap()))
+        .unwrap();
     let rest = std::thread::spawn(move || lines.for_each(drop));
-    let rows = || {
-        std::fs::read_to_string(place.path().join("run/metrics.jsonl"))
-            .unwrap()
-            .lines()
-            .count()
-    };
+    let metrics = place.path().join("run/metrics.jsonl");
+    let rows = || std::fs::read_to_string(&metrics).unwrap().lines().count();
     let until = |what: &str, is_so: &dyn Fn() -> bool| {
         let end = Instant::now() + Duration::from_secs(30);
         while !is_so() {
@@ -284,13 +243,8 @@ fn a_flood_of_connections_does_nothing_to_a_run() {
     });
     drop(streams);
     let id = run.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-INT", &id])
-            .status()
-            .unwrap()
-            .success()
-    );
+    let killed = Command::new("kill").args(["-INT", &id]).status();
+    assert!(killed.unwrap().success());
     assert!(run.wait().unwrap().success());
     rest.join().unwrap();
 }

@@ -5,18 +5,15 @@ use std::path::Path;
 use serde::Deserialize;
 use toml::de::{DeTable, Deserializer};
 
-use super::{Config, Key, TABLES, keys};
-use crate::error::io;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use super::{Bound, Config, Key, keys};
+use crate::error::{Result, io};
+use advlab::diagnostic::Diagnostic;
 use advlab::script::Host;
 use advlab::suggest;
 
-/// Tables whose keys are parameters of recipes.
-const OPEN: [&str; 2] = ["params", "loss_params"];
-
 impl Config {
     /// Reads a TOML file; keys that it does not have keep their defaults.
-    pub fn read(path: &Path) -> Result<Config, Diagnostics> {
+    pub fn read(path: &Path) -> Result<Config> {
         let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
         let is_toml = path.extension().is_some_and(|ending| ending == "toml");
         Config::parse(path, &text).map_err(|mut error| {
@@ -30,7 +27,7 @@ impl Config {
     }
 
     /// Reads a configuration from a string of TOML; `path` is its name in messages.
-    pub fn parse(path: &Path, text: &str) -> Result<Config, Diagnostics> {
+    pub fn parse(path: &Path, text: &str) -> Result<Config> {
         let at = |problem: Diagnostic, byte: usize| {
             let line = 1 + text[..byte].matches('\n').count();
             problem.in_file(path).on_line(line)
@@ -46,46 +43,44 @@ impl Config {
         };
         let table = DeTable::parse(text).map_err(syntax)?;
         let found = places(table.get_ref());
-        if let Some((name, byte)) = found.iter().find(|(name, _)| !is_known(name)) {
+        let known: Vec<String> = keys().map(|(own, _)| own).collect();
+        if let Some((name, byte)) = found.iter().find(|(name, _)| !known.contains(name)) {
             let problem = Diagnostic::error(format!("there is no key `{name}`"));
-            let known: Vec<String> = keys().map(|(own, _)| own).collect();
             return Err(at(problem.with_help(help_for(name, &known)), *byte).into());
         }
         let config = Config::deserialize(Deserializer::from(table)).map_err(syntax)?;
         let Some((key, problem)) = config.problem() else {
             return Ok(config);
         };
-        let place = found.iter().find(|(name, _)| *name == key);
-        Err(match place {
+        Err(match found.iter().find(|(name, _)| *name == key) {
             Some((_, byte)) => at(problem, *byte).into(),
             None => problem.in_file(path).into(),
         })
     }
 
     /// The key that a name stands for, `transformer.temperature` for `temperature`.
-    pub fn key(name: &str) -> Option<String> {
-        let is_open = |(table, _): (&str, &str)| OPEN.contains(&table);
-        if name.split_once('.').is_some_and(is_open) {
+    fn key(name: &str) -> Option<String> {
+        let table = name.split_once('.').map(|(table, _)| table);
+        let mut open = Config::KEYS.iter().filter(|key| key.is_open());
+        if open.any(|key| table == Some(key.name)) {
             return Some(name.to_string());
         }
-        let is_it = |own: &String| own == name || last_part(own) == name;
-        let mut settable = keys().map(|(own, _)| own).filter(|own| !is_table(own));
-        settable.find(is_it)
+        settable().find(|own| own == name || last_part(own) == name)
     }
 
     /// Sets a parameter of the recipe or a key of the configuration, as `--set` does: `k=8`, `lr=0.01`,
     /// `loss_params.clip_high=0.28`. A name that both have is `recipe.steps` or `run.steps`. [`Config::check`] says whether
     /// the values go together.
-    pub fn assign(&mut self, name: &str, text: &str) -> Result<(), Diagnostics> {
-        let (of_run, bare) = match name.split_once('.') {
-            Some(("recipe" | "params", bare)) => (false, bare),
-            Some(("run", bare)) => (true, bare),
-            Some(_) => (true, name),
-            None => (false, name),
+    pub fn assign(&mut self, name: &str, text: &str) -> Result<()> {
+        let (scope, bare) = match name.split_once('.') {
+            Some(("recipe" | "params", bare)) => ("recipe", bare),
+            Some(("run", bare)) => ("run", bare),
+            Some(_) => ("run", name),
+            None => ("", name),
         };
-        let key = Config::key(bare).filter(|_| of_run || bare == name);
+        let key = Config::key(bare).filter(|_| scope != "recipe");
         let parameters: Vec<String> = match Host::new().load(&self.recipe) {
-            Ok(recipe) if !of_run => {
+            Ok(recipe) if scope != "run" => {
                 let all = recipe.params().iter();
                 all.map(|(parameter, _)| parameter.name.clone()).collect()
             }
@@ -94,39 +89,41 @@ impl Config {
         };
         let wrong = |message: &str| Diagnostic::error(format!("{name}={text}: {message}"));
         let recipe = &self.recipe;
-        if parameters.iter().any(|own| own == bare) {
-            if key.is_some() {
+        match (parameters.iter().any(|own| own == bare), key) {
+            (true, None) => self.set(bare, text),
+            (false, Some(key)) => {
+                let set = self.with_key(&key, text);
+                *self = set.map_err(|error| wrong(&in_words(error.message())))?;
+            }
+            (true, Some(_)) => {
                 let message =
                     format!("{recipe} has a parameter `{bare}`, and the run a key `{bare}`");
                 let help = format!("write `recipe.{bare}={text}` or `run.{bare}={text}`");
                 return Err(wrong(&message).with_help(help).into());
             }
-            self.set(bare, text);
-            return Ok(());
+            (false, None) => {
+                let message = match scope {
+                    "run" => format!("there is no key `{bare}`"),
+                    _ => format!("{recipe} has no parameter `{bare}`, nor the run such a key"),
+                };
+                let known: Vec<String> = settable().chain(parameters).collect();
+                return Err(wrong(&message).with_help(help_for(bare, &known)).into());
+            }
         }
-        let Some(key) = key else {
-            let message = match of_run {
-                true => format!("there is no key `{bare}`"),
-                false => format!("{recipe} has no parameter `{bare}`, nor the run such a key"),
-            };
-            let keys = keys().map(|(own, _)| own).filter(|own| !is_table(own));
-            let known: Vec<String> = keys.chain(parameters).collect();
-            return Err(wrong(&message).with_help(help_for(bare, &known)).into());
-        };
-        let set = self.with_key(&key, text);
-        *self = set.map_err(|error| wrong(&in_words(error.message())))?;
         Ok(())
     }
 
     fn with_key(&self, key: &str, text: &str) -> Result<Config, toml::de::Error> {
         let mut table = self.to_table();
-        let (place, bare) = match key.split_once('.') {
-            Some((own, bare)) => (table.get_mut(own).and_then(|own| own.as_table_mut()), bare),
-            None => (Some(&mut table), key),
+        let (table_of_key, bare) = key.rsplit_once('.').unwrap_or(("", key));
+        let inner = table
+            .get_mut(table_of_key)
+            .and_then(|own| own.as_table_mut());
+        let place = match inner {
+            Some(inner) => inner,
+            None => &mut table,
         };
-        if let Some(place) = place {
-            place.insert(bare.to_string(), parsed(text));
-        }
+        place.insert(bare.to_string(), parsed(text));
         let config: Config = table.try_into()?;
         Ok(Config {
             native: self.native,
@@ -158,53 +155,60 @@ impl Config {
     pub fn to_commented(&self) -> String {
         let mut text = "# A training run: advlab train THIS_FILE\n".to_string();
         let values = self.to_table();
-        for key in Config::KEYS {
-            let value = &values[key.name];
-            text += &comment(key);
-            let own = TABLES.iter().find(|(name, _)| *name == key.name);
-            match (value.as_table(), own) {
-                (Some(values), Some((name, keys))) => {
-                    text += &format!("[{name}]\n");
-                    for key in *keys {
-                        text += &format!("{}{} = {}\n", comment(key), key.name, values[key.name]);
-                    }
+        for (path, key) in keys() {
+            // A key without a comment follows the one before.
+            text += if key.doc.is_empty() { "" } else { "\n" };
+            text.extend(key.doc.iter().map(|line| format!("#{line}\n")));
+            let value = match path.split_once('.') {
+                Some((table, name)) => &values[table][name],
+                None => &values[key.name],
+            };
+            text += &match key.bound {
+                Bound::Table(_) => format!("[{}]\n", key.name),
+                Bound::Scalars => {
+                    let params = value.as_table().map(toml::Table::to_string);
+                    format!("[{}]\n{}", key.name, params.unwrap_or_default())
                 }
-                (Some(values), None) => text += &format!("[{}]\n{values}", key.name),
-                (None, _) => text += &format!("{} = {value}\n", key.name),
-            }
+                _ => format!("{} = {value}\n", key.name),
+            };
         }
         text
     }
 }
 
-/// The lines above a key. A key without a comment follows the one before.
-fn comment(key: &Key) -> String {
-    let lines: String = key.doc.iter().map(|line| format!("#{line}\n")).collect();
-    let gap = if lines.is_empty() { "" } else { "\n" };
-    format!("{gap}{lines}")
+impl Key {
+    /// Whether it is a table of parameters of a recipe.
+    fn is_open(&self) -> bool {
+        matches!(self.bound, Bound::Scalars)
+    }
 }
 
-fn is_table(name: &str) -> bool {
-    OPEN.contains(&name) || TABLES.iter().any(|(own, _)| *own == name)
-}
-
-fn is_known(name: &str) -> bool {
-    keys().any(|(own, _)| own == name)
+/// The keys that have a value of their own.
+fn settable() -> impl Iterator<Item = String> {
+    let own = keys().filter(|(_, key)| !matches!(key.bound, Bound::Scalars | Bound::Table(_)));
+    own.map(|(own, _)| own)
 }
 
 fn last_part(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// The keys of a file with the bytes where they begin; those of [`TABLES`] as `table.key`.
+/// The keys of a file with the bytes where they begin; those of a table as `table.key`, except for parameters.
 fn places(table: &DeTable<'_>) -> Vec<(String, usize)> {
     let mut places = Vec::new();
     for (key, value) in table {
         let name = key.get_ref().to_string();
-        if TABLES.iter().any(|(own, _)| *own == name) {
-            for (inner, _) in value.get_ref().as_table().into_iter().flatten() {
-                places.push((format!("{name}.{}", inner.get_ref()), inner.span().start));
-            }
+        let is_open = Config::KEYS
+            .iter()
+            .any(|key| key.name == name && key.is_open());
+        for (inner, _) in value
+            .get_ref()
+            .as_table()
+            .filter(|_| !is_open)
+            .into_iter()
+            .flatten()
+        {
+            places.push((format!("{name}.{}", inner.get_ref()), inner.span().start));
         }
         places.push((name, key.span().start));
     }
@@ -214,14 +218,10 @@ fn places(table: &DeTable<'_>) -> Vec<(String, usize)> {
 
 /// The help for a name that is none of the known ones.
 fn help_for(name: &str, known: &[String]) -> String {
-    let known = known.iter().map(String::as_str);
-    let mut of_other_table = known
-        .clone()
-        .filter(|own| last_part(own) == last_part(name));
-    let near = of_other_table
-        .next()
-        .or_else(|| suggest::nearest(name, known));
-    match near {
+    let mut known = known.iter().map(String::as_str);
+    let all = known.clone();
+    let of_other_table = known.find(|own| last_part(own) == last_part(name));
+    match of_other_table.or_else(|| suggest::nearest(name, all)) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`advlab train --print-config` prints all keys, `advlab doc RECIPE` a recipe's parameters, which are below `[params]`".to_string(),
     }
@@ -229,11 +229,10 @@ fn help_for(name: &str, known: &[String]) -> String {
 
 /// A value as it is typed: a whole number, a number, true, false or a text.
 fn parsed(text: &str) -> toml::Value {
-    let whole = text.parse::<i64>().map(toml::Value::from).ok();
-    let number = || text.parse::<f64>().map(toml::Value::from).ok();
-    let truth = || text.parse::<bool>().map(toml::Value::from).ok();
-    let value = whole.or_else(number).or_else(truth);
-    value.unwrap_or_else(|| text.into())
+    let whole = text.parse::<i64>().map(toml::Value::from);
+    let number = whole.or_else(|_| text.parse::<f64>().map(toml::Value::from));
+    let value = number.or_else(|_| text.parse::<bool>().map(toml::Value::from));
+    value.unwrap_or_else(|_| text.into())
 }
 
 /// The parser's message in TOML's words instead of Rust's.

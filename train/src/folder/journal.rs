@@ -1,15 +1,15 @@
 //! A file of JSON lines that only grows, and that may be cut at any byte.
 
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::error::io;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use crate::error::{Result, if_there, io};
+use advlab::diagnostic::Diagnostic;
 use advlab::files::Replacement;
 
 /// A journal that is open for writing.
@@ -23,7 +23,7 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Opens a journal, or makes it, and cuts it before the first line that `keep` refuses.
-    pub(crate) fn open(path: &Path, keep: impl Fn(&Value) -> bool) -> Result<Journal, Diagnostics> {
+    pub(crate) fn open(path: &Path, keep: impl Fn(&Value) -> bool) -> Result<Journal> {
         let kept = lines(path)?.into_iter().take_while(|(_, line)| keep(line));
         let length = kept.last().map_or(0, |(end, _)| end);
         let file = File::options().create(true).append(true).open(path);
@@ -40,7 +40,7 @@ impl Journal {
         self.length == 0
     }
 
-    pub(crate) fn append(&mut self, line: &impl Serialize) -> Result<(), Diagnostics> {
+    pub(crate) fn append(&mut self, line: &impl Serialize) -> Result<()> {
         let text = serde_json::to_string(line);
         let text = text.map_err(|error| io("write", &self.path)(error.into()))? + "\n";
         // In one piece: a process that is killed leaves all of it or nothing, except on a disk that fills up.
@@ -54,18 +54,18 @@ impl Journal {
     }
 
     /// After this, what was written survives a crash of the machine.
-    pub(crate) fn sync(&self) -> Result<(), Diagnostics> {
+    pub(crate) fn sync(&self) -> Result<()> {
         self.file.sync_data().map_err(io("write", &self.path))
     }
 }
 
 /// The lines of a journal; none if there is no file. A last line that a crash has cut short does not count.
-pub(crate) fn read(path: &Path) -> Result<Vec<Value>, Diagnostics> {
+pub(crate) fn read(path: &Path) -> Result<Vec<Value>> {
     Ok(lines(path)?.into_iter().map(|(_, line)| line).collect())
 }
 
 /// The lines, each with the byte at which it ends.
-fn lines(path: &Path) -> Result<Vec<(u64, Value)>, Diagnostics> {
+fn lines(path: &Path) -> Result<Vec<(u64, Value)>> {
     let mut end = 0;
     let bytes = bytes(path)?;
     let parsed = whole_lines(&bytes).enumerate().map(|(index, line)| {
@@ -80,11 +80,8 @@ fn lines(path: &Path) -> Result<Vec<(u64, Value)>, Diagnostics> {
     parsed.collect()
 }
 
-fn bytes(path: &Path) -> Result<Vec<u8>, Diagnostics> {
-    match advlab::regular_file::read(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-        read => read.map_err(io("read", path)),
-    }
+fn bytes(path: &Path) -> Result<Vec<u8>> {
+    Ok(if_there(path, advlab::regular_file::read(path))?.unwrap_or_default())
 }
 
 fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -94,7 +91,7 @@ fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Moves the lines that are not JSON to the end of a file beside the journal, `metrics.damaged`. Gives that file and the
 /// number of these lines, if there are any.
-pub(crate) fn set_damaged_aside(path: &Path) -> Result<Option<(PathBuf, usize)>, Diagnostics> {
+pub(crate) fn set_damaged_aside(path: &Path) -> Result<Option<(PathBuf, usize)>> {
     let bytes = bytes(path)?;
     let is_json = |line: &&[u8]| serde_json::from_slice::<IgnoredAny>(line).is_ok();
     let (good, bad): (Vec<&[u8]>, Vec<&[u8]>) = whole_lines(&bytes).partition(is_json);

@@ -1,107 +1,11 @@
-//! The log of a run: `reloads.jsonl`, a line for each thing that happened to its recipe.
+//! What the log of a run says of its versions.
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use super::{KeptVersion, RELOADS, step_of};
-use crate::error::no_run;
+use super::{KeptVersion, RELOADS};
+use crate::error::{Result, no_run};
+use crate::event::{LogEvent, LogLine, MIGRATE};
 use crate::policy::Platform;
-use advlab::diagnostic::Diagnostics;
-
-/// A line of `reloads.jsonl`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LogLine {
-    /// The step at which it happened: the first one with a new version, or the one that failed.
-    #[serde(default)]
-    pub step: u64,
-    /// What happened.
-    #[serde(flatten)]
-    pub event: LogEvent,
-}
-
-/// What a line of `reloads.jsonl` says. A version is all 64 digits of its hash.
-#[allow(missing_docs)]
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "lowercase")]
-pub enum LogEvent {
-    /// The versions that the run began with, and what its policy's numbers depend on.
-    Start {
-        #[serde(flatten)]
-        recipe: KeptVersion,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        loss_script: Option<String>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        loss_version: Option<String>,
-        #[serde(default, skip_serializing_if = "Platform::is_empty")]
-        platform: Platform,
-    },
-    /// The run was resumed.
-    Resume { platform: Platform },
-    /// Another version is used from this step on.
-    Use {
-        #[serde(flatten)]
-        recipe: KeptVersion,
-        #[serde(default)]
-        from: String,
-        #[serde(default)]
-        lines_added: usize,
-        #[serde(default)]
-        lines_removed: usize,
-        #[serde(default)]
-        checked_in_ms: f64,
-        #[serde(default)]
-        ready_after_ms: f64,
-    },
-    /// A version failed at this step, or its `migrate` did (`hook`); `back_to` did the step, if there was one.
-    Failed {
-        #[serde(default)]
-        hook: String,
-        #[serde(flatten)]
-        recipe: KeptVersion,
-        error: String,
-        back_to: Option<String>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        batch: Option<String>,
-    },
-    /// A saved version did not pass its checks.
-    Rejected {
-        version: String,
-        error: String,
-        #[serde(default)]
-        still_using: String,
-    },
-    /// What else a person should know: of the recipe's file, of the run's numbers.
-    Warning { message: String },
-    /// A line that another program wrote.
-    #[serde(other)]
-    Other,
-}
-
-/// The hook of [`LogEvent::Failed`]: a step, or the `migrate` before it.
-pub(crate) const STEP: &str = "step";
-pub(crate) const MIGRATE: &str = "migrate";
-
-impl LogLine {
-    /// A line of `reloads.jsonl` from its JSON; [`LogEvent::Other`] if advlab writes no such line.
-    pub fn of(line: &Value) -> LogLine {
-        LogLine::deserialize(line).unwrap_or_else(|_| LogLine {
-            step: step_of(line).unwrap_or(0),
-            event: LogEvent::Other,
-        })
-    }
-
-    /// The version that this line is about and that the folder has kept.
-    fn recipe(&self) -> Option<&KeptVersion> {
-        match &self.event {
-            LogEvent::Start { recipe, .. }
-            | LogEvent::Use { recipe, .. }
-            | LogEvent::Failed { recipe, .. } => Some(recipe),
-            _ => None,
-        }
-    }
-}
 
 /// All lines of a run's log.
 #[derive(Clone, Debug, Default)]
@@ -112,7 +16,7 @@ impl RunLog {
     /// the step instead.
     pub fn versions(&self) -> Vec<(u64, &str)> {
         let mut used: Vec<(u64, &str)> = Vec::new();
-        for LogLine { step, event } in &self.0 {
+        for LogLine { step, event, .. } in &self.0 {
             let version = match event {
                 LogEvent::Start { recipe, .. } | LogEvent::Use { recipe, .. } => &recipe.version,
                 LogEvent::Failed {
@@ -132,10 +36,7 @@ impl RunLog {
 
     /// The recipe and the loss that the run began with, unless it was killed before it wrote the line. A trainer's run has
     /// no loss here.
-    pub(crate) fn start(
-        &self,
-        folder: &Path,
-    ) -> Result<(KeptVersion, Option<KeptVersion>), Diagnostics> {
+    pub(crate) fn start(&self, folder: &Path) -> Result<(KeptVersion, Option<KeptVersion>)> {
         let Some(LogEvent::Start {
             recipe,
             loss_script,
@@ -161,37 +62,40 @@ impl RunLog {
 
     /// A version that was kept and whose hash begins with `version`.
     pub(crate) fn kept(&self, version: &str) -> Option<&KeptVersion> {
-        let mut kept = self.0.iter().filter_map(LogLine::recipe);
+        let mut kept = self.0.iter().filter_map(|line| match &line.event {
+            LogEvent::Start { recipe, .. }
+            | LogEvent::Use { recipe, .. }
+            | LogEvent::Failed { recipe, .. } => Some(recipe),
+            _ => None,
+        });
         kept.find(|kept| kept.version.starts_with(version))
     }
 
     /// The versions that later steps than the first began with, or tried to begin with if `migrate` failed.
     pub(crate) fn switches(&self) -> impl Iterator<Item = (u64, &KeptVersion)> {
-        let is_switch = |line: &&LogLine| match &line.event {
-            LogEvent::Use { .. } => true,
-            LogEvent::Failed { hook, .. } => hook == MIGRATE,
-            _ => false,
-        };
-        let switches = self.0.iter().filter(is_switch);
-        switches.filter_map(|line| Some((line.step, line.recipe()?)))
+        self.0.iter().filter_map(|line| match &line.event {
+            LogEvent::Use { recipe, .. } => Some((line.step, recipe)),
+            LogEvent::Failed { hook, recipe, .. } if hook == MIGRATE => Some((line.step, recipe)),
+            _ => None,
+        })
     }
 
     /// How the platform differs from the one that the run was recorded on, if it does.
     pub(crate) fn other_platform(&self, now: &Platform) -> Option<String> {
-        let changes = self.0.iter().find_map(|line| match &line.event {
-            LogEvent::Start { platform, .. } | LogEvent::Resume { platform } => {
-                let changes = platform.iter().filter_map(|(name, recorded)| {
-                    let now = now.get(name).map_or("nothing", |now| now);
-                    (recorded != now).then(|| format!("{name} {recorded}, and now {now}"))
-                });
-                Some(changes.collect::<Vec<_>>()).filter(|changes| !changes.is_empty())
-            }
-            _ => None,
-        });
-        let changes = changes?.join("; ");
-        Some(format!(
-            "the run was recorded with {changes}: numbers of its policy may differ in their last digits"
-        ))
+        self.0.iter().find_map(|line| {
+            let (LogEvent::Start { platform, .. } | LogEvent::Resume { platform }) = &line.event
+            else {
+                return None;
+            };
+            let changes = platform.iter().filter_map(|(name, recorded)| {
+                let now = now.get(name).map_or("nothing", |now| now);
+                (recorded != now).then(|| format!("{name} {recorded}, and now {now}"))
+            });
+            let changes = changes.collect::<Vec<_>>().join("; ");
+            (!changes.is_empty()).then(|| {
+                format!("the run was recorded with {changes}: numbers of its policy may differ in their last digits")
+            })
+        })
     }
 
     /// The versions that were rejected or failed before a step: a run that was never stopped would not try them again.
@@ -218,45 +122,24 @@ mod tests {
     /// Each kind of line as earlier runs have it: it reads as what it says, and is written as it was.
     #[test]
     fn the_lines_of_a_log_keep_their_form() {
-        for (line, is_known) in [
-            (
-                r#"{"step":0,"event":"start","script":"scripts/a/m.rhai","version":"a","loss_script":"scripts/b/l.rhai","loss_version":"b","platform":{"threads":"2"}}"#,
-                true,
-            ),
-            (
-                r#"{"step":0,"event":"start","script":"scripts/a/m.rhai","version":"a"}"#,
-                true,
-            ),
-            (
-                r#"{"step":5,"event":"resume","platform":{"threads":"2"}}"#,
-                true,
-            ),
-            (
-                r#"{"step":4,"event":"use","script":"s","version":"b","from":"a","lines_added":1,"lines_removed":2,"checked_in_ms":0.5,"ready_after_ms":1.5}"#,
-                true,
-            ),
-            (
-                r#"{"step":4,"event":"failed","hook":"step","script":"s","version":"b","error":"e","back_to":null,"batch":"batches/failed-000004-b.safetensors"}"#,
-                true,
-            ),
-            (
-                r#"{"step":4,"event":"failed","hook":"migrate","script":"s","version":"b","error":"e","back_to":"a"}"#,
-                true,
-            ),
-            (
-                r#"{"step":4,"event":"rejected","version":"b","error":"e","still_using":"a"}"#,
-                true,
-            ),
-            (r#"{"step":4,"event":"warning","message":"m"}"#, true),
-            (r#"{"step":4,"event":"moved"}"#, false),
-            // A kind of earlier runs.
-            (r#"{"step":4,"event":"missing","why":"w"}"#, false),
-        ] {
+        let known = r#"
+{"step":0,"event":"start","script":"scripts/a/m.rhai","version":"a","loss_script":"scripts/b/l.rhai","loss_version":"b","platform":{"threads":"2"}}
+{"step":0,"event":"start","script":"scripts/a/m.rhai","version":"a"}
+{"step":5,"event":"resume","platform":{"threads":"2"}}
+{"step":4,"event":"use","script":"s","version":"b","from":"a","lines_added":1,"lines_removed":2,"checked_in_ms":0.5,"ready_after_ms":1.5}
+{"step":4,"event":"failed","hook":"step","script":"s","version":"b","error":"e","back_to":null,"batch":"batches/failed-000004-b.safetensors"}
+{"step":4,"event":"failed","hook":"migrate","script":"s","version":"b","error":"e","back_to":"a"}
+{"step":4,"event":"rejected","version":"b","error":"e","still_using":"a"}
+{"step":4,"event":"warning","message":"m"}"#;
+        for line in known.lines().skip(1) {
             let read: LogLine = serde_json::from_str(line).unwrap();
-            assert_eq!(read.event != LogEvent::Other, is_known, "{line}");
-            if is_known {
-                assert_eq!(serde_json::to_string(&read).unwrap(), line);
-            }
+            assert!(read.event != LogEvent::Other, "{line}");
+            assert_eq!(serde_json::to_string(&read).unwrap(), line);
+        }
+        // Another program's, and a kind of earlier runs.
+        for event in ["moved", "missing"] {
+            let read = LogLine::of(&json!({ "step": 4, "event": event, "why": "w" }));
+            assert_eq!((read.step, read.event), (4, LogEvent::Other));
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! - `config.toml`: the configuration as used
 //! - `metrics.jsonl`: a [`Row`](super::Row) per step
-//! - `reloads.jsonl`: a [`LogLine`] for each change of version, rejected save, failure and warning
+//! - `reloads.jsonl`: a [`LogLine`](super::LogLine) for each change of version, rejected save, failure and warning
 //! - `scripts/<version>/`: each version that was used, with all that it imports
 //! - `batches/`: the last few batches, and those on which a version failed; in a trainer's run also the recipe's states
 //! - `checkpoints/<step>/`: what `--resume` goes on from: `run.json`, and the policy's files
@@ -11,7 +11,7 @@
 
 mod checkpoint;
 mod journal;
-pub(super) mod log;
+mod log;
 mod reader;
 mod tensorboard;
 mod version;
@@ -25,15 +25,15 @@ use std::time::{Duration, Instant};
 
 pub(super) use checkpoint::{Checkpoint, VersionState};
 pub(super) use journal::{Journal, set_damaged_aside};
-pub use log::{LogEvent, LogLine, RunLog};
+pub use log::RunLog;
 pub use reader::RunFolder;
 pub(super) use reader::{step_after, step_of};
 pub use version::KeptVersion;
-pub(super) use writer::{RunWriter, one_line};
+pub(super) use writer::RunWriter;
 
 use super::config::Config;
-use super::error::io;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use super::error::{Result, if_there, io};
+use advlab::diagnostic::Diagnostic;
 use advlab::files::Replacement;
 
 pub(super) const CONFIG: &str = "config.toml";
@@ -54,7 +54,7 @@ pub(super) struct LockedFolder {
 
 impl LockedFolder {
     /// Makes the folder of a new run, with its configuration, and sets `config.out` to its path.
-    pub(super) fn create(config: &mut Config) -> Result<LockedFolder, Diagnostics> {
+    pub(super) fn create(config: &mut Config) -> Result<LockedFolder> {
         let path = match config.out.as_str() {
             "" => next_free(config)?,
             out => make_empty(Path::new(out))?,
@@ -69,7 +69,7 @@ impl LockedFolder {
     }
 
     /// Locks the folder of an existing run, and removes files that a killed process left unfinished.
-    pub(super) fn open(path: &Path) -> Result<(LockedFolder, Config), Diagnostics> {
+    pub(super) fn open(path: &Path) -> Result<(LockedFolder, Config)> {
         let config = RunFolder::read(path).config()?;
         let folder = LockedFolder {
             _lock: lock(path)?,
@@ -88,7 +88,7 @@ impl LockedFolder {
     }
 
     /// Writes the configuration, with absolute paths: a run is resumed from any folder.
-    pub(super) fn write_config(&self, config: &Config) -> Result<(), Diagnostics> {
+    pub(super) fn write_config(&self, config: &Config) -> Result<()> {
         let config = config.with_absolute_paths();
         let text = match config.is_recorded() {
             true => config.to_recorded(),
@@ -99,7 +99,7 @@ impl LockedFolder {
 }
 
 /// After this, files that were renamed into a folder stay there through a crash of the machine.
-fn sync_folder(path: &Path) -> Result<(), Diagnostics> {
+fn sync_folder(path: &Path) -> Result<()> {
     if cfg!(not(unix)) {
         return Ok(());
     }
@@ -107,12 +107,34 @@ fn sync_folder(path: &Path) -> Result<(), Diagnostics> {
     synced.map_err(io("write", path))
 }
 
-fn make_folder(path: &Path) -> Result<(), Diagnostics> {
+/// Writes a folder of a run beside its place and renames it: after a kill at any moment, or a crash of the machine, it has all
+/// of its files or is not there. One that is there is replaced.
+fn write_folder(place: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let name = place.file_name().unwrap_or_default().to_string_lossy();
+    let above = place.parent().unwrap_or(place);
+    let part = above.join(part(&name));
+    let written = make_folder(&part)
+        .and_then(|()| write(&part))
+        .and_then(|()| {
+            sync_folder(&part)?;
+            if place.exists() {
+                fs::remove_dir_all(place).map_err(io("remove", place))?;
+            }
+            fs::rename(&part, place).map_err(io("write", place))?;
+            sync_folder(above)
+        });
+    written.inspect_err(|_| {
+        // A resumed run skips what cannot be removed.
+        let _ = fs::remove_dir_all(&part);
+    })
+}
+
+fn make_folder(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(io("make the folder", path))
 }
 
 /// Makes the first of runs/TASK-RECIPE-1, -2, ... that does not exist; no other process gets the same one.
-fn next_free(config: &Config) -> Result<PathBuf, Diagnostics> {
+fn next_free(config: &Config) -> Result<PathBuf> {
     let stem = Path::new(&config.recipe).file_stem().unwrap_or_default();
     let stem = format!("{}-{}", config.task, stem.to_string_lossy());
     let runs = Path::new("runs");
@@ -125,7 +147,7 @@ fn next_free(config: &Config) -> Result<PathBuf, Diagnostics> {
 fn first_free<T>(
     path: impl Fn(u64) -> PathBuf,
     make: impl Fn(&Path) -> io::Result<T>,
-) -> Result<(PathBuf, T), Diagnostics> {
+) -> Result<(PathBuf, T)> {
     let mut number = 1;
     loop {
         let path = path(number);
@@ -139,7 +161,7 @@ fn first_free<T>(
 
 /// Makes a folder. One that exists must be empty, except for files of a process that was killed before it wrote the
 /// configuration.
-pub(super) fn make_empty(path: &Path) -> Result<PathBuf, Diagnostics> {
+pub(super) fn make_empty(path: &Path) -> Result<PathBuf> {
     make_folder(path)?;
     let entries = fs::read_dir(path).map_err(io("read", path))?;
     let mut names = entries.flatten().map(|entry| entry.file_name());
@@ -155,7 +177,7 @@ pub(super) fn make_empty(path: &Path) -> Result<PathBuf, Diagnostics> {
     Err(Diagnostic::error(message).with_help(help).into())
 }
 
-fn lock(folder: &Path) -> Result<File, Diagnostics> {
+fn lock(folder: &Path) -> Result<File> {
     let path = folder.join(LOCK);
     let file = File::options().create(true).append(true).open(&path);
     let file = file.map_err(io("write", &path))?;
@@ -223,15 +245,11 @@ impl StepFiles {
     }
 
     /// All with their steps, in order.
-    fn all(&self, run: &Path) -> Result<Vec<(u64, PathBuf)>, Diagnostics> {
+    fn all(&self, run: &Path) -> Result<Vec<(u64, PathBuf)>> {
         let (folder, prefix) = self.0.split_once('/').unwrap_or_default();
         let folder = run.join(folder);
-        let entries = match fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(io("read", folder)(error)),
-        };
-        let found = entries.flatten().filter_map(|entry| {
+        let entries = if_there(&folder, fs::read_dir(&folder))?;
+        let found = entries.into_iter().flatten().flatten().filter_map(|entry| {
             let name = entry.file_name();
             let name = name.to_str()?.strip_prefix(prefix)?;
             let step = name.strip_suffix(self.1)?.split('-').next()?;
@@ -244,7 +262,7 @@ impl StepFiles {
     }
 
     /// Removes all but the newest.
-    fn remove_old(&self, run: &Path, keep: usize) -> Result<(), Diagnostics> {
+    fn remove_old(&self, run: &Path, keep: usize) -> Result<()> {
         for (_, old) in self.all(run)?.into_iter().rev().skip(keep) {
             // One too many does no harm.
             let _ = remove(&old);

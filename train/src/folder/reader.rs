@@ -1,16 +1,16 @@
 //! The one reader of a run's folder.
 
 use std::env::current_dir;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::journal;
-use super::{BATCHES, CONFIG, KeptVersion, LogLine, METRICS, RELOADS, RunLog, STATES};
+use super::{BATCHES, CONFIG, KeptVersion, METRICS, RELOADS, RunLog, STATES};
 use crate::config::{Config, settings};
-use crate::error::{damaged, io, no_run};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use crate::error::{Result, damaged, if_there, no_run};
+use crate::event::LogLine;
+use advlab::diagnostic::Diagnostic;
 use advlab::script::{Hook, Host, Recipe, State};
 
 /// How many steps are named if there is no batch of the one that was asked for.
@@ -34,7 +34,7 @@ impl RunFolder {
     }
 
     /// A folder with batches of a run.
-    pub fn open(path: &Path) -> Result<RunFolder, Diagnostics> {
+    pub fn open(path: &Path) -> Result<RunFolder> {
         let run = RunFolder::read(path);
         if !run.batches.is_empty() {
             return Ok(run);
@@ -47,19 +47,16 @@ impl RunFolder {
     /// The run that a path belongs to: the path of its folder, or of one of its batches.
     pub fn of(path: &Path) -> Option<RunFolder> {
         let batches = path.parent().filter(|above| above.ends_with("batches"));
-        match batches.filter(|_| path.is_file()) {
-            Some(batches) => RunFolder::open(batches.parent()?).ok(),
-            None => RunFolder::open(path).ok(),
-        }
+        let run = batches.filter(|_| path.is_file()).and_then(Path::parent);
+        RunFolder::open(run.unwrap_or(path)).ok()
     }
 
-    /// The folder.
     pub fn folder(&self) -> &Path {
         &self.path
     }
 
     /// The run's configuration, with scripts by paths as short as people write them.
-    pub fn config(&self) -> Result<Config, Diagnostics> {
+    pub fn config(&self) -> Result<Config> {
         if !self.has_config() {
             return Err(no_run(&self.path, CONFIG));
         }
@@ -81,12 +78,12 @@ impl RunFolder {
     }
 
     /// The rows of `metrics.jsonl`, one per step.
-    pub fn rows(&self) -> Result<Vec<Value>, Diagnostics> {
+    pub fn rows(&self) -> Result<Vec<Value>> {
         journal::read(&self.path.join(METRICS))
     }
 
     /// The lines of `reloads.jsonl`.
-    pub fn log(&self) -> Result<RunLog, Diagnostics> {
+    pub fn log(&self) -> Result<RunLog> {
         let lines = journal::read(&self.path.join(RELOADS))?;
         Ok(RunLog(lines.iter().map(LogLine::of).collect()))
     }
@@ -104,21 +101,21 @@ impl RunFolder {
         }
     }
 
-    /// The batch of a step.
-    pub fn at(&self, step: u64) -> Result<&Path, Diagnostics> {
-        if let Some((_, path)) = self.batches.iter().find(|(own, _)| *own == step) {
+    pub fn at(&self, step: u64) -> Result<&Path> {
+        let mut nearest: Vec<_> = self.batches.iter().collect();
+        nearest.sort_by_key(|(own, _)| own.abs_diff(step));
+        if let Some((_, path)) = nearest.first().filter(|(own, _)| *own == step) {
             return Ok(path);
         }
-        let mut steps: Vec<u64> = self.batches.iter().map(|(own, _)| *own).collect();
-        steps.sort_by_key(|own| own.abs_diff(step));
-        let steps: Vec<String> = steps.iter().take(NEAREST).map(u64::to_string).collect();
+        let steps = nearest.iter().take(NEAREST).map(|(own, _)| own.to_string());
+        let steps: Vec<String> = steps.collect();
         let help = format!("the nearest are those of {}", steps.join(", "));
         let what = format!("the run has kept no batch of step {step}");
         Err(Diagnostic::error(what).with_help(help).into())
     }
 
     /// The version of the recipe that a step used, with the run's settings.
-    pub fn recipe_at(&self, host: &Host, step: u64) -> Result<Recipe, Diagnostics> {
+    pub fn recipe_at(&self, host: &Host, step: u64) -> Result<Recipe> {
         let log = self.log()?;
         let (first, _) = log.start(&self.path)?;
         let versions = log.versions();
@@ -128,13 +125,13 @@ impl RunFolder {
     }
 
     /// The version whose hash begins with `version`, with the run's settings; `None` if the run has kept no such version.
-    pub fn recipe_named(&self, host: &Host, version: &str) -> Result<Option<Recipe>, Diagnostics> {
+    pub fn recipe_named(&self, host: &Host, version: &str) -> Result<Option<Recipe>> {
         let log = self.log()?;
         let kept = log.kept(version);
         kept.map(|kept| self.load(host, kept)).transpose()
     }
 
-    fn load(&self, host: &Host, kept: &KeptVersion) -> Result<Recipe, Diagnostics> {
+    fn load(&self, host: &Host, kept: &KeptVersion) -> Result<Recipe> {
         let config = self.config()?;
         let mut recipe = kept.load(&self.path, host)?;
         for (name, text) in settings(&config.params) {
@@ -145,7 +142,7 @@ impl RunFolder {
     }
 
     /// The run's loss recipe with its settings, which versions without a loss follow; the default one for a trainer's run.
-    pub fn loss(&self, host: &Host) -> Result<Recipe, Diagnostics> {
+    pub fn loss(&self, host: &Host) -> Result<Recipe> {
         let config = self.config()?;
         let (_, loss) = self.log()?.start(&self.path)?;
         config.set_loss(match loss {
@@ -155,12 +152,10 @@ impl RunFolder {
     }
 
     /// The state that a step began with; `None` if the folder has not kept it: only a trainer's does.
-    pub fn state_at(&self, step: u64) -> Result<Option<State>, Diagnostics> {
+    pub fn state_at(&self, step: u64) -> Result<Option<State>> {
         let path = STATES.path(&self.path, step);
-        let text = match advlab::regular_file::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(io("read", &path)(error)),
+        let Some(text) = if_there(&path, advlab::regular_file::read(&path))? else {
+            return Ok(None);
         };
         let state = serde_json::from_slice(&text);
         let state = state.map_err(|error| damaged(&path, error.to_string()))?;
@@ -189,12 +184,10 @@ pub(crate) fn step_after(first: u64, rows: &[Value]) -> u64 {
 /// The path from the folder that the process is in, if the script is below it.
 pub(super) fn from_here(recipe: &str) -> String {
     let here = current_dir().unwrap_or_default();
-    let below = Path::new(recipe)
-        .strip_prefix(here)
-        .unwrap_or(Path::new(recipe));
-    match below.to_str() {
-        // Without its ending or a folder, it would be a built-in's name.
-        Some(below) if below.ends_with(".rhai") => below.to_string(),
-        _ => recipe.to_string(),
-    }
+    let below = Path::new(recipe).strip_prefix(here).ok();
+    // Without its ending, it would be a built-in's name.
+    let below = below
+        .and_then(Path::to_str)
+        .filter(|below| below.ends_with(".rhai"));
+    below.unwrap_or(recipe).to_string()
 }

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::first_free;
-use crate::error::io;
-use advlab::diagnostic::Diagnostics;
+use crate::error::{Result, io};
 
 #[derive(Debug)]
 pub(super) struct EventFile {
@@ -17,7 +16,7 @@ pub(super) struct EventFile {
 
 impl EventFile {
     /// Starts a file in `folder` whose first step is `step`: TensorBoard forgets what older files have from there on.
-    pub(super) fn create(folder: &Path, step: u64) -> Result<EventFile, Diagnostics> {
+    pub(super) fn create(folder: &Path, step: u64) -> Result<EventFile> {
         let now = seconds();
         // Files of one run are read in the order of their names.
         let name = |number| format!("events.out.tfevents.{:010}.advlab.{number:04}", now as u64);
@@ -34,7 +33,7 @@ impl EventFile {
         &mut self,
         step: u64,
         scalars: impl Iterator<Item = (&'a str, f64)>,
-    ) -> Result<(), Diagnostics> {
+    ) -> Result<()> {
         let mut summary = Vec::new();
         for (tag, value) in scalars {
             let mut scalar = Vec::new();
@@ -47,14 +46,12 @@ impl EventFile {
         self.record(&event(seconds(), step, 5, &summary))
     }
 
-    fn record(&mut self, data: &[u8]) -> Result<(), Diagnostics> {
-        let length = (data.len() as u64).to_le_bytes();
-        let (crc_of_length, crc) = (masked_crc(&length), masked_crc(data));
-        let crcs = [crc_of_length, crc].map(u32::to_le_bytes);
-        let record = [&length, &crcs[0][..], data, &crcs[1]].concat();
-        self.file
-            .write_all(&record)
-            .map_err(io("write", &self.path))
+    fn record(&mut self, data: &[u8]) -> Result<()> {
+        let length = &(data.len() as u64).to_le_bytes();
+        let crc = |of: &[u8]| masked_crc(of).to_le_bytes();
+        let record = [length, &crc(length)[..], data, &crc(data)].concat();
+        let written = self.file.write_all(&record);
+        written.map_err(io("write", &self.path))
     }
 }
 

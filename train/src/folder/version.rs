@@ -1,14 +1,13 @@
 //! A version of a recipe that a run used, kept with all that it imports, so that it can be loaded again.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{SCRIPTS, make_folder, part, sync_folder};
-use crate::error::{damaged, io};
-use advlab::diagnostic::Diagnostics;
+use super::{SCRIPTS, write_folder};
+use crate::error::{Result, damaged, io};
 use advlab::script::{Builtin, Host, Recipe};
 
 /// A version in `scripts/`, in a folder that is named by its hash.
@@ -32,29 +31,25 @@ impl KeptVersion {
     }
 
     /// Writes a version into a run's folder, unless it is there.
-    pub(crate) fn keep(run: &Path, recipe: &Recipe) -> Result<(), Diagnostics> {
-        let (scripts, version) = (run.join(SCRIPTS), recipe.version().as_str());
-        let (part, folder) = (scripts.join(part(version)), scripts.join(version));
+    pub(crate) fn keep(run: &Path, recipe: &Recipe) -> Result<()> {
+        let folder = run.join(SCRIPTS).join(recipe.version().as_str());
         if folder.is_dir() {
             return Ok(());
         }
-        // Written beside and renamed: a version's folder has all of it or is not there.
-        make_folder(&part)?;
-        for (source, text) in recipe.sources() {
-            let path = part.join(file_name(source));
-            let written = File::create(&path).and_then(|mut file| {
-                file.write_all(text.as_bytes())?;
-                file.sync_all()
-            });
-            written.map_err(io("write", &path))?;
-        }
-        sync_folder(&part)?;
-        fs::rename(&part, &folder).map_err(io("write", &folder))?;
-        sync_folder(&scripts)
+        write_folder(&folder, |part| {
+            recipe.sources().try_for_each(|(source, text)| {
+                let path = part.join(file_name(source));
+                let written = File::create(&path).and_then(|mut file| {
+                    file.write_all(text.as_bytes())?;
+                    file.sync_all()
+                });
+                written.map_err(io("write", &path))
+            })
+        })
     }
 
     /// Loads the version under the name that it had: a built-in's, or that of its file.
-    pub(crate) fn load(&self, run: &Path, host: &Host) -> Result<Recipe, Diagnostics> {
+    pub(crate) fn load(&self, run: &Path, host: &Host) -> Result<Recipe> {
         let path = run.join(&self.script);
         let is_this = |recipe: &Recipe| recipe.version().as_str() == self.version;
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();

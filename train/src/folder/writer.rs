@@ -4,18 +4,16 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::log::{LogEvent, LogLine};
 use super::tensorboard::EventFile;
 use super::{
     BATCHES, FAILED, Journal, KeptVersion, LockedFolder, METRICS, RELOADS, STATES, make_folder,
     remove, step_of,
 };
 use crate::config::Config;
-use crate::error::io;
-use crate::event::{Event, LogEntry};
+use crate::error::{Result, io};
+use crate::event::{Event, LogEvent, LogLine};
 use crate::row::flatten;
 use advlab::batch::Batch;
-use advlab::diagnostic::Diagnostics;
 use advlab::files::Replacement;
 use advlab::script::State;
 
@@ -35,11 +33,7 @@ pub(crate) struct RunWriter {
 
 impl RunWriter {
     /// Opens the files, and cuts off the lines of `step` and later ones.
-    pub(crate) fn open(
-        folder: LockedFolder,
-        config: &Config,
-        step: u64,
-    ) -> Result<RunWriter, Diagnostics> {
+    pub(crate) fn open(folder: LockedFolder, config: &Config, step: u64) -> Result<RunWriter> {
         make_folder(&folder.path.join("batches"))?;
         let events = match config.tensorboard {
             true => Some(EventFile::create(&folder.path, step)?),
@@ -58,7 +52,7 @@ impl RunWriter {
 
     /// Cuts off the lines of `step` and later ones, and removes their batches: beside those, a new one of an earlier step
     /// would count as the oldest, and be removed first.
-    pub(crate) fn cut(&mut self, step: u64) -> Result<(), Diagnostics> {
+    pub(crate) fn cut(&mut self, step: u64) -> Result<()> {
         let run = &self.folder.path;
         for kind in [BATCHES, STATES, FAILED] {
             for (_, path) in kind.all(run)?.into_iter().filter(|(own, _)| *own >= step) {
@@ -75,35 +69,35 @@ impl RunWriter {
     }
 
     /// After this, what was written survives a crash of the machine; a checkpoint relies on it.
-    pub(crate) fn sync(&self) -> Result<(), Diagnostics> {
+    pub(crate) fn sync(&self) -> Result<()> {
         self.metrics.sync()?;
         self.log.sync()
     }
 
     /// Writes an event, if the folder has a place for it.
-    pub(crate) fn tell(&mut self, event: &mut Event<'_>) -> Result<(), Diagnostics> {
+    pub(crate) fn tell(&mut self, event: &mut Event<'_>) -> Result<()> {
         match event {
-            Event::Log(entry) => self.log(entry),
+            Event::Log(line) => self.log(line),
             Event::Step { row, batch } => self.step(row.step, &row.to_json(), batch, None),
             _ => Ok(()),
         }
     }
 
-    /// Writes the line of an entry, and before it the versions and the batch that the line names.
-    pub(crate) fn log(&mut self, entry: &mut LogEntry) -> Result<(), Diagnostics> {
+    /// Writes a line of the log, and before it the versions and the batch that the line names.
+    pub(crate) fn log(&mut self, line: &mut LogLine) -> Result<()> {
         let run = &self.folder.path;
-        for recipe in &entry.recipes {
+        for recipe in &line.recipes {
             KeptVersion::keep(run, recipe)?;
         }
-        if let LogEvent::Failed { recipe, batch, .. } = &mut entry.line.event
-            && let Some(evidence) = &entry.batch
+        if let LogEvent::Failed { recipe, batch, .. } = &mut line.event
+            && let Some(evidence) = &line.batch
         {
-            let name = FAILED.name(entry.line.step, &format!("-{}", &recipe.version[..6]));
+            let name = FAILED.name(line.step, &format!("-{}", &recipe.version[..6]));
             evidence.write_safetensors(run.join(&name))?;
             FAILED.remove_old(run, EVIDENCE)?;
             *batch = Some(name);
         }
-        self.log.append(&entry.line)
+        self.log.append(line)
     }
 
     /// Writes the row of a step, and before it its batch if it is one to keep: with the state that the step began with, if
@@ -114,7 +108,7 @@ impl RunWriter {
         row: &Value,
         batch: &Batch,
         before: Option<&State>,
-    ) -> Result<(), Diagnostics> {
+    ) -> Result<()> {
         let run = &self.folder.path;
         if self.batch_every > 0 && step.is_multiple_of(self.batch_every) {
             if let Some(state) = before {
@@ -137,7 +131,7 @@ impl RunWriter {
 }
 
 /// The journals of metrics and of the log, without the lines of `step` and later ones.
-fn journals(run: &Path, step: u64) -> Result<(Journal, Journal), Diagnostics> {
+fn journals(run: &Path, step: u64) -> Result<(Journal, Journal)> {
     let is_before = |line: &Value| step_of(line).is_some_and(|own| own < step);
     let metrics = Journal::open(&run.join(METRICS), is_before)?;
     let log = Journal::open(&run.join(RELOADS), |line| {
@@ -146,14 +140,10 @@ fn journals(run: &Path, step: u64) -> Result<(Journal, Journal), Diagnostics> {
     Ok((metrics, log))
 }
 
-/// An error as the log has it.
-pub(crate) fn one_line(error: &Diagnostics) -> String {
-    error.to_string().replace('\n', " ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn the_newest_failed_batches_are_kept() {
@@ -167,18 +157,11 @@ mod tests {
         let mut writer = RunWriter::open(run, &config, 0).unwrap();
         let batch = Batch::builder().groups([0, 0]);
         let batch = batch.response("reward", vec![1.0, 0.0]).build().unwrap();
-        let recipe = config.host().load("grpo").unwrap();
+        let event = json!({ "event": "failed", "version": "4f8ad7", "error": "", "back_to": null });
         let fail = |step| {
-            let mut entry = LogEntry::warning(step, String::new());
-            entry.line.event = LogEvent::Failed {
-                hook: "step".to_string(),
-                recipe: KeptVersion::of(&recipe),
-                error: "worn out".to_string(),
-                back_to: None,
-                batch: None,
-            };
-            entry.batch = Some(batch.clone());
-            Event::Log(Box::new(entry))
+            let mut line = LogLine::of(&event);
+            (line.step, line.batch) = (step, Some(batch.clone()));
+            Event::Log(Box::new(line))
         };
         for step in 0..30 {
             writer.tell(&mut fail(step)).unwrap();

@@ -15,8 +15,8 @@ use super::tensor_file::{self, TensorFile};
 use super::{AdamWConfig, NonFinite, POLICY, Policy, REFERENCE, Responses, Samples, Scores};
 use crate::task::{Prompt, TaskShape};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::random::{Purpose, StreamKey};
-use network::{Batch, Network, Pass, Tokens};
+use advlab::random::{Purpose, RandomStream, StreamKey};
+use network::{Choice, Network, Pass, draw};
 
 /// Responses of one pass, whatever the number of threads: the sum of a batch's gradients has its bits from this.
 const PART: usize = 256;
@@ -64,29 +64,34 @@ impl Mlp {
     }
 }
 
-/// The responses of a batch with their scores.
-fn run(network: &Network, batch: Batch<'_>) -> Samples {
-    let all: Vec<usize> = (0..batch.owners.len()).collect();
-    let parts = all.par_chunks(PART);
-    let parts = parts.flat_map_iter(|part| Pass::new(network, batch, part, false).choices);
-    let mut samples = Samples::default();
-    for (choices, &owner) in parts.collect::<Vec<_>>().iter().zip(batch.owners) {
-        let tokens: Vec<u32> = choices.iter().map(|choice| choice.token).collect();
-        samples.responses.push(owner, &tokens);
-        let Scores { logp, entropy } = &mut samples.scores;
-        logp.extend(choices.iter().map(|choice| choice.logp));
-        entropy.extend(choices.iter().map(|choice| choice.entropy));
-    }
-    samples
+/// Passes over some responses, those with tokens, to score them or for their gradient.
+fn pass<'a>(
+    network: &'a Network,
+    prompts: &'a [Prompt],
+    responses: &Responses,
+    part: &[usize],
+    keeps_hidden: bool,
+) -> Pass<'a> {
+    let owners = part.iter().map(|&index| responses.prompts()[index]);
+    let given = |index: usize, position: usize, _: &[f64]| {
+        let tokens = responses.response(part[index]);
+        (tokens[position], position + 1 == tokens.len())
+    };
+    Pass::new(network, prompts, owners, keeps_hidden, given)
+}
+
+fn scores<'a>(choices: impl Iterator<Item = &'a Choice>) -> Scores {
+    let (logp, entropy) = choices.map(|choice| (choice.logp, choice.entropy)).unzip();
+    Scores { logp, entropy }
 }
 
 fn score(network: &Network, prompts: &[Prompt], responses: &Responses) -> Scores {
-    let batch = Batch {
-        prompts,
-        owners: responses.prompts(),
-        tokens: Tokens::Given(responses),
-    };
-    run(network, batch).scores
+    let has_tokens = |&index: &usize| !responses.range(index).is_empty();
+    let all: Vec<usize> = (0..responses.len()).filter(has_tokens).collect();
+    let parts = all.par_chunks(PART);
+    let choices =
+        parts.flat_map_iter(|part| pass(network, prompts, responses, part, false).choices);
+    scores(choices.collect::<Vec<_>>().iter().flatten())
 }
 
 /// The names of the parameters, of their moments and of the number of updates in files.
@@ -120,13 +125,27 @@ impl Policy for Mlp {
         key: StreamKey,
     ) -> Result<Samples, Diagnostics> {
         self.check(prompts, &Responses::new())?;
-        let owners = (0..prompts.len()).flat_map(|p| std::iter::repeat_n(p, group_size));
-        let batch = Batch {
-            prompts,
-            owners: &owners.collect::<Vec<_>>(),
-            tokens: Tokens::Drawn(key),
-        };
-        Ok(run(&self.network, batch))
+        let (network, task) = (&self.network, self.network.task);
+        let all: Vec<usize> = (0..prompts.len() * group_size).collect();
+        let choices = all.par_chunks(PART).flat_map_iter(|part| {
+            let streams = part.iter().map(|&index| key.stream(index as u64));
+            let mut streams: Vec<RandomStream> = streams.collect();
+            let owners = part.iter().map(|index| index / group_size);
+            let choose = |index: usize, position, probabilities: &[f64]| {
+                let token = draw(streams[index].uniform(), probabilities);
+                let is_longest = position + 1 == task.max_response_tokens;
+                (token, token == task.stop || is_longest)
+            };
+            Pass::new(network, prompts, owners, false, choose).choices
+        });
+        let choices: Vec<Vec<Choice>> = choices.collect();
+        let mut responses = Responses::new();
+        for (index, choices) in choices.iter().enumerate() {
+            let tokens: Vec<u32> = choices.iter().map(|choice| choice.token).collect();
+            responses.push(index / group_size, &tokens);
+        }
+        let scores = scores(choices.iter().flatten());
+        Ok(Samples { responses, scores })
     }
 
     /// The same bits whatever else is in the batch, and whether the tokens were just sampled or are scored again.
@@ -143,23 +162,14 @@ impl Policy for Mlp {
     ) -> Result<(), Diagnostics> {
         self.check(prompts, responses)?;
         responses.check_derivatives(dloss_dlogp)?;
-        let (network, owners) = (&self.network, responses.prompts());
-        let tokens = Tokens::Given(responses);
-        let batch = Batch {
-            prompts,
-            owners,
-            tokens,
-        };
+        let own = |index: usize| &dloss_dlogp[responses.range(index)];
         // Groups without a signal cost nothing.
-        let has_part = |&index: &usize| {
-            let own = &dloss_dlogp[responses.range(index)];
-            own.iter().any(|&derivative| derivative != 0.0)
-        };
+        let has_part = |&index: &usize| own(index).iter().any(|&derivative| derivative != 0.0);
         let chosen: Vec<usize> = (0..responses.len()).filter(has_part).collect();
         for chosen in chosen.chunks(PASSES * PART) {
             let gradients = chosen.par_chunks(PART).map(|part| {
-                let pass = Pass::new(network, batch, part, true);
-                pass.gradient(network, prompts, responses, dloss_dlogp)
+                let pass = pass(&self.network, prompts, responses, part, true);
+                pass.gradient(part.iter().map(|&index| own(index)))
             });
             for gradient in gradients.collect::<Vec<_>>() {
                 let sums = self.gradient.iter_mut().zip(gradient);

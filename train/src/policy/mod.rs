@@ -202,18 +202,19 @@ impl Responses {
     /// Whether all belong to one of `prompts` prompts, and have tokens of a vocabulary, up to `longest`.
     fn check(&self, prompts: usize, vocabulary: usize, longest: usize) -> Result<(), Diagnostics> {
         for (index, &prompt) in self.prompts.iter().enumerate() {
-            let tokens = self.response(index);
-            let token = tokens.iter().find(|&&token| token as usize >= vocabulary);
+            let (tokens, what) = (self.response(index), format!("response {index}"));
             let wrong = if prompt >= prompts {
-                format!("belongs to prompt {prompt}; the batch has {prompts} prompts")
+                format!("{what} belongs to prompt {prompt}; the batch has {prompts} prompts")
             } else if tokens.len() > longest {
-                format!("has {} tokens; the longest has {longest}", tokens.len())
-            } else if let Some(token) = token {
-                format!("has the token {token}; the vocabulary has {vocabulary} tokens")
+                format!(
+                    "{what} has {} tokens; the longest has {longest}",
+                    tokens.len()
+                )
             } else {
+                in_vocabulary(&what, tokens, vocabulary)?;
                 continue;
             };
-            return Err(Diagnostic::error(format!("response {index} {wrong}")).into());
+            return Err(Diagnostic::error(wrong).into());
         }
         Ok(())
     }
@@ -228,6 +229,15 @@ impl Responses {
             format!("dloss/dlogp has {found} values; the responses have {expected} tokens");
         Err(Diagnostic::error(message).into())
     }
+}
+
+/// Whether the tokens of `what` are those of a vocabulary.
+fn in_vocabulary(what: &str, tokens: &[u32], vocabulary: usize) -> Result<(), Diagnostics> {
+    let mut wrong = tokens.iter().filter(|&&token| token as usize >= vocabulary);
+    wrong.next().map_or(Ok(()), |token| {
+        let has = format!("{what} has the token {token}");
+        Err(Diagnostic::error(format!("{has}; the vocabulary has {vocabulary} tokens")).into())
+    })
 }
 
 /// The values of response tokens, one per token, in the order of [`Responses::tokens`].

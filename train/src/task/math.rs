@@ -8,11 +8,11 @@ use rayon::prelude::*;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Prompt, Task, TaskShape, is_held_out};
+use super::{Prompt, Task, TaskShape, Texts, is_held_out};
 use crate::config::{Config, MathConfig};
-use crate::error::{io, read_json};
+use crate::error::{Result, io, read_json};
 use crate::text::{Message, Text, config_file};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::random::RandomStream;
 use advlab::suggest::{did_you_mean, list};
 use advlab_answers::Verdict;
@@ -60,7 +60,7 @@ struct Row {
 
 impl Math {
     /// The task of a configuration: the file's questions in the tokens of the run's model.
-    pub(crate) fn of_config(config: &Config) -> Result<Self, Diagnostics> {
+    pub(crate) fn of_config(config: &Config) -> Result<Self> {
         let folder = Path::new(&config.transformer.model);
         let sizes: ModelSizes = read_json(&config_file(folder)?)?;
         let text = Text::load(folder, sizes.vocab_size)?;
@@ -69,11 +69,7 @@ impl Math {
     }
 
     /// The questions of a JSONL file, in the tokens of a model, for responses of up to so many tokens.
-    pub fn load(
-        config: &MathConfig,
-        text: Arc<Text>,
-        max_response_tokens: usize,
-    ) -> Result<Self, Diagnostics> {
+    pub fn load(config: &MathConfig, text: Arc<Text>, max_response_tokens: usize) -> Result<Self> {
         let (path, template) = (Path::new(&config.data), &config.prompt_template);
         if !template.contains(QUESTION) {
             let problem = Diagnostic::error(format!("prompt_template is {template:?}"));
@@ -96,7 +92,7 @@ impl Math {
             })
         };
         let pairs = pairs(path, config)?.into_par_iter();
-        let rows: Vec<Row> = pairs.map(row).collect::<Result<_, Diagnostics>>()?;
+        let rows: Vec<Row> = pairs.map(row).collect::<Result<_>>()?;
         let by_prompt = rows.iter().enumerate();
         let by_prompt = by_prompt.map(|(index, row)| (row.prompt.clone(), index));
         let task = Math {
@@ -134,7 +130,7 @@ impl Task for Math {
             vocabulary,
             alphabet: vocabulary,
             max_response_tokens: self.max_response_tokens,
-            stop: self.text.generation().ends.first().copied().unwrap_or(0),
+            stop: self.text.ends().first().copied().unwrap_or(0),
         }
     }
 
@@ -160,11 +156,7 @@ impl Task for Math {
         verdict == Some(Verdict::Equal)
     }
 
-    fn texts(
-        &self,
-        prompt: &Prompt,
-        response: &[u32],
-    ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
+    fn texts(&self, prompt: &Prompt, response: &[u32]) -> Result<Texts> {
         let Some(row) = self.row(prompt) else {
             return Ok(Vec::new());
         };
@@ -178,7 +170,7 @@ impl Task for Math {
 
 /// The question and the answer of each line, in their order; a question that was asked before is left out. Fields without a
 /// name in the configuration are found by their names in the first line.
-fn pairs(path: &Path, config: &MathConfig) -> Result<Vec<(String, String)>, Diagnostics> {
+fn pairs(path: &Path, config: &MathConfig) -> Result<Vec<(String, String)>> {
     let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
     let mut fields = [config.question_field.clone(), config.answer_field.clone()];
     let mut seen = HashSet::new();
@@ -246,7 +238,7 @@ fn pair(line: &str, fields: &mut [String; 2]) -> Result<(String, String), Diagno
 mod tests {
     use std::fs;
 
-    use tempfile::TempDir;
+    use serde_json::json;
 
     use super::*;
     use crate::Config;
@@ -261,38 +253,28 @@ mod tests {
         }
     }
 
-    fn text(model: &str) -> Arc<Text> {
-        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-        let folder = root.join("tests/golden/transformers").join(model);
-        Arc::new(Text::load(&folder, 400).unwrap())
-    }
-
-    fn file(content: &str) -> (TempDir, std::path::PathBuf) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("questions.jsonl");
-        fs::write(&path, content).unwrap();
-        (folder, path)
-    }
-
     /// Sums, each a question with its answer as GSM8K has it.
     fn sums(count: usize) -> String {
         let line = |a: usize| {
             let (b, sum) = (a + 3, 2 * a + 3);
-            format!(
-                "{{\"question\": \"What is {a} + {b}?\", \"answer\": \"{a}+{b}={sum}\\n#### {sum}\"}}\n"
-            )
+            let answer = format!("{a}+{b}={sum}\n#### {sum}");
+            let line = json!({ "question": format!("What is {a} + {b}?"), "answer": answer });
+            format!("{line}\n")
         };
         (0..count).map(line).collect()
     }
 
-    fn load(content: &str, config: &MathConfig) -> Result<Math, Diagnostics> {
-        let (_folder, path) = file(content);
-        let data = path.display().to_string();
+    fn load(content: &str, config: &MathConfig) -> Result<Math> {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        let text = Text::load(&root.join("tests/golden/transformers/qwen2"), 400).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("questions.jsonl");
+        fs::write(&data, content).unwrap();
         let config = MathConfig {
-            data,
+            data: data.display().to_string(),
             ..config.clone()
         };
-        Math::load(&config, text("qwen2"), 64)
+        Math::load(&config, Arc::new(text), 64)
     }
 
     #[test]
@@ -339,12 +321,12 @@ mod tests {
             response.push(299);
             task.verify(&prompt, &response)
         };
-        assert!(verdict("6+9=15"));
-        assert!(verdict("Twice 7.5 is \\boxed{30/2}, not 16"));
-        assert!(verdict("It is 15."));
-        assert!(!verdict("15 or 16"));
-        assert!(!verdict("fifteen"));
-        assert!(!verdict(""));
+        for right in ["6+9=15", "Twice 7.5 is \\boxed{30/2}, not 16", "It is 15."] {
+            assert!(verdict(right), "{right}");
+        }
+        for wrong in ["15 or 16", "fifteen", ""] {
+            assert!(!verdict(wrong), "{wrong}");
+        }
         let other = Prompt {
             tokens: vec![1, 2],
             features: vec![],
@@ -357,8 +339,7 @@ mod tests {
         let task = load(&sums(20), &without_chat()).unwrap();
         let key = StreamKey::new(1, Purpose::TrainingPrompts, 0);
         let drawn = (0..400).map(|index| task.by_prompt[&task.draw(&mut key.stream(index)).tokens]);
-        let drawn: std::collections::HashSet<usize> = drawn.collect();
-        assert_eq!(drawn.len(), 20);
+        assert_eq!(drawn.collect::<HashSet<usize>>().len(), 20);
     }
 
     #[test]
@@ -380,58 +361,52 @@ mod tests {
 
     #[test]
     fn a_file_that_is_no_data_says_where() {
-        let good = sums(2);
+        let error = |content: &str, options: &MathConfig, expected: &str| {
+            let error = load(content, options).unwrap_err()[0].to_string();
+            assert!(error.contains(expected), "{expected}: {error}");
+        };
+        let (good, plain) = (sums(2), without_chat());
+        for (line, expected) in [
+            (
+                r#"{"question": "?"}"#,
+                "questions.jsonl, line 3: there is no `answer`",
+            ),
+            (
+                "\n{\"question\": \"?\", \"answer\": \" \"}",
+                "line 4, `answer`: there is no answer in this",
+            ),
+            (
+                r#"{"question": "?", "answer": "\\boxed{}"}"#,
+                "line 3, `answer`: there is no answer in this",
+            ),
+            (
+                r#"{"question": [3], "answer": 4}"#,
+                "this is no question: found [3]; expected a string or a number",
+            ),
+            (r#"{"question""#, "line 3: "),
+            ("[1]", "line 3: "),
+        ] {
+            error(&(good.clone() + line), &plain, expected);
+        }
+        error(
+            r#"{"q": 1}"#,
+            &plain,
+            "line 1: no field has a name of questions",
+        );
+        error("", &plain, "questions.jsonl: the file has no questions");
         let named = MathConfig {
             answer_field: "anwser".to_string(),
             ..without_chat()
         };
+        error(
+            &good,
+            &named,
+            "line 1: there is no `anwser` (did you mean `answer`?)",
+        );
         let no_place = MathConfig {
             prompt_template: "Q:".to_string(),
             ..without_chat()
         };
-        let cases = [
-            (
-                good.clone() + "{\"question\": \"?\"}",
-                without_chat(),
-                "questions.jsonl, line 3: there is no `answer`",
-            ),
-            (
-                good.clone() + "\n{\"question\": \"?\", \"answer\": \" \"}",
-                without_chat(),
-                "line 4, `answer`: there is no answer in this",
-            ),
-            (
-                good.clone() + "{\"question\": \"?\", \"answer\": \"\\\\boxed{}\"}",
-                without_chat(),
-                "line 3, `answer`: there is no answer in this",
-            ),
-            (
-                good.clone() + "{\"question\": [3], \"answer\": 4}",
-                without_chat(),
-                "line 3, `question`: this is no question: found [3]; expected a string or a number",
-            ),
-            (good.clone() + "{\"question\"", without_chat(), "line 3: "),
-            (good.clone() + "[1]", without_chat(), "line 3: "),
-            (
-                good.clone(),
-                named,
-                "line 1: there is no `anwser` (did you mean `answer`?)",
-            ),
-            (
-                "{\"q\": 1}".to_string(),
-                without_chat(),
-                "line 1: no field has a name of questions",
-            ),
-            (
-                String::new(),
-                without_chat(),
-                "questions.jsonl: the file has no questions",
-            ),
-            (good, no_place, "prompt_template is \"Q:\""),
-        ];
-        for (content, options, expected) in cases {
-            let error = load(&content, &options).unwrap_err()[0].to_string();
-            assert!(error.contains(expected), "{expected}: {error}");
-        }
+        error(&good, &no_place, "prompt_template is \"Q:\"");
     }
 }

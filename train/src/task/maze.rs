@@ -1,8 +1,8 @@
 //! The maze task: walk from the start to the goal of a small grid and stop there.
 
-use super::{Prompt, Task, TaskShape, within};
+use super::{Prompt, Task, TaskShape, Texts, within, words};
 use crate::config::{MAZE_SIZES, MAZE_TURNS};
-use advlab::diagnostic::Diagnostics;
+use crate::error::Result;
 use advlab::random::RandomStream;
 
 const STOP: u32 = 4;
@@ -14,8 +14,9 @@ const GOAL: u32 = 8;
 /// Row and column steps of the moves 0 to 3: up, down, left, right.
 const MOVES: [(isize, isize); 4] = [(-1, 0), (1, 0), (0, -1), (0, 1)];
 
-/// The signs of all tokens.
-const SIGNS: [char; 9] = ['↑', '↓', '←', '→', '■', '·', '█', 'S', 'G'];
+/// The signs of all tokens, and of the cell where a walk ends off the goal.
+const SIGNS: [char; 10] = ['↑', '↓', '←', '→', '■', '·', '█', 'S', 'G', '×'];
+const END: u32 = 9;
 
 /// Square mazes: each cell is a wall with probability 1/4, start and goal are open, different, and connected.
 ///
@@ -33,13 +34,13 @@ pub struct Maze {
 
 impl Maze {
     /// Mazes of `size` by `size` cells.
-    pub fn new(size: usize) -> Result<Self, Diagnostics> {
+    pub fn new(size: usize) -> Result<Self> {
         within("maze: size", size, MAZE_SIZES)?;
         Ok(Self { size, turns: 1 })
     }
 
     /// The same mazes, walked in at most so many turns.
-    pub fn in_turns(self, turns: usize) -> Result<Self, Diagnostics> {
+    pub fn in_turns(self, turns: usize) -> Result<Self> {
         let most = (*MAZE_TURNS.end()).min(4 * self.size as u64);
         within("maze: turns", turns, 1..=most)?;
         let turns = turns as u8;
@@ -57,12 +58,13 @@ impl Maze {
     /// not a move.
     fn step(&self, cells: &[u32], from: usize, token: u32) -> Option<usize> {
         let &(down, right) = MOVES.get(token as usize)?;
-        let row = (from / self.size).checked_add_signed(down);
-        let column = (from % self.size).checked_add_signed(right);
+        let size = self.size;
+        let row = (from / size).checked_add_signed(down);
+        let column = (from % size).checked_add_signed(right);
         let reached = row
-            .zip(column)
-            .filter(|(row, column)| (row.max(column)) < &self.size);
-        let reached = reached.map(|(row, column)| row * self.size + column);
+            .filter(|row| *row < size)
+            .zip(column.filter(|column| *column < size));
+        let reached = reached.map(|(row, column)| row * size + column);
         Some(reached.filter(|cell| cells[*cell] != WALL).unwrap_or(from))
     }
 
@@ -100,7 +102,7 @@ impl Task for Maze {
         TaskShape {
             prompt_features: 3 * self.size * self.size,
             vocabulary: 5,
-            alphabet: SIGNS.len(),
+            alphabet: END as usize,
             max_response_tokens: (4 * self.size).div_ceil(usize::from(self.turns)),
             stop: STOP,
         }
@@ -109,9 +111,8 @@ impl Task for Maze {
     fn draw(&self, stream: &mut RandomStream) -> Prompt {
         let count = self.size * self.size;
         loop {
-            let mut cells: Vec<u32> = (0..count)
-                .map(|_| if stream.uniform() < 0.25 { WALL } else { OPEN })
-                .collect();
+            let mut cell = |_| if stream.uniform() < 0.25 { WALL } else { OPEN };
+            let mut cells: Vec<u32> = (0..count).map(&mut cell).collect();
             // The goal may take the start's cell: then it is no maze.
             for end in [START, GOAL] {
                 cells[stream.below(count as u64) as usize] = end;
@@ -155,17 +156,38 @@ impl Task for Maze {
     }
 
     /// The maze, row by row, and the moves as words, so that each is a token.
-    fn texts(
-        &self,
-        prompt: &Prompt,
-        response: &[u32],
-    ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
+    fn texts(&self, prompt: &Prompt, response: &[u32]) -> Result<Texts> {
         let rows = prompt.tokens.chunks(self.size);
-        let rows: Vec<String> = rows
-            .map(|row| spaced(row.iter().copied().map(sign)))
-            .collect();
-        let moves = spaced(response.iter().copied().map(sign));
+        let rows: Vec<String> = rows.map(|row| words(row, &SIGNS)).collect();
+        let moves = words(response, &SIGNS);
         Ok(vec![("prompt", rows.join("\n")), ("completion", moves)])
+    }
+
+    /// The maze with the last move from each cell that the walk leaves, and the moves up to the stop with what came of them.
+    fn show(&self, prompt: &Prompt, response: &[u32]) -> Result<String> {
+        let mut cells = prompt.tokens.clone();
+        let Some((start, goal)) = self.ends(&cells) else {
+            return Ok(String::new());
+        };
+        let (path, stopped) = self.walk(&prompt.tokens, start, response);
+        let moves = response[..path.len() - 1].iter().chain([&END]);
+        for (&cell, &token) in path.iter().zip(moves) {
+            cells[cell] = token;
+        }
+        (cells[start], cells[goal]) = (START, GOAL);
+        let edge = "─".repeat(2 * self.size + 1);
+        let rows = cells.chunks(self.size);
+        let rows: String = rows
+            .map(|row| format!("│ {} │\n", words(row, &SIGNS)))
+            .collect();
+        let mut moves = response.split_inclusive(|&token| token == STOP);
+        let moves = words(moves.next().unwrap_or_default(), &SIGNS).replace(' ', "");
+        let verdict = match (self.verify(prompt, response), stopped) {
+            (true, _) => "✓",
+            (false, true) => "✗ stopped off the goal or too late",
+            (false, false) => "✗ never stopped",
+        };
+        Ok(format!("╭{edge}╮\n{rows}╰{edge}╯\n{moves} {verdict}"))
     }
 }
 
@@ -181,32 +203,20 @@ fn prompt_of(cells: Vec<u32>) -> Prompt {
     }
 }
 
-fn sign(token: u32) -> char {
-    *SIGNS.get(token as usize).unwrap_or(&'?')
-}
-
-fn spaced(signs: impl Iterator<Item = char>) -> String {
-    signs.map(String::from).collect::<Vec<_>>().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use advlab::random::{Purpose, StreamKey};
 
     fn prompt(rows: &[&str]) -> Prompt {
-        let tokens = rows
-            .concat()
-            .chars()
-            .map(|cell| match cell {
-                '#' => WALL,
-                'S' => START,
-                'G' => GOAL,
-                _ => OPEN,
-            })
-            .collect();
+        let cell = |cell| match cell {
+            '#' => WALL,
+            'S' => START,
+            'G' => GOAL,
+            _ => OPEN,
+        };
         Prompt {
-            tokens,
+            tokens: rows.concat().chars().map(cell).collect(),
             features: vec![],
         }
     }
@@ -217,42 +227,27 @@ mod tests {
         (0..count).map(|i| maze.draw(&mut key.stream(i))).collect()
     }
 
-    /// All (cell, moves) of right walks by dynamic programming over sets of walks, written without the board: cells are
-    /// names and a wall is the absence of an edge.
-    fn right_walks(prompt: &Prompt, size: usize, longest: usize) -> Vec<Vec<u32>> {
-        let at = |r: isize, c: isize| {
-            let inside = (0..size as isize).contains(&r) && (0..size as isize).contains(&c);
-            inside.then(|| prompt.tokens[r as usize * size + c as usize])
+    /// A walk by rows and columns, with walls all around.
+    fn is_right(cells: &[u32], size: isize, response: &[u32]) -> bool {
+        let at = |(row, column): (isize, isize)| {
+            let is_inside = (0..size).contains(&row) && (0..size).contains(&column);
+            is_inside.then(|| cells[(row * size + column) as usize])
         };
-        let mut start = (0, 0);
-        for r in 0..size as isize {
-            for c in 0..size as isize {
-                if at(r, c) == Some(START) {
-                    start = (r, c);
-                }
+        let start = cells.iter().position(|&cell| cell == START).unwrap() as isize;
+        let (mut row, mut column) = (start / size, start % size);
+        for &token in response {
+            let next = match token {
+                0 => (row - 1, column),
+                1 => (row + 1, column),
+                2 => (row, column - 1),
+                3 => (row, column + 1),
+                _ => return at((row, column)) == Some(GOAL),
+            };
+            if at(next).is_some_and(|cell| cell != WALL) {
+                (row, column) = next;
             }
         }
-        let mut walks = vec![(start, Vec::new())];
-        let mut right = Vec::new();
-        for _ in 0..longest {
-            let mut longer = Vec::new();
-            for ((r, c), moves) in walks {
-                if at(r, c) == Some(GOAL) {
-                    right.push([&moves[..], &[4]].concat());
-                }
-                for (token, next) in [(r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)]
-                    .into_iter()
-                    .enumerate()
-                {
-                    let free = at(next.0, next.1).is_some_and(|cell| cell != WALL);
-                    let reached = if free { next } else { (r, c) };
-                    longer.push((reached, [&moves[..], &[token as u32]].concat()));
-                }
-            }
-            walks = longer;
-        }
-        right.sort();
-        right
+        false
     }
 
     #[test]
@@ -260,22 +255,17 @@ mod tests {
         for (size, length) in [(2, 6), (3, 5)] {
             let maze = Maze::new(size).unwrap();
             for prompt in drawn(size, 12) {
-                let mut right = Vec::new();
-                let mut responses = vec![vec![]];
-                for _ in 0..length {
-                    responses = responses
-                        .iter()
-                        .flat_map(|r: &Vec<u32>| (0..5).map(|token| [&r[..], &[token]].concat()))
-                        .collect();
-                    right.extend(responses.iter().filter_map(|response| {
-                        let ends = response.iter().position(|&token| token == STOP);
-                        let whole = ends == Some(response.len() - 1);
-                        let correct = maze.verify(&prompt, response);
-                        (whole && correct).then(|| response.clone())
-                    }));
-                }
-                right.sort();
-                assert_eq!(right, right_walks(&prompt, size, length));
+                let responses = (0..5u32.pow(length)).map(|code| -> Vec<u32> {
+                    (0..length)
+                        .map(|place| code / 5u32.pow(place) % 5)
+                        .collect()
+                });
+                let is_right = |response: &[u32]| {
+                    let expected = is_right(&prompt.tokens, size as isize, response);
+                    assert_eq!(maze.verify(&prompt, response), expected, "{response:?}");
+                    expected
+                };
+                assert!(responses.filter(|response| is_right(response)).count() > 0);
             }
         }
     }
@@ -313,13 +303,24 @@ mod tests {
     }
 
     #[test]
+    fn a_picture_has_the_walk_and_what_came_of_it() {
+        let maze = Maze::new(3).unwrap();
+        let cells = prompt(&["S.#", ".#.", "..G"]);
+        let walked = "╭───────╮\n│ S ← █ │\n│ ↓ █ · │\n│ × · G │\n╰───────╯\n→←↓↓■ ✗ stopped off the goal or too late";
+        assert_eq!(maze.show(&cells, &[3, 2, 1, 1, STOP]).unwrap(), walked);
+        let ends = |response: &[u32]| {
+            let shown = maze.show(&cells, response).unwrap();
+            shown.lines().last().unwrap().to_string()
+        };
+        assert_eq!(ends(&[1, 1, 3, 3, STOP, 3]), "↓↓→→■ ✓");
+        assert_eq!(ends(&[3, 1, 17, 1]), "→↓?↓ ✗ never stopped");
+    }
+
+    #[test]
     fn a_quarter_of_the_cells_are_walls_and_the_goal_can_be_reached() {
         let prompts = drawn(4, 4000);
-        let walls = prompts
-            .iter()
-            .flat_map(|prompt| &prompt.tokens)
-            .filter(|&&cell| cell == WALL)
-            .count();
+        let cells = prompts.iter().flat_map(|prompt| &prompt.tokens);
+        let walls = cells.filter(|&&cell| cell == WALL).count();
         // Start and goal are never walls and connected mazes have fewer: a direct simulation of the definition gives 3.31
         // walls a maze, 0.207 of the cells.
         let share = walls as f64 / (16 * 4000) as f64;
@@ -336,14 +337,5 @@ mod tests {
                 assert_eq!(prompt.features[3 * cell..][..3], expected);
             }
         }
-    }
-
-    #[test]
-    fn sizes_outside_the_bounds_are_refused() {
-        assert_eq!(
-            Maze::new(1).unwrap_err().to_string(),
-            "maze: size is 1: expected from 2 to 32"
-        );
-        assert!(Maze::new(33).is_err());
     }
 }

@@ -20,10 +20,10 @@ pub use maze::Maze;
 
 use super::config::Config;
 #[cfg(not(feature = "torch"))]
-use super::error::without_libtorch;
+use super::error::{Result, without_libtorch};
 #[cfg(feature = "torch")]
 use super::text::Text;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::random::{Purpose, RandomStream, StreamKey};
 
 /// One prompt in this many is held out of training.
@@ -34,7 +34,7 @@ pub const EVALUATION_SHARE: u8 = 16;
 const DRAWS: usize = 1000;
 
 /// The task of a configuration.
-pub(super) fn of_config(config: &Config) -> Result<Box<dyn Task>, Diagnostics> {
+pub(super) fn of_config(config: &Config) -> Result<Box<dyn Task>> {
     Ok(match config.task.as_str() {
         "arithmetic" => Box::new(Arithmetic::new(config.arithmetic_digits)?),
         #[cfg(feature = "torch")]
@@ -68,6 +68,9 @@ pub struct Prompt {
     /// Raw features, `[prompt_features]`; for policies that read a vector. Sparse inputs are cheap.
     pub features: Vec<f32>,
 }
+
+/// Texts by the names of their columns.
+pub type Texts = Vec<(&'static str, String)>;
 
 /// A task with verifiable rewards.
 pub trait Task: Send + Sync {
@@ -111,12 +114,20 @@ pub trait Task: Send + Sync {
 
     /// What a response says, for people who look at the batch: its `prompt`, `completion` and `solution`, if they are
     /// text.
-    fn texts(
-        &self,
-        _prompt: &Prompt,
-        _response: &[u32],
-    ) -> Result<Vec<(&'static str, String)>, Diagnostics> {
+    fn texts(&self, _prompt: &Prompt, _response: &[u32]) -> Result<Texts> {
         Ok(Vec::new())
+    }
+
+    /// A response for a person: its texts, and whether it is right.
+    fn show(&self, prompt: &Prompt, response: &[u32]) -> Result<String> {
+        let texts = self.texts(prompt, response)?.into_iter();
+        let texts: Vec<String> = texts.map(|(_, text)| text).collect();
+        let mark = if self.verify(prompt, response) {
+            "✓"
+        } else {
+            "✗"
+        };
+        Ok(format!("{}  {mark}", texts.join("\n")))
     }
 }
 
@@ -137,7 +148,7 @@ pub fn training_prompts(
     seed: u64,
     step: u64,
     count: usize,
-) -> Result<Vec<Prompt>, Diagnostics> {
+) -> Result<Vec<Prompt>> {
     drawn_prompts(
         task,
         StreamKey::new(seed, Purpose::TrainingPrompts, step),
@@ -146,18 +157,14 @@ pub fn training_prompts(
 }
 
 /// The prompts with these streams that are not held out.
-pub(super) fn drawn_prompts(
-    task: &dyn Task,
-    key: StreamKey,
-    count: usize,
-) -> Result<Vec<Prompt>, Diagnostics> {
+pub(super) fn drawn_prompts(task: &dyn Task, key: StreamKey, count: usize) -> Result<Vec<Prompt>> {
     let indices = (0..count as u64).into_par_iter();
     indices
         .map(|index| drawn_prompt(task, key, index))
         .collect()
 }
 
-fn drawn_prompt(task: &dyn Task, key: StreamKey, index: u64) -> Result<Prompt, Diagnostics> {
+fn drawn_prompt(task: &dyn Task, key: StreamKey, index: u64) -> Result<Prompt> {
     let mut stream = key.stream(index);
     (0..DRAWS)
         .map(|_| task.draw(&mut stream))
@@ -177,7 +184,7 @@ pub(super) fn pooled_prompts(
     pool: usize,
     taken: &[usize],
     count: usize,
-) -> Result<(Vec<usize>, Vec<Prompt>), Diagnostics> {
+) -> Result<(Vec<usize>, Vec<Prompt>)> {
     let taken: HashSet<&usize> = taken.iter().collect();
     let mut order: Vec<usize> = (0..pool).filter(|index| !taken.contains(index)).collect();
     // No prompt is drawn with this stream.
@@ -194,8 +201,14 @@ pub(super) fn pooled_prompts(
     Ok((order, prompts))
 }
 
+/// The signs of tokens, as words, so that each is a token for those who look at the batch.
+fn words(tokens: &[u32], signs: &[char]) -> String {
+    let sign = |token: &u32| signs.get(*token as usize).unwrap_or(&'?').to_string();
+    tokens.iter().map(sign).collect::<Vec<_>>().join(" ")
+}
+
 /// An error where a size of a task is out of its bounds.
-fn within(size: &str, found: usize, bounds: RangeInclusive<u64>) -> Result<(), Diagnostics> {
+fn within(size: &str, found: usize, bounds: RangeInclusive<u64>) -> Result<()> {
     if bounds.contains(&(found as u64)) {
         return Ok(());
     }
@@ -225,14 +238,9 @@ mod tests {
     use super::*;
 
     fn tasks() -> Vec<Box<dyn Task>> {
-        let mut tasks: Vec<Box<dyn Task>> = Vec::new();
-        for size in 2..=5 {
-            tasks.push(Box::new(Maze::new(size).unwrap()));
-        }
-        for digits in 1..=4 {
-            tasks.push(Box::new(Arithmetic::new(digits).unwrap()));
-        }
-        tasks
+        let mazes = (2..=5).map(|size| Box::new(Maze::new(size).unwrap()) as Box<dyn Task>);
+        let sums = (1..=4).map(|digits| Box::new(Arithmetic::new(digits).unwrap()) as _);
+        mazes.chain(sums).collect()
     }
 
     #[test]
@@ -323,6 +331,25 @@ mod tests {
     }
 
     #[test]
+    fn sizes_outside_the_bounds_are_refused() {
+        let mazes = [1, 33].map(|size| Maze::new(size).unwrap_err());
+        let sums = [0, 19].map(|digits| Arithmetic::new(digits).unwrap_err());
+        let errors: Vec<String> = mazes
+            .iter()
+            .chain(&sums)
+            .map(|error| error.to_string())
+            .collect();
+        let (maze, sum) = ("expected from 2 to 32", "expected from 1 to 18");
+        let expected = [
+            format!("maze: size is 1: {maze}"),
+            format!("maze: size is 33: {maze}"),
+            format!("arithmetic: digits is 0: {sum}"),
+            format!("arithmetic: digits is 19: {sum}"),
+        ];
+        assert_eq!(errors, expected);
+    }
+
+    #[test]
     fn a_task_without_training_prompts_says_so() {
         struct Fixed(u32);
         impl Task for Fixed {
@@ -339,14 +366,10 @@ mod tests {
                 false
             }
         }
-        let prompt = |token| Prompt {
-            tokens: vec![token],
-            features: vec![],
-        };
-        let task = (0..)
-            .map(Fixed)
-            .find(|task| is_held_out(task, &prompt(task.0)))
-            .unwrap();
+        let mut stream = StreamKey::new(0, Purpose::TrainingPrompts, 0).stream(0);
+        let mut tasks = (0..).map(Fixed);
+        let task = tasks.find(|task| is_held_out(task, &task.draw(&mut stream)));
+        let task = task.unwrap();
         assert_eq!(
             training_prompts(&task, 0, 0, 1).unwrap_err()[0].message,
             "no prompt for training among 1000 draws"

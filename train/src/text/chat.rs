@@ -6,15 +6,45 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{Environment, Error, ErrorKind, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
+use serde_json::Value as Json;
 
 use crate::error::io;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::regular_file;
 
-const NAME: &str = "chat";
+/// The template's file since transformers 5, and its name here.
+const FILE: &str = "chat_template.jinja";
 
-/// Today, for templates. A run that is resumed tomorrow must see the same prompts, so it is always the same day: the one that
-/// Llama's templates name by default, in their format.
-const TODAY: &str = "26 Jul 2024";
+/// Today, for templates, by the directives of `strftime` that they use. A run that is resumed tomorrow must see the same
+/// prompts, so it is always the same day: the one that Llama's templates name by default.
+const TODAY: [(&str, &str); 11] = [
+    ("%d", "26"),
+    ("%-d", "26"),
+    ("%a", "Fri"),
+    ("%A", "Friday"),
+    ("%b", "Jul"),
+    ("%B", "July"),
+    ("%m", "07"),
+    ("%y", "24"),
+    ("%Y", "2024"),
+    ("%H", "00"),
+    ("%M", "00"),
+];
+
+/// The day in a template's format.
+fn today(format: String) -> Result<String, Error> {
+    let day = (TODAY.iter()).fold(format, |text, (directive, value)| {
+        text.replace(directive, value)
+    });
+    match day.split_once('%') {
+        None => Ok(day),
+        Some((_, rest)) => {
+            let directive: String = rest.chars().take(1).collect();
+            let message = format!("`strftime_now` does not know `%{directive}`");
+            Err(Error::new(ErrorKind::InvalidOperation, message))
+        }
+    }
+}
 
 /// A message of a chat.
 #[derive(Clone, Copy, Debug)]
@@ -33,21 +63,17 @@ pub(super) struct ChatTemplate {
 }
 
 /// A special token of a `tokenizer_config.json`, which has it as a string or as an object.
-pub(super) fn special_token(token: &serde_json::Value) -> Option<&str> {
+pub(super) fn special_token(token: &Json) -> Option<&str> {
     token.as_str().or_else(|| token.get("content")?.as_str())
 }
 
 impl ChatTemplate {
-    /// The template of a folder: `chat_template.jinja` of transformers 5, or in the `tokenizer_config.json` of
-    /// transformers 4, whose content is `config`.
-    pub(super) fn load(
-        folder: &Path,
-        config: &serde_json::Value,
-    ) -> Result<Option<Self>, Diagnostics> {
-        let path = folder.join("chat_template.jinja");
+    /// The template of a folder: in a file of its own, or in the `tokenizer_config.json` of transformers 4, whose content is
+    /// `config`.
+    pub(super) fn load(folder: &Path, config: &Json) -> Result<Option<Self>, Diagnostics> {
+        let path = folder.join(FILE);
         let (path, source) = if path.exists() {
-            let source = advlab::regular_file::read_to_string(&path);
-            let source = source.map_err(io("read", &path))?;
+            let source = regular_file::read_to_string(&path).map_err(io("read", &path))?;
             (path, source)
         } else if let Some(source) = in_config(&config["chat_template"]) {
             (folder.join("tokenizer_config.json"), source.to_string())
@@ -69,35 +95,32 @@ impl ChatTemplate {
             tools => Value::from(()),
             documents => Value::from(()),
         };
-        let template = self.environment.get_template(NAME);
+        let template = self.environment.get_template(FILE);
         let text = template.and_then(|template| template.render(context));
         text.map_err(|error| damaged(&self.path, &error))
     }
 }
 
 /// A string, or several templates by name, of which `default` is meant for a chat without tools.
-fn in_config(template: &serde_json::Value) -> Option<&str> {
+fn in_config(template: &Json) -> Option<&str> {
     let mut named = template.as_array().into_iter().flatten();
     let default = || named.find(|template| template["name"] == "default")?["template"].as_str();
     template.as_str().or_else(default)
 }
 
 fn damaged(path: &Path, error: &Error) -> Diagnostics {
-    let what = error
-        .detail()
-        .map_or_else(|| error.to_string(), str::to_string);
+    let whole = || error.to_string();
+    let what = error.detail().map_or_else(whole, str::to_string);
     let problem = Diagnostic::error(format!("the chat template: {what}")).in_file(path);
-    let problem = match error.line() {
-        // In JSON, the template's lines are not the file's.
-        Some(line) if path.extension().is_some_and(|ending| ending == "jinja") => {
-            problem.on_line(line)
-        }
-        _ => problem,
-    };
-    problem.into()
+    // In JSON, the template's lines are not the file's.
+    let line = error.line().filter(|_| path.ends_with(FILE));
+    match line {
+        Some(line) => problem.on_line(line).into(),
+        None => problem.into(),
+    }
 }
 
-fn environment(config: &serde_json::Value, source: String) -> Result<Environment<'static>, Error> {
+fn environment(config: &Json, source: String) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder()
         .trim_blocks(true)
@@ -108,12 +131,12 @@ fn environment(config: &serde_json::Value, source: String) -> Result<Environment
     environment.add_function("raise_exception", |message: String| {
         Err::<Value, _>(Error::new(ErrorKind::InvalidOperation, message))
     });
-    environment.add_function("strftime_now", |_format: &str| TODAY);
+    environment.add_function("strftime_now", today);
     for (name, token) in config.as_object().into_iter().flatten() {
         if let Some(token) = special_token(token).filter(|_| name.ends_with("_token")) {
             environment.add_global(name.clone(), token.to_string());
         }
     }
-    environment.add_template_owned(NAME, source)?;
+    environment.add_template_owned(FILE, source)?;
     Ok(environment)
 }

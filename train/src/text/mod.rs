@@ -42,8 +42,9 @@ pub struct Text {
     path: PathBuf,
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
-    generation: Generation,
     vocabulary: u32,
+    ends: Vec<u32>,
+    stops: Vec<String>,
 }
 
 impl Text {
@@ -55,28 +56,40 @@ impl Text {
     pub fn load(folder: &Path, vocabulary: u32) -> Result<Self, Diagnostics> {
         let path = folder.join("tokenizer.json");
         let tokenizer = tokenizer::read(&path)?;
-        let last = tokenizer.get_vocab(true).into_iter();
-        let last = last.max_by_key(|(_, id)| *id);
+        let all = tokenizer.get_vocab(true).into_iter();
+        let last = all.max_by_key(|(_, id)| *id);
         if let Some((token, id)) = last.filter(|(_, id)| *id >= vocabulary) {
             let message = format!(
                 "token `{token}` has the number {id}; the model's vocabulary has {vocabulary}"
             );
             let help =
                 "tokenizer and model are not of the same folder, or the embedding was not widened";
-            return Err(Diagnostic::error(message)
-                .in_file(path)
-                .with_help(help)
-                .into());
+            let problem = Diagnostic::error(message).in_file(path);
+            return Err(problem.with_help(help).into());
         }
         let config = read_optional(folder, "tokenizer_config.json")?;
-        let eos = chat::special_token(&config["eos_token"]);
-        let eos = eos.and_then(|token| tokenizer.token_to_id(token));
+        let mut ends: Vec<u32> = list(folder, "generation_config.json", "eos_token_id")?;
+        if ends.is_empty() {
+            ends = list(folder, "config.json", "eos_token_id")?;
+        }
+        if ends.is_empty() {
+            let eos = chat::special_token(&config["eos_token"]);
+            ends.extend(eos.and_then(|token| tokenizer.token_to_id(token)));
+        }
+        if let Some(id) = ends.iter().find(|id| **id >= vocabulary) {
+            let message =
+                format!("`eos_token_id` is {id}; the model's vocabulary has {vocabulary}");
+            return Err(Diagnostic::error(message).in_file(folder).into());
+        }
+        let mut stops: Vec<String> = list(folder, "generation_config.json", "stop_strings")?;
+        stops.retain(|stop| !stop.is_empty());
         Ok(Text {
-            generation: Generation::load(folder, eos, vocabulary)?,
             template: ChatTemplate::load(folder, &config)?,
             path,
             tokenizer,
             vocabulary,
+            ends,
+            stops,
         })
     }
 
@@ -132,15 +145,15 @@ impl Text {
         self.vocabulary
     }
 
-    /// Where responses end.
-    pub fn generation(&self) -> &Generation {
-        &self.generation
+    /// The tokens of which one ends a response: by the model's makers, else the tokenizer's own token for the end.
+    pub fn ends(&self) -> &[u32] {
+        &self.ends
     }
 
-    /// Lets responses end with these strings too, besides those of [`Text::generation`].
+    /// Lets responses also end once their text has one of these strings, besides those of the model's makers.
     #[must_use]
     pub fn with_stops(mut self, stops: &[String]) -> Self {
-        self.generation.stop_strings.extend_from_slice(stops);
+        self.stops.extend_from_slice(stops);
         self
     }
 
@@ -149,14 +162,13 @@ impl Text {
     /// # Errors
     /// As [`Text::decode`].
     pub fn has_stop(&self, response: &[u32]) -> Result<bool, Diagnostics> {
-        let stops = &self.generation.stop_strings;
         // No token of a string has less than a byte of it.
-        let Some(longest) = stops.iter().map(String::len).max() else {
+        let Some(longest) = self.stops.iter().map(String::len).max() else {
             return Ok(false);
         };
         let tail = response.len().saturating_sub(longest + CONTEXT);
         let text = self.decode(&response[tail..])?;
-        Ok(stops.iter().any(|stop| text.contains(stop)))
+        Ok(self.stops.iter().any(|stop| text.contains(stop)))
     }
 }
 
@@ -169,47 +181,9 @@ fn read_optional(folder: &Path, name: &str) -> Result<Value, Diagnostics> {
     }
 }
 
-/// Where a model's makers say that its responses end.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Generation {
-    /// With one of these tokens.
-    pub ends: Vec<u32>,
-    /// Once the text has one of these.
-    pub stop_strings: Vec<String>,
-}
-
-impl Generation {
-    /// That of a folder; `eos` is the tokenizer's own token for the end, for folders that name none.
-    fn load(folder: &Path, eos: Option<u32>, vocabulary: u32) -> Result<Self, Diagnostics> {
-        let file = "generation_config.json";
-        let generation = read_optional(folder, file)?;
-        let mut ends: Vec<u32> = list(&generation, "eos_token_id", folder, file)?;
-        if ends.is_empty() {
-            let file = "config.json";
-            ends = list(&read_optional(folder, file)?, "eos_token_id", folder, file)?;
-        }
-        if ends.is_empty() {
-            ends.extend(eos);
-        }
-        if let Some(id) = ends.iter().find(|id| **id >= vocabulary) {
-            let message =
-                format!("`eos_token_id` is {id}; the model's vocabulary has {vocabulary}");
-            return Err(Diagnostic::error(message).in_file(folder).into());
-        }
-        let mut stop_strings: Vec<String> = list(&generation, "stop_strings", folder, file)?;
-        stop_strings.retain(|stop| !stop.is_empty());
-        Ok(Generation { ends, stop_strings })
-    }
-}
-
-/// The values of a key that has one value, a list of them, or none.
-fn list<T: DeserializeOwned>(
-    keys: &Value,
-    key: &str,
-    folder: &Path,
-    file: &str,
-) -> Result<Vec<T>, Diagnostics> {
-    let values = match &keys[key] {
+/// The values of a key of a folder's JSON file that has one value, a list of them, or none.
+fn list<T: DeserializeOwned>(folder: &Path, file: &str, key: &str) -> Result<Vec<T>, Diagnostics> {
+    let values = match &read_optional(folder, file)?[key] {
         Value::Null => json!([]),
         Value::Array(values) => json!(values),
         value => json!([value]),

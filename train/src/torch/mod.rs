@@ -153,20 +153,16 @@ mod tests {
     #[test]
     fn memory_is_counted_on_a_gpu_alone() {
         assert_eq!(peak_memory(Device::Cpu), None);
-        assert_eq!(
-            peak_memory(Device::Cuda(0)).is_some(),
-            tch::Cuda::is_available()
-        );
+        let has_gpu = tch::Cuda::is_available();
+        assert_eq!(peak_memory(Device::Cuda(0)).is_some(), has_gpu);
     }
 
     #[test]
     fn values_go_in_and_out_whatever_their_strides() {
         let floats = floats(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], Device::Cpu).unwrap();
         let turned = floats.f_view([2, 3]).unwrap().f_tr().unwrap();
-        assert_eq!(
-            to_vec::<f32>(&turned).unwrap(),
-            [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]
-        );
+        let expected = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0];
+        assert_eq!(to_vec::<f32>(&turned).unwrap(), expected);
         let indices = indices(&[7, -1], Device::Cpu).unwrap();
         assert_eq!(to_vec::<f32>(&indices).unwrap(), [7.0, -1.0]);
     }
@@ -176,18 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_alone_is_kept() {
+    fn of_a_message_only_the_first_line_is_kept() {
         let error = refused("\nsizes differ\nException raised from f at g.cpp:1\nframe #0: h");
         assert_eq!(error.to_string(), "libtorch: sizes differ");
-    }
-
-    #[test]
-    fn what_libtorch_itself_says_of_shapes_is_one_line() {
         let ones = |size: i64| Tensor::f_ones([size], (Kind::Float, Device::Cpu)).unwrap();
-        let error = TorchError::from(ones(2).f_add(&ones(3)).unwrap_err());
-        let text = error.to_string();
+        let text = TorchError::from(ones(2).f_add(&ones(3)).unwrap_err()).to_string();
+        let is_one_line = text.lines().count() == 1;
         assert!(
-            text.contains("must match the size") && text.lines().count() == 1,
+            is_one_line && text.contains("must match the size"),
             "{text}"
         );
     }

@@ -7,8 +7,6 @@ mod training;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
 pub use self::report::Comparison;
 pub use self::training::{Failed, Planned, run};
 use crate::wrong;
@@ -18,7 +16,6 @@ use advlab_train::{Config, RunFolder};
 /// The numbers of a run, read from its folder.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// The run's folder.
     pub folder: PathBuf,
     /// The seed, if the run's own configuration has it.
     pub seed: Option<u64>,
@@ -29,7 +26,6 @@ pub struct Finished {
     pub curves: BTreeMap<String, Vec<(f64, f64)>>,
     /// The steps from which another version was used.
     reloads: Vec<u64>,
-    /// Seconds that all steps took.
     seconds: f64,
 }
 
@@ -38,10 +34,11 @@ pub struct Finished {
 pub struct Compared {
     /// The recipe with its settings, as tables name it.
     pub name: String,
-    /// Its runs.
     pub runs: Vec<Finished>,
-    /// Its version, seeds, configuration and scripts, for the report.
-    about: String,
+    /// All that makes it one design.
+    key: String,
+    /// The recipe with its parameters, and the keys of its configuration.
+    words: Vec<String>,
 }
 
 impl Finished {
@@ -49,29 +46,24 @@ impl Finished {
         let (rows, log) = (run.rows()?, run.log()?);
         let is_evaluated = rows.iter().any(|row| row["evaluation"].is_object());
         let mut curves: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
-        let mut add = |steps: u64, numbers: &Value| {
-            for (name, number) in numbers.as_object().into_iter().flatten() {
-                let others = ["entropy", "length", "reward_mean"];
-                if (name.starts_with("pass@") || others.contains(&&**name))
-                    && let Some(number) = number.as_f64()
-                {
-                    let curve = curves.entry(name.clone()).or_default();
-                    curve.push((steps as f64, number));
-                }
-            }
-        };
         let mut ms = 0.0;
         for row in &rows {
             let step = row["step"].as_u64().unwrap_or(0);
-            add(step, &row["initial_evaluation"]);
-            add(
-                step + 1,
-                if is_evaluated {
-                    &row["evaluation"]
-                } else {
-                    row
-                },
-            );
+            let done = if is_evaluated {
+                &row["evaluation"]
+            } else {
+                row
+            };
+            for (steps, numbers) in [(step, &row["initial_evaluation"]), (step + 1, done)] {
+                for (name, number) in numbers.as_object().into_iter().flatten() {
+                    let others = ["entropy", "length", "reward_mean"];
+                    let is_compared = name.starts_with("pass@") || others.contains(&&**name);
+                    if let Some(number) = number.as_f64().filter(|_| is_compared) {
+                        let curve = curves.entry(name.clone()).or_default();
+                        curve.push((steps as f64, number));
+                    }
+                }
+            }
             for (name, stage) in row["ms"].as_object().into_iter().flatten() {
                 // Kernels' time is a part of other stages.
                 ms += stage.as_f64().filter(|_| name != "native").unwrap_or(0.0);
@@ -97,73 +89,69 @@ impl Finished {
     /// The number of that name after so many steps, or the last one.
     fn at(&self, name: &str, steps: Option<f64>) -> Option<f64> {
         let mut curve = self.curves.get(name)?.iter().rev();
-        Some(
-            curve
-                .find(|point| steps.is_none_or(|steps| point.0 == steps))?
-                .1,
-        )
+        let point = curve.find(|point| steps.is_none_or(|steps| point.0 == steps))?;
+        Some(point.1)
     }
 }
 
 /// The runs of some folders, by design; a folder that is not a run stands for the runs in it.
 pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>, Diagnostics> {
-    // Each with all that makes it one design, and with the words of its name.
-    let mut designs: Vec<(String, Vec<String>, Vec<Finished>)> = Vec::new();
+    let mut all: Vec<Compared> = Vec::new();
     for folder in folders {
         for path in folders_of_runs(folder)? {
             let run = RunFolder::read(&path);
             let log = run.log()?;
             let config = run.has_config().then(|| run.config()).transpose()?;
-            let (key, words) = match &config {
-                Some(config) => {
-                    let first = log.versions().first().map(|(_, version)| *version);
-                    let words = words_of(config);
-                    (
-                        format!("{first:?} {:?} {words:?}", log.loss_version()),
-                        words,
-                    )
-                }
-                // What another program wrote says nothing of its design but where it lies.
-                None => (path.display().to_string(), vec![file_name(&path)]),
-            };
+            // What another program wrote says nothing of its design but where it lies.
+            let mut words = vec![file_name(&path)];
+            let mut key = path.display().to_string();
+            if let Some(config) = &config {
+                let first = log.versions().first().map(|(_, version)| *version);
+                words = words_of(config);
+                key = format!("{first:?} {:?} {words:?}", log.loss_version());
+            }
             let run = Finished::of(&run, config.as_ref())?;
-            match designs.iter_mut().find(|(own, ..)| *own == key) {
-                Some((.., runs)) => runs.push(run),
-                None => designs.push((key, words, vec![run])),
+            match all.iter_mut().find(|design| design.key == key) {
+                Some(design) => design.runs.push(run),
+                None => all.push(Compared {
+                    name: String::new(),
+                    runs: vec![run],
+                    key,
+                    words,
+                }),
             }
         }
     }
-    // Keys of the configuration that all have in common are in no name.
-    let all_words: Vec<Vec<String>> = designs.iter().map(|(_, words, _)| words.clone()).collect();
-    let is_shared = |word: &&String| all_words.iter().all(|words| words.contains(word));
-    let mut all: Vec<Compared> = Vec::new();
-    for (_, words, runs) in designs {
-        let mut name = words[0].clone();
-        for word in words[1..].iter().filter(|word| !is_shared(word)) {
-            name += &format!(" {word}");
-        }
-        if all.iter().any(|one| one.name == name) {
+    for index in 0..all.len() {
+        // Keys of the configuration that all have in common are in no name.
+        let is_own = |word: &&String| all.iter().any(|design| !design.words.contains(word));
+        let (recipe, keys) = all[index].words.split_at(1);
+        let own: Vec<&str> = keys.iter().filter(is_own).map(String::as_str).collect();
+        let mut name = [&[&*recipe[0]], &own[..]].concat().join(" ");
+        if all.iter().any(|design| design.name == name) {
             // Another script has that name.
-            name = format!("{name} ({})", runs[0].folder.display());
+            name = format!("{name} ({})", all[index].runs[0].folder.display());
         }
-        let about = about(&words, &runs);
-        all.push(Compared { name, runs, about });
+        all[index].name = name;
     }
     Ok(all)
 }
 
-/// A design's version, seeds, settings and scripts, for the report.
-fn about(words: &[String], runs: &[Finished]) -> String {
-    let seeds = runs.iter().filter_map(|run| Some(run.seed?.to_string()));
-    let seeds = seeds.collect::<Vec<_>>().join(", ");
-    let version = runs[0].version.as_deref().unwrap_or("unknown");
-    let mut text = format!("version {version}\nseeds {seeds}\n{}\n", words.join("\n"));
-    let scripts = std::fs::read_dir(runs[0].folder.join("scripts").join(version));
-    for entry in scripts.into_iter().flatten().flatten() {
-        let script = advlab::regular_file::read_to_string(&entry.path()).unwrap_or_default();
-        text += &format!("\n---- {}\n{script}", file_name(&entry.path()));
+impl Compared {
+    /// Its version, seeds, settings and scripts, for the report.
+    fn about(&self) -> String {
+        let seeds = self.runs.iter().filter_map(|run| run.seed);
+        let seeds: Vec<String> = seeds.map(|seed| seed.to_string()).collect();
+        let (seeds, words) = (seeds.join(", "), self.words.join("\n"));
+        let version = self.runs[0].version.as_deref().unwrap_or("unknown");
+        let mut text = format!("version {version}\nseeds {seeds}\n{words}\n");
+        let scripts = std::fs::read_dir(self.runs[0].folder.join("scripts").join(version));
+        for entry in scripts.into_iter().flatten().flatten() {
+            let script = advlab::regular_file::read_to_string(&entry.path()).unwrap_or_default();
+            text += &format!("\n---- {}\n{script}", file_name(&entry.path()));
+        }
+        text
     }
-    text
 }
 
 /// The folders of runs in a folder, itself included, at most three levels below it.
@@ -173,15 +161,9 @@ pub fn folders_of_runs(folder: &Path) -> Result<Vec<PathBuf>, Diagnostics> {
         let is_run = |folder: &PathBuf| folder.join("metrics.jsonl").is_file();
         let (own, others): (Vec<_>, Vec<_>) = level.into_iter().partition(is_run);
         runs.extend(own);
-        let below = others
-            .iter()
-            .flat_map(std::fs::read_dir)
-            .flatten()
-            .flatten();
-        level = below
-            .map(|entry| entry.path())
-            .filter(|path| path.is_dir())
-            .collect();
+        let below = others.iter().flat_map(std::fs::read_dir).flatten();
+        let below = below.flatten().map(|entry| entry.path());
+        level = below.filter(|path| path.is_dir()).collect();
     }
     if runs.is_empty() {
         let message = format!("{} is not a run, and has none in it", folder.display());
@@ -196,36 +178,36 @@ pub fn folders_of_runs(folder: &Path) -> Result<Vec<PathBuf>, Diagnostics> {
 /// which runs of one design differ.
 fn words_of(config: &Config) -> Vec<String> {
     let config = config.with_absolute_paths();
-    let defaults = Config::default().with_absolute_paths().to_table();
+    let defaults = flat(Config::default().with_absolute_paths().to_table());
     let mut words = vec![file_stem(&config.recipe)];
-    for (key, value) in config.to_table() {
-        let default = defaults.get(&key);
-        match value {
-            _ if ["recipe", "seed", "steps", "out"].contains(&&*key) => {}
-            toml::Value::Table(own) => {
-                for (name, value) in own {
-                    let text = text_of(&value);
-                    if key == "params" {
-                        words[0] += &format!(" {name}={text}");
-                    } else if default.and_then(|table| table.get(&name)) != Some(&value) {
-                        words.push(format!("{key}.{name}={text}"));
-                    }
-                }
-            }
-            value if default == Some(&value) => {}
-            value => words.push(format!("{key}={}", text_of(&value))),
+    for (key, value) in flat(config.to_table()) {
+        // Of a script, its name.
+        let text = match value.as_str() {
+            Some(path) if path.ends_with(".rhai") => file_stem(path),
+            Some(text) => text.to_string(),
+            None => value.to_string(),
+        };
+        match key.strip_prefix("params.") {
+            Some(name) => words[0] += &format!(" {name}={text}"),
+            None if ["recipe", "seed", "steps", "out"].contains(&&*key) => {}
+            None if defaults.get(&key) == Some(&value) => {}
+            None => words.push(format!("{key}={text}")),
         }
     }
     words
 }
 
-/// A value of a configuration; of a script, its name.
-fn text_of(value: &toml::Value) -> String {
-    match value.as_str() {
-        Some(path) if path.ends_with(".rhai") => file_stem(path),
-        Some(text) => text.to_string(),
-        None => value.to_string(),
-    }
+/// The keys of a configuration with their values, those of its tables as `table.key`.
+fn flat(table: toml::Table) -> toml::Table {
+    let rows = table.into_iter().flat_map(|(key, value)| match value {
+        toml::Value::Table(own) => {
+            let own = own.into_iter();
+            own.map(|(name, value)| (format!("{key}.{name}"), value))
+                .collect()
+        }
+        value => vec![(key, value)],
+    });
+    rows.collect()
 }
 
 /// The name of a script without folder and ending.

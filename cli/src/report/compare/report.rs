@@ -8,7 +8,7 @@ use crate::report::figure::{Figure, Mark, Panel, Series, quoted};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
 use advlab::files::Replacement;
-use advlab::paint::{Paint, cut, filled, wrapped};
+use advlab::paint::{Paint, cut, table, wrapped};
 
 /// The most points of a curve: each is a bootstrap.
 const PLACES: usize = 200;
@@ -17,7 +17,6 @@ const FIRST: usize = 5;
 /// The widest cell of a table in a terminal.
 const WIDEST: usize = 24;
 
-/// Designs that are compared.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     designs: Vec<Compared>,
@@ -58,7 +57,6 @@ impl Comparison {
         self.designs.iter().flat_map(|design| &design.runs)
     }
 
-    /// The numbers of a design's runs.
     fn numbers_of(&self, design: &Compared, name: &str) -> Vec<f64> {
         let runs = design.runs.iter();
         runs.filter_map(|run| run.at(name, self.end)).collect()
@@ -114,20 +112,15 @@ impl Comparison {
             let curves = |of: &Compared| -> Vec<_> {
                 of.runs.iter().map(|run| run.curves.clone()).collect()
             };
+            let is_same = curves(first) == curves(design);
             match self.improvement(design) {
                 None => format!("{name} has no run to compare"),
-                Some(_) if curves(first) == curves(design) => {
-                    format!("{name} has every number of {than}: they compute the same")
-                }
-                Some(_) if stats::are_too_few(of_first, own) => format!(
+                _ if is_same => format!("{name} has every number of {than}: they compute the same"),
+                _ if stats::are_too_few(of_first, own) => format!(
                     "{name}: too few seeds to compare it with {than} {seeds}: four of each are the least at 95 %"
                 ),
-                Some(better) if better.low > 0.5 => {
-                    format!("{name} is above {than} at 95 % {seeds}")
-                }
-                Some(better) if better.high < 0.5 => {
-                    format!("{name} is below {than} at 95 % {seeds}")
-                }
+                Some(one) if one.low > 0.5 => format!("{name} is above {than} at 95 % {seeds}"),
+                Some(one) if one.high < 0.5 => format!("{name} is below {than} at 95 % {seeds}"),
                 _ => format!("{name}: no difference from {than} is shown at 95 % {seeds}"),
             }
         };
@@ -135,29 +128,23 @@ impl Comparison {
         claims.chain(self.failed.iter().cloned()).collect()
     }
 
-    /// The table and its conclusions.
     pub fn text(&self, paint: Paint) -> String {
         let rows = self.cells();
-        let width = |column: usize| {
-            let cells = rows.iter().map(|row| row[column].chars().count());
-            cells.max().unwrap_or(0).min(WIDEST)
-        };
-        let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
-        let others = std::iter::once(0).chain(FIRST..widths.len()).collect();
+        let others = std::iter::once(0).chain(FIRST..rows[0].len()).collect();
         let mut lines = Vec::new();
-        for table in [Vec::from_iter(0..FIRST), others] {
-            for (index, row) in rows.iter().enumerate() {
-                let cell = |&column: &usize| {
-                    let text = cut(&row[column], widths[column]);
-                    match column {
-                        0 => filled(&text, widths[0]),
-                        _ => format!("{text:>0$}", widths[column]),
-                    }
-                };
-                let line = table.iter().map(cell).collect::<Vec<_>>().join("  ");
-                lines.push(if index == 0 { paint.dim(&line) } else { line });
-            }
-            lines.push(String::new());
+        for columns in [Vec::from_iter(0..FIRST), others] {
+            let cells = |row: &Vec<String>| -> Vec<String> {
+                columns
+                    .iter()
+                    .map(|&column| cut(&row[column], WIDEST))
+                    .collect()
+            };
+            let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
+            // Without the indentation.
+            let shown = table(&cells).into_iter().map(|line| line[2..].to_string());
+            let start = lines.len();
+            lines.extend(shown.chain([String::new()]));
+            lines[start] = paint.dim(&lines[start]);
         }
         let remarks = self.claims().into_iter().chain([self.method()]);
         lines.extend(remarks.map(|remark| wrapped("", &remark, paint.width)));
@@ -178,41 +165,37 @@ impl Comparison {
 
     /// Learning curves: the interquartile mean over seeds with its interval, and the reloads.
     pub fn figure(&self) -> Figure {
-        let panels = self.numbers.iter().map(|name| {
+        let mut reloads: Vec<u64> = self.runs().flat_map(|run| run.reloads.clone()).collect();
+        reloads.sort_unstable();
+        reloads.dedup();
+        let panel = |name: &String| {
             let mut series = Vec::new();
+            let (mut least, mut most) = (f64::MAX, f64::MIN);
             for design in &self.designs {
                 let points = curve(&design.runs, name);
-                let low = points.iter().map(|(x, one)| (*x, one.low));
-                let high = points.iter().map(|(_, one)| one.high).collect();
-                if design.runs.len() > 1 {
-                    series.push(Series::new(&design.name, Mark::Band(high), low));
+                for y in points.iter().flat_map(|(_, one)| [one.low, one.value]) {
+                    (least, most) = (least.min(y), most.max(y));
                 }
-                let middle = points.iter().map(|(x, one)| (*x, one.value));
-                series.push(Series::new(&design.name, Mark::Line, middle));
+                let part =
+                    |of: fn(&Estimate) -> f64| points.iter().map(move |(x, one)| (*x, of(one)));
+                if design.runs.len() > 1 {
+                    let high = points.iter().map(|(_, one)| one.high).collect();
+                    series.push(Series::new(
+                        &design.name,
+                        Mark::Band(high),
+                        part(|one| one.low),
+                    ));
+                }
+                series.push(Series::new(&design.name, Mark::Line, part(|one| one.value)));
             }
-            let values = series
-                .iter()
-                .flat_map(|one| &one.points)
-                .map(|point| point.1);
-            let (least, most) = values.fold((f64::MAX, f64::MIN), |(least, most), y| {
-                (least.min(y), most.max(y))
-            });
-            let mut reloads: Vec<u64> = self.runs().flat_map(|run| run.reloads.clone()).collect();
-            reloads.sort_unstable();
-            reloads.dedup();
-            reloads.retain(|_| least <= most);
-            series.extend(reloads.into_iter().map(|step| {
-                let ends = [least, most].map(|y| (step as f64, y));
-                Series::new("reload", Mark::Reference, ends)
-            }));
+            let ends = |step: &u64| [least, most].map(|y| (*step as f64, y));
+            let reloads = reloads.iter().filter(|_| least <= most);
+            series.extend(reloads.map(|step| Series::new("reload", Mark::Reference, ends(step))));
             Panel::new("step", name, series)
-        });
-        let panels: Vec<Panel> = panels.collect();
-        Figure {
-            title: "Interquartile mean over seeds, 95 % interval".to_string(),
-            columns: 2.min(panels.len()),
-            panels,
-        }
+        };
+        let panels: Vec<Panel> = self.numbers.iter().map(panel).collect();
+        let title = "Interquartile mean over seeds, 95 % interval";
+        Figure::new(title, 2.min(panels.len()), panels)
     }
 
     /// Writes `report.html`, a single file with all that reproduces it, its figure `curves.svg`, and `runs.csv`, a line per run.
@@ -248,7 +231,7 @@ impl Comparison {
         let version = env!("CARGO_PKG_VERSION");
         let (method, command) = (safe(&self.method()), safe(command));
         let about = self.designs.iter().map(|design| {
-            let (name, about) = (safe(&design.name), safe(&design.about));
+            let (name, about) = (safe(&design.name), safe(&design.about()));
             format!("<details><summary>{name}</summary><pre>{about}</pre></details>\n")
         });
         let about: String = about.collect();
@@ -274,7 +257,6 @@ advlab {version}, {os} {arch}, {cores} cores</pre>
         )
     }
 
-    /// A line per run.
     fn csv(&self) -> String {
         let names = self.numbers.join(",");
         let mut text = format!("design,seed,folder,{names},seconds\n");

@@ -10,6 +10,8 @@ use crate::wrong;
 use advlab::diagnostic::Diagnostics;
 use advlab_train::{Config, Ending, Event, Run, RunFolder};
 
+const ANOTHER: &str = "choose another folder with -o, or remove that one";
+
 /// A run to do, or one that is done.
 #[derive(Clone, Debug)]
 pub struct Planned {
@@ -44,11 +46,9 @@ impl Planned {
                     let help = "give their scripts other names, or their recipes other settings";
                     return Err(wrong(message, help));
                 }
-                all.push(Planned::of(Config {
-                    seed,
-                    out,
-                    ..design.clone()
-                })?);
+                let mut config = design.clone();
+                (config.seed, config.out) = (seed, out);
+                all.push(Planned::of(config)?);
             }
         }
         Ok(all)
@@ -65,18 +65,13 @@ impl Planned {
         let run = RunFolder::read(folder);
         if words_of(&run.config()?) != words_of(&config) {
             let message = format!("{} has a run with another configuration", config.out);
-            let help = "choose another folder with -o, or remove that one";
-            return Err(wrong(message, help));
+            return Err(wrong(message, ANOTHER));
         }
         check_versions(&run, &config)?;
         let rows = run.rows()?;
         let last = rows.last().and_then(|row| row["step"].as_u64());
         let done = last.map_or(0, |last| last + 1);
         Ok(Planned { config, done })
-    }
-
-    fn is_done(&self) -> bool {
-        self.done >= self.config.steps
     }
 
     fn go(&self, stop: &AtomicBool, progress: &Progress<'_>) -> Result<(), Diagnostics> {
@@ -103,18 +98,15 @@ impl Planned {
 fn check_versions(run: &RunFolder, config: &Config) -> Result<(), Diagnostics> {
     let log = run.log()?;
     let last = log.versions().last().map(|(_, version)| *version);
-    for (path, used) in [
-        (&config.recipe, last),
-        (&config.loss_recipe, log.loss_version()),
-    ] {
+    let loss = log.loss_version();
+    for (path, used) in [(&config.recipe, last), (&config.loss_recipe, loss)] {
         let now = config.host().load(path)?;
         if let Some(used) = used.filter(|used| now.version().as_str() != *used) {
-            let used: String = used.chars().take(6).collect();
+            let used = used.get(..6).unwrap_or(used);
             let (folder, now) = (run.folder().display(), now.version().short());
             let message =
                 format!("{folder} was run with version {used} of {path}, the file is {now} now");
-            let help = "choose another folder with -o, or remove that one";
-            return Err(wrong(message, help));
+            return Err(wrong(message, ANOTHER));
         }
     }
     Ok(())
@@ -123,7 +115,8 @@ fn check_versions(run: &RunFolder, config: &Config) -> Result<(), Diagnostics> {
 /// Does what is left of the runs until all is done or `stop` is set, as many at a time as there are cores, which they share.
 /// Returns the runs that failed.
 pub fn run(runs: &[Planned], stop: &AtomicBool, progress: &Progress<'_>) -> Vec<Failed> {
-    let left: Vec<&Planned> = runs.iter().filter(|run| !run.is_done()).collect();
+    let is_left = |run: &&Planned| run.done < run.config.steps;
+    let left: Vec<&Planned> = runs.iter().filter(is_left).collect();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     // libtorch has threads of its own, and a model is large.
     let is_large = left.iter().any(|run| run.config.policy != "mlp");
@@ -136,11 +129,9 @@ pub fn run(runs: &[Planned], stop: &AtomicBool, progress: &Progress<'_>) -> Vec<
             let Some(run) = left.get(next.fetch_add(1, Ordering::Relaxed)) else {
                 break;
             };
-            let done = match &pool {
-                Ok(pool) => pool.install(|| run.go(stop, progress)),
-                // Without its own threads it uses the global pool.
-                Err(_) => run.go(stop, progress),
-            };
+            let go = || run.go(stop, progress);
+            // Without its own threads it uses the global pool.
+            let done = pool.as_ref().map_or_else(|_| go(), |pool| pool.install(go));
             if let Err(error) = done {
                 let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
                 failed.push((PathBuf::from(&run.config.out), error));

@@ -17,11 +17,9 @@ use advlab::files::Replacement;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mark {
-    /// A line through the points.
     Line,
     /// A line to compare others with: thin, dashed and grey.
     Reference,
-    /// A dot for each point.
     Points,
     /// Bars that stand on 0, one per point, as wide as the distance of the points.
     Bars,
@@ -31,32 +29,26 @@ pub enum Mark {
     Heat(Vec<f64>),
 }
 
-/// Points that belong together.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
     /// Its name in the legend; empty if it is the only one. Series with one name have one ink in all panels.
     pub name: String,
-    /// How the points are drawn.
     pub mark: Mark,
     /// x and y; what is not finite is left out.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Axes with series.
+/// Axes with their labels, and what is drawn, the first at the bottom.
 #[derive(Clone, Debug, Serialize)]
 pub struct Panel {
-    /// The label of the x axis.
     pub x: String,
-    /// The label of the y axis.
     pub y: String,
-    /// What is drawn, the first at the bottom.
     pub series: Vec<Series>,
 }
 
 /// Panels, one below the other in a terminal, side by side in SVG.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
-    /// One line above the panels.
     pub title: String,
     /// The number of panels in a row of the SVG.
     pub columns: usize,
@@ -65,7 +57,6 @@ pub struct Figure {
 }
 
 impl Series {
-    /// A series of a name.
     pub fn new(
         name: impl Into<String>,
         mark: Mark,
@@ -75,24 +66,36 @@ impl Series {
         Series { name, mark, points }
     }
 
-    /// The third number of a point: the other end of a band, or the value of a cell.
-    fn third(&self, index: usize) -> Option<f64> {
-        match &self.mark {
-            Mark::Band(third) | Mark::Heat(third) => third.get(index).copied(),
-            _ => None,
-        }
+    /// x, y, and the third number: the other end of a band, or the value of a cell.
+    fn all(&self) -> impl Iterator<Item = (f64, f64, Option<f64>)> + '_ {
+        let third = match &self.mark {
+            Mark::Band(third) | Mark::Heat(third) => &third[..],
+            _ => &[],
+        };
+        let points = self.points.iter().enumerate();
+        points.map(|(index, &(x, y))| (x, y, third.get(index).copied()))
     }
 
     /// The points that can be drawn, with their third numbers, or y if there are none.
     fn finite(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
-        let points = self.points.iter().enumerate();
-        let points = points.map(|(index, &(x, y))| (x, y, self.third(index).unwrap_or(y)));
+        let points = self.all().map(|(x, y, z)| (x, y, z.unwrap_or(y)));
         points.filter(|(x, y, z)| x.is_finite() && y.is_finite() && z.is_finite())
+    }
+
+    /// The largest |value| of a heat map.
+    fn largest(&self) -> f64 {
+        let sizes = self.finite().map(|(_, _, z)| z.abs());
+        sizes.fold(f64::MIN_POSITIVE, f64::max)
+    }
+
+    /// Its place in a legend, which chooses its ink.
+    fn ink(&self, legend: &[&Series]) -> usize {
+        let own = legend.iter().position(|one| one.name == self.name);
+        own.unwrap_or(0)
     }
 }
 
 impl Panel {
-    /// Axes with these labels and some series.
     pub fn new(x: impl Into<String>, y: impl Into<String>, series: Vec<Series>) -> Panel {
         let (x, y) = (x.into(), y.into());
         Panel { x, y, series }
@@ -102,32 +105,30 @@ impl Panel {
     fn heat(&self) -> Option<(&str, f64)> {
         let is_heat = |series: &&Series| matches!(series.mark, Mark::Heat(_));
         let heat = self.series.iter().find(is_heat)?;
-        let sizes = heat.finite().map(|(_, _, z)| z.abs());
-        Some((&heat.name, sizes.fold(f64::MIN_POSITIVE, f64::max)))
+        Some((&heat.name, heat.largest()))
     }
 }
 
 impl Figure {
-    /// A figure of one panel.
-    pub fn one(title: impl Into<String>, panel: Panel) -> Figure {
+    pub fn new(title: impl Into<String>, columns: usize, panels: Vec<Panel>) -> Figure {
+        let title = title.into();
         Figure {
-            title: title.into(),
-            columns: 1,
-            panels: vec![panel],
+            title,
+            columns,
+            panels,
         }
     }
 
-    /// The entries of the legend, one per name; their indices are their inks. Grey ones come last, and lines stand for the bands
-    /// around them.
+    /// The entries of the legend, one per name, grey ones last; their indices are their inks. A band has the entry of the line
+    /// in it.
     fn legend(&self) -> Vec<&Series> {
         let all = self.panels.iter().flat_map(|panel| &panel.series);
-        let all = all.filter(|one| !one.name.is_empty() && !matches!(one.mark, Mark::Heat(_)));
         let mut legend: Vec<&Series> = Vec::new();
         for series in all {
-            match legend.iter_mut().find(|one| one.name == series.name) {
-                Some(one) if matches!(one.mark, Mark::Band(_)) => *one = series,
-                Some(_) => {}
-                None => legend.push(series),
+            let is_entry = !matches!(series.mark, Mark::Band(_) | Mark::Heat(_));
+            let is_new = legend.iter().all(|one| one.name != series.name);
+            if is_entry && is_new && !series.name.is_empty() {
+                legend.push(series);
             }
         }
         legend.sort_by_key(|one| one.mark == Mark::Reference);
@@ -136,8 +137,7 @@ impl Figure {
 
     /// Writes the figure: as SVG, or its numbers as CSV or JSON, as the name ends.
     pub fn write(&self, path: &Path) -> Result<(), Diagnostics> {
-        let ending = path.extension().and_then(|ending| ending.to_str());
-        let text = match ending {
+        let text = match path.extension().and_then(|ending| ending.to_str()) {
             Some("svg") => self.svg(),
             Some("csv") => self.csv(),
             Some("json") => format!("{}\n", serde_json::json!(self)),
@@ -156,17 +156,17 @@ impl Figure {
             true => x.to_string(),
             false => String::new(),
         };
-        let mut lines = vec!["panel,series,x,y,z".to_string()];
+        let mut lines = String::from("panel,series,x,y,z\n");
         for panel in &self.panels {
             for series in &panel.series {
                 let names = format!("{},{}", quoted(&panel.y), quoted(&series.name));
-                for (index, &(x, y)) in series.points.iter().enumerate() {
-                    let z = series.third(index).map_or(String::new(), number);
-                    lines.push(format!("{names},{},{},{z}", number(x), number(y)));
+                for (x, y, z) in series.all() {
+                    let z = z.map(number).unwrap_or_default();
+                    lines += &format!("{names},{},{},{z}\n", number(x), number(y));
                 }
             }
         }
-        lines.join("\n") + "\n"
+        lines
     }
 }
 

@@ -1,6 +1,6 @@
 //! The ranges of a panel's axes, and the round numbers at them.
 
-use super::{Mark, Panel};
+use super::{Mark, Panel, Series};
 
 /// The smallest and largest x and y of a panel's points.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,12 +33,11 @@ impl Range {
         }
         // Points are the middles of bars and cells.
         let wider = |axis: &mut (f64, f64), by: f64| *axis = (axis.0 - by / 2.0, axis.1 + by / 2.0);
-        for series in &panel.series {
-            if matches!(series.mark, Mark::Bars | Mark::Heat(_)) {
-                cell.0 = apart(x, series.finite().map(|point| point.0));
-                wider(&mut x, cell.0);
-            }
-            if matches!(series.mark, Mark::Heat(_)) {
+        let is_wide = |series: &&Series| matches!(series.mark, Mark::Bars | Mark::Heat(_));
+        if let Some(series) = panel.series.iter().find(is_wide) {
+            cell.0 = apart(x, series.finite().map(|point| point.0));
+            wider(&mut x, cell.0);
+            if series.mark != Mark::Bars {
                 cell.1 = apart(y, series.finite().map(|point| point.1));
                 wider(&mut y, cell.1);
             }
@@ -53,25 +52,14 @@ impl Range {
         Some(Range { x, y, cell })
     }
 
-    /// The numbers at the y axis in a terminal: the smallest, the largest, and 0 if it lies between them.
-    pub(super) fn ends(self) -> impl Iterator<Item = f64> {
-        let (least, most) = self.y;
-        let zero = (least < 0.0 && most > 0.0).then_some(0.0);
-        [least, most].into_iter().chain(zero)
-    }
-
     /// The range with room above and below the points, except at an end that is 0.
     pub(super) fn with_room(self) -> Range {
         let (least, most) = self.y;
-        let room = |end: f64| match end {
-            0.0 => 0.0,
-            _ => 0.04 * (most - least),
-        };
+        let room = |end: f64| 0.04 * (most - least) * f64::from(u8::from(end != 0.0));
         let y = (least - room(least), most + room(most));
-        let is_finite = y.0.is_finite() && y.1.is_finite();
-        Range {
-            y: if is_finite { y } else { self.y },
-            ..self
+        match y.0.is_finite() && y.1.is_finite() {
+            true => Range { y, ..self },
+            false => self,
         }
     }
 }
@@ -84,52 +72,48 @@ fn apart((least, most): (f64, f64), places: impl Iterator<Item = f64>) -> f64 {
     (most / 2.0 - least / 2.0) / places.len().saturating_sub(1).max(1) as f64 * 2.0
 }
 
-/// Round numbers within a range, about as many as wanted, with their texts.
+/// Round numbers within a range, about as many as wanted, with their texts, which have a typographic minus sign.
 pub(super) fn ticks((least, most): (f64, f64), wanted: usize) -> Vec<(f64, String)> {
     let rough = (most - least) / wanted.max(1) as f64;
     if !rough.is_finite() || rough <= 0.0 {
-        return [least, most]
-            .map(|end| (end, advlab::figures::value(end)))
-            .into();
+        return [least, most].map(|end| (end, written(end))).into();
     }
     let power = 10f64.powf(rough.log10().floor());
-    let rounds = [1.0, 2.0, 5.0, 10.0].into_iter();
-    let mut steps = rounds.map(|round| round * power);
+    let mut steps = [1.0, 2.0, 5.0, 10.0].map(|round| round * power).into_iter();
     let step = steps.find(|step| *step >= 0.999 * rough).unwrap_or(rough);
     // A range is at most some ten steps wide, and its ends some 2^53 steps from 0 at most.
     let (first, last) = ((least / step - 1e-9).ceil(), (most / step + 1e-9).floor());
     let count = (last - first).clamp(0.0, 20.0) as usize;
     let decimals = (-step.log10() - 1e-9).ceil().clamp(0.0, 9.0) as usize;
-    let written = |tick: f64| match tick.abs() {
-        0.0 => "0".to_string(),
-        size if (1e-5..1e6).contains(&size) => format!("{tick:.decimals$}"),
-        _ => advlab::figures::value(tick),
-    };
     let ticks = (0..=count).map(|index| (first + index as f64) * step);
-    ticks.map(|tick| (tick, written(tick))).collect()
+    let text = |tick: f64| match (1e-5..1e6).contains(&tick.abs()) {
+        true => format!("{tick:.decimals$}").replace('-', "\u{2212}"),
+        false => written(tick),
+    };
+    ticks.map(|tick| (tick, text(tick))).collect()
+}
+
+/// A number with a typographic minus sign.
+pub(super) fn written(number: f64) -> String {
+    advlab::figures::value(number).replace('-', "\u{2212}")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Series;
-    use super::{Mark, Panel, Range, ticks};
+    use super::*;
 
     #[test]
     fn ticks_are_round_numbers_within_the_range() {
-        let shown = |range, wanted| -> Vec<String> {
-            ticks(range, wanted)
-                .into_iter()
-                .map(|tick| tick.1)
-                .collect()
-        };
-        assert_eq!(
-            shown((0.0, 1.0), 5),
-            ["0", "0.2", "0.4", "0.6", "0.8", "1.0"]
-        );
-        assert_eq!(shown((-1.2, 2.6), 4), ["-1", "0", "1", "2"]);
-        assert_eq!(shown((0.0, 640.0), 4), ["0", "200", "400", "600"]);
-        assert_eq!(shown((1e-7, 5e-7), 2), ["2e-7", "4e-7"]);
-        assert_eq!(shown((-f64::MAX, f64::MAX), 4).len(), 2);
+        for (range, wanted, expected) in [
+            ((0.0, 1.0), 5, "0 0.2 0.4 0.6 0.8 1.0"),
+            ((-1.2, 2.6), 4, "−1 0 1 2"),
+            ((0.0, 640.0), 4, "0 200 400 600"),
+            ((1e-7, 5e-7), 2, "2e−7 4e−7"),
+            ((-f64::MAX, f64::MAX), 4, "−1.798e308 1.798e308"),
+        ] {
+            let (_, shown): (Vec<f64>, Vec<String>) = ticks(range, wanted).into_iter().unzip();
+            assert_eq!(shown.join(" "), expected);
+        }
     }
 
     #[test]

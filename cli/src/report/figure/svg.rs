@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::scale::{Range, ticks};
+use super::scale::{Range, ticks, written};
 use super::{Figure, Mark, Panel, Series};
-use advlab::figures::{along, value};
+use advlab::figures::along;
 use advlab::paint::{cut, visible};
 
 /// Units are CSS pixels: a paper's column is about half as wide.
@@ -35,7 +35,6 @@ const AXIS: &str = "stroke=\"#666666\"";
 const ZERO: &str = "stroke=\"#666666\" stroke-width=\"0.7\"";
 const LEVEL: &str = "stroke=\"#e4e4e4\" stroke-width=\"0.8\"";
 
-/// A place on the page.
 type Place = (f64, f64);
 
 /// Where a panel's data lies on the page.
@@ -49,15 +48,12 @@ struct Frame {
 impl Frame {
     fn at(&self, x: f64, y: f64) -> Place {
         let between = |(a, b): (f64, f64), share: f64| a + share * (b - a);
-        (
-            between(self.x, along(x, self.range.x)),
-            between(self.y, along(y, self.range.y)),
-        )
+        let (x, y) = (along(x, self.range.x), along(y, self.range.y));
+        (between(self.x, x), between(self.y, y))
     }
 }
 
 impl Figure {
-    /// The figure as SVG.
     pub fn svg(&self) -> String {
         let mut drawing = Drawing(String::new());
         let columns = self.columns.clamp(1, self.panels.len().max(1));
@@ -66,12 +62,12 @@ impl Figure {
         drawing.add("<g font-weight=\"bold\">");
         drawing.text((MARGIN, 20.0), "start", &self.title);
         drawing.add("</g>");
-        let inks = self.legend();
-        let top = drawing.legend(&inks, 20.0) + 8.0;
+        let legend = self.legend();
+        let top = drawing.legend(&legend, 20.0) + 8.0;
         for (index, panel) in self.panels.iter().enumerate() {
             let (row, column) = ((index / columns) as f64, (index % columns) as f64);
             let corner = (MARGIN / 2.0 + width * column, top + height * row);
-            drawing.panel(panel, &inks, corner, (width, height));
+            drawing.panel(panel, &legend, corner, (width, height));
         }
         let bottom = top + height * self.panels.len().div_ceil(columns) as f64;
         format!(
@@ -84,13 +80,12 @@ impl Figure {
     }
 }
 
-/// The shapes so far.
 struct Drawing(String);
 
 impl Drawing {
     fn add(&mut self, shape: &str) {
-        self.0.push_str(shape);
-        self.0.push('\n');
+        self.0 += shape;
+        self.0 += "\n";
     }
 
     fn line(&mut self, (x1, y1): Place, (x2, y2): Place, stroke: &str) {
@@ -111,15 +106,10 @@ impl Drawing {
         self.add(&format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{BLACK}\">{content}</text>"));
     }
 
-    /// A number of an axis, with a typographic minus sign.
-    fn number(&mut self, at: Place, anchor: &str, number: &str) {
-        self.text(at, anchor, &number.replace('-', "\u{2212}"));
-    }
-
     /// Draws the legend below a place, and returns where it ends.
-    fn legend(&mut self, inks: &[&Series], above: f64) -> f64 {
+    fn legend(&mut self, legend: &[&Series], above: f64) -> f64 {
         let (mut x, mut y) = (f64::INFINITY, above);
-        for (index, series) in inks.iter().enumerate() {
+        for (index, series) in legend.iter().enumerate() {
             let room = 44.0 + LETTER * series.name.chars().count() as f64;
             if x + room > WIDTH - MARGIN {
                 (x, y) = (MARGIN, y + LINE);
@@ -135,7 +125,7 @@ impl Drawing {
         y
     }
 
-    fn panel(&mut self, panel: &Panel, inks: &[&Series], (x0, y0): Place, size: (f64, f64)) {
+    fn panel(&mut self, panel: &Panel, legend: &[&Series], (x0, y0): Place, size: (f64, f64)) {
         self.text((x0 + 5.0, y0 + 13.0), "start", &panel.y);
         let Some(range) = Range::of(panel) else {
             return self.text((x0 + 5.0, y0 + 40.0), "start", "no finite value to draw");
@@ -146,36 +136,33 @@ impl Drawing {
             None => (range.with_room(), 14.0),
         };
         let upright = ticks(range.y, ((size.1 - ABOVE - UNDER) / 32.0) as usize);
-        let left = x0 + 14.0 + LETTER * longest(&upright);
+        let left = x0 + 14.0 + longest(&upright);
         let (right, top, bottom) = (x0 + size.0 - beside, y0 + ABOVE, y0 + size.1 - UNDER);
-        let frame = Frame {
-            range,
-            x: (left, right),
-            y: (bottom, top),
+        let (x, y) = ((left, right), (bottom, top));
+        let frame = Frame { range, x, y };
+        let level = |drawing: &mut Drawing, value: f64, stroke: &str| {
+            let (_, y) = frame.at(range.x.0, value);
+            drawing.line((left, y), (right, y), stroke);
+            y
         };
         for (tick, written) in &upright {
-            let (_, y) = frame.at(range.x.0, *tick);
-            self.line((left, y), (right, y), LEVEL);
-            self.number((left - 5.0, y + 4.0), "end", written);
+            let y = level(self, *tick, LEVEL);
+            self.text((left - 5.0, y + 4.0), "end", written);
         }
         for series in &panel.series {
-            let ink = inks.iter().position(|one| one.name == series.name);
-            self.series(series, ink.unwrap_or(0), &frame);
+            self.series(series, series.ink(legend), &frame);
         }
         if range.y.0 < 0.0 && range.y.1 > 0.0 && heat.is_none() {
-            let (_, y) = frame.at(range.x.0, 0.0);
-            self.line((left, y), (right, y), ZERO);
+            level(self, 0.0, ZERO);
         }
         self.line((left, bottom), (right, bottom), AXIS);
         let across = |room: f64| ticks(range.x, ((right - left) / room) as usize);
-        let room = (14.0 + LETTER * longest(&across(40.0))).max(40.0);
-        for (tick, written) in across(room) {
+        for (tick, written) in across((14.0 + longest(&across(40.0))).max(40.0)) {
             let (x, _) = frame.at(tick, range.y.0);
             self.line((x, bottom), (x, bottom + 4.0), AXIS);
-            self.number((x, bottom + 15.0), "middle", &written);
+            self.text((x, bottom + 15.0), "middle", &written);
         }
-        let middle = (left + right) / 2.0;
-        self.text((middle, bottom + 30.0), "middle", &panel.x);
+        self.text(((left + right) / 2.0, bottom + 30.0), "middle", &panel.x);
         if let Some((name, most)) = heat {
             self.text((right + BESIDE - 14.0, y0 + 13.0), "end", name);
             self.colours([right + 10.0, top, 10.0, bottom - top], most);
@@ -192,7 +179,7 @@ impl Drawing {
         }
         for (place, number) in [(0.0, most), (0.5, 0.0), (1.0, -most)] {
             let at = (x + width + 4.0, y + place * height + 4.0);
-            self.number(at, "start", &value(number));
+            self.text(at, "start", &written(number));
         }
     }
 
@@ -201,8 +188,8 @@ impl Drawing {
         let (ink, stroke) = stroke(&series.mark, index);
         let Range { x, y, cell } = frame.range;
         // The width and the height of a bar or a cell.
-        let wide = (frame.x.1 - frame.x.0) * cell.0 / (x.1 - x.0);
-        let tall = (frame.y.0 - frame.y.1) * cell.1 / (y.1 - y.0);
+        let corner = frame.at(x.0 + cell.0, y.0 + cell.1);
+        let (wide, tall) = (corner.0 - frame.x.0, frame.y.0 - corner.1);
         match &series.mark {
             Mark::Line | Mark::Reference => {
                 let path = path(points);
@@ -211,10 +198,8 @@ impl Drawing {
                 ));
             }
             Mark::Band(_) => {
-                let mut back: Vec<Place> =
-                    series.finite().map(|(x, _, z)| frame.at(x, z)).collect();
-                back.reverse();
-                let path = path(points.chain(back));
+                let back: Vec<Place> = series.finite().map(|(x, _, z)| frame.at(x, z)).collect();
+                let path = path(points.chain(back.into_iter().rev()));
                 self.add(&format!(
                     "<polygon fill=\"{ink}\" fill-opacity=\"0.16\" points=\"{path}\"/>"
                 ));
@@ -228,21 +213,19 @@ impl Drawing {
                 }
                 for ((x, y), number) in dots.into_values() {
                     // As dark as that many on top of each other; ten are as dark as any more.
-                    let opacity = value(1.0 - 0.5f64.powi(number.min(10)));
+                    let opacity = written(1.0 - 0.5f64.powi(number.min(10)));
                     self.add(&format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.4\" fill=\"{ink}\" fill-opacity=\"{opacity}\"/>"));
                 }
             }
             Mark::Bars => {
                 let (_, floor) = frame.at(x.0, 0.0);
                 for (middle, end) in points {
-                    let wide = 0.85 * wide;
-                    let height = (end - floor).abs();
-                    self.bar([middle - wide / 2.0, end.min(floor), wide, height], ink);
+                    let (left, width) = (middle - 0.425 * wide, 0.85 * wide);
+                    self.bar([left, end.min(floor), width, (end - floor).abs()], ink);
                 }
             }
             Mark::Heat(_) => {
-                let most = series.finite().map(|cell| cell.2.abs());
-                let most = most.fold(f64::MIN_POSITIVE, f64::max);
+                let most = series.largest();
                 for (x, y, z) in series.finite() {
                     let (x, y) = frame.at(x, y);
                     // A little larger, so that no seam shows.
@@ -254,10 +237,10 @@ impl Drawing {
     }
 }
 
-/// The letters of the longest number of an axis.
+/// The width of the longest number of an axis.
 fn longest(ticks: &[(f64, String)]) -> f64 {
-    let letters = ticks.iter().map(|(_, text)| text.len());
-    letters.max().unwrap_or(0) as f64
+    let letters = ticks.iter().map(|(_, text)| text.chars().count());
+    LETTER * letters.max().unwrap_or(0) as f64
 }
 
 /// The ink of a mark, and the stroke of its lines.
@@ -295,7 +278,7 @@ mod tests {
 
     fn scatter(points: Vec<(f64, f64)>) -> String {
         let series = Series::new("", Mark::Points, points);
-        Figure::one("", Panel::new("x", "y", vec![series])).svg()
+        Figure::new("", 1, vec![Panel::new("x", "y", vec![series])]).svg()
     }
 
     #[test]

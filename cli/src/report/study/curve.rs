@@ -2,10 +2,10 @@
 
 use super::{Design, accuracies};
 use advlab::Batch;
-use advlab::check::{Variant, groups_are_independent, on_policy, with_rewards};
+use advlab::check::{groups_are_independent, on_policy, regrouped, shortened, with_rewards};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::{Purpose, RandomStream, StreamKey};
-use advlab::script::{Host, Recipe};
+use advlab::script::{Computed, Host, Recipe};
 use advlab::session::Answer;
 
 /// A batch for a curve has so many of its own groups for each group that is added, if there is room.
@@ -23,13 +23,11 @@ pub(super) const ROUNDING: f64 = 1e-9;
 /// The advantages in a group with a given number of right responses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// The number of right responses.
     pub right: usize,
     /// The mean advantage of a right response, if there is one.
     pub of_right: Option<f64>,
     /// The mean advantage of a wrong response, if there is one.
     pub of_wrong: Option<f64>,
-    /// The sum of |A| over the group.
     pub total: f64,
 }
 
@@ -98,9 +96,8 @@ impl Curve {
     fn over(draws: Vec<Vec<Point>>, depends_on_batch: bool, depends_on_order: bool) -> Curve {
         let point = |right: usize| {
             let of = |number: fn(&Point) -> Option<f64>| {
-                let values: Option<Vec<f64>> =
-                    draws.iter().map(|draw| number(&draw[right])).collect();
-                values.map(|all| mean(&all))
+                let values = draws.iter().map(|draw| number(&draw[right]));
+                values.collect::<Option<Vec<f64>>>().map(|all| mean(&all))
             };
             Point {
                 right,
@@ -138,9 +135,8 @@ fn points(
     let outcome = design.outcome(batch)?;
     let advantage = outcome.advantage.by_response().into_iter().enumerate();
     let advantage: Vec<f64> = advantage.map(|(one, x)| x * outcome.counts(one)).collect();
-    let correct = outcome.correct.iter();
-    let labels: Vec<f64> = correct.flat_map(|own| own.buffer().iter()).collect();
-    let mut spread = 0.0f64;
+    let labels = outcome.correct.as_ref().map(Computed::by_response);
+    let (labels, mut spread) = (labels.unwrap_or_default(), 0.0f64);
     let mut point = |right: usize| {
         let members = right * size..(right + 1) * size;
         let mut of = |label: f64| {
@@ -154,7 +150,7 @@ fn points(
             right,
             of_right: of(1.0),
             of_wrong: of(0.0),
-            total: members.map(|one| advantage[one].abs()).sum(),
+            total: advantage[members].iter().map(|x| x.abs()).sum(),
         }
     };
     let points = (0..=size).map(&mut point).collect();
@@ -229,15 +225,13 @@ fn pools(input: &Batch) -> Result<[Vec<usize>; 2], Diagnostics> {
         let all = 0..correct.len();
         all.filter(|&one| correct[one] == label).collect()
     });
-    match pools.iter().position(Vec::is_empty) {
-        None => Ok(pools),
-        Some(kind) => {
-            let kind = ["wrong", "right"][kind];
-            let message =
-                format!("none of the rollouts is {kind}: no group can be drawn from them");
-            Err(Diagnostic::error(message).into())
+    for (kind, pool) in ["wrong", "right"].iter().zip(&pools) {
+        if pool.is_empty() {
+            let none = format!("none of the rollouts is {kind}: no group can be drawn from them");
+            return Err(Diagnostic::error(none).into());
         }
     }
+    Ok(pools)
 }
 
 /// A batch of groups whose responses are drawn from another batch, with their tokens and the `logp` of sampling.
@@ -255,8 +249,8 @@ fn from_pools(
     };
     let taken: Vec<usize> = labels.iter().map(&mut any).collect();
     let most = (CELLS / taken.len().max(1)).max(LEAST);
-    let drawn = Variant::of(&input.select(&taken)).lengths(&|_| most);
-    let grouped = Variant::of(&drawn).groups(&|response| response / size);
+    let drawn = shortened(&input.select(&taken), &|_| most);
+    let grouped = regrouped(&drawn, &|response| response / size);
     on_policy(&with_rewards(&grouped, |response, _| labels[response]))
 }
 

@@ -41,9 +41,7 @@ const BAR: f64 = 24.0;
 pub struct Part {
     /// By what the parts are told apart: `accuracy`, `response`, `length` or `position`.
     pub by: &'static str,
-    /// The name of the part.
     pub part: String,
-    /// Its share of the tokens.
     pub tokens: f64,
     /// Its share of the sum of |A|.
     pub advantage: f64,
@@ -98,33 +96,40 @@ impl Mass {
 
     /// The shares as a table, and what it comes to.
     pub fn table(&self, paint: Paint) -> String {
-        let unit = ["responses", "tokens"][usize::from(self.summary.tokens > 0)];
+        let summary = &self.summary;
+        let unit = ["responses", "tokens"][usize::from(summary.tokens > 0)];
         let gradient = self.loss.as_ref().map_or("", |_| "  |dloss/dlogp|");
         let mut lines = vec![paint.dim(&format!("  {:<31}{unit:>9}     |A|{gradient}", ""))];
         let percent = |share: f64| format!("{:>5.1} %", 100.0 * share);
         let mut before = "";
-        for part in &self.parts {
-            let by = if part.by == before { "" } else { part.by };
-            before = part.by;
-            let [tokens, advantage] = [part.tokens, part.advantage].map(percent);
-            let gradient = part.gradient.map(percent);
-            let gradient = gradient.map_or(String::new(), |share| format!("{share:>15}"));
-            let bar = paint.blue(&"▆".repeat((BAR * part.advantage).round() as usize));
-            let name = &part.part;
-            let line = format!("  {by:<10}{name:<21}{tokens:>9} {advantage}{gradient}  {bar}");
+        for Part {
+            by,
+            part,
+            tokens,
+            advantage,
+            gradient,
+        } in &self.parts
+        {
+            let kind = if *by == before { "" } else { by };
+            before = by;
+            let gradient = gradient.map(|share| format!("{:>15}", percent(share)));
+            let gradient = gradient.unwrap_or_default();
+            let bar = paint.blue(&"▆".repeat((BAR * advantage).round() as usize));
+            let [tokens, advantage] = [*tokens, *advantage].map(percent);
+            let line = format!("  {kind:<10}{part:<21}{tokens:>9} {advantage}{gradient}  {bar}");
             lines.push(line.trim_end().to_string());
         }
-        let effective = value(self.summary.effective_responses);
-        let effective = format!("{effective} of {} responses", self.summary.responses);
+        let effective = value(summary.effective_responses);
+        let effective = format!("{effective} of {} responses", summary.responses);
         let mut rows = vec![("effective", effective)];
-        let summary = self.summary.rows().into_iter();
-        rows.extend(summary.filter(|(name, _)| *name == "no signal"));
+        let none = summary.rows().into_iter();
+        rows.extend(none.filter(|(name, _)| *name == "no signal"));
         let loss = self.loss.iter();
         rows.extend(loss.map(|loss| ("loss", format!("dloss/dlogp is that of {loss}"))));
         lines.push(String::new());
-        for (name, text) in rows {
-            lines.push(laid_out(&format!("  {name:<11}"), &text, paint.width));
-        }
+        let rows = rows.iter();
+        lines
+            .extend(rows.map(|(name, text)| laid_out(&format!("  {name:<11}"), text, paint.width)));
         lines.join("\n")
     }
 }
@@ -143,12 +148,10 @@ fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
                 0.0 => 0.0,
                 total => own[index] / total,
             };
+            let name = names.get(index).map(|name| name.to_string());
             parts.push(Part {
                 by,
-                part: match names.get(index) {
-                    Some(name) => name.to_string(),
-                    None => format!("<= {} tokens", bounds[index]),
-                },
+                part: name.unwrap_or_else(|| format!("<= {} tokens", bounds[index])),
                 tokens: share(0),
                 advantage: share(1),
                 gradient: gradient.map(|_| share(2)),
@@ -170,22 +173,23 @@ fn sums(outcome: &Outcome, gradient: Option<&[f64]>, bounds: &[usize]) -> [Vec<[
             true => layout.tokens_of(response),
             false => 0..usize::from(outcome.advantage.level() == Level::Response),
         };
-        let share = accuracy.as_ref().map(|all| all[layout.group_of(response)]);
-        let of_group = share.map(|share| match share {
-            1.0 => PARTS + 1,
-            share => (share * PARTS as f64).ceil() as usize,
-        });
-        let right = outcome.correct.as_ref().map(|right| right.at(response, 0));
-        let right = right.map(|right| usize::from(right == 1.0));
+        let of_group = accuracy
+            .as_ref()
+            .map(|all| match all[layout.group_of(response)] {
+                1.0 => PARTS + 1,
+                share => (share * PARTS as f64).ceil() as usize,
+            });
+        let right = outcome.correct.as_ref();
+        let right = right.map(|right| usize::from(right.at(response, 0) == 1.0));
         let (start, count) = (tokens.start, tokens.len());
-        let of_length = bounds.iter().position(|bound| count <= *bound);
+        let of_length = bounds
+            .iter()
+            .position(|bound| count <= *bound && has_tokens);
         for token in tokens {
             let size = outcome.counts(response) * value(response, token).abs();
             let slope = gradient.and_then(|all| all.get(token));
             let add = [1.0, size, slope.map_or(0.0, |slope| slope.abs())];
-            let position = (token - start) * PARTS / count.max(1);
-            let [of_length, position] =
-                [of_length, Some(position)].map(|own| own.filter(|_| has_tokens));
+            let position = has_tokens.then(|| (token - start) * PARTS / count);
             for (sums, part) in sums.iter_mut().zip([of_group, right, of_length, position]) {
                 let sums = part.and_then(|part| sums.get_mut(part));
                 for (sum, add) in sums.into_iter().flatten().zip(add) {

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 pub use self::curve::{Curve, Point};
 pub use self::mass::{Mass, Part};
 pub use self::objective::{Known, Objective};
-pub use self::surface::{Drawn, surface};
+pub use self::surface::surface;
 use crate::wrong;
 use advlab::Batch;
 use advlab::batch::{Layout, Level};
@@ -42,9 +42,8 @@ impl Design<'_> {
             return Ok(Cow::Borrowed(batch));
         };
         let given = advantage.advantage(batch, &mut advantage.init()?)?;
-        Ok(Cow::Owned(
-            batch.clone().with("advantage", &given.advantage),
-        ))
+        let batch = batch.clone().with("advantage", &given.advantage);
+        Ok(Cow::Owned(batch))
     }
 
     fn outcome(&self, batch: &Batch) -> Result<Outcome, Diagnostics> {
@@ -59,16 +58,18 @@ pub fn with_advantage<'b>(
     recipe: &Recipe,
     batch: &'b Batch,
 ) -> Result<(Cow<'b, Batch>, Option<String>), Diagnostics> {
-    let batch = match batch.has("advantage") {
-        true => Cow::Borrowed(batch),
-        false => Design::of(recipe)?.batch(batch)?,
-    };
+    if batch.has("advantage") {
+        return Ok((Cow::Borrowed(batch), None));
+    }
+    let design = Design::of(recipe)?;
     let note = "a loss on `batch.advantage`, which the batch has not: it sees that of";
-    let note = matches!(batch, Cow::Owned(_)).then(|| format!("{note} {NEUTRAL}"));
-    Ok((batch, note))
+    let note = design
+        .advantage
+        .is_some()
+        .then(|| format!("{note} {NEUTRAL}"));
+    Ok((design.batch(batch)?, note))
 }
 
-/// The responses of a group.
 pub(crate) fn members(layout: &Layout, group: usize) -> impl Iterator<Item = usize> + Clone + '_ {
     layout.members(group).iter().map(|&one| one as usize)
 }
@@ -116,31 +117,25 @@ pub fn label(recipe: &Recipe) -> String {
 /// Recipes with their settings as words name them, `passk k=4 grpo`: a word with `=` belongs to the recipe before it.
 pub fn recipes_of<'w>(words: &[&'w str]) -> Result<Vec<(&'w str, Vec<&'w str>)>, Diagnostics> {
     let mut recipes: Vec<(&str, Vec<&str>)> = Vec::new();
-    let name_of = |setting: &str| setting.split_once('=').map(|(name, _)| name.to_string());
     for &word in words {
-        match (name_of(word), recipes.last_mut()) {
-            (None, _) => recipes.push((word, Vec::new())),
-            (Some(name), Some((recipe, settings))) => {
-                let is_same = |other: &&&str| name_of(other).as_ref() == Some(&name);
-                if let Some(other) = settings.iter().find(is_same) {
-                    let help = format!(
-                        "for two designs, name it twice: `{recipe} {other} {recipe} {word}`"
-                    );
-                    return Err(wrong(
-                        format!("`{recipe}` has `{other}` and `{word}`"),
-                        help,
-                    ));
-                }
-                settings.push(word);
-            }
-            (Some(_), None) => {
-                let message = format!("`{word}` stands before any recipe");
-                return Err(wrong(
-                    message,
-                    "a setting stands behind its recipe: `passk k=8`",
-                ));
-            }
+        let Some((name, _)) = word.split_once('=') else {
+            recipes.push((word, Vec::new()));
+            continue;
+        };
+        let Some((recipe, settings)) = recipes.last_mut() else {
+            let help = "a setting stands behind its recipe: `passk k=8`";
+            return Err(wrong(format!("`{word}` stands before any recipe"), help));
+        };
+        let start = format!("{name}=");
+        if let Some(other) = settings.iter().find(|other| other.starts_with(&start)) {
+            let message = format!("`{recipe}` has `{other}` and `{word}`");
+            let twice = format!("`{recipe} {other} {recipe} {word}`");
+            return Err(wrong(
+                message,
+                format!("for two designs, name it twice: {twice}"),
+            ));
         }
+        settings.push(word);
     }
     Ok(recipes)
 }

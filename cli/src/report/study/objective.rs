@@ -19,11 +19,9 @@ const PLACES: usize = 512;
 pub struct Objective {
     /// The recipe's name with its settings.
     pub name: String,
-    /// The group's size N.
     pub size: usize,
     /// A+(s + 1) - A-(s) for s = 0 ... N - 1, for each draw; a single draw if it is exact.
     draws: Vec<Vec<f64>>,
-    /// Notes on how it was computed.
     pub notes: Vec<String>,
 }
 
@@ -38,18 +36,10 @@ impl Objective {
         let usual = on_policy(&usual());
         let design = Design::of(recipe)?;
         let (exact, tried) = (Curve::of(recipe, &usual, size), design.outcome(&usual));
-        let (why, mut notes) = (beyond_p(&exact, &tried), Vec::new());
-        if tried.is_ok_and(|one| one.advantage.level() == Level::Token) {
-            let note = "its advantage is one a token: A+ and A- are means over a response's tokens";
-            notes.push(note.to_string());
-        }
+        let why = beyond_p(&exact, &tried);
         let curve = match (why, input) {
             (None, _) => exact?,
-            (Some(why), Some(input)) => {
-                let curve = Curve::drawn(recipe, input, size)?;
-                notes.push(format!("its advantage depends on {why}: these are means over {} batches drawn from the rollouts, with their standard errors", curve.draws.len()));
-                curve
-            }
+            (Some(_), Some(input)) => Curve::drawn(recipe, input, size)?,
             (Some(why), None) => {
                 let mut error = Diagnostic::error(format!(
                     "the advantage of {} depends on {why}: its objective is no function of p alone",
@@ -62,8 +52,17 @@ impl Objective {
                 return Err(error.with_help(help).into());
             }
         };
+        let mut notes = Vec::new();
+        if tried.is_ok_and(|one| one.advantage.level() == Level::Token) {
+            let note = "its advantage is one a token: A+ and A- are means over a response's tokens";
+            notes.push(note.to_string());
+        }
+        let draws = curve.draws.len();
+        if let Some(why) = why {
+            notes.push(format!("its advantage depends on {why}: these are means over {draws} batches drawn from the rollouts, with their standard errors"));
+        }
         if curve.depends_on_order {
-            notes.push(format!("its advantage depends on the order of a group's responses, or on chance: these are means over {} orders, with their standard errors", curve.draws.len()));
+            notes.push(format!("its advantage depends on the order of a group's responses, or on chance: these are means over {draws} orders, with their standard errors"));
         }
         if design.advantage.is_some() {
             let note = "a loss on `batch.advantage`: with that of";
@@ -111,7 +110,6 @@ impl Objective {
         (mean, (squares / (number * (number - 1.0).max(1.0))).sqrt())
     }
 
-    /// Whether it is exact, not an estimate.
     pub fn is_exact(&self) -> bool {
         self.draws.len() == 1
     }
@@ -160,7 +158,6 @@ impl Objective {
     }
 }
 
-/// An objective with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// p, the reward itself.
@@ -186,7 +183,6 @@ impl Known {
         all
     }
 
-    /// Its name.
     pub fn name(self) -> String {
         match self {
             Known::Reward => "reward".to_string(),

@@ -4,11 +4,8 @@ use serde_json::{Value, json};
 
 use super::{Known, Objective};
 use crate::report::figure::{Figure, Mark, Panel, Series};
-use advlab::Batch;
-use advlab::diagnostic::Diagnostics;
 use advlab::figures::value;
 use advlab::paint::{Paint, beside, cut, filled, wrapped};
-use advlab::script::Recipe;
 
 /// Places of a curve, and of one in a small panel.
 const PLACES: usize = 200;
@@ -22,18 +19,6 @@ const SHOWN: [f64; 7] = [0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9];
 const BINS: [f64; 6] = [0.0, 0.1, 0.3, 0.7, 0.9, 1.0];
 /// Columns of the table's names.
 const NAMES: usize = 28;
-
-/// The objectives of some designs, in groups of `size`.
-pub(crate) fn of(
-    recipes: &[Recipe],
-    input: Option<&Batch>,
-    size: usize,
-) -> Result<Vec<Objective>, Diagnostics> {
-    let recipes = recipes.iter();
-    recipes
-        .map(|recipe| Objective::of(recipe, input, size))
-        .collect()
-}
 
 /// Evenly spaced places from `least` to `most`.
 fn places((least, most): (f64, f64), count: usize) -> impl Iterator<Item = f64> {
@@ -51,20 +36,13 @@ pub fn multiples(title: String, all: &[Objective]) -> Figure {
         let series = vec![level(0.0), level(1.0), Series::new("", Mark::Line, slope)];
         Panel::new("", &objective.name, series)
     };
-    Figure {
-        title,
-        columns: 4,
-        panels: all.iter().map(panel).collect(),
-    }
+    Figure::new(title, 4, all.iter().map(panel).collect())
 }
 
 /// F' of each, scaled to a mean of 1 as the reward's is, with the nearest known ones and the reward; and F. If there are too
 /// many to tell apart, F' in small panels.
 pub fn figure(all: &[Objective]) -> Figure {
-    let Some(first) = all.first() else {
-        return Figure::one("", Panel::new("", "", Vec::new()));
-    };
-    let size = first.size;
+    let size = all[0].size;
     if all.len() > MOST {
         return multiples(format!("Weight F'(p), mean 1, in groups of {size}"), all);
     }
@@ -75,7 +53,7 @@ pub fn figure(all: &[Objective]) -> Figure {
     }
     let least = 1.0 / size as f64;
     let known = shown.into_iter().map(|known| {
-        let scale = first.scale(Some(known));
+        let scale = all[0].scale(Some(known));
         let points = places((least, 1.0 - least), PLACES).map(|p| (p, known.slope(p) / scale));
         Series::new(known.name(), Mark::Reference, points)
     });
@@ -86,12 +64,9 @@ pub fn figure(all: &[Objective]) -> Figure {
             let points = places((0.0, 1.0), PLACES).map(|p| (p, of(p) / scale));
             Series::new(&objective.name, mark, points)
         };
-        // Two standard errors on either side.
-        let end = |p: f64, errors: f64| {
-            let (slope, error) = objective.slope(p);
-            slope + errors * error
-        };
         if !objective.is_exact() {
+            // Two standard errors on either side.
+            let end = |p, errors: f64| objective.slope(p).0 + errors * objective.slope(p).1;
             let high = places((0.0, 1.0), PLACES).map(|p| end(p, 2.0) / scale);
             slopes.push(line(Mark::Band(high.collect()), &|p| end(p, -2.0)));
         }
@@ -99,14 +74,9 @@ pub fn figure(all: &[Objective]) -> Figure {
         values.push(line(Mark::Line, &|p| objective.value(p).0));
     }
     let p = "p, the chance of a right response";
-    Figure {
-        title: format!("Objective in groups of {size}"),
-        columns: 2,
-        panels: vec![
-            Panel::new(p, "weight F'(p), mean 1", slopes),
-            Panel::new(p, "objective F(p)", values),
-        ],
-    }
+    let slopes = Panel::new(p, "weight F'(p), mean 1", slopes);
+    let panels = vec![slopes, Panel::new(p, "objective F(p)", values)];
+    Figure::new(format!("Objective in groups of {size}"), 2, panels)
 }
 
 /// What F' is divided by: the size of its mean, which keeps its sign; or 1 if that is 0.
@@ -117,9 +87,6 @@ fn scale(objective: &Objective) -> f64 {
 
 /// The numbers in lines, and what is worth knowing of each design.
 pub fn table(all: &[Objective], paint: Paint) -> String {
-    let Some(first) = all.first() else {
-        return String::new();
-    };
     let row = |name: &str, of: &dyn Fn(f64) -> f64, last: &str| {
         let cells = SHOWN.map(|p| format!(" {:>5.2}", of(p))).concat();
         let name = filled(&cut(name, NAMES), NAMES);
@@ -141,9 +108,9 @@ pub fn table(all: &[Objective], paint: Paint) -> String {
             lines.push(row("  standard error", &error, ""));
         }
     }
-    let half = Known::PassAt((first.size / 2).max(2));
+    let half = Known::PassAt((all[0].size / 2).max(2));
     for known in [Known::Reward, Known::Log, Known::Arcsine(1), half] {
-        let scale = first.scale(Some(known));
+        let scale = all[0].scale(Some(known));
         lines.push(paint.dim(&row(&known.name(), &|p| known.slope(p) / scale, "")));
     }
     lines.push(paint.dim("  mean 1 for p from 1/N to 1 - 1/N; F(1) is not scaled"));
@@ -161,26 +128,27 @@ pub fn table(all: &[Objective], paint: Paint) -> String {
 fn rows(objective: &Objective) -> Vec<(&'static str, String)> {
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     let (total, scale) = (objective.value(1.0).0, objective.scale(None));
+    let is_nothing = total.abs() < 1e-12;
     let mut places = (1..100).map(|p| f64::from(p) / 100.0);
-    let nearest = match (
-        places.find(|&p| objective.is_below(p, scale)),
-        &objective.nearest()[..],
-    ) {
-        (Some(p), _) => Some(format!(
-            "none: F' is below 0, as at p = {p}: there the update makes right responses rarer"
-        )),
-        _ if total.abs() < 1e-12 => Some("none: F' is 0, so this teaches nothing".to_string()),
-        (None, [(known, off), (second, other), ..]) => Some(format!(
-            "{}: {} of the weight lies elsewhere; then {}, {}",
-            known.name(),
-            percent(*off),
-            second.name(),
-            percent(*other)
-        )),
-        _ => None,
-    };
-    let mut rows: Vec<_> = nearest.map(|text| ("nearest", text)).into_iter().collect();
-    if total.abs() >= 1e-12 {
+    let mut rows = Vec::new();
+    if let Some(p) = places.find(|&p| objective.is_below(p, scale)) {
+        let text = "there the update makes right responses rarer";
+        rows.push((
+            "nearest",
+            format!("none: F' is below 0, as at p = {p}: {text}"),
+        ));
+    } else if is_nothing {
+        rows.push((
+            "nearest",
+            "none: F' is 0, so this teaches nothing".to_string(),
+        ));
+    } else if let [(known, off), (second, other), ..] = &objective.nearest()[..] {
+        let (name, off) = (known.name(), percent(*off));
+        let (second, other) = (second.name(), percent(*other));
+        let text = format!("{name}: {off} of the weight lies elsewhere; then {second}, {other}");
+        rows.push(("nearest", text));
+    }
+    if !is_nothing {
         let bin = |ends: &[f64]| {
             let share = (objective.value(ends[1]).0 - objective.value(ends[0]).0) / total;
             format!("{} to {}: {}", ends[0], ends[1], percent(share))
@@ -196,8 +164,9 @@ fn rows(objective: &Objective) -> Vec<(&'static str, String)> {
 pub fn to_json(all: &[Objective]) -> Value {
     let one = |objective: &Objective| {
         let places: Vec<f64> = (0..=100).map(|p| f64::from(p) / 100.0).collect();
-        let of = |of: &dyn Fn(f64) -> f64| places.iter().map(|&p| of(p)).collect::<Vec<f64>>();
-        let errors = (!objective.is_exact()).then(|| of(&|p| objective.slope(p).1));
+        let slopes = places.iter().map(|&p| objective.slope(p));
+        let (slopes, errors): (Vec<f64>, Vec<f64>) = slopes.unzip();
+        let values = places.iter().map(|&p| objective.value(p).0);
         let nearest = objective.nearest().into_iter();
         let nearest =
             nearest.map(|(known, off)| json!({ "objective": known.name(), "distance": off }));
@@ -205,10 +174,10 @@ pub fn to_json(all: &[Objective]) -> Value {
             "recipe": objective.name,
             "group_size": objective.size,
             "p": places,
-            "slope": of(&|p| objective.slope(p).0),
-            "slope_error": errors,
-            "value": of(&|p| objective.value(p).0),
-            "nearest": nearest.collect::<Vec<Value>>(),
+            "slope": slopes,
+            "slope_error": (!objective.is_exact()).then_some(errors),
+            "value": values.collect::<Vec<f64>>(),
+            "nearest": nearest.collect::<Value>(),
             "notes": objective.notes,
         })
     };

@@ -20,18 +20,10 @@ const CLOSE: f64 = 1e-6;
 /// The most points of a line.
 const MOST: usize = 2000;
 
-/// What is drawn of a loss.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drawn {
-    /// -dloss/dlogp: how far the update raises the token's log-prob.
-    Push,
-    /// The loss itself.
-    Loss,
-}
-
-/// A heat map of a loss over ratio and advantage, and lines at the advantages 1 and -1. Each place is a batch of one
-/// response of one token, whose `logp` is `old_logp` plus the ratio's logarithm.
-pub fn surface(recipe: &Recipe, drawn: Drawn) -> Result<Figure, Diagnostics> {
+/// A heat map over ratio and advantage, and lines at the advantages 1 and -1: of a loss, or of -dloss/dlogp, which is how far
+/// the update raises the token's log-prob. Each place is a batch of one response of one token, whose `logp` is `old_logp` plus
+/// the ratio's logarithm.
+pub fn surface(recipe: &Recipe, draws_loss: bool) -> Result<Figure, Diagnostics> {
     if !recipe.has(Hook::Loss) {
         let message = format!("{} has no loss to draw", recipe.name());
         let help =
@@ -42,9 +34,9 @@ pub fn surface(recipe: &Recipe, drawn: Drawn) -> Result<Figure, Diagnostics> {
     let columns: Vec<&str> = usual.token_columns().map(|(name, _)| name).collect();
     let value = |ratio: f64, advantage: f64| {
         let loss = at(recipe, &columns, ratio, advantage)?;
-        Ok(match drawn {
-            Drawn::Push => -loss.gradient.at(0, 0),
-            Drawn::Loss => loss.value,
+        Ok(match draws_loss {
+            true => loss.value,
+            false => -loss.gradient.at(0, 0),
         })
     };
     let cells = (-ADVANTAGES..=ADVANTAGES).flat_map(|step| {
@@ -52,14 +44,9 @@ pub fn surface(recipe: &Recipe, drawn: Drawn) -> Result<Figure, Diagnostics> {
         (0..2 * RATIOS).map(move |index| ((index as f64 + 0.5) / RATIOS as f64, advantage))
     });
     let points: Vec<(f64, f64)> = cells.collect();
-    let values = points
-        .iter()
-        .map(|&(ratio, advantage)| value(ratio, advantage));
+    let values = points.iter().map(|&(ratio, a)| value(ratio, a));
     let values = values.collect::<Result<Vec<f64>, Diagnostics>>()?;
-    let name = match drawn {
-        Drawn::Push => "-dloss/dlogp",
-        Drawn::Loss => "loss",
-    };
+    let name = if draws_loss { "loss" } else { "-dloss/dlogp" };
     let lines = LINES.into_iter().map(|advantage| {
         let points = line(&|ratio| value(ratio, advantage))?;
         Ok(Series::new(format!("A = {advantage}"), Mark::Line, points))
@@ -67,14 +54,9 @@ pub fn surface(recipe: &Recipe, drawn: Drawn) -> Result<Figure, Diagnostics> {
     let lines = lines.collect::<Result<Vec<Series>, Diagnostics>>()?;
     let map = Series::new(name, Mark::Heat(values), points);
     let ratio = "ratio, exp(logp - old_logp)";
-    Ok(Figure {
-        title: super::label(recipe),
-        columns: 2,
-        panels: vec![
-            Panel::new(ratio, "advantage A", vec![map]),
-            Panel::new(ratio, name, lines),
-        ],
-    })
+    let map = Panel::new(ratio, "advantage A", vec![map]);
+    let panels = vec![map, Panel::new(ratio, name, lines)];
+    Ok(Figure::new(super::label(recipe), 2, panels))
 }
 
 /// A function of the ratio as a line, with points on both sides of each jump and close together at corners.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::report::compare::stats::mean;
 use crate::report::study::{
     Mass, Objective, accuracies, label, largest_group, members, objectives, with_advantage,
 };
@@ -39,9 +40,8 @@ impl KeptBatch {
         let model = kept.config().map(|config| config.transformer.model);
         let model = model.ok().filter(|model| !model.is_empty());
         // Without a tokenizer, words are told apart.
-        let tokenizer = model.and_then(|model| {
-            Tokenizer::load(&Path::new(&model).join("tokenizer.json"), false).ok()
-        });
+        let tokenizer = model.map(|model| Path::new(&model).join("tokenizer.json"));
+        let tokenizer = tokenizer.and_then(|path| Tokenizer::load(&path, false).ok());
         Ok(KeptBatch {
             outcome: recipe.advantage(&batch, &mut state)?,
             loss: kept.loss(&host)?,
@@ -78,7 +78,6 @@ impl KeptBatch {
         }))
     }
 
-    /// How many groups there are.
     pub(super) fn size(&self) -> usize {
         self.batch.layout().groups()
     }
@@ -106,14 +105,12 @@ impl KeptBatch {
     fn response(&self, response: usize) -> Value {
         let length = self.batch.layout().tokens_of(response).len();
         let text = self.text("completion", response);
+        let reward = self.outcome.reward.as_ref();
+        let reward = reward.map(|reward| reward.by_response()[response]);
         let given = self.batch.response_column("reward");
-        let reward = match &self.outcome.reward {
-            Some(reward) => Some(reward.by_response()[response]),
-            None => given.map(|reward| reward[response]),
-        };
         json!({
             "number": response,
-            "reward": reward,
+            "reward": reward.or_else(|| Some(given?[response])),
             "length": length,
             "text": text,
             "solution": self.batch.solution(response),
@@ -141,11 +138,11 @@ impl KeptBatch {
             Level::Token => self.batch.layout().tokens_of(response).len(),
             _ => 1,
         };
-        let values = 0..values;
-        values.map(|token| advantage.at(response, token)).collect()
+        (0..values)
+            .map(|token| advantage.at(response, token))
+            .collect()
     }
 
-    /// The |A| of a response.
     fn sizes(&self, response: usize) -> Vec<f64> {
         let advantages = self.advantages(response).into_iter();
         advantages.map(f64::abs).collect()
@@ -158,8 +155,4 @@ impl KeptBatch {
         let svg = objectives::figure(std::slice::from_ref(&objective)).svg();
         Ok(json!({ "svg": svg, "notes": objective.notes }))
     }
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
 }

@@ -69,7 +69,8 @@ impl Site {
         }
         let run = self.runs().get(number(query, "run")?)?.clone();
         let text = |name: &str| parameter(query, name);
-        let batch = || self.batch(&run.folder, number(query, "step")? as u64);
+        let step = number(query, "step");
+        let batch = || Some(self.batch(&run.folder, step? as u64));
         let found = match path {
             "/lines" => {
                 let file = text("file").filter(|file| ["metrics", "reloads"].contains(file))?;
@@ -102,28 +103,23 @@ impl Site {
         json!({ "now": now.map_or(0, |now| now.as_secs()), "runs": headings })
     }
 
-    /// The batch of a step.
-    fn batch(&self, run: &Path, step: u64) -> Option<Result<Arc<KeptBatch>, Diagnostics>> {
+    fn batch(&self, run: &Path, step: u64) -> Result<Arc<KeptBatch>, Diagnostics> {
         let kept = RunFolder::read(run);
         let path = kept.batches().iter().find(|(own, _)| *own == step);
-        let Some((_, path)) = path else {
+        let path = path.map_or(Path::new(""), |(_, path)| path);
+        let Ok(written) = std::fs::metadata(path).and_then(|file| file.modified()) else {
             let message = format!("the batch of step {step} is not kept any more");
-            return Some(Err(Diagnostic::error(message).into()));
+            return Err(Diagnostic::error(message).into());
         };
-        let written = std::fs::metadata(path)
-            .and_then(|file| file.modified())
-            .ok()?;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((own, time, batch)) = &*last
-            && (own, *time) == (path, written)
-        {
-            return Some(Ok(batch.clone()));
+        match &*last {
+            Some((own, time, batch)) if own == path && *time == written => Ok(batch.clone()),
+            _ => {
+                let batch = Arc::new(KeptBatch::open(&kept, step, path)?);
+                *last = Some((path.to_path_buf(), written, batch.clone()));
+                Ok(batch)
+            }
         }
-        Some(KeptBatch::open(&kept, step, path).map(|batch| {
-            let batch = Arc::new(batch);
-            *last = Some((path.clone(), written, batch.clone()));
-            batch
-        }))
     }
 
     /// The page, with the answers that it needs if there is no server to ask.
@@ -140,38 +136,35 @@ impl Site {
     /// as there is room.
     pub fn export(&self, path: &Path) -> Result<(), Diagnostics> {
         let (mut news, mut answers, mut size) = (self.news(), Map::new(), 0);
-        let mut add = |address: String| {
-            let (path, query) = address.split_once('?').unwrap_or_default();
+        let mut add = |path: &str, query: String| {
             if size < EXPORTED
-                && let Some(found) = self.find(&format!("/{path}"), query)
+                && let Some(found) = self.find(&format!("/{path}"), &query)
             {
                 size += found.to_string().len();
-                answers.insert(address, found);
+                answers.insert(format!("{path}?{query}"), found);
             }
         };
         let runs = self.runs().clone();
-        for (id, (run, heading)) in runs
-            .iter()
-            .zip(news["runs"].as_array_mut().into_iter().flatten())
-            .enumerate()
-        {
+        for (id, run) in runs.iter().enumerate() {
+            let heading = &mut news["runs"][id];
             for line in RunFolder::read(&run.folder).log().unwrap_or_default().0 {
                 if let LogEvent::Use { recipe, from, .. } = line.event {
-                    add(format!("change?run={id}&from={from}&to={}", recipe.version));
+                    add(
+                        "change",
+                        format!("run={id}&from={from}&to={}", recipe.version),
+                    );
                 }
             }
-            let step = heading["batches"]
-                .as_array()
-                .and_then(|all| all.last()?.as_u64());
-            heading["batches"] = step.into_iter().collect();
-            if let Some(step) = step {
+            let steps = heading["batches"].as_array_mut();
+            let last = steps.and_then(Vec::pop).and_then(|step| step.as_u64());
+            heading["batches"] = last.into_iter().collect();
+            if let Some(step) = last {
                 let query = format!("run={id}&step={step}");
-                for what in ["batch", "objective"] {
-                    add(format!("{what}?{query}"));
-                }
-                let batch = self.batch(&run.folder, step).and_then(Result::ok);
+                add("batch", query.clone());
+                add("objective", query.clone());
+                let batch = self.batch(&run.folder, step);
                 let groups = 0..batch.map_or(0, |batch| batch.size());
-                groups.for_each(|group| add(format!("group?{query}&group={group}")));
+                groups.for_each(|group| add("group", format!("{query}&group={group}")));
             }
             for key in ["name", "folder"] {
                 heading[key] = last_names(heading[key].as_str().unwrap_or_default()).into();
@@ -196,13 +189,11 @@ fn last_names(path: &str) -> String {
     names.iter().collect::<PathBuf>().display().to_string()
 }
 
-/// A parameter of a query.
 fn parameter<'q>(query: &'q str, name: &str) -> Option<&'q str> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     Some(pairs.find(|(own, _)| *own == name)?.1)
 }
 
-/// The number of that name in a query.
 fn number(query: &str, name: &str) -> Option<usize> {
     parameter(query, name)?.parse().ok()
 }

@@ -17,7 +17,6 @@ const END: u64 = 64 << 10;
 /// How long it may take to find the smallest diff.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// A run that the page shows.
 #[derive(Clone)]
 pub(super) struct ShownRun {
     /// Its path below the folder that was named.
@@ -37,8 +36,9 @@ impl ShownRun {
     /// What the page shows above the curves, and the sizes of the files whose lines it reads.
     pub(super) fn heading(&self) -> Value {
         let config = Config::read(&self.folder.join("config.toml")).ok();
-        let recipe = config.as_ref().map(|config| Path::new(&config.recipe));
-        let recipe = recipe.and_then(Path::file_name);
+        let recipe = config
+            .as_ref()
+            .and_then(|own| Path::new(&own.recipe).file_name());
         // The number of a trainer's steps is not known.
         let own = config.as_ref().filter(|config| !config.is_recorded());
         let file = |name: &str| std::fs::metadata(self.folder.join(name)).ok();

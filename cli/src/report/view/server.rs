@@ -8,38 +8,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use httparse::{EMPTY_HEADER, Status};
+use httparse::{EMPTY_HEADER, Header, Status};
 
 use super::{Site, parameter, random};
 use crate::wrong;
 use advlab::diagnostic::Diagnostics;
 
-/// The port if none is given.
 const PORT: u16 = 8765;
 /// The most connections that have not shown the token, each on a thread that waits.
 const STRANGERS: usize = 32;
 /// The most bytes of a request line with its headers, and the time that they may take to arrive.
 const HEAD: usize = 8 << 10;
+const HEADERS: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest time that the other side may take to receive a part of an answer: it may go through a slow tunnel.
 const SLOWEST: Duration = Duration::from_secs(30);
 
-/// A server that is listening.
 pub struct Server {
     listener: TcpListener,
     token: String,
     site: Site,
     /// Connections that have not shown the token, the oldest first. Other users of the machine can make these.
     strangers: Mutex<VecDeque<Arc<TcpStream>>>,
-}
-
-/// What a request asks for.
-struct Request {
-    method: String,
-    path: String,
-    /// The part of the target after its `?`.
-    query: String,
-    host: String,
 }
 
 /// The status, the media type and the body of an answer.
@@ -82,53 +72,42 @@ impl Server {
                 continue;
             };
             let stream = Arc::new(stream);
-            server.add(&stream);
+            let mut strangers = server.strangers();
+            strangers.push_back(stream.clone());
+            if strangers.len() > STRANGERS
+                && let Some(oldest) = strangers.pop_front()
+            {
+                // The other side may have closed it already.
+                let _ = oldest.shutdown(Shutdown::Both);
+            }
+            drop(strangers);
             let (own, connection) = (server.clone(), stream.clone());
             let answer = move || {
                 // A client that left cannot be told.
                 let _ = own.answer(&connection);
-                own.remove(&connection);
+                own.forget(&connection);
             };
             if thread::Builder::new().spawn(answer).is_err() {
-                server.remove(&stream);
+                server.forget(&stream);
             }
         }
     }
 
     fn strangers(&self) -> MutexGuard<'_, VecDeque<Arc<TcpStream>>> {
-        self.strangers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        let strangers = self.strangers.lock();
+        strangers.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a connection; if there are too many, closes the oldest.
-    fn add(&self, stream: &Arc<TcpStream>) {
-        let mut all = self.strangers();
-        all.push_back(stream.clone());
-        if all.len() > STRANGERS
-            && let Some(oldest) = all.pop_front()
-        {
-            // The other side may have closed it already.
-            let _ = oldest.shutdown(Shutdown::Both);
-        }
-    }
-
-    fn remove(&self, stream: &Arc<TcpStream>) {
+    /// Forgets a connection that is closed, or has shown the token.
+    fn forget(&self, stream: &Arc<TcpStream>) {
         self.strangers().retain(|one| !Arc::ptr_eq(one, stream));
     }
 
     fn answer(&self, stream: &Arc<TcpStream>) -> io::Result<()> {
-        let (status, kind, body) = match Request::read(stream) {
+        let (status, kind, body) = match head(stream) {
             Err(status) => refusal(status, ""),
             Ok(None) => return Ok(()),
-            Ok(Some(request)) if !request.is_local() || !request.has(&self.token) => {
-                let help = "open the whole address that advlab printed, with its token\n";
-                refusal("403 Forbidden", help)
-            }
-            Ok(Some(request)) => {
-                self.remove(stream);
-                self.found(&request)
-            }
+            Ok(Some(head)) => self.found(&head, stream),
         };
         // Other sites must not frame, read or run the answer.
         let head = format!(
@@ -142,16 +121,31 @@ impl Server {
         stream.write_all((head + body.as_str()).as_bytes())
     }
 
-    /// The answer to a request with the token.
-    fn found(&self, request: &Request) -> Answer {
-        if request.method != "GET" {
+    /// The answer to a request, from the bytes of its head.
+    fn found(&self, head: &[u8], stream: &Arc<TcpStream>) -> Answer {
+        let mut headers = [EMPTY_HEADER; HEADERS];
+        let mut request = httparse::Request::new(&mut headers);
+        // `head` has parsed it already.
+        let _ = request.parse(head);
+        let target = request.path.unwrap_or("/");
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let is_host = |header: &&Header<'_>| header.name.eq_ignore_ascii_case("host");
+        let host = request.headers.iter().find(is_host);
+        let host = host.map_or(&b""[..], |header| header.value);
+        let token = parameter(query, "token").unwrap_or_default();
+        if !is_local(&String::from_utf8_lossy(host)) || !is_equal(token, &self.token) {
+            let help = "open the whole address that advlab printed, with its token\n";
+            return refusal("403 Forbidden", help);
+        }
+        self.forget(stream);
+        if request.method != Some("GET") {
             return refusal("405 Method Not Allowed", "");
         }
-        if request.path == "/" {
+        if path == "/" {
             let page = self.site.page(&serde_json::json!({}));
             return ("200 OK", "text/html; charset=utf-8", page);
         }
-        match self.site.find(&request.path, &request.query) {
+        match self.site.find(path, query) {
             Some(found) => ("200 OK", "application/json", found.to_string()),
             None => refusal("404 Not Found", ""),
         }
@@ -163,58 +157,39 @@ fn refusal(status: &'static str, help: &str) -> Answer {
     (status, "text/plain; charset=utf-8", body)
 }
 
-impl Request {
-    /// Reads a request; `None` if the client left. The error is the status with which it is refused.
-    fn read(mut stream: &TcpStream) -> Result<Option<Request>, &'static str> {
-        const LATE: &str = "408 Request Timeout";
-        let started = Instant::now();
-        let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
-        stream.set_read_timeout(Some(PATIENCE)).map_err(|_| LATE)?;
-        loop {
-            let mut headers = [EMPTY_HEADER; 64];
-            let mut parsed = httparse::Request::new(&mut headers);
-            match parsed.parse(&bytes) {
-                Ok(Status::Complete(_)) => return Ok(Some(Request::of(&parsed))),
-                Ok(Status::Partial) if bytes.len() > HEAD => {
-                    return Err("431 Request Header Fields Too Large");
-                }
-                Ok(Status::Partial) if started.elapsed() > PATIENCE => return Err(LATE),
-                Ok(Status::Partial) => {}
-                Err(_) => return Err("400 Bad Request"),
+/// Reads the head of a request; `None` if the client left. The error is the status with which it is refused.
+fn head(mut stream: &TcpStream) -> Result<Option<Vec<u8>>, &'static str> {
+    const LATE: &str = "408 Request Timeout";
+    let started = Instant::now();
+    let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
+    stream.set_read_timeout(Some(PATIENCE)).map_err(|_| LATE)?;
+    loop {
+        match httparse::Request::new(&mut [EMPTY_HEADER; HEADERS]).parse(&bytes) {
+            Ok(Status::Complete(_)) => return Ok(Some(bytes)),
+            Ok(Status::Partial) if bytes.len() > HEAD => {
+                return Err("431 Request Header Fields Too Large");
             }
-            match stream.read(&mut piece) {
-                Ok(0) => return Ok(None),
-                Ok(count) => bytes.extend(&piece[..count]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Err(LATE),
-            }
+            Ok(Status::Partial) if started.elapsed() > PATIENCE => return Err(LATE),
+            Ok(Status::Partial) => {}
+            Err(_) => return Err("400 Bad Request"),
+        }
+        match stream.read(&mut piece) {
+            Ok(0) => return Ok(None),
+            Ok(count) => bytes.extend(&piece[..count]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return Err(LATE),
         }
     }
+}
 
-    fn of(parsed: &httparse::Request<'_, '_>) -> Request {
-        let target = parsed.path.unwrap_or("/");
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let mut headers = parsed.headers.iter();
-        let host = headers.find(|header| header.name.eq_ignore_ascii_case("host"));
-        let host = host.map_or(&b""[..], |header| header.value);
-        Request {
-            method: parsed.method.unwrap_or_default().to_string(),
-            path: path.to_string(),
-            query: query.to_string(),
-            host: String::from_utf8_lossy(host).into_owned(),
-        }
-    }
+/// Whether a host is a name of this machine, not that of a site whose name leads here. The port may be that of a tunnel.
+fn is_local(host: &str) -> bool {
+    let (name, port) = host.split_once(':').unwrap_or((host, "80"));
+    ["localhost", "127.0.0.1"].contains(&name) && port.parse::<u16>().is_ok()
+}
 
-    /// Whether the host is a name of this machine, not that of a site whose name leads here. The port may be that of a tunnel.
-    fn is_local(&self) -> bool {
-        let (name, port) = self.host.split_once(':').unwrap_or((&self.host, "80"));
-        ["localhost", "127.0.0.1"].contains(&name) && port.parse::<u16>().is_ok()
-    }
-
-    /// Whether it has the token. The comparison takes as long for any token of that length.
-    fn has(&self, token: &str) -> bool {
-        let given = parameter(&self.query, "token").unwrap_or_default();
-        let pairs = given.bytes().zip(token.bytes());
-        given.len() == token.len() && pairs.fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
-    }
+/// Compares tokens, and takes as long for any token of that length.
+fn is_equal(given: &str, token: &str) -> bool {
+    let pairs = given.bytes().zip(token.bytes());
+    given.len() == token.len() && pairs.fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }

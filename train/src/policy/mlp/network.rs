@@ -7,11 +7,10 @@
 use std::collections::HashMap;
 
 use ndarray::linalg::general_mat_mul;
-use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
-use crate::policy::Responses;
 use crate::task::{Prompt, TaskShape};
-use advlab::random::{RandomStream, StreamKey};
+use advlab::random::RandomStream;
 
 /// Name, shape and values.
 type NamedTensor<'a> = (String, Vec<usize>, &'a [f32]);
@@ -110,21 +109,6 @@ fn matrix_mut(values: &mut [f32], columns: usize) -> ArrayViewMut2<'_, f32> {
         .expect("a matrix has whole rows")
 }
 
-/// The prompts of a batch, the index of each response's prompt, and where the responses' tokens come from.
-#[derive(Clone, Copy)]
-pub(super) struct Batch<'a> {
-    pub prompts: &'a [Prompt],
-    pub owners: &'a [usize],
-    pub tokens: Tokens<'a>,
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum Tokens<'a> {
-    Given(&'a Responses),
-    /// Drawn at temperature 1: those of response i with stream i.
-    Drawn(StreamKey),
-}
-
 /// A distinct prefix of the responses to a prompt.
 struct Prefix {
     prompt: usize,
@@ -143,28 +127,19 @@ pub(super) struct Choice {
     pub entropy: f32,
 }
 
-/// What a pass needs to get to its next position.
-#[derive(Default)]
-struct Walk {
-    /// The live responses with their prefixes.
-    live: Vec<(usize, usize)>,
-    streams: Vec<RandomStream>,
-    /// The sums of the newest prefixes' inputs in the first layer, without that of the position: `[prefixes, hidden]`.
-    sums: Vec<f32>,
-    /// Memory for the next sums: new memory at each position would cost more than what is computed in it.
-    next: Vec<f32>,
-}
-
-/// A forward pass over some responses of a batch. A response's bits do not depend on the others.
-#[derive(Default)]
-pub(super) struct Pass {
-    /// Indices in the batch.
-    responses: Vec<usize>,
+/// A forward pass over some responses. A response's bits do not depend on the others.
+pub(super) struct Pass<'a> {
+    network: &'a Network,
+    prompts: &'a [Prompt],
     /// The tokens of each response.
     pub choices: Vec<Vec<Choice>>,
     /// Position by position.
     prefixes: Vec<Prefix>,
     keeps_hidden: bool,
+    /// The sums of the newest prefixes' inputs in the first layer, without that of the position: `[prefixes, hidden]`.
+    sums: Vec<f32>,
+    /// Memory for the next sums: new memory at each position would cost more than what is computed in it.
+    next: Vec<f32>,
     /// The hidden layers after their ReLU, `[prefixes, hidden]`; unless they are kept, those of the newest position.
     h1: Vec<f32>,
     h2: Vec<f32>,
@@ -172,78 +147,79 @@ pub(super) struct Pass {
     probabilities: Vec<f64>,
 }
 
-impl Pass {
-    /// Runs the network. The hidden layers are only needed for [`Pass::gradient`].
+impl<'a> Pass<'a> {
+    /// Runs the network for responses to the prompts at the indices `owners`, each with at least one token. `choose` gives
+    /// the token of a response at a position, from its probabilities, and whether it is the last. The hidden layers are only
+    /// needed for [`Pass::gradient`].
     pub fn new(
-        network: &Network,
-        batch: Batch<'_>,
-        responses: &[usize],
+        network: &'a Network,
+        prompts: &'a [Prompt],
+        owners: impl Iterator<Item = usize>,
         keeps_hidden: bool,
-    ) -> Pass {
+        mut choose: impl FnMut(usize, usize, &[f64]) -> (u32, bool),
+    ) -> Self {
         let mut pass = Pass {
-            responses: responses.to_vec(),
-            choices: responses.iter().map(|_| Vec::new()).collect(),
+            network,
+            prompts,
+            choices: Vec::new(),
+            prefixes: Vec::new(),
             keeps_hidden,
-            ..Pass::default()
+            sums: Vec::new(),
+            next: Vec::new(),
+            h1: Vec::new(),
+            h2: Vec::new(),
+            probabilities: Vec::new(),
         };
-        let mut walk = pass.begin(network, batch);
-        while !walk.live.is_empty() {
-            let scores = pass.evaluate(network, &walk.sums);
-            pass.choose(network, batch.tokens, &scores, &mut walk);
+        let mut by_prompt = HashMap::new();
+        let mut prefix = |prompt| {
+            *by_prompt
+                .entry(prompt)
+                .or_insert_with(|| pass.begin(prompt))
+        };
+        // The responses that go on, with their prefixes.
+        let mut live: Vec<(usize, usize)> = owners.map(&mut prefix).enumerate().collect();
+        pass.choices.resize_with(live.len(), Vec::new);
+        while !live.is_empty() {
+            let scores = pass.evaluate();
+            pass.extend(&scores, &mut live, &mut choose);
         }
         pass
     }
 
-    /// Adds the empty prefix of each prompt whose responses have tokens.
-    fn begin(&mut self, network: &Network, batch: Batch<'_>) -> Walk {
-        let [w1, b1, ..] = network.matrices();
-        let mut walk = Walk::default();
-        if let Tokens::Drawn(key) = batch.tokens {
-            let streams = self.responses.iter().map(|&index| key.stream(index as u64));
-            walk.streams = streams.collect();
-        }
-        let mut by_prompt = HashMap::new();
-        for (index, &response) in self.responses.iter().enumerate() {
-            if matches!(batch.tokens, Tokens::Given(given) if given.range(response).is_empty()) {
-                continue;
+    /// Adds the empty prefix of a prompt, and gives its index.
+    fn begin(&mut self, prompt: usize) -> usize {
+        let [w1, b1, ..] = self.network.matrices();
+        let mut sum = b1.row(0).to_owned();
+        for (&x, weights) in self.prompts[prompt].features.iter().zip(w1.rows()) {
+            if x != 0.0 {
+                sum.scaled_add(x, &weights);
             }
-            let prompt = batch.owners[response];
-            let prefix = *by_prompt.entry(prompt).or_insert_with(|| {
-                let mut sum = b1.row(0).to_owned();
-                for (&x, weights) in batch.prompts[prompt].features.iter().zip(w1.rows()) {
-                    if x != 0.0 {
-                        sum.scaled_add(x, &weights);
-                    }
-                }
-                walk.sums.extend(sum);
-                self.prefixes.push(Prefix {
-                    prompt,
-                    position: 0,
-                    parent: None,
-                });
-                self.prefixes.len() - 1
-            });
-            walk.live.push((index, prefix));
         }
-        walk
+        self.sums.extend(sum);
+        self.prefixes.push(Prefix {
+            prompt,
+            position: 0,
+            parent: None,
+        });
+        self.prefixes.len() - 1
     }
 
     /// Runs the network for the prefixes of the newest position: log-probs `[prefixes, vocabulary]` and entropies of their
     /// next tokens.
-    fn evaluate(&mut self, network: &Network, sums: &[f32]) -> (Vec<f64>, Vec<f64>) {
-        let [w1, _, w2, b2, w3, b3] = network.matrices();
+    fn evaluate(&mut self) -> (Vec<f64>, Vec<f64>) {
+        let [w1, _, w2, b2, w3, b3] = self.network.matrices();
         let (hidden, vocabulary) = w3.dim();
-        let count = sums.len() / hidden;
+        let count = self.sums.len() / hidden;
         let position = self.prefixes[self.prefixes.len() - count].position;
         if !self.keeps_hidden {
             self.h1.clear();
             self.h2.clear();
         }
         let start = self.h1.len();
-        self.h1.extend_from_slice(sums);
+        self.h1.extend_from_slice(&self.sums);
         self.h2.resize(self.h1.len(), 0.0);
         let mut h1 = matrix_mut(&mut self.h1[start..], hidden);
-        h1 += &w1.row(network.position_row(position));
+        h1 += &w1.row(self.network.position_row(position));
         h1.mapv_inplace(relu);
         let mut h2 = matrix_mut(&mut self.h2[start..], hidden);
         h2.assign(&b2);
@@ -276,39 +252,22 @@ impl Pass {
     }
 
     /// Chooses the next token of each live response, and adds the prefixes of the next position.
-    fn choose(
+    fn extend(
         &mut self,
-        network: &Network,
-        tokens: Tokens<'_>,
         (logp, entropies): &(Vec<f64>, Vec<f64>),
-        Walk {
-            live,
-            streams,
-            sums,
-            next,
-        }: &mut Walk,
+        live: &mut Vec<(usize, usize)>,
+        choose: &mut impl FnMut(usize, usize, &[f64]) -> (u32, bool),
     ) {
-        let Network { task, hidden, .. } = *network;
-        let [w1, ..] = network.matrices();
+        let Network { task, hidden, .. } = *self.network;
+        let [w1, ..] = self.network.matrices();
         let first = self.prefixes.len() - entropies.len();
         let position = self.prefixes[first].position;
         let mut children = vec![None; logp.len()];
-        next.clear();
+        self.next.clear();
         live.retain_mut(|(index, prefix)| {
             let own = *prefix - first;
-            let (token, is_last) = match tokens {
-                Tokens::Given(given) => {
-                    let tokens = given.response(self.responses[*index]);
-                    (tokens[position], position + 1 == tokens.len())
-                }
-                Tokens::Drawn(_) => {
-                    let probabilities = &self.probabilities[*prefix * task.vocabulary..];
-                    let uniform = streams[*index].uniform();
-                    let token = draw(uniform, &probabilities[..task.vocabulary]);
-                    let is_longest = position + 1 == task.max_response_tokens;
-                    (token, token == task.stop || is_longest)
-                }
-            };
+            let probabilities = &self.probabilities[*prefix * task.vocabulary..];
+            let (token, is_last) = choose(*index, position, &probabilities[..task.vocabulary]);
             let place = own * task.vocabulary + token as usize;
             self.choices[*index].push(Choice {
                 token,
@@ -318,10 +277,10 @@ impl Pass {
             });
             if !is_last {
                 *prefix = *children[place].get_or_insert_with(|| {
-                    let row = network.token_row(position, token);
-                    next.extend_from_slice(&sums[own * hidden..][..hidden]);
-                    let sum = next.len() - hidden;
-                    add(&mut next[sum..], w1.row(row));
+                    let row = self.network.token_row(position, token);
+                    let sum = &self.sums[own * hidden..][..hidden];
+                    let sums = sum.iter().zip(w1.row(row));
+                    self.next.extend(sums.map(|(sum, weight)| sum + weight));
                     self.prefixes.push(Prefix {
                         prompt: self.prefixes[*prefix].prompt,
                         position: position + 1,
@@ -332,22 +291,16 @@ impl Pass {
             }
             !is_last
         });
-        std::mem::swap(sums, next);
+        std::mem::swap(&mut self.sums, &mut self.next);
     }
 
-    /// The gradient of a loss with respect to the network's parameters, given dloss/dlogp of each token of `responses`.
-    pub fn gradient(
-        &self,
-        network: &Network,
-        prompts: &[Prompt],
-        responses: &Responses,
-        dloss_dlogp: &[f64],
-    ) -> Vec<f32> {
+    /// The gradient of a loss with respect to the network's parameters, given dloss/dlogp of each token of each response.
+    pub fn gradient<'d>(&self, dloss_dlogp: impl Iterator<Item = &'d [f64]>) -> Vec<f32> {
+        let network = self.network;
         let vocabulary = network.task.vocabulary;
         let mut dlogits = vec![0.0; self.probabilities.len()];
-        for (choices, &response) in self.choices.iter().zip(&self.responses) {
-            for (choice, derivative) in choices.iter().zip(&dloss_dlogp[responses.range(response)])
-            {
+        for (choices, dlogp) in self.choices.iter().zip(dloss_dlogp) {
+            for (choice, derivative) in choices.iter().zip(dlogp) {
                 // A token's log-prob moves with its own logit by 1 - p and with every other by -p.
                 let place = choice.prefix * vocabulary;
                 let probabilities = &self.probabilities[place..];
@@ -375,7 +328,7 @@ impl Pass {
                 continue;
             }
             db1.row_mut(0).scaled_add(1.0, &own);
-            let features = &prompts[prefix.prompt].features;
+            let features = &self.prompts[prefix.prompt].features;
             for (mut row, &x) in dw1.rows_mut().into_iter().zip(features) {
                 if x != 0.0 {
                     row.scaled_add(x, &own);
@@ -405,29 +358,19 @@ fn backward(
     dx
 }
 
-fn add(sum: &mut [f32], row: ArrayView1<'_, f32>) {
-    for (sum, x) in sum.iter_mut().zip(row) {
-        *sum += x;
-    }
-}
-
 /// max(x, 0), but a NaN stays one: parameters that have become NaN must show.
 fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
 }
 
 /// The token in whose share of [0, 1) `uniform` lies.
-fn draw(uniform: f64, probabilities: &[f64]) -> u32 {
+pub(super) fn draw(uniform: f64, probabilities: &[f64]) -> u32 {
     let mut below = 0.0;
     let found = probabilities.iter().position(|probability| {
         below += probability;
         uniform < below
     });
     // The probabilities may sum to a few 1e-16 less than 1.
-    let last = || {
-        probabilities
-            .iter()
-            .rposition(|&probability| probability > 0.0)
-    };
+    let last = || probabilities.iter().rposition(|&own| own > 0.0);
     found.or_else(last).unwrap_or(0) as u32
 }

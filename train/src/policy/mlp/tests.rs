@@ -93,10 +93,9 @@ impl Case {
 
     fn gradient(&mut self) -> Vec<f32> {
         self.policy.gradient.fill(0.0);
-        let accumulated = self
-            .policy
-            .accumulate(&self.prompts, &self.responses, &self.weights);
-        accumulated.unwrap();
+        let (prompts, responses) = (&self.prompts, &self.responses);
+        let added = self.policy.accumulate(prompts, responses, &self.weights);
+        added.unwrap();
         self.policy.gradient.clone()
     }
 }
@@ -109,10 +108,8 @@ fn scores_are_those_of_plain_loops() {
         for response in 0..case.responses.len() {
             let found = &scores.logp[case.responses.range(response)];
             for (found, expected) in found.iter().zip(case.logp(&values, response)) {
-                assert!(
-                    (f64::from(*found) - expected).abs() < 1e-6,
-                    "{found} {expected}"
-                );
+                let difference = f64::from(*found) - expected;
+                assert!(difference.abs() < 1e-6, "{found} {expected}");
             }
         }
     }

@@ -120,24 +120,12 @@ impl ModelConfig {
             ("num_key_value_heads", self.num_key_value_heads),
             ("head_dim", self.head_dim),
         ];
-        if let Some((name, size)) = sizes.iter().find(|(_, size)| !(1..1 << 31).contains(size)) {
-            return Err(Diagnostic::error(format!("`{name}` is {size}")));
-        }
         let (heads, kv_heads) = (self.num_attention_heads, self.num_key_value_heads);
-        if heads % kv_heads != 0 {
-            let message =
-                format!("{heads} query heads cannot share {kv_heads} key and value heads");
-            let help = "`num_attention_heads` is a multiple of `num_key_value_heads`";
-            return Err(Diagnostic::error(message).with_help(help));
-        }
-        if self.head_dim % 2 != 0 {
-            let message = format!(
-                "heads are {} wide; RoPE rotates pairs, so it must be even",
-                self.head_dim
-            );
-            return Err(Diagnostic::error(message));
-        }
-        let is_scaling = match self.rope_parameters.scaling {
+        let Rope {
+            rope_theta,
+            scaling,
+        } = self.rope_parameters;
+        let is_scaling = match scaling {
             RopeScaling::Default => true,
             RopeScaling::Llama3 {
                 factor,
@@ -146,18 +134,39 @@ impl ModelConfig {
                 ..
             } => factor > 0.0 && high > low,
         };
-        if !(is_scaling && self.rope_parameters.rope_theta > 0.0) {
-            let problem = Diagnostic::error("RoPE's numbers give no wavelengths");
-            return Err(problem.found(format!("{:?}", self.rope_parameters)));
+        if let Some((name, size)) = sizes.iter().find(|(_, size)| !(1..1 << 31).contains(size)) {
+            return Err(Diagnostic::error(format!("`{name}` is {size}")));
         }
-        Ok(())
+        let rules = [
+            (
+                heads % kv_heads == 0,
+                format!("{heads} query heads cannot share {kv_heads} key and value heads"),
+                "`num_attention_heads` is a multiple of `num_key_value_heads`",
+            ),
+            (
+                self.head_dim % 2 == 0,
+                format!("heads are {} wide", self.head_dim),
+                "RoPE rotates pairs, so `head_dim` is even",
+            ),
+            (
+                is_scaling && rope_theta > 0.0,
+                format!(
+                    "RoPE's numbers give no wavelengths: {:?}",
+                    self.rope_parameters
+                ),
+                "`rope_theta` and `factor` are above 0",
+            ),
+        ];
+        let mut broken = rules.into_iter().filter(|(is_kept, ..)| !is_kept);
+        broken.next().map_or(Ok(()), |(_, wrong, help)| {
+            Err(Diagnostic::error(wrong).with_help(help))
+        })
     }
 
     /// The keys of a `config.json`.
     pub(super) fn to_json(&self) -> Map<String, Value> {
-        let mut keys = match json!(self) {
-            Value::Object(keys) => keys,
-            _ => unreachable!("a struct is an object"),
+        let Value::Object(mut keys) = json!(self) else {
+            unreachable!("a struct is an object");
         };
         let model_type = match self.architectures {
             [Architecture::Qwen2] => "qwen2",
@@ -175,10 +184,8 @@ impl ModelConfig {
 fn complete(keys: &mut Map<String, Value>) {
     let rope = keys.remove("rope_parameters");
     let rope = rope.or_else(|| keys.remove("rope_scaling"));
-    let mut rope = match rope {
-        Some(Value::Object(rope)) => rope,
-        _ => Map::new(),
-    };
+    let rope = rope.and_then(|rope| serde_json::from_value(rope).ok());
+    let mut rope: Map<String, Value> = rope.unwrap_or_default();
     let kind = rope.remove("type").unwrap_or("default".into());
     rope.entry("rope_type").or_insert(kind);
     let theta = keys.remove("rope_theta").unwrap_or(10_000.0.into());

@@ -5,26 +5,19 @@ use tch::{Kind, Tensor};
 use super::config::{ModelConfig, Rope, RopeScaling};
 use crate::torch::{Result, floats};
 
-/// A layer's queries `[tokens, heads, head_dim]`, keys and values `[tokens, kv_heads, head_dim]`.
-pub(super) struct Heads {
-    pub queries: Tensor,
-    pub keys: Tensor,
-    pub values: Tensor,
-}
-
 /// The hidden states after the last norm at some of the tokens, `[places, hidden]`. `tokens`, `positions` and `places` are
-/// int64 lists; the last layer computes no more than the places need. `attend` is the attention of the layer at an index,
-/// and gives `[tokens, heads * head_dim]`.
+/// int64 lists; the last layer computes no more than the places need. `attend` is the attention of the layer at an index: of
+/// queries `[tokens, heads, head_dim]`, keys and values `[tokens, kv_heads, head_dim]` it makes `[tokens, heads * head_dim]`.
 pub(super) fn hidden_states(
     config: &ModelConfig,
     weights: &[Tensor],
     tokens: &Tensor,
     positions: &Tensor,
     places: &Tensor,
-    mut attend: impl FnMut(usize, Heads) -> Result<Tensor>,
+    mut attend: impl FnMut(usize, [Tensor; 3]) -> Result<Tensor>,
 ) -> Result<Tensor> {
     let eps = config.rms_norm_eps;
-    let rotation = Rotation::new(config, positions)?;
+    let rotation = rotation(config, positions)?;
     let is_head = usize::from(!config.tie_word_embeddings);
     let [embedding, layers @ .., norm] = &weights[..weights.len() - is_head] else {
         unreachable!("the layout has an embedding and a norm");
@@ -35,14 +28,8 @@ pub(super) fn hidden_states(
         let [input_norm, qkv, extra @ .., output, mlp_norm, gate_up, down] = layer else {
             unreachable!("the layout has them for each layer");
         };
-        let heads = heads(
-            config,
-            qkv,
-            extra,
-            &rotation,
-            &rms_norm(&x, input_norm, eps)?,
-        )?;
-        let mut seen = attend(index, heads)?;
+        let normed = rms_norm(&x, input_norm, eps)?;
+        let mut seen = attend(index, heads(config, qkv, extra, &rotation, &normed)?)?;
         if index + 1 == count {
             seen = seen.f_index_select(0, places)?;
             x = x.f_index_select(0, places)?;
@@ -71,14 +58,14 @@ fn mlp(x: &Tensor, gate_up: &Tensor, down: &Tensor) -> Result<Tensor> {
     linear(&halves[0].f_silu()?.f_mul(&halves[1])?, down)
 }
 
-/// The heads of tokens `x`; `extra` is the bias of Qwen2 or the norms of Qwen3.
+/// Queries, keys and values of tokens `x`; `extra` is the bias of Qwen2 or the norms of Qwen3.
 fn heads(
     config: &ModelConfig,
     qkv: &Tensor,
     extra: &[Tensor],
-    rotation: &Rotation,
+    rotation: &[Tensor; 2],
     x: &Tensor,
-) -> Result<Heads> {
+) -> Result<[Tensor; 3]> {
     let bias = match extra {
         [bias] => Some(bias),
         _ => None,
@@ -91,38 +78,25 @@ fn heads(
         parts[0] = rms_norm(&parts[0], queries, config.rms_norm_eps)?;
         parts[1] = rms_norm(&parts[1], keys, config.rms_norm_eps)?;
     }
-    Ok(Heads {
-        queries: rotation.apply(&parts[0])?,
-        keys: rotation.apply(&parts[1])?,
-        values: parts[2].shallow_clone(),
-    })
+    let [queries, keys] = [rotated(&parts[0], rotation)?, rotated(&parts[1], rotation)?];
+    Ok([queries, keys, parts.swap_remove(2)])
 }
 
 /// Cosine and sine of each position's angles, `[tokens, 1, head_dim]`; both halves of a head have the same angles.
-struct Rotation {
-    cos: Tensor,
-    sin: Tensor,
+fn rotation(config: &ModelConfig, positions: &Tensor) -> Result<[Tensor; 2]> {
+    let frequencies = frequencies(&config.rope_parameters, config.head_dim);
+    let frequencies = floats(&frequencies, positions.device())?;
+    let positions = positions.f_to_kind(Kind::Float)?.f_view([-1, 1, 1])?;
+    let angles = positions.f_mul(&frequencies)?;
+    let angles = Tensor::f_cat(&[&angles, &angles], -1)?;
+    Ok([angles.f_cos()?, angles.f_sin()?])
 }
 
-impl Rotation {
-    fn new(config: &ModelConfig, positions: &Tensor) -> Result<Self> {
-        let frequencies = frequencies(&config.rope_parameters, config.head_dim);
-        let frequencies = floats(&frequencies, positions.device())?;
-        let positions = positions.f_to_kind(Kind::Float)?.f_view([-1, 1, 1])?;
-        let angles = positions.f_mul(&frequencies)?;
-        let angles = Tensor::f_cat(&[&angles, &angles], -1)?;
-        Ok(Rotation {
-            cos: angles.f_cos()?,
-            sin: angles.f_sin()?,
-        })
-    }
-
-    /// Rotates the pairs (i, i + head_dim / 2) of each head.
-    fn apply(&self, x: &Tensor) -> Result<Tensor> {
-        let halves = x.f_chunk(2, -1)?;
-        let turned = Tensor::f_cat(&[&halves[1].f_neg()?, &halves[0]], -1)?;
-        Ok(x.f_mul(&self.cos)?.f_add(&turned.f_mul(&self.sin)?)?)
-    }
+/// Rotates the pairs (i, i + head_dim / 2) of each head.
+fn rotated(x: &Tensor, [cos, sin]: &[Tensor; 2]) -> Result<Tensor> {
+    let halves = x.f_chunk(2, -1)?;
+    let turned = Tensor::f_cat(&[&halves[1].f_neg()?, &halves[0]], -1)?;
+    Ok(x.f_mul(cos)?.f_add(&turned.f_mul(sin)?)?)
 }
 
 /// Radians per token, `[head_dim / 2]`: 1 / theta^(2i / head_dim), the slow ones slower if there is a scaling.

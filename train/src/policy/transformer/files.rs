@@ -6,11 +6,11 @@ use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tch::Tensor;
 
 use super::Transformer;
-use super::optimizer::Optimizer;
+use super::optimizer::State;
 use super::weights::{load, views};
 use crate::error::{damaged, io, read_json};
 use crate::policy::tensor_file::{TensorFile, write};
@@ -75,19 +75,18 @@ fn values(tensor: &Tensor) -> Result<Cow<'_, [f32]>, Diagnostics> {
 impl Transformer {
     /// Writes weights and optimizer, and the reference if there is one, to a checkpoint's folder.
     pub(super) fn write_state(&self, folder: &Path) -> Result<(), Diagnostics> {
-        let Optimizer {
-            updates,
-            first,
-            second,
-        } = &self.optimizer;
-        let mut tensors = views(&self.layout, &self.weights)?;
-        for (prefix, moments) in [(FIRST, first), (SECOND, second)] {
-            let moments = views(&self.layout, moments)?.into_iter();
-            tensors.extend(
-                moments.map(|(name, shape, view)| (format!("{prefix}{name}"), shape, view)),
-            );
+        let state = &self.state;
+        let mut tensors = Vec::new();
+        for (prefix, all) in [
+            ("", &state.weights),
+            (FIRST, &state.first),
+            (SECOND, &state.second),
+        ] {
+            for (name, shape, view) in views(&self.layout, all)? {
+                tensors.push((format!("{prefix}{name}"), shape, view));
+            }
         }
-        let metadata = json!({ "format": "pt", UPDATES: updates.to_string() });
+        let metadata = json!({ "format": "pt", UPDATES: state.updates.to_string() });
         write(&folder.join(POLICY), metadata, &tensors, values)?;
         if let Some(reference) = &self.reference {
             let tensors = views(&self.layout, reference)?;
@@ -111,14 +110,12 @@ impl Transformer {
         };
         self.gradient.clear();
         // The old ones go before the new ones come.
-        self.optimizer = Optimizer::default();
-        self.weights = read(&file, "")?;
+        self.state = State::default();
+        self.state.weights = read(&file, "")?;
         if updates > 0 {
-            self.optimizer = Optimizer {
-                updates,
-                first: read(&file, FIRST)?,
-                second: read(&file, SECOND)?,
-            };
+            self.state.updates = updates;
+            self.state.first = read(&file, FIRST)?;
+            self.state.second = read(&file, SECOND)?;
         }
         if self.reference.take().is_some() {
             self.reference = Some(read(&TensorFile::open(&folder.join(REFERENCE))?, "")?);
@@ -130,16 +127,15 @@ impl Transformer {
     /// tokenizer, generation config and chat template go along.
     pub(super) fn write_model(&self, folder: &Path) -> Result<(), Diagnostics> {
         fs::create_dir_all(folder).map_err(io("make", folder))?;
-        let mut config = match &self.origin {
+        let mut config: Map<String, Value> = match &self.origin {
             Some(origin) => read_json(&origin.join("config.json"))?,
             None => self.config.to_json(),
         };
-        let dtype = "float32";
-        // Without it, transformers would take the weights for what the config says.
-        config.insert("dtype".to_string(), dtype.into());
-        if let Some(version_4) = config.get_mut("torch_dtype") {
-            *version_4 = dtype.into();
-        }
+        // Without it, transformers would take the weights for what the config says. Version 4 has another key for it.
+        config.insert("dtype".to_string(), "float32".into());
+        config
+            .entry("torch_dtype")
+            .and_modify(|dtype| *dtype = "float32".into());
         for file in COMPANIONS {
             let from = self.origin.as_ref().map(|origin| origin.join(file));
             if let Some(from) = from.filter(|from| from.exists()) {
@@ -147,7 +143,7 @@ impl Transformer {
                 Replacement::write(&folder.join(file), &bytes)?;
             }
         }
-        let tensors = views(&self.layout, &self.weights)?;
+        let tensors = views(&self.layout, &self.state.weights)?;
         let path = folder.join("model.safetensors");
         write(&path, json!({ "format": "pt" }), &tensors, values)?;
         let text = format!("{:#}\n", Value::Object(config));

@@ -21,16 +21,16 @@ use tch::{Device, Tensor};
 pub use config::{Architecture, ModelConfig, Rope, RopeScaling};
 pub use sample::Decoding;
 
-use super::{AdamWConfig, NonFinite, Platform, Policy, Responses, Samples, Scores};
+use super::{AdamWConfig, NonFinite, Platform, Policy, Responses, Samples, Scores, in_vocabulary};
 use crate::config::{Config, TransformerConfig};
 use crate::task::{Prompt, Task, TaskShape};
 use crate::text::config_file;
 use crate::torch;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::{Purpose, RandomStream, StreamKey};
-use batch::plans;
-use optimizer::Optimizer;
-use weights::{Parameter, copies, zeros};
+use batch::passes;
+use optimizer::{State, copies, zeros};
+use weights::Parameter;
 
 /// Where and how a transformer computes, draws and learns.
 #[derive(Clone, Debug)]
@@ -60,15 +60,14 @@ pub struct Transformer {
     /// The folder that the model came from.
     origin: Option<PathBuf>,
     layout: Vec<Parameter>,
-    /// The index of the output layer in `weights`.
+    /// The index of the output layer in the layout.
     head: usize,
-    /// For each parameter of the layout, as all lists of tensors here: float32, on the device.
-    weights: Vec<Tensor>,
+    /// A tensor for each parameter of the layout, as all lists of tensors here: float32, on the device.
+    state: State,
     reference: Option<Vec<Tensor>>,
     /// The accumulated gradient; empty if it is zero.
     gradient: Vec<Tensor>,
-    optimizer: Optimizer,
-    savepoint: Option<(Vec<Tensor>, Optimizer)>,
+    savepoint: Option<State>,
 }
 
 impl Transformer {
@@ -103,7 +102,7 @@ impl Transformer {
         let key = StreamKey::new(seed, Purpose::Initialization, 0);
         let mut streams = (0..).map(|index| key.stream(index));
         Transformer::with(config, options, |name, shape| {
-            let mut stream = streams.next().unwrap_or_else(|| key.stream(0));
+            let mut stream = streams.next().expect("there is no end of streams");
             let value = |_| match shape {
                 [_] if name.ends_with(".bias") => 0.0,
                 [_] => 1.0,
@@ -121,7 +120,7 @@ impl Transformer {
     ) -> Result<Self, Diagnostics> {
         let (config, shape, text) = (&run.transformer, task.shape(), task.text());
         let threads = NonZeroUsize::new(rayon::current_num_threads()).unwrap_or(NonZeroUsize::MIN);
-        let stops = text.as_ref().map(|text| text.generation().ends.clone());
+        let stops = text.as_ref().map(|text| text.ends().to_vec());
         let options = TransformerOptions {
             device: torch::start(&config.device, threads)?,
             threads,
@@ -157,20 +156,19 @@ impl Transformer {
         let layout = weights::layout(&config);
         let weights = weights::load(&layout, options.device, read)?;
         let reference = options.reference.then(|| copies(&weights)).transpose()?;
-        let head = match config.tie_word_embeddings {
-            true => 0,
-            false => layout.len() - 1,
-        };
+        let is_tied = config.tie_word_embeddings;
         Ok(Transformer {
             config,
             options,
             origin: None,
+            head: if is_tied { 0 } else { layout.len() - 1 },
             layout,
-            head,
-            weights,
+            state: State {
+                weights,
+                ..State::default()
+            },
             reference,
             gradient: Vec::new(),
-            optimizer: Optimizer::default(),
             savepoint: None,
         })
     }
@@ -178,14 +176,7 @@ impl Transformer {
 
 /// The sizes of a model of random weights for a task's alphabet.
 fn random(config: &TransformerConfig, task: &TaskShape) -> Result<ModelConfig, Diagnostics> {
-    let [hidden_size, intermediate_size, layers, heads, kv_heads] = [
-        config.hidden_size,
-        config.intermediate_size,
-        config.num_hidden_layers,
-        config.num_attention_heads,
-        config.num_key_value_heads,
-    ]
-    .map(|size| size as i64);
+    let (hidden_size, heads) = (config.hidden_size as i64, config.num_attention_heads as i64);
     if hidden_size % heads != 0 {
         let message = format!("a hidden_size of {hidden_size} cannot be shared by {heads} heads");
         let help = "`transformer.hidden_size` is a multiple of `transformer.num_attention_heads`";
@@ -195,10 +186,10 @@ fn random(config: &TransformerConfig, task: &TaskShape) -> Result<ModelConfig, D
         architectures: [Architecture::Qwen3],
         vocab_size: task.alphabet as i64,
         hidden_size,
-        intermediate_size,
-        num_hidden_layers: layers,
+        intermediate_size: config.intermediate_size as i64,
+        num_hidden_layers: config.num_hidden_layers as i64,
         num_attention_heads: heads,
-        num_key_value_heads: kv_heads,
+        num_key_value_heads: config.num_key_value_heads as i64,
         head_dim: hidden_size / heads,
         rms_norm_eps: 1e-6,
         rope_parameters: Rope {
@@ -219,13 +210,10 @@ fn normal(stream: &mut RandomStream) -> f64 {
 /// The widest vectors of the CPU, by which libtorch chooses its kernels.
 fn instructions() -> &'static str {
     #[cfg(target_arch = "x86_64")]
-    for (name, is_there) in [
-        ("avx512", std::is_x86_feature_detected!("avx512f")),
-        ("avx2", std::is_x86_feature_detected!("avx2")),
-    ] {
-        if is_there {
-            return name;
-        }
+    if std::is_x86_feature_detected!("avx512f") {
+        return "avx512";
+    } else if std::is_x86_feature_detected!("avx2") {
+        return "avx2";
     }
     std::env::consts::ARCH
 }
@@ -237,17 +225,11 @@ impl Transformer {
         torch::use_threads(self.options.threads);
         let vocabulary = self.config.vocab_size as usize;
         for (index, prompt) in prompts.iter().enumerate() {
-            let mut tokens = prompt.tokens.iter();
-            let wrong = match tokens.find(|&&token| token as usize >= vocabulary) {
-                Some(token) => {
-                    format!("has the token {token}; the vocabulary has {vocabulary} tokens")
-                }
-                None if prompt.tokens.is_empty() => {
-                    "is empty, so nothing gives the first token's log-prob".to_string()
-                }
-                None => continue,
-            };
-            return Err(Diagnostic::error(format!("prompt {index} {wrong}")).into());
+            if prompt.tokens.is_empty() {
+                let what = "is empty, so nothing gives the first token's log-prob";
+                return Err(Diagnostic::error(format!("prompt {index} {what}")).into());
+            }
+            in_vocabulary(&format!("prompt {index}"), &prompt.tokens, vocabulary)?;
         }
         responses.check(prompts.len(), vocabulary, usize::MAX)
     }
@@ -273,13 +255,13 @@ impl Policy for Transformer {
                 responses.push(chunk * at_once.max(1) + row / group_size, tokens);
             }
         }
-        let scores = self.scores(&self.weights, prompts, &responses)?;
+        let scores = self.scores(&self.state.weights, prompts, &responses)?;
         Ok(Samples { responses, scores })
     }
 
     fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
         self.begin(prompts, responses)?;
-        Ok(self.scores(&self.weights, prompts, responses)?)
+        Ok(self.scores(&self.state.weights, prompts, responses)?)
     }
 
     /// After an error nothing is accumulated.
@@ -292,10 +274,10 @@ impl Policy for Transformer {
         self.begin(prompts, responses)?;
         responses.check_derivatives(dloss_dlogp)?;
         if self.gradient.is_empty() {
-            self.gradient = zeros(&self.weights)?;
+            self.gradient = zeros(&self.state.weights)?;
         }
-        for plan in plans(prompts, responses, self.options.tokens_per_forward) {
-            let added = self.add_gradient(&plan, prompts, responses, dloss_dlogp);
+        for pass in passes(prompts, responses, self.options.tokens_per_forward) {
+            let added = self.add_gradient(&pass, prompts, responses, dloss_dlogp);
             added.inspect_err(|_| self.gradient.clear())?;
         }
         Ok(())
@@ -308,13 +290,10 @@ impl Policy for Transformer {
         torch::use_threads(self.options.threads);
         let mut gradient = std::mem::take(&mut self.gradient);
         if gradient.is_empty() {
-            gradient = zeros(&self.weights)?;
+            gradient = zeros(&self.state.weights)?;
         }
-        let (adamw, weights) = (&self.options.adamw, &self.weights);
-        let updated = self
-            .optimizer
-            .update(adamw, weights, &mut gradient, max_grad_norm);
-        Ok(updated?)
+        let adamw = &self.options.adamw;
+        Ok(self.state.update(adamw, &mut gradient, max_grad_norm)?)
     }
 
     fn set_lr(&mut self, lr: f64) {
@@ -324,7 +303,7 @@ impl Policy for Transformer {
     fn freeze(&mut self) -> Result<(), Diagnostics> {
         // The old one goes before the new one comes.
         if self.reference.take().is_some() {
-            self.reference = Some(copies(&self.weights)?);
+            self.reference = Some(copies(&self.state.weights)?);
         }
         Ok(())
     }
@@ -343,13 +322,13 @@ impl Policy for Transformer {
 
     fn savepoint(&mut self) -> Result<(), Diagnostics> {
         self.savepoint = None;
-        self.savepoint = Some((copies(&self.weights)?, self.optimizer.copied()?));
+        self.savepoint = Some(self.state.copied()?);
         Ok(())
     }
 
     fn rollback(&mut self) -> Result<(), Diagnostics> {
-        if let Some((weights, optimizer)) = self.savepoint.take() {
-            (self.weights, self.optimizer) = (weights, optimizer);
+        if let Some(state) = self.savepoint.take() {
+            self.state = state;
             self.gradient.clear();
         }
         Ok(())
@@ -369,18 +348,16 @@ impl Policy for Transformer {
     }
 
     fn platform(&self) -> Platform {
-        let entries = match self.options.device {
-            Device::Cpu => vec![
-                ("threads", self.options.threads.to_string()),
-                ("cpu", instructions().to_string()),
-            ],
-            other => vec![("gpu", format!("{other:?}"))],
-        };
-        let torch = [("torch", torch::VERSION.to_string())];
-        let entries = entries.into_iter().chain(torch);
-        entries
-            .map(|(name, value)| (name.to_string(), value))
-            .collect()
+        let mut platform = Platform::from([("torch".to_string(), torch::VERSION.to_string())]);
+        let mut add = |name: &str, value| platform.insert(name.to_string(), value);
+        match self.options.device {
+            Device::Cpu => {
+                add("threads", self.options.threads.to_string());
+                add("cpu", instructions().to_string());
+            }
+            other => drop(add("gpu", format!("{other:?}"))),
+        }
+        platform
     }
 
     fn device_memory(&mut self) -> Option<u64> {

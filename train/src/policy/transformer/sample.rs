@@ -6,7 +6,8 @@ use tch::{Kind, Tensor, no_grad_guard};
 
 use super::Transformer;
 use super::batch::Inputs;
-use super::decoder::{Heads, attention, hidden_states};
+use super::decoder::{attention, hidden_states};
+use crate::policy::Responses;
 use crate::task::Prompt;
 use crate::text::Text;
 use crate::torch::{self, Result, TorchError, indices, to_vec};
@@ -35,10 +36,8 @@ pub struct Decoding {
 impl Decoding {
     /// Whether a response ends with its last token.
     fn is_end(&self, response: &[u32]) -> std::result::Result<bool, Diagnostics> {
-        let is_stop = response
-            .last()
-            .is_some_and(|token| self.stops.contains(token));
-        if is_stop || response.len() >= self.max_tokens {
+        let mut last = response.last().into_iter();
+        if last.any(|token| self.stops.contains(token)) || response.len() >= self.max_tokens {
             return Ok(true);
         }
         let text = self.text.as_ref();
@@ -115,15 +114,16 @@ impl Cache {
     }
 
     /// The attention of one new token per row to itself and the tokens so far. `mask` is `[rows, 1, 1, columns]`.
-    fn attend(&self, layer: usize, heads: &Heads, mask: &Tensor) -> Result<Tensor> {
+    fn attend(&self, layer: usize, heads: &[Tensor; 3], mask: &Tensor) -> Result<Tensor> {
         let (keys, values) = &self.layers[layer];
-        for (all, new) in [(keys, &heads.keys), (values, &heads.values)] {
+        let [queries, new_keys, new_values] = heads;
+        for (all, new) in [(keys, new_keys), (values, new_values)] {
             all.f_narrow(2, self.used, 1)?
                 .f_copy_(&new.f_unsqueeze(2)?)?;
         }
         let (rows, kv_heads, _, head_dim) = keys.size4()?;
         // The queries that share keys as rows of one product: the keys are read once.
-        let queries = heads.queries.f_reshape([rows, kv_heads, -1, head_dim])?;
+        let queries = queries.f_reshape([rows, kv_heads, -1, head_dim])?;
         let keys = keys.f_narrow(2, 0, self.used + 1)?;
         let values = values.f_narrow(2, 0, self.used + 1)?;
         Ok(attention(&queries, &keys, &values, Some(mask))?.f_reshape([rows, -1])?)
@@ -145,7 +145,7 @@ impl Transformer {
         let mut rows: Vec<usize> = (0..streams.len()).collect();
         let mut goes_on = vec![true; streams.len()];
         loop {
-            let logits = hidden.f_linear(&self.weights[self.head], None::<Tensor>);
+            let logits = hidden.f_linear(&self.state.weights[self.head], None::<Tensor>);
             let logits = logits.map_err(TorchError::from)?;
             let uniforms: Vec<f64> = rows.iter().map(|&row| streams[row].uniform()).collect();
             let mut drawn = decoding.draw(&logits, &uniforms)?;
@@ -178,29 +178,29 @@ impl Transformer {
     fn read_prompts(&self, prompts: &[Prompt], rows: usize) -> Result<(Cache, Tensor)> {
         let group_size = rows / prompts.len();
         // Responses of one token, of which nothing but the prompt is computed.
-        let tokens: Vec<(usize, &[u32])> =
-            (0..rows).map(|row| (row / group_size, &[0][..])).collect();
-        let prompts: Vec<&Prompt> = prompts.iter().collect();
-        let inputs = Inputs::new(&prompts, &tokens, self.options.device)?;
+        let mut responses = Responses::new();
+        (0..rows).for_each(|row| responses.push(row / group_size, &[0]));
+        let all: Vec<usize> = (0..rows).collect();
+        let inputs = Inputs::new(prompts, &responses, &all, self.options.device)?;
         // Nothing follows a response's last token.
         let free = self.options.decoding.max_tokens.saturating_sub(1) as i64;
         let mut layers = Vec::new();
-        let hidden = self.hidden_states(&self.weights, &inputs, |heads| {
+        let hidden = self.hidden_states(&self.state.weights, &inputs, |[_, keys, values]| {
             let column = |x: &Tensor| -> Result<Tensor> {
-                let prompts = inputs.attention.of_prompts(x)?;
+                let prompts = inputs.of_prompts(x)?;
                 let (rows, heads, _, head_dim) = prompts.size4()?;
                 let shape = [rows, heads, free, head_dim];
                 let zeros = Tensor::f_zeros(shape, (Kind::Float, x.device()))?;
                 Ok(Tensor::f_cat(&[prompts, zeros], 2)?)
             };
-            layers.push((column(&heads.keys)?, column(&heads.values)?));
+            layers.push((column(keys)?, column(values)?));
             Ok(())
         })?;
         let width = prompts.iter().map(|prompt| prompt.tokens.len()).max();
         let width = width.unwrap_or(0) as i64;
         let cache = Cache {
             layers,
-            lengths: inputs.attention.lengths.shallow_clone(),
+            lengths: inputs.lengths,
             width,
             used: width,
         };
@@ -216,14 +216,9 @@ impl Transformer {
         let mask = is_prompt.f_logical_or(&columns.f_greater_equal(cache.width)?)?;
         let mask = mask.f_unsqueeze(1)?.f_unsqueeze(1)?;
         let rows = Tensor::f_arange(tokens.size()[0], options)?;
-        let hidden = hidden_states(
-            &self.config,
-            &self.weights,
-            tokens,
-            &positions,
-            &rows,
-            |layer, heads| cache.attend(layer, &heads, &mask),
-        )?;
+        let (config, weights) = (&self.config, &self.state.weights);
+        let attend = |layer, heads: [Tensor; 3]| cache.attend(layer, &heads, &mask);
+        let hidden = hidden_states(config, weights, tokens, &positions, &rows, attend)?;
         cache.used += 1;
         Ok(hidden)
     }

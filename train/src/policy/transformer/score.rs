@@ -6,24 +6,21 @@
 use tch::{Kind, Tensor, no_grad_guard};
 
 use super::Transformer;
-use super::batch::{Inputs, Plan, plans};
-use super::decoder::{Heads, hidden_states};
+use super::batch::{Inputs, passes};
+use super::decoder::hidden_states;
 use crate::policy::{Responses, Scores};
 use crate::task::Prompt;
-use crate::torch::{self, Result, to_vec};
+use crate::torch::{Result, floats, to_vec};
 
 /// Tokens whose logits are in memory at a time.
 const CHUNK: i64 = 1024;
 
-/// Hidden states, the target of each, and logits.
-type Chunk = (Tensor, Tensor, Tensor);
-
-/// The chunks of hidden states `[targets, hidden]` with the output layer's `weight`.
+/// The chunks of hidden states `[targets, hidden]`, their targets, and their logits by the output layer's `weight`.
 fn chunks<'a>(
     weight: &'a Tensor,
     hidden: &'a Tensor,
     targets: &'a Tensor,
-) -> impl Iterator<Item = Result<Chunk>> + 'a {
+) -> impl Iterator<Item = Result<(Tensor, Tensor, Tensor)>> + 'a {
     let count = hidden.size()[0];
     (0..count).step_by(CHUNK as usize).map(move |start| {
         let size = CHUNK.min(count - start);
@@ -48,8 +45,8 @@ impl Transformer {
             logp: vec![0.0; count],
             entropy: vec![0.0; count],
         };
-        for plan in plans(prompts, responses, self.options.tokens_per_forward) {
-            let inputs = plan.inputs(prompts, responses, self.options.device)?;
+        for pass in passes(prompts, responses, self.options.tokens_per_forward) {
+            let inputs = Inputs::new(prompts, responses, &pass, self.options.device)?;
             let hidden = self.hidden_states(weights, &inputs, |_| Ok(()))?;
             let (mut logp, mut entropy) = (Vec::new(), Vec::new());
             for chunk in chunks(&weights[self.head], &hidden, &inputs.targets) {
@@ -61,51 +58,58 @@ impl Transformer {
                 entropy.push(sums.f_neg()?);
             }
             let [logp, entropy] = [Tensor::f_cat(&logp, 0)?, Tensor::f_cat(&entropy, 0)?];
-            plan.write(responses, &to_vec(&logp)?, &mut scores.logp);
-            plan.write(responses, &to_vec(&entropy)?, &mut scores.entropy);
+            let values = to_vec(&logp)?.into_iter().zip(to_vec(&entropy)?);
+            let places = pass.iter().flat_map(|&response| responses.range(response));
+            for (place, values) in places.zip(values) {
+                (scores.logp[place], scores.entropy[place]) = values;
+            }
         }
         Ok(scores)
     }
 
-    /// The hidden states `[targets, hidden]` that give the targets; `look` sees the heads of each layer.
+    /// The hidden states `[targets, hidden]` that give the targets; `look` sees queries, keys and values of each layer.
     pub(super) fn hidden_states(
         &self,
         weights: &[Tensor],
         inputs: &Inputs,
-        mut look: impl FnMut(&Heads) -> Result<()>,
+        mut look: impl FnMut(&[Tensor; 3]) -> Result<()>,
     ) -> Result<Tensor> {
-        let Inputs {
+        let (tokens, positions) = (&inputs.tokens, &inputs.positions);
+        let attend = |_, heads: [Tensor; 3]| {
+            look(&heads)?;
+            inputs.attend(&heads)
+        };
+        hidden_states(
+            &self.config,
+            weights,
             tokens,
             positions,
-            places,
-            ..
-        } = inputs;
-        let attend = |_, heads: Heads| {
-            look(&heads)?;
-            inputs.attention.attend(&heads)
-        };
-        hidden_states(&self.config, weights, tokens, positions, places, attend)
+            &inputs.places,
+            attend,
+        )
     }
 
     /// Adds the gradient of sum(dlogp * logp) over the targets of a forward pass.
     pub(super) fn add_gradient(
         &mut self,
-        plan: &Plan,
+        pass: &[usize],
         prompts: &[Prompt],
         responses: &Responses,
         dloss_dlogp: &[f64],
     ) -> Result<()> {
         let device = self.options.device;
-        let dlogp = torch::floats(&plan.read(responses, dloss_dlogp), device)?;
-        let inputs = plan.inputs(prompts, responses, device)?;
-        for weight in &self.weights {
+        let places = pass.iter().flat_map(|&response| responses.range(response));
+        let dlogp: Vec<f32> = places.map(|place| dloss_dlogp[place] as f32).collect();
+        let dlogp = floats(&dlogp, device)?;
+        let inputs = Inputs::new(prompts, responses, pass, device)?;
+        for weight in &self.state.weights {
             let _ = weight.f_set_requires_grad(true)?;
         }
-        let hidden = self.hidden_states(&self.weights, &inputs, |_| Ok(()))?;
+        let hidden = self.hidden_states(&self.state.weights, &inputs, |_| Ok(()))?;
         let dhidden = self.head_gradient(&hidden.f_detach()?, &inputs.targets, &dlogp)?;
         // The derivative of this product's sum with respect to the hidden states is dhidden; autograd goes on from there.
         let product = hidden.f_mul(&dhidden)?.f_sum(Kind::Float)?;
-        let gradients = Tensor::f_run_backward(&[product], &self.weights, false, false)?;
+        let gradients = Tensor::f_run_backward(&[product], &self.state.weights, false, false)?;
         for (sum, gradient) in self.gradient.iter_mut().zip(gradients) {
             // An output layer of its own has no part in it.
             if gradient.defined() {
@@ -126,7 +130,7 @@ impl Transformer {
         dlogp: &Tensor,
     ) -> Result<Tensor> {
         let _guard = no_grad_guard();
-        let weight = &self.weights[self.head];
+        let weight = &self.state.weights[self.head];
         let (mut dhidden, mut rest) = (Vec::new(), dlogp.shallow_clone());
         for chunk in chunks(weight, hidden, targets) {
             let (hidden, targets, logits) = chunk?;

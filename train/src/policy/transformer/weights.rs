@@ -1,7 +1,7 @@
 //! The layout of a decoder's weights: their names and shapes in transformers' files, in the order in which the decoder uses
 //! them. Matrices that read the same input are one parameter, their rows one after the other.
 
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Tensor};
 
 use super::config::{Architecture, ModelConfig};
 use crate::torch::{Result, TorchError, floats};
@@ -21,18 +21,16 @@ pub(super) fn layout(config: &ModelConfig) -> Vec<Parameter> {
     .map(|size| size as usize);
     let queries = head * config.num_attention_heads as usize;
     let keys = head * config.num_key_value_heads as usize;
-    let named = |prefix: &str, parts: &[(&str, &[usize])]| -> Parameter {
-        let parts = parts.iter();
-        let named = parts.map(|(name, shape)| (format!("{prefix}{name}"), shape.to_vec()));
-        named.collect()
+    let mut all: Vec<Parameter> = Vec::new();
+    let mut add = |prefix: &str, parts: &[(&str, &[usize])]| {
+        let named = parts.iter();
+        let named = named.map(|(name, shape)| (format!("{prefix}{name}"), shape.to_vec()));
+        all.push(named.collect());
     };
-    let mut all = vec![named(
-        "model.",
-        &[("embed_tokens.weight", &[vocabulary, hidden])],
-    )];
+    add("model.", &[("embed_tokens.weight", &[vocabulary, hidden])]);
     for index in 0..config.num_hidden_layers {
-        let mut layer =
-            |parts: &[(&str, &[usize])]| all.push(named(&format!("model.layers.{index}."), parts));
+        let prefix = format!("model.layers.{index}.");
+        let mut layer = |parts: &[(&str, &[usize])]| add(&prefix, parts);
         layer(&[("input_layernorm.weight", &[hidden])]);
         layer(&[
             ("self_attn.q_proj.weight", &[queries, hidden]),
@@ -59,9 +57,9 @@ pub(super) fn layout(config: &ModelConfig) -> Vec<Parameter> {
         ]);
         layer(&[("mlp.down_proj.weight", &[hidden, inner])]);
     }
-    all.push(named("model.", &[("norm.weight", &[hidden])]));
+    add("model.", &[("norm.weight", &[hidden])]);
     if !config.tie_word_embeddings {
-        all.push(named("", &[("lm_head.weight", &[vocabulary, hidden])]));
+        add("", &[("lm_head.weight", &[vocabulary, hidden])]);
     }
     all
 }
@@ -98,23 +96,4 @@ pub(super) fn views(
         views.extend(named.map(|((name, shape), view)| (name, shape, view)));
     }
     Ok(views)
-}
-
-/// Tensors with the same numbers, in memory of their own.
-pub(super) fn copies(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
-    let copy = |tensor: &Tensor| {
-        let mut copy = tensor.f_detach()?.f_empty_like()?;
-        copy.f_copy_(&tensor.f_detach()?)?;
-        Ok(copy)
-    };
-    tensors.iter().map(copy).collect()
-}
-
-/// Zeros of the tensors' shapes.
-pub(super) fn zeros(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
-    let zeros = |tensor: &Tensor| {
-        let options = (Kind::Float, tensor.device());
-        Ok(Tensor::f_zeros(tensor.size(), options)?)
-    };
-    tensors.iter().map(zeros).collect()
 }

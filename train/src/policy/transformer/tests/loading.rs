@@ -52,15 +52,15 @@ fn configs_of_both_versions_say_the_same() {
         assert_eq!(read("config.json"), read("config_v4.json"), "{model}");
     }
     let llama = ModelConfig::read(&folder("llama").join("config_v4.json")).unwrap();
+    assert_eq!(llama.rope_parameters.rope_theta, 10_000.0);
+    let scaling = llama.rope_parameters.scaling;
     let RopeScaling::Llama3 {
-        original_max_position_embeddings,
+        original_max_position_embeddings: 64,
         ..
-    } = llama.rope_parameters.scaling
+    } = scaling
     else {
         panic!("{llama:?}");
     };
-    assert_eq!(original_max_position_embeddings, 64);
-    assert_eq!(llama.rope_parameters.rope_theta, 10_000.0);
 }
 
 #[test]
@@ -73,10 +73,8 @@ fn weights_in_several_files_are_those_of_one() {
     let mut shards: HashMap<String, Vec<(String, TensorView<'_>)>> = HashMap::new();
     let mut map = BTreeMap::new();
     for (name, tensor) in file.iter() {
-        shards
-            .entry(shard(name))
-            .or_default()
-            .push((name.to_string(), tensor));
+        let own = shards.entry(shard(name)).or_default();
+        own.push((name.to_string(), tensor));
         map.insert(name.to_string(), shard(name));
     }
     assert_eq!(shards.len(), 2);
@@ -88,8 +86,7 @@ fn weights_in_several_files_are_those_of_one() {
     let index_path = copy.path().join("model.safetensors.index.json");
     fs::write(index_path, index.to_string()).unwrap();
 
-    let expected = Expected::of("qwen3");
-    let (prompts, responses) = (expected.prompts(), expected.responses());
+    let (_, prompts, responses) = given("qwen3");
     let mut whole = load(&folder("qwen3"), 64).unwrap();
     let whole = whole.score(&prompts, &responses).unwrap();
     let mut sharded = load(copy.path(), 64).unwrap();
@@ -97,11 +94,11 @@ fn weights_in_several_files_are_those_of_one() {
 
     fs::remove_file(copy.path().join(shard("a"))).unwrap();
     let missing = error_of(load(copy.path(), 64));
+    let is_said = missing.starts_with("the weights are missing: there is no ");
     assert!(
-        missing.starts_with("the weights are missing: there is no "),
+        is_said && missing.contains("model-2-of-2.safetensors"),
         "{missing}"
     );
-    assert!(missing.contains("model-2-of-2.safetensors"), "{missing}");
 }
 
 #[test]
@@ -110,16 +107,12 @@ fn weights_in_bfloat16_are_read_as_float32() {
     rewrite(copy.path(), |_, dtype, data| {
         // The upper half of a float32 is a bfloat16, cut off.
         *dtype = Dtype::BF16;
-        *data = data
-            .chunks(4)
-            .flat_map(|number| [number[2], number[3]])
-            .collect();
+        let halves = data.chunks(4).flat_map(|number| [number[2], number[3]]);
+        *data = halves.collect();
     });
-    let expected = Expected::of("qwen2");
+    let (expected, prompts, responses) = given("qwen2");
     let mut cut = load(copy.path(), 64).unwrap();
-    let scores = cut
-        .score(&expected.prompts(), &expected.responses())
-        .unwrap();
+    let scores = cut.score(&prompts, &responses).unwrap();
     // Eight bits of the weights are left: like the model's numbers, and not the same.
     let (found, expected) = (scores.logp, expected.by_token("logp"));
     assert_close(&found, &expected, 0.5, "bfloat16");
@@ -128,60 +121,56 @@ fn weights_in_bfloat16_are_read_as_float32() {
 
 #[test]
 fn a_folder_that_does_not_fit_says_what_is_wrong() {
-    type Change = fn(&Path);
-    let cases: [(Change, &str); 11] = [
+    type Change<'a> = &'a dyn Fn(&Path);
+    let remove = |file: &'static str| move |f: &Path| fs::remove_file(f.join(file)).unwrap();
+    let set = |key: &'static str, value: Value| move |f: &Path| configure(f, key, value.clone());
+    let damage = |damaged: &'static str, change: fn(&mut Dtype, &mut Vec<u8>)| {
+        move |f: &Path| {
+            rewrite(f, |name, dtype, data| {
+                if name == damaged {
+                    change(dtype, data);
+                }
+            });
+        }
+    };
+    let [norm, up] = ["model.norm.weight", "model.layers.1.mlp.up_proj.weight"];
+    let rope = json!({ "rope_type": "yarn" });
+    let cases: [(Change<'_>, &str); 11] = [
+        (&remove("config.json"), "it has no config.json"),
+        (&remove("model.safetensors"), "the weights are missing"),
         (
-            |f| fs::remove_file(f.join("config.json")).unwrap(),
-            "it has no config.json",
-        ),
-        (
-            |f| fs::remove_file(f.join("model.safetensors")).unwrap(),
-            "the weights are missing",
-        ),
-        (
-            |f| configure(f, "architectures", json!(["Qwen3MoeForCausalLM"])),
+            &set("architectures", json!(["Qwen3MoeForCausalLM"])),
             "config.json: unknown variant `Qwen3MoeForCausalLM`, expected one of `Qwen2ForCausalLM`, `Qwen3ForCausalLM`, `LlamaForCausalLM`",
         ),
         (
-            |f| configure(f, "hidden_act", json!("gelu")),
+            &set("hidden_act", json!("gelu")),
             "`hidden_act`: \"gelu\" is not supported: expected \"silu\"",
         ),
-        (|f| configure(f, "hidden_size", json!("48")), "expected i64"),
+        (&set("hidden_size", json!("48")), "expected i64"),
         (
-            |f| configure(f, "num_key_value_heads", json!(4)),
+            &set("num_key_value_heads", json!(4)),
             "6 query heads cannot share 4",
         ),
         (
-            |f| configure(f, "rope_parameters", json!({ "rope_type": "yarn" })),
+            &set("rope_parameters", rope),
             "unknown variant `yarn`, expected `default` or `llama3`",
         ),
         (
-            |f| configure(f, "intermediate_size", json!(80)),
+            &set("intermediate_size", json!(80)),
             "found [96, 48]; expected [80, 48]",
         ),
         (
-            |f| configure(f, "num_hidden_layers", json!(3)),
+            &set("num_hidden_layers", json!(3)),
             "model.safetensors, `model.layers.2.input_layernorm.weight`: there is no tensor of this name",
         ),
         (
-            |f| {
-                rewrite(f, |name, dtype, data| {
-                    if name == "model.norm.weight" {
-                        *dtype = Dtype::I32;
-                        data[0] = 1;
-                    }
-                });
-            },
+            &damage(norm, |dtype, data| (*dtype, data[0]) = (Dtype::I32, 1)),
             "`model.norm.weight`: the tensor's dtype is I32: expected F32, BF16 or F16",
         ),
         (
-            |f| {
-                rewrite(f, |name, _, data| {
-                    if name == "model.layers.1.mlp.up_proj.weight" {
-                        data[4..8].copy_from_slice(&f32::NAN.to_le_bytes());
-                    }
-                });
-            },
+            &damage(up, |_, data| {
+                data[4..8].copy_from_slice(&f32::NAN.to_le_bytes())
+            }),
             "`model.layers.1.mlp.up_proj.weight`: the tensor has a NaN or an infinity",
         ),
     ];
@@ -195,33 +184,20 @@ fn a_folder_that_does_not_fit_says_what_is_wrong() {
 
 #[test]
 fn damaged_weights_say_how() {
-    let cut: fn(&[u8]) -> Vec<u8> = |bytes| bytes[..bytes.len() - 1].to_vec();
-    let header: fn(&[u8]) -> Vec<u8> = |bytes| bytes[..100].to_vec();
-    let empty: fn(&[u8]) -> Vec<u8> = |_| vec![];
-    let unknown: fn(&[u8]) -> Vec<u8> = |bytes| {
-        let mut bytes = bytes.to_vec();
-        let place = bytes
-            .windows(5)
-            .position(|window| window == b"\"F32\"")
-            .unwrap();
-        bytes[place..place + 5].copy_from_slice(b"\"X32\"");
-        bytes
-    };
-    let cases = [
-        (cut, "it is cut off"),
-        (header, "it is cut off"),
-        (empty, "it is cut off"),
-        (unknown, "unknown variant `X32`"),
-    ];
-    for (damage, expected) in cases {
+    let whole = fs::read(folder("llama").join("model.safetensors")).unwrap();
+    let place = whole.windows(5).position(|bytes| bytes == b"\"F32\"");
+    let mut unknown = whole.clone();
+    unknown[place.unwrap() + 1] = b'X';
+    for (damaged, expected) in [
+        (&whole[..whole.len() - 1], "it is cut off"),
+        (&whole[..100], "it is cut off"),
+        (&[], "it is cut off"),
+        (&unknown, "unknown variant `X32`"),
+    ] {
         let copy = copied("llama");
-        let path = copy.path().join("model.safetensors");
-        let bytes = fs::read(&path).unwrap();
-        fs::write(&path, damage(&bytes)).unwrap();
+        fs::write(copy.path().join("model.safetensors"), damaged).unwrap();
         let found = error_of(load(copy.path(), 64));
-        assert!(
-            found.contains("model.safetensors") && found.contains(expected),
-            "{found}"
-        );
+        let is_said = found.contains("model.safetensors") && found.contains(expected);
+        assert!(is_said, "{found}");
     }
 }

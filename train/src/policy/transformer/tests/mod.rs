@@ -75,10 +75,8 @@ impl Expected {
     }
 
     fn has(&self, name: &str) -> bool {
-        SafeTensors::deserialize(&self.0)
-            .unwrap()
-            .tensor(name)
-            .is_ok()
+        let file = SafeTensors::deserialize(&self.0).unwrap();
+        file.tensor(name).is_ok()
     }
 
     fn view<R>(&self, name: &str, read: impl Fn(&[usize], &[u8]) -> R) -> R {
@@ -115,11 +113,7 @@ impl Expected {
 
     fn prompts(&self) -> Vec<Prompt> {
         let prompts = self.kept(&self.integers("prompt_ids"), "prompt_mask");
-        let prompt = |tokens| Prompt {
-            tokens,
-            features: vec![],
-        };
-        prompts.into_iter().map(prompt).collect()
+        prompts.iter().map(|tokens| prompt(tokens)).collect()
     }
 
     fn responses(&self) -> Responses {
@@ -135,14 +129,25 @@ impl Expected {
 
     /// The values of response tokens, one response after the other.
     fn by_token(&self, name: &str) -> Vec<f32> {
-        let values = self.floats(name).into_iter();
         let mask = self.integers("completion_mask").concat();
-        values
-            .zip(mask)
-            .filter(|(_, mask)| *mask == 1)
-            .map(|(value, _)| value)
-            .collect()
+        let values = self.floats(name).into_iter().zip(mask);
+        let kept = values.filter(|(_, mask)| *mask == 1);
+        kept.map(|(value, _)| value).collect()
     }
+}
+
+fn prompt(tokens: &[u32]) -> Prompt {
+    Prompt {
+        tokens: tokens.to_vec(),
+        features: vec![],
+    }
+}
+
+/// A model's fixture with its prompts and responses.
+fn given(model: &str) -> (Expected, Vec<Prompt>, Responses) {
+    let expected = Expected::of(model);
+    let (prompts, responses) = (expected.prompts(), expected.responses());
+    (expected, prompts, responses)
 }
 
 fn assert_close(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {

@@ -34,8 +34,7 @@ const KEY: StreamKey = StreamKey::new(1, Purpose::Responses, 2);
 #[test]
 fn greedy_tokens_are_those_of_generate() {
     for model in MODELS {
-        let expected = Expected::of(model);
-        let prompts = expected.prompts();
+        let (expected, prompts, _) = given(model);
         let mut transformer = load(&folder(model), 1 << 20).unwrap();
         let tokens = |name| -> Vec<Vec<u32>> {
             let rows = expected.integers(name).into_iter();
@@ -52,12 +51,8 @@ fn greedy_tokens_are_those_of_generate() {
             let samples = sample(&mut transformer, &prompts, group_size, &decoding, KEY).unwrap();
             assert_eq!(samples.responses.len(), 3 * group_size);
             for index in 0..samples.responses.len() {
-                let own = &whole[index / group_size];
-                assert_eq!(
-                    samples.responses.response(index),
-                    own,
-                    "{model} {group_size}"
-                );
+                let found = samples.responses.response(index);
+                assert_eq!(found, whole[index / group_size], "{model} {group_size}");
             }
             let scores = transformer.score(&prompts, &samples.responses).unwrap();
             assert_eq!(samples.scores, scores);
@@ -90,21 +85,14 @@ fn a_response_ends_once_its_text_has_a_stop_string() {
         let text = Text::load(&folder(model), vocabulary).unwrap();
         let mut sample = |decoding: &Decoding| {
             let samples = sample(&mut transformer, &prompts, 1, decoding, KEY).unwrap();
-            assert_eq!(
-                samples.scores,
-                transformer.score(&prompts, &samples.responses).unwrap()
-            );
+            let scores = transformer.score(&prompts, &samples.responses).unwrap();
+            assert_eq!(samples.scores, scores);
             samples.responses
         };
         let whole = sample(&greedy(48));
         // Over several tokens of the first response.
-        let before = text
-            .decode(&whole.response(0)[..9])
-            .unwrap()
-            .chars()
-            .count();
-        let after = text.decode(&whole.response(0)[..13]).unwrap();
-        let stop: String = after.chars().skip(before).collect();
+        let [before, after] = [9, 13].map(|end| text.decode(&whole.response(0)[..end]).unwrap());
+        let stop: String = after.chars().skip(before.chars().count()).collect();
         assert!(stop.chars().count() > 1, "{stop:?}");
         let text = Arc::new(text.with_stops(std::slice::from_ref(&stop)));
         let stopped = sample(&Decoding {
@@ -131,19 +119,16 @@ fn distributions_are_warped_as_by_transformers() {
         ..greedy(1)
     };
     for model in MODELS {
-        let expected = Expected::of(model);
+        let (expected, _, responses) = given(model);
         let vocabulary = load(&folder(model), 64).unwrap().config.vocab_size as usize;
         let logits = expected.floats("logits");
-        let width = expected.integers("input_ids")[0].len();
-        let (prompts, responses) = (expected.prompts(), expected.responses());
         let length = responses.response(0).len();
         // Of row 0: behind the last token of the prompt, and behind each of the response.
         let first = expected.integers("prompt_ids")[0].len() - 1;
-        assert!(first + length < width && !prompts.is_empty());
+        assert!(first + length < expected.integers("input_ids")[0].len());
         let own = &logits[first * vocabulary..][..(length + 1) * vocabulary];
-        let own = torch::floats(own, Device::Cpu)
-            .unwrap()
-            .view([-1, vocabulary as i64]);
+        let own = torch::floats(own, Device::Cpu).unwrap();
+        let own = own.view([-1, vocabulary as i64]);
         let warped = decoding.warped(&own).unwrap().log_softmax(-1, Kind::Float);
         let found = to_vec::<f32>(&warped).unwrap();
         let expected = &expected.floats("warped_logp")[..found.len()];
@@ -169,10 +154,13 @@ fn tokens_are_drawn_as_often_as_they_are_likely() {
         ..greedy(1)
     };
     const DRAWS: usize = 1 << 12;
-    let samples = sample(&mut transformer, prompts, DRAWS, &decoding, KEY).unwrap();
+    let mut samples = |key| sample(&mut transformer, prompts, DRAWS, &decoding, key).unwrap();
+    let first = samples(KEY);
+    assert_eq!(first, samples(KEY));
+    assert_ne!(first, samples(StreamKey { step: 3, ..KEY }));
     let vocabulary = transformer.config.vocab_size as usize;
     let mut counts = vec![0.0; vocabulary];
-    for &token in samples.responses.tokens() {
+    for &token in first.responses.tokens() {
         counts[token as usize] += 1.0;
     }
     let warped = &expected.floats("warped_logp")[..vocabulary];
@@ -180,22 +168,11 @@ fn tokens_are_drawn_as_often_as_they_are_likely() {
     for (count, logp) in counts.iter().zip(warped) {
         let mean = f64::from(logp.exp()) * DRAWS as f64;
         // Five standard deviations; none of what is left out.
-        assert!(
-            (count - mean).abs() <= 5.0 * mean.sqrt(),
-            "{count} for {mean}"
-        );
+        let is_near = (count - mean).abs() <= 5.0 * mean.sqrt();
+        assert!(is_near, "{count} for {mean}");
         likely += usize::from(mean > 0.0);
     }
     assert!(likely > 1);
-    assert_eq!(
-        samples,
-        sample(&mut transformer, prompts, DRAWS, &decoding, KEY).unwrap()
-    );
-    let other = StreamKey { step: 3, ..KEY };
-    assert_ne!(
-        samples,
-        sample(&mut transformer, prompts, DRAWS, &decoding, other).unwrap()
-    );
 }
 
 #[test]
@@ -208,12 +185,11 @@ fn logits_that_are_not_finite_are_errors_however_tokens_are_chosen() {
         };
         let prompts = Expected::of("qwen2").prompts();
         let _guard = no_grad_guard();
-        let mut embedding = transformer.weights[0].shallow_clone();
+        let mut embedding = transformer.state.weights[0].shallow_clone();
         let _ = embedding.fill_(f64::NAN);
-        assert_eq!(
-            error_of(sample(&mut transformer, &prompts, 1, &decoding, KEY)),
-            "the policy's logits are NaN or infinite (is `lr` too large?)"
-        );
+        let error = error_of(sample(&mut transformer, &prompts, 1, &decoding, KEY));
+        let expected = "the policy's logits are NaN or infinite (is `lr` too large?)";
+        assert_eq!(error, expected);
     }
 }
 

@@ -5,21 +5,12 @@ use std::collections::BTreeMap;
 use safetensors::SafeTensors;
 
 use super::*;
-use crate::policy::{AdamWConfig, POLICY, REFERENCE, Scores};
-
-const ADAMW: AdamWConfig = AdamWConfig {
-    lr: 1e-2,
-    betas: (0.9, 0.999),
-    eps: 1e-8,
-    weight_decay: 0.1,
-};
+use crate::policy::{POLICY, REFERENCE, Scores};
 
 fn model(name: &str, reference: bool) -> Transformer {
-    let options = TransformerOptions {
-        adamw: ADAMW,
-        reference,
-        ..options(64)
-    };
+    let mut options = options(64);
+    options.reference = reference;
+    (options.adamw.lr, options.adamw.weight_decay) = (1e-2, 0.1);
     Transformer::load(&folder(name), options).unwrap()
 }
 
@@ -29,8 +20,8 @@ fn train(transformer: &mut Transformer, expected: &Expected, steps: std::ops::Ra
     for step in steps {
         let derivative = |token: usize| ((token + 3 * step) as f64 * 0.7).sin();
         let gradient: Vec<f64> = (0..responses.tokens().len()).map(derivative).collect();
-        let accumulated = transformer.accumulate(&prompts, &responses, &gradient);
-        accumulated.unwrap();
+        let added = transformer.accumulate(&prompts, &responses, &gradient);
+        added.unwrap();
         transformer.update(Some(1.0)).unwrap().unwrap();
     }
 }
@@ -64,16 +55,12 @@ fn a_state_goes_on_to_the_same_numbers() {
         let mut second = Transformer::new(first.config.clone(), 5, options).unwrap();
         train(&mut second, &expected, 0..1);
         second.load(here.path()).unwrap();
-        assert_eq!(
-            scores(&mut second, &expected),
-            scores(&mut first, &expected)
-        );
-        train(&mut first, &expected, begin..begin + 3);
-        train(&mut second, &expected, begin..begin + 3);
-        assert_eq!(
-            scores(&mut second, &expected),
-            scores(&mut first, &expected)
-        );
+        for steps in [begin..begin, begin..begin + 3] {
+            train(&mut first, &expected, steps.clone());
+            train(&mut second, &expected, steps);
+            let found = scores(&mut second, &expected);
+            assert_eq!(found, scores(&mut first, &expected));
+        }
         first.save(here.path()).unwrap();
         second.save(there.path()).unwrap();
         for file in [POLICY, REFERENCE] {
@@ -95,11 +82,9 @@ fn a_reference_stays_and_is_stored_without_an_optimizer() {
     train(&mut transformer, &expected, 1..2);
     assert_ne!(scores(&mut transformer, &expected).logp, before);
     transformer.save(place.path()).unwrap();
-    let names = |of: &Path| contents(of).into_keys().collect::<Vec<_>>();
-    assert_eq!(
-        names(&place.path().join(REFERENCE)),
-        names(&folder("qwen3").join("model.safetensors"))
-    );
+    let names = |file: &Path| contents(file).into_keys().collect::<Vec<_>>();
+    let weights = names(&folder("qwen3").join("model.safetensors"));
+    assert_eq!(names(&place.path().join(REFERENCE)), weights);
     let mut again = model("qwen3", true);
     again.load(place.path()).unwrap();
     for policy in [&mut transformer, &mut again] {
@@ -140,10 +125,8 @@ fn a_state_that_is_cut_off_or_of_another_model_says_so() {
     ] {
         fs::write(&file, bytes).unwrap();
         let found = error_of(transformer.load(place.path()));
-        assert!(
-            found.contains(POLICY) && found.contains(expected),
-            "{found}"
-        );
+        let is_said = found.contains(POLICY) && found.contains(expected);
+        assert!(is_said, "{found}");
     }
     fs::write(&file, &whole).unwrap();
     let other = error_of(model("qwen3", false).load(place.path()));
@@ -167,10 +150,8 @@ fn an_exported_folder_has_the_files_of_the_one_that_it_came_from() {
             assert!(weights(&to) == weights(&from), "{name}");
             let mut again = load(&to, 64).unwrap();
             assert_eq!(again.config, transformer.config);
-            assert_eq!(
-                scores(&mut again, &expected),
-                scores(&mut transformer, &expected)
-            );
+            let found = scores(&mut again, &expected);
+            assert_eq!(found, scores(&mut transformer, &expected));
         }
         let kept = |file: &str| fs::read(place.path().join("true").join(file)).unwrap();
         assert!(kept("tokenizer.json") == fs::read(from.join("tokenizer.json")).unwrap());

@@ -4,7 +4,7 @@ use tch::{Device, Tensor};
 
 use super::*;
 use crate::policy::NonFinite;
-use crate::policy::transformer::optimizer::Optimizer;
+use crate::policy::transformer::optimizer::State;
 use crate::torch::{floats, to_vec};
 use advlab::batch::{Batch, FloatBuffer};
 use advlab::script::Host;
@@ -34,17 +34,20 @@ fn adamw_is_that_of_torch() {
     let named: [(&str, &[i64]); 2] = [("matrix", &[8, 5]), ("vector", &[7])];
     let all = |of: &str| named.map(|(name, _)| expected.floats(&format!("{name}.{of}")));
     let (begin, gradients, after) = (all("begin"), all("gradient"), all("after"));
-    let parameters = [0, 1].map(|index| tensor(&begin[index], named[index].1));
-    let mut optimizer = Optimizer::default();
+    let weights = [0, 1].map(|index| tensor(&begin[index], named[index].1));
+    let mut state = State {
+        weights: weights.into(),
+        ..State::default()
+    };
     for step in 0..STEPS {
         let mut gradient = [0, 1].map(|index| {
             let own = of_step(&gradients[index], step, STEPS);
             tensor(own, named[index].1)
         });
-        let norm = optimizer.update(&config, &parameters, &mut gradient, Some(1.0));
+        let norm = state.update(&config, &mut gradient, Some(1.0));
         norm.unwrap().unwrap();
-        for (parameter, after) in parameters.iter().zip(&after) {
-            let found = to_vec::<f32>(parameter).unwrap();
+        for (weight, after) in state.weights.iter().zip(&after) {
+            let found = to_vec::<f32>(weight).unwrap();
             assert_close(&found, of_step(after, step, STEPS), 1e-6, "AdamW");
         }
     }
@@ -53,19 +56,16 @@ fn adamw_is_that_of_torch() {
 #[test]
 fn updates_along_a_recipes_loss_are_those_of_pytorch() {
     for model in MODELS {
-        let given = Expected::of(model);
+        let (_, prompts, responses) = given(model);
         let expected = Expected::read(&folder(model).join("updates.safetensors"));
-        let (prompts, responses) = (given.prompts(), given.responses());
-        let [old, advantage, ref_logp, loss, norms, logp] = [
-            "old_logp",
-            "advantage",
-            "ref_logp",
-            "loss",
-            "grad_norm",
-            "logp",
-        ]
-        .map(|name| expected.floats(name));
-        let tolerance = |name: &str| ROUNDINGS * expected.floats(&format!("rounding.{name}"))[0];
+        let [old, advantage, ref_logp] =
+            ["old_logp", "advantage", "ref_logp"].map(|name| expected.floats(name));
+        let check = |found: &[f32], name: &str, step: usize, steps: usize| {
+            let tolerance = ROUNDINGS * expected.floats(&format!("rounding.{name}"))[0];
+            let all = expected.floats(name);
+            let what = format!("{model}, {name}, step {step}");
+            assert_close(found, of_step(&all, step, steps), tolerance, &what);
+        };
         let mut recipe = Host::new().load("ppo_clip").unwrap();
         recipe.set_text("kl_beta", "0.05").unwrap();
         let mut state = recipe.init().unwrap();
@@ -79,13 +79,7 @@ fn updates_along_a_recipes_loss_are_those_of_pytorch() {
         transformer.options.adamw = config;
         for step in 0..=STEPS {
             let new = transformer.score(&prompts, &responses).unwrap().logp;
-            let of = format!("{model}, step {step}");
-            assert_close(
-                &new,
-                of_step(&logp, step, STEPS + 1),
-                tolerance("logp"),
-                &of,
-            );
+            check(&new, "logp", step, STEPS + 1);
             if step == STEPS {
                 break;
             }
@@ -100,33 +94,17 @@ fn updates_along_a_recipes_loss_are_those_of_pytorch() {
             let found = recipe
                 .loss(&batch.build().unwrap(), None, &mut state)
                 .unwrap();
-            assert_close(
-                &[found.value as f32],
-                &loss[step..=step],
-                tolerance("loss"),
-                &of,
-            );
+            check(&[found.value as f32], "loss", step, STEPS);
             let gradient: Vec<f64> = found.gradient.buffer().iter().collect();
-            let accumulated = transformer.accumulate(&prompts, &responses, &gradient);
-            accumulated.unwrap();
+            let added = transformer.accumulate(&prompts, &responses, &gradient);
+            added.unwrap();
             let norm = transformer.update(Some(0.5)).unwrap().unwrap();
-            assert_close(
-                &[norm as f32],
-                &norms[step..=step],
-                tolerance("grad_norm"),
-                &of,
-            );
+            check(&[norm as f32], "grad_norm", step, STEPS);
         }
-        let weights = views(&transformer.layout, &transformer.weights);
+        let weights = views(&transformer.layout, &transformer.state.weights);
         for (name, _, found) in weights.unwrap() {
             if expected.has(&name) {
-                let found = to_vec::<f32>(&found).unwrap();
-                assert_close(
-                    &found,
-                    &expected.floats(&name),
-                    tolerance(&name),
-                    &format!("{model}, {name}"),
-                );
+                check(&to_vec(&found).unwrap(), &name, 0, 1);
             }
         }
     }
@@ -136,18 +114,20 @@ fn updates_along_a_recipes_loss_are_those_of_pytorch() {
 fn what_is_not_finite_changes_nothing() {
     let config = AdamWConfig::default();
     let far = AdamWConfig { lr: 1e38, ..config };
-    let parameters = [floats(&[1.0, f32::MAX], Device::Cpu).unwrap()];
-    let mut optimizer = Optimizer::default();
-    let mut update = |gradient: [f32; 2], config: &AdamWConfig| {
+    let mut state = State {
+        weights: vec![floats(&[1.0, f32::MAX], Device::Cpu).unwrap()],
+        ..State::default()
+    };
+    let update = |state: &mut State, gradient: [f32; 2], config| {
         let mut gradient = [floats(&gradient, Device::Cpu).unwrap()];
-        let updated = optimizer.update(config, &parameters, &mut gradient, None);
-        updated.unwrap()
+        state.update(config, &mut gradient, None).unwrap()
     };
     for gradient in [f32::NAN, 1e30] {
-        let refused = update([gradient, 0.0], &config);
+        let refused = update(&mut state, [gradient, 0.0], &config);
         assert!(matches!(refused, Err(NonFinite::Gradient(_))));
     }
-    assert_eq!(update([0.0, -1.0], &far), Err(NonFinite::Parameters));
-    assert_eq!(to_vec::<f32>(&parameters[0]).unwrap(), [1.0, f32::MAX]);
-    assert_eq!(update([3.0, 4.0], &config), Ok(5.0));
+    let refused = update(&mut state, [0.0, -1.0], &far);
+    assert_eq!(refused, Err(NonFinite::Parameters));
+    assert_eq!(to_vec::<f32>(&state.weights[0]).unwrap(), [1.0, f32::MAX]);
+    assert_eq!(update(&mut state, [3.0, 4.0], &config), Ok(5.0));
 }

@@ -1,94 +1,31 @@
-//! The loop: one step after the other, each with the newest version of the recipe.
+//! The steps of a run, each with the newest version of the recipe: sample groups, verify, make the batch, update the policy.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::config::Config;
-use super::event::{Event, LogEntry, Tell};
-use super::folder::{Checkpoint, KeptVersion, VersionState};
-use super::learner::{Learner, StepFailure};
-use super::policy::{self, Platform, Responses};
+use super::learner::StepFailure;
 use super::rollout::{self, Group, Rollout, Sampled};
-use super::row::{Evaluation, Milliseconds, Row, milliseconds};
-use super::task::{self, Prompt, Task, drawn_prompts, evaluation_prompts, pooled_prompts};
-use super::warnings::Warnings;
+use super::{Observer, Run};
+use crate::event::{Event, LogLine};
+use crate::policy::Responses;
+use crate::replay::{Difference, difference};
+use crate::row::{Evaluation, Milliseconds, Row, milliseconds};
+use crate::task::{Prompt, drawn_prompts, pooled_prompts};
+use serde_json::Value;
+
+use crate::error::Result;
 use advlab::batch::Batch;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::live::{LiveEvent, LiveRecipe, Loaded};
+use advlab::diagnostic::Diagnostic;
+use advlab::live::Loaded;
 use advlab::random::{Purpose, StreamKey};
-use advlab::script::{Recipe, State, Statistics};
+use advlab::script::Statistics;
 
 /// How often a step draws groups without weight again.
 const ATTEMPTS: u8 = 8;
 
-/// A task, a policy and a recipe that follows its file, at a step.
-pub(super) struct Trainer {
-    pub(super) config: Config,
-    task: Box<dyn Task>,
-    pub(super) learner: Learner,
-    /// The recipe, with its state and the version of the step before.
-    pub(super) live: LiveRecipe,
-    evaluation: Vec<Prompt>,
-    /// The step that comes next, from 0.
-    pub(super) step: u64,
-    /// The data of the next step, if it has been sampled already.
-    sampled: Option<Sampled>,
-    /// The evaluation before the first step, until that step reports it.
-    pub(super) initial: Option<Evaluation>,
-    warnings: Warnings,
-}
-
-impl Trainer {
-    /// A run before its first step. Its numbers are a function of `config` and of the versions that `live` gives at
-    /// which steps, not of the number of threads.
-    pub(super) fn new(
-        config: Config,
-        live: LiveRecipe,
-        loss: Recipe,
-    ) -> Result<Trainer, Diagnostics> {
-        let task = task::of_config(&config)?;
-        let policy = policy::of_config(&config, &*task)?;
-        Ok(Trainer {
-            evaluation: evaluation_prompts(&*task, config.eval_prompts),
-            learner: Learner {
-                policy,
-                loss_state: loss.init()?,
-                loss,
-            },
-            config,
-            task,
-            live,
-            step: 0,
-            sampled: None,
-            initial: None,
-            warnings: Warnings::default(),
-        })
-    }
-
-    /// What the numbers depend on beside configuration and versions, by name.
-    pub(super) fn platform(&self) -> Platform {
-        self.learner.policy.platform()
-    }
-
-    /// The checkpoint of this moment.
-    pub(super) fn checkpoint(&self) -> Checkpoint {
-        let left = |loaded: &Loaded, state: &State| VersionState {
-            version: KeptVersion::of(loaded.recipe()),
-            state: state.to_json(),
-        };
-        let fallback = self.live.fallback();
-        Checkpoint {
-            step: self.step,
-            recipe: left(self.live.in_use(), self.live.state()),
-            loss_state: self.learner.loss_state.to_json(),
-            fallback: fallback.map(|(loaded, state)| left(loaded, state)),
-            folder: PathBuf::new(),
-        }
-    }
-
+impl Run {
     /// Tries the recipes on the batch of the next step, which is sampled for it, in a copy of their states.
-    pub(super) fn dry_run(&mut self) -> Result<(), Diagnostics> {
+    pub(super) fn dry_run(&mut self) -> Result<()> {
         let sampled = self.sample()?;
         if self.config.sft_steps > 0 {
             self.solution(&sampled.rollout.prompts[0])?;
@@ -99,13 +36,29 @@ impl Trainer {
         Ok(())
     }
 
+    /// Repeats the next step; gives the first number that is not the same.
+    pub(crate) fn repeat(&mut self, observer: &mut Observer<'_>) -> Result<Option<Difference>> {
+        let step = self.step;
+        // A row that was damaged is missing: its step is repeated and compared with nothing.
+        let is_next = |row: &&Value| row["step"] == step;
+        let recorded = self.recorded.front().filter(is_next).cloned();
+        if let Some(recipe) = self.switches.remove(&step) {
+            self.live.publish(recipe)?;
+        }
+        let has = |field| recorded.as_ref().is_some_and(|row| !row[field].is_null());
+        if has("initial_evaluation") {
+            self.initial = Some(self.evaluate(observer)?);
+        }
+        let repeated = self.train(has("evaluation"), observer)?.to_json();
+        if recorded.is_some() {
+            self.recorded.pop_front();
+        }
+        Ok(recorded.and_then(|row| difference(step, &row, &repeated)))
+    }
+
     /// One step. `is_evaluated` says whether the policy is evaluated after it. If no version can do it, all is as it was
     /// before.
-    pub(super) fn train(
-        &mut self,
-        is_evaluated: bool,
-        tell: &mut Tell<'_>,
-    ) -> Result<Row, Diagnostics> {
+    pub(super) fn train(&mut self, is_evaluated: bool, observer: &mut Observer<'_>) -> Result<Row> {
         let step = self.step;
         let every = self.config.reset_reference_every;
         if every > 0 && step > 0 && step.is_multiple_of(every) {
@@ -116,26 +69,26 @@ impl Trainer {
             None => self.sample()?,
         };
         self.learner.policy.set_lr(self.config.lr_at(step));
-        self.begin_step(tell)?;
-        let mut row = self.learn(&sampled, tell)?;
+        self.begin_step(observer)?;
+        let mut row = self.learn(&sampled, observer)?;
         self.step += 1;
         row.initial_evaluation = self.initial.take();
         if is_evaluated {
             let started = Instant::now();
-            row.evaluation = Some(self.evaluate(tell)?);
+            row.evaluation = Some(self.evaluate(observer)?);
             row.ms.evaluate = milliseconds(started);
         }
         for message in self.warnings.after(&row, &self.config.warnings) {
-            tell(Event::Log(Box::new(LogEntry::warning(step, message))))?;
+            self.log(LogLine::warning(step, message), observer)?;
         }
         row.device_memory = self.learner.policy.device_memory();
         let batch = &sampled.batch;
-        tell(Event::Step { row: &row, batch })?;
+        self.tell(Event::Step { row: &row, batch }, observer)?;
         Ok(row)
     }
 
     /// The groups of the next step, by the present policy.
-    fn sample(&mut self) -> Result<Sampled, Diagnostics> {
+    fn sample(&mut self) -> Result<Sampled> {
         let started = Instant::now();
         let groups = self.draw((0..self.config.rollout_batch_size).collect(), &[], 0)?;
         let (mut rollout, mut resampled) = (Rollout::new(groups), None);
@@ -145,7 +98,7 @@ impl Trainer {
         let sample = milliseconds(started);
         let started = Instant::now();
         let (batch, kl) = self.batch(&rollout)?;
-        let reward = Statistics::of(rollout.rewards().into_iter());
+        let reward = Statistics::of(rollout.rewards());
         let row = Row {
             step: self.step,
             reward_mean: reward.mean,
@@ -169,12 +122,7 @@ impl Trainer {
 
     /// Groups of the step, at its first attempt or a later one. A group has its own name, or that of its prompt in the pool,
     /// which is none of those that are `taken`.
-    fn draw(
-        &mut self,
-        ids: Vec<usize>,
-        taken: &[usize],
-        attempt: u8,
-    ) -> Result<Vec<Group>, Diagnostics> {
+    fn draw(&mut self, ids: Vec<usize>, taken: &[usize], attempt: u8) -> Result<Vec<Group>> {
         let (seed, count, task) = (self.config.seed, ids.len(), &*self.task);
         let key = |purpose| StreamKey::new(seed, purpose, self.step).again(0, attempt);
         let prompts = key(Purpose::TrainingPrompts);
@@ -187,7 +135,7 @@ impl Trainer {
     }
 
     /// The batch of responses, and the KL of the policy to the reference if there is one.
-    fn batch(&mut self, rollout: &Rollout) -> Result<(Batch, Option<f64>), Diagnostics> {
+    fn batch(&mut self, rollout: &Rollout) -> Result<(Batch, Option<f64>)> {
         let policy = &mut self.learner.policy;
         let ref_logp = match self.config.reference {
             true => Some(policy.reference_logp(&rollout.prompts, &rollout.responses)?),
@@ -197,7 +145,7 @@ impl Trainer {
     }
 
     /// Draws groups in which no response has weight again, a bounded number of times; gives how many that were in all.
-    fn resample(&mut self, mut rollout: Rollout) -> Result<(Rollout, Option<usize>), Diagnostics> {
+    fn resample(&mut self, mut rollout: Rollout) -> Result<(Rollout, Option<usize>)> {
         let mut resampled = 0;
         for attempt in 1..=ATTEMPTS {
             let (batch, _) = self.batch(&rollout)?;
@@ -229,36 +177,39 @@ impl Trainer {
         Ok((rollout, Some(resampled)))
     }
 
-    /// Takes the newest version, and tells what has become of the file.
-    fn begin_step(&mut self, tell: &mut Tell<'_>) -> Result<(), Diagnostics> {
-        let (step, before) = (self.step, self.live.in_use().clone());
-        let begun = self.live.begin_step();
-        self.tell_changes(tell)?;
-        if let Err(failed) = &begun {
-            tell(Event::Log(Box::new(LogEntry::failed(step, failed, None))))?;
-        }
-        let loaded = self.live.in_use();
-        if loaded.version() != before.version() {
-            let change = self.live.change(&before, loaded);
-            let switched = LogEntry::switched(step, loaded.recipe(), &change);
-            tell(Event::Log(Box::new(switched)))?;
+    fn log(&mut self, line: LogLine, observer: &mut Observer<'_>) -> Result<()> {
+        self.tell(Event::Log(Box::new(line)), observer)
+    }
+
+    /// Logs what has become of the recipe's file.
+    fn log_changes(&mut self, observer: &mut Observer<'_>) -> Result<()> {
+        for event in self.live.events() {
+            if let Some(line) = LogLine::live(self.step, &event) {
+                self.log(line, observer)?;
+            }
         }
         Ok(())
     }
 
-    /// Tells what has become of the recipe's file.
-    fn tell_changes(&self, tell: &mut Tell<'_>) -> Result<(), Diagnostics> {
-        let events: Vec<LiveEvent> = self.live.events();
-        let entries = events
-            .iter()
-            .filter_map(|event| LogEntry::live(self.step, event));
-        entries
-            .into_iter()
-            .try_for_each(|entry| tell(Event::Log(Box::new(entry))))
+    /// Takes the newest version, and tells what has become of the file.
+    fn begin_step(&mut self, observer: &mut Observer<'_>) -> Result<()> {
+        let (step, before) = (self.step, self.live.in_use().clone());
+        let begun = self.live.begin_step();
+        self.log_changes(observer)?;
+        if let Err(failed) = &begun {
+            self.log(LogLine::failed(step, failed, None), observer)?;
+        }
+        let loaded = self.live.in_use();
+        if loaded.version() != before.version() {
+            let change = self.live.change(&before, loaded);
+            let switched = LogLine::switched(step, loaded.recipe(), &change);
+            self.log(switched, observer)?;
+        }
+        Ok(())
     }
 
     /// Updates the policy with the last version that can, and tells of those that could not.
-    fn learn(&mut self, sampled: &Sampled, tell: &mut Tell<'_>) -> Result<Row, Diagnostics> {
+    fn learn(&mut self, sampled: &Sampled, observer: &mut Observer<'_>) -> Result<Row> {
         let step = self.step;
         let (learner, config) = (&mut self.learner, &self.config);
         let attempt = self.live.attempt(&sampled.batch, |recipe, state| {
@@ -273,21 +224,21 @@ impl Trainer {
             }
         });
         for failed in &attempt.failed {
-            let entry = LogEntry::failed(step, failed, Some(&sampled.batch));
-            tell(Event::Log(Box::new(entry)))?;
+            let line = LogLine::failed(step, failed, Some(&sampled.batch));
+            self.log(line, observer)?;
         }
         let (row, prints) = attempt.result??;
         if !attempt.failed.is_empty() {
-            self.tell_changes(tell)?;
+            self.log_changes(observer)?;
         }
         for change in &self.learner.loss.kernel_changes() {
             if change.disagrees_on.is_some() {
                 let message = format!("{} {change}", change.recipe);
-                tell(Event::Log(Box::new(LogEntry::warning(step, message))))?;
+                self.log(LogLine::warning(step, message), observer)?;
             }
         }
         for line in &prints {
-            tell(Event::Printed { step, line })?;
+            self.tell(Event::Printed { step, line }, observer)?;
         }
         let version = |loaded: &Loaded| loaded.version().as_str().to_string();
         let failed = attempt.failed.iter().map(|failed| version(&failed.loaded));
@@ -299,7 +250,7 @@ impl Trainer {
     }
 
     /// Evaluates the policy, as it is after the steps that are done, on prompts that training never draws.
-    pub(super) fn evaluate(&mut self, tell: &mut Tell<'_>) -> Result<Evaluation, Diagnostics> {
+    pub(super) fn evaluate(&mut self, observer: &mut Observer<'_>) -> Result<Evaluation> {
         // The last step that is done; before the first one, none.
         let last = self.step.wrapping_sub(1);
         let key = StreamKey::new(self.config.seed, Purpose::EvaluationResponses, last);
@@ -308,28 +259,29 @@ impl Trainer {
         let (task, policy) = (&*self.task, &mut *self.learner.policy);
         let groups = rollout::sample(task, policy, prompts, samples, key)?;
         let evaluation = rollout::evaluation(&groups, samples);
-        tell(Event::Evaluated {
+        let event = Event::Evaluated {
             done: self.step,
             evaluation: &evaluation,
             example: &rollout::example(&groups, task)?,
-        })?;
+        };
+        self.tell(event, observer)?;
         Ok(evaluation)
     }
 
     /// `sft_steps` updates along the cross-entropy of the task's own solutions, the mean over their tokens; the policy that
     /// they give is the reference. Gives whether all were done: stopped half-way, they have to begin again.
-    pub(super) fn fine_tune(
+    pub(crate) fn fine_tune(
         &mut self,
         stop: &AtomicBool,
-        tell: &mut Tell<'_>,
-    ) -> Result<bool, Diagnostics> {
+        observer: &mut Observer<'_>,
+    ) -> Result<bool> {
         let of = self.config.sft_steps;
         for update in 0..of {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }
             self.imitate(update)?;
-            tell(Event::FineTuned { update, of })?;
+            self.tell(Event::FineTuned { update, of }, observer)?;
         }
         if of > 0 {
             // The policy of that sample is another one now.
@@ -339,7 +291,7 @@ impl Trainer {
         Ok(true)
     }
 
-    fn imitate(&mut self, update: u64) -> Result<(), Diagnostics> {
+    fn imitate(&mut self, update: u64) -> Result<()> {
         let config = &self.config;
         let key = StreamKey::new(config.seed, Purpose::FineTuning, update);
         let count = config.rollout_batch_size * config.group_size;
@@ -360,12 +312,10 @@ impl Trainer {
     }
 
     /// The task's own response to a prompt.
-    fn solution(&self, prompt: &Prompt) -> Result<Vec<u32>, Diagnostics> {
+    fn solution(&self, prompt: &Prompt) -> Result<Vec<u32>> {
         self.task.solution(prompt).ok_or_else(|| {
-            let message = format!(
-                "the task {:?} has no solutions of its own",
-                self.config.task
-            );
+            let task = &self.config.task;
+            let message = format!("the task {task:?} has no solutions of its own");
             let help = "`sft_steps = 0` goes without supervised fine-tuning";
             Diagnostic::error(message).with_help(help).into()
         })

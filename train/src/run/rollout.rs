@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::policy::{Policy, Responses, Scores};
-use super::row::{Evaluation, PassAt, Row};
-use super::task::{Prompt, Task};
+use crate::error::Result;
+use crate::policy::{Policy, Responses};
+use crate::row::{Evaluation, PassAt, Row};
+use crate::task::{Prompt, Task};
 use advlab::batch::{Batch, FloatBuffer};
-use advlab::diagnostic::Diagnostics;
 use advlab::random::StreamKey;
 use advlab::tensor::k3;
 
@@ -42,7 +42,6 @@ pub(super) struct Rollout {
     pub(super) groups: Vec<Group>,
     pub(super) prompts: Vec<Prompt>,
     pub(super) responses: Responses,
-    pub(super) scores: Scores,
 }
 
 /// The data of a step, and its report so far.
@@ -59,7 +58,7 @@ pub(super) fn sample(
     (ids, prompts): (Vec<usize>, Vec<Prompt>),
     size: usize,
     key: StreamKey,
-) -> Result<Vec<Group>, Diagnostics> {
+) -> Result<Vec<Group>> {
     let group = |id| Group {
         id,
         responses: Vec::new(),
@@ -134,22 +133,18 @@ pub(super) fn evaluation(groups: &[Group], size: usize) -> Evaluation {
     }
 }
 
-/// The texts of the first response, and whether it is right.
-pub(super) fn example(groups: &[Group], task: &dyn Task) -> Result<String, Diagnostics> {
-    let first = groups.first().and_then(|group| group.responses.first());
-    let Some(one) = first else {
-        return Ok(String::new());
-    };
-    let mark = if one.reward > 0.0 { "✓" } else { "✗" };
-    let texts = task.texts(&one.prompt, &one.tokens)?.into_iter();
-    let texts: Vec<String> = texts.map(|(_, text)| text).collect();
-    Ok(format!("{}  {mark}", texts.join("\n")))
+/// The first response for a person.
+pub(super) fn example(groups: &[Group], task: &dyn Task) -> Result<String> {
+    let mut responses = groups.iter().flat_map(|group| &group.responses);
+    let first = responses
+        .next()
+        .map(|one| task.show(&one.prompt, &one.tokens));
+    first.unwrap_or(Ok(String::new()))
 }
 
 impl Rollout {
     pub(super) fn new(groups: Vec<Group>) -> Rollout {
         let (mut prompts, mut responses) = (Vec::new(), Responses::new());
-        let mut scores = Scores::default();
         let mut before: Option<&Arc<Prompt>> = None;
         for one in groups.iter().flat_map(|group| &group.responses) {
             // Neighbours with one prompt share it.
@@ -158,14 +153,11 @@ impl Rollout {
             }
             before = Some(&one.prompt);
             responses.push(prompts.len() - 1, &one.tokens);
-            scores.logp.extend(&one.logp);
-            scores.entropy.extend(&one.entropy);
         }
         Rollout {
             groups,
             prompts,
             responses,
-            scores,
         }
     }
 
@@ -174,8 +166,8 @@ impl Rollout {
     }
 
     /// The rewards of all responses.
-    pub(super) fn rewards(&self) -> Vec<f64> {
-        self.all().map(|one| one.reward).collect()
+    pub(super) fn rewards(&self) -> impl Iterator<Item = f64> + Clone {
+        self.all().map(|one| one.reward)
     }
 
     /// The rows of each group.
@@ -197,23 +189,25 @@ impl Rollout {
         ref_logp: Option<Vec<f32>>,
         task: &dyn Task,
         size: usize,
-    ) -> Result<(Batch, Option<f64>), Diagnostics> {
-        let lengths = self.all().map(|one| one.tokens.len());
-        // Lengths are far below 2^53, and indices below 2^63.
-        let length: Vec<f64> = lengths.clone().map(|length| length as f64).collect();
+    ) -> Result<(Batch, Option<f64>)> {
+        let numbers = |value: fn(&Response) -> f64| self.all().map(value).collect::<Vec<_>>();
         let groups = self.groups.iter();
+        // Indices are far below 2^63, and lengths below 2^53.
         let names = groups.flat_map(|group| vec![group.id as i64; group.responses.len()]);
-        let numbers = |values: &[f32]| FloatBuffer::from(values.to_vec());
+        let tokens = |values: fn(&Response) -> &Vec<f32>| {
+            self.all().flat_map(values).copied().collect::<Vec<f32>>()
+        };
+        let logp = tokens(|one| &one.logp);
         let mut batch = Batch::builder()
             .groups(names)
-            .lengths(lengths)
+            .lengths(self.all().map(|one| one.tokens.len()))
             .step(step)
-            .response("reward", self.rewards())
-            .response("correct", self.rewards())
-            .response("length", length)
-            .token("old_logp", numbers(&self.scores.logp))
-            .token("entropy", numbers(&self.scores.entropy))
-            .token("logp", numbers(&self.scores.logp));
+            .response("reward", numbers(|one| one.reward))
+            .response("correct", numbers(|one| one.reward))
+            .response("length", numbers(|one| one.tokens.len() as f64))
+            .token("old_logp", FloatBuffer::from(logp.clone()))
+            .token("entropy", FloatBuffer::from(tokens(|one| &one.entropy)))
+            .token("logp", FloatBuffer::from(logp.clone()));
         if task.turns() > 1 {
             let trajectories = self.groups.iter().enumerate().flat_map(|(index, group)| {
                 let responses = group.responses.iter();
@@ -222,16 +216,15 @@ impl Rollout {
             let state = |one: &Response| -> String {
                 one.prompt.tokens.iter().map(u32::to_string).collect()
             };
-            let column = |value: fn(&Response) -> f64| self.all().map(value).collect::<Vec<_>>();
             batch = batch
                 .response("trajectory", trajectories.collect::<Vec<f64>>())
-                .response("turn", column(|one| one.turn.into()))
-                .response("step_reward", column(|one| one.is_right.into()))
+                .response("turn", numbers(|one| one.turn.into()))
+                .response("step_reward", numbers(|one| one.is_right.into()))
                 .text("state", self.all().map(state));
         }
         let mut kl = None;
         if let Some(ref_logp) = ref_logp {
-            let pairs = self.scores.logp.iter().zip(&ref_logp);
+            let pairs = logp.iter().zip(&ref_logp);
             let each = pairs.map(|(&logp, &other)| k3(f64::from(logp) - f64::from(other)));
             kl = Some(mean(each));
             batch = batch.token("ref_logp", FloatBuffer::from(ref_logp));
@@ -240,7 +233,7 @@ impl Rollout {
         let texts = all
             .par_iter()
             .map(|one| task.texts(&one.prompt, &one.tokens));
-        let texts: Vec<_> = texts.collect::<Result<_, Diagnostics>>()?;
+        let texts: Vec<_> = texts.collect::<Result<_>>()?;
         let mut columns: BTreeMap<_, Vec<String>> = BTreeMap::new();
         for (name, text) in texts.into_iter().flatten() {
             columns.entry(name).or_default().push(text);

@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::config::Config;
-use super::policy::{NonFinite, Policy};
 use super::rollout::{Rollout, Sampled};
-use super::row::{Row, milliseconds, rounded};
+use crate::config::Config;
+use crate::error::Result;
+use crate::policy::{NonFinite, Policy};
+use crate::row::{Row, milliseconds, rounded};
 use advlab::batch::{Batch, Computed};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::{Purpose, StreamKey};
@@ -28,16 +29,13 @@ impl From<Diagnostics> for StepFailure {
 
 impl From<NonFinite> for StepFailure {
     fn from(error: NonFinite) -> Self {
-        let problem = Diagnostic::error(error.to_string());
+        let problem = |help: &str| Diagnostic::error(error.to_string()).with_help(help).into();
         match error {
             // Finite derivatives whose gradient is not: they came from the version's advantage or loss.
-            NonFinite::Gradient { .. } => {
-                let help = "the advantage or the loss is too large for f32";
-                StepFailure::Version(problem.with_help(help).into())
+            NonFinite::Gradient(_) => {
+                StepFailure::Version(problem("the advantage or the loss is too large for f32"))
             }
-            NonFinite::Parameters => {
-                StepFailure::Run(problem.with_help("is `lr` too large?").into())
-            }
+            NonFinite::Parameters => StepFailure::Run(problem("is `lr` too large?")),
         }
     }
 }
@@ -163,12 +161,7 @@ impl Learner {
 
     /// Tries all that the first step calls on its batch, in a copy of the states, before there is a folder: this finds the
     /// use of a column that the run never has.
-    pub(super) fn dry_run(
-        &self,
-        first: &Batch,
-        recipe: &Recipe,
-        state: &State,
-    ) -> Result<(), Diagnostics> {
+    pub(super) fn dry_run(&self, first: &Batch, recipe: &Recipe, state: &State) -> Result<()> {
         let mut state = state.clone();
         let outcome = recipe.advantage(first, &mut state);
         let outcome = outcome.map_err(|error| refused(error, recipe))?;
@@ -200,24 +193,22 @@ fn advantage(recipe: &Recipe, batch: &Batch, state: &mut State) -> Result<Outcom
 
 /// The metrics of both hooks, each a mean; a name that both report has its hook before it, as in `loss/name`.
 fn metrics(advantage: &[(String, f64)], loss: &[(String, f64)]) -> BTreeMap<String, f64> {
-    let mut metrics = BTreeMap::new();
+    let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for (hook, own, other) in [("advantage", advantage, loss), ("loss", loss, advantage)] {
-        let mut sums: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for (name, value) in own {
+            let name = match other.iter().any(|(other, _)| other == name) {
+                true => format!("{hook}/{name}"),
+                false => name.clone(),
+            };
             let (sum, count) = sums.entry(name).or_default();
             *sum += value;
             *count += 1.0;
         }
-        for (name, (sum, count)) in sums {
-            let is_of_both = other.iter().any(|(other, _)| other == name);
-            let name = match is_of_both {
-                true => format!("{hook}/{name}"),
-                false => name.to_string(),
-            };
-            metrics.insert(name, sum / count);
-        }
     }
-    metrics
+    let means = sums
+        .into_iter()
+        .map(|(name, (sum, count))| (name, sum / count));
+    means.collect()
 }
 
 /// The error of a dry run, with where it happened and what to do about it.
