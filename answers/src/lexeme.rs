@@ -184,11 +184,12 @@ impl Lexer {
     fn without_subscript<'t>(&mut self, text: &'t str) -> &'t str {
         static SUBSCRIPT: LazyLock<Regex> =
             LazyLock::new(|| pattern(r"^_(?:\{[^{}]+\}|[0-9A-Za-z])"));
-        let letter = self.found.last_mut().filter(|last| is_letter(&last.text));
-        match letter
-            .filter(|_| text.starts_with('_'))
-            .zip(SUBSCRIPT.find(text))
-        {
+        if !text.starts_with('_') {
+            return text;
+        }
+        let letter = self.found.last_mut();
+        let letter = letter.filter(|last| is_letter(&last.text));
+        match letter.zip(SUBSCRIPT.find(text)) {
             Some((letter, found)) => {
                 letter.text += &found.as_str().replace(['{', '}'], "");
                 &text[found.end()..]

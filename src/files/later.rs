@@ -13,6 +13,8 @@ use crate::diagnostic::Diagnostic;
 /// The values of a column, and notes on what is odd in them.
 pub(super) type Read<T> = Result<(Buffer<T>, Vec<String>)>;
 
+type Reader<T> = Box<dyn FnOnce() -> Read<T> + Send>;
+
 /// Notes on the values of a column, or the reason why they are not those of the file.
 type Outcome = Result<Vec<String>>;
 
@@ -21,7 +23,7 @@ pub(super) struct Later<T: 'static> {
     length: usize,
     /// The value that stands for all others if they cannot be read.
     missing: T,
-    read: Mutex<Option<Box<dyn FnOnce() -> Read<T> + Send>>>,
+    read: Mutex<Option<Reader<T>>>,
     loaded: OnceLock<(Buffer<T>, Outcome)>,
 }
 

@@ -58,7 +58,6 @@ fn columns(batch: &Batch) -> Vec<&str> {
     batch.columns().collect()
 }
 
-/// The values of a token column that count, widened.
 fn tokens(batch: &Batch, name: &str) -> Vec<f64> {
     let (layout, column) = (batch.layout(), batch.token_column(name).unwrap());
     let responses = 0..layout.responses();
@@ -67,7 +66,6 @@ fn tokens(batch: &Batch, name: &str) -> Vec<f64> {
         .collect()
 }
 
-/// An advantage of one number a response.
 fn per_response(rollouts: &Rollouts, values: &[f64]) -> Computed {
     let mut layout = rollouts.batch.layout().clone();
     if layout.responses() != values.len() {

@@ -2,11 +2,13 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use advlab::native::Mode;
 use advlab_train::{Ending, Run};
+use serde_json::Value;
 
+use super::kill::wait_until;
 use super::lab::{Lab, STATEFUL, command, done, go, go_to, lines, refused, replayed, rows, says};
 
 fn begun(steps: u64) -> Lab {
@@ -94,7 +96,7 @@ fn a_damaged_checkpoint_costs_the_steps_since_the_one_before() {
     std::fs::write(&path, "{\"format\": \"advlab checkpoint 2\", \"run\": {}}").unwrap();
     run = lab.resume();
     let note = &run.notes()[0];
-    says(&note, &["its format is \"advlab checkpoint 2\""]);
+    says(note, &["its format is \"advlab checkpoint 2\""]);
     go(&mut run);
     assert_eq!(rows(&lab.run()), whole);
 }
@@ -213,11 +215,8 @@ fn a_damaged_row_stops_a_resume() {
     );
     let aside = std::fs::read_to_string(lab.file("metrics.damaged")).unwrap();
     assert_eq!(aside.lines().count(), gone.len());
-    let left = before
-        .into_iter()
-        .enumerate()
-        .filter(|(step, _)| !gone.contains(step));
-    let left: Vec<_> = left.map(|(_, row)| row).collect();
+    let is_left = |row: &Value| !gone.contains(&(row["step"].as_u64().unwrap() as usize));
+    let left: Vec<Value> = before.into_iter().filter(is_left).collect();
     let after = rows(&lab.run());
     assert_eq!(after[..left.len()], left);
     assert_eq!(after.len(), 70 - gone.len());
@@ -229,31 +228,19 @@ fn a_damaged_row_stops_a_resume() {
 /// Nobody reads what the run prints: it does its steps all the same, and says afterwards what it left out.
 #[test]
 fn a_run_does_not_wait_for_its_terminal() {
-    use std::io::Read;
     let line = "x".repeat(1000);
     let prints = format!("for i in 0..800 {{ print(\"{line}\"); }}\n    let now");
     let lab = Lab::new(&STATEFUL.replace("let now", &prints));
     lab.write_config();
-    let mut child = command(lab.place(), "train FOLDER/config.toml")
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let started = std::time::Instant::now();
+    let mut command = command(lab.place(), "train FOLDER/config.toml");
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let child = command.spawn().unwrap();
     let finished = lab.file("checkpoints/000024");
-    while !finished.exists() && started.elapsed().as_secs() < 60 {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    let is_finished = finished.exists();
-    let mut text = String::new();
-    child
-        .stdout
-        .take()
-        .unwrap()
-        .read_to_string(&mut text)
-        .unwrap();
-    assert!(child.wait().unwrap().success());
-    assert!(is_finished, "the run waited for its reader");
+    wait_until(60, || finished.exists());
+    assert!(finished.exists(), "the run waited for its reader");
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
     says(&text, &["are left out", "24 steps in "]);
 }
 

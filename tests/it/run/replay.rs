@@ -71,12 +71,8 @@ fn a_fine_tuned_run_repeats_itself() {
     lab.config.task = "maze".to_string();
     lab.config.out = lab.file("other").display().to_string();
     let error = Run::create(lab.config.clone()).err().unwrap();
-    assert!(
-        error
-            .to_string()
-            .contains("the task \"maze\" has no solutions of its own"),
-        "{error}"
-    );
+    let expected = "the task \"maze\" has no solutions of its own";
+    says(&error.to_string(), &[expected]);
     assert!(!lab.file("other").exists());
 }
 
