@@ -393,7 +393,8 @@ impl<'a> Execution<'a> {
         let mut moments = vec![vec![Moments::EMPTY; layout.responses()]; pass.reductions];
         let written = Written {
             memory: memory.iter_mut().map(Floats::reborrow).collect(),
-            rows: sink.as_mut().map(|sink| sink.rows.reborrow()),
+            rows: sink.as_mut().map(|sink| &mut *sink.rows),
+            width: layout.width(),
             moments: moments.iter_mut().map(|of| &mut of[..]).collect(),
         };
         (pass.run(layout, written)).map_err(|failure| self.error(any, failure))?;
