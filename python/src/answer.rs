@@ -1,73 +1,78 @@
-//! What a call gives, on its way to Python.
+//! What a call gives: a dictionary of Python's.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use advlab::batch::Computed;
 use advlab::script::Loss;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
-use crate::array::Values;
+use crate::array::to_numpy;
 use crate::error::in_python;
 use crate::held::{Step, Used};
 
-/// An advantage or a loss; a dictionary of Python's.
-#[derive(IntoPyObject)]
-pub struct Answer {
-    arrays: BTreeMap<&'static str, Option<Values>>,
-    /// The level of an advantage.
-    level: &'static str,
-    loss: Option<f64>,
-    metrics: BTreeMap<String, f64>,
-    prints: Vec<String>,
-    notes: Vec<String>,
-    seconds: f64,
-    is_native: bool,
-    version: String,
-    serial: u64,
-    is_reloaded: bool,
+/// `padded` gives [B, T] for one value per response too.
+pub fn of_advantage(
+    py: Python<'_>,
+    ((outcome, returns), used): (Step, Used),
+    f64: bool,
+    padded: bool,
+) -> PyResult<Bound<'_, PyDict>> {
+    let arrays = PyDict::new(py);
+    for (name, values, padded) in [
+        ("advantage", Some(&outcome.advantage), padded),
+        ("returns", returns.as_ref(), padded),
+        ("reward", outcome.reward.as_ref(), false),
+        ("weight", outcome.weight.as_ref(), false),
+    ] {
+        let values = values.map(|values| to_numpy(py, values, f64, padded));
+        arrays.set_item(name, values.transpose()?)?;
+    }
+    let times = (outcome.time, outcome.native);
+    let answer = reported(
+        py,
+        outcome.metrics,
+        outcome.prints,
+        &outcome.notes,
+        times,
+        used,
+    )?;
+    answer.set_item("arrays", arrays)?;
+    answer.set_item("level", outcome.advantage.level().name())?;
+    answer.set_item("loss", outcome.loss)?;
+    Ok(answer)
 }
 
-impl Answer {
-    /// `padded` gives [B, T] for one value per response too.
-    pub fn of_advantage(step: Step, used: Used, f64: bool, padded: bool) -> Answer {
-        let ((outcome, returns), (version, serial, is_reloaded)) = (step, used);
-        let values =
-            |computed: Option<&Computed>, padded| Some(Values::new(computed?, f64, padded));
-        Answer {
-            arrays: BTreeMap::from([
-                ("advantage", values(Some(&outcome.advantage), padded)),
-                ("returns", values(returns.as_ref(), padded)),
-                ("reward", values(outcome.reward.as_ref(), false)),
-                ("weight", values(outcome.weight.as_ref(), false)),
-            ]),
-            level: outcome.advantage.level().name(),
-            loss: outcome.loss,
-            metrics: outcome.metrics.into_iter().collect(),
-            prints: outcome.prints,
-            notes: outcome.notes.iter().map(|note| in_python(note)).collect(),
-            seconds: outcome.time.as_secs_f64(),
-            is_native: outcome.native.is_some(),
-            version,
-            serial,
-            is_reloaded,
-        }
-    }
+pub fn of_loss(
+    py: Python<'_>,
+    (loss, used): (Loss, Used),
+    f64: bool,
+) -> PyResult<Bound<'_, PyDict>> {
+    let times = (loss.time, loss.native);
+    let answer = reported(py, loss.metrics, loss.prints, &loss.notes, times, used)?;
+    answer.set_item("grad", to_numpy(py, &loss.gradient, f64, false)?)?;
+    answer.set_item("loss", loss.value)?;
+    Ok(answer)
+}
 
-    pub fn of_loss(loss: Loss, used: Used, f64: bool) -> Answer {
-        let (version, serial, is_reloaded) = used;
-        let gradient = Values::new(&loss.gradient, f64, false);
-        Answer {
-            arrays: BTreeMap::from([("grad", Some(gradient))]),
-            level: "batch",
-            loss: Some(loss.value),
-            metrics: loss.metrics.into_iter().collect(),
-            prints: loss.prints,
-            notes: loss.notes.iter().map(|note| in_python(note)).collect(),
-            seconds: loss.time.as_secs_f64(),
-            is_native: loss.native.is_some(),
-            version,
-            serial,
-            is_reloaded,
-        }
-    }
+/// What advantages and losses have in common.
+fn reported<'py>(
+    py: Python<'py>,
+    metrics: Vec<(String, f64)>,
+    prints: Vec<String>,
+    notes: &[String],
+    (time, native): (Duration, Option<Duration>),
+    (version, serial, is_reloaded): Used,
+) -> PyResult<Bound<'py, PyDict>> {
+    let answer = PyDict::new(py);
+    answer.set_item("metrics", BTreeMap::from_iter(metrics))?;
+    answer.set_item("prints", prints)?;
+    let notes = notes.iter().map(|note| in_python(note));
+    answer.set_item("notes", notes.collect::<Vec<_>>())?;
+    answer.set_item("seconds", time.as_secs_f64())?;
+    answer.set_item("is_native", native.is_some())?;
+    answer.set_item("version", version)?;
+    answer.set_item("serial", serial)?;
+    answer.set_item("is_reloaded", is_reloaded)?;
+    Ok(answer)
 }

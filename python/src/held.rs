@@ -50,17 +50,8 @@ pub struct Held {
     pub events: Vec<Event>,
 }
 
-/// An event of the recipe's file or of the folder; a dictionary of Python's.
-#[derive(IntoPyObject)]
-pub struct Event {
-    kind: &'static str,
-    line: String,
-    /// The version that it is about.
-    version: Option<String>,
-    error: Option<PyErr>,
-    /// Whether a version failed at a step.
-    at_step: bool,
-}
+/// An event of the recipe's file or of the folder: the fields of Python's `LiveEvent`.
+pub type Event = (&'static str, String, Option<String>, Option<PyErr>, bool);
 
 impl Held {
     fn new(live: LiveRecipe) -> Held {
@@ -156,7 +147,7 @@ impl Held {
             set_aside = record.begin(batch.given_step)?;
             Ok(())
         });
-        let set_aside = set_aside.map(|line| Event::of_folder(line, None));
+        let set_aside = set_aside.map(|line| ("folder", line, None, None, false));
         self.events.extend(set_aside);
         self.hear();
         let tried_on = first_groups(numbered, self.kept_tokens);
@@ -188,7 +179,8 @@ impl Held {
         if std::mem::take(&mut self.is_recorded) {
             let (folder, why) = (record.path().display(), &error[0].message);
             let line = format!("{folder} lacks this step, and the run goes on: {why}");
-            self.events.push(Event::of_folder(line, Some(raise(error))));
+            let event = ("folder", line, None, Some(raise(error)), false);
+            self.events.push(event);
         }
         false
     }
@@ -197,47 +189,28 @@ impl Held {
     pub fn hear(&mut self) {
         for event in self.live.events() {
             self.record(|record, _| record.changed(&event));
-            self.events.push(event.into());
+            self.events.push(of_file(event));
         }
     }
 }
 
-impl Event {
-    fn of_folder(line: String, error: Option<PyErr>) -> Event {
-        Event {
-            kind: "folder",
-            line,
-            version: None,
-            error,
-            at_step: false,
-        }
-    }
-}
-
-impl From<LiveEvent> for Event {
-    fn from(event: LiveEvent) -> Event {
-        let line = in_python(&event.to_string());
-        let (kind, version, error, at_step) = match event {
-            LiveEvent::Published(change) => ("published", Some(change.to), None, false),
-            LiveEvent::Rejected {
-                version,
-                error,
-                at_step,
-                ..
-            } => ("rejected", Some(version), Some(raise(error)), at_step),
-            LiveEvent::Missing { .. } => ("missing", None, None, false),
-            LiveEvent::Reverted { version } => ("reverted", Some(version), None, false),
-            LiveEvent::Warned { version, .. } => ("warned", Some(version), None, false),
-            LiveEvent::PollingOnly { .. } => ("polling_only", None, None, false),
-        };
-        Event {
-            kind,
-            line,
-            version: version.map(|version| version.as_str().to_string()),
+fn of_file(event: LiveEvent) -> Event {
+    let line = in_python(&event.to_string());
+    let (kind, version, error, at_step) = match event {
+        LiveEvent::Published(change) => ("published", Some(change.to), None, false),
+        LiveEvent::Rejected {
+            version,
             error,
             at_step,
-        }
-    }
+            ..
+        } => ("rejected", Some(version), Some(raise(error)), at_step),
+        LiveEvent::Missing { .. } => ("missing", None, None, false),
+        LiveEvent::Reverted { version } => ("reverted", Some(version), None, false),
+        LiveEvent::Warned { version, .. } => ("warned", Some(version), None, false),
+        LiveEvent::PollingOnly { .. } => ("polling_only", None, None, false),
+    };
+    let version = version.map(|version| version.as_str().to_string());
+    (kind, line, version, error, at_step)
 }
 
 /// The advantage, and what a critic is to learn if the recipe says it, from the state before the step.

@@ -12,7 +12,6 @@ mod recipe;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use advlab::Diagnostics;
 use advlab::answers::Verdict;
 use advlab::check::{CheckResult, check};
 use advlab::paint::Paint;
@@ -20,6 +19,7 @@ use advlab::script::{BUILTINS, Host};
 use advlab_cli::doc;
 use numpy::PyUntypedArray;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use batch::PyBatch;
 use error::{in_python, raise};
@@ -44,10 +44,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
 fn row_sums<'py>(
     py: Python<'py>,
     array: &Bound<'py, PyUntypedArray>,
-    is_bf16: bool,
 ) -> PyResult<Bound<'py, numpy::PyArray1<f64>>> {
-    let array = array::Array::new(array, is_bf16)?;
-    let sums = py.detach(|| pool::install(|| array.row_sums()))?;
+    let array = array::Array::new(array)?;
+    let sums = pool::in_pool(py, || array.row_sums())?;
     Ok(numpy::PyArray1::from_vec(py, sums))
 }
 
@@ -61,20 +60,22 @@ fn command_line(py: Python<'_>, words: Vec<OsString>) -> u8 {
         .unwrap_or(1)
 }
 
-/// The built-in recipes: name, and one line each.
+/// The built-in recipes by name, each with one line on it.
 #[pyfunction]
-fn recipes() -> PyResult<Vec<(&'static str, String)>> {
-    let host = Host::new();
-    let described = BUILTINS.iter().map(|builtin| {
-        let recipe = host.load(builtin.name)?;
-        Ok((builtin.name, recipe.summary().to_string()))
-    });
-    let described: Result<_, Diagnostics> = described.collect();
-    described.map_err(raise)
+fn recipes(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let (host, recipes) = (Host::new(), PyDict::new(py));
+    for builtin in BUILTINS {
+        let recipe = host.load(builtin.name).map_err(raise)?;
+        recipes.set_item(builtin.name, recipe.summary().to_string())?;
+    }
+    Ok(recipes)
 }
 
-/// A recipe or a function explained; an overview of all names without one.
+/// A recipe or a function explained with an example; without a name, all names.
+///
+/// Raises `RecipeError` if there is nothing of that name.
 #[pyfunction]
+#[pyo3(name = "doc", signature = (name = None))]
 fn explain(name: Option<&str>) -> PyResult<String> {
     match name {
         Some(name) => doc::explain(&Host::new(), name, Paint::PLAIN).map_err(raise),
@@ -99,14 +100,8 @@ fn answer_of(py: Python<'_>, completion: &str) -> Option<String> {
     py.detach(|| advlab::answers::answer(completion))
 }
 
-/// One finding of `advlab check`; a dictionary of Python's.
-#[derive(IntoPyObject)]
-struct Finding {
-    check: &'static str,
-    result: &'static str,
-    detail: String,
-    error: Option<PyErr>,
-}
+/// One finding of `advlab check`: the fields of Python's `Finding`.
+type Finding = (&'static str, &'static str, String, Option<PyErr>);
 
 #[pyfunction]
 fn check_recipe(
@@ -116,16 +111,15 @@ fn check_recipe(
 ) -> PyResult<Vec<Finding>> {
     let recipe = recipe.in_use(py)?;
     let batch = batch.map(|batch| &batch.batch);
-    let findings = py.detach(|| pool::install(|| check(&recipe, batch)))?;
-    let findings = findings.into_iter().map(|finding| Finding {
-        check: finding.check,
-        result: match finding.result {
+    let findings = pool::in_pool(py, || check(&recipe, batch))?;
+    let findings = findings.into_iter().map(|finding| {
+        let result = match finding.result {
             CheckResult::Holds => "holds",
             CheckResult::Fails => "fails",
             CheckResult::Note => "note",
-        },
-        detail: in_python(&finding.detail),
-        error: finding.error.map(raise),
+        };
+        let (detail, error) = (in_python(&finding.detail), finding.error.map(raise));
+        (finding.check, result, detail, error)
     });
     Ok(findings.collect())
 }

@@ -1,4 +1,4 @@
-//! Threads after a `fork`: a pool for each process, and a lock that a thread of another process cannot hold for ever.
+//! Threads after a `fork`: a pool for each process, and locks that a thread of another process cannot hold for ever.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -34,37 +34,28 @@ pub fn install<R: Send>(run: impl FnOnce() -> R + Send) -> PyResult<R> {
     Ok(pool.1.install(run))
 }
 
+/// The same with the interpreter's lock released.
+pub fn in_pool<R: Send>(py: Python<'_>, run: impl FnOnce() -> R + Send) -> PyResult<R> {
+    py.detach(|| install(run))
+}
+
 /// How many milliseconds a child waits for a lock that one of its own threads may hold.
 const PATIENCE: u32 = 10_000;
 
-/// A mutex that gives up in a forked child: a thread of the parent may have held it at the fork.
-pub struct ForkLock<T> {
-    process: u32,
-    value: Mutex<T>,
-}
-
-impl<T> ForkLock<T> {
-    pub fn new(value: T) -> Self {
-        ForkLock {
-            process: std::process::id(),
-            value: Mutex::new(value),
+/// Locks what calls share; gives up in a forked child, as a thread of the parent may have held it at the fork. Call it with the
+/// interpreter's lock released: whoever holds this one may be waiting for that.
+pub fn lock<T>(shared: &Mutex<T>, is_child: bool) -> PyResult<MutexGuard<'_, T>> {
+    if !is_child {
+        return Ok(shared.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+    for _ in 0..PATIENCE {
+        match shared.try_lock() {
+            Ok(held) => return Ok(held),
+            Err(TryLockError::Poisoned(held)) => return Ok(held.into_inner()),
+            Err(TryLockError::WouldBlock) => sleep(Duration::from_millis(1)),
         }
     }
-
-    /// The value. Call it with the interpreter's lock released: whoever holds this one may be waiting for that.
-    pub fn lock(&self) -> PyResult<MutexGuard<'_, T>> {
-        if self.process == std::process::id() {
-            return Ok(self.value.lock().unwrap_or_else(PoisonError::into_inner));
-        }
-        for _ in 0..PATIENCE {
-            match self.value.try_lock() {
-                Ok(held) => return Ok(held),
-                Err(TryLockError::Poisoned(held)) => return Ok(held.into_inner()),
-                Err(TryLockError::WouldBlock) => sleep(Duration::from_millis(1)),
-            }
-        }
-        Err(PyRuntimeError::new_err(
-            "another thread was using this recipe when the process forked: load it again in the child",
-        ))
-    }
+    Err(PyRuntimeError::new_err(
+        "another thread was using this recipe when the process forked: load it again in the child",
+    ))
 }

@@ -1,6 +1,7 @@
 //! A recipe with its parameters and its state; it may follow its file.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use advlab::live::LiveOptions;
@@ -11,11 +12,11 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::answer::Answer;
+use crate::answer::{of_advantage, of_loss};
 use crate::batch::PyBatch;
 use crate::error::raise;
 use crate::held::{Event, Follow, Held, Settings, compute, host, restore};
-use crate::pool::{self, ForkLock};
+use crate::pool::{install, lock};
 
 #[pyclass(frozen, subclass, name = "Recipe", module = "advlab._native")]
 pub struct PyRecipe {
@@ -26,7 +27,7 @@ pub struct PyRecipe {
     /// Whether a thread of that process follows the file.
     is_live: bool,
     /// `None` once it is closed.
-    held: ForkLock<Option<Held>>,
+    held: Mutex<Option<Held>>,
 }
 
 #[pymethods]
@@ -51,7 +52,7 @@ impl PyRecipe {
             name,
             process: std::process::id(),
             is_live,
-            held: ForkLock::new(Some(held)),
+            held: Mutex::new(Some(held)),
         })
     }
 
@@ -106,29 +107,28 @@ impl PyRecipe {
         batch: &PyBatch,
         f64: bool,
         padded: bool,
-    ) -> PyResult<Answer> {
-        self.compute(py, |held| {
+    ) -> PyResult<Py<PyDict>> {
+        let step = self.compute(py, |held| {
             let before = held.serial(held.live.in_use());
             let step = match self.is_live {
                 true => held.step(batch),
                 false => held.update(|recipe, state| compute(recipe, &batch.batch, state)),
             }?;
-            Ok(Answer::of_advantage(step, held.used(before), f64, padded))
-        })
+            Ok((step, held.used(before)))
+        })?;
+        of_advantage(py, step, f64, padded).map(Bound::unbind)
     }
 
     /// The loss by the version of the last step: the minibatches of one update have one loss.
-    fn _compute_loss(&self, py: Python<'_>, batch: &PyBatch, f64: bool) -> PyResult<Answer> {
-        self.compute(py, |held| {
+    fn _compute_loss(&self, py: Python<'_>, batch: &PyBatch, f64: bool) -> PyResult<Py<PyDict>> {
+        let loss = self.compute(py, |held| {
             let last = held.live.next_step().saturating_sub(1);
-            let batch = batch
-                .batch
-                .clone()
-                .at_step(batch.given_step.unwrap_or(last));
+            let step = batch.given_step.unwrap_or(last);
+            let batch = batch.batch.clone().at_step(step);
             let loss = held.update(|recipe, state| recipe.loss(&batch, None, state))?;
-            let used = held.used(held.serial(held.live.in_use()));
-            Ok(Answer::of_loss(loss, used, f64))
-        })
+            Ok((loss, held.used(held.serial(held.live.in_use()))))
+        })?;
+        of_loss(py, loss, f64).map(Bound::unbind)
     }
 
     /// The version of the last step with its parameters and its state as JSON, and what the run has counted.
@@ -197,26 +197,31 @@ impl PyRecipe {
 
     /// Stops following the file.
     fn _close(&self, py: Python<'_>) {
-        if self.process == std::process::id() {
-            py.detach(|| self.held.lock().map(|mut held| held.take()).ok());
+        if !self.is_in_child() {
+            py.detach(|| lock(&self.held, false).map(|mut held| held.take()).ok());
         }
     }
 }
 
 impl PyRecipe {
+    /// Whether this is a fork of the process that opened it.
+    fn is_in_child(&self) -> bool {
+        self.process != std::process::id()
+    }
+
     /// Runs something on what the calls share, with the interpreter's lock released.
     fn with<R: Send>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&mut Held) -> R + Send,
     ) -> PyResult<R> {
-        let name = &self.name;
-        if self.is_live && self.process != std::process::id() {
+        let (name, is_child) = (&self.name, self.is_in_child());
+        if self.is_live && is_child {
             return Err(PyRuntimeError::new_err(format!(
                 "the file of {name} is followed in the process that opened it, and not after a fork: call `advlab.watch` in this one"
             )));
         }
-        py.detach(|| match self.held.lock()?.as_mut() {
+        py.detach(|| match lock(&self.held, is_child)?.as_mut() {
             Some(held) => Ok(run(held)),
             None => Err(PyValueError::new_err(format!(
                 "the live recipe of {name} is closed"
@@ -230,8 +235,7 @@ impl PyRecipe {
         py: Python<'_>,
         run: impl FnOnce(&mut Held) -> Result<R, Diagnostics> + Send,
     ) -> PyResult<R> {
-        self.with(py, |held| pool::install(|| run(held)))??
-            .map_err(raise)
+        self.with(py, |held| install(|| run(held)))??.map_err(raise)
     }
 
     /// The version of the last step.
@@ -244,8 +248,8 @@ impl Drop for PyRecipe {
     fn drop(&mut self) {
         // After a fork there is no thread to wait for.
         if self.is_live
-            && self.process != std::process::id()
-            && let Ok(mut held) = self.held.lock()
+            && self.is_in_child()
+            && let Ok(mut held) = lock(&self.held, true)
         {
             std::mem::forget(held.take());
         }

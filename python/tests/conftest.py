@@ -4,7 +4,9 @@
 skip themselves: those of tensors need `pip install torch`, those in `clients` also `trl==1.16.0` or `verl==0.9.1`.
 """
 
+import json
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -35,6 +37,34 @@ def script(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """After each test, what the adapters keep for a process is closed and forgotten."""
+    yield
+    trainers, loss = (sys.modules.get(f"advlab.{name}") for name in ("_trainers", "verl.loss"))
+    for live in trainers._live.values() if trainers else ():
+        live.close()
+    for kept in (trainers and [trainers._live, trainers._warned], loss and [loss._losses, loss._adds_up]):
+        [one.clear() for one in kept or ()]
+
+
+@pytest.fixture
+def recipe(script, monkeypatch):
+    """Names the recipe of the environment: a built-in, or a script of this text."""
+    import advlab
+
+    count = iter(range(99))
+
+    def use(text, **params):
+        # Another name each time: a live recipe of the same path is the same one.
+        is_builtin = text in advlab.recipes()
+        monkeypatch.setenv("ADVLAB_RECIPE", text if is_builtin else str(script(text, f"recipe{next(count)}.rhai")))
+        monkeypatch.setenv("ADVLAB_PARAMS", json.dumps(params))
+
+    monkeypatch.delenv("ADVLAB_RECIPE", raising=False)
+    return use
 
 
 @pytest.fixture

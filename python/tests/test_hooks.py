@@ -1,6 +1,5 @@
 """The contracts of slime, SkyRL and rLLM, as their trainers call their hooks, and what all adapters have in common."""
 
-import json
 import math
 import sys
 from dataclasses import replace
@@ -16,21 +15,6 @@ from advlab import _trainers, rllm, skyrl, slime
 WEIGHTED = "fn weight(batch, p) { batch.reward > 0 } "
 BY_TOKEN = "fn advantage(batch, p) { batch.token_reward.suffix_sum(1.0) }"
 TWO = [np.array([1.0, 0.0])]
-
-
-@pytest.fixture
-def recipe(script, monkeypatch):
-    def use(text, **params):
-        # Another name each time: a live recipe of the same path is the same one.
-        name = f"recipe{len(_trainers._live)}.rhai"
-        monkeypatch.setenv("ADVLAB_RECIPE", text if text in advlab.recipes() else str(script(text, name)))
-        monkeypatch.setenv("ADVLAB_PARAMS", json.dumps(params))
-
-    monkeypatch.delenv("ADVLAB_RECIPE", raising=False)
-    yield use
-    for live in _trainers._live.values():
-        live.close()
-    _trainers._live.clear()
 
 
 def opened(refuses=None, **theirs):

@@ -1,13 +1,15 @@
 //! Builds a batch from arrays, padded or ragged, and checks that they fit together.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ndarray::ArrayView2;
 
-use super::given::{Given, Ragged};
-use super::layout::{Tokens, TurnOrder};
-use super::{Batch, Buffer, Element, GroupId, Layout, Level, Numeric, Texts, TokenValues, known};
+use super::layout::{Tokens, TurnOrder, running_total};
+use super::{
+    Batch, Buffer, Column, Element, GroupId, Layout, Level, Numeric, Padded, Texts, TokenValues,
+    known,
+};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 const NO_GROUPS: &str = "nothing says which responses belong to one prompt: give each response a group (`group` in JSONL, \
@@ -20,6 +22,47 @@ fn problem(response: impl Into<Option<usize>>, message: impl Into<String>) -> Pr
     (response.into(), Diagnostic::error(message.into()))
 }
 
+/// A column as it is given.
+#[derive(Clone, Debug)]
+struct Given {
+    name: Arc<str>,
+    values: Column,
+    /// The lengths of ragged rows, whose values lie one after another in a padded array of one row.
+    ragged: Option<Vec<usize>>,
+}
+
+impl Given {
+    /// The number of responses; `None` for compact tokens.
+    fn responses(&self) -> Option<usize> {
+        match (&self.ragged, &self.values) {
+            (Some(lengths), _) => Some(lengths.len()),
+            (None, Column::Response(values)) => Some(values.len()),
+            (None, Column::Token(values)) => Some(values.shape()?.0),
+        }
+    }
+
+    /// The length of a response's row, if the column has rows.
+    fn row_length(&self, response: usize) -> Option<usize> {
+        match (&self.ragged, &self.values) {
+            (Some(lengths), _) => Some(lengths[response]),
+            (None, values) => Some(values.token()?.shape()?.1),
+        }
+    }
+
+    /// The column of a batch: of ragged rows only the tokens that count.
+    fn column(self, layout: &Layout) -> Column {
+        let (Some(lengths), Column::Token(all)) = (self.ragged, &self.values) else {
+            return self.values;
+        };
+        let starts = &running_total(lengths);
+        let cells = (0..layout.responses()).flat_map(|response| {
+            let columns = layout.runs(response).iter().map(|run| run.columns());
+            columns.map(move |run| (0, starts[response] + run.start..starts[response] + run.end))
+        });
+        Column::Token(all.gather(cells).into())
+    }
+}
+
 /// Collects the columns of a [`Batch`]; [`BatchBuilder::build`] checks them.
 ///
 /// Groups are always needed. `mask`, `ragged_mask` or `lengths` say which tokens count. Without these, all tokens of the
@@ -27,11 +70,10 @@ fn problem(response: impl Into<Option<usize>>, message: impl Into<String>) -> Pr
 #[derive(Clone, Debug, Default)]
 pub struct BatchBuilder {
     groups: Option<Vec<GroupId>>,
-    tokens: Option<Tokens>,
-    columns: Vec<(String, Given)>,
+    tokens: Option<Result<Tokens, Problem>>,
+    columns: Vec<Given>,
     texts: Texts,
     step: Option<u64>,
-    problem: Option<Problem>,
 }
 
 impl BatchBuilder {
@@ -47,21 +89,19 @@ impl BatchBuilder {
 
     /// The padded mask [B, T]: 1 (or true) for a token that counts, 0 for others, also between those that count.
     pub fn mask<M: Numeric>(mut self, mask: ArrayView2<'_, M>) -> Self {
-        match Tokens::of_mask(mask) {
-            Ok(tokens) => return self.tokens(tokens),
-            Err((response, token, found)) => self.problem.get_or_insert(problem(
-                response,
-                format!(
-                    "the mask is {found} at response {response}, token {token}: 1 marks a token that counts, 0 one that does not, and nothing else is allowed"
-                ),
-            )),
-        };
+        let tokens = Tokens::of_mask(mask).map_err(|(response, token, found)| {
+            let message = format!(
+                "the mask is {found} at response {response}, token {token}: 1 marks a token that counts, 0 one that does not, and nothing else is allowed"
+            );
+            problem(response, message)
+        });
+        self.tokens = Some(tokens);
         self
     }
 
     /// The mask of ragged input: one row per response, of any length.
     pub fn ragged_mask<R: AsRef<[bool]>>(self, rows: impl IntoIterator<Item = R>) -> Self {
-        let mut tokens = Tokens::new(None);
+        let mut tokens = Tokens::new();
         for row in rows {
             if tokens.add(row.as_ref()).is_err() {
                 unreachable!("a boolean is 0 or 1");
@@ -72,18 +112,18 @@ impl BatchBuilder {
 
     /// The number of tokens of each response, all of which count.
     pub fn lengths(self, lengths: impl IntoIterator<Item = usize>) -> Self {
-        self.tokens(full(None, lengths))
+        self.tokens(full(lengths))
     }
 
     /// The tokens that count.
     pub(crate) fn tokens(mut self, tokens: Tokens) -> Self {
-        self.tokens = Some(tokens);
+        self.tokens = Some(Ok(tokens));
         self
     }
 
     /// A column with one value per response. A vector is not copied.
     pub fn response(self, name: impl Into<String>, values: impl Into<Buffer<f64>>) -> Self {
-        self.column(name, Given::Responses(values.into()))
+        self.column(name.into(), Column::Response(values.into()), None)
     }
 
     /// A token column, f32 or f64: padded [B, T], or one number per token that counts.
@@ -91,7 +131,7 @@ impl BatchBuilder {
     /// An owned or shared array is not copied, nor is a [`Padded`](super::Padded) with any strides over the memory of another
     /// owner; a view is copied.
     pub fn token(self, name: impl Into<String>, values: impl Into<TokenValues>) -> Self {
-        self.column(name, Given::Tokens(values.into()))
+        self.column(name.into(), Column::Token(values.into()), None)
     }
 
     /// A ragged token column: one row per response, of any length.
@@ -100,16 +140,25 @@ impl BatchBuilder {
         name: impl Into<String>,
         rows: impl IntoIterator<Item = R>,
     ) -> Self {
-        let mut ragged = Ragged::new(size_of::<T::Wide>() == size_of::<f64>());
+        let (mut values, mut lengths) = (Vec::new(), Vec::new());
         for row in rows {
-            let row = row.as_ref().iter();
-            ragged.push(row.map(|value| value.widen().into()));
+            values.extend_from_slice(row.as_ref());
+            lengths.push(row.as_ref().len());
         }
-        self.column(name, Given::Rows(ragged))
+        let width = values.len();
+        match Padded::with_strides(values.into(), (1, width), (width, 1)) {
+            Some(row) => self.column(name.into(), Column::Token(row.into()), Some(lengths)),
+            None => unreachable!("the row has as many values as the buffer"),
+        }
     }
 
-    pub(crate) fn column(mut self, name: impl Into<String>, values: Given) -> Self {
-        self.columns.push((name.into(), values));
+    fn column(mut self, name: String, values: Column, ragged: Option<Vec<usize>>) -> Self {
+        let name = name.into();
+        self.columns.push(Given {
+            name,
+            values,
+            ragged,
+        });
         self
     }
 
@@ -144,43 +193,34 @@ impl BatchBuilder {
 
     /// As [`BatchBuilder::build`], with the response at fault if it is only one.
     pub(crate) fn build_located(mut self) -> Result<Batch, Problem> {
-        if let Some(problem) = self.problem.take() {
-            return Err(problem);
-        }
+        let tokens = self.tokens.take().transpose()?;
         let groups = self.groups.take().ok_or_else(|| problem(None, NO_GROUPS))?;
         if groups.is_empty() {
             return Err(problem(None, "the batch has no responses"));
         }
-        check_size(None, "responses", groups.len())?;
-        for (name, texts) in &self.texts {
-            check_responses(name, texts.len(), groups.len())?;
-        }
+        self.check_responses(tokens.as_ref(), groups.len())?;
         self.check_columns(&groups)?;
-        let tokens = self.check_tokens(groups.len())?;
-        let layout = Layout::new(groups, tokens, self.turns());
-        let (mut responses, mut tokens) = (BTreeMap::new(), BTreeMap::new());
-        for (name, given) in self.columns {
-            let values = match given {
-                Given::Responses(values) => {
-                    responses.insert(name.into(), values);
-                    continue;
-                }
-                Given::Tokens(values) => values,
-                Given::Rows(rows) => rows.compact(&layout),
-            };
-            if let TokenValues::Compact(values) = &values
+        let tokens = self.check_tokens(tokens, groups.len())?;
+        let layout = Layout::new(groups, |id| id, tokens, self.turns());
+        let (mut columns, mut is_f64) = (BTreeMap::new(), None);
+        for given in self.columns {
+            let (name, values) = (given.name.clone(), given.column(&layout));
+            if let Column::Token(TokenValues::Compact(values)) = &values
                 && values.len() != layout.tokens()
             {
                 let (found, expected) = (values.len(), layout.tokens());
                 let message = format!("`{name}` has {found} numbers, {expected} tokens count");
                 return Err(problem(None, message));
             }
-            tokens.insert(name.into(), values);
+            is_f64 = is_f64.max(values.token().map(TokenValues::is_f64));
+            if columns.insert(name.clone(), values).is_some() {
+                let message = format!("there are two columns named `{name}`");
+                return Err(problem(None, message));
+            }
         }
         Ok(Batch {
-            is_f64: tokens.is_empty() || tokens.values().any(TokenValues::is_f64),
-            responses,
-            tokens,
+            is_f64: is_f64.unwrap_or(true),
+            columns,
             texts: self.texts,
             verified: Arc::default(),
             layout: Arc::new(layout),
@@ -190,11 +230,8 @@ impl BatchBuilder {
 
     /// The values of a response column.
     fn responses(&self, name: &str) -> Option<&[f64]> {
-        let mut columns = self.columns.iter();
-        match columns.find(|(own, _)| own == name)? {
-            (_, Given::Responses(values)) => Some(values),
-            _ => None,
-        }
+        let column = self.columns.iter().find(|given| &*given.name == name)?;
+        column.values.response().map(|values| &**values)
     }
 
     /// The trajectories, from the columns `trajectory` and `turn`.
@@ -208,17 +245,31 @@ impl BatchBuilder {
         Some(TurnOrder::new(keys.map(|x| (x + 0.0).to_bits()), turn))
     }
 
-    /// The names, levels, sizes and response values of the columns.
-    fn check_columns(&self, groups: &[GroupId]) -> Result<(), Problem> {
-        let mut seen = HashSet::new();
-        for (name, given) in &self.columns {
-            if !seen.insert(name) {
-                let message = format!("there are two columns named `{name}`");
+    /// That texts, columns and the mask are of as many responses.
+    fn check_responses(&self, mask: Option<&Tokens>, expected: usize) -> Result<(), Problem> {
+        let texts = self.texts.iter();
+        let texts = texts.map(|(name, texts)| (&**name, Some(texts.len())));
+        let columns = self.columns.iter();
+        let columns = columns.map(|given| (&*given.name, given.responses()));
+        let mask = mask.map(|tokens| ("mask", Some(tokens.responses())));
+        for (column, found) in texts.chain(columns).chain(mask) {
+            if let Some(found) = found.filter(|found| *found != expected) {
+                let message = format!(
+                    "`{column}` has {found} responses, the batch has {expected} (as `group` says)"
+                );
                 return Err(problem(None, message));
             }
-            let (found, values) = match given {
-                Given::Responses(values) => (Level::Response, &values[..]),
-                _ => (Level::Token, &[][..]),
+        }
+        Ok(())
+    }
+
+    /// The names, levels and response values of the columns.
+    fn check_columns(&self, groups: &[GroupId]) -> Result<(), Problem> {
+        for given in &self.columns {
+            let name = &given.name;
+            let (found, values) = match &given.values {
+                Column::Response(values) => (Level::Response, &values[..]),
+                Column::Token(_) => (Level::Token, &[][..]),
             };
             let known = known::column(name);
             if let Some(known) = known.filter(|known| known.level != found) {
@@ -226,9 +277,6 @@ impl BatchBuilder {
                 let message =
                     format!("`{name}` was given one value a {found}; it is a {level} column{hint}");
                 return Err(problem(None, message));
-            }
-            if let Some((found, _)) = given.shape() {
-                check_responses(name, found, groups.len())?;
             }
             if let Some((response, message)) = known.and_then(|known| known.misfit(values)) {
                 let group = &groups[response];
@@ -240,33 +288,33 @@ impl BatchBuilder {
     }
 
     /// The tokens that count. All token columns must have rows of these lengths.
-    fn check_tokens(&mut self, responses: usize) -> Result<Tokens, Problem> {
-        let mask = self.tokens.take();
-        let rows = self.columns.iter().filter_map(|(name, given)| match given {
-            Given::Responses(_) => None,
-            given => Some((name.as_str(), given, given.shape()?.1)),
-        });
-        let (tokens, from) = match (mask, rows.clone().next()) {
+    fn check_tokens(&self, mask: Option<Tokens>, responses: usize) -> Result<Tokens, Problem> {
+        let first = self.columns.iter().find(|one| one.row_length(0).is_some());
+        let (tokens, from) = match (mask, first) {
             (Some(tokens), _) => (tokens, "mask"),
-            (None, Some((name, given, width))) => {
-                let lengths = (0..responses).map(|response| given.row_length(response));
-                (full(width, lengths), name)
+            (None, Some(first)) => {
+                let lengths = (0..responses).filter_map(|response| first.row_length(response));
+                (full(lengths), &*first.name)
             }
             (None, None) => {
                 // `check_columns` has checked that they are whole numbers.
                 let lengths = self.responses("length").unwrap_or_default().iter();
                 let lengths = lengths.map(|&length| length as usize);
                 let lengths = lengths.chain(std::iter::repeat(0)).take(responses);
-                (full(None, lengths), "length")
+                (full(lengths), "length")
             }
         };
-        check_responses(from, tokens.responses(), responses)?;
         for response in 0..responses {
-            let length = tokens.row_length(response);
-            check_size(Some(response), "tokens in one response", length)?;
-            for (column, given, _) in rows.clone() {
-                let found = given.row_length(response);
+            let (length, most) = (tokens.row_length(response), u32::MAX);
+            if length > most as usize {
+                let message =
+                    format!("{length} tokens in one response: at most {most} are possible");
+                return Err(problem(response, message));
+            }
+            for given in &self.columns {
+                let found = given.row_length(response).unwrap_or(length);
                 if found != length {
+                    let column = &given.name;
                     let message = format!(
                         "response {response}: `{column}` has {found} tokens, `{from}` has {length}: the token columns of a batch are padded to one [B, T], or ragged with one length a response"
                     );
@@ -279,35 +327,12 @@ impl BatchBuilder {
 }
 
 /// Rows in which all tokens count.
-fn full(width: Option<usize>, lengths: impl IntoIterator<Item = usize>) -> Tokens {
-    let mut tokens = Tokens::new(width);
+fn full(lengths: impl IntoIterator<Item = usize>) -> Tokens {
+    let mut tokens = Tokens::new();
     for length in lengths {
         tokens.add_full(length);
     }
     tokens
-}
-
-fn check_size(response: Option<usize>, what: &str, found: usize) -> Result<(), Problem> {
-    let most = u32::MAX;
-    match found <= most as usize {
-        true => Ok(()),
-        false => {
-            let message = format!("{found} {what}: at most {most} are possible");
-            Err(problem(response, message))
-        }
-    }
-}
-
-fn check_responses(column: &str, found: usize, expected: usize) -> Result<(), Problem> {
-    match found == expected {
-        true => Ok(()),
-        false => {
-            let message = format!(
-                "`{column}` has {found} responses, the batch has {expected} (as `group` says)"
-            );
-            Err(problem(None, message))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,13 @@ impl<T> Buffer<T> {
     }
 }
 
+impl<T: Clone + Send + Sync> Buffer<T> {
+    /// The numbers at some indices.
+    pub(super) fn pick(&self, indices: &[usize]) -> Self {
+        indices.iter().map(|&index| self[index].clone()).collect()
+    }
+}
+
 impl<T> Clone for Buffer<T> {
     fn clone(&self) -> Self {
         Buffer(self.0.clone())
@@ -197,37 +204,26 @@ element!(
 #[derive(Clone, Debug)]
 pub struct Padded<T: 'static> {
     buffer: Buffer<T>,
-    /// The index of the first row's first value.
-    offset: usize,
     shape: (usize, usize),
-    strides: (isize, isize),
+    strides: (usize, usize),
 }
 
 impl<T: Element> Padded<T> {
-    /// An array [B, T] whose value (b, t) is at `offset + b * strides.0 + t * strides.1` of the buffer. `None` if one of
-    /// them is outside of it.
+    /// An array [B, T] whose value (b, t) is at `b * strides.0 + t * strides.1` of the buffer. `None` if one of them is outside
+    /// of it.
     pub fn with_strides(
         buffer: Buffer<T>,
-        offset: usize,
         shape: (usize, usize),
-        strides: (isize, isize),
+        strides: (usize, usize),
     ) -> Option<Self> {
-        let reach = |length: usize, stride: isize| {
-            let last = isize::try_from(length.checked_sub(1)?).ok()?;
-            last.checked_mul(stride)
-        };
         if shape.0 > 0 && shape.1 > 0 {
-            let ends = [reach(shape.0, strides.0)?, reach(shape.1, strides.1)?];
-            // Saturated, an index is outside of any buffer.
-            let lowest = ends[0].min(0).saturating_add(ends[1].min(0));
-            let highest = ends[0].max(0).saturating_add(ends[1].max(0));
-            offset.checked_add_signed(lowest)?;
-            let last = offset.checked_add_signed(highest);
+            let down = (shape.0 - 1).checked_mul(strides.0)?;
+            let right = (shape.1 - 1).checked_mul(strides.1)?;
+            let last = down.checked_add(right);
             last.filter(|&last| last < buffer.len())?;
         }
         Some(Padded {
             buffer,
-            offset,
             shape,
             strides,
         })
@@ -238,21 +234,14 @@ impl<T: Element> Padded<T> {
         self.shape
     }
 
-    /// The array in place; `None` if a stride is negative.
+    /// The array in place; `None` if its shape is too large for ndarray.
     pub fn view(&self) -> Option<ArrayView2<'_, T>> {
-        let rows = usize::try_from(self.strides.0).ok()?;
-        let columns = usize::try_from(self.strides.1).ok()?;
-        let values = self.buffer.get(self.offset..)?;
-        ArrayView2::from_shape(self.shape.strides((rows, columns)), values).ok()
+        ArrayView2::from_shape(self.shape.strides(self.strides), &self.buffer).ok()
     }
 
     /// The value of a response at a column.
     pub fn get(&self, response: usize, column: usize) -> T {
         self.buffer[self.index(response, column)]
-    }
-
-    fn number(&self, response: usize, column: usize) -> f64 {
-        self.get(response, column).widen().into()
     }
 
     /// The values of a response's columns in one slice, if they are contiguous.
@@ -280,23 +269,19 @@ impl<T: Element> Padded<T> {
             response < rows && column < width,
             "({response}, {column}) is outside of a padded array [{rows}, {width}]"
         );
-        let index = self.offset as isize
-            + response as isize * self.strides.0
-            + column as isize * self.strides.1;
-        index as usize
+        response * self.strides.0 + column * self.strides.1
     }
 }
 
 impl<T: Element> From<ArcArray2<T>> for Padded<T> {
-    /// Shares the array if its memory is contiguous, in any order of the axes; copies it otherwise.
+    /// Shares the array if its memory is contiguous, in either order of the axes; copies it otherwise.
     fn from(array: ArcArray2<T>) -> Self {
-        let (shape, strides) = (array.dim(), (array.strides()[0], array.strides()[1]));
-        match Padded::with_strides(Buffer::new(array.clone()), 0, shape, strides) {
-            Some(shared) => shared,
-            None => Array2::from_shape_fn(shape, |at| array[at])
-                .into_shared()
-                .into(),
-        }
+        let stride = |axis: usize| usize::try_from(array.strides()[axis]).ok();
+        let share =
+            |strides| Padded::with_strides(Buffer::new(array.clone()), array.dim(), strides);
+        let copy = || Array2::from_shape_fn(array.dim(), |at| array[at]).into_shared();
+        let shared = stride(0).zip(stride(1)).and_then(share);
+        shared.unwrap_or_else(|| copy().into())
     }
 }
 
@@ -322,15 +307,14 @@ pub enum TokenValues {
 macro_rules! each_layout {
     ($values:expr, $array:ident => $padded:expr, $buffer:pat => $compact:expr) => {
         match $values {
-            $crate::batch::TokenValues::F16($array) => $padded,
-            $crate::batch::TokenValues::Bf16($array) => $padded,
-            $crate::batch::TokenValues::F32($array) => $padded,
-            $crate::batch::TokenValues::F64($array) => $padded,
-            $crate::batch::TokenValues::Compact($buffer) => $compact,
+            TokenValues::F16($array) => $padded,
+            TokenValues::Bf16($array) => $padded,
+            TokenValues::F32($array) => $padded,
+            TokenValues::F64($array) => $padded,
+            TokenValues::Compact($buffer) => $compact,
         }
     };
 }
-pub(super) use each_layout;
 
 impl TokenValues {
     /// Whether the values are f64; they are computed with as f32 otherwise.
@@ -343,50 +327,51 @@ impl TokenValues {
     }
 
     /// A response's tokens that count, widened to f64.
-    pub fn of_response<'a>(
-        &'a self,
-        layout: &'a Layout,
-        response: usize,
-    ) -> Box<dyn Iterator<Item = f64> + 'a> {
-        let columns = layout.runs(response).iter().flat_map(|run| run.columns());
-        each_layout!(
-            self,
-            array => Box::new(columns.map(move |column| array.number(response, column))),
-            values => Box::new(layout.tokens_of(response).map(values.reader()))
-        )
+    pub fn of_response(&self, layout: &Layout, response: usize) -> impl Iterator<Item = f64> {
+        let values = self.select(layout, &[response]);
+        (0..values.len()).map(move |token| values.get(token))
+    }
+
+    /// [B, T] of a padded array.
+    pub(super) fn shape(&self) -> Option<(usize, usize)> {
+        each_layout!(self, array => Some(array.shape), _ => None)
     }
 
     /// The tokens that count of some responses, one response after another.
     pub(crate) fn select(&self, layout: &Layout, responses: &[usize]) -> FloatBuffer {
-        let tokens = responses.iter().flat_map(|&one| layout.tokens_of(one));
+        let stretches = responses.iter().flat_map(|&response| {
+            let stretches = layout.stretches(response);
+            stretches.map(move |(tokens, columns)| (response, tokens, columns))
+        });
+        match self {
+            TokenValues::Compact(_) => self.gather(stretches.map(|(_, tokens, _)| (0, tokens))),
+            _ => self.gather(stretches.map(|(response, _, columns)| (response, columns))),
+        }
+    }
+
+    /// The values of some columns of rows, one after another; compact values are one row.
+    pub(super) fn gather(&self, cells: impl Iterator<Item = (usize, Range<usize>)>) -> FloatBuffer {
+        fn of<T: Copy>(values: &[T], cells: impl Iterator<Item = (usize, Range<usize>)>) -> Vec<T> {
+            let mut all = Vec::new();
+            cells.for_each(|(_, columns)| all.extend_from_slice(&values[columns]));
+            all
+        }
         each_layout!(
             self,
-            array => padded_rows(array, layout, responses).into(),
+            array => {
+                let mut all = Vec::new();
+                for (row, columns) in cells {
+                    let cells = array.cells(row, columns);
+                    all.extend(cells.iter().map(|value| value.widen()));
+                }
+                all.into()
+            },
             values => match values {
-                FloatBuffer::F32(values) => FloatBuffer::F32(picked(values, tokens)),
-                FloatBuffer::F64(values) => FloatBuffer::F64(picked(values, tokens)),
+                FloatBuffer::F32(values) => of(values, cells).into(),
+                FloatBuffer::F64(values) => of(values, cells).into(),
             }
         )
     }
-}
-
-fn picked<T: Element>(values: &[T], indices: impl Iterator<Item = usize>) -> Buffer<T> {
-    indices.map(|index| values[index]).collect()
-}
-
-fn padded_rows<T: Element>(
-    array: &Padded<T>,
-    layout: &Layout,
-    responses: &[usize],
-) -> Vec<T::Wide> {
-    let mut values = Vec::new();
-    for &response in responses {
-        for run in layout.runs(response) {
-            let cells = array.cells(response, run.columns());
-            values.extend(cells.iter().map(|value| value.widen()));
-        }
-    }
-    values
 }
 
 impl From<FloatBuffer> for TokenValues {
@@ -462,26 +447,25 @@ mod tests {
 
     #[test]
     fn what_would_lie_outside_of_the_buffer_is_refused() {
-        let buffer = || Buffer::from(vec![0.0f32; 6]);
-        let fits = |offset, shape, strides| {
-            Padded::with_strides(buffer(), offset, shape, strides).is_some()
-        };
-        assert!(fits(0, (2, 3), (3, 1)) && fits(5, (2, 3), (-3, -1)) && fits(0, (2, 6), (0, 1)));
-        assert!(fits(9, (0, 3), (3, 1)), "no value lies anywhere");
-        assert!(!fits(1, (2, 3), (3, 1)) && !fits(4, (2, 3), (-3, -1)));
-        assert!(!fits(0, (2, 3), (isize::MAX, 1)) && !fits(0, (usize::MAX, 2), (1, 1)));
+        let fits =
+            |shape, strides| Padded::with_strides(vec![0.0f32; 6].into(), shape, strides).is_some();
+        assert!(fits((2, 3), (3, 1)) && fits((2, 3), (1, 2)) && fits((2, 6), (0, 1)));
+        assert!(fits((0, 9), (3, 1)), "no value lies anywhere");
+        assert!(!fits((2, 3), (4, 1)) && !fits((3, 3), (3, 1)));
+        assert!(!fits((2, 3), (usize::MAX, 1)) && !fits((usize::MAX, 2), (1, 1)));
     }
 
     #[test]
     fn half_precision_is_widened_exactly() {
-        let values = [0.5, -1.75, 65504.0, 6.0e-8];
-        let halves = Array2::from_shape_fn((2, 2), |(b, t)| f16::from_f64(values[2 * b + t]));
-        let expected: Vec<f64> = halves.iter().map(|half| half.to_f64()).collect();
-        assert_eq!(rows(&Padded::from(halves.into_shared())).concat(), expected);
-        let brains = array![[bf16::from_f64(1e38), bf16::NEG_INFINITY]];
+        let halves = [0.5, -1.75, 65504.0, 6.0e-8].map(f16::from_f64);
+        let brains = [1e38, f64::NEG_INFINITY].map(bf16::from_f64);
         assert_eq!(
-            rows(&Padded::from(brains.into_shared()))[0],
-            [bf16::from_f64(1e38).to_f64(), f64::NEG_INFINITY]
+            rows(&Padded::from(array![halves].into_shared()))[0],
+            halves.map(f64::from)
+        );
+        assert_eq!(
+            rows(&Padded::from(array![brains].into_shared()))[0],
+            brains.map(f64::from)
         );
     }
 }

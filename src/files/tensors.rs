@@ -214,7 +214,7 @@ impl Tensor {
         let row = bytes / rows.max(1);
         let is_packed = self.store.file.is_none() || self.fortran;
         let at_once = if is_packed { rows } else { BLOCK / row.max(1) };
-        let mut tokens = Tokens::new(Some(self.shape[1]));
+        let mut tokens = Tokens::new();
         for first in (0..rows).step_by(at_once.max(1)) {
             let mut block = self.clone();
             block.shape[0] = at_once.max(1).min(rows - first);

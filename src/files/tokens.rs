@@ -24,16 +24,10 @@ impl Bound {
         }
     }
 
-    /// T of a tensor.
-    fn width(&self) -> Option<usize> {
-        let is_padded = matches!(self.column.data, Data::Tensor(_));
-        is_padded.then(|| self.length(0))
-    }
-
     /// As many tokens as there are values, all of which count.
     fn lengths(&self, responses: usize) -> Lengths {
         let lengths = (0..responses).map(|response| self.length(response));
-        (full(self.width(), lengths), self.column.name.clone(), None)
+        (full(lengths), self.column.name.clone(), None)
     }
 
     /// The first response whose values are more or fewer than its tokens.
@@ -44,8 +38,8 @@ impl Bound {
 }
 
 /// Tokens that all count.
-fn full(width: Option<usize>, lengths: impl Iterator<Item = usize>) -> Tokens {
-    let mut tokens = Tokens::new(width);
+fn full(lengths: impl Iterator<Item = usize>) -> Tokens {
+    let mut tokens = Tokens::new();
     lengths.for_each(|length| tokens.add_full(length));
     tokens
 }
@@ -72,7 +66,8 @@ impl Meaning<'_> {
                 unknown.or_else(|| self.counted_lengths())
             }
         };
-        let (has_mask, is_padded) = (mask.is_some(), arrays.iter().any(|a| a.width().is_some()));
+        let is_tensor = |bound: &Bound| matches!(bound.column.data, Data::Tensor(_));
+        let (has_mask, is_padded) = (mask.is_some(), arrays.iter().any(is_tensor));
         for bound in arrays {
             match self.misfit(lengths.as_ref(), &bound)? {
                 Some(why) => self.left_out(&bound.reading.theirs, &why),
@@ -135,13 +130,13 @@ impl Meaning<'_> {
             let from = bound.reading.theirs.clone();
             let whole = lengths.iter().map(|&length| length as usize);
             let is_right = lengths.iter().all(is_length);
-            return is_right.then(|| (full(None, whole), from, None));
+            return is_right.then(|| (full(whole), from, None));
         }
         let (from, column) = self.counted.take()?;
         let Data::Texts(_, counts) = &column.data else {
             return None;
         };
-        let tokens = full(None, counts.iter().map(|&count| count as usize));
+        let tokens = full(counts.iter().map(|&count| count as usize));
         let (what, by) = match self.table.names.tokenizer.as_ref() {
             Some(tokenizer) => ("tokens", format!(", by {}", tokenizer.name())),
             None => ("words", String::new()),
@@ -195,7 +190,7 @@ impl Meaning<'_> {
             Data::Lists(lists) => lists,
             _ => unreachable!("a column of tokens has arrays"),
         };
-        let mut tokens = Tokens::new(None);
+        let mut tokens = Tokens::new();
         for response in 0..self.responses {
             let added = tokens.add(lists.row(response));
             added.map_err(|(token, value)| wrong((response, token, value)))?;

@@ -10,11 +10,11 @@ use rayon::prelude::*;
 
 use super::later::{Later, Pending};
 use super::names::{Reading, Role};
-use super::table::Origin;
+use super::table::{Lists, Origin};
 use super::tensors::{Kind, Tensor};
 use super::{Dtype, Result};
 use crate::batch::layout::Tokens;
-use crate::batch::{Buffer, Element, FloatBuffer, Padded, Ragged, TokenValues};
+use crate::batch::{Buffer, Element, FloatBuffer, Padded, TokenValues};
 use crate::diagnostic::Diagnostic;
 use crate::figures::counted;
 
@@ -39,7 +39,7 @@ type Unread = (TokenValues, Arc<dyn Pending>);
 
 impl TokenColumn {
     /// An array per response, of which the tokens that count are kept.
-    pub(super) fn of_lists(self, read: impl FnOnce() -> Result<Ragged> + Send + 'static) -> Unread {
+    pub(super) fn of_lists(self, read: impl FnOnce() -> Result<Lists> + Send + 'static) -> Unread {
         if self.dtype == Some(Dtype::F32) {
             let narrow = |values: Vec<f64>| values.iter().map(|&value| value as f32).collect();
             let later = self.compact(f32::NAN, read, narrow);
@@ -52,7 +52,7 @@ impl TokenColumn {
     fn compact<T: Clone + Send + Sync>(
         self,
         missing: T,
-        read: impl FnOnce() -> Result<Ragged> + Send + 'static,
+        read: impl FnOnce() -> Result<Lists> + Send + 'static,
         narrow: fn(Vec<f64>) -> Buffer<T>,
     ) -> Arc<Later<T>> {
         let responses = 0..self.tokens.responses();
@@ -108,12 +108,11 @@ impl TokenColumn {
         read: impl FnOnce(&Tensor) -> Result<Buffer<T>> + Send + 'static,
     ) -> Unread {
         let (rows, width) = (tensor.shape[0], tensor.shape[1]);
-        // The size of something in memory is below 2^63.
         let strides = match tensor.fortran {
-            true => (1, rows as isize),
-            false => (width as isize, 1),
+            true => (1, rows),
+            false => (width, 1),
         };
-        let padded = move |values| match Padded::with_strides(values, 0, (rows, width), strides) {
+        let padded = move |values| match Padded::with_strides(values, (rows, width), strides) {
             Some(padded) => padded,
             None => unreachable!("there are as many numbers as the shape has"),
         };

@@ -1,5 +1,6 @@
 //! The events of a live recipe, and the difference between two versions.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fmt;
@@ -181,13 +182,27 @@ fn count(old: &str, new: &str) -> (usize, usize) {
     let (removed, added) = (old.lines().count(), new.lines().count());
     // A bit for each old line; the subsequence with the new lines so far is as long as there are zeros.
     let mut state = vec![u64::MAX; removed.div_ceil(64)];
-    for places in new.lines().filter_map(|line| places.get(line)) {
-        let mut matches = vec![0; state.len()];
-        for at in places {
-            matches[at / 64] |= 1 << (at % 64);
+    let matches = |places: &Vec<usize>| {
+        let mut matches = vec![0; removed.div_ceil(64)];
+        places
+            .iter()
+            .for_each(|at| matches[at / 64] |= 1 << (at % 64));
+        matches
+    };
+    // The bits of lines that are too frequent to be set again for each new line, such as blank ones: at most 64 lines.
+    let mut frequent: HashMap<&str, Vec<u64>> = HashMap::new();
+    for (line, places) in &places {
+        if places.len() > state.len() {
+            frequent.insert(line, matches(places));
         }
+    }
+    for (line, places) in new.lines().filter_map(|line| places.get_key_value(line)) {
+        let matches = match frequent.get(line) {
+            Some(matches) => Cow::Borrowed(matches),
+            None => Cow::Owned(matches(places)),
+        };
         let mut carry = false;
-        for (state, matches) in state.iter_mut().zip(matches) {
+        for (state, &matches) in state.iter_mut().zip(matches.iter()) {
             let (sum, first) = state.overflowing_add(*state & matches);
             let (sum, second) = sum.overflowing_add(u64::from(carry));
             carry = first || second;
@@ -247,6 +262,8 @@ mod tests {
         let [old, new] = [text(&mut (0..20_000)), text(&mut (0..20_000).rev())];
         let started = std::time::Instant::now();
         assert_eq!(count(&old, &new), (19_999, 19_999));
+        let blank = |lines| "\n".repeat(lines);
+        assert_eq!(count(&blank(30_000), &blank(30_001)), (1, 0));
         assert!(started.elapsed() < Duration::from_secs(1));
     }
 

@@ -1,7 +1,7 @@
 //! Kernels of advantages with one number per response, which is compared with those of its group.
 
 use super::inputs::Inputs;
-use crate::batch::{Computed, Level, Rows};
+use crate::batch::{Computed, Level};
 use crate::script::{Computation, Setting};
 use crate::tensor::op::{Binary, Reduction};
 use crate::tensor::{Depth, Moments, binomial_ratio, finish};
@@ -47,7 +47,7 @@ fn advantage<F: Fn(f64) -> f64>(
     })
 }
 
-pub(super) fn grpo(inputs: &Inputs<'_>, _: Option<Rows<'_>>) -> Option<Computation> {
+pub(super) fn grpo(inputs: &Inputs<'_>, _: Option<&mut [f32]>) -> Option<Computation> {
     let rewards = inputs.response("reward")?;
     let std = match inputs.text("std")? {
         "sample" => Reduction::Std,
@@ -61,7 +61,7 @@ pub(super) fn grpo(inputs: &Inputs<'_>, _: Option<Rows<'_>>) -> Option<Computati
     })
 }
 
-pub(super) fn rloo(inputs: &Inputs<'_>, _: Option<Rows<'_>>) -> Option<Computation> {
+pub(super) fn rloo(inputs: &Inputs<'_>, _: Option<&mut [f32]>) -> Option<Computation> {
     let rewards = inputs.response("reward")?;
     advantage(inputs, &rewards, Depth::Extremes, |group| {
         Some(move |reward| reward - others_mean(reward, &group))
@@ -74,7 +74,7 @@ pub(super) fn others_mean(own: f64, group: &Moments) -> f64 {
     mean + Binary::SafeDiv.of(mean - own, group.count as f64 - 1.0)
 }
 
-pub(super) fn passk(inputs: &Inputs<'_>, _: Option<Rows<'_>>) -> Option<Computation> {
+pub(super) fn passk(inputs: &Inputs<'_>, _: Option<&mut [f32]>) -> Option<Computation> {
     let Setting::Whole(k) = *inputs.params.get("k")? else {
         return None;
     };

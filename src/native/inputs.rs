@@ -6,7 +6,7 @@ use std::sync::Arc;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-use crate::batch::{Batch, Buffer, Computed, FloatBuffer, Layout, Level, Rows, TokenValues};
+use crate::batch::{Batch, Buffer, Computed, FloatBuffer, Layout, Level, TokenValues};
 use crate::script::{OLD_FOR_LOGP, Parameters, ScriptBatch, Setting};
 use crate::tensor::{Guard, Precision, Token};
 
@@ -94,7 +94,7 @@ impl<'a> Inputs<'a> {
     /// which is returned. `compute` also gives a summary of each response, in batch order.
     pub(super) fn gradient<T: Token, S, R: Send>(
         &self,
-        rows: Option<Rows<'_>>,
+        rows: Option<&mut [f32]>,
         scratch: impl Fn() -> S + Send + Sync,
         compute: impl Fn(&mut S, usize, &mut [T]) -> Option<R> + Sync,
     ) -> Option<(Option<Computed>, Vec<R>)> {
@@ -106,8 +106,8 @@ impl<'a> Inputs<'a> {
             let summary = compute(scratch, response, out)?;
             scale(out, self.factor).then_some(summary)
         };
-        if let Some(mut rows) = rows.filter(|_| T::of_rows(&mut []).is_some()) {
-            let rows = rows.par_iter_mut().enumerate();
+        if let Some(rows) = rows.filter(|_| T::of_rows(&mut []).is_some()) {
+            let rows = rows.par_chunks_mut(layout.width().max(1)).enumerate();
             let summaries = rows.map_init(&scratch, |scratch, (response, row)| {
                 layout.clear_padding(response, row);
                 let out = T::of_rows(&mut row[columns(layout, response)?])?;

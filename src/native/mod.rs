@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 
 pub(crate) use inputs::Inputs;
 
-use crate::batch::{Batch, Rows};
+use crate::batch::Batch;
 use crate::figures::time;
 use crate::script::{Computation, Hook, Version};
 
 /// Computes a hook of a built-in; `None` if it declines. A loss writes its gradient into the rows, if there are any that it
 /// can write into.
-pub(crate) type Kernel = fn(&Inputs<'_>, Option<Rows<'_>>) -> Option<Computation>;
+pub(crate) type Kernel = fn(&Inputs<'_>, Option<&mut [f32]>) -> Option<Computation>;
 
 /// The built-ins with a kernel, and the hook that it computes.
 const KERNELS: [(&str, Hook, Kernel); 5] = [

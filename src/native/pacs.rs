@@ -7,12 +7,12 @@ use rayon::prelude::*;
 
 use super::groups::{each_group, others_mean};
 use super::inputs::{Inputs, row};
-use crate::batch::{Computed, Rows, TokenValues};
+use crate::batch::{Computed, TokenValues};
 use crate::script::Computation;
 use crate::tensor::op::{Binary, Reduction, Unary};
 use crate::tensor::{Depth, Moments, Token, finish};
 
-pub fn loss(inputs: &Inputs<'_>, rows: Option<Rows<'_>>) -> Option<Computation> {
+pub fn loss(inputs: &Inputs<'_>, rows: Option<&mut [f32]>) -> Option<Computation> {
     let usual = ["rloo", "sum", "question"].map(Some);
     if ["adv_estimator", "reward_method", "weight_mode"].map(|name| inputs.text(name)) != usual {
         return None;
@@ -33,7 +33,7 @@ pub fn loss(inputs: &Inputs<'_>, rows: Option<Rows<'_>>) -> Option<Computation> 
 fn loss_of<T: Token>(
     inputs: &Inputs<'_>,
     logp: &TokenValues,
-    rows: Option<Rows<'_>>,
+    rows: Option<&mut [f32]>,
 ) -> Option<(f64, Option<Computed>)> {
     let (layout, old) = (&**inputs.layout(), inputs.tokens("old_logp")?);
     let beta = inputs.number("beta")?;

@@ -6,12 +6,12 @@
 use multiversion::multiversion;
 
 use super::inputs::{Advantage, Inputs, row};
-use crate::batch::{Computed, Layout, Rows, TokenValues};
+use crate::batch::{Computed, Layout, TokenValues};
 use crate::script::{Computation, Setting};
 use crate::tensor::op::{Binary, FAR, Reduction};
 use crate::tensor::{Depth, Moments, Precision, TILE, Token, finish, in_strides, k3};
 
-pub fn loss(inputs: &Inputs<'_>, rows: Option<Rows<'_>>) -> Option<Computation> {
+pub fn loss(inputs: &Inputs<'_>, rows: Option<&mut [f32]>) -> Option<Computation> {
     let is = |name, setting: Setting| inputs.params.get(name) == Some(&setting);
     if !is("dual_clip", Setting::Nothing) || !is("kl_is", Setting::Truth(false)) {
         return None;
@@ -68,7 +68,7 @@ impl Clip<'_> {
     fn loss<T: Token>(
         &self,
         inputs: &Inputs<'_>,
-        rows: Option<Rows<'_>>,
+        rows: Option<&mut [f32]>,
     ) -> Option<(f64, Option<Computed>, f64)> {
         let layout = &**inputs.layout();
         let with_tokens = (0..layout.responses()).filter(|&r| !layout.tokens_of(r).is_empty());

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use super::exec::Sink;
 use super::{Plan, Tensor, TensorError, Value};
-use crate::batch::Rows;
 
 impl Tensor {
     /// Computes the tensor's values, or returns those that were computed before.
@@ -39,12 +38,9 @@ impl Tensor {
 
     /// As [`Tensor::evaluate_together`], with the values of the first written into padded rows, 0 where the mask is 0.
     /// These values are not kept. Returns whether all are finite.
-    pub(crate) fn evaluate_into(
-        tensors: &[Tensor],
-        mut rows: Rows<'_>,
-    ) -> Result<bool, TensorError> {
+    pub(crate) fn evaluate_into(tensors: &[Tensor], rows: &mut [f32]) -> Result<bool, TensorError> {
         let mut sink = Sink {
-            rows: rows.reborrow(),
+            rows: &mut *rows,
             is_finite: None,
         };
         Tensor::compute(tensors, Some(&mut sink))?;
@@ -54,7 +50,7 @@ impl Tensor {
         let value = tensors[0].evaluate()?;
         if let Some(frame) = tensors[0].frame() {
             let started = Instant::now();
-            value.over(&frame.layout).fill_rows(&mut rows);
+            value.over(&frame.layout).fill_rows(rows);
             if let Some(profile) = frame.context.profile() {
                 profile.note(tensors[0].origin(), started.elapsed().as_secs_f64());
             }

@@ -11,9 +11,9 @@ the CPU; what comes back is of the kind that went in.
 """
 
 from ._batch import Batch
-from ._native import __version__, answer, verify
+from ._native import __version__, answer, doc, recipes, verify
 from ._outcome import Advantage, Finding, LiveEvent, Loss, RecipeError
-from ._recipe import LiveRecipe, Recipe, check, doc, load, read, recipes, watch
+from ._recipe import LiveRecipe, Recipe, check, load, read, watch
 
 __all__ = [
     "Advantage",

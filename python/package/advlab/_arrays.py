@@ -1,13 +1,14 @@
-"""Arrays of any kind as NumPy's, without a copy if their memory can be read in place."""
-
-from __future__ import annotations
+"""Arrays of any kind as NumPy's, without a copy if their memory can be read in place. Imported when the first array comes: the
+command line takes no NumPy."""
 
 import operator
 import sys
 from typing import Any, NamedTuple
 
+import numpy as np
+
 NUMBERS = {
-    "advantage", "correct", "entropy", "length", "logp", "old_logp", "ref_logp", "reward", "token_reward", "value", "weight",
+    "advantage", "correct", "entropy", "length", "logp", "mask", "old_logp", "ref_logp", "reward", "token_reward", "value", "weight",
 }  # fmt: skip
 """Columns that are never texts."""
 
@@ -18,10 +19,12 @@ TABLES = {"mask": "it is [B, T], 1 for a token that counts", "token_reward": "it
 class Column(NamedTuple):
     """A column or the mask."""
 
-    given: Any
-    """As the native half takes it."""
-    ndim: int
+    given: Any  # As the native half takes it: an array [B] or [B, T], or rows one after another with their lengths.
     is_f64: bool
+
+    def rows(self) -> int:
+        """B."""
+        return len(self.given[1] if isinstance(self.given, tuple) else self.given)
 
 
 def is_tensor(value: Any) -> bool:
@@ -37,8 +40,8 @@ def column(name: str, value: Any) -> Column:
     """
     if isinstance(value, (list, tuple)):
         return _of_list(name, value)
-    array, is_bf16 = _array(name, value)
-    return _of_list(name, list(array)) if array.dtype == object and array.ndim else _of_array(name, array, is_bf16)
+    array = _array(name, value)
+    return _of_list(name, list(array)) if array.dtype == object and array.ndim else _of_array(name, array)
 
 
 def texts(name: str, value: Any) -> list[str] | None:
@@ -59,10 +62,8 @@ def labels(values: list[Any]) -> tuple[list[int], list[Any]]:
 
 def groups(value: Any) -> tuple[list[int], list[int | str]]:
     """Group ids as labels: integers or strings, [B], or prompts as rows of tokens, [B, T]."""
-    import numpy as np
-
     if is_tensor(value) or isinstance(value, np.ndarray):
-        array = _array("groups", value)[0]
+        array = _array("groups", value)
         if array.ndim == 2 and array.dtype.kind in "iu":
             array = np.unique(array, axis=0, return_inverse=True)[1].reshape(-1)
         if array.ndim != 1:
@@ -99,10 +100,8 @@ def whole(name: str, value: Any) -> int:
     return number
 
 
-def _array(name: str, value: Any) -> tuple[Any, bool]:
-    """As NumPy's, and whether each two bytes are a bf16, for which NumPy has no type."""
-    import numpy as np
-
+def _array(name: str, value: Any) -> Any:
+    """As NumPy's, which has no bf16: two bytes of no type, V2, are one."""
     if is_tensor(value):
         torch = sys.modules["torch"]
         if value.device.type != "cpu":
@@ -111,68 +110,60 @@ def _array(name: str, value: Any) -> tuple[Any, bool]:
             raise TypeError(f"`{name}` is a nested or sparse tensor: pass a padded one [B, T] with a mask, or a list of rows")
         value = value.detach().resolve_conj().resolve_neg()
         if value.dtype == torch.bfloat16:
-            return value.view(torch.int16).numpy(), True
+            return value.view(torch.int16).numpy().view("V2")
         try:
-            return value.numpy(), False
+            return value.numpy()
         except TypeError:
             raise TypeError(f"`{name}` holds {value.dtype}, which NumPy has not: pass `{name}.float()`") from None
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise TypeError(f"`{name}` is a masked array: leave these responses out, or fill them, `{name}.filled(...)`")
     is_foreign = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
     array = np.from_dlpack(value) if is_foreign else np.asarray(value)
-    if array.dtype.name == "bfloat16":
-        return array.view(np.uint16), True
-    return array, False
+    return array.view("V2") if array.dtype.name == "bfloat16" else array
 
 
 def _dimensions(array: Any) -> str:
     return f"has {array.ndim} dimension{'' if array.ndim == 1 else 's'}"
 
 
-def _of_array(name: str, array: Any, is_bf16: bool) -> Column:
-    import numpy as np
-
-    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+def _of_array(name: str, array: Any) -> Column:
+    if array.dtype != "V2" and (array.dtype.kind not in "biuf" or array.dtype.itemsize > 8):
         raise TypeError(f"`{name}` holds {array.dtype}: numbers or truth values are needed")
     if array.ndim != 2 and (array.ndim != 1 or name in TABLES):
         expected = TABLES.get(name, "[B] is one value per response, [B, T] one per token")
         raise TypeError(f"`{name}` {_dimensions(array)}: {expected}")
     is_f64 = array.dtype.kind == "f" and array.dtype.itemsize == 8
     if array.ndim == 1:
-        return Column(np.array(_widened(array, is_bf16), np.float64), 1, is_f64)
+        return Column(np.array(_widened(array), np.float64), is_f64)
     is_readable = array.flags.aligned and array.dtype.isnative
     if not is_readable or any(step < 0 or step % array.itemsize for step in array.strides):
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
-    return Column((array, is_bf16), 2, is_f64)
+    return Column(array, is_f64)
 
 
 def _of_list(name: str, rows: Any) -> Column:
-    import numpy as np
-
     if not any(isinstance(row, (list, tuple)) or getattr(row, "ndim", 0) > 0 for row in rows):
         numbers = np.asarray(rows)
         if numbers.dtype.kind not in "biuf":
             is_text = all(isinstance(row, str) for row in rows)
             found = "strings, and is a column of numbers" if is_text else "neither only numbers nor only strings"
             raise TypeError(f"`{name}` holds {found} ({numbers.dtype}): {list(rows[:4])!r}")
-        return _of_array(name, numbers, False)
-    parts = [_widened(*_array(name, row)) for row in rows]
+        return _of_array(name, numbers)
+    parts = [_widened(_array(name, row)) for row in rows]
     if any(part.ndim != 1 for part in parts):
         raise TypeError(f"`{name}` is a list of arrays that are not all rows of one dimension")
     lengths = [len(part) for part in parts]
     flat = np.concatenate([part for part in parts if len(part)] or [np.zeros(0)])
-    table = _of_array(name, flat.reshape(1, -1), False)
     if len(set(lengths)) == 1:
-        return _of_array(name, flat.reshape(len(lengths), lengths[0]), False)
+        return _of_array(name, flat.reshape(len(lengths), lengths[0]))
+    is_f64 = _of_array(name, flat.reshape(1, -1)).is_f64
     if name == "mask" and len(others := flat[(flat != 0) & (flat != 1)]):
         raise TypeError(f"the mask is {others[0]} somewhere: 1 marks a token that counts, 0 one that does not")
-    kind = bool if name == "mask" else np.float64 if table.is_f64 else np.float32
-    return Column((flat.astype(kind), lengths), 2, table.is_f64)
+    kind = bool if name == "mask" else np.float64 if is_f64 else np.float32
+    return Column((flat.astype(kind), lengths), is_f64)
 
 
-def _widened(array: Any, is_bf16: bool) -> Any:
-    import numpy as np
-
-    if is_bf16:
-        return (np.ascontiguousarray(array).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    return array
+def _widened(array: Any) -> Any:
+    if array.dtype != "V2":
+        return array
+    return (np.ascontiguousarray(array).view(np.uint16).astype(np.uint32) << 16).view(np.float32)

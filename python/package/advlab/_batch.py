@@ -7,60 +7,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import _arrays, _native
+from . import _native
 
 
-class Batch(Mapping[str, Any]):
+class Batch(_native.Batch, Mapping[str, Any]):
     """The rollouts of a file: columns by their names, as read-only NumPy arrays over the batch's own memory.
 
     A column is [B], [B, T], or has one number for each token that counts (of JSONL); one of texts is a list. `len` is the number
     of columns, `batch.responses` that of responses.
     """
 
-    def __init__(self, native: _native.Batch) -> None:
-        self._native = native
-        self._names = native.columns()
-
     def __getitem__(self, name: str) -> Any:
-        return self._native.column(name)
+        return self._column(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._columns())
 
     def __len__(self) -> int:
-        return len(self._names)
-
-    @property
-    def responses(self) -> int:
-        """B."""
-        return len(self._native)
-
-    @property
-    def groups(self) -> list[int | str]:
-        """The id of each response's group."""
-        return self._native.groups()
-
-    @property
-    def lengths(self) -> Any:
-        """How many tokens of each response count: int64, [B]."""
-        return self._native.lengths()
-
-    @property
-    def step(self) -> int:
-        """The training step that the batch comes from; 0 if nothing says it."""
-        return self._native.step
-
-    @property
-    def notes(self) -> list[str]:
-        """What the reader decided, in words."""
-        return self._native.notes
+        return len(self._columns())
 
     def __repr__(self) -> str:
-        return f"Batch({self.responses} responses, columns {', '.join(self._names)})"
+        return f"Batch({self.responses} responses, columns {', '.join(self)})"
 
 
-MASKS = ("response_mask", "completion_mask", "action_mask", "loss_mask")
-"""Names of the mask in trainers."""
+MASKS = ("response_mask", "completion_mask", "action_mask", "loss_mask")  # Names of the mask in trainers.
 
 
 def mask_of(mask: Any, columns: dict[str, Any]) -> Any:
@@ -96,20 +66,24 @@ class Call:
             if groups is not None or mask is not None or columns:
                 raise TypeError("a batch has its columns already: pass either a batch or columns")
             # JSONL has no types: its numbers are f64 as NumPy's are.
-            return cls(batch._native, True, False)
-        columns = {name: value for name, value in columns.items() if value is not None}
-        texts = {name: found for name, value in columns.items() if (found := _arrays.texts(name, value)) is not None}
-        numbers = {name: _arrays.column(name, value) for name, value in columns.items() if name not in texts}
-        native = _native.Batch(
-            None if groups is None else _arrays.groups(groups),
-            None if mask is None else _arrays.column("mask", mask).given,
+            return cls(batch, True, False)
+        from . import _arrays
+
+        given = {name: value for name, value in {**columns, "mask": mask}.items() if value is not None}
+        texts = {name: found for name, value in given.items() if (found := _arrays.texts(name, value)) is not None}
+        numbers = {name: _arrays.column(name, value) for name, value in given.items() if name not in texts}
+        is_torch = any(_arrays.is_tensor(value) for value in (groups, *given.values()))
+        rows = max((column.rows() for column in numbers.values()), default=0)
+        masked = numbers.pop("mask", None)
+        native = _native.Batch.of_columns(
+            _arrays.groups(range(rows) if groups is None else groups),
+            masked and masked.given,
             [(name, column.given) for name, column in numbers.items()],
             [(name, _arrays.labels(values)) for name, values in texts.items()],
             None if step is None else _arrays.whole("step", step),
         )
         is_f64 = any(name in numbers and numbers[name].is_f64 for name in f64)
-        is_torch = any(_arrays.is_tensor(value) for value in (groups, mask, *columns.values()))
-        levels = {name: column.ndim for name, column in numbers.items()} if groups is None else None
+        levels = {name: getattr(column.given, "ndim", 2) for name, column in numbers.items()} if groups is None else None
         return cls(native, is_f64, is_torch, levels)
 
     def back(self, values: Any) -> Any:

@@ -1,7 +1,5 @@
 """What calls give: advantages, losses, events, findings and errors."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -10,30 +10,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
-from . import _arrays, _native, _state
+from . import _native, _state
 from ._batch import Batch, Call, mask_of
 from ._outcome import Advantage, Finding, LiveEvent, Loss, RecipeError
 
 log = logging.getLogger("advlab")
 
-KEPT_TOKENS = 1 << 18
-"""Tokens of the last batch that a live recipe keeps to try new versions on, unless told otherwise."""
+KEPT_TOKENS = 1 << 18  # Tokens of the last batch that a live recipe keeps to try new versions on, unless told otherwise.
 
 
 class _Hooks(_native.Recipe):
     """The calls that a recipe and a live one have in common."""
 
-    _groupless: frozenset[str] = frozenset()
-    """Versions whose loss was found not to look at groups."""
+    _groupless: frozenset[str] = frozenset()  # Versions whose loss was found not to look at groups.
 
     def advantage(
-        self,
-        batch: Batch | None = None,
-        *,
-        groups: Any = None,
-        mask: Any = None,
-        step: int | None = None,
-        **columns: Any,
+        self, batch: Batch | None = None, *, groups: Any = None, mask: Any = None, step: int | None = None, **columns: Any
     ) -> Advantage:
         """The advantage of a batch: what `advlab.read` gave, or columns as keywords.
 
@@ -82,27 +74,42 @@ class _Hooks(_native.Recipe):
         if call.levels is not None:
             self._refuse_without_groups(call.levels)
         answer = self._compute_loss(call.batch, call.f64)
-        del answer["level"]
-        grad = call.back(answer.pop("arrays")["grad"])
-        if call.is_torch and _arrays.is_tensor(logp):
+        grad = call.back(answer.pop("grad"))
+        if call.is_torch and hasattr(logp, "requires_grad"):
             from ._torch import scalar
 
             answer["loss"], grad = scalar(logp, answer["loss"], grad)
         return Loss(grad=grad, **answer)
 
     def _refuse_without_groups(self, levels: dict[str, int]) -> None:
-        """Raises an error if the loss looks at groups: with each response by itself its numbers would be wrong."""
+        """Raises an error if the loss looks at groups: with each response by itself its numbers would be wrong. It does if the
+        gradient on four small responses with these columns differs between groupings."""
+        import numpy as np
+
         version = self._in_use()
         if version in self._groupless:
             return
-        is_alike = _is_alike_by_any_groups(self._frozen(), levels)
-        if is_alike is False:
+        special = {"correct": np.arange(4) % 2, "reward": np.arange(4) % 2, "length": np.full(4, 3)}
+        columns = {}
+        for index, name in enumerate(sorted(levels)):
+            # Between 0 and 1, and all different.
+            noise = (np.arange(13 * index, 13 * index + 12).reshape(4, 3) * 37 + 11) % 101 / 101 - ("logp" in name)
+            columns[name] = special.get(name, noise[:, 0] if levels[name] == 1 else noise)
+
+        def gradient(groups: list[int]) -> Any:
+            with contextlib.suppress(RecipeError):
+                return self._frozen().loss(groups=groups, mask=np.ones((4, 3)), **columns).grad
+
+        alone, together = gradient([0, 1, 2, 3]), gradient([0, 0, 1, 1])
+        # If it fails with any groups, the call itself says why.
+        if alone is None and together is None:
+            return
+        if not np.array_equal(alone, together):
             raise RecipeError(
                 f"the loss of {self.name} looks at groups, and the call gives none: pass `groups=`, and whole groups in each call; "
                 "if a trainer splits them, give it an advantage"
             )
-        if is_alike:
-            self._groupless |= {version}
+        self._groupless |= {version}
 
     def _frozen(self) -> Recipe:
         """The version of the last step with a copy of its state, for a computation that leaves both alone."""
@@ -117,26 +124,6 @@ class _Hooks(_native.Recipe):
             params = "".join(f" {name}={value}" for name, value in self.params.items())
             return f"{type(self).__name__}({self.name} {self.version[:6]}{params})"
         return f"{type(self).__name__}({self.name}, closed)"
-
-
-def _is_alike_by_any_groups(recipe: Recipe, levels: dict[str, int]) -> bool | None:
-    """Whether the gradient on four small responses with these columns is the same for any groups; None if the loss fails there
-    with any: the call itself says why."""
-    import numpy as np
-
-    columns: dict[str, Any] = {"correct": np.arange(4) % 2, "reward": np.arange(4) % 2, "length": np.full(4, 3)}
-    columns = {name: columns[name] for name in levels.keys() & columns.keys()}
-    for index, name in enumerate(sorted(levels.keys() - columns.keys())):
-        # Between 0 and 1, and all different.
-        noise = (np.arange(13 * index, 13 * index + 12).reshape(4, 3) * 37 + 11) % 101 / 101 - ("logp" in name)
-        columns[name] = noise[:, 0] if levels[name] == 1 else noise
-
-    def gradient(groups: list[int]) -> Any:
-        with contextlib.suppress(RecipeError):
-            return recipe._frozen().loss(groups=groups, mask=np.ones((4, 3)), **columns).grad
-
-    alone, together = gradient([0, 1, 2, 3]), gradient([0, 0, 1, 1])
-    return None if alone is None and together is None else np.array_equal(alone, together)
 
 
 class Recipe(_Hooks):
@@ -186,7 +173,7 @@ class LiveRecipe(_Hooks):
 
     def _hear(self) -> None:
         for told in self._events():
-            event = LiveEvent(**told)
+            event = LiveEvent(*told)
             self._kept_events.append(event)
             # Trainers show only warnings: a new version is to be seen in their consoles.
             log.warning("%s: %s", self.name, event.line if event.error is None else f"{event.line}\n{event.error}")
@@ -247,8 +234,7 @@ class LiveRecipe(_Hooks):
         )
 
 
-_writers: WeakValueDictionary[str, LiveRecipe] = WeakValueDictionary()
-"""Live recipes by the folders that they write."""
+_writers: WeakValueDictionary[str, LiveRecipe] = WeakValueDictionary()  # Live recipes by the folders that they write.
 
 
 def load(recipe: str | os.PathLike[str], **params: Any) -> Recipe:
@@ -280,11 +266,13 @@ def watch(
     `kept_tokens` bounds the copy of the last batch that new versions are tried on; its first two groups are kept however long
     they are. Raises as `load` does, and if the folder is another run's.
     """
+    from ._arrays import whole
+
     path, settings = os.fspath(recipe), _state.settings(params)
     follow: _native._Follow = {
-        "kept_tokens": _arrays.whole("kept_tokens", kept_tokens),
+        "kept_tokens": whole("kept_tokens", kept_tokens),
         "folder": None,
-        "keep_batches": _arrays.whole("keep_batches", keep_batches),
+        "keep_batches": whole("keep_batches", keep_batches),
         "refuses": dict(_refuses or {}),
         "of_returns": list(_of_returns),
     }
@@ -309,20 +297,7 @@ def read(path: str | os.PathLike[str], *, map: Mapping[str, str] | None = None, 
     if dtype not in (None, "float32", "float64"):
         raise ValueError(f"dtype is 'float32' or 'float64', not {dtype!r}")
     wide = None if dtype is None else dtype == "float64"
-    return Batch(_native.Batch.read(os.fspath(path), list((map or {}).items()), wide))
-
-
-def recipes() -> dict[str, str]:
-    """The built-in recipes by name, each with one line on it."""
-    return dict(_native.recipes())
-
-
-def doc(name: str | None = None) -> str:
-    """A recipe or a function explained with an example; without a name, all names.
-
-    Raises `RecipeError` if there is nothing of that name.
-    """
-    return _native.explain(name)
+    return Batch(os.fspath(path), list((map or {}).items()), wide)
 
 
 def check(recipe: str | os.PathLike[str] | Recipe, batch: Batch | None = None, **params: Any) -> list[Finding]:
@@ -331,5 +306,4 @@ def check(recipe: str | os.PathLike[str] | Recipe, batch: Batch | None = None, *
     Raises as `load` does; what does not hold is a finding with the result `fails`.
     """
     loaded = recipe if isinstance(recipe, _native.Recipe) else load(recipe, **params)
-    native = None if batch is None else batch._native
-    return [Finding(**finding) for finding in _native.check_recipe(loaded, native)]
+    return [Finding(*finding) for finding in _native.check_recipe(loaded, batch)]

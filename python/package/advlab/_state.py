@@ -1,7 +1,5 @@
 """A recipe's state and its parameters as the native half takes them: JSON and texts."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A recipe's loss as a function that torch differentiates."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,11 +1,8 @@
 """What the adapters of trainers have in common: a trainer's tensors in, a recipe's step, the trainer's advantage out."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json
-import logging
 import math
 import os
 import re
@@ -21,11 +18,9 @@ import numpy as np
 from . import _arrays, _native
 from ._batch import Call
 from ._outcome import Advantage, Loss, RecipeError
-from ._recipe import LiveRecipe, Recipe, load, watch
+from ._recipe import LiveRecipe, Recipe, load, log, watch
 
-log = logging.getLogger("advlab")
-
-RESERVED = _arrays.NUMBERS | {"batch", "completion", "groups", "mask", "prompt", "rollout_logp", "step", "uid"}
+RESERVED = _arrays.NUMBERS | {"batch", "completion", "groups", "prompt", "rollout_logp", "step", "uid"}
 """Names that a data set's columns cannot have in a recipe."""
 
 ONLY_A_LOSS = "the recipe is a loss on an advantage that is there: what is needed here is a recipe that gives the advantage"
@@ -38,13 +33,22 @@ RETURNS = ["token_reward", "value"]
 nothing to do with the trainer's."""
 
 
+@dataclass
+class Rollouts:
+    """What a trainer gives for one step: [B] or [B, T] columns, the mask [B, T], and its number if it says one."""
+
+    groups: Any
+    columns: Mapping[str, Any]
+    mask: Any = None
+    step: int | None = None
+
+
 @dataclass(frozen=True)
 class Trainer:
     """The words of one trainer."""
 
     name: str
-    options: Mapping[str, str] = field(default_factory=dict)
-    """What to set in the trainer for a column."""
+    options: Mapping[str, str] = field(default_factory=dict)  # What to set in the trainer for a column.
     columns: Mapping[str, str] = field(default_factory=dict)
     """The trainer's tensors and the columns that they are, where their names differ."""
 
@@ -72,11 +76,7 @@ class Trainer:
             is_set = first._reads(RETURNS)
             set_by_trainer = {name: value for name, value in followed.items() if is_set and name in first.params}
             live = _live[key] = watch(recipe, **kept, _of_returns=list(followed), **{**set_by_trainer, **params})
-            note = {name: f" (set by {self.name})" for name in set_by_trainer}
-            # A trainer's log shows only warnings.
-            log.warning(
-                "%s %s %s", recipe, live.version[:6], " ".join(f"{k}={v}{note.get(k, '')}" for k, v in live.params.items())
-            )
+            announce(live, dict.fromkeys(set_by_trainer, f" (set by {self.name})"))
         return _live[key]
 
     def open_from_environment(self, refuses: Mapping[str, str] | None = None, **theirs: Any) -> LiveRecipe:
@@ -113,17 +113,8 @@ class Trainer:
         return weighted(out, counts, mean)
 
 
-@dataclass
-class Rollouts:
-    """What a trainer gives for one step: [B] or [B, T] columns, the mask [B, T], and its number if it says one."""
-
-    groups: Any
-    columns: Mapping[str, Any]
-    mask: Any = None
-    step: int | None = None
-
-
 _live: dict[str, LiveRecipe] = {}
+_warned: set[str] = set()  # Warnings that this process has given.
 
 
 def refusals(mean: str | None, weight: str | None = None) -> dict[str, str]:
@@ -177,19 +168,19 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
     return sys.modules["torch"].from_numpy(scaled) if _arrays.is_tensor(out.advantage) else scaled
 
 
-_warned: set[str] = set()
-"""Warnings that this process has given."""
-
-
 def warn_once(text: str) -> None:
-    """Logs a warning, once per process."""
     if text not in _warned:
         _warned.add(text)
         log.warning("%s", text)
 
 
-PRINTED = 20
-"""Lines of a step that are logged; the rest is counted."""
+def announce(live: LiveRecipe, notes: Mapping[str, str]) -> None:
+    """Logs a recipe with its parameters, as a warning: a trainer's log shows nothing less."""
+    params = " ".join(f"{name}={value}{notes.get(name, '')}" for name, value in live.params.items())
+    log.warning("%s %s %s", live.name, live.version[:6], params)
+
+
+PRINTED = 20  # Lines of a step that are logged; the rest is counted.
 
 
 def report(recipe: Recipe | LiveRecipe, out: Advantage | Loss) -> None:
@@ -202,8 +193,7 @@ def report(recipe: Recipe | LiveRecipe, out: Advantage | Loss) -> None:
         warn_once(f"{recipe.name}: {note}")
 
 
-STATE = "advlab.json"
-"""The file of a trainer's checkpoint that has the version of its step, and its state."""
+STATE = "advlab.json"  # The file of a trainer's checkpoint that has the version of its step, and its state.
 
 
 def save(live: LiveRecipe, folder: Path) -> None:
@@ -232,8 +222,7 @@ def column_name(name: str) -> str:
     return re.sub(r"\W", "_", name)
 
 
-KINDS: dict[type, Any] = {str: str, float: (int, float)}
-"""The types of a column, and the values that each takes."""
+KINDS: dict[type, Any] = {str: str, float: (int, float)}  # The types of a column, and the values that each takes.
 
 
 def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, type] | None = None) -> dict[str, list[Any]]:
@@ -265,11 +254,10 @@ def plain(value: Any) -> Any:
 def row_sums(rewards: Any) -> Any:
     """The reward of each response, float64 [B]: the sum of its rewards per token, masked tokens included, as trainers put a score on
     any token. By our threads: torch's go on spinning for a while, and take the cores from those of the call."""
-    return _native.row_sums(*_arrays.column("token_reward", rewards).given)
+    return _native.row_sums(_arrays.column("token_reward", rewards).given)
 
 
 def on_cpu(tensor: Any) -> Any:
-    """A tensor that can be read."""
     return tensor.detach().cpu() if _arrays.is_tensor(tensor) else tensor
 
 

@@ -6,8 +6,6 @@ In a copy of `examples/run_grpo.py`, before `grpo_train`, with the variable ADVL
     advlab.nemo_rl.patch()
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Mapping
@@ -79,5 +77,4 @@ def patch() -> None:
 
 
 def _get(config: Any, name: str) -> Any:
-    """A setting of an object or a dictionary; None if there is none."""
     return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)

@@ -8,8 +8,6 @@ OpenRLHF computes its own advantage first, with its penalties on the rewards; th
 acts only on OpenRLHF's own: a recipe clips by `batch.reward.clamp(low, high)`.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -4,8 +4,6 @@ import advlab.rllm
 advlab.rllm.register()      # then ADVLAB_RECIPE=mine.rhai, and the estimator `other`
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

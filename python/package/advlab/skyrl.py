@@ -4,8 +4,6 @@ import advlab.skyrl
 advlab.skyrl.register()     # before ray starts; then ADVLAB_RECIPE=mine.rhai and trainer.algorithm.advantage_estimator=advlab
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 
@@ -23,8 +21,7 @@ MEANS = ("sequence_mean", "seq_mean_token_sum_norm")
 """The values of `trainer.algorithm.loss_reduction` that weights can follow: means over responses. `token_mean` is over the tokens of
 `loss_mask`, which an estimator is not given."""
 
-PROPORTIONAL = (None, "regular", "dual_clip", "gspo", "cispo", "sapo")
-"""SkyRL's losses that are proportional to the advantage."""
+PROPORTIONAL = (None, "regular", "dual_clip", "gspo", "cispo", "sapo")  # SkyRL's losses that are proportional to the advantage.
 
 
 def _is_by_steps() -> bool:

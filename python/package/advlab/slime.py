@@ -6,8 +6,6 @@ With the estimators `grpo`, `gspo` and `cispo`, and without `--normalize-advanta
 slime's own hook for advantages, `--custom-advantage-function-path`, sees the samples of one rank, whose groups are split.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

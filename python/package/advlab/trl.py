@@ -7,9 +7,6 @@ For a subclass of your own: `class Mine(GRPOMixin, MyTrainer)`. A save is used a
 live recipe on the main process, which computes for all.
 """
 
-from __future__ import annotations
-
-import logging
 import os
 from collections import Counter
 from pathlib import Path
@@ -24,9 +21,9 @@ from trl import RLOOTrainer as _RLOOTrainer
 
 from ._outcome import Advantage
 from ._recipe import LiveRecipe, load, watch
-from ._trainers import Rollouts, Trainer, column_name, metrics, of_data_set, on_cpu, plain, refusals, resume, save, weighted
-
-log = logging.getLogger("advlab")
+from ._trainers import (
+    Rollouts, Trainer, announce, column_name, metrics, of_data_set, on_cpu, plain, refusals, resume, save, weighted,
+)  # fmt: skip
 
 TRL = Trainer(
     "TRL",
@@ -85,8 +82,7 @@ class GRPOMixin:
     A completion that no function scored is left out and has the advantage 0.
     """
 
-    advlab: LiveRecipe | None
-    """The live recipe; None on other processes than the main one."""
+    advlab: LiveRecipe | None  # The live recipe; None on other processes than the main one.
 
     def __init__(
         self,
@@ -118,8 +114,7 @@ class GRPOMixin:
         self.advlab = None
         if self.accelerator.is_main_process:
             self.advlab = watch(recipe, folder=recipe_folder, keep_batches=recipe_batches, _refuses=refuses, **params)
-            told = " ".join(f"{name}={value}" for name, value in self.advlab.params.items())
-            log.warning("%s %s %s", recipe, self.advlab.version[:6], told)
+            announce(self.advlab, {})
         features = getattr(self.train_dataset, "features", None) or {}
         is_text = {name: "string" in feature.dtype for name, feature in features.items() if isinstance(feature, Value)}
         self._advlab_kinds = {name: str if text else float for name, text in is_text.items()}

@@ -24,17 +24,6 @@ from advlab import _trainers
 from advlab.verl import loss
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    yield
-    for live in _trainers._live.values():
-        live.close()
-    _trainers._live.clear()
-    loss._losses.clear()
-    loss._adds_up.clear()
-    _trainers._warned.clear()
-
-
 def config(recipe=None, **algorithm):
     own = {} if recipe is None else {"advlab": {"recipe": str(recipe)}}
     made = OmegaConf.create({"gamma": 1.0, "lam": 1.0, "use_kl_in_reward": False, **own, **algorithm})
@@ -143,19 +132,16 @@ def test_the_last_trajectory_of_a_session_counts_as_with_verls_grpo(script):
     # In a mean over tokens each trajectory counts, with the weight of its session.
     path = script("fn weight(batch, p) { 1 + batch.reward } " + MEAN)
     found = compute_advantage_for_multi_trajectories(batch(), keys, "advlab", config=config(path)).batch
-    mask, plain = (
-        found["response_mask"],
-        compute_advantage_for_multi_trajectories(batch(), keys, "advlab/dr_grpo", config=config()).batch,
-    )
+    plain = compute_advantage_for_multi_trajectories(batch(), keys, "advlab/dr_grpo", config=config()).batch
+    mask = found["response_mask"]
     last = {key.rpartition("_")[0]: row for row, key in enumerate(keys) if key.endswith("_1")}
     rows = [last[key.rpartition("_")[0]] for key in keys]
     weight, counts = 1 + data.batch["token_level_rewards"].sum(1)[rows], mask.sum(1)
     scale = weight * counts.sum() / (weight * counts).sum()
     assert torch.allclose(found["advantages"], plain["advantages"] * scale[:, None], atol=1e-6)
+    settings = config(advlab={"params": {"kl_beta": 0.0}})
     with pytest.raises(ValueError, match="several trajectories"):
-        compute_advantage_for_multi_trajectories(
-            batch(), keys, "advlab/reinforce_pp", config=config(advlab={"params": {"kl_beta": 0.0}})
-        )
+        compute_advantage_for_multi_trajectories(batch(), keys, "advlab/reinforce_pp", config=settings)
 
 
 LOGPS = {"old_log_probs": -noise(1), "ref_log_prob": -noise(2)}
@@ -195,8 +181,7 @@ def test_estimators_are_the_recipes_that_give_an_advantage(name):
 
 
 def test_a_critic_gets_targets():
-    values = noise(4)
-    data = batch(values=values)
+    data = batch(values=noise(4))
     _, returns = advantages(data, "advlab/grpo", gamma=1.0)
     rewards, mask = data.batch["token_level_rewards"], data.batch["response_mask"]
     to_go = (rewards * mask).flip(1).cumsum(1).flip(1) * mask
@@ -209,12 +194,8 @@ def test_a_loss_over_groups_becomes_an_advantage_on_the_driver():
     found, _ = advantages(data, "advlab/pacs")
     logp = data.batch["old_log_probs"].clone().requires_grad_()
     rewards, mask = data.batch["token_level_rewards"].sum(1), data.batch["response_mask"]
-    loss = (
-        advlab.load("pacs")
-        .loss(logp=logp, old_logp=logp.detach(), mask=mask, groups=data.non_tensor_batch["uid"], reward=rewards)
-        .loss
-    )
-    loss.backward()
+    columns = {"logp": logp, "old_logp": logp.detach(), "mask": mask, "reward": rewards}
+    advlab.load("pacs").loss(groups=data.non_tensor_batch["uid"], **columns).loss.backward()
     assert torch.allclose(found, -logp.grad * mask.sum(), atol=1e-5) and found.abs().sum() > 0
 
 
@@ -234,10 +215,9 @@ def test_hydra_takes_the_settings_and_real_config_validates(script):
         )
     OmegaConf.resolve(made)
     data = compute_advantage(batch(), made.algorithm.adv_estimator, config=made.algorithm)
-    expected = advlab.load("dr_grpo").advantage(
-        groups=data.non_tensor_batch["uid"], reward=data.batch["token_level_rewards"].sum(1)
-    )
-    assert torch.allclose(data.batch["advantages"].sum(1), expected.advantage * data.batch["response_mask"].sum(1))
+    columns = {"groups": data.non_tensor_batch["uid"], "reward": data.batch["token_level_rewards"].sum(1)}
+    expected = advlab.load("dr_grpo").advantage(**columns).advantage
+    assert torch.allclose(data.batch["advantages"].sum(1), expected * data.batch["response_mask"].sum(1))
     # The workers have the driver's text.
     from verl.utils.config import omega_conf_to_dataclass
 
@@ -458,13 +438,8 @@ def test_texts_and_numbers_of_the_data_set_are_columns(script):
     )
     data = batch()
     agent = ["ab"[row % 2] for row in range(24)]
-    others = {
-        "agent": agent,
-        "level": [np.float32(3)] * 24,
-        "known": [None, np.int64(7)] * 12,
-        "extra_info": [{}] * 24,
-        "length": ["?"] * 24,
-    }
+    others = {"agent": agent, "level": [np.float32(3)] * 24, "known": [None, np.int64(7)] * 12}
+    others |= {"extra_info": [{}] * 24, "length": ["?"] * 24}
     data.non_tensor_batch.update({name: np.array(values, dtype=object) for name, values in others.items()})
     found, _ = advantages(data, "advlab", advlab={"recipe": str(path)})
     reward, uid = data.batch["token_level_rewards"].sum(1), data.non_tensor_batch["uid"]
@@ -518,11 +493,8 @@ def test_state_is_in_verls_checkpoints(script, tmp_path, caplog):
     folder = tmp_path / "checkpoints"
     kept = {"folder": str(tmp_path / "advlab")}
     assert Run(folder).run(path, (1, 2, 3, 4, 5), **kept) == [1, 2, 3, 4, 5]
-    assert sorted(file.parent.name for file in folder.glob("*/advlab.json")) == [
-        "global_step_2",
-        "global_step_4",
-        "global_step_5",
-    ]
+    saved = sorted(file.parent.name for file in folder.glob("*/advlab.json"))
+    assert saved == ["global_step_2", "global_step_4", "global_step_5"]
     relaunch()
     assert Run(folder).run(path, (3, 4), **kept) == [3, 4]
     relaunch()
@@ -669,10 +641,8 @@ def test_a_whole_step_of_the_default_trainer_follows_the_recipe(monkeypatch, scr
     metrics = {}
     cls._step_once(trainer, metrics, {}, rows)
     told = {name: value for name, value in metrics.items() if name.startswith("advlab/")}
-    assert (
-        told == {"advlab/step": 5.0, "advlab/entropy": 0.5, "advlab/serial": 0.0, "advlab/reloaded": 0.0}
-        and "actor/pg_loss" in metrics
-    )
+    assert told == {"advlab/step": 5.0, "advlab/entropy": 0.5, "advlab/serial": 0.0, "advlab/reloaded": 0.0}
+    assert "actor/pg_loss" in metrics
     # The gradient of the recipe's advantage at ratio 1, by hand.
     advantage = (scores.view(2, 4) - scores.view(2, 4).mean(1, keepdim=True)).flatten()
     workers.model.zero_grad()

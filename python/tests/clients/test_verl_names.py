@@ -90,32 +90,31 @@ def over_responses(batch, theirs):
 BY_STD = OmegaConf.create({"norm_adv_by_std_in_grpo": True})
 UNDISCOUNTED = OmegaConf.create({"gamma": 1.0})
 
+NOTHING = lambda b: {}
+SQUARES = (
+    lambda b: {"old_log_probs": b.old, "sum_pi_squared": b.squares},
+    lambda b: {"old_logp": b.old, "sum_pi_squared": b.squares},
+    None,
+)
 # Of verl, what its function takes beside the rewards; the columns of ours; what the difference that the row states makes.
 ESTIMATORS = {
-    "adv_estimator=grpo": (lambda b: {}, lambda b: {}, None),
-    "adv_estimator=grpo norm_adv_by_std_in_grpo=False": (lambda b: {"norm_adv_by_std_in_grpo": False}, lambda b: {}, None),
-    "adv_estimator=grpo_vectorized": (lambda b: {}, lambda b: {}, None),
-    "adv_estimator=rloo": (lambda b: {}, lambda b: {}, None),
-    "adv_estimator=rloo_vectorized": (lambda b: {}, lambda b: {}, None),
-    "adv_estimator=gdpo": (lambda b: {}, lambda b: {}, over_responses),
-    "adv_estimator=opo": (lambda b: {}, lambda b: {}, None),
-    "adv_estimator=gpg": (lambda b: {}, lambda b: {}, gpg),
-    "adv_estimator=grpo_passk": (lambda b: {"config": BY_STD}, lambda b: {}, None),
-    "adv_estimator=remax": (lambda b: {"reward_baselines": b.baseline}, lambda b: {"reward_baseline": b.baseline}, None),
-    "adv_estimator=reinforce_plus_plus": (lambda b: {"config": UNDISCOUNTED}, lambda b: {}, whitened),
-    "adv_estimator=reinforce_plus_plus_baseline": (lambda b: {}, lambda b: {}, whitened),
-    "adv_estimator=gae": (None, None, whitened),
-    "adv_estimator=tir_optimal_token_baseline": (
-        lambda b: {"old_log_probs": b.old, "sum_pi_squared": b.squares},
-        lambda b: {"old_logp": b.old, "sum_pi_squared": b.squares},
-        None,
-    ),
-    "adv_estimator=optimal_token_baseline": (
-        lambda b: {"old_log_probs": b.old, "sum_pi_squared": b.squares},
-        lambda b: {"old_logp": b.old, "sum_pi_squared": b.squares},
-        None,
-    ),
+    "grpo": (NOTHING, NOTHING, None),
+    "grpo norm_adv_by_std_in_grpo=False": (lambda b: {"norm_adv_by_std_in_grpo": False}, NOTHING, None),
+    "grpo_vectorized": (NOTHING, NOTHING, None),
+    "rloo": (NOTHING, NOTHING, None),
+    "rloo_vectorized": (NOTHING, NOTHING, None),
+    "gdpo": (NOTHING, NOTHING, over_responses),
+    "opo": (NOTHING, NOTHING, None),
+    "gpg": (NOTHING, NOTHING, gpg),
+    "grpo_passk": (lambda b: {"config": BY_STD}, NOTHING, None),
+    "remax": (lambda b: {"reward_baselines": b.baseline}, lambda b: {"reward_baseline": b.baseline}, None),
+    "reinforce_plus_plus": (lambda b: {"config": UNDISCOUNTED}, NOTHING, whitened),
+    "reinforce_plus_plus_baseline": (NOTHING, NOTHING, whitened),
+    "gae": (None, None, whitened),
+    "tir_optimal_token_baseline": SQUARES,
+    "optimal_token_baseline": SQUARES,
 }
+ESTIMATORS = {f"adv_estimator={name}": row for name, row in ESTIMATORS.items()}
 WITHOUT_HOLES = {"adv_estimator=optimal_token_baseline"}
 
 
@@ -194,13 +193,11 @@ def truncated(batch, level):
 
 
 HORIZON = {"horizon": WIDTH}
+REINFORCE = {"loss_type": "reinforce", "rollout_is": "token", "rollout_is_threshold": 2.0}
 LOSSES = {
     "loss_mode=vanilla": (verls_loss, {}),
     "loss_mode=bypass_mode, ppo_clip": (lambda b: bypassed(b, loss_type="ppo_clip"), {}),
-    "loss_mode=bypass_mode, reinforce, rollout_is=token": (
-        lambda b: bypassed(b, loss_type="reinforce", rollout_is="token", rollout_is_threshold=2.0),
-        {},
-    ),
+    "loss_mode=bypass_mode, reinforce, rollout_is=token": (lambda b: bypassed(b, **REINFORCE), {}),
     "loss_mode=gpg": (lambda b: verls_loss(b, "gpg"), {}),
     "loss_mode=gspo": (lambda b: verls_loss(b, "gspo", "seq-mean-token-mean"), {}),
     "loss_mode=cispo": (lambda b: verls_loss(b, "cispo"), {}),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ndarray::Array2;
 
 use super::{Array, Computation, Request, correct};
-use crate::batch::{Computed, Rows};
+use crate::batch::Computed;
 use crate::diagnostic::Diagnostics;
 use crate::native::{CallKey, Inputs, Kernel, State as Known};
 use crate::script::batch_type::ScriptBatch;
@@ -109,7 +109,7 @@ impl Request<'_> {
             advantage: self.advantage,
             factor: is_advantage.then(|| -(layout.tokens() as f64)),
         };
-        let rows = array.as_deref_mut().and_then(Rows::of);
+        let rows = array.as_deref_mut().and_then(|array| array.as_slice_mut());
         let mut answer = guarded("in a kernel", || kernel(&inputs, rows)).ok()??;
         if let Some(array) = array
             && let Some(values) = answer.advantage.take()

@@ -7,7 +7,7 @@ use ndarray::ArrayViewMut2;
 use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 
 use super::outcome::unwritten;
-use crate::batch::{Batch, Computed, Rows};
+use crate::batch::{Batch, Computed};
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::batch_type::ScriptBatch;
 use crate::script::error::{CallError, Raised};
@@ -265,7 +265,7 @@ impl Run<'_> {
         all.extend(loss.cloned());
         let call = self.input.call();
         call.report(|reports| all.extend(reports.metric_tensors().cloned()));
-        let rows = array.as_deref_mut().and_then(Rows::of);
+        let rows = array.as_deref_mut().and_then(|array| array.as_slice_mut());
         let is_written = match rows {
             Some(rows) => Tensor::evaluate_into(&all, rows)?,
             None => false,

@@ -19,7 +19,7 @@ pub(crate) use reduce::finish;
 use super::error::{TensorError, TensorErrorKind};
 use super::exp::{exp, exp_f32};
 use super::{Context, Plan, Stopped, Value};
-use crate::batch::{FloatBuffer, Rows};
+use crate::batch::FloatBuffer;
 
 /// What computes the tensors of scripts. Both give the same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl From<Stopped> for Failure {
 
 /// A padded array of the caller's for the values of a plan's first output.
 pub(crate) struct Sink<'a> {
-    pub(crate) rows: Rows<'a>,
+    pub(crate) rows: &'a mut [f32],
     /// Whether all values are finite, once an executor has written them.
     pub(crate) is_finite: Option<bool>,
 }

@@ -10,7 +10,7 @@ use super::reduce::depth;
 use super::run::{Execution, Method};
 use super::tile::{Floats, Scratch, Tile};
 use super::tokens::{Location, Share, by_blocks};
-use crate::batch::{FloatBuffer, Layout, Rows, TokenValues};
+use crate::batch::{FloatBuffer, Layout, TokenValues};
 use crate::tensor::Level;
 use crate::tensor::graph::Prim;
 use crate::tensor::op::{Kernel, Scan, Unary};
@@ -329,7 +329,8 @@ impl<'a> Pass<'a> {
                 let responses = first..end;
                 if let (true, Some(rows)) = (self.clears_padding, &mut own.rows) {
                     for (row, response) in responses.clone().enumerate() {
-                        layout.clear_padding(response, rows.row(row));
+                        let row = &mut rows[row * layout.width()..][..layout.width()];
+                        layout.clear_padding(response, row);
                     }
                 }
                 let location = Location {
@@ -357,7 +358,9 @@ impl<'a> Pass<'a> {
 /// What a pass writes, or a share of it.
 pub(super) struct Written<'a> {
     pub(super) memory: Vec<Floats<'a>>,
-    pub(super) rows: Option<Rows<'a>>,
+    /// The responses' rows of a padded array, with its width.
+    pub(super) rows: Option<&'a mut [f32]>,
+    pub(super) width: usize,
     /// By reduction: the moments of each response's tokens.
     pub(super) moments: Vec<&'a mut [Moments]>,
 }
@@ -370,7 +373,9 @@ impl Share for Written<'_> {
             memory: memory
                 .map(|values| values.split(responses, tokens))
                 .collect(),
-            rows: self.rows.as_mut().map(|rows| rows.split(responses)),
+            rows: (self.rows.as_mut())
+                .and_then(|rows| rows.split_off_mut(..responses * self.width)),
+            width: self.width,
             moments: moments.map(|of| of.split(tokens, responses)).collect(),
         }
     }

@@ -13,6 +13,7 @@ use super::{Failure, Sink, coarse};
 use crate::batch::FloatBuffer;
 use crate::tensor::error::{TensorError, TensorErrorKind};
 use crate::tensor::graph::Prim;
+use crate::tensor::guard::Reservation;
 use crate::tensor::op::{Kernel, Reduction};
 use crate::tensor::{Context, Frame, Level, Plan, Tensor, Value};
 
@@ -311,13 +312,11 @@ impl<'a> Execution<'a> {
             let (is_for_full, is_for_later) = (is_read(step, true), is_read(step, false));
             for_full += usize::from(is_for_full && !self.is_output[step]);
             let prim = &self.tensor(step).inner().prim;
-            let is_stored = self.is_output[step]
-                || is_for_full && for_full <= STORED_FOR_FULL
-                // Uniform values are held by response, and columns read again where they lie.
-                || is_for_later
-                    && self.methods[step] == Method::ByTile
-                    && !matches!(prim, Prim::Column(_) | Prim::AtLastToken);
-            if !is_stored {
+            // Uniform values are held by response, and columns read again where they lie.
+            let is_held = self.methods[step] == Method::Uniform
+                || matches!(prim, Prim::Column(_) | Prim::AtLastToken);
+            let is_kept = is_for_full && for_full <= STORED_FOR_FULL || is_for_later && !is_held;
+            if !self.is_output[step] && !is_kept {
                 continue;
             }
             // The caller's rows take the first output, and before it one value for a later pass.
@@ -379,12 +378,9 @@ impl<'a> Execution<'a> {
         let mut reserved = Vec::new();
         for (index, &step) in targets.stored.iter().enumerate() {
             pass.store(step, Some(index), self.is_output[step]);
-            let is_f64 = self.tensor(step).is_f64();
-            let bytes = layout.tokens() * if is_f64 { 8 } else { 4 };
-            let share = guard.reserve(bytes);
-            reserved.push(share.map_err(|stopped| self.error(step, stopped.into()))?);
-            let zeros = Floats::zeros(is_f64, layout.tokens());
-            memory.push(zeros.map_err(|_| self.no_memory(step, bytes))?);
+            let (values, share) = self.memory(step, layout.tokens())?;
+            memory.push(values);
+            reserved.push(share);
         }
         if let Some(step) = targets.in_rows {
             pass.store(step, None, targets.is_final);
@@ -397,7 +393,8 @@ impl<'a> Execution<'a> {
         let mut moments = vec![vec![Moments::EMPTY; layout.responses()]; pass.reductions];
         let written = Written {
             memory: memory.iter_mut().map(Floats::reborrow).collect(),
-            rows: sink.as_mut().map(|sink| sink.rows.reborrow()),
+            rows: sink.as_mut().map(|sink| &mut *sink.rows),
+            width: layout.width(),
             moments: moments.iter_mut().map(|of| &mut of[..]).collect(),
         };
         (pass.run(layout, written)).map_err(|failure| self.error(any, failure))?;
@@ -461,11 +458,22 @@ impl<'a> Execution<'a> {
         TensorError::new(tensor.inner().prim.name(), kind).or_at(tensor.origin())
     }
 
-    fn no_memory(&self, step: usize, bytes: usize) -> TensorError {
-        let why = format!("the system has no {} MiB left for its values", bytes >> 20);
+    /// Memory for the token values of a step, counted by the guard.
+    fn memory(
+        &self,
+        step: usize,
+        tokens: usize,
+    ) -> Result<(Floats<'static>, Reservation), TensorError> {
         let tensor = self.tensor(step);
-        TensorError::new(tensor.inner().prim.name(), TensorErrorKind::Machine(why))
-            .or_at(tensor.origin())
+        let bytes = tokens * if tensor.is_f64() { 8 } else { 4 };
+        let share = self.context.guard.reserve(bytes);
+        let share = share.map_err(|stopped| self.error(step, stopped.into()))?;
+        let values = Floats::zeros(tensor.is_f64(), tokens).map_err(|_| {
+            let why = format!("the system has no {} MiB left for its values", bytes >> 20);
+            TensorError::new(tensor.inner().prim.name(), TensorErrorKind::Machine(why))
+                .or_at(tensor.origin())
+        })?;
+        Ok((values, share))
     }
 }
 

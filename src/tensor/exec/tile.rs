@@ -12,7 +12,7 @@ use super::pass::{Arg, Code, Job, Pass, Store, Written};
 use super::scan::Running;
 use super::tokens::{Location, Share, Token};
 use super::{Failure, Precision};
-use crate::batch::{FloatBuffer, Rows};
+use crate::batch::FloatBuffer;
 use crate::tensor::Level;
 use crate::tensor::op::Kernel;
 
@@ -204,7 +204,7 @@ impl<'t> Tile<'t> {
             let out = match (job.store, tile.location.stretch()) {
                 (Store::Memory(at), _) => memory[at].take(),
                 (Store::Rows, Some(columns)) => {
-                    let row = |rows: Rows<'t>| Slice::Out(&mut rows.into_row()[columns]);
+                    let row = |rows: &'t mut [f32]| Slice::Out(&mut rows[columns]);
                     rows.take().map(row).map(Floats::F32)
                 }
                 _ => None,
@@ -260,7 +260,7 @@ impl<'t> Tile<'t> {
         &mut self,
         index: usize,
         out: Option<Floats<'t>>,
-        rows: &mut Option<Rows<'t>>,
+        rows: &mut Option<&'t mut [f32]>,
         scratch: &mut Scratch,
     ) -> Result<(), Failure> {
         let job = &self.pass.jobs[index];
@@ -291,7 +291,7 @@ impl<'t> Tile<'t> {
         &self,
         job: &Job<'t>,
         out: &mut [T],
-        rows: &mut Option<Rows<'t>>,
+        rows: &mut Option<&'t mut [f32]>,
     ) -> Result<(), Failure> {
         match &job.code {
             Code::Column(column) => T::gather(column, &self.location, out),

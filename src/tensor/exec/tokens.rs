@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::{BLOCK, Precision};
-use crate::batch::{self, Layout, Padded, Rows, TokenValues};
+use crate::batch::{self, Layout, Padded, TokenValues};
 use crate::tensor::{Guard, Level, Stopped};
 
 /// Where the tokens of some neighbouring responses lie in padded columns.
@@ -33,13 +33,13 @@ impl Location<'_> {
 
     /// Calls a function with each stretch of a response's tokens in rows of a padded array, the first of which is the first
     /// response's, and where these tokens are among all.
-    pub(crate) fn copy(&self, rows: &mut Rows<'_>, mut f: impl FnMut(&mut [f32], Range<usize>)) {
+    pub(crate) fn copy(&self, rows: &mut [f32], mut f: impl FnMut(&mut [f32], Range<usize>)) {
         let mut next = 0;
         for (row, response) in self.responses.clone().enumerate() {
             for columns in self.stretches(response) {
                 let own = next..next + columns.len();
                 next = own.end;
-                f(&mut rows.row(row)[columns], own);
+                f(&mut rows[row * self.layout.width()..][columns], own);
             }
         }
     }

@@ -6,7 +6,7 @@ use ndarray::Array2;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::batch::layout::{Tokens, TurnOrder};
-use crate::batch::{GroupId, Layout, Rows};
+use crate::batch::{GroupId, Layout};
 use crate::tensor::exec::Sink;
 use crate::tensor::{Context, Executor, Frame, Guard, Level, Plan, Tensor, TensorError, Value};
 
@@ -101,17 +101,13 @@ impl World {
     }
 
     pub(super) fn layout(&self) -> Layout {
-        let mut tokens = Tokens::new(Some(self.width()));
+        let mut tokens = Tokens::new();
         for row in &self.mask {
             tokens.add(row).unwrap();
         }
         let of = (0..self.groups.len()).map(|response| self.trajectory(response));
         let turns = TurnOrder::new(of, None);
-        Layout::new(
-            self.groups.iter().copied().map(GroupId::from),
-            tokens,
-            Some(turns),
-        )
+        Layout::new(&self.groups, GroupId::from, tokens, Some(turns))
     }
 
     pub(super) fn frame(&self) -> Arc<Frame> {
@@ -291,9 +287,8 @@ impl OnThreads {
     pub(super) fn run_into(&self, plan: &Plan, layout: &Layout) -> Option<(Array2<f32>, bool)> {
         let context = context(self.1, Guard::unlimited());
         let mut array = Array2::from_elem((layout.responses(), layout.width()), 7.0f32);
-        let mut view = array.view_mut();
         let mut sink = Sink {
-            rows: Rows::of(&mut view).unwrap(),
+            rows: array.as_slice_mut().unwrap(),
             is_finite: None,
         };
         (self.0.install(|| context.run(plan, Some(&mut sink)))).unwrap();

@@ -8,11 +8,9 @@ Installed beside verl, the package registers itself in every process (entry poin
 The advantage is computed where verl computes it, in one process: one version for all ranks, followed while the run goes.
 """
 
-from __future__ import annotations
-
-import logging
 from dataclasses import dataclass, field
 
+from .._recipe import log
 from .estimator import Estimators, estimate
 from .loss import pinned, policy_loss
 
@@ -41,4 +39,4 @@ try:
     OmegaConf.register_new_resolver("advlab", pinned, replace=True)
 except Exception:
     # verl only mentions a plug-in that fails at DEBUG, and goes on.
-    logging.getLogger("advlab").warning("advlab cannot register itself in verl", exc_info=True)
+    log.warning("advlab cannot register itself in verl", exc_info=True)

@@ -1,39 +1,29 @@
 """What verl's trainers do not pass to an estimator, found by name in the frames of its callers; and their checkpoints."""
 
-from __future__ import annotations
-
 import functools
-import logging
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from .._recipe import LiveRecipe
+from .._recipe import LiveRecipe, log
 from .._trainers import resume, save, warn_once
-
-log = logging.getLogger("advlab")
 
 
 @dataclass
 class Caller:
     """The batch and the trainer behind a call of an estimator."""
 
-    batch: Any = None
-    """The tensors of verl's batch, by name."""
-    others: dict[str, Any] = field(default_factory=dict)
-    """The columns of its `non_tensor_batch`."""
-    keys: list[str] | None = None
-    """`{uid}_{session}_{turn}` of each row, in the default trainer."""
-    queue: tuple[Any, Any] | None = None
-    """The default trainer's queue, and what it knows the batch's rows by."""
-    trainer: Any = None
-    """The object with `global_steps`."""
+    batch: Any = None  # The tensors of verl's batch, by name.
+    others: dict[str, Any] = field(default_factory=dict)  # The columns of its `non_tensor_batch`.
+    keys: list[str] | None = None  # `{uid}_{session}_{turn}` of each row, in the default trainer.
+    queue: tuple[Any, Any] | None = None  # The default trainer's queue, and what it knows the batch's rows by.
+    trainer: Any = None  # The object with `global_steps`.
     metrics: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, rewards: Any) -> Caller:
+    def of(cls, rewards: Any) -> "Caller":
         """Of the function that calls this one with a batch's `token_level_rewards`."""
         found = cls()
         frame: FrameType | None = sys._getframe(2)
@@ -70,7 +60,6 @@ class Caller:
 
     @property
     def step(self) -> int | None:
-        """The trainer's step."""
         return getattr(self.trainer, "global_steps", None)
 
     def setting(self, path: str) -> Any:

@@ -1,7 +1,5 @@
 """verl's advantage estimators by recipes."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Mapping
@@ -10,6 +8,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
 
 from .. import _arrays
 from .._recipe import LiveRecipe, load
@@ -18,7 +17,6 @@ from .._trainers import (
 )  # fmt: skip
 from .caller import Caller
 from .loss import is_proportional
-from .rows import Rows
 
 VERL = Trainer(
     "verl",
@@ -57,8 +55,7 @@ MEANS = {
 """What verl's `loss_agg_mode` averages over, as `weighted` takes it: of the three `seq-mean` modes each divides the sum of a
 response by a number that no weight changes, and then averages over responses."""
 
-OVER_RESPONSES = ("sapo", "geo_mean")
-"""Losses that ignore `loss_agg_mode`, and average over responses."""
+OVER_RESPONSES = ("sapo", "geo_mean")  # Losses that ignore `loss_agg_mode`, and average over responses.
 
 PROPORTIONAL = (None, "vanilla", "gspo", "sapo", "gpg", "geo_mean", "cispo", "bypass_mode", "advlab")
 """verl's losses, beside `dppo_...`, that are proportional to the advantage; `advlab` if its recipe is."""
@@ -115,7 +112,7 @@ def estimate(
     return out.advantage if is_plain else weighted(out, mask, _mean(live, caller)), returns
 
 
-def _columns(tensors: Mapping[str, Any], rewards: Any, rows: Rows) -> dict[str, Any]:
+def _columns(tensors: Mapping[str, Any], rewards: Any, rows: "Rows") -> dict[str, Any]:
     """The columns that verl's tensors of one number per response or token are, of the chosen rows."""
     token_reward = rows.select(rewards)
     columns = {"token_reward": token_reward, "reward": row_sums(token_reward)}
@@ -130,12 +127,10 @@ def _columns(tensors: Mapping[str, Any], rewards: Any, rows: Rows) -> dict[str, 
 
 
 def _get(config: Any, name: str) -> Any:
-    """A setting of `algorithm`; None if there is none."""
     return config.get(name, None) if hasattr(config, "get") else None
 
 
 def _open(name: str | None, config: Any, caller: Caller) -> LiveRecipe:
-    """The live recipe of a configuration, one per process."""
     from omegaconf import DictConfig, OmegaConf
 
     settings = _get(config, "advlab")
@@ -187,6 +182,50 @@ def _mean(live: LiveRecipe, caller: Caller) -> str:
     if mode not in MEANS and loss not in OVER_RESPONSES:
         raise ValueError(f"`{ACTOR}.loss_agg_mode={mode}` is none of those by which weights are scaled: {', '.join(MEANS)}")
     return "responses" if loss in OVER_RESPONSES else MEANS[mode]
+
+
+class Rows:
+    """The rows of verl's batch to compute on, and the row that each row gets its values from: of padding rows none, and of a session
+    of several trajectories the last."""
+
+    def __init__(self, index: list[Any], mask: Any, rewards: Any, keys: list[str] | None) -> None:
+        is_row = np.ones(len(mask), bool)
+        fillers = [uid for uid in set(index) if str(uid).startswith("pad")]
+        if fillers:
+            # The default trainer fills batches up with rows without a token: they are no responses.
+            is_row = ~(np.isin(index, fillers) & (mask.sum(-1) == 0).numpy() & (rewards == 0).all(-1).numpy())
+        rows = source = np.flatnonzero(is_row)
+        # `{uid}_{session}_{turn}`: of a session's trajectories the last one counts.
+        sessions, turns = zip(*(key.rpartition("_")[::2] for key in keys)) if keys else ((), ())
+        if len(set(sessions)) < len(sessions) and all(turn.isdigit() for turn in turns):
+            last = {sessions[row]: row for row in sorted(rows, key=lambda row: int(turns[row]))}
+            source = np.array([last[sessions[row]] for row in rows], dtype=int)
+        self.chosen = np.unique(source)  # Indices of the rows to compute on.
+        self.source = np.full(len(mask), -1)
+        """For each row the place in `chosen` of the row whose values it gets, -1 for a padding row."""
+        self.source[rows] = np.searchsorted(self.chosen, source)
+        self.is_whole = len(self.chosen) == len(self.source)
+        self.is_shared = len(self.chosen) < len(rows)  # Whether a row gets the values of another row.
+
+    def select(self, tensor: Any) -> Any:
+        """The chosen rows of a tensor."""
+        return tensor if self.is_whole else tensor[torch.from_numpy(self.chosen)]
+
+    def spread(self, values: Any, mask: Any) -> Any:
+        """The values of all rows, [B, T]: 0 for a padding row; another trajectory of a session has the value of its last."""
+        if self.is_whole:
+            return values
+        chosen, whole = torch.from_numpy(self.chosen), torch.zeros(mask.shape, dtype=values.dtype)
+        if self.is_shared:
+            # The value of the first token that counts.
+            first = values[torch.arange(len(values)), (mask[chosen] != 0).int().argmax(1)]
+            whole = self.spread_responses(first).unsqueeze(-1) * (mask != 0)
+        whole[chosen] = values
+        return whole
+
+    def spread_responses(self, values: Any) -> Any:
+        """As `spread`, for one value per response, [B]."""
+        return torch.cat([values, values.new_zeros(1)])[torch.from_numpy(self.source)]
 
 
 class Estimators(dict[str, Any]):

@@ -1,10 +1,7 @@
 """verl's policy loss by the `loss` of a recipe, which the configuration carries to the workers."""
 
-from __future__ import annotations
-
 import functools
 import json
-import logging
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -14,21 +11,17 @@ from typing import Any
 import numpy as np
 
 from .._outcome import RecipeError
-from .._recipe import Recipe, _restored, load
+from .._recipe import Recipe, _restored, load, log
 from .._trainers import Trainer, on_cpu, report
-
-log = logging.getLogger("advlab")
 
 NO_REWARDS = "a policy loss is given advantages and no rewards: use a recipe that reads them as the estimator"
 VERL = Trainer("verl", dict.fromkeys(("reward", "correct", "token_reward"), NO_REWARDS))
 
-REPORTED = 20
-"""Calls of a version whose prints are logged: a worker does not know when a step begins."""
+REPORTED = 20  # Calls of a version whose prints are logged: a worker does not know when a step begins.
 
 _reported: Counter[str] = Counter()
 _losses: dict[str, Recipe] = {}
-_adds_up: dict[str, bool] = {}
-"""Whether the loss of a version is that of its parts, each weighed by its tokens."""
+_adds_up: dict[str, bool] = {}  # Whether the loss of a version is that of its parts, each weighed by its tokens.
 
 
 def pinned(recipe: str, **params: Any) -> str:
