@@ -8,7 +8,7 @@ use ndarray::ArrayView2;
 use super::layout::{Tokens, TurnOrder, running_total};
 use super::{
     Batch, Buffer, Column, Element, GroupId, Layout, Level, Numeric, Padded, Texts, TokenValues,
-    known,
+    column_names,
 };
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -271,7 +271,7 @@ impl BatchBuilder {
                 Column::Response(values) => (Level::Response, &values[..]),
                 Column::Token(_) => (Level::Token, &[][..]),
             };
-            let known = known::column(name);
+            let known = column_names::column(name);
             if let Some(known) = known.filter(|known| known.level != found) {
                 let (level, hint) = (known.level, known.hint);
                 let message =

@@ -2,8 +2,8 @@
 
 mod builder;
 mod column;
+pub mod column_names;
 mod computed;
-pub mod known;
 pub(crate) mod layout;
 mod level;
 mod tokens;
@@ -241,7 +241,7 @@ impl Batch {
     /// another level, a reward that is not finite, a negative weight.
     pub fn with(mut self, name: &str, values: &Computed) -> Batch {
         let (values, level) = (values.buffer(), values.level());
-        let (size, known) = (self.layout.size(level), known::column(name));
+        let (size, known) = (self.layout.size(level), column_names::column(name));
         assert_eq!(size, values.len(), "`{name}` is of another batch");
         if let Some(known) = known {
             assert_eq!(known.level, level, "`{name}` is a {} column", known.level);

@@ -135,7 +135,7 @@ impl Meaning<'_> {
     }
 
     pub(super) fn left_out(&mut self, field: &str, why: &str) {
-        let ours = crate::batch::known::ours(field).unwrap_or(field);
+        let ours = crate::batch::column_names::ours(field).unwrap_or(field);
         if role(ours) == Role::Any {
             self.unknown += 1;
             if self.unknown > SHOWN {

@@ -4,7 +4,6 @@
 //! [`table`]; [`meaning`] makes a batch of that. What is known of trainers' own files stands in [`names`] and [`trainers`].
 
 mod added;
-mod columns;
 mod convert;
 mod format;
 mod json;
@@ -15,6 +14,7 @@ mod names;
 mod npz;
 mod open;
 mod parquet;
+mod parquet_columns;
 mod replace;
 mod safetensors;
 mod saved;
@@ -122,7 +122,7 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
 
 fn read_table(path: &Path, schema: Schema, progress: &Progress) -> Result<Table> {
     let (tensors, saved) = match Format::of(path)? {
-        Format::Lines if is_parquet(path) => return columns::read(path, schema),
+        Format::Lines if is_parquet(path) => return parquet_columns::read(path, schema),
         Format::Lines => return lines::read(path, schema, progress),
         Format::Safetensors => {
             let (tensors, strings) = safetensors::open(path)?;

@@ -11,7 +11,7 @@ use super::json::Type;
 use super::table::Keep;
 use super::words::Tokenize;
 use super::{Mapping, ReadOptions, Result};
-use crate::batch::{Level, SOLUTIONS, known};
+use crate::batch::{Level, SOLUTIONS, column_names};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
@@ -45,7 +45,7 @@ pub(super) fn role(name: &str) -> Role {
         "mask" => Role::Mask,
         "step" => Role::Step,
         "completion" => Role::Completion,
-        _ => match known::column(name).map(|known| known.level) {
+        _ => match column_names::column(name).map(|known| known.level) {
             Some(Level::Token) => Role::Token,
             Some(_) => Role::Response,
             None => Role::Any,
@@ -226,7 +226,7 @@ impl Names {
             FileKind::Tensors => true,
             FileKind::Saved => field == ADVANTAGES,
         };
-        let ours = has_alias.then(|| known::ours(field)).flatten();
+        let ours = has_alias.then(|| column_names::ours(field)).flatten();
         ours.unwrap_or(field)
     }
 

@@ -1,4 +1,5 @@
-//! What can be wrong with an operation on tensors, with the operation, the levels and the line of the script.
+//! What can be wrong with an operation on tensors, with the operation, the levels and the line of the script. Messages that only one
+//! operation has stand with its row.
 
 use std::fmt;
 use std::sync::Arc;

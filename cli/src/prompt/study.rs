@@ -4,7 +4,7 @@
 use super::arguments::Arguments;
 use super::session::{Answered, Session};
 use super::show::{self, title};
-use crate::report::figure::{Figure, Mark, Panel, Series};
+use crate::report::draw::{Figure, Mark, Panel, Series};
 use crate::report::profile::Measured;
 use crate::report::study::{
     Curve, Mass, Objective, Point, label, largest_group, objectives, surface as drawn,

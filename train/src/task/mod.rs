@@ -33,6 +33,12 @@ pub const EVALUATION_SHARE: u8 = 16;
 /// a sixteenth of what it draws is held out.
 const DRAWS: usize = 1000;
 
+/// The task of a run whose steps are another program's: see [`Record`](super::Record).
+pub(super) const TRAINER: &str = "trainer";
+
+/// The names of tasks in a configuration, and of what stands there if another program trains.
+pub(super) const NAMES: [&str; 4] = ["maze", "arithmetic", "math", TRAINER];
+
 /// The task of a configuration.
 pub(super) fn of_config(config: &Config) -> Result<Box<dyn Task>> {
     Ok(match config.task.as_str() {

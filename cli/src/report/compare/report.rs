@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::stats::{self, Estimate, improvement, interquartile, mean};
 use super::{Compared, Failed, Finished};
-use crate::report::figure::{Figure, Mark, Panel, Series, quoted};
+use crate::report::draw::{Figure, Mark, Panel, Series, quoted};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
 use advlab::files::Replacement;

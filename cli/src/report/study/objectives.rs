@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Known, Objective};
-use crate::report::figure::{Figure, Mark, Panel, Series};
+use crate::report::draw::{Figure, Mark, Panel, Series};
 use advlab::figures::value;
 use advlab::paint::{Paint, beside, cut, filled, wrapped};
 
