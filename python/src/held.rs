@@ -21,7 +21,7 @@ pub type Settings = Vec<(String, String)>;
 pub type Used = (String, u64, bool);
 
 /// The outcome of a step, and what a critic is to learn.
-pub type Step = (Outcome, Option<Computed>);
+pub type StepResult = (Outcome, Option<Computed>);
 
 /// How a file is followed: the keywords of `advlab.watch`.
 #[derive(FromPyObject)]
@@ -47,11 +47,11 @@ pub struct Held {
     /// Whether the last step could be written to the folder.
     is_recorded: bool,
     /// Events that nobody has asked for yet.
-    pub events: Vec<Event>,
+    pub events: Vec<EventFields>,
 }
 
 /// An event of the recipe's file or of the folder: the fields of Python's `LiveEvent`.
-pub type Event = (&'static str, String, Option<String>, Option<PyErr>, bool);
+pub type EventFields = (&'static str, String, Option<String>, Option<PyErr>, bool);
 
 impl Held {
     fn new(live: LiveRecipe) -> Held {
@@ -128,7 +128,7 @@ impl Held {
     }
 
     /// A step of a recipe that follows its file, which is also written to the folder.
-    pub fn step(&mut self, batch: &PyBatch) -> Result<Step, Diagnostics> {
+    pub fn step(&mut self, batch: &PyBatch) -> Result<StepResult, Diagnostics> {
         // No version has the hook, but the batch may have the column.
         let mut refuses = self.options.refuses.iter();
         let weight = refuses.find(|(hook, _)| *hook == Hook::Weight);
@@ -194,7 +194,7 @@ impl Held {
     }
 }
 
-fn of_file(event: LiveEvent) -> Event {
+fn of_file(event: LiveEvent) -> EventFields {
     let line = in_python(&event.to_string());
     let (kind, version, error, at_step) = match event {
         LiveEvent::Published(change) => ("published", Some(change.to), None, false),
@@ -214,7 +214,11 @@ fn of_file(event: LiveEvent) -> Event {
 }
 
 /// The advantage, and what a critic is to learn if the recipe says it, from the state before the step.
-pub fn compute(recipe: &Recipe, batch: &Batch, state: &mut State) -> Result<Step, Diagnostics> {
+pub fn compute(
+    recipe: &Recipe,
+    batch: &Batch,
+    state: &mut State,
+) -> Result<StepResult, Diagnostics> {
     let recipe = recipe.for_step();
     let before = recipe.has(Hook::Returns).then(|| state.clone());
     let outcome = recipe.advantage(batch, state)?;

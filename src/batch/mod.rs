@@ -15,18 +15,18 @@ use std::sync::{Arc, OnceLock};
 use rayon::prelude::*;
 
 pub use builder::BatchBuilder;
-pub use column::{Buffer, Element, FloatBuffer, Owner, Padded, TokenValues};
+pub use column::{Buffer, BufferOwner, Element, FloatBuffer, Padded, TokenValues};
 pub use computed::Computed;
 pub(crate) use computed::has_shape_of;
 pub use layout::{GroupId, Layout};
 pub use level::Level;
-pub use tokens::{Numeric, Run};
+pub use tokens::{Numeric, TokenRun};
 
 /// The names of a response's reference answer, in order of precedence.
 pub(crate) const SOLUTIONS: [&str; 2] = ["solution", "answer"];
 
 /// Text columns by name.
-type Texts = BTreeMap<Arc<str>, Buffer<Arc<str>>>;
+type TextColumns = BTreeMap<Arc<str>, Buffer<Arc<str>>>;
 
 /// Whether the answer of a completion is that of a reference solution.
 fn is_answer(_solution: &str, _completion: &str) -> bool {
@@ -44,7 +44,7 @@ fn is_answer(_solution: &str, _completion: &str) -> bool {
 pub struct Batch {
     layout: Arc<Layout>,
     columns: BTreeMap<Arc<str>, Column>,
-    texts: Texts,
+    texts: TextColumns,
     /// The result of [`Batch::verified`].
     verified: Arc<OnceLock<Buffer<f64>>>,
     pub(crate) is_f64: bool,

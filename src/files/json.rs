@@ -38,13 +38,13 @@ pub(super) fn type_of(raw: &str) -> Type {
 }
 
 /// The fields of an object: each key in its quotes and each value, as they are written.
-struct Fields<'a>(Vec<(&'a str, &'a str)>);
+struct ObjectFields<'a>(Vec<(&'a str, &'a str)>);
 
-impl<'de> Deserialize<'de> for Fields<'de> {
+impl<'de> Deserialize<'de> for ObjectFields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Object;
         impl<'de> Visitor<'de> for Object {
-            type Value = Fields<'de>;
+            type Value = ObjectFields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object in braces, one response a line")
@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                 while let Some((key, value)) = map.next_entry::<&RawValue, &RawValue>()? {
                     fields.push((key.get(), value.get()));
                 }
-                Ok(Fields(fields))
+                Ok(ObjectFields(fields))
             }
         }
         deserializer.deserialize_map(Object)
@@ -84,7 +84,7 @@ fn parts<'a>(
 /// The fields of a line in their order: each key in its quotes and each value, as they are written.
 pub(super) fn fields(line: &str) -> Result<Vec<(&str, &str)>> {
     fn read(line: &str) -> serde_json::Result<Vec<(&str, &str)>> {
-        serde_json::from_str(line).map(|Fields(fields)| fields)
+        serde_json::from_str(line).map(|ObjectFields(fields)| fields)
     }
     let line = line.trim_ascii_end();
     parts(line, read).map_err(|error| wrong(line, &error))

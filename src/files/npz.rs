@@ -16,7 +16,7 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use super::json::shorten;
 use super::replace::Replacement;
-use super::tensors::{Kind, NewTensor, Store, Tensor, check_same, number_type};
+use super::tensors::{ArrayFile, FileTensor, Kind, NewTensor, check_same, number_type};
 use super::{Result, cannot_be_read, changed};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
@@ -32,7 +32,7 @@ const LONGEST_HEADER: usize = 64 << 10;
 pub(super) type Zip = ZipArchive<BufReader<File>>;
 
 /// Unpacks an array.
-pub(super) fn fill(tensor: &Tensor, bytes: &mut [u8]) -> io::Result<()> {
+pub(super) fn fill(tensor: &FileTensor, bytes: &mut [u8]) -> io::Result<()> {
     let zip = open_zip(&tensor.store.path);
     let mut zip = zip.map_err(|error| io::Error::other(error.to_string()))?;
     let mut entry = zip.by_index(tensor.at as usize).map_err(io::Error::other)?;
@@ -60,11 +60,11 @@ fn open_zip(path: &Path) -> Result<Zip> {
 }
 
 /// The archive and its arrays.
-pub(super) fn open(path: &Path) -> Result<(Zip, Vec<Tensor>)> {
+pub(super) fn open(path: &Path) -> Result<(Zip, Vec<FileTensor>)> {
     let mut zip = open_zip(path)?;
     let damaged = |what: String| Diagnostic::error(what).in_file(path);
     let (path, file) = (path.to_path_buf(), None);
-    let store = Arc::new(Store { path, file });
+    let store = Arc::new(ArrayFile { path, file });
     let mut tensors = Vec::new();
     for at in 0..zip.len() {
         let mut entry = zip.by_index(at).map_err(|error| {
@@ -81,7 +81,7 @@ pub(super) fn open(path: &Path) -> Result<(Zip, Vec<Tensor>)> {
             _ => entry.size().min(packed.saturating_mul(DEFLATE)),
         };
         let code = header.descr.as_str();
-        tensors.push(Tensor {
+        tensors.push(FileTensor {
             name,
             kind: code.map_or_else(|| Kind::Other("a structured type".to_string()), kind),
             shape: header.shape,
@@ -140,7 +140,7 @@ pub(super) fn write(zip: Option<Zip>, arrays: &[NewTensor], out: &mut Replacemen
 /// Writes a copy of a file with more arrays, which come last.
 pub(super) fn write_copy(
     input: &Path,
-    then: &[Tensor],
+    then: &[FileTensor],
     more: &[NewTensor],
     out: &mut Replacement,
 ) -> Result<()> {

@@ -48,7 +48,7 @@ impl fmt::Display for Kind {
 
 /// A tensor of a file: its type, shape and location.
 #[derive(Clone, Debug)]
-pub(super) struct Tensor {
+pub(super) struct FileTensor {
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) shape: Vec<usize>,
@@ -59,11 +59,11 @@ pub(super) struct Tensor {
     pub(super) at: u64,
     /// A bound for its bytes, whatever the shape claims.
     pub(super) most: u64,
-    pub(super) store: Arc<Store>,
+    pub(super) store: Arc<ArrayFile>,
 }
 
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct ArrayFile {
     pub(super) path: PathBuf,
     /// A safetensors file. An npz archive is opened again for each array: they are unpacked in parallel.
     pub(super) file: Option<File>,
@@ -86,7 +86,7 @@ macro_rules! each_number {
     };
 }
 
-impl Tensor {
+impl FileTensor {
     /// Bytes of one element; `None` if that is not known, or is nothing.
     fn size(&self) -> Option<usize> {
         match &self.kind {
@@ -113,8 +113,8 @@ impl Tensor {
     }
 
     /// Whether another file has the same tensor at the same location.
-    pub(super) fn is_like(&self, other: &Tensor) -> bool {
-        let facts = |of: &Tensor| (of.big_endian, of.fortran, of.at, of.most);
+    pub(super) fn is_like(&self, other: &FileTensor) -> bool {
+        let facts = |of: &FileTensor| (of.big_endian, of.fortran, of.at, of.most);
         self.name == other.name
             && (&self.kind, &self.shape) == (&other.kind, &other.shape)
             && facts(self) == facts(other)
@@ -241,8 +241,8 @@ impl Tensor {
 }
 
 /// Refuses a file whose tensors are others than when it was read.
-pub(super) fn check_same(input: &Path, then: &[Tensor], there: &[Tensor]) -> Result<()> {
-    let is_same = |(then, there): (&Tensor, &Tensor)| then.is_like(there);
+pub(super) fn check_same(input: &Path, then: &[FileTensor], there: &[FileTensor]) -> Result<()> {
+    let is_same = |(then, there): (&FileTensor, &FileTensor)| then.is_like(there);
     match then.len() == there.len() && then.iter().zip(there).all(is_same) {
         true => Ok(()),
         false => Err(changed(input, "its tensors are others")),

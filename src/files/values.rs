@@ -10,8 +10,8 @@ use rayon::prelude::*;
 
 use super::later::{Later, Pending};
 use super::names::{Reading, Role};
-use super::table::{Lists, Origin};
-use super::tensors::{Kind, Tensor};
+use super::table::{FileOrigin, Lists};
+use super::tensors::{FileTensor, Kind};
 use super::{Dtype, Result};
 use crate::batch::layout::Tokens;
 use crate::batch::{Buffer, Element, FloatBuffer, Padded, TokenValues};
@@ -27,7 +27,7 @@ type Found = (usize, usize, f64, usize);
 /// What is known of a token column before its values are read.
 pub(super) struct TokenColumn {
     pub(super) reading: Reading,
-    pub(super) origin: Arc<Origin>,
+    pub(super) origin: Arc<FileOrigin>,
     pub(super) tokens: Arc<Tokens>,
     pub(super) dtype: Option<Dtype>,
     /// A batch of ours may hold NaN.
@@ -35,11 +35,14 @@ pub(super) struct TokenColumn {
 }
 
 /// A column, and its values that are still to be read.
-type Unread = (TokenValues, Arc<dyn Pending>);
+type UnreadColumn = (TokenValues, Arc<dyn Pending>);
 
 impl TokenColumn {
     /// An array per response, of which the tokens that count are kept.
-    pub(super) fn of_lists(self, read: impl FnOnce() -> Result<Lists> + Send + 'static) -> Unread {
+    pub(super) fn of_lists(
+        self,
+        read: impl FnOnce() -> Result<Lists> + Send + 'static,
+    ) -> UnreadColumn {
         if self.dtype == Some(Dtype::F32) {
             let narrow = |values: Vec<f64>| values.iter().map(|&value| value as f32).collect();
             let later = self.compact(f32::NAN, read, narrow);
@@ -77,7 +80,7 @@ impl TokenColumn {
     }
 
     /// A tensor [B, T] in the file's own precision, unless another one is asked for.
-    pub(super) fn of_tensor(self, tensor: &Tensor) -> Unread {
+    pub(super) fn of_tensor(self, tensor: &FileTensor) -> UnreadColumn {
         use Number::{BF16, F16, F32, F64, I32, I64, U32, U64};
         let Kind::Number(number) = tensor.kind else {
             unreachable!("a token column is of numbers");
@@ -88,10 +91,10 @@ impl TokenColumn {
             None => matches!(number, F64 | I32 | U32 | I64 | U64),
         };
         match number {
-            F64 if is_wide => self.padded(tensor, f64::NAN, Tensor::load),
-            F32 if !is_wide => self.padded(tensor, f32::NAN, Tensor::load),
-            F16 if !is_wide => self.padded(tensor, f16::NAN, Tensor::load),
-            BF16 if !is_wide => self.padded(tensor, bf16::NAN, Tensor::load),
+            F64 if is_wide => self.padded(tensor, f64::NAN, FileTensor::load),
+            F32 if !is_wide => self.padded(tensor, f32::NAN, FileTensor::load),
+            F16 if !is_wide => self.padded(tensor, f16::NAN, FileTensor::load),
+            BF16 if !is_wide => self.padded(tensor, bf16::NAN, FileTensor::load),
             _ if is_wide => self.padded(tensor, f64::NAN, |tensor| {
                 Ok(tensor.numbers(|value| value)?.into())
             }),
@@ -103,10 +106,10 @@ impl TokenColumn {
 
     fn padded<T: Element>(
         self,
-        tensor: &Tensor,
+        tensor: &FileTensor,
         missing: T,
-        read: impl FnOnce(&Tensor) -> Result<Buffer<T>> + Send + 'static,
-    ) -> Unread {
+        read: impl FnOnce(&FileTensor) -> Result<Buffer<T>> + Send + 'static,
+    ) -> UnreadColumn {
         let (rows, width) = (tensor.shape[0], tensor.shape[1]);
         let strides = match tensor.fortran {
             true => (1, rows),

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::format::Format;
 use super::json::{self, Type};
 use super::lines::Blocks;
-use super::parquet::{Item, Shape};
+use super::parquet::{Shape, ValueType};
 use super::words::{self, Tokenize};
 use super::{Progress, Result};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -22,8 +22,8 @@ const LENGTH: &str = "length";
 
 /// The fields that are written, with their types in parquet.
 const WRITTEN: [(&str, Shape); 2] = [
-    ("correct", (Item::Bool, false)),
-    (LENGTH, (Item::Int, false)),
+    ("correct", (ValueType::Bool, false)),
+    (LENGTH, (ValueType::Int, false)),
 ];
 
 /// A line that was verified.

@@ -38,7 +38,7 @@ const CONSTANT: &str = "constant";
 pub(super) const COSINE: &str = "cosine";
 
 /// A row of a table of keys.
-struct Key {
+struct ConfigKey {
     name: &'static str,
     /// The lines of its comment.
     doc: &'static [&'static str],
@@ -54,7 +54,7 @@ enum Bound {
     /// A table of parameters: numbers, strings and truth values.
     Scalars,
     /// A table with keys of its own.
-    Table(&'static [Key]),
+    Table(&'static [ConfigKey]),
 }
 
 impl Bound {
@@ -121,8 +121,8 @@ macro_rules! keys {
         }
 
         impl $config {
-            const KEYS: &[Key] = &[
-                $(Key { name: stringify!($key), doc: &[$($doc),*], bound: $bound }),*
+            const KEYS: &[ConfigKey] = &[
+                $(ConfigKey { name: stringify!($key), doc: &[$($doc),*], bound: $bound }),*
             ];
         }
     };
@@ -280,7 +280,7 @@ keys! {
 }
 
 /// All keys, those of a table behind it, such as `transformer.temperature`.
-fn keys() -> impl Iterator<Item = (String, &'static Key)> {
+fn keys() -> impl Iterator<Item = (String, &'static ConfigKey)> {
     Config::KEYS.iter().flat_map(|key| {
         let inner = match key.bound {
             Table(keys) => keys,
