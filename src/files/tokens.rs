@@ -1,4 +1,4 @@
-//! The tokens that count: how many each response has, and which of the columns agree with that.
+//! The tokens that count: how many each response has, and which columns agree with that number.
 
 use super::Result;
 use super::meaning::{Bound, Meaning};
@@ -156,7 +156,7 @@ impl Meaning<'_> {
     }
 
     /// The lengths of unknown arrays, if they agree. An array that is empty somewhere, of errors say, is no sign of responses
-    /// without tokens; nor is an older advantage, perhaps of another batch.
+    /// responses without tokens; neither does an older advantage, which may be of another batch.
     fn lengths_of_unknown(&mut self, arrays: &[Bound]) -> Option<Lengths> {
         let (responses, are_lines) = (self.responses, self.origin().has_lines());
         let full = arrays.iter().filter(|bound| {
@@ -198,7 +198,7 @@ impl Meaning<'_> {
         Ok(tokens)
     }
 
-    /// The tensor that may be the mask of a file that has none by our names.
+    /// The tensor that may be the mask of a file in which no tensor has our names for it.
     fn mask_hint(&self, width: usize) -> String {
         let mut columns = self.table.columns.iter();
         let mask = columns.find_map(|column| match &column.data {

@@ -1,4 +1,4 @@
-//! The numbers of token columns, ragged or padded: what is odd in them, and how they become columns of a batch.
+//! The numbers of token columns, ragged or padded: checks them for odd values, and makes columns of a batch of them.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -21,10 +21,10 @@ use crate::figures::counted;
 /// The values of some columns of a response, in any layout.
 type Cells<'a, T> = dyn Fn(usize, Range<usize>) -> Cow<'a, [T]> + Sync + 'a;
 
-/// The response, the column and the value of the first of some values of a column, and how many they are.
+/// The first odd value of a column (its response, column and value), and the number of odd values.
 type Found = (usize, usize, f64, usize);
 
-/// What is known of a token column before its values are read.
+/// The properties of a token column that are known before its values are read.
 pub(super) struct TokenColumn {
     pub(super) reading: Reading,
     pub(super) origin: Arc<Origin>,
@@ -82,7 +82,7 @@ impl TokenColumn {
         let Kind::Number(number) = tensor.kind else {
             unreachable!("a token column is of numbers");
         };
-        // Large integers, such as hashes, are not f32.
+        // Large integers, such as hashes, are not exact as f32.
         let is_wide = match self.dtype {
             Some(dtype) => dtype == Dtype::F64,
             None => matches!(number, F64 | I32 | U32 | I64 | U64),
@@ -182,7 +182,7 @@ impl TokenColumn {
         self.origin.wrong(&self.reading.theirs, at, found, expected)
     }
 
-    /// The values for which `is` holds among the tokens that count, or among those that do not; it holds for none from `usual.0`
+    /// The values for which `is` holds among the tokens that count, or among the others; `is` must be false from `usual.0`
     /// to `usual.1`.
     fn find<T: Element>(
         &self,
