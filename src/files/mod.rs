@@ -106,7 +106,7 @@ pub struct Rollouts {
     is_f64: bool,
 }
 
-/// Reads a file of rollouts. Its name says what it is: `.jsonl`, which may be compressed (`.jsonl.gz`, `.jsonl.zst`),
+/// Reads a file of rollouts. Its name gives the format: `.jsonl`, which may be compressed (`.jsonl.gz`, `.jsonl.zst`),
 /// `.parquet`, `.safetensors` or `.npz`. A folder is read as all its files of lines together.
 ///
 /// # Errors
@@ -172,7 +172,7 @@ impl Rollouts {
         self.write_outputs(out.as_ref(), &[(Column::Advantage, advantage)], &|_, _| {})
     }
 
-    /// As [`Rollouts::write_advantage`], with any of the columns that a recipe gives. A field or tensor of that name that is
+    /// As [`Rollouts::write_advantage`], with any of the columns that a recipe gives. An existing field or tensor of that name
     /// is replaced. `progress` is called from time to time with the numbers of bytes and lines copied so far.
     ///
     /// # Errors

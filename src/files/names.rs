@@ -326,7 +326,7 @@ impl Dump {
         self.known_by.iter().all(is) && !(self.adds_rewards && is_rewarded)
     }
 
-    /// The columns whose sum is the reward: those with `reward` in their name, or else all unknown numbers, since a model that
+    /// The columns whose sum is the reward: the columns with `reward` in their name, or else all unknown numbers, since a column
     /// of a judge model has the model's name.
     fn summands(fields: Fields) -> Vec<String> {
         let unknown = fields.iter().filter(|(name, found)| {

@@ -1,5 +1,5 @@
 //! npz: reads the arrays of a zip archive, compressed or not, and copies an archive with more arrays. We parse the arrays'
-//! here: crates take the memory that a header claims, and those that know numpy's strings or half floats parse all of Python's
+//! headers ourselves: crates allocate as much as a header claims, and crates that support numpy's strings or half floats parse
 //! all Python literals.
 
 use std::fs::File;

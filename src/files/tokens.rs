@@ -155,7 +155,7 @@ impl Meaning<'_> {
         Some((tokens, from, Some(what)))
     }
 
-    /// The lengths of unknown arrays, if they agree. An array that is empty somewhere, of errors say, is no sign of responses
+    /// The lengths of unknown arrays, if they agree. An array that is empty for a response (errors, for example) does not prove
     /// responses without tokens; neither does an older advantage, which may be of another batch.
     fn lengths_of_unknown(&mut self, arrays: &[Bound]) -> Option<Lengths> {
         let (responses, are_lines) = (self.responses, self.origin().has_lines());

@@ -38,7 +38,7 @@ pub(super) struct TokenColumn {
 type Unread = (TokenValues, Arc<dyn Pending>);
 
 impl TokenColumn {
-    /// An array per response, of which the tokens that count are kept.
+    /// Keeps the tokens that count, from one array per response.
     pub(super) fn of_lists(self, read: impl FnOnce() -> Result<Lists> + Send + 'static) -> Unread {
         if self.dtype == Some(Dtype::F32) {
             let narrow = |values: Vec<f64>| values.iter().map(|&value| value as f32).collect();
@@ -126,7 +126,7 @@ impl TokenColumn {
         (padded(Buffer::new(later.clone())).into(), later)
     }
 
-    /// Looks for odd values. NaN that counts makes every result of its group NaN: better said of the file than of the result.
+    /// Looks for odd values. A NaN that counts would make all results of its group NaN, so it is reported for the file already.
     fn check<T: Element>(&self, cells: &Cells<'_, T>) -> Result<Vec<String>> {
         let Reading {
             ours, theirs, role, ..
