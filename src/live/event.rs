@@ -189,7 +189,7 @@ fn count(old: &str, new: &str) -> (usize, usize) {
             .for_each(|at| matches[at / 64] |= 1 << (at % 64));
         matches
     };
-    // The bits of the most frequent lines, such as blank ones, set once because that is slow: at most 64 lines.
+    // The bits of the most frequent lines, such as blank ones, are set once, not for each new line: at most 64 lines.
     let mut frequent: HashMap<&str, Vec<u64>> = HashMap::new();
     for (line, places) in &places {
         if places.len() > state.len() {

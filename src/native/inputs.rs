@@ -91,7 +91,7 @@ impl<'a> Inputs<'a> {
     }
 
     /// Computes a gradient response by response, into the caller's rows if they have its precision, else into new memory,
-    /// which it returns. The gradient must be finite. `compute` also gives a summary of each response, in batch order.
+    /// which it returns; `None` if it is not finite. `compute` also gives a summary of each response, in batch order.
     pub(super) fn gradient<T: Token, S, R: Send>(
         &self,
         rows: Option<&mut [f32]>,

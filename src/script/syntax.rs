@@ -320,7 +320,7 @@ pub(crate) fn declared_names<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
 /// The strings, comments and brackets that are open at the end of a text that is being typed.
 #[derive(Default)]
 pub struct Unfinished<'a> {
-    /// The code before the innermost unclosed token.
+    /// The code before the unclosed string or comment in `last`.
     pub code: Vec<Token<'a>>,
     /// A string or a comment without its end.
     pub last: Option<Token<'a>>,
