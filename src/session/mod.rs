@@ -68,7 +68,7 @@ pub struct EvaluatedInput {
     pub prints: Vec<String>,
     /// Its reports, by `metric`.
     pub metrics: Vec<(String, f64)>,
-    /// Notes on parts of the input that were read with another meaning than their names suggest.
+    /// Notes on columns that were read in place of others, such as `old_logp` for `logp`.
     pub notes: Vec<String>,
     /// The names of the functions that it defines.
     pub functions: Vec<String>,
