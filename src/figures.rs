@@ -34,7 +34,7 @@ pub fn shape(layout: &Layout) -> String {
     shape_in(layout, "token")
 }
 
-/// As [`shape`], where lengths are counted in another unit, such as `word`.
+/// Like [`shape`], with lengths counted in another unit, such as `word`.
 pub fn shape_in(layout: &Layout, unit: &str) -> String {
     let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
     let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
@@ -88,7 +88,7 @@ pub fn exact(number: f64) -> String {
     format!("{number:?}").trim_end_matches(".0").to_string()
 }
 
-/// Where in a range a value lies: 0 at its start, 1 at its end. Halves, as the widest ranges are wider than any number.
+/// The relative position of a value in a range: 0 at its start, 1 at its end. Halves avoid overflow for the widest ranges.
 pub fn along(value: f64, (least, most): (f64, f64)) -> f64 {
     (value / 2.0 - least / 2.0) / (most / 2.0 - least / 2.0)
 }

@@ -33,7 +33,7 @@
 //! Training runs are the package `advlab-train`; the commands, the prompt and the reports are `advlab-cli`.
 //!
 //! The library prints nothing, keeps no global state but the list of the files that it is writing, and gives the same bits for
-//! any number of threads. Its errors say what was found, where, and what to do: [`Diagnostics`] has the script's line.
+//! any number of threads. Its errors say what was found, where, and what to do: [`Diagnostics`] quotes the line of the script.
 
 #![warn(missing_docs)]
 

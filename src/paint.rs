@@ -57,8 +57,8 @@ pub fn width(text: &str) -> usize {
     first + parts.map(after_code).sum::<usize>()
 }
 
-/// A string from a file or a script with what a terminal would obey, such as ESC or a change of the writing's
-/// direction, written out: `\u{1b}`.
+/// A string from a file or a script, with the characters that control a terminal (such as ESC, or a change of writing
+/// direction) escaped: `\u{1b}`.
 pub fn visible(text: &str) -> String {
     let obeyed = |letter: char| {
         letter.is_control()
@@ -71,7 +71,7 @@ pub fn visible(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// A string in at most so many columns, with `…` where it is cut.
+/// A string cut to at most `room` columns; `…` marks the cut.
 pub fn cut(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_string();
@@ -89,8 +89,8 @@ pub fn filled(text: &str, columns: usize) -> String {
     format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
 }
 
-/// Text in lines of at most `columns`, each behind the same start; a text that fits in one keeps its blanks. A word that is
-/// longer has a line of its own.
+/// Wraps text to lines of at most `columns`, each after the same prefix; text that fits in one line keeps its blanks. A longer
+/// word gets a line of its own.
 pub fn wrapped(start: &str, text: &str, columns: usize) -> String {
     let room = columns.saturating_sub(width(start));
     if width(text) <= room && !text.contains('\n') {
@@ -106,8 +106,8 @@ pub fn wrapped(start: &str, text: &str, columns: usize) -> String {
     format!("{start}{}", lines.join(&format!("\n{start}")))
 }
 
-/// A line of a script or a formula as it is, or in several lines if it is too long: a note behind a wide gap, and what does
-/// not fit, go below, further in.
+/// A line of a script or a formula, folded if it is too long: a note after a wide gap, and the rest of the line,
+/// continue below with more indentation.
 pub fn folded(line: &str, columns: usize) -> String {
     if width(line) <= columns {
         return line.to_string();
@@ -143,8 +143,8 @@ pub fn table(rows: &[Vec<String>]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// Text in lines of at most `columns`, indented by `indent`, the first of them beside `head`, or below a `head` that is
-/// too long for that.
+/// Wraps text to lines of at most `columns`, indented by `indent`. The first line starts beside `head`, or below it if `head`
+/// is too long.
 pub fn beside(head: &str, indent: usize, text: &str, columns: usize) -> String {
     let lines = wrapped(&" ".repeat(indent), text, columns);
     if text.is_empty() {
@@ -156,7 +156,7 @@ pub fn beside(head: &str, indent: usize, text: &str, columns: usize) -> String {
     }
 }
 
-/// Text in lines of at most `columns` behind its start, the others below the beginning of the first.
+/// Wraps text to lines of at most `columns` after `start`; later lines are aligned with the beginning of the first.
 pub fn laid_out(start: &str, text: &str, columns: usize) -> String {
     beside(start.trim_end(), start.len(), text, columns)
 }

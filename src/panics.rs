@@ -8,7 +8,7 @@ thread_local! {
     static IS_EXPECTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a crate makes of some input; `None` where it panics.
+/// The result of a crate's function; `None` if it panics.
 pub fn caught<T>(read: impl FnOnce() -> T) -> Option<T> {
     IS_EXPECTED.set(true);
     let read = catch_unwind(AssertUnwindSafe(read));

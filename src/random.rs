@@ -1,4 +1,4 @@
-//! Random streams that are a pure function of the run's seed, what they are for, the step and an index.
+//! Random streams: each is a pure function of the run's seed, its purpose, the step and an index.
 //!
 //! ChaCha is counter-based: every stream can be opened on its own, without drawing what comes before it. So a resumed
 //! run, a replayed run and a run with another number of threads draw the very same numbers.
@@ -32,7 +32,7 @@ pub enum Purpose {
 pub struct StreamKey {
     /// The run's seed.
     pub seed: u64,
-    /// The use of the numbers.
+    /// What the numbers are for.
     pub purpose: Purpose,
     /// The training step, from 0.
     pub step: u64,

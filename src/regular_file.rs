@@ -33,7 +33,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// The text of a file.
 ///
 /// # Errors
-/// As [`open`]; also where it is not UTF-8.
+/// As [`open`]; also if the text is not UTF-8.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     open(path)?.read_to_string(&mut text)?;

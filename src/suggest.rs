@@ -1,6 +1,6 @@
 //! The nearest known name to a misspelt one, for every message that has to say "did you mean".
 
-/// The candidate nearest to `name`, or `None` where nothing is close enough to be a likely slip.
+/// The candidate nearest to `name`, or `None` if nothing is close enough to be a likely slip.
 ///
 /// Nearness is the Damerau-Levenshtein distance without regard to case; up to a third of the name (at least one
 /// letter, at most three) may differ. Of equally near ones a candidate of the same letters comes first (`std` for `sdt`),
@@ -27,7 +27,7 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     near.min_by_key(|(rank, _)| *rank).map(|(_, one)| one)
 }
 
-/// The clause ``did you mean `x`?``, or the list of what there is where nothing is near.
+/// The clause ``did you mean `x`?``, or the list of candidates if none is near.
 pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     let all: Vec<&str> = candidates.into_iter().collect();
     match nearest(name, all.iter().copied()) {

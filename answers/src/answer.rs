@@ -35,15 +35,15 @@ pub(super) fn marked(source: &str) -> Result<Option<String>, String> {
     answer.map_or_else(|| Err(plain.trim().to_string()), |answer| Ok(Some(answer)))
 }
 
-/// What stands in the last box, and in those that it is joined to by a comma, `and` or `or`, if there is a box; nothing
-/// where one is empty or never closed. One without a brace is none but at the end of a text.
+/// The content of the last box, and of the boxes joined to it by a comma, `and` or `or`, if there is a box; nothing
+/// if one of them is empty or never closed. A box without a brace counts only at the end of a text.
 fn boxed(text: &str) -> Option<Option<String>> {
     static BOX: LazyLock<Regex> = LazyLock::new(|| pattern(r"\\(?:boxed|fbox)\s*(?:\{|$)"));
     static JOINT: LazyLock<Regex> = LazyLock::new(|| {
         let blank = r"(?:\\text|[\s\\${}()])*";
         pattern(&format!("^{blank},?{blank}(?:,|and|or){blank}$"))
     });
-    // The pattern is slow where most that stands there is backslashes.
+    // The pattern is slow on text that consists mostly of backslashes.
     if !text.contains("box") {
         return None;
     }
@@ -62,7 +62,7 @@ fn boxed(text: &str) -> Option<Option<String>> {
     (!boxes.is_empty()).then(|| are_full.then(|| boxes.join(", ")))
 }
 
-/// What stands before the brace that closes one before it.
+/// The text before the closing brace of a brace that was opened earlier.
 fn closed(text: &str) -> Option<&str> {
     let mut depth = 0;
     let mut bytes = text.bytes().enumerate();
@@ -78,11 +78,11 @@ fn closed(text: &str) -> Option<&str> {
     None
 }
 
-/// What stands behind the last `answer is` and its like: a formula, a number, the words up to the end of the sentence.
+/// The text after the last `answer is` or a similar phrase: a formula, a number, the words up to the end of the sentence.
 fn behind_phrase(text: &str) -> Option<String> {
     static PHRASE: LazyLock<Regex> =
         LazyLock::new(|| pattern(r"(?:(?i:answer is|answer:|option is)|(?m:^)A:)[: *\n\t]*"));
-    /// A point behind a word, but not that of `a.m.`
+    /// A period after a word, but not the one in `a.m.`
     static STOP: LazyLock<Regex> =
         LazyLock::new(|| pattern(r"(?:^|\s)(?:[^\s.]{2,}|[^\s.a-z])?([.?])(?:\s|$)"));
     /// `5, since 25 = 5 * 5`
@@ -130,7 +130,7 @@ fn is_formula(formula: &str, behind: &str) -> bool {
     !is_money && !formula.contains("\n\n")
 }
 
-/// Whether a text without a mark is meant as a whole: one line that is mathematics, well written or not.
+/// Whether a text without a mark is an answer as a whole: one line of mathematics, well written or not.
 pub(super) fn is_whole(text: &str, clean: &str) -> bool {
     static WORD: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\pL{2,}[,.:;?!]*$"));
     /// `So x = 5`

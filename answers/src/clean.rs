@@ -54,7 +54,7 @@ fn spelled(sign: &str) -> Cow<'_, str> {
     }
 }
 
-/// A text with one spelling for what is the same. `$` around formulas goes; a `$` that is money becomes `¤`.
+/// A text with one spelling for equal content. `$` around formulas is removed; a `$` for money becomes `¤`.
 pub(super) fn cleaned(text: &str) -> String {
     static SIGN: LazyLock<Regex> =
         LazyLock::new(|| pattern(r"(?s)\\(?:[A-Za-z]+|.|$)|[$~`]|[^\x00-\x7f]"));
@@ -74,14 +74,14 @@ pub(super) fn cleaned(text: &str) -> String {
         out.push_str(&text[end..sign.start()]);
         end = sign.end();
         match sign.as_str() {
-            // One alone, or one before a number beside formulas, is money.
+            // A single one, or one before a number beside formulas, is money.
             "$" if dollars % 2 == 1 && text[end..].starts_with(starts_number) => out.push('¤'),
             "$" => out.push(' '),
             sign => out.push_str(&spelled(sign)),
         }
     }
     out.push_str(&text[end..]);
-    // Blanks, periods, commas, a backslash pair may stand around an answer.
+    // Blanks, periods, commas or two backslashes around an answer do not count.
     IDLE.replace(without_stars(&out).trim_start(), "")
         .into_owned()
 }

@@ -8,10 +8,10 @@ use super::value::{look, value};
 use Symbol::{List, Measured, Or, Percent, Relation, Set, Tuple};
 use numbers::{at_points, numbers};
 
-/// Longer lists are compared in their order alone.
+/// Longer lists are compared only in their given order.
 const LONGEST: usize = 64;
 
-/// Whether an answer is what the gold is; `None` where that cannot be decided.
+/// Whether an answer equals the gold answer; `None` if that cannot be decided.
 pub(super) fn same(gold: &Expr, answer: &Expr) -> Option<bool> {
     if gold == answer {
         return Some(true);
@@ -33,7 +33,7 @@ pub(super) fn same(gold: &Expr, answer: &Expr) -> Option<bool> {
     region::same(gold, answer).or_else(|| structures(gold, answer))
 }
 
-/// A name and what it is said to be: `x = 5`, `f(x) = 2x`.
+/// A name and its value: `x = 5`, `f(x) = 2x`.
 fn assigned(expr: &Expr) -> Option<(&Expr, &Expr)> {
     let is_assigned = expr.symbol == Relation("=") && expr.parts[0].is_name();
     is_assigned.then(|| (&expr.parts[0], &expr.parts[1]))
@@ -79,7 +79,7 @@ fn structures(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
 }
 
-/// Whether the values of a list have several names.
+/// Whether the values of a list belong to different names.
 fn have_names(values: &[Expr]) -> bool {
     let mut names = values.iter().filter_map(assigned).map(|(name, _)| name);
     let first = names.next();
@@ -98,7 +98,7 @@ fn unnamed(values: &[Expr]) -> Vec<Expr> {
     values.cloned().collect()
 }
 
-/// All of them, each with its own; undecided where none is false and one is undecided.
+/// Compares pairs in order; undecided if no pair is different and one is undecided.
 fn in_order(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
     if golds.len() != answers.len() {
         return Some(false);
@@ -113,7 +113,7 @@ fn in_order(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
     verdict
 }
 
-/// In any order, but with several names on one side alone in that of the names.
+/// In any order; but if only one side has names, in the order of the names.
 fn lists(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
     let is_bare = |values: &[Expr]| values.iter().all(|value| assigned(value).is_none());
     let has_order = have_names(golds) != have_names(answers);

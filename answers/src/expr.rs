@@ -17,7 +17,7 @@ pub(super) struct Decimal {
     pub(super) significant: u32,
 }
 
-/// What a node makes of its parts.
+/// The operation that a node applies to its parts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Symbol {
     /// And how it was written, if as a decimal.
@@ -27,18 +27,18 @@ pub(super) enum Symbol {
     /// A function of numbers by its name: `+` and `*` of any count, `^`, `-`, `1/` and `\pm` of one, `sin`, `log` of a base
     /// and a number, `root` of an order and a number, `!` and `!!`.
     Function(&'static str),
-    /// A function that nobody knows, such as `f`.
+    /// A function without a known definition, such as `f`.
     Unknown(String),
     Percent,
     /// A number in a unit, or in a base.
     Measured(String),
-    /// Parts that all hold, without brackets; inequalities such as `1 < x < 2` among them.
+    /// Parts that all hold, without brackets; also inequalities such as `1 < x < 2`.
     List,
     /// A list with an `or` in it.
     Or,
     Set,
     Tuple,
-    /// Which of the two ends belong to it.
+    /// Which of the two ends are included.
     Interval([bool; 2]),
     /// Rows, each a matrix of its cells.
     Matrix,
@@ -59,7 +59,7 @@ impl Symbol {
         }
     }
 
-    /// A node of the parts; of one part that part.
+    /// A node with these parts; a single part stays as it is.
     pub(super) fn joined(self, mut parts: Vec<Expr>) -> Expr {
         match parts.len() {
             1 => parts.swap_remove(0),
@@ -77,7 +77,7 @@ pub(super) struct Expr {
 pub(super) const INFINITY: &str = "\\infty";
 pub(super) const REALS: &str = "\\reals";
 
-/// Names that have a meaning of their own.
+/// Names with a fixed meaning.
 const CONSTANTS: [&str; 5] = ["\\pi", "e", "i", INFINITY, REALS];
 
 impl Expr {
@@ -89,7 +89,7 @@ impl Expr {
         Number(value::whole(number).into(), None).of([])
     }
 
-    /// The number that digits with a point and an exponent are; `None` where the exponent is too large.
+    /// The number of digits with a point and an exponent; `None` if the exponent is too large.
     pub(super) fn literal(text: &str) -> Option<Expr> {
         let (digits, exponent) = match text.split_once(['e', 'E']) {
             Some((digits, exponent)) => (digits, exponent.parse::<i32>().ok()?),
@@ -138,7 +138,7 @@ impl Expr {
         matches!(self.symbol, Number(..) | Name(_) | Function(_)) && !self.is(REALS)
     }
 
-    /// Whether this can be a name: a letter, letters beside each other, a function, a tuple of names.
+    /// Whether this can be a name: a letter, several letters in a row, a function, a tuple of names.
     pub(super) fn is_name(&self) -> bool {
         match self.symbol {
             Symbol::Unknown(_) => true,
@@ -147,7 +147,7 @@ impl Expr {
         }
     }
 
-    /// The elements, where one with `\pm` is two.
+    /// The elements; one with `\pm` becomes two.
     pub(super) fn both_signs(elements: Vec<Expr>) -> Vec<Expr> {
         let signed = |element: Expr| {
             let has_both = element.walk().any(|part| part.symbol == Function("\\pm"));
@@ -167,12 +167,12 @@ impl Expr {
         }
     }
 
-    /// Whether this is the constant of a name.
+    /// Whether this is the constant with this name.
     pub(super) fn is(&self, constant: &str) -> bool {
         matches!(&self.symbol, Name(name) if name == constant)
     }
 
-    /// The sign of an infinity, 0 of all else.
+    /// The sign of an infinity, 0 for anything else.
     pub(super) fn infinity(&self) -> i32 {
         match self.symbol {
             Function("-") => -i32::from(self.parts[0].is(INFINITY)),

@@ -8,8 +8,8 @@ use super::text::pattern;
 use super::units::unit;
 use super::value::look;
 
-/// A number without separators of thousands, a letter, a word, a command of LaTeX with its backslash, or a sign; and how it
-/// stands. A function's name in plain text is its command.
+/// A number without thousands separators, a letter, a word, a LaTeX command with its backslash, or a sign; and whether it is
+/// upright or apart. A function's name in plain text becomes its command.
 #[derive(Clone, Debug)]
 pub(super) struct Lexeme {
     pub(super) text: String,
@@ -31,14 +31,14 @@ pub(super) fn is_whole(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether this is one letter, which a subscript may follow: a variable.
+/// Whether this is one letter, which can have a subscript: a variable.
 pub(super) fn is_letter(text: &str) -> bool {
     let name = text.split('_').next().unwrap_or_default();
     let is_one = name.starts_with(char::is_alphabetic) && name.chars().nth(1).is_none();
     is_one || GREEK.split(' ').any(|own| own == name)
 }
 
-/// Whether these are letters that are no product of variables: a unit, `and`, any word.
+/// Whether these letters are a word rather than a product of variables: a unit, `and`, any word.
 pub(super) fn is_word(text: &str) -> bool {
     text.starts_with(char::is_alphabetic) && !is_letter(text)
 }
@@ -54,7 +54,7 @@ const GREEK: &str = "\\alpha \\beta \\gamma \\delta \\epsilon \\varepsilon \\zet
 /// The functions by their names, as commands and in plain text.
 const FUNCTIONS: &str = "sin cos tan cot sec csc asin acos atan ln log exp abs floor ceil";
 
-/// Other names in plain text that mean what the command means.
+/// Other names in plain text with the meaning of the command.
 const NAMES: &str = "sqrt pi infinity infty alpha beta theta lambda cup";
 
 /// The function of a name.
@@ -69,19 +69,19 @@ pub(super) fn is_name(word: &str) -> bool {
     function(word).is_some() || NAMES.split(' ').any(|own| own == word)
 }
 
-/// Takes what stands at the beginning of a text, and says how long it is.
+/// Takes the lexeme at the beginning of a text, and returns its length.
 #[derive(Default)]
 struct Lexer {
     found: Vec<Lexeme>,
-    /// Whether a blank stands before it.
+    /// Whether a blank precedes the lexeme.
     is_apart: bool,
-    /// For each open brace, whether it is that of a `\text`.
+    /// For each open brace, whether it belongs to a `\text`.
     upright: Vec<bool>,
-    /// Open brackets, inside of which a comma separates.
+    /// The number of open brackets; inside of brackets a comma separates.
     brackets: usize,
 }
 
-/// The lexemes of a text; `None` where there are too many.
+/// The lexemes of a text; `None` if there are too many.
 pub(super) fn lexemes(text: &str) -> Option<Vec<Lexeme>> {
     let (mut lexer, mut rest) = (Lexer::default(), text);
     loop {
@@ -150,7 +150,7 @@ impl Lexer {
         groups.len() + rest.len()
     }
 
-    /// What stands below a letter is a part of its name: a text without it.
+    /// The text after a letter's subscript, which is a part of the letter's name.
     fn without_subscript<'t>(&mut self, text: &'t str) -> &'t str {
         static SUBSCRIPT: LazyLock<Regex> =
             LazyLock::new(|| pattern(r"^_(?:\{[^{}]+\}|[0-9A-Za-z])"));
@@ -168,7 +168,7 @@ impl Lexer {
         }
     }
 
-    /// A name, a word, or letters beside each other.
+    /// A name, a word, or several letters in a row.
     fn letters(&mut self, text: &str) -> usize {
         let end = text.find(|c: char| !c.is_alphabetic());
         let run = &text[..end.unwrap_or(text.len())];

@@ -1,8 +1,8 @@
 //! The verifier: finds the answer of a completion and compares it with a reference.
 //!
-//! Answers are compared as what they say: exact numbers, decimals, quantities with units, lists, sets, tuples, intervals,
-//! matrices, equations, inequalities, functions of variables, choices, words. What cannot be decided counts as wrong, and
-//! is said to be undecided.
+//! Answers are compared by meaning: exact numbers, decimals, quantities with units, lists, sets, tuples, intervals,
+//! matrices, equations, inequalities, functions of variables, choices, words. A pair that cannot be decided counts as wrong,
+//! and the verdict says that it is undecided.
 //!
 //! ```
 //! use advlab_answers::{Verdict, answer, equal};
@@ -31,7 +31,7 @@ use read::read;
 /// What became of a comparison. Only [`Verdict::Equal`] is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The answer is that of the reference.
+    /// The answer equals the reference's.
     Equal,
     /// It is another one.
     Different,
@@ -41,7 +41,7 @@ pub enum Verdict {
     Undecided,
 }
 
-/// Whether the answer of a completion is that of a reference solution.
+/// Whether the answer in a completion equals the answer in a reference solution.
 pub fn equal(gold: &str, completion: &str) -> Verdict {
     compared(gold, completion).0
 }
@@ -59,14 +59,14 @@ pub fn compared(gold: &str, completion: &str) -> (Verdict, Option<String>, Optio
     (verdict, gold, answer)
 }
 
-/// The answer of a text: what its last mark points at, such as `\boxed{}`, `####` or `answer is`; the text itself where it
+/// The answer of a text: after its last mark, such as `\boxed{}`, `####` or `answer is`; the text itself if it
 /// is one line of mathematics; else its last formula or number.
 pub fn answer(text: &str) -> Option<String> {
     value::begin();
     of_completion(text, "")
 }
 
-/// The answer of a reference solution: without a mark its whole text. `None` where it is empty.
+/// The answer of a reference solution: without a mark, its whole text. `None` if it is empty.
 pub fn reference(gold: &str) -> Option<String> {
     value::begin();
     let answer = match answer::marked(gold) {

@@ -1,4 +1,4 @@
-//! Reads an answer: lists, relations, unions, and matrices; what they are made of is read by [`sum`] and [`factor`].
+//! Reads an answer: lists, relations, unions, and matrices; [`sum`] and [`factor`] read their parts.
 
 mod factor;
 mod sum;
@@ -12,13 +12,13 @@ use super::lexeme::{Lexeme, is_number, is_word, lexemes};
 use super::text::{self, pattern};
 use super::value::look;
 
-/// Longer answers are compared as texts alone.
+/// Longer answers are compared only as texts.
 pub(super) const LONGEST: usize = 10_500;
 
 /// Fractions, roots, powers and brackets inside of each other; what follows an operand, or unions, in one chain.
 const DEEPEST: usize = 120;
 
-/// What a cleaned answer says; `None` where it is no mathematics, or none that can be read.
+/// The meaning of a cleaned answer; `None` if it is not mathematics, or cannot be read.
 pub(super) fn read(text: &str) -> Option<Expr> {
     if text.len() > LONGEST || text::is_words(text) {
         return None;
@@ -34,7 +34,7 @@ pub(super) fn read(text: &str) -> Option<Expr> {
     parser.list().filter(|_| parser.is(""))
 }
 
-/// `101_2`: a base is to digits what a unit is to a number.
+/// `101_2`: a base after digits is read like a unit after a number.
 fn based(text: &str) -> Option<Expr> {
     static BASED: LazyLock<Regex> = LazyLock::new(|| pattern("^([0-9]+)_([0-9]+)$"));
     let text = text.replace("\\text", "").replace(['{', '}', ' '], "");
@@ -68,7 +68,7 @@ fn is_bar(text: &str) -> bool {
     matches!(text, ":" | "|" | "\\mid")
 }
 
-/// Whether one side of a relation cannot go on here.
+/// Whether a side of a relation must end here.
 fn is_end(text: &str) -> bool {
     matches!(text, "" | "," | ";")
         || joins(text)
@@ -77,12 +77,12 @@ fn is_end(text: &str) -> bool {
         || one_of(RELATIONS, text).is_some()
 }
 
-/// Reads the lexemes from one on; what it does not understand ends what it reads. As a copy it is a place to go back to.
+/// Reads the lexemes from a position on, up to the first that it does not understand. A copy is a position to return to.
 #[derive(Clone, Copy, Default)]
 struct Parser<'t> {
     lexemes: &'t [Lexeme],
     at: usize,
-    /// The digits of the number here that have been taken: `\frac12`.
+    /// The number of digits already read of the number here: `\frac12`.
     taken: usize,
     depth: usize,
     /// Inside of an angle, where degrees are a number.
@@ -120,7 +120,7 @@ impl<'t> Parser<'t> {
         self.taken = 0;
     }
 
-    /// One level further in; `None` where that is too deep.
+    /// Reads one level deeper; `None` if that is too deep.
     fn nested(&mut self, read: fn(&mut Self) -> Option<Expr>) -> Option<Expr> {
         look(20)?;
         self.depth += 1;
@@ -135,7 +135,7 @@ impl<'t> Parser<'t> {
         Some(symbol.joined(Expr::both_signs(elements)))
     }
 
-    /// The elements of a list, and whether an `or` stands in it.
+    /// The elements of a list, and whether it contains an `or`.
     fn elements(&mut self) -> Option<(Vec<Expr>, bool)> {
         let (mut elements, mut has_or) = (Vec::new(), false);
         loop {
@@ -163,7 +163,7 @@ impl<'t> Parser<'t> {
             sides.push(self.side());
         }
         if let Some(at) = signs.iter().position(|sign| *sign == "\\approx") {
-            // What is about equal comes behind what is equal; a name in front of it is only a name.
+            // In a relation, approximate values follow exact ones; a name before them is only a name.
             let exact = sides[at].take().filter(|value| !value.is_name());
             return exact.or_else(|| sides[at + 1].take());
         }
@@ -222,7 +222,7 @@ impl<'t> Parser<'t> {
         None
     }
 
-    /// What stands in brackets: a value, a set, a tuple, an interval, or the condition behind a name.
+    /// The content of brackets: a value, a set, a tuple, an interval, or the condition after a name.
     fn bracketed(&mut self) -> Option<Expr> {
         let open = self.text();
         self.advance(1);
@@ -291,7 +291,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// What cannot be read on the left is a name, such as `\angle A`.
+/// An unreadable left side is a name, such as `\angle A`.
 fn odd_name(lexemes: &[Lexeme]) -> Option<Expr> {
     let is_number = |lexeme: &Lexeme| is_number(&lexeme.text);
     let is_short = (1..=6).contains(&lexemes.len()) && !lexemes.iter().any(is_number);

@@ -1,4 +1,4 @@
-//! Sets of real numbers, compared by where they begin and end and by what lies between.
+//! Sets of real numbers, compared at their ends and at points between them.
 
 use std::cmp::Ordering;
 
@@ -6,7 +6,7 @@ use super::expr::{Expr, REALS, Symbol};
 use super::value;
 use Symbol::{Interval, Joined, List, Or, Relation, Set, Tuple};
 
-/// Whether this is a set of numbers that its points decide: more than a tuple, or a list of numbers.
+/// Whether this is a set of numbers that is determined by its points: not just a tuple or a list of numbers.
 fn is_region(expr: &Expr) -> bool {
     matches!(expr.symbol, Interval(_) | Joined(_)) || expr.is(REALS) || is_inequality(expr)
 }
@@ -19,8 +19,8 @@ fn is_inequality(expr: &Expr) -> bool {
     }
 }
 
-/// Whether two sets have the same points: at all ends, between them, and beyond. `None` where one is no set of numbers, or
-/// neither is more than a tuple or a list.
+/// Whether two sets have the same points: at all ends, between them, and beyond. `None` if one is not a set of numbers, or
+/// both are just tuples or lists.
 pub(super) fn same(a: &Expr, b: &Expr) -> Option<bool> {
     if !is_region(a) && !is_region(b) || Expr::variables(&[a, b]).len() > 1 {
         return None;
@@ -59,7 +59,7 @@ fn order(a: f64, b: f64) -> Ordering {
     }
 }
 
-/// Whether a number is in a set, of which the ends are added to others; `None` where this is no set of numbers.
+/// Whether a number is in a set, whose ends are appended to `ends`; `None` if this is not a set of numbers.
 fn has(set: &Expr, x: f64, ends: &mut Vec<f64>) -> Option<bool> {
     let mut end = |part: &Expr| {
         let end = self::end(part)?;

@@ -11,9 +11,9 @@ pub(super) fn pattern(source: &str) -> Regex {
     Regex::new(source).expect("patterns are written here and tried by tests")
 }
 
-/// A cleaned text such that equal ones say the same: case, articles, blanks, fonts and marks between words do not count.
+/// A cleaned text, normalised so that equal answers are equal texts: case, articles, blanks, fonts and punctuation do not count.
 pub(super) fn folded(text: &str) -> String {
-    // The point of a number stays, that of `a.m.` goes.
+    // The point of a number stays, the points of `a.m.` are removed.
     static POINTS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(^|[^0-9])[.,]+|[.,]+([^0-9]|$)"));
     let text = text.replace("\\text", "").to_lowercase();
     let text = text.replace(['{', '}', '¤'], "");
@@ -26,14 +26,14 @@ pub(super) fn folded(text: &str) -> String {
         .replace(' ', "")
 }
 
-/// The letter of a choice in a cleaned text, such as that of `B`, `(B)`, `B. 42` and `Option B`.
+/// The letter of a choice in a cleaned text, such as `B`, `(B)`, `B. 42` and `Option B`.
 pub(super) fn choice(text: &str) -> Option<char> {
     static CHOICE: LazyLock<Regex> = LazyLock::new(|| {
         let head = r"^\s*(?i:option\s*)?(?i:choice\s*)?(?i:answer\s*)?";
         let letter = r"(?:([A-Z])\s*$|(?:\(\s*([A-Za-z])\s*\)|([A-Za-z])[).:])(?:$|[ .,:]+(.*)$))";
         pattern(&format!("{head}{letter}"))
     });
-    /// What stands behind the letter of one choice of several.
+    /// The text after the letter of one choice of several.
     static ANOTHER: LazyLock<Regex> =
         LazyLock::new(|| pattern(r"^(?:and |or |[A-Za-z]$|.{0,6}\(.{0,5}\).{0,5}$)"));
     let text = text.replace("\\text", "").replace(['{', '}'], "");
@@ -47,8 +47,8 @@ pub(super) fn choice(text: &str) -> Option<char> {
     Some(letter.to_ascii_uppercase())
 }
 
-/// Letters alone, with a word among them, are words: `odd` is no product, `sin x` is a function, and `xy`, of
-/// letters that name variables, is no word.
+/// Only letters, with a word among them, are words: `odd` is no product, `sin x` is a function, and `xy`, whose
+/// letters name variables, is no word.
 pub(super) fn is_words(text: &str) -> bool {
     static KNOWN: LazyLock<Regex> =
         LazyLock::new(|| pattern("^(?:(?i:and|or)|\\pL|[k-np-tv-z]{2,3})$"));

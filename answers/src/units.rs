@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// Words that are known, each by its name and by what else it is called.
+/// Known words, each with its name and its other spellings.
 const UNITS: &str = "cm centimeter centimetre, mm millimeter millimetre, km kilometer kilometre, m meter metre, \
     inch in inches, foot ft feet, yard yd, mile mi, kg kilogram, g gram, mg milligram, pound lb £ gbp, ounce oz, \
     l liter litre, ml milliliter millilitre, hour hr h, minute min, second sec s, day, week, month, year yr, \
@@ -20,7 +20,7 @@ static UNIT_NAMES: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
     words.flat_map(named).collect()
 });
 
-/// The name of what a word says behind a number, in the singular or the plural: a unit, the parts of one, `%`, `/`, a power
+/// The name for a word after a number, in the singular or the plural: a unit, a part of one, `%`, `/`, a power
 /// of a unit or of ten.
 pub(super) fn unit(word: &str) -> Option<&'static str> {
     let singular = word.strip_suffix('s').unwrap_or(word);
@@ -28,7 +28,7 @@ pub(super) fn unit(word: &str) -> Option<&'static str> {
     names.get(word).or_else(|| names.get(singular)).copied()
 }
 
-/// The name of the currency that a sign before a number is.
+/// The name of the currency whose sign is before a number.
 pub(super) fn currency(sign: &str) -> Option<&'static str> {
     unit(sign).filter(|_| matches!(sign, "¤" | "€" | "£" | "¥" | "₹"))
 }

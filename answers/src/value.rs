@@ -1,5 +1,5 @@
-//! The number that an expression is: exactly where it is rational, else in double precision, complex on the way. And the work
-//! that one comparison may be: what is not decided within it is not decided, on every machine alike.
+//! The number of an expression: exact if it is rational, else in double precision, with complex intermediate values. Also limits
+//! the work of one comparison: a comparison that exceeds the limit is undecided, equally on every machine.
 
 use std::cell::Cell;
 
@@ -25,7 +25,7 @@ pub(super) fn begin() {
     LEFT.set(MOST);
 }
 
-/// Takes work; `None` where there is none left, from then on.
+/// Takes work from the limit; `None` once the limit is used up.
 pub(super) fn look(units: u64) -> Option<()> {
     let left = LEFT.get().checked_sub(units);
     LEFT.set(left.unwrap_or(0));
@@ -54,7 +54,7 @@ impl Numeral {
         }
     }
 
-    /// In double precision; `None` beyond it. What is not 0 is none there either, however small.
+    /// In double precision; `None` outside its range: too large, or not 0 but rounded to 0.
     pub(super) fn near(&self) -> Option<Complex64> {
         match self {
             Exact(value) => {
@@ -71,7 +71,7 @@ impl Numeral {
     }
 }
 
-/// The real part, where that is all.
+/// The real part, if the imaginary part is 0.
 fn real(value: Complex64) -> Option<f64> {
     (value.im.abs() <= 1e-12 * value.norm().max(1e-3)).then_some(value.re)
 }
@@ -81,7 +81,7 @@ pub(super) fn constant(expr: &Expr) -> Option<Numeral> {
     value(expr, &|_| None)
 }
 
-/// The number that an expression is where its variables have values; `None` where it is none, or too large.
+/// The value of an expression at given values of its variables; `None` if it has none, or is too large.
 pub(super) fn value(expr: &Expr, at: &dyn Fn(&str) -> Option<Rational>) -> Option<Numeral> {
     look(210)?;
     Some(match &expr.symbol {
@@ -106,7 +106,7 @@ pub(super) fn value(expr: &Expr, at: &dyn Fn(&str) -> Option<Rational>) -> Optio
     })
 }
 
-/// The exact square, where this is rational or a product of square roots of rationals.
+/// The exact square, if this is rational or a product of square roots of rationals.
 pub(super) fn square(expr: &Expr) -> Option<Rational> {
     let exact = |expr: &Expr| constant(expr)?.exact().cloned();
     let parts = &expr.parts;
@@ -126,7 +126,7 @@ pub(super) fn whole(number: impl Into<BigInt>) -> Rational {
     Rational::from_integer(number.into())
 }
 
-/// A number times a power of ten; `None` where that is too large.
+/// A number times a power of ten; `None` if that is too large.
 pub(super) fn shifted(number: BigInt, power: i32) -> Option<Rational> {
     spend(4 * u64::from(power.unsigned_abs()))?;
     let ten = BigInt::from(10).pow(power.unsigned_abs());
@@ -136,8 +136,8 @@ pub(super) fn shifted(number: BigInt, power: i32) -> Option<Rational> {
     }
 }
 
-/// The reduced quotient of a whole number and one above 0: the divisor by one division to the size of the smaller, then by
-/// halving.
+/// The reduced quotient of a whole number and a positive one. The divisor is found by one division, which brings both to the
+/// size of the smaller, and then by halving.
 fn quotient(above: BigInt, below: BigInt) -> Option<Rational> {
     spend(above.bits() + below.bits())?;
     if below.is_one() || above.is_zero() {

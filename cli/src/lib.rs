@@ -1,9 +1,9 @@
-//! The program `advlab`: its commands, its prompt, the reports of what a design does, and the page of a run.
+//! The program `advlab`: its commands, its prompt, the reports on designs, and the page of a run.
 //!
 //! - `command`: a file per command of the command line;
 //! - [`prompt`]: the session behind `advlab repl`, and its terminal;
-//! - [`report`]: what commands and prompt show alike: objectives, masses, comparisons, profiles, figures, a run's page;
-//! - [`doc`]: what `advlab doc` explains.
+//! - [`report`]: reports for commands and prompt: objectives, masses, comparisons, profiles, figures, a run's page;
+//! - [`doc`]: the explanations of `advlab doc`.
 
 mod command;
 pub mod doc;

@@ -1,4 +1,4 @@
-//! The command line: what the library's [`advlab_cli::command_line`] does with the arguments.
+//! The command line: passes the arguments to the library's [`advlab_cli::command_line`].
 
 use std::process::ExitCode;
 

@@ -15,14 +15,14 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 const NO_GROUPS: &str = "nothing says which responses belong to one prompt: give each response a group (`group` in JSONL, \
                          `index` in padded files, `groups` in the builder)";
 
-/// The error, and the response at fault if it is only one.
+/// The error, and the response that caused it if it is a single one.
 type BuildError = (Option<usize>, Diagnostic);
 
 fn problem(response: impl Into<Option<usize>>, message: impl Into<String>) -> BuildError {
     (response.into(), Diagnostic::error(message.into()))
 }
 
-/// A column as it is given.
+/// A column as the caller gave it.
 #[derive(Clone, Debug)]
 struct GivenColumn {
     name: Arc<str>,
@@ -191,7 +191,7 @@ impl BatchBuilder {
         self.build_located().map_err(|(_, error)| error.into())
     }
 
-    /// As [`BatchBuilder::build`], with the response at fault if it is only one.
+    /// As [`BatchBuilder::build`], with the response that caused the error if it is a single one.
     pub(crate) fn build_located(mut self) -> Result<Batch, BuildError> {
         let tokens = self.tokens.take().transpose()?;
         let groups = self.groups.take().ok_or_else(|| problem(None, NO_GROUPS))?;
@@ -245,7 +245,7 @@ impl BatchBuilder {
         Some(TurnOrder::new(keys.map(|x| (x + 0.0).to_bits()), turn))
     }
 
-    /// That texts, columns and the mask are of as many responses.
+    /// Checks that texts, columns and the mask have the same number of responses.
     fn check_responses(&self, mask: Option<&Tokens>, expected: usize) -> Result<(), BuildError> {
         let texts = self.texts.iter();
         let texts = texts.map(|(name, texts)| (&**name, Some(texts.len())));
@@ -263,7 +263,7 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// The names, levels and response values of the columns.
+    /// Checks the names, levels and response values of the columns.
     fn check_columns(&self, groups: &[GroupId]) -> Result<(), BuildError> {
         for given in &self.columns {
             let name = &given.name;

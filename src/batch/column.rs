@@ -317,7 +317,7 @@ macro_rules! each_layout {
 }
 
 impl TokenValues {
-    /// Whether the values are f64; they are computed with as f32 otherwise.
+    /// Whether the values are f64; otherwise computation uses f32.
     pub fn is_f64(&self) -> bool {
         match self {
             TokenValues::F64(_) => true,

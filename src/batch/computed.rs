@@ -17,7 +17,7 @@ pub struct Computed {
 }
 
 impl Computed {
-    /// Values over a layout. Panics if their number is not that of the layout's cells of the level.
+    /// Values over a layout. Panics if there is not one value per cell of the level.
     pub fn new(layout: Arc<Layout>, level: Level, values: impl Into<FloatBuffer>) -> Self {
         let values = values.into();
         let (found, size) = (values.len(), layout.size(level));
@@ -47,9 +47,9 @@ impl Computed {
         &self.layout
     }
 
-    /// The value, widened to f64, that a token of a response has: that of its cell at a coarser level.
+    /// The value, widened to f64, at a token of a response. At a coarser level it is the value of the token's cell.
     ///
-    /// `token` counts only the response's tokens that count, from 0. Panics if there is no such response or token.
+    /// `token` is an index among the response's counting tokens, from 0. Panics if there is no such response or token.
     pub fn at(&self, response: usize, token: usize) -> f64 {
         self.lookup()(response, self.layout.tokens_of(response).start + token)
     }
@@ -81,7 +81,7 @@ impl Computed {
         })
     }
 
-    /// The value of each response, at any level: that of its cell, or the mean over its tokens or positions.
+    /// The value of each response, at any level: its cell's value, or the mean over its tokens or positions.
     pub fn by_response(&self) -> Vec<f64> {
         let value = self.lookup();
         let by_response = |response: usize| {

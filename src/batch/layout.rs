@@ -309,7 +309,7 @@ impl Layout {
         }
     }
 
-    /// The length of the row that a response's tokens came in: T for padded input, its own length for ragged.
+    /// The length of the row that held a response's tokens: T for padded input, its own length for ragged.
     pub fn row_length(&self, response: usize) -> usize {
         self.rows.row_length(response)
     }
@@ -330,7 +330,7 @@ impl Layout {
         Layout::new(groups, name, self.rows.select(responses), turns)
     }
 
-    /// The layout of one group's responses. Their indices here are those of [`Layout::members`].
+    /// The layout of one group's responses. Their new indices follow the order of [`Layout::members`].
     pub(crate) fn group(&self, group: usize) -> Layout {
         let members = self.members(group).iter().map(|&member| member as usize);
         self.select(&members.collect::<Vec<_>>())

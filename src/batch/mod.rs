@@ -28,7 +28,7 @@ pub(crate) const SOLUTIONS: [&str; 2] = ["solution", "answer"];
 /// Text columns by name.
 type TextColumns = BTreeMap<Arc<str>, Buffer<Arc<str>>>;
 
-/// Whether the answer of a completion is that of a reference solution.
+/// Whether the answer in a completion equals the answer in a reference solution.
 fn is_answer(_solution: &str, _completion: &str) -> bool {
     #[cfg(feature = "answers")]
     return advlab_answers::equal(_solution, _completion) == advlab_answers::Verdict::Equal;
@@ -167,7 +167,7 @@ impl Batch {
         self.columns.get(name)?.token()
     }
 
-    /// Whether token tensors are f64 that are made only from coarser ones: if a token column is f64, or if there is none.
+    /// Whether token tensors made only from coarser ones are f64: if a token column is f64, or if there is none.
     pub(crate) fn is_f64(&self) -> bool {
         self.is_f64
     }
@@ -198,8 +198,8 @@ impl Batch {
         })
     }
 
-    /// 1 if the answer of a response's completion is that of its solution, 0 otherwise: computed once, in parallel. `None`
-    /// if there are no such texts, or if `may_go_on` says so.
+    /// 1 if the answer of a response's completion equals its solution's, 0 otherwise: computed once, in parallel. `None`
+    /// if there are no such texts, or if `may_go_on` stops the computation.
     pub(crate) fn verified(&self, may_go_on: &(dyn Fn() -> bool + Sync)) -> Option<Buffer<f64>> {
         if let Some(found) = self.verified.get() {
             return Some(found.clone());

@@ -59,7 +59,7 @@ impl TokenRun {
 pub(crate) struct Tokens {
     runs: Vec<TokenRun>,
     run_start: Vec<usize>,
-    /// The lengths of the rows that the tokens came in, for writing an advantage back.
+    /// The lengths of the input rows, for writing an advantage back.
     lengths: Vec<usize>,
     /// The length of the longest row.
     pub(super) width: usize,
@@ -76,7 +76,7 @@ impl Tokens {
         }
     }
 
-    /// The tokens of a padded mask [B, T], or the response, the column and the value of what is neither 0 nor 1.
+    /// The tokens of a padded mask [B, T]; or the response, the column and the value of an entry that is neither 0 nor 1.
     pub(crate) fn of_mask<M: Numeric>(
         mask: ArrayView2<'_, M>,
     ) -> Result<Self, (usize, usize, f64)> {
@@ -96,7 +96,7 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Adds a response by its mask; the column and the value of what is neither 0 nor 1 are the error.
+    /// Adds a response by its mask; an entry that is neither 0 nor 1 is an error, given as its column and value.
     pub(crate) fn add<M: Numeric>(&mut self, mask: &[M]) -> Result<(), (usize, f64)> {
         self.add_runs(&runs_of(mask)?, mask.len());
         Ok(())

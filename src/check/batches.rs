@@ -2,8 +2,8 @@
 
 use crate::batch::{Batch, BatchBuilder, Computed, FloatBuffer, GroupId, Level};
 
-/// A degenerate batch: its name; whether every run meets such batches, or only some kinds of runs do; and how it is made of
-/// another batch.
+/// A degenerate batch: its name; whether every run meets such batches, or only some kinds of runs do; and the function
+/// that makes it from another batch.
 type Degenerate = (&'static str, bool, fn(&Batch) -> Batch);
 
 /// The degenerate batches that a recipe may meet before long.
@@ -89,12 +89,12 @@ fn buffer(values: impl Iterator<Item = f64>, is_f64: bool) -> FloatBuffer {
     }
 }
 
-/// The batch with other groups, by the index of the response.
+/// The batch with new groups: `group` gives the group of a response by its index.
 pub fn regrouped(batch: &Batch, group: &dyn Fn(usize) -> usize) -> Batch {
     copy(batch, Some(group), &|_| usize::MAX, batch.is_f64(), "")
 }
 
-/// The batch with at most so many tokens of each response, its first, by the index of the response.
+/// The batch with each response cut to its first `most(i)` tokens, where `i` is the index of the response.
 pub fn shortened(batch: &Batch, most: &dyn Fn(usize) -> usize) -> Batch {
     copy(batch, None, most, batch.is_f64(), "")
 }
@@ -130,7 +130,7 @@ fn copy(
         builder = builder.lengths(responses.clone().map(kept));
     }
     for (name, values) in batch.response_columns().filter(|(name, _)| is_kept(name)) {
-        // A length that counts the tokens counts those that are left; another one stays.
+        // A length that counts tokens is updated to those that are left; any other length stays.
         let is_count = |i: usize| name == "length" && values[i] == tokens(i) as f64;
         let value = |i: usize| {
             if is_count(i) {
@@ -186,7 +186,7 @@ pub fn on_policy(batch: &Batch) -> Batch {
     made_of(batch, "old_logp", "logp", |_, _, old| old)
 }
 
-/// The batch with a response column of values made from the index of the response.
+/// The batch with a response column; `value` gives each value by the index of the response.
 fn with_responses(batch: &Batch, name: &str, value: impl Fn(usize) -> f64) -> Batch {
     let layout = batch.layout().clone();
     let values: Vec<f64> = (0..layout.responses()).map(value).collect();
@@ -194,8 +194,8 @@ fn with_responses(batch: &Batch, name: &str, value: impl Fn(usize) -> f64) -> Ba
     batch.clone().with(name, &values)
 }
 
-/// The batch with other values in a token column, if it has it: made from the index of the response, that of its token,
-/// and the value there.
+/// The batch with new values in a token column, if it has that column: computed from the index of the response, the index of
+/// the token, and the old value.
 pub(super) fn with_tokens(
     batch: &Batch,
     name: &str,
@@ -232,8 +232,8 @@ pub(super) fn with_scaled_advantage(batch: &Batch, scale: f64) -> Batch {
     }
 }
 
-/// The batch with other rewards, made from the index of the response and that of its group, in each form that the rewards
-/// have.
+/// The batch with new rewards, computed from the index of the response and of its group, at every level at which the batch
+/// has rewards.
 pub fn with_rewards(batch: &Batch, reward: impl Fn(usize, usize) -> f64) -> Batch {
     let layout = batch.layout();
     let reward = |response: usize| reward(response, layout.group_of(response));

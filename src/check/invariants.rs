@@ -37,7 +37,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Compares the advantages of a batch's responses, in an order, with those of `base`.
+    /// Compares the advantages of a batch's responses, in the given order, with those of `base`.
     fn same(
         &mut self,
         check: &'static str,
@@ -102,11 +102,11 @@ impl Checks<'_> {
         let lowered = counted(right_down, "right one");
         let all = layout.responses();
         let why = format!("{raised} raised, {lowered} lowered, of {all}");
-        // A recipe with a loss only has the check of the loss for that.
+        // A recipe that has only a loss is covered by the check of the loss.
         if base.loss.is_some() || !prefers_wrong(layout, right, means) {
             return self.holds_or(SIGN, wrong_up + right_down == 0, Note, why);
         }
-        // Whether the advantages stay the same if right and wrong change places.
+        // Whether the advantages stay the same when right and wrong are swapped.
         let turned = self.advantage(&with_rewards(batch, |i, _| 1.0 - right.at(i, 0)));
         match turned.is_ok_and(|turned| bits(&turned) == bits(base)) {
             true => self.add(SIGN, Note, format!("{why}: its reward is in other columns")),
@@ -117,7 +117,7 @@ impl Checks<'_> {
         }
     }
 
-    /// How much the advantages of a group, or the weights of its responses, change when it is alone in its batch.
+    /// How much a group's advantages, or the weights of its responses, change when the group is the whole batch.
     pub(super) fn influence(&self, batch: &Batch, base: &Outcome) -> Result<f64, Diagnostics> {
         let layout = base.advantage.layout();
         let mut most = 0.0f64;
@@ -144,7 +144,7 @@ impl Checks<'_> {
     }
 }
 
-/// Whether right responses have less than wrong ones in some group that has both, and more in none.
+/// Whether some group with both right and wrong responses gives the right ones less, and no group gives them more.
 fn prefers_wrong(layout: &Layout, right: &Computed, advantage: &[f64]) -> bool {
     let lead = |group: usize| {
         let members = layout.members(group).iter().map(|&i| i as usize);
@@ -160,8 +160,8 @@ fn prefers_wrong(layout: &Layout, right: &Computed, advantage: &[f64]) -> bool {
     leads.iter().any(|&lead| lead < -EXACT) && !leads.iter().any(|&lead| lead > EXACT)
 }
 
-/// The largest difference, token by token, between responses of `a` and those of `b` in their order, whose values are
-/// scaled.
+/// The largest per-token difference between the given responses of `a` and the responses of `b`, in order, whose values are
+/// multiplied by `scale`.
 fn differences(a: &Computed, responses: &[usize], b: &Computed, scale: f64) -> f64 {
     if a.level() != b.level() {
         return f64::INFINITY;

@@ -1,4 +1,4 @@
-//! Checks of a loss: its gradient is its slope, and following that raises what the advantage says is good.
+//! Checks of a loss: its gradient is its slope, and a step along it raises what the advantage favours.
 
 use super::CheckResult::{self, Fails, Holds, Note};
 use super::batches::{on_policy, wave, with_scaled_advantage, with_tokens};
@@ -50,7 +50,7 @@ impl Checks<'_> {
         let zeros = || vec![0.0; layout.responses()];
         let advantage = match self.recipe.host().evaluate("batch.advantage", &batch) {
             Ok(Answer::Tensor(advantage)) => advantage,
-            // Nothing says what is good.
+            // Nothing says which responses are good.
             _ => Computed::new(layout.clone(), Level::Response, zeros()),
         };
         Ok((loss, advantage))
@@ -99,7 +99,7 @@ impl Checks<'_> {
         Ok((result, format!("is {line}")))
     }
 
-    /// Whether the gradient is 0 wherever it is looked at, though there is an advantage to follow. `loss` is that of
+    /// Whether the gradient is 0 at every checked value, although the advantage is not. `loss` is the loss of
     /// `batch`; at logp = old_logp nothing is clipped.
     fn is_flat(&self, batch: &Batch, loss: &Loss) -> bool {
         let is_zero = |loss: &Loss| largest(loss.gradient.buffer().iter()) == 0.0;
@@ -108,7 +108,7 @@ impl Checks<'_> {
         is_zero(loss) && on_policy().is_ok_and(|(loss, own)| is_zero(&loss) && has_advantage(&own))
     }
 
-    /// Whether -M dloss/dlogp goes where the advantage points: a descent on the loss raises what is good.
+    /// Whether -M dloss/dlogp has the sign of the advantage: descent on the loss raises the good responses.
     pub(super) fn sign(&self, on_policy: &Batch) -> Result<ResultLine, Diagnostics> {
         let (loss, advantage) = self.loss_on(on_policy, 1.0)?;
         let (turned, _) = self.loss_on(on_policy, -1.0)?;

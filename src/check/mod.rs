@@ -1,5 +1,5 @@
-//! Checks a recipe on degenerate batches: what must hold of any advantage and any loss, and what is worth knowing about
-//! this one.
+//! Checks a recipe on degenerate batches: properties that every advantage and every loss must have, and notable properties
+//! of this recipe.
 
 mod batches;
 mod invariants;
@@ -46,8 +46,8 @@ const LOSS: &str = "the loss";
 
 /// Runs the recipe on degenerate batches and compares what comes out.
 ///
-/// The batches are made from `input`; without one from what the script's `test_batch()` returns; and without that from
-/// one that has all usual columns. All of it has the time and the memory of one call, by the
+/// The batches are made from `input`; if it is `None`, from the batch that the script's `test_batch()` returns; else from
+/// one that has all usual columns. All checks together have the time and the memory of one call, by the
 /// [`Limits`](crate::script::Limits) of the recipe's host; a check that was stopped is left out, and a finding says so.
 pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     let recipe = &recipe.for_step();
@@ -104,7 +104,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     checks.findings
 }
 
-/// Whether the recipe, as it is set, cannot do without a column: tried on a batch that has all usual ones but that.
+/// Whether the recipe, with its current settings, needs a column: tried on a batch with all usual columns except this one.
 pub fn needs(recipe: &Recipe, column: &str) -> bool {
     let usual = usual();
     let is_there = usual.has(column) || usual.text(column).is_some();
@@ -112,7 +112,7 @@ pub fn needs(recipe: &Recipe, column: &str) -> bool {
     is_there && without().is_err()
 }
 
-/// The columns that the recipe, as it is set, cannot do without.
+/// The columns that the recipe needs with its current settings.
 pub fn needed(recipe: &Recipe) -> Vec<String> {
     let batch = usual();
     let texts = batch.texts().map(|(name, _)| name);
@@ -153,7 +153,7 @@ fn first_of(batch: &Batch) -> (Batch, String) {
     (with_what_losses_need(&first), origin)
 }
 
-/// A warning if a step down the recipe's loss lowers what its advantage, or the reward, says is good.
+/// A warning if a step down the recipe's loss lowers the responses that its advantage, or the reward, favours.
 pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
     // A recipe that fails on this batch says nothing of its sign.
     let sign = Checks::new(recipe).sign(&on_policy(&usual()));
@@ -162,8 +162,8 @@ pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
     Some(Diagnostic::warning(message).with_note(format!("in {}", recipe.name())))
 }
 
-/// Whether the advantages of a group are the same if it is alone in its batch, seen on groups of `batch`, with its
-/// rewards and with others.
+/// Whether a group has the same advantages when it is the whole batch: tried on groups of `batch`, with its rewards
+/// and with others.
 ///
 /// # Errors
 /// [`Diagnostics`] if the recipe fails on the batch.
@@ -275,7 +275,7 @@ impl<'a> Checks<'a> {
     }
 }
 
-/// All that a step calls, in a copy of the state; the loss only if `runs_loss` says so.
+/// Runs every hook of a step in a copy of the state; the loss only if `runs_loss` is true.
 pub(crate) fn dry_run(
     recipe: &Recipe,
     batch: &Batch,

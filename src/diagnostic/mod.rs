@@ -13,7 +13,7 @@ pub enum Severity {
     /// The task cannot be done.
     #[default]
     Error,
-    /// It is done, but may not do what it looks like.
+    /// The action succeeds, but may not do what it seems to.
     Warning,
     /// It is done; whoever reads the numbers should know how.
     Note,
@@ -61,7 +61,7 @@ impl Span {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FilePosition {
-    /// The file; empty where the problem is in none.
+    /// The file; empty if the problem is not in a file.
     pub path: PathBuf,
     /// The line, from 1.
     pub line: Option<usize>,
@@ -251,7 +251,7 @@ impl fmt::Display for Diagnostic {
 pub struct Diagnostics(Vec<Diagnostic>);
 
 impl Diagnostics {
-    /// Several problems; `None` where there is none.
+    /// Several problems; `None` if there are none.
     pub fn several(diagnostics: Vec<Diagnostic>) -> Option<Self> {
         (!diagnostics.is_empty()).then_some(Diagnostics(diagnostics))
     }

@@ -51,7 +51,7 @@ impl Diagnostics {
 /// Text in lines that end before a width, behind a margin as wide as another string.
 fn fitted(text: &str, width: usize, margin: &str) -> String {
     let room = width.saturating_sub(margin.len());
-    // A name may come from a file, and a file may hold what a terminal obeys.
+    // A name may come from a file, and may contain control characters of a terminal.
     let lines = text.lines().map(|line| wrapped("", &visible(line), room));
     lines.collect::<Vec<_>>().join("\n")
 }

@@ -1,4 +1,4 @@
-//! What a recipe computes, as a file holds it: its value if a token counts, 0 everywhere else.
+//! The result of a recipe in the form of a file: its value for tokens that count, 0 everywhere else.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use super::table::FileOrigin;
 use super::tensors::{NewTensor, write_rows};
 use crate::batch::{Computed, FloatBuffer, Layout, Level};
 
-/// What a recipe gives for each response or token of a batch, as a file is to hold it.
+/// A result that a recipe gives per response or token of a batch, to be written to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddedColumn {
     /// The field `advantage`; in padded files the tensor `advantages` [B, T].
@@ -21,7 +21,7 @@ pub enum AddedColumn {
     Returns,
     /// The `weight` of each response in a loss; in padded files [B].
     Weight,
-    /// The reward that a recipe made of that of the file, `shaped_reward`; in padded files [B], or [B, T].
+    /// The reward as the recipe shaped it, `shaped_reward`; in padded files [B], or [B, T].
     ShapedReward,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Added<'a> {
     column: AddedColumn,
     layout: &'a Layout,
     values: &'a Computed,
-    /// T of a tensor; `None` if the file has no tokens at all and the values are those of responses.
+    /// T of a tensor; `None` if the file has no tokens and the values are per response.
     width: Option<usize>,
     /// Whether a tensor is f64; it is f32 otherwise.
     is_f64: bool,

@@ -10,13 +10,13 @@ use super::replace::{Replacement, cannot_be_written};
 use super::{Progress, ReadOptions, cannot_be_read, read};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// Writes the rollouts of `input` to `output`, in the form that its name says, and gives notes on what is different there.
+/// Writes the rollouts of `input` to `output`, in the format that its name gives, and returns notes on what changed.
 ///
-/// Lines of JSON, compressed or not, and the rows of parquet hold the same: any fields, whatever they mean. Tensors hold a batch:
-/// to and from them go groups, texts, the columns of responses and of tokens that count, and the step.
+/// Lines of JSON, compressed or not, and rows of parquet can hold any fields. Tensors hold a batch: converting to and from
+/// them keeps groups, texts, the columns of responses and of tokens that count, and the step.
 ///
 /// # Errors
-/// Why the input cannot be read, or the output written; a file that was at `output` is as it was then.
+/// The input cannot be read, or the output cannot be written; an existing file at `output` then stays unchanged.
 pub fn convert(
     input: impl AsRef<Path>,
     output: impl AsRef<Path>,
@@ -45,7 +45,7 @@ pub fn convert(
         let mut sink = LineSink::new(output, &mut file).map_err(failed)?;
         let lines = open::lines(input, &progress);
         let copied = lines.and_then(|mut lines| io::copy(&mut lines, &mut sink));
-        // An error of the output is rarer, and says what it is too.
+        // Errors of the output are rarer, and name the output themselves.
         copied.map_err(|error| cannot_be_read(input, &error))?;
         notes.extend(
             sink.finish()

@@ -28,7 +28,7 @@ const ENDINGS: [(&str, Format); 9] = [
     (".ndjson.zst", Format::Lines),
 ];
 
-/// Whether the name of a file says that it holds rollouts.
+/// Whether the file's name has the ending of a rollouts format.
 pub fn is_rollouts(path: &Path) -> bool {
     Format::named(path).is_some()
 }
@@ -56,7 +56,7 @@ impl Format {
         listed.join(", ")
     }
 
-    /// Refuses the name of another format for a copy to which something is added.
+    /// Refuses a copy whose name is of another format than the input.
     pub(super) fn check_copy(self, added: &str, out: &Path) -> Result<()> {
         // A name without an ending may be a pipe; another ending is another kind of file, or somebody's recipe.
         match Format::of(out) {
@@ -85,7 +85,7 @@ impl Format {
             let help = "write them to a file first: `COMMAND > rollouts.jsonl`";
             return Err(error.in_file(path).with_help(help));
         }
-        // If there is no such file, that is the error.
+        // If there is no such file, this is the error.
         fs::metadata(path).map_err(|error| cannot_be_read(path, &error))?;
         let ending = path.extension().unwrap_or_default();
         let ending = ending.to_string_lossy().to_lowercase();

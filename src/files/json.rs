@@ -62,7 +62,7 @@ impl<'de> Deserialize<'de> for ObjectFields<'de> {
     }
 }
 
-/// The parts of a text that `read` finds, also if that has `NaN` and `Infinity`, which Python writes and JSON does not have.
+/// The parts of a text as `read` finds them. The text may contain `NaN` and `Infinity`, which Python writes but JSON forbids.
 fn parts<'a>(
     text: &'a str,
     read: impl for<'t> Fn(&'t str) -> serde_json::Result<Vec<(&'t str, &'t str)>>,
@@ -102,7 +102,7 @@ pub(super) fn elements(raw: &str) -> Option<Vec<&str>> {
     Some(found.ok()?.into_iter().map(|(_, value)| value).collect())
 }
 
-/// The line with numbers of the same length in place of `NaN` and `Infinity`; `None` if there are none.
+/// The line with `NaN` and `Infinity` replaced by numbers of the same length; `None` if it has neither.
 fn mended(line: &str) -> Option<String> {
     let mut mended = line.as_bytes().to_vec();
     let (mut at, mut in_string, mut is_changed) = (0, false, false);
@@ -184,7 +184,7 @@ pub(super) fn text(raw: &str) -> Cow<'_, str> {
     serde_json::from_str(raw).unwrap_or_else(|_| lossy()).into()
 }
 
-/// The value of a field, as it is written; of several of that name the last.
+/// The value of a field, as it is written; the last one if the name occurs several times.
 pub(super) fn value_of<'a>(fields: &[(&str, &'a str)], name: &str) -> Option<&'a str> {
     let is_named =
         |key: &str| &key[1..key.len() - 1] == name || key.contains('\\') && text(key) == name;
@@ -201,7 +201,7 @@ pub(super) fn number(raw: &str) -> f64 {
     }
 }
 
-/// Adds the values of an array, read as [`number`] does; or says what the array is if it holds anything else.
+/// Adds the values of an array, read by [`number`]; the error describes the array if it holds anything else.
 pub(super) fn numbers(raw: &str, numbers: &mut Vec<f64>) -> Result<(), &'static str> {
     let mut rest = &raw.as_bytes()[1..];
     loop {
@@ -231,7 +231,7 @@ pub(super) fn numbers(raw: &str, numbers: &mut Vec<f64>) -> Result<(), &'static 
     }
 }
 
-/// How many values an array has, which are not read; or what it is, as [`numbers`] says it.
+/// The number of values in an array, counted without reading them; the error is that of [`numbers`].
 pub(super) fn count(raw: &str) -> Result<usize, &'static str> {
     let between = &raw.as_bytes()[1..raw.len() - 1];
     // No branches: arrays are most of the bytes of a file.
@@ -249,7 +249,7 @@ pub(super) fn count(raw: &str) -> Result<usize, &'static str> {
     Ok(if is_empty { 0 } else { commas + 1 })
 }
 
-/// Whether a number is whole, and its neighbours are other floats.
+/// Whether a number is whole and small enough that the neighbouring integers are different floats.
 pub(super) fn is_exact(value: f64) -> bool {
     value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0
 }
@@ -282,8 +282,8 @@ pub(super) fn write_array<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, va
     out.push(b']');
 }
 
-/// Where values for some fields go in a line: into the place of a field's own value (the last one's if it stands there several
-/// times, as readers of JSON take it), or behind the last field.
+/// Where new values of some fields go in a line: in place of the field's value (the last one if the field is repeated, as
+/// readers of JSON take it), or after the last field.
 pub(super) fn places(line: &str, fields: &[(&str, &str)], names: &[&str]) -> Vec<Range<usize>> {
     let end = match fields.last() {
         Some((_, value)) => place(line, value).end,

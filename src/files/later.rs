@@ -1,4 +1,4 @@
-//! Columns that are read when they are first used: a batch may hold gigabytes of which a recipe needs one column.
+//! Columns that are read on first use: a batch may hold gigabytes, and a recipe may need only one column of it.
 
 use std::fmt;
 use std::panic::resume_unwind;
@@ -10,15 +10,15 @@ use super::Result;
 use crate::batch::{Buffer, BufferOwner};
 use crate::diagnostic::Diagnostic;
 
-/// The values of a column, and notes on what is odd in them.
+/// The values of a column, and notes on odd values among them.
 pub(super) type Read<T> = Result<(Buffer<T>, Vec<String>)>;
 
 type Reader<T> = Box<dyn FnOnce() -> Read<T> + Send>;
 
-/// Notes on the values of a column, or the reason why they are not those of the file.
+/// Notes on the values of a column, or the error that kept them from being read.
 type LoadOutcome = Result<Vec<String>>;
 
-/// A column of which only the number of values is known until it is used.
+/// A column whose values are read on first use; until then only their number is known.
 pub(super) struct Later<T: 'static> {
     length: usize,
     /// The value that stands for all others if they cannot be read.
@@ -64,8 +64,8 @@ impl<T: Clone + Send + Sync> BufferOwner<T> for Arc<Later<T>> {
     }
 }
 
-/// Works on threads of its own: a thread of the pool that waits for others takes up other work, which may need the very
-/// column that it is reading.
+/// Works on separate threads: a thread of the pool that waits may take up other work, which may need the very column
+/// that it is reading.
 fn apart<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     let threads = rayon::current_num_threads();
     let pool = move || rayon::ThreadPoolBuilder::new().num_threads(threads).build();
@@ -79,10 +79,10 @@ fn apart<R: Send>(work: impl FnOnce() -> R + Send) -> R {
 
 /// A column that may still have to be read.
 pub(super) trait Pending: Send + Sync {
-    /// Reads it on the threads of the caller, while nobody else uses it.
+    /// Reads the column on the caller's threads, before anybody else uses it.
     fn read_now(&self);
 
-    /// What there is to say about its values, if they have been read.
+    /// The notes or the error of its values, if they have been read.
     fn outcome(&self) -> Option<LoadOutcome>;
 }
 

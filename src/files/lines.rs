@@ -26,13 +26,13 @@ const PART: usize = 128 << 10;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// A file of lines, some megabytes at a time: while one block is parsed, the one before is taken and the next one is read.
+/// A file of lines, some megabytes at a time: while one block is parsed, the previous one is processed and the next one read.
 pub(super) struct Blocks<'a> {
     path: PathBuf,
     file: Lines<'a>,
     /// The next block, which is empty at the end of the file.
     block: Vec<u8>,
-    /// The beginning of the first line of the block after it.
+    /// The part of the next block that was read already: the beginning of its first line.
     rest: Vec<u8>,
     /// The checksum of all bytes so far.
     sum: u32,
@@ -42,7 +42,7 @@ pub(super) struct Blocks<'a> {
     passed: usize,
 }
 
-/// The values that a line gets, in JSON: one per field, or none if its own one stays.
+/// New values of a line, in JSON: one per field, or `None` if the line keeps its own value.
 pub(super) type Values = Vec<Option<Vec<u8>>>;
 
 impl<'a> Blocks<'a> {
@@ -89,7 +89,7 @@ impl<'a> Blocks<'a> {
                     let what = format!("a line has more than {LONGEST_LINE} bytes");
                     return Err(cannot_be_read(&self.path, &io::Error::other(what)));
                 }
-                // A long line goes on.
+                // The line is longer than the block and continues.
                 None => {}
             }
         }
@@ -127,7 +127,7 @@ impl<'a> Blocks<'a> {
             let ((taken, made), next) =
                 rayon::join(|| rayon::join(take, || parse(&block)), || self.next());
             taken?;
-            // What is wrong in the lines so far comes before a failure to read on.
+            // Errors in the lines read so far are reported before a failure to read on.
             let next = next.unwrap_or_else(|error| {
                 failed = Err(error);
                 Vec::new()
@@ -163,9 +163,9 @@ impl<'a> Blocks<'a> {
         )
     }
 
-    /// Copies the lines to a file, if one is given, each with values for some fields, and otherwise byte for byte. `parse` makes
-    /// something of each line that is not blank, in parallel; `values` gives its values, in order, by the line's number. The
-    /// columns of a copy of a parquet file stay as they are. The lines must have the checksum, if one is given.
+    /// Copies the lines to a file, if one is given, with new values for some fields and otherwise byte for byte. `parse` runs in
+    /// parallel on each line that is not blank; `values` then gives each line's values, in order, by the line's number. The
+    /// columns of a copy of a parquet file stay as they are. If a checksum is given, the lines must match it.
     pub(super) fn copy<P: Send>(
         &mut self,
         output: Option<&Path>,
@@ -272,7 +272,7 @@ fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table> {
     Ok(rows.finish(path, blocks.sum))
 }
 
-/// Columns to which line after line gives its values.
+/// Columns that are filled line by line.
 #[derive(Default)]
 struct TableBuilder {
     names: Arc<Names>,
@@ -458,7 +458,7 @@ mod tests {
                 let Table { columns, origin, .. } = rows.finish(PathBuf::new(), 0);
                 let columns = columns.into_iter().map(|column| {
                     let mut column = Arc::into_inner(column).unwrap();
-                    // What is odd in a column may be told of another response.
+                    // The note on odd values of a column may name another response.
                     if column.odd.is_some() {
                         (column.filled, column.null) = (0, None);
                         (column.data, column.first) = (ColumnData::Null, String::new());

@@ -1,4 +1,4 @@
-//! Finds what the columns of a file mean: the groups, the tokens that count, the columns of the batch, and what is left out.
+//! Gives the columns of a file their meaning: the groups, the tokens that count, the batch's columns, and the unused rest.
 //!
 //! Lines and tensors are treated alike: a list of numbers and a tensor [B, T] are a value per token, a number and a tensor [B]
 //! one per response.
@@ -19,7 +19,7 @@ use crate::batch::{Batch, BatchBuilder, Buffer, GroupId, Level, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::counted;
 
-/// How many unknown fields are told of: a file may have as many as it has lines.
+/// The most unknown fields that a note lists: a file may have as many as it has lines.
 const SHOWN: usize = 5;
 
 /// A column of numbers that becomes part of the batch.
@@ -32,7 +32,7 @@ pub(super) struct BoundColumn {
 }
 
 impl BoundColumn {
-    /// Whether the column has values of tokens, and says which tokens there are.
+    /// Whether the column has a known role, or the user asked for it. Such a token column says which tokens there are.
     pub(super) fn is_known(&self) -> bool {
         self.reading.role != Role::Any || self.reading.asked
     }
@@ -55,11 +55,11 @@ pub(super) struct Meaning<'a> {
     pub(super) unit: &'static str,
     /// T, if there are tensors [B, T].
     pub(super) width: Option<usize>,
-    /// The columns that are read now, and those that are read when they are first used.
+    /// The columns to read now, and the columns to read on first use.
     pending: [Vec<Arc<dyn Pending>>; 2],
 }
 
-/// Makes a batch of what a reader gives.
+/// Makes a batch of a reader's table.
 pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, Diagnostics> {
     let mut meaning = Meaning {
         notes: table.names.note.iter().cloned().collect(),
@@ -181,7 +181,7 @@ impl Meaning<'_> {
         Ok(readings)
     }
 
-    /// Sorts the columns into those of numbers, with their levels, and texts; others are left out, or are an error.
+    /// Sorts the columns into numbers, with their levels, and texts; any other column is left out, or is an error.
     fn bind(&mut self, readings: Vec<(Reading, Arc<FileColumn>)>) -> Result<()> {
         for (reading, column) in readings {
             if column.is_text() && matches!(reading.role, Role::Any | Role::Completion) {
@@ -262,7 +262,7 @@ impl Meaning<'_> {
             // [B, 1] will do for a column that we know.
             [n, 1] if n == rows && role == Role::Response => Some(Level::Response),
             [n, _] if n == rows => Some(Level::Token),
-            // The step of the whole batch.
+            // The step of the whole batch is one number.
             [] if role == Role::Step => Some(Level::Response),
             _ => None,
         };
@@ -308,7 +308,7 @@ impl Meaning<'_> {
         if let ColumnData::Tensor(tensor) = &column.data {
             return self.groups_of_tensor(reading, tensor);
         }
-        // What is no id is an error there.
+        // Reports a value that is no id as an error.
         self.level(reading, column)?;
         Ok(match &column.data {
             ColumnData::Ids(ids) => ids.clone(),
@@ -381,7 +381,7 @@ impl Meaning<'_> {
         Err(self.origin().wrong(&reading.theirs, place, found, EXPECTED))
     }
 
-    /// The groups, told apart by step if they are those of a dump of several, and the step of the batch.
+    /// The groups and the step of the batch. The groups of a dump of several steps are told apart by step.
     fn of_steps(&mut self, groups: Vec<GroupId>) -> Result<(Vec<GroupId>, u64)> {
         let Some(steps) = self.steps()? else {
             let step = self.table.saved.as_ref().map_or(0, |saved| saved.step);
@@ -400,7 +400,7 @@ impl Meaning<'_> {
         Ok((groups.into_iter().zip(&steps).map(split).collect(), 0))
     }
 
-    /// The sum of the rewards of several functions, of which one may have none to give for a response.
+    /// The sum of the rewards of several reward functions; one of them may have no reward for a response.
     fn sum_of_rewards(&self) -> Option<Vec<f64>> {
         let names = &self.table.names.rewards;
         let mut sums: Option<Vec<f64>> = None;
@@ -477,7 +477,7 @@ impl Meaning<'_> {
         let tokens = tokens.map(Arc::new);
         let bound = std::mem::take(&mut self.bound);
         let has_reward = bound.iter().any(|one| one.reading.ours.ends_with("reward"));
-        // What the columns hold is theirs alone from here on, unless it is read as two.
+        // From here on `bound` is the only owner of the columns' data, unless a column is read under two names.
         self.table.columns.clear();
         for BoundColumn {
             reading,
@@ -535,7 +535,7 @@ impl Meaning<'_> {
         Ok(values)
     }
 
-    /// What reads a column that was left in the file, if that still holds what it did.
+    /// A function that reads a column left in the file, after a check that the file is unchanged.
     fn read_again(
         &self,
         column: &FileColumn,

@@ -1,7 +1,7 @@
 //! Reads rollouts from files, and writes them back with the advantage added.
 //!
-//! A file holds lines of JSON, in some form ([`open`]), rows of parquet ([`columns`]), or tensors. A reader gives its columns as a
-//! [`table`]; [`meaning`] makes a batch of that. What is known of trainers' own files stands in [`names`] and [`trainers`].
+//! A file holds lines of JSON, in some form ([`open`]), rows of parquet ([`columns`]), or tensors. A reader makes a [`table`] of
+//! its columns, and [`meaning`] makes a batch of the table. [`names`] and [`trainers`] know the formats of trainers' files.
 
 mod added;
 mod convert;
@@ -61,8 +61,8 @@ pub struct ReadOptions<'a> {
     pub map: &'a [Mapping],
     /// The precision of token columns; that of the file (f64 for JSONL) if it is `None`.
     pub dtype: Option<Dtype>,
-    /// Leaves tensors [B, T], texts, and arrays of other columns than these in the file until they are used: what is wrong in
-    /// them is then said by [`Rollouts::late_notes`].
+    /// Leaves tensors [B, T], texts, and arrays of all columns except these in the file until they are used; problems in
+    /// them are then reported by [`Rollouts::late_notes`].
     pub defer: Option<&'a BTreeSet<String>>,
     /// Counts the tokens of completions if nothing else says how long responses are; without it, words are counted.
     pub tokenizer: Option<&'a Arc<dyn Tokenize>>,
@@ -94,9 +94,9 @@ pub enum Dtype {
 pub struct Rollouts {
     /// The columns and their layout.
     pub batch: Batch,
-    /// The decisions of the reader and the fields that it left out: nothing of that happens in silence.
+    /// Notes on the reader's decisions and on the fields that it left out: it decides nothing silently.
     pub notes: Vec<Diagnostic>,
-    /// What the tokens of the batch are: `token`, or `word` if lengths are those of completions in words.
+    /// The unit of the batch's tokens: `token`, or `word` if lengths count the words of completions.
     pub unit: &'static str,
     origin: Arc<FileOrigin>,
     /// The columns that were left in the file.
@@ -106,7 +106,7 @@ pub struct Rollouts {
     is_f64: bool,
 }
 
-/// Reads a file of rollouts. Its name says what it is: `.jsonl`, which may be compressed (`.jsonl.gz`, `.jsonl.zst`),
+/// Reads a file of rollouts. Its name gives the format: `.jsonl`, which may be compressed (`.jsonl.gz`, `.jsonl.zst`),
 /// `.parquet`, `.safetensors` or `.npz`. A folder is read as all its files of lines together.
 ///
 /// # Errors
@@ -143,10 +143,10 @@ impl Rollouts {
         &self.origin.path
     }
 
-    /// Notes on the columns that have been read since the file was, if it was read with [`ReadOptions::defer`].
+    /// Notes on columns that were read after the file was opened with [`ReadOptions::defer`].
     ///
     /// # Errors
-    /// What is wrong with one of them: its values are NaN, and so is what was computed of them.
+    /// The problem with one of them: its values are NaN, and so are all results computed from it.
     pub fn late_notes(&self) -> Result<Vec<Diagnostic>, Diagnostics> {
         Ok(later::notes(&self.later)?)
     }
@@ -159,11 +159,11 @@ impl Rollouts {
     /// Writes a copy of the file with the advantage added: in lines the field `advantage`, a number or an array (0
     /// where the mask is 0); in padded files the tensor `advantages` [B, T]. `out` may be the file that was read.
     ///
-    /// Of dumps that hold several responses a line, or count them otherwise (ROLL, NeMo-RL, prime-rl, AReaL), the copy has the
-    /// lines that were read, one per response.
+    /// If a dump holds several responses per line, or in another order (ROLL, NeMo-RL, prime-rl, AReaL), the copy has one line
+    /// per response, as they were read.
     ///
     /// # Errors
-    /// Why it cannot be written; nothing half-written is left, and a file that was at `out` is as it was.
+    /// The copy cannot be written; nothing half-written is left, and an existing file at `out` stays unchanged.
     pub fn write_advantage(
         &self,
         out: impl AsRef<Path>,
@@ -176,8 +176,8 @@ impl Rollouts {
         )
     }
 
-    /// As [`Rollouts::write_advantage`], with any of the columns that a recipe gives. A field or tensor of that name that is
-    /// there is replaced. `progress` is told from time to time how many bytes of how many lines are copied.
+    /// As [`Rollouts::write_advantage`], with any of the columns that a recipe gives. An existing field or tensor of that name
+    /// is replaced. `progress` is called from time to time with the numbers of bytes and lines copied so far.
     ///
     /// # Errors
     /// As [`Rollouts::write_advantage`].
@@ -285,7 +285,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// All is read, whatever was passed over.
+    /// Reports all bytes as read, including those that were skipped.
     fn finish(&self) {
         let total = self.total.load(Relaxed);
         self.told.iter().for_each(|told| told(total, total));
@@ -296,7 +296,7 @@ fn cannot_be_read(path: &Path, error: &io::Error) -> Diagnostic {
     Diagnostic::error(format!("it cannot be read: {error}")).in_file(path)
 }
 
-/// The input is not what it was when it was read.
+/// The input has changed since it was read.
 fn changed(input: &Path, what: impl fmt::Display) -> Diagnostic {
     Diagnostic::error(format!(
         "the file changed after it was read ({what}); run it again"

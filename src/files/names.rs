@@ -1,5 +1,5 @@
-//! Which of the batch's names each field of a file is read under: `--map`, the aliases of padded files, and the dumps of trainers,
-//! which are read without `--map`: `dumps.toml` has how each is known, and what it calls our columns.
+//! The names under which the fields of a file are read: by `--map`, by the aliases of padded files, or by the table of trainers'
+//! dumps, which need no `--map`: `dumps.toml` says how to recognise each dump and how it names our columns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::batch::{Level, SOLUTIONS, column_names};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
-/// Finds the names of a file's fields, once, from those of its first response.
+/// Decides the names of a file's fields, once, from the fields of its first response.
 pub(super) type Schema<'a> = &'a dyn Fn(&[(String, Type)], FileKind) -> Result<Names>;
 
 /// The fields of the first response, with the types of their values.
@@ -73,7 +73,7 @@ impl Reading {
         }
     }
 
-    /// Whether a gap is an error: in a column that we know, or that the user asked for.
+    /// Whether a gap is an error: the column is one of ours, or the user asked for it.
     pub(super) fn is_needed(&self) -> bool {
         match self.role {
             Role::Group | Role::Mask | Role::Response | Role::Token => true,
@@ -105,9 +105,9 @@ pub(super) enum FileKind {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     pub(super) kind: FileKind,
-    /// Those that are not read from a field of that very name.
+    /// Columns that are read from a field of another name.
     pub(super) readings: Vec<Reading>,
-    /// The groups are those of a trainer's dump, which are also told apart by step.
+    /// The groups come from a trainer's dump, which also tells them apart by step.
     pub(super) are_dumped: bool,
     /// Only the words of a completion say how long a response is.
     pub(super) count_words: bool,
@@ -126,7 +126,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Checks what the user asked for against the fields that there are, and that groups and rewards are among them.
+    /// Checks the user's choices against the existing fields, and that groups and rewards are among these.
     pub(super) fn new(
         path: &Path,
         options: &ReadOptions,
@@ -251,7 +251,7 @@ impl Names {
         (!is_read).then(|| format!("`{own}` is read from `{}`", other.theirs))
     }
 
-    /// The names that a field is read under: none if its own name is given to another field.
+    /// The names under which a field is read: none if its own name is taken by another field.
     pub(super) fn of(&self, field: &str) -> Vec<Reading> {
         let mapped = self
             .readings
@@ -265,7 +265,7 @@ impl Names {
         mapped
     }
 
-    /// What is kept of a field's values when lines are read.
+    /// How much of a field's values is kept when lines are read.
     pub(super) fn keep(&self, field: &str) -> Keep {
         let readings = self.of(field);
         let any = |is: &dyn Fn(&Reading) -> bool| readings.iter().any(is);
@@ -326,8 +326,8 @@ impl Dump {
         self.known_by.iter().all(is) && !(self.adds_rewards && is_rewarded)
     }
 
-    /// The columns whose sum is the reward: those with `reward` in their name, or else all unknown numbers, since a model that
-    /// judges is called by its name.
+    /// The columns whose sum is the reward: the columns with `reward` in their name, or else all unknown numbers, since a column
+    /// of a judge model has the model's name.
     fn summands(fields: Fields) -> Vec<String> {
         let unknown = fields.iter().filter(|(name, found)| {
             let is_number = matches!(found, Type::Number | Type::Null);
@@ -341,8 +341,8 @@ impl Dump {
     }
 }
 
-/// Adds the names of a known dump if the first line looks like one. What the user has mapped stays as it is, and so does a
-/// field that has one of our names by itself.
+/// Adds the names of a known dump if the first line looks like one. The user's own mapping takes precedence, and a field
+/// that already has one of our names keeps it.
 fn recognise(names: &mut Names, fields: Fields) {
     let all = fields.iter().map(|(name, found)| (name.as_str(), *found));
     let by_name: BTreeMap<&str, Type> = all.collect();

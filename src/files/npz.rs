@@ -1,6 +1,6 @@
-//! npz: the arrays of a zip archive, compressed or not, and a copy of an archive with more arrays. The headers of arrays are read
-//! here: crates take the memory that a header claims, and those that know numpy's strings or half floats parse all of Python's
-//! literals.
+//! npz: reads the arrays of a zip archive, compressed or not, and copies an archive with more arrays. We parse the arrays'
+//! headers ourselves: crates allocate as much as a header claims, and crates that support numpy's strings or half floats parse
+//! all Python literals.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -95,7 +95,7 @@ pub(super) fn open(path: &Path) -> Result<(Zip, Vec<FileTensor>)> {
     Ok((zip, tensors))
 }
 
-/// Writes an archive of the entries of another one, if it is given, that have no new array in their place, and of new arrays.
+/// Writes an archive: the entries of `zip`, if it is given, except those that a new array replaces, and the new arrays.
 pub(super) fn write(zip: Option<Zip>, arrays: &[NewTensor], out: &mut Replacement) -> Result<()> {
     // Dropped after an error, the archive would try to write its end, and print that it cannot.
     let mut archive = ManuallyDrop::new(ZipWriter::new(&mut *out));
@@ -157,7 +157,7 @@ struct Header {
     shape: Vec<usize>,
 }
 
-/// Reads the header of an array, and how many bytes that has, or says what is wrong with it.
+/// Reads the header of an array and its length in bytes, or describes what is wrong with it.
 fn read_header(input: &mut impl Read) -> Result<(Header, u64), String> {
     let cut = |error: io::Error| match error.kind() {
         io::ErrorKind::UnexpectedEof => "it is cut off in its header".to_string(),
@@ -211,7 +211,7 @@ fn header(kind: &Kind, shape: &[usize]) -> Vec<u8> {
         "{{'descr': '{code}', 'fortran_order': False, 'shape': ({}), }}",
         sizes.join(" ")
     );
-    // The numbers start at a multiple of 64, as numpy has it.
+    // The numbers start at a multiple of 64, as in numpy's own files.
     let padded = (10 + text.len() + 1).next_multiple_of(64) - 11;
     text.extend(std::iter::repeat_n(' ', padded - text.len()));
     text.push('\n');

@@ -1,5 +1,5 @@
-//! The bytes of lines, whatever file holds them: text as it is or compressed, the rows of a parquet file, or all files of a
-//! folder; and the other way round.
+//! The bytes of lines from any source: text, compressed or not, the rows of a parquet file, or all files of a
+//! folder; and the same for writing.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -19,7 +19,7 @@ use super::trainers::{Rows, unfold_of};
 use super::{Progress, Result, changed, parquet};
 use crate::regular_file;
 
-/// The bytes that a line may have: a bound for what a compressed file unpacks to.
+/// The longest allowed line, in bytes: a bound on the memory that a compressed file can unpack to.
 pub(super) const LONGEST_LINE: u64 = 1 << 30;
 
 /// Bytes that are compressed into one frame of Zstandard.
@@ -28,11 +28,11 @@ const FRAME: usize = 4 << 20;
 /// Bytes that are lines.
 pub(super) type Lines<'a> = Box<dyn Read + Send + 'a>;
 
-/// Readers one after another, of which one at a time is open.
+/// Readers one after another; only one at a time is open.
 struct Chained<'a, I> {
     parts: I,
     part: Lines<'a>,
-    /// Whether what was read ends with the end of a line.
+    /// Whether the last byte read ended a line.
     is_ended: bool,
 }
 
@@ -71,7 +71,7 @@ fn reader<'a>(line: io::Result<String>) -> io::Result<Lines<'a>> {
     Ok(Box::new(io::Cursor::new(line?)))
 }
 
-/// Opens the lines of a file, or of all files of a folder one after another; `progress` is told of the bytes on disk.
+/// Opens the lines of a file, or of all files of a folder in turn; `progress` gets the bytes read from disk.
 pub(super) fn lines<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
     let files = match path.is_dir() {
         true => files_of_lines(path)?,
@@ -86,7 +86,7 @@ pub(super) fn lines<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines
     Ok(Chained::lines(files.into_iter().map(open)))
 }
 
-/// A checksum of the end of a file. A parquet file tells there of its columns, their places and statistics.
+/// A checksum of the end of a file. A parquet file keeps its columns, their places and their statistics there.
 pub(super) fn checksum_of_end(path: &Path) -> io::Result<u32> {
     let mut file = regular_file::open(path)?;
     let (mut end, length) = (Vec::new(), file.metadata()?.len());
@@ -120,8 +120,8 @@ fn open_file<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
     }
 }
 
-/// Text as lines with one response each: as it is, unless the first line is one of a trainer that writes several responses a
-/// line, or in numbers of its own.
+/// Text as lines with one response each: unchanged, unless the first line is from a trainer that writes several responses per
+/// line, or its own numbers.
 fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
     let mut text = BufReader::with_capacity(1 << 20, text);
     let (mut first, mut start) = (Vec::new(), 0);
@@ -150,7 +150,7 @@ fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
             Ok(0) => return None,
             Ok(_) => match unfold(&line) {
                 Some(unfolded) => rows = unfolded,
-                // Its reader says what is wrong with it.
+                // The reader of the line reports the error.
                 None => return Some(Ok(line)),
             },
             Err(error) => return Some(Err(error)),
@@ -207,7 +207,7 @@ impl<'a> LineSink<'a> {
         }
     }
 
-    /// Writes what is still to be written, and gives notes on what was changed.
+    /// Writes the rest, and returns notes on what was changed.
     pub(super) fn finish(mut self) -> io::Result<Vec<String>> {
         self.flush()?;
         match self {
@@ -229,7 +229,7 @@ impl Write for LineSink<'_> {
     }
 }
 
-/// Packs what is written at once into one frame.
+/// Compresses all bytes of one write into one frame.
 pub(super) struct ToZstd<'a>(&'a mut Replacement);
 
 impl Write for ToZstd<'_> {

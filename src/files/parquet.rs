@@ -1,4 +1,4 @@
-//! Parquet: rows as lines of JSON, lines as rows, and a copy of a file with more columns, of which the others stay as they are.
+//! Parquet: reads rows as lines of JSON, writes lines as rows, and copies a file with columns added, the others unchanged.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -31,7 +31,7 @@ use crate::regular_file;
 /// Bytes of lines that become one group of rows.
 const GROUP: usize = 64 << 20;
 
-/// The result of the crate, which panics at some damaged files.
+/// The result of the crate's function; an error if the crate panics, as it does on some damaged files.
 pub(super) fn whole<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
     match caught(read) {
         Some(read) => read.map_err(io::Error::other),
@@ -48,7 +48,7 @@ pub(super) fn open(file: File) -> io::Result<SerializedFileReader<File>> {
             packed,
             Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::GZIP(_)
         ) {
-            // The crate takes no decoder but its own, and that of zstd is C.
+            // The crate accepts no other decoder than its own, and its decoder of zstd is in C.
             let name = format!("{packed:?}").to_lowercase();
             let what = format!(
                 "its columns are packed by {}: write them with `snappy` or `gzip`",
@@ -127,14 +127,14 @@ fn number(value: f64) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The type of the values of a column, as far as they tell.
+/// The type of a column's values, as far as they have determined it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum ValueType {
     /// Nothing but null.
     Null,
     Bool,
     Int,
-    /// Integers of which some are not f64.
+    /// Integers, some of which are not exact as f64.
     Wide,
     Float,
     Text,
@@ -142,7 +142,7 @@ pub(super) enum ValueType {
     Json,
 }
 
-/// The type of a column: that of its values, and whether they are lists of such.
+/// The shape of a column: the type of its values, and whether they are lists.
 pub(super) type Shape = (ValueType, bool);
 
 type RowGroup<'a, 'w> = SerializedRowGroupWriter<'a, &'w mut Replacement>;
@@ -163,7 +163,7 @@ impl ValueType {
         }
     }
 
-    /// The type that has room for both.
+    /// The narrowest type that holds both.
     fn with(self, other: ValueType) -> ValueType {
         match (self, other) {
             (ValueType::Null, item) | (item, ValueType::Null) => item,
@@ -311,8 +311,8 @@ fn new_file<'a>(
     SerializedFileWriter::new(out, schema, Arc::new(properties.build()))
 }
 
-/// Writes lines as parquet, and gives notes on what is in it otherwise than it was in the lines. They are read twice: a column has
-/// one type, which its last value may change.
+/// Writes lines as parquet, and returns notes on what differs from the lines. It reads the lines twice, because a column has
+/// one type and the last value may change it.
 pub(super) fn write_lines(mut lines: File, out: &mut Replacement) -> io::Result<Vec<String>> {
     let mut leaves: Vec<Leaf> = Vec::new();
     let mut by_name: HashMap<String, usize> = HashMap::new();
@@ -385,7 +385,7 @@ fn each_line(
     Ok(())
 }
 
-/// Writes a copy of a file with values for some columns, which come last. The bytes of all others are copied as they are.
+/// Writes a copy of a file with some columns added or replaced, which come last. The bytes of all others are copied.
 pub(super) fn write_copy(
     input: &Path,
     columns: &[(&str, Shape)],

@@ -91,7 +91,7 @@ fn read_column(file: &File, root: &TypePtr, column: &mut FileColumn) -> Result<(
     Ok(())
 }
 
-/// Whether a column is a list of numbers, in the form that all but old files have: a group of a repeated group of one leaf.
+/// Whether a column is a list of numbers, in the layout of all but old files: a group of a repeated group of one leaf.
 fn is_list_of_numbers(root: &Type, leaf: &ColumnDescriptor) -> bool {
     let info = root.get_basic_info();
     let is_list = info.logical_type_ref() == Some(&LogicalType::List)

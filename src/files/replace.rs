@@ -10,7 +10,7 @@ use tempfile::{NamedTempFile, TempPath};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// The files that are being written, and are not yet what they will be.
+/// The files that are still being written.
 fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
@@ -39,7 +39,7 @@ impl TemporaryFile {
         Ok((file, TemporaryFile(Some(path))))
     }
 
-    /// A file for what goes elsewhere as soon as it is whole.
+    /// A temporary file whose content is copied elsewhere once it is complete.
     pub fn passing(ending: &OsStr) -> io::Result<TemporaryFile> {
         let made = TemporaryFile::new(|| tempfile::Builder::new().suffix(ending).tempfile())?;
         Ok(made.1)

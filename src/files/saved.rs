@@ -15,7 +15,7 @@ use super::{Result, npz};
 use crate::batch::{Batch, FloatBuffer, GroupId, Layout};
 use crate::diagnostic::Diagnostics;
 
-/// The key of the header that marks a file as one of ours, and the version of what is in it.
+/// The key in the header that marks our own files, and the version of their format.
 const MARK: (&str, &str) = ("advlab", "1");
 const STEP: &str = "step";
 const NAMES: &str = "group_names";
@@ -32,7 +32,7 @@ pub(super) struct SavedHeader {
     pub(super) texts: BTreeMap<String, Vec<String>>,
 }
 
-/// What the header of a file of ours holds; `None` for a trainer's file.
+/// The content of our own header; `None` for a trainer's file.
 pub(super) fn header(strings: &Strings) -> Result<Option<SavedHeader>, String> {
     match (strings.get(MARK.0), MARK.1) {
         (None, _) => return Ok(None),

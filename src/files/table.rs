@@ -22,7 +22,7 @@ pub(super) struct Table {
     pub(super) saved: Option<SavedHeader>,
 }
 
-/// The file, the place of each response in it, and what a copy of the file must find there again.
+/// The file, the place of each response in it, and the data that detects a changed file.
 #[derive(Debug)]
 pub(super) struct FileOrigin {
     pub(super) path: PathBuf,
@@ -71,7 +71,7 @@ impl FileOrigin {
         }
     }
 
-    /// The error for a value in a column of the file, at a response and at one of its tokens.
+    /// The error for a value of a column, at a response and one of its tokens.
     pub(super) fn wrong(
         &self,
         column: &str,
@@ -125,7 +125,7 @@ impl Lists {
         self.values.len() < self.count()
     }
 
-    /// Adds an array as it is written, or says what it is if it holds anything but numbers.
+    /// Adds an array from its JSON; the error describes the array if it holds anything but numbers.
     fn add(&mut self, raw: &str, is_kept: bool) -> Result<(), &'static str> {
         let before = self.values.len();
         let length = match is_kept {
@@ -173,7 +173,7 @@ pub(super) enum ColumnData {
 }
 
 impl ColumnData {
-    /// The arrays; none of anything else.
+    /// The arrays; none if the column holds anything else.
     pub(super) fn into_lists(self) -> Lists {
         match self {
             ColumnData::Lists(lists) => lists,
@@ -182,7 +182,7 @@ impl ColumnData {
     }
 }
 
-/// What is kept of the values of a column.
+/// How much of a column's values is kept.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Keep {
     pub(super) nothing: bool,
@@ -334,7 +334,7 @@ impl FileColumn {
         }
     }
 
-    /// Adds a value, or says what it is if the column holds something else.
+    /// Adds a value; the error describes the value if the column holds another type.
     fn give(&mut self, raw: &str) -> Result<(), String> {
         let kind = json::type_of(raw);
         let is_number = matches!(kind, Type::Null | Type::Bool | Type::Number);

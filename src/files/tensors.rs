@@ -1,4 +1,4 @@
-//! Tensors of padded files, whatever the format: their types and shapes, how their bytes become numbers in memory, and how numbers
+//! Tensors of padded files in any format: their types and shapes, how their bytes become numbers in memory, and how numbers
 //! become bytes.
 
 use std::fmt;
@@ -206,8 +206,8 @@ impl FileTensor {
         Ok(codes.chunks_exact(letters.max(1)).map(text).collect())
     }
 
-    /// A tensor [B, T] as a mask, or the response, the column and the value of what is neither 0 nor 1. Of a mask of 8 bytes a
-    /// token, only some rows are in memory at a time.
+    /// A tensor [B, T] as a mask; or the response, the column and the value of an entry that is neither 0 nor 1. Only some rows
+    /// are in memory at a time, because a mask may have 8 bytes per token.
     pub(super) fn mask(&self) -> Result<Result<Tokens, (usize, usize, f64)>> {
         const BLOCK: usize = 16 << 20;
         let (rows, bytes) = (self.shape[0], self.bytes()?);

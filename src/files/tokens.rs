@@ -1,4 +1,4 @@
-//! The tokens that count: how many each response has, and which of the columns agree with that.
+//! The tokens that count: how many each response has, and which columns agree with that number.
 
 use super::Result;
 use super::meaning::{BoundColumn, Meaning};
@@ -156,8 +156,8 @@ impl Meaning<'_> {
         Some((tokens, from, Some(what)))
     }
 
-    /// The lengths of unknown arrays, if they agree. An array that is empty somewhere, of errors say, is no sign of responses
-    /// without tokens; nor is an older advantage, perhaps of another batch.
+    /// The lengths of unknown arrays, if they agree. An array that is empty for a response (errors, for example) does not prove
+    /// responses without tokens; neither does an older advantage, which may be of another batch.
     fn lengths_of_unknown(&mut self, arrays: &[BoundColumn]) -> Option<Lengths> {
         let (responses, are_lines) = (self.responses, self.origin().has_lines());
         let full = arrays.iter().filter(|bound| {
@@ -199,7 +199,7 @@ impl Meaning<'_> {
         Ok(tokens)
     }
 
-    /// The tensor that may be the mask of a file that has none by our names.
+    /// The tensor that may be the mask of a file in which no tensor has our names for it.
     fn mask_hint(&self, width: usize) -> String {
         let mut columns = self.table.columns.iter();
         let mask = columns.find_map(|column| match &column.data {

@@ -1,4 +1,4 @@
-//! What is known of trainers' own files: lines that hold several responses, and folders with other files.
+//! Formats of trainers' own files: lines with several responses, and folders that also hold other files.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,13 @@ use serde_json::{Map, Value, json};
 
 use super::json::{self, Type};
 
-/// The folder of a step's rollouts: prime-rl keeps those that its trainer used beside all others.
+/// The folder of a step's rollouts: prime-rl keeps the rollouts that its trainer used beside all the others.
 pub(super) fn folder_of_rollouts(folder: &Path) -> PathBuf {
     let used = folder.join("train/effective");
     if used.is_dir() { used } else { folder.into() }
 }
 
-/// Whether a file of lines holds figures and no rollouts: SkyRL's of all its evaluations.
+/// Whether a file of lines holds statistics instead of rollouts: SkyRL writes one for all its evaluations.
 pub(super) fn is_summary(file: &Path) -> bool {
     file.ends_with("aggregated_results.jsonl")
 }
@@ -21,7 +21,7 @@ pub(super) fn is_summary(file: &Path) -> bool {
 /// Lines, one response each, that are made of one line.
 pub(super) type Rows = Box<dyn Iterator<Item = String> + Send>;
 
-/// Makes lines of a trainer's line; `None` if that is not what it seemed.
+/// Splits a trainer's line into one line per response; `None` if the line is not of that trainer.
 pub(super) type Unfold = fn(&str) -> Option<Rows>;
 
 /// What unfolds the lines of a file that begins with this one.
@@ -39,8 +39,8 @@ pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
     }
 }
 
-/// A line of ROLL or NeMo-RL: arrays with a value per response, beside values for all of them. Rows are made one by one: what
-/// they share may be long.
+/// A line of ROLL or NeMo-RL: arrays with one value per response, beside values shared by all. Rows are made one by one because
+/// the shared values may be long.
 fn columns(line: &str) -> Option<Rows> {
     let fields = json::fields(line).ok()?;
     let of = |name: &str| json::elements(json::value_of(&fields, name)?);
@@ -64,7 +64,7 @@ fn columns(line: &str) -> Option<Rows> {
     Some(Box::new((0..rows).map(row)))
 }
 
-/// NeMo-RL's groups are the responses to the same tokens: a name for those of a row.
+/// A name for a row's group: NeMo-RL's groups are the responses to the same prompt tokens.
 fn prompt_hash(fields: &[(&str, &str)]) -> Option<String> {
     let of = |name: &str| json::elements(json::value_of(fields, name)?);
     let (tokens, mask) = (of("token_ids")?, of("token_loss_mask")?);
@@ -83,7 +83,7 @@ fn length(line: &str) -> Option<Rows> {
     Some(Box::new(std::iter::once(Value::Object(line).to_string())))
 }
 
-/// A line of prime-rl: an episode with the traces of its agents, of which those that train the policy become lines.
+/// A line of prime-rl: an episode with the traces of its agents. Each trace that trains the policy becomes a line.
 fn episode(line: &str) -> Option<Rows> {
     let episode: Value = serde_json::from_str(line).ok()?;
     let (id, task) = (&episode["id"], &episode["task"]);
@@ -119,7 +119,7 @@ fn episode(line: &str) -> Option<Rows> {
     Some(Box::new(rows.into_iter()))
 }
 
-/// The messages and the tokens of a trace's nodes: each node has those that it adds, and values of the sampled ones.
+/// The messages and the tokens of a trace's nodes: each node lists only its new ones, with values of the sampled tokens.
 fn tokens(nodes: &[Value], add: &mut impl FnMut(&str, Value)) {
     let is_sampled = |node: &Value| node["sampled"] == json!(true);
     let first = nodes.iter().position(is_sampled).unwrap_or(nodes.len());

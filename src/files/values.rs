@@ -1,4 +1,4 @@
-//! The numbers of token columns, ragged or padded: what is odd in them, and how they become columns of a batch.
+//! The numbers of token columns, ragged or padded: checks them for odd values, and makes columns of a batch of them.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -21,10 +21,10 @@ use crate::figures::counted;
 /// The values of some columns of a response, in any layout.
 type Cells<'a, T> = dyn Fn(usize, Range<usize>) -> Cow<'a, [T]> + Sync + 'a;
 
-/// The response, the column and the value of the first of some values of a column, and how many they are.
+/// The first odd value of a column (its response, column and value), and the number of odd values.
 type Found = (usize, usize, f64, usize);
 
-/// What is known of a token column before its values are read.
+/// The properties of a token column that are known before its values are read.
 pub(super) struct TokenColumn {
     pub(super) reading: Reading,
     pub(super) origin: Arc<FileOrigin>,
@@ -38,7 +38,7 @@ pub(super) struct TokenColumn {
 type UnreadColumn = (TokenValues, Arc<dyn Pending>);
 
 impl TokenColumn {
-    /// An array per response, of which the tokens that count are kept.
+    /// Keeps the tokens that count, from one array per response.
     pub(super) fn of_lists(
         self,
         read: impl FnOnce() -> Result<Lists> + Send + 'static,
@@ -85,7 +85,7 @@ impl TokenColumn {
         let Kind::Number(number) = tensor.kind else {
             unreachable!("a token column is of numbers");
         };
-        // Large integers, such as hashes, are not f32.
+        // Large integers, such as hashes, are not exact as f32.
         let is_wide = match self.dtype {
             Some(dtype) => dtype == Dtype::F64,
             None => matches!(number, F64 | I32 | U32 | I64 | U64),
@@ -129,7 +129,7 @@ impl TokenColumn {
         (padded(Buffer::new(later.clone())).into(), later)
     }
 
-    /// Looks for odd values. NaN that counts makes every result of its group NaN: better said of the file than of the result.
+    /// Looks for odd values. A NaN that counts would make all results of its group NaN, so it is reported for the file already.
     fn check<T: Element>(&self, cells: &Cells<'_, T>) -> Result<Vec<String>> {
         let Reading {
             ours, theirs, role, ..
@@ -185,7 +185,7 @@ impl TokenColumn {
         self.origin.wrong(&self.reading.theirs, at, found, expected)
     }
 
-    /// The values for which `is` holds among the tokens that count, or among those that do not; it holds for none from `usual.0`
+    /// The values for which `is` holds among the tokens that count, or among the others; `is` must be false from `usual.0`
     /// to `usual.1`.
     fn find<T: Element>(
         &self,

@@ -40,7 +40,7 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// Compares the texts of a line's fields. Numbers stand as they are written, and of a chat there is what its messages say.
+    /// Compares the texts of a line's fields. A number counts as its text in the file, a chat as the text of its messages.
     fn new(
         fields: &[(&str, &str)],
         names: &[String; 2],
@@ -74,11 +74,11 @@ impl Verified {
     }
 }
 
-/// Compares the completion of each line of a file with its solution, in parallel, and calls `told` with each and its line's
-/// number in order. If there is an `output`, each line is written there with the field `correct`.
+/// Compares the completion of each line of a file with its solution, in parallel, and calls `told` in order with each result
+/// and its line number. If there is an `output`, each line is written there with the field `correct`.
 ///
-/// `asked` has names for the fields of the completion and the solution, if they are not the usual ones. A tokenizer counts
-/// the tokens of completions in lines without a `length`, and that is written too.
+/// `asked` has names for the fields of the completion and the solution, if these are not the usual ones. A tokenizer counts
+/// the tokens of completions in lines without a `length`, and writes the counts as `length`.
 ///
 /// # Errors
 /// The line and what is wrong in it, a field that is not there, or why the output cannot be written; nothing half-written

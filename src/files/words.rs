@@ -78,7 +78,7 @@ pub(super) fn count_chat(
             Some(Json::String(text)) => count(text, tokenizer)?,
             // A message may be nothing but a call of a tool.
             Some(Json::Null) => 0,
-            // Some chats hold a message in parts, of which those of text have a `text`.
+            // Some chats hold a message in parts; a text part has a `text`.
             Some(Json::Array(parts)) => {
                 let texts = parts.iter().filter_map(|part| part.get("text")?.as_str());
                 let counts = texts.map(|text| count(text, tokenizer));
@@ -90,8 +90,8 @@ pub(super) fn count_chat(
     Ok(Some(words))
 }
 
-/// The messages of a chat as one text, each after its role if there are several; as they are written if they hold more than
-/// roles and texts.
+/// The messages of a chat as one text, each after its role if there are several. A chat with more fields than roles and texts
+/// stays as it is written.
 pub(super) fn text_of_chat(raw: &str) -> Option<String> {
     let messages: Vec<Map<String, Json>> = serde_json::from_str(raw).ok()?;
     let text = |message: &Map<String, Json>| -> Option<String> {

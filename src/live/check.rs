@@ -25,7 +25,7 @@ pub(super) fn dry_runs(
 ) -> Result<Vec<Diagnostic>, Diagnostics> {
     let (guard, initial) = (candidate.host().guard(), candidate.init()?);
     let Some(last) = last else {
-        // Nothing is known of the run's columns and groups yet, so only a script without an end is sure to be wrong.
+        // The run's columns and groups are still unknown, so only a script that does not terminate is certainly wrong.
         return match dry_run(candidate, &usual(), &initial, true) {
             Err(error) if guard.check().is_err() => Err(on(error, "a small batch")),
             _ => Ok(Vec::new()),
@@ -60,7 +60,7 @@ pub(super) fn dry_runs(
     Ok(warnings)
 }
 
-/// The state of the run, migrated to the new version.
+/// The state of the run after migration to the new version.
 fn state_after(candidate: &Recipe, observed: &Observed) -> Result<State, Diagnostics> {
     let InUse { loaded, state } = &observed.in_use;
     if candidate.version() == loaded.version() {

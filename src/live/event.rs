@@ -24,7 +24,7 @@ pub enum LiveEvent {
         error: Diagnostics,
         /// The version that the run continues with.
         still_using: Version,
-        /// Whether it had been published, and failed at a step.
+        /// Whether the version had been published and then failed at a step.
         at_step: bool,
     },
     /// The script is gone, or cannot be read. Reported once, until it is there again.
@@ -45,7 +45,7 @@ pub enum LiveEvent {
     Warned {
         /// The version, which is used nevertheless.
         version: Version,
-        /// Those of the lint, and failures on batches that have not occurred yet.
+        /// Warnings of the lint, and failures on batches that have not occurred in the run yet.
         warnings: Vec<Diagnostic>,
     },
     /// The system gives no events for the files: only the poll finds a save, up to a second later.
@@ -173,7 +173,7 @@ fn texts(recipe: &Recipe) -> BTreeMap<Option<&OsStr>, &str> {
     named.collect()
 }
 
-/// Lines added and removed: those outside of the longest common subsequence, by Hyyrö's bit-parallel algorithm (2004).
+/// The numbers of lines added and removed, outside the longest common subsequence: Hyyrö's bit-parallel algorithm (2004).
 fn count(old: &str, new: &str) -> (usize, usize) {
     let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
     for (at, line) in old.lines().enumerate() {
@@ -189,7 +189,7 @@ fn count(old: &str, new: &str) -> (usize, usize) {
             .for_each(|at| matches[at / 64] |= 1 << (at % 64));
         matches
     };
-    // The bits of lines that are too frequent to be set again for each new line, such as blank ones: at most 64 lines.
+    // The bits of the most frequent lines, such as blank ones, are set once, not for each new line: at most 64 lines.
     let mut frequent: HashMap<&str, Vec<u64>> = HashMap::new();
     for (line, places) in &places {
         if places.len() > state.len() {

@@ -24,7 +24,7 @@ const EVENTS: usize = 1024;
 pub(super) struct Shared {
     pub(super) host: Host,
     pub(super) options: LiveOptions,
-    /// Bounds each check of the thread. To cancel it ends the thread.
+    /// Bounds each check of the thread. Cancelling it ends the thread.
     pub(super) guard: Arc<Guard>,
     ledger: Mutex<Ledger>,
 }
@@ -85,7 +85,7 @@ impl Shared {
         self.ledger().current.clone()
     }
 
-    /// Publishes a version, unless the one that it was compared with is not the newest any more.
+    /// Publishes a version, unless the version that it was compared with is no longer the newest.
     pub(super) fn publish(
         &self,
         compared_with: &Arc<Loaded>,
@@ -170,7 +170,7 @@ struct Follower {
     watch: Watch,
     /// The files when they were last checked.
     files: SourceFiles,
-    /// What was last reported of the files, and is not repeated: the version that was rejected, or `Some(None)` if the script
+    /// The last report about the files, which is not repeated: the version that was rejected, or `Some(None)` if the script
     /// was missing.
     reported: Option<Option<Version>>,
     is_polling_reported: bool,

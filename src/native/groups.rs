@@ -1,4 +1,4 @@
-//! Kernels of advantages with one number per response, which is compared with those of its group.
+//! Kernels of advantages with one number per response, computed from the response's value and its group.
 
 use super::inputs::HookInputs;
 use crate::batch::{Computed, Level};
@@ -23,8 +23,8 @@ pub(super) fn each_group(
     Some(())
 }
 
-/// An advantage that each response has by its value and those of its group: `of` gives the group's function of a value, or
-/// declines.
+/// An advantage computed from each response's value and the values of its group: `of` returns the group's function of a
+/// value, or declines.
 fn advantage<F: Fn(f64) -> f64>(
     inputs: &HookInputs<'_>,
     values: &[f64],

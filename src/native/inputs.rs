@@ -1,4 +1,4 @@
-//! The inputs of a kernel, as the script sees them; `None` for what is missing or of a kind that no kernel was written for.
+//! The inputs of a kernel, as the script sees them; `None` if one is missing or is of a kind that no kernel supports.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -90,8 +90,8 @@ impl<'a> HookInputs<'a> {
         }
     }
 
-    /// Computes a finite gradient response by response, into the caller's rows if they have its precision, else into new memory,
-    /// which is returned. `compute` also gives a summary of each response, in batch order.
+    /// Computes a gradient response by response, into the caller's rows if they have its precision, else into new memory,
+    /// which it returns; `None` if it is not finite. `compute` also gives a summary of each response, in batch order.
     pub(super) fn gradient<T: TokenPrecision, S, R: Send>(
         &self,
         rows: Option<&mut [f32]>,

@@ -1,7 +1,7 @@
 //! Kernels: Rust in place of the hooks of some built-ins, with the same bits as their scripts.
 //!
 //! A kernel belongs to the exact text of the shipped script, imports included: an edited copy is another version, and runs
-//! as a script. It declines what it was not written for (rows with holes, strides, half precision, columns of an unusual
+//! as a script. It declines inputs that it does not support (rows with holes, strides, half precision, columns of an unusual
 //! kind, values that are not finite): then the script runs, so that results, errors and notes are always those of the script.
 
 mod groups;
@@ -45,12 +45,12 @@ pub enum Mode {
     Off,
 }
 
-/// The share of the time between two calls of a hook above which its kernel is tried, unless set.
+/// `Auto` tries a kernel if its hook takes more than this share of the time between two calls, unless the user sets another.
 const THRESHOLD: f64 = 0.02;
-/// The kernel of a hook that takes so many seconds is tried whatever its share of a step.
+/// `Auto` also tries the kernel of a hook that takes so many seconds, for any share of a step.
 const LONG: f64 = 0.05;
 
-/// When kernels are used, and what is known of them in this process. A clone shares that.
+/// The mode, and what this process has measured of kernels so far. Clones share both.
 #[derive(Clone, Debug, Default)]
 pub struct Native {
     mode: Mode,
@@ -65,7 +65,7 @@ struct KnownHooks {
     changes: Vec<KernelChange>,
 }
 
-/// What is known of a hook for calls of one kind.
+/// What has been measured for calls of one kind of a hook.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum HookState {
     /// The script runs and is timed; with the start of its last call.
@@ -101,7 +101,7 @@ impl Native {
         Native::with_threshold(mode, THRESHOLD)
     }
 
-    /// The same with another share of the time between two calls above which, in [`Mode::Auto`], a kernel is tried.
+    /// The same with another threshold for [`Mode::Auto`]: the hook's share of the time between two calls.
     pub fn with_threshold(mode: Mode, threshold: f64) -> Native {
         Native {
             mode,

@@ -59,7 +59,7 @@ struct Clip<'a> {
     beta: f64,
     low: f64,
     high: f64,
-    /// Whether the loss is a mean over tokens, else over the responses' means.
+    /// Whether the loss is a mean over tokens; otherwise it is a mean over the responses' means.
     by_token: bool,
 }
 

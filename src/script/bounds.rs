@@ -1,8 +1,8 @@
-//! The bounds of a script's values, and the measuring of what its variables hold: how deep, and how many bytes.
+//! The bounds on a script's values, and the measuring of its variables: their depth and their bytes.
 //!
-//! The engine bounds a value when an operator or a function makes it, but not what is set into a map by key, what a
-//! closure captures, or how deep a value is. So variables are measured when one of them is read: at intervals that grow
-//! with what there is to measure, so that it costs a fraction of the script's own time.
+//! The engine checks the size of a value that an operator or a function makes. It checks neither values set into a map by key
+//! nor values captured by closures, nor depth. So variables are measured when one of them is read: at intervals that grow
+//! with their size, so that measuring costs a fraction of the script's own time.
 
 use rhai::{Array, Dynamic, EvalAltResult, FnPtr, ImmutableString, Map, Position, Scope};
 
@@ -14,13 +14,13 @@ pub(super) const OPERATIONS: usize = 20_000_000;
 pub(super) const TEXT_BYTES: usize = 1 << 20;
 /// Elements of an array, with those of the arrays in it.
 ///
-/// The engine counts them again at each `push`, which is why there are not more: to fill an array takes a second.
+/// The limit is this low because the engine counts all elements at each `push`: filling an array of this size takes a second.
 pub(super) const ARRAY_ELEMENTS: usize = 1 << 15;
 /// Entries of a map, with those of the maps in it.
 pub(super) const MAP_ENTRIES: usize = 1 << 14;
 /// Arrays, maps and closures within one another.
 const DEPTH: usize = 64;
-/// Bytes of all that the variables of a function hold, beside tensors.
+/// Bytes of all variables of a function, without tensors.
 const BYTES: usize = 64 << 20;
 /// The least number of reads of variables between two measurements. It is odd: a loop often reads an even number of
 /// variables, and each of them is to have its turn.
@@ -30,7 +30,7 @@ pub(super) const READS: u64 = 61;
 pub(super) const PER_READ: u64 = 8;
 /// The bytes of a value, whatever it is.
 const VALUE_BYTES: usize = size_of::<Dynamic>();
-/// The bytes of a map's entry beside its value.
+/// The bytes of a map's entry without its value.
 const ENTRY_BYTES: usize = 48;
 
 pub(super) const GROWS: &str =
@@ -78,7 +78,7 @@ impl Measure {
         if !value.is_shared() {
             return self.inside(value, depth);
         }
-        // One that is locked is at work in a call; what it holds is measured after that.
+        // A locked value is in use by a call; its content is measured after the call.
         let Some(inner) = value.read_lock::<Dynamic>() else {
             return Ok(());
         };

@@ -18,9 +18,9 @@ pub struct Builtin {
 /// The kinds of built-ins, a folder of `stdlib/` each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuiltinKind {
-    /// An advantage for each response, of the rewards of its group or batch.
+    /// An advantage per response, from the rewards of its group or batch.
     Outcome,
-    /// An advantage that has k draws of a group in mind.
+    /// An advantage that optimises the result of k draws from a group.
     Passk,
     /// An advantage for each token.
     Token,
@@ -32,7 +32,7 @@ pub enum BuiltinKind {
     Filter,
     /// A loss.
     Loss,
-    /// What the others import, no recipe.
+    /// Functions that recipes import; no recipe by itself.
     Shared,
 }
 
@@ -69,7 +69,7 @@ macro_rules! scripts {
     };
 }
 
-/// The recipes that come with advlab, by kind, in the order in which a newcomer meets them.
+/// The recipes that come with advlab, by kind, ordered so that a newcomer meets the simple ones first.
 pub const BUILTINS: &[Builtin] = scripts! {
     Outcome "outcome": "grpo" "dr_grpo" "rloo" "grpo_loo" "maxrl" "opo" "gpg" "lite_ppo" "prpo" "opmd" "asymre" "rec" "w_reinforce" "gdpo" "rae" "spo";
     Passk "passk": "passk" "passk_full_sampling" "passk_bootstrap" "passk_exceeding" "passk_combination"
@@ -92,12 +92,12 @@ impl Builtin {
         BUILTINS.iter().find(|builtin| builtin.name == name)
     }
 
-    /// What a script can import, recipes and what they share.
+    /// The scripts that can be imported: recipes, and the functions that they share.
     pub fn importable() -> impl Iterator<Item = &'static Builtin> {
         BUILTINS.iter().chain(SHARED)
     }
 
-    /// The built-in that a script is, to the last byte with all that it imports: by its version, whatever its name.
+    /// The built-in with exactly the text of a script and of all its imports, found by version under any name.
     pub(super) fn of(name: &str, text: &str, sources: &Sources) -> Option<&'static Builtin> {
         let mut imports = sources.iter().filter(|(import, _)| &***import != name);
         let builtin = BUILTINS.iter().find(|builtin| builtin.text == text)?;
@@ -105,7 +105,7 @@ impl Builtin {
         is_shipped.then_some(builtin)
     }
 
-    /// The built-in that an import means, where it is not another script of that name.
+    /// The built-in that an import refers to, if it does not refer to another script of that name.
     pub(super) fn imported(import: &str, text: &str) -> Option<&'static Builtin> {
         let name = Path::new(import).file_stem()?.to_str()?;
         Builtin::importable().find(|builtin| builtin.name == name && builtin.text == text)

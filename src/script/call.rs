@@ -30,12 +30,12 @@ pub(crate) struct Call {
 pub(super) struct Effects {
     draws: u64,
     reports: Reports,
-    /// What the recipe remembers by key.
+    /// The values that the recipe remembers by key.
     tables: Tables,
 }
 
 impl Call {
-    /// A call within bounds. `update` is the index of the step's loss that it computes.
+    /// A call within bounds. `update` is the index of the step's loss computation.
     pub(super) fn new(
         host: &Host,
         guard: &Arc<Guard>,
@@ -96,7 +96,7 @@ impl Call {
         *now = before;
     }
 
-    /// The key of the next random tensor: from the run's seed, the step, how many were drawn before, and the update.
+    /// The key of the next random tensor: from the run's seed, the step, the number of earlier draws, and the update.
     pub(super) fn next_key(&self) -> u64 {
         let mut effects = self.effects();
         let mut hash = Sha256::new();
@@ -166,7 +166,7 @@ impl Metric {
 pub(crate) struct Reports {
     /// The hook that is running; `None` at the prompt.
     pub(super) hook: Option<Hook>,
-    /// Computed with what the hook returns, not before.
+    /// Computed together with the hook's result, not before.
     pub(super) metrics: Vec<Metric>,
     pub(crate) prints: Vec<String>,
     printed: usize,
@@ -197,7 +197,7 @@ impl Reports {
         joined.into_iter().try_for_each(|metric| self.keep(metric))
     }
 
-    /// Keeps a metric, in place of one of the same hook and name.
+    /// Keeps a metric; it replaces a metric of the same hook and name.
     fn keep(&mut self, metric: Metric) -> Result<(), CallError> {
         if let Some(same) = self.metrics.iter_mut().find(|known| known.is_of(&metric)) {
             *same = metric;
@@ -211,11 +211,11 @@ impl Reports {
         Ok(())
     }
 
-    /// The metrics in the order of their first reports; with the hook, as in `reward/clipped`, if several hooks have one of
-    /// the same name.
+    /// The metrics in the order of their first reports. If several hooks report one name, each is named with its hook, as in
+    /// `reward/clipped`.
     ///
     /// # Errors
-    /// [`TensorError`] where one of them cannot be computed.
+    /// [`TensorError`] if one of them cannot be computed.
     pub(crate) fn metrics(&self) -> Result<Vec<(String, f64)>, TensorError> {
         let name = |hook: Option<Hook>, name: &str| {
             let mut all = self.metrics.iter();

@@ -26,8 +26,8 @@ use super::value::{as_tensor, describe};
 use crate::diagnostic::Diagnostic;
 use crate::tensor::{ByGroup, Level, Tensor, TensorError};
 
-/// The functions of the language itself. No clock, no files, no bytes: no formula needs them, and a step's result depends
-/// only on its seed.
+/// The functions of the language itself. There is no clock and there are no files or bytes: no formula needs them, and a
+/// step's result must depend only on its seed.
 pub(crate) fn packages() -> [Shared<Module>; 6] {
     [
         CorePackage::new().as_shared_module(),
@@ -101,7 +101,7 @@ impl Functions {
 
 /// Operations between two looks at the guard: some 10 microseconds.
 const OPERATIONS_PER_CHECK: u64 = 64;
-/// Bounds what a script takes: operations, depth, values, and the time and memory of the call.
+/// Bounds the resources of a script: operations, depth, values, and the time and memory of the call.
 fn bound(engine: &mut Engine, call: &Arc<Call>) {
     engine
         .set_max_operations(OPERATIONS as u64)
@@ -124,8 +124,8 @@ fn bound(engine: &mut Engine, call: &Arc<Call>) {
     });
 }
 
-/// Weighs variables when one of them is read: now and then, the more seldom the more there is to weigh, so that it costs a
-/// part of what the script does. Also gives closures the batch and the script's constants.
+/// Measures variables when one of them is read, at intervals that grow with their size, so that measuring takes only a
+/// fraction of the script's time. Also gives closures the batch and the script's constants.
 fn watch(engine: &mut Engine, constants: Arc<Scope<'static>>) {
     let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
     // Deprecated means volatile here: the callback may change in a later version, and ours is pinned.

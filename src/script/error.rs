@@ -72,7 +72,7 @@ impl From<TensorError> for Box<EvalAltResult> {
     }
 }
 
-/// The error of a native function that a value of the engine's errors carries.
+/// The error of a native function inside an error value of the engine.
 pub(super) fn call_error(value: &Dynamic) -> Option<CallError> {
     value.read_lock::<CallError>().map(|error| error.clone())
 }

@@ -80,7 +80,7 @@ impl Version {
             hash.update(text);
         };
         add(text);
-        // In the order of the names in the `import`s: their folder does not count either.
+        // In the order of the names in the `import`s: their folder is ignored here too.
         let imports = imports.iter().filter(|(name, _)| &***name != main);
         let mut imports: Vec<_> = imports.collect();
         imports.sort_by_key(|(name, _)| Path::new(&***name).file_stem());

@@ -14,14 +14,14 @@ use crate::tensor::{Executor, Guard};
 /// [`Recipe::loss`], [`Recipe::returns`]. [`Recipe::for_step`] puts several calls under one bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The time that the hooks of the call have together; native code obeys it too.
+    /// The time limit for all hooks of the call together; native code obeys it too.
     pub time: Duration,
     /// The bytes that the tensors of the call may hold at once.
     pub memory: usize,
 }
 
 impl Default for Limits {
-    /// A minute, and 4 GiB: far more than a step takes, and an end for a script that has none.
+    /// A minute and 4 GiB: far more than a step needs, and a bound for a script that does not terminate.
     fn default() -> Self {
         Limits {
             time: Duration::from_secs(60),
@@ -110,7 +110,7 @@ impl Host {
         Host { loss, ..self }
     }
 
-    /// A call at a step, with the bounds of its own.
+    /// A call at a step, with its own bounds.
     pub(crate) fn call(&self, step: u64) -> Arc<Call> {
         Call::new(self, &self.guard(), step, None)
     }

@@ -1,4 +1,4 @@
-//! Keys: what tells responses apart by name, such as an agent or a prompt; and what is remembered by key.
+//! Keys: the names that tell responses apart, such as an agent or a prompt; and the values remembered by key.
 
 use std::any::TypeId;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Finds what a script imports: built-ins, and scripts of its own folder.
+//! Finds imports: built-ins, and scripts in the importing script's folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,8 +45,8 @@ pub(crate) fn imports_of(ast: &AST) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The constants of a script that its functions see: literals, such as `const K = 4;`, unless a function's parameter or a
-/// loop's variable has the same name: the optimiser would replace these by the constant.
+/// The constants of a script that its functions see: literals, such as `const K = 4;`. A constant is left out if a parameter
+/// or a loop variable has the same name, because the optimiser would replace the variable by the constant.
 pub(super) fn constants(text: &str) -> Scope<'static> {
     let mut scope = Scope::new();
     if !text.contains("const") {
@@ -55,7 +55,7 @@ pub(super) fn constants(text: &str) -> Scope<'static> {
     // A bare engine lets functions name what it does not know, and computes nothing.
     let mut engine = bare();
     engine.set_optimization_level(OptimizationLevel::None);
-    // The compilation that follows reports what is wrong with the script.
+    // The compilation that follows reports this error.
     let Ok(ast) = engine.compile(text) else {
         return scope;
     };
@@ -76,11 +76,11 @@ pub(super) fn constants(text: &str) -> Scope<'static> {
     scope
 }
 
-/// Finds imports: beside the script for a file, among the built-ins for all.
+/// Finds imports: for a script in a file also in its folder, for all scripts among the built-ins.
 #[derive(Clone)]
 pub(crate) struct Library {
     folder: Option<PathBuf>,
-    /// Files that have been read already, and are not read again.
+    /// Files that were read already and are not read again.
     pub(super) read: BTreeMap<PathBuf, FileBytes>,
     found: Arc<Mutex<ImportsSoFar>>,
 }

@@ -24,7 +24,7 @@ const LISTED: usize = 20;
 /// Functions that Rhai looks up by itself: calls through a function pointer, and questions about names.
 const BY_THE_ENGINE: &str = "call curry Fn is_def_var is_def_fn type_of print debug is_shared";
 
-/// What is certainly wrong in a script: calls of functions that do not exist, and operators that mean something else in
+/// Certain mistakes in a script: calls of functions that do not exist, and operators with another meaning in
 /// Python.
 pub(super) fn errors(
     ast: &AST,
@@ -77,7 +77,7 @@ pub(super) fn errors(
     found
 }
 
-/// The error of a call of a function that does not exist, or takes other numbers of arguments: those of `counts`.
+/// The error for a call of a function that does not exist, or only with other numbers of arguments: `counts`.
 fn wrong_call(
     script: &Script<'_>,
     (path, name): (&str, &str),
@@ -104,11 +104,11 @@ fn wrong_call(
     }
 }
 
-/// What is most likely not meant: parameters that nobody reads or that a hook sets, and misspelt hooks.
+/// Likely mistakes: parameters that nobody reads or that a hook sets, and misspelt hooks.
 pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
     let code = script.code(script.name);
     let warn = |message, help: String, at| Diagnostic::warning(message).with_help(help).at(at);
-    // A column of the batch may have the parameter's name. `p` as a whole may be passed to what reads any of them.
+    // A column of the batch may have the parameter's name. If `p` is passed on as a whole, any parameter may be read.
     let read = sites(code).filter(|site| site.text(-1) == "." && site.text(-2) != "batch");
     let read: HashSet<&str> = read.map(|site| site.text(0)).collect();
     let passed_on = sites(code).any(|site| {
@@ -190,7 +190,7 @@ fn literal(token: &Token<'_>) -> Option<String> {
     is_text.then(|| token.text.trim_matches(['"', '`']).to_string())
 }
 
-/// Operators that mean something else in Python; `knows` tells which names are variables, besides those of the text itself.
+/// Operators that mean something else in Python. `knows` says whether a name is a variable, besides the names in the text.
 pub(crate) fn misread_operators(
     source: &Arc<str>,
     text: &Arc<str>,
@@ -226,7 +226,7 @@ fn operator_after<'a>(code: &[Token<'a>]) -> Option<&'a str> {
     ends.map(|token| token.text)
 }
 
-/// Every `//` between an expression and what can only be an operand: here it begins a comment, which is dropped.
+/// Every `//` between an expression and a likely operand: in Rhai it begins a comment, so the division is lost.
 pub(crate) fn floor_divisions(
     source: &Arc<str>,
     text: &Arc<str>,
@@ -257,7 +257,7 @@ pub(crate) fn floor_divisions(
     divisions.collect()
 }
 
-/// Whether the text of a comment can only be the right side of a division, and what may come after it: an expression of
+/// Whether the text of a comment is the right side of a division, perhaps with more code after it: an expression of
 /// numbers, known variables and operations. A lone number in brackets (of an equation), 0, `p` and `batch` are comments.
 fn is_operand(comment: &str, is_variable: &dyn Fn(&str) -> bool) -> bool {
     let (operand, rest) = comment.split_once(';').unwrap_or((comment, ""));
@@ -303,7 +303,7 @@ mod tests {
     use crate::script::unfinished;
     use crate::session::Session;
 
-    /// What is near to something wrong, and right.
+    /// Correct code that is similar to something wrong.
     #[test]
     fn nothing_is_said_of_what_is_meant_so() {
         for text in [
@@ -338,7 +338,7 @@ mod tests {
         for line in comments.split(" | ") {
             assert_eq!(found(line), 0, "{line}");
         }
-        // At the prompt, where variables are those of earlier inputs too.
+        // At the prompt, the variables of earlier inputs are known too.
         let mut session = Session::new(&Host::new(), &Batch::example());
         session.evaluate("let n = 3;").unwrap();
         for (input, is_told) in [

@@ -104,8 +104,8 @@ impl Host {
         compile(self, name, text, &Library::new(None))
     }
 
-    /// Compiles a recipe again from [`Recipe::name`] and [`Recipe::sources`] of another, without its files: the same version
-    /// in another process or on another machine, whatever is in the script's folder there.
+    /// Compiles a recipe again from its [`Recipe::name`] and [`Recipe::sources`], without its files: this gives the same version
+    /// in another process or on another machine, independently of the files there.
     ///
     /// # Errors
     /// As [`Host::load`]; also if a built-in that it imports has another text here.
@@ -121,7 +121,7 @@ impl Host {
             if source == name {
                 script = text;
             } else if builtin.is_some() {
-                // A file of that name does not count.
+                // A file of that name is ignored.
                 let (kind, why) = (ErrorKind::NotFound, String::new());
                 let file = folder.join(format!("{source}.rhai"));
                 library.read.insert(file, Err(ReadFailure { kind, why }));

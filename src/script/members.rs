@@ -1,10 +1,10 @@
-//! The names that scripts have: the rows of the op table, the members of tensors and batches, and what a hook reports with.
+//! The names that scripts can use: the rows of the op table, the members of tensors and batches, and a hook's functions.
 
 use std::sync::LazyLock;
 
 use crate::tensor::op::{self, Op};
 
-/// A member of a tensor or a batch, or a function, that is no row of the op table.
+/// A member of a tensor or a batch, or a function that is not in the op table.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
     /// Its name.

@@ -1,4 +1,4 @@
-//! What a recipe remembers over the steps of a run: named tables of numbers by text.
+//! The memory of a recipe over the steps of a run: named tables that map a text to a number.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -70,7 +70,7 @@ struct TableEntry {
     written: u64,
 }
 
-/// Numbers by key. A clone shares the parts that are not written: a step costs what it writes, however large the table is.
+/// Numbers by key. Clones share unchanged parts: a step costs as much as it writes, however large the table is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemoryTable {
     /// Entries by the low bits of their hashes: no part, or a power of two of them.
@@ -138,8 +138,8 @@ impl MemoryTable {
         TABLE_BYTES + KEY_BYTES * self.keys + self.texts
     }
 
-    /// If there are more keys than `most`, drops those that were written longest ago, an eighth of `most` beyond what
-    /// is needed, so that this is seldom. Returns whether it did.
+    /// If there are more keys than `most`, drops the keys written longest ago: an eighth of `most` more than is
+    /// needed, so that this happens seldom. Returns whether any key was dropped.
     pub(super) fn bound(&mut self, most: usize) -> bool {
         if self.keys <= most {
             return false;

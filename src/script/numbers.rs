@@ -85,8 +85,8 @@ fn arrays(engine: &mut Engine) {
     }
 }
 
-/// A stable merge sort. Rhai's own goes on after an error of the comparer, and takes a comparer that gives a float for one
-/// that gives nothing: both sort wrongly in silence. The standard library's may panic at an inconsistent comparer.
+/// A stable merge sort. Rhai's own sort continues after an error of the comparer and ignores the results of a comparer that
+/// gives floats: both sort wrongly without an error. The standard library's may panic at an inconsistent comparer.
 fn sorted(context: &NativeCallContext, values: &[Dynamic], comparer: &FnPtr) -> Raised<Array> {
     if values.len() < 2 {
         return Ok(values.to_vec());

@@ -155,7 +155,7 @@ impl Parameter {
         })
     }
 
-    /// The value as the type of `kind`, or of any, if it has it and is within the bounds.
+    /// The value converted to the type of `kind` (any type if `None`); `None` if that fails or the value is out of bounds.
     fn fit(&self, kind: Option<&Setting>, setting: Setting) -> Option<Setting> {
         use Setting::{List, Nothing, Number, Text, Truth, Whole};
         let is_within = |number: f64| {
@@ -186,7 +186,7 @@ impl Parameter {
     }
 }
 
-/// Reads a text as the type of `kind`, or of any; if it is no such value, it is a string.
+/// Parses a text as the type of `kind` (any type if `None`); a text that does not parse is a string.
 pub(super) fn read(kind: Option<&Setting>, text: &str) -> Setting {
     // `inf` is one; digits beyond the largest number are a slip.
     let is_meant = |value: &f64| !value.is_nan() && (value.is_finite() || text.contains("inf"));
@@ -205,7 +205,7 @@ pub(super) fn read(kind: Option<&Setting>, text: &str) -> Setting {
     read.unwrap_or_else(|| Setting::Text(text.to_string()))
 }
 
-/// The texts of a list: `a,b`, or as in JSON, where a comma may stand inside of a string.
+/// The elements of a list: `a,b`, or JSON, in which a string may contain a comma.
 fn items(text: &str) -> Vec<String> {
     if let Ok(items) = serde_json::from_str::<Vec<serde_json::Value>>(text) {
         let text = |item: &serde_json::Value| match item.as_str() {
@@ -225,7 +225,7 @@ fn items(text: &str) -> Vec<String> {
 pub struct Parameters(Vec<(Parameter, Setting)>);
 
 impl Parameters {
-    /// Reads the result of `params()`; an error is the name of its parameter and what is wrong with it.
+    /// Reads the result of `params()`; an error is the name of its parameter and the problem with it.
     pub(super) fn declared(map: &Map) -> Result<Parameters, (String, String)> {
         let declared = map.iter().map(|(name, value)| {
             let parameter = declare(name, value).map_err(|why| (name.to_string(), why))?;

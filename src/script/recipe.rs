@@ -78,8 +78,8 @@ impl Recipe {
         self.script.hooks.contains(&hook)
     }
 
-    /// The columns that the code of the script and of its imports may read: `batch.NAME`, `batch["NAME"]`, and arguments of
-    /// `column`, `has` and `key` that are written out. Also properties of maps that cannot be told from a batch.
+    /// The columns that the code of the script and of its imports may read: `batch.NAME`, `batch["NAME"]`, and literal arguments
+    /// of `column`, `has` and `key`. Includes properties of maps that look like properties of a batch.
     pub fn reads(&self) -> &BTreeSet<String> {
         &self.script.reads
     }

@@ -1,7 +1,7 @@
-//! The sandbox: what bounds a script, so that no recipe takes a run's time, its memory or its stack.
+//! The sandbox: bounds the resources of a script, so that no recipe exhausts a run's time, memory or stack.
 //!
-//! None of these ends can be caught by a script's `try`. Most come from the engine as `ErrorTerminated`, `ErrorDataTooLarge`
-//! and the like, which it lets nobody catch; tensors' own, which native functions report, are made into such (`raise`).
+//! A script's `try` catches none of these errors. Most come from the engine as `ErrorTerminated`, `ErrorDataTooLarge`
+//! and the like, which cannot be caught; errors that tensors' native functions report are converted to these (`raise`).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,17 +14,17 @@ pub(super) const EXPRESSION_DEPTH: usize = 64;
 
 /// The stack that scripts run on.
 ///
-/// The engine drops, clones and compares values by recursion, and a value is as deep as it has elements: 2^15 arrays and
-/// 2^14 maps, each in the other, take below 1 KiB a level in a debug build. Only what is touched is ever memory.
+/// The engine drops, clones and compares values by recursion, and a value can be as deep as it has elements: 2^15 arrays and
+/// 2^14 maps, nested in each other, take below 1 KiB per level in a debug build. Only touched pages become memory.
 const STACK: usize = 256 << 20;
 
-/// Runs whatever touches a script's values, whichever thread this is, with a stack that bears the deepest of them.
+/// Runs code that touches a script's values, on any thread, with a stack that is large enough for the deepest value.
 pub(crate) fn on_deep_stack<R>(run: impl FnOnce() -> R) -> R {
     // Not again for a hook that is called from a check, or from another hook's call.
     stacker::maybe_grow(STACK / 2, STACK, run)
 }
 
-/// Runs what may call scripts on a deep stack. A panic of ours is an error like any other: a script must not end a run.
+/// Runs code that may call scripts on a deep stack. A panic of ours becomes an ordinary error: a script must not end a run.
 pub(crate) fn guarded<R>(doing: &str, run: impl FnOnce() -> R) -> Result<R, Diagnostics> {
     catch_unwind(AssertUnwindSafe(|| on_deep_stack(run))).map_err(|panic| {
         let owned = panic.downcast_ref::<String>().map(String::as_str);
@@ -66,7 +66,7 @@ mod tests {
         });
     }
 
-    /// To compare is quadratic in the depth: an eighth of it has to do with an eighth of the stack.
+    /// Comparing takes time quadratic in the depth, so the test uses an eighth of the depth on an eighth of the stack.
     #[test]
     fn a_deep_value_is_shown_and_compared() {
         stacker::grow(STACK / 8, || {

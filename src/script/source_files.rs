@@ -78,7 +78,7 @@ pub(super) fn scripts_in(folder: &Path) -> Vec<String> {
 
 /// The files that a recipe was read from, or was looked for in, with what they held.
 ///
-/// A file that was not there counts: an import that means a built-in means a file as soon as there is one.
+/// A missing file counts too: an import that refers to a built-in refers to a file of that name as soon as one exists.
 #[derive(Clone, Debug, Default)]
 pub struct SourceFiles {
     /// The script itself; `None` for a built-in, which has no files.
@@ -103,13 +103,13 @@ impl SourceFiles {
         self.files.get(self.main.as_ref()?)
     }
 
-    /// Whether all files that were read both times had the same contents.
+    /// Whether all files that were read both times have equal contents.
     pub(crate) fn agrees(&self, other: &SourceFiles) -> bool {
         let same = |(path, content)| other.files.get(path).is_none_or(|now| now == content);
         self.files.iter().all(same)
     }
 
-    /// The same files, as they are now.
+    /// The same files with their present contents.
     pub(crate) fn again(&self) -> SourceFiles {
         let files = self.files.keys();
         SourceFiles {

@@ -37,7 +37,7 @@ impl Default for State {
 }
 
 impl State {
-    /// Takes what a hook returned, or left behind as `this`; or says what in it cannot be a state.
+    /// Makes a state of a value that a hook returned or left as `this`; the error says which part cannot be in a state.
     pub(super) fn from_dynamic(value: Dynamic) -> Result<State, String> {
         if !value.is_map() {
             let found = describe(&value);
@@ -96,7 +96,7 @@ impl State {
     /// Whole numbers, strings, truth values, arrays and `()` (as `null`) are themselves; `0.5` is `{"f64": "0.5"}`, a
     /// map `{"map": {...}}`.
     ///
-    /// What is remembered by key stands beside it: `"tables": {"baseline": [["a prompt", "0.5"], ...]}`, the key that was
+    /// The remembered values by key are a separate entry: `"tables": {"baseline": [["a prompt", "0.5"], ...]}`, the key that was
     /// written longest ago first.
     pub fn to_json(&self) -> Value {
         let mut json = to_json(&self.this);
@@ -144,10 +144,10 @@ impl PartialEq for State {
 /// Arrays and maps within one another. A checkpoint's JSON has two levels for a map, and readers stop at 128.
 const DEPTH: usize = 32;
 
-/// The value free of what it shares with a closure that captured it: a copy of a state must not change with it.
+/// The value without the data that it shares with a closure: a copy of a state must not change with the closure.
 ///
-/// Refuses what cannot outlive a step: tensors and batches, which belong to one, and functions, which belong to a
-/// version; and whatever else a checkpoint could not hold. The error is the path to such a part, and why it is refused.
+/// Refuses values that cannot outlive a step: tensors and batches, which belong to one step, functions, which belong to
+/// a version, and everything else that a checkpoint cannot hold. The error is the path to the value, and the reason.
 fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, (String, String)> {
     let mut value = value.flatten();
     let refused = |why| Err((String::new(), why));
@@ -185,7 +185,7 @@ fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, (String, String)> {
 const FLOAT: &str = "f64";
 const CHARACTER: &str = "char";
 const MAP: &str = "map";
-/// Beside the map that the state is.
+/// The key of the tables, beside the map of the state.
 const TABLES: &str = "tables";
 
 /// Tables with finite numbers, which is all that scripts can remember.
@@ -224,7 +224,7 @@ fn to_json(value: &Dynamic) -> Value {
     }
 }
 
-/// The shortest string that reads back as the same number; the bits of a NaN, of which there are many.
+/// The shortest string that reads back as the same number; for a NaN, of which there are many, its bits.
 fn float_text(float: f64) -> String {
     if float.is_nan() {
         format!("NaN:{:016x}", float.to_bits())
@@ -324,7 +324,7 @@ mod tests {
         );
     }
 
-    /// A variable that a closure has captured is shared behind the scenes; a copy of the state must not be.
+    /// A captured variable shares its value with the closure; a copy of the state must not share it.
     #[test]
     fn a_copy_of_the_state_is_one() {
         let script = r#"

@@ -57,7 +57,7 @@ pub struct Summary {
     pub responses: usize,
     /// Number of tokens that count.
     pub tokens: usize,
-    /// Groups whose responses are all right; `None` where nothing says what is right.
+    /// Groups whose responses are all right; `None` if the batch does not say which responses are right.
     pub all_right: Option<usize>,
     /// Groups whose responses are all wrong.
     pub all_wrong: Option<usize>,
@@ -65,11 +65,11 @@ pub struct Summary {
     pub level: &'static str,
     /// The advantage, over its own values.
     pub advantage: Statistics,
-    /// Groups in which every advantage or weight is exactly 0: they teach nothing.
+    /// Groups in which every advantage or weight is exactly 0: the policy learns nothing from them.
     pub groups_without_signal: usize,
-    /// Responses with weight 0, which no loss counts; `None` where there are no weights.
+    /// Responses with weight 0, which the loss ignores; `None` if there are no weights.
     pub without_weight: Option<usize>,
-    /// The weights, where some are neither 0 nor 1.
+    /// The weights, if some are neither 0 nor 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<Statistics>,
     /// Tokens whose advantage or weight is exactly 0.
@@ -142,7 +142,7 @@ impl Summary {
         }
     }
 
-    /// The summary in lines, each with the word that it stands under.
+    /// The summary as rows: a label and a text.
     pub fn rows(&self) -> Vec<(&'static str, String)> {
         let mut rows = Vec::new();
         if let (Some(right), Some(wrong)) = (self.all_right, self.all_wrong) {

@@ -81,12 +81,12 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// Whether it begins the arguments of a call. `()` is one token.
+    /// Whether the token begins the arguments of a call. `()` is one token.
     pub fn opens_call(&self) -> bool {
         matches!(self.text, "(" | "()")
     }
 
-    /// Whether an operand may end with it, so that a minus after it subtracts.
+    /// Whether the token can end an operand, so that a minus after it subtracts.
     pub(crate) fn ends_operand(&self) -> bool {
         match self.kind {
             TokenKind::Name | TokenKind::Number | TokenKind::String => true,
@@ -107,7 +107,7 @@ pub fn code(text: &str) -> Vec<Token<'_>> {
 pub fn lex(text: &str) -> Vec<Token<'_>> {
     let mut tokens: Vec<Token<'_>> = Vec::new();
     let (mut line, mut column, mut at) = (1, 1, 0);
-    // The number of open braces around each `${` that is open, and that of all open braces.
+    // For each open `${`, the number of braces open around it; and the total number of open braces.
     let (mut inserted, mut braces) = (Vec::new(), 0usize);
     let mut is_in_string = false;
     loop {
@@ -160,7 +160,7 @@ fn advance(line: &mut usize, column: &mut usize, text: &str) {
     }
 }
 
-/// Whether a string ends at a `${`.
+/// Whether the token is the part of a string before a `${`.
 fn is_interpolated(token: &Token<'_>) -> bool {
     token.text.ends_with('$') && token.ending == TokenEnd::Closed
 }
@@ -170,7 +170,7 @@ type Lexed = (usize, TokenKind, TokenEnd);
 const KEYWORDS: &str = "as break catch const continue do else export false fn for if import in is let loop private return \
                         switch this throw true try until while";
 
-/// Operators and brackets of several characters, longer ones before those that they begin with.
+/// Operators and brackets of several characters; longer ones come before their own prefixes.
 const SYMBOLS: [&str; 41] = [
     "..=", "===", "!==", "**=", "<<=", ">>=", "::<", "&&", "||", "==", "!=", "<=", ">=", "=>",
     "->", "::", "..", "**", "+=", "-=", "*=", "/=", "%=", "^=", "|=", "&=", "<<", ">>", "??", "?.",
@@ -261,7 +261,7 @@ fn template(rest: &str, mut at: usize) -> Lexed {
     while let Some(next) = rest[at..].find(['`', '$']) {
         at += next + 1;
         match (rest.as_bytes()[at - 1], rest.as_bytes().get(at)) {
-            // Doubled, it is a backquote of the string.
+            // A doubled backquote stands for one backquote in the string.
             (b'`', Some(b'`')) => at += 1,
             (b'`', _) | (b'$', Some(b'{')) => return (at, TokenKind::String, TokenEnd::Closed),
             _ => {}
@@ -320,22 +320,22 @@ pub(crate) fn declared_names<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
 /// The strings, comments and brackets that are open at the end of a text that is being typed.
 #[derive(Default)]
 pub struct Unfinished<'a> {
-    /// The code, without what is open last.
+    /// The code before the unclosed string or comment in `last`.
     pub code: Vec<Token<'a>>,
     /// A string or a comment without its end.
     pub last: Option<Token<'a>>,
     /// The brackets that are open, as indices in `code`.
     pub(crate) brackets: Vec<usize>,
-    /// Whether something before it is wrong, which more text does not mend.
+    /// Whether an earlier token is wrong, so that more text cannot complete the input.
     pub(crate) is_wrong: bool,
 }
 
-/// What is open at the end of a text.
+/// The unclosed brackets, strings and comments at the end of a text.
 pub fn unfinished(text: &str) -> Unfinished<'_> {
     let mut open = Unfinished::default();
     let all = lex(text);
     for (index, token) in all.iter().enumerate() {
-        // A comment to the end of its line is open at the end of the text as well: what is typed next belongs to it.
+        // A line comment at the end of the text is open as well: further input belongs to it.
         let is_last = index + 1 == all.len();
         let is_comment = token.kind == TokenKind::Comment;
         if is_last

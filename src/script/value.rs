@@ -15,7 +15,7 @@ pub(crate) fn number(value: &Dynamic) -> Option<f64> {
     }
 }
 
-/// The tensor that a value is, or that a number stands for.
+/// The value as a tensor, if it is a tensor or a number.
 pub(crate) fn as_tensor(value: &Dynamic) -> Option<Tensor> {
     match value.read_lock::<Tensor>() {
         Some(tensor) => Some(tensor.clone()),
@@ -73,7 +73,7 @@ pub(crate) fn type_named(name: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// A value of the types that a state has, as a script writes it.
+/// A value of a type that a state can hold, in the notation of scripts.
 pub(crate) fn written(value: &Dynamic) -> String {
     if let Some(map) = value.read_lock::<Map>() {
         let entries = map.iter();

@@ -1,4 +1,4 @@
-//! The value of an input, free of the script engine.
+//! The value of an input, independent of the script engine.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub struct BatchColumns {
 }
 
 impl Answer {
-    /// A tensor's values, or a number, true being 1; of anything else none.
+    /// A tensor's values, or a number (true is 1); nothing for any other value.
     pub fn numbers(&self) -> Vec<f64> {
         match self {
             Answer::Tensor(computed) => computed.buffer().iter().collect(),
@@ -109,7 +109,7 @@ impl BatchColumns {
         let (own, derived) = batch.column_names();
         let mut columns = Vec::new();
         for name in own.iter().chain(&derived) {
-            // Why a column cannot be made is said where it is asked for.
+            // The error of a column that cannot be made is shown when it is asked for.
             let Ok(tensor) = batch.column(name) else {
                 continue;
             };

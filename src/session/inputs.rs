@@ -1,8 +1,8 @@
-//! The inputs of a session: the script that they make, and the locations of errors in them.
+//! The inputs of a session: the script that they form, and the locations of errors in them.
 //!
-//! An error may be in a function of a much earlier input. The engine knows a position as a line and a column only, and a
-//! function keeps those of the text that it was compiled from. So each input is compiled behind as many empty lines as the
-//! inputs before it have, and a line tells which input it belongs to. The first of these lines is not empty: it has the
+//! An error may be in a function of a much earlier input. The engine knows a position only as a line and a column, and a
+//! function keeps the positions of the text that it was compiled from. So each input is compiled after as many empty lines as
+//! the earlier inputs have lines, and a line number identifies the input. The first of these lines is not empty: it has the
 //! imports so far, which the engine forgets after each input.
 
 use std::collections::HashSet;
@@ -19,7 +19,7 @@ use crate::script::value::written;
 use crate::script::{Hook, Recipe};
 use crate::tensor::Level;
 
-/// The variable of the last value. The engine does not take it for a name; [`Inputs::name_last_value`] lets inputs use it.
+/// The variable of the last value. The engine does not accept it as a name; [`Inputs::name_last_value`] makes it usable.
 pub(super) const LAST: &str = "_";
 /// The last value in a saved script.
 const SAVED_LAST: &str = "last_value";
@@ -44,7 +44,7 @@ struct Input {
     text: String,
     /// The names of its functions.
     functions: Vec<String>,
-    /// Whether it had a value: the next `_` means it.
+    /// Whether the input had a value, which the next `_` refers to.
     has_value: bool,
     /// Whether the value can be an advantage: a response or token tensor.
     is_signal: bool,
@@ -92,12 +92,12 @@ impl Inputs {
         self.all.iter().map(|input| input.text.as_str())
     }
 
-    /// The last value that can be an advantage, of the batch that is in use.
+    /// The last value that can be an advantage, on the current batch.
     pub fn signal(&self) -> Option<&Computed> {
         self.signal.as_ref()
     }
 
-    /// Whether there is an advantage in them: a hook, or a value that can be one.
+    /// Whether the inputs contain an advantage: a hook, or a value that can be one.
     pub fn has_advantage(&self) -> bool {
         self.has_hook() || self.all.iter().any(|input| input.is_signal)
     }
@@ -114,7 +114,7 @@ impl Inputs {
         functions.any(is_hook)
     }
 
-    /// The hook of a recipe that an input calls, and the recipe's name: a script of its own has no such hook.
+    /// The recipe's hook that an input calls, and the recipe's name; `None` if the typed script has a hook of this name itself.
     pub fn called_hook(&self) -> Option<(&'static str, &str)> {
         let inputs = self.all[..=self.last_signal()?].iter();
         inputs.filter(|_| !self.has_hook()).find_map(|input| {
@@ -144,7 +144,7 @@ impl Inputs {
             let mut statements = Vec::new();
             for item in items(&input.text) {
                 if item.function.is_some() {
-                    // A function that is typed again replaces the one before.
+                    // A function that is typed again replaces the earlier one.
                     functions.retain(|known| known.function != item.function);
                     functions.push(item);
                 } else if item.is_import {
@@ -184,8 +184,8 @@ impl Inputs {
         lines.collect()
     }
 
-    /// `params()` with the settings that the inputs read: a hook takes those of now, a formula was computed with those of
-    /// then.
+    /// `params()` with the settings that the inputs read: a hook takes the present ones, a formula the ones with which it was
+    /// computed.
     fn params(&self, in_use: Option<&Recipe>) -> Option<String> {
         let reads = |input: &&Input| {
             let code = code(&input.text);
@@ -212,7 +212,7 @@ impl Inputs {
         format!("{imports}{lines}{text}")
     }
 
-    /// The text of all inputs and of the one that follows them, each line where its positions say.
+    /// The text of all inputs and of the next one, each line at the line number of its positions.
     pub(super) fn whole(&self, text: &str) -> String {
         let inputs = self.counted().iter();
         let texts: String = inputs.map(|input| format!("{}\n", input.text)).collect();
@@ -259,7 +259,7 @@ impl Inputs {
     pub(super) fn name_last_value(&self, engine: &mut Engine, text: &str) {
         let place = |token: Token<'_>| (token.line + self.lines(), token.column);
         let places: HashSet<(usize, usize)> = last_values(text).into_iter().map(place).collect();
-        // The engine calls deprecated what may change in a later version; its version is pinned.
+        // The engine marks as deprecated any API that may change in a later version; we pin the version.
         #[allow(deprecated)]
         engine.on_parse_token(move |token, position, _| {
             let place = position.line().zip(position.position());
@@ -306,7 +306,7 @@ pub(super) fn items(text: &str) -> Vec<InputPart> {
     items
 }
 
-/// The name and the number of parameters of the function that these tokens are.
+/// The name and the number of parameters of the function that these tokens define.
 fn function(code: &[Token<'_>]) -> Option<(String, usize)> {
     let is_private = code.first().is_some_and(|token| token.text == "private");
     let [keyword, name, head @ ..] = &code[usize::from(is_private)..] else {

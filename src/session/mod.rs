@@ -68,7 +68,7 @@ pub struct EvaluatedInput {
     pub prints: Vec<String>,
     /// Its reports, by `metric`.
     pub metrics: Vec<(String, f64)>,
-    /// Notes on what was read otherwise than its name says.
+    /// Notes on columns that were read in place of others, such as `old_logp` for `logp`.
     pub notes: Vec<String>,
     /// The names of the functions that it defines.
     pub functions: Vec<String>,
@@ -129,8 +129,8 @@ impl Session {
         self.place_own();
     }
 
-    /// Goes on with another batch, from whose seed `batch.random` draws, and with the loss of advantages whose recipes have
-    /// none: a run's, or `ppo_clip`. Variables stay, those that hold tensors of the batch before as well.
+    /// Continues with another batch and its seed for `batch.random`, and with the loss for advantages whose recipes have
+    /// none: a run's, or `ppo_clip`. Variables stay, including tensors of the earlier batch.
     pub fn set_batch(&mut self, batch: &Batch, seed: u64, loss: Option<Recipe>) {
         self.host = self.host.clone().with_seed(seed).with_loss(loss);
         self.recipe = self.recipe.take().map(|recipe| recipe.on(&self.host));
@@ -150,8 +150,8 @@ impl Session {
         self.place_own();
     }
 
-    /// The recipe of what was typed: the hooks, or if there are none the statements, whose last value per response or
-    /// token is the advantage. It has the settings of the recipe in use, where it has parameters of these names.
+    /// The recipe that was typed: its hooks; or, without hooks, its statements, whose last value per response or
+    /// token is the advantage. Parameters of the same name take the settings of the recipe in use.
     ///
     /// # Errors
     /// As [`Host::compile`](crate::script::Host::compile).
@@ -164,13 +164,13 @@ impl Session {
         Ok(recipe)
     }
 
-    /// The script of what was typed, in order: imports, functions, and, if none of these is a hook, the statements as
+    /// The script that was typed, in order: imports, functions, and, if none of these is a hook, the statements as
     /// `advantage(batch, p)`.
     pub fn typed_script(&self) -> String {
         self.inputs.script(self.recipe.as_ref())
     }
 
-    /// The source of the functions of that name: those of the last input that has any, or else of the recipe.
+    /// The source of the functions of that name: from the last input that defines any, or else from the recipe.
     pub fn source_of(&self, name: &str) -> Option<String> {
         let typed = self.inputs.texts().rev();
         let mut texts = typed.chain(self.recipe.iter().map(|recipe| recipe.text()));
@@ -196,8 +196,8 @@ impl Session {
     /// Evaluates an input.
     ///
     /// # Errors
-    /// [`Diagnostics`] as for a recipe, with the location in the input. Variables and functions that the input made are gone
-    /// then; what it changed in others stays changed.
+    /// [`Diagnostics`] as for a recipe, with the location in the input. The input's new variables and functions are then
+    /// removed; its changes of other variables stay.
     pub fn evaluate(&mut self, text: &str) -> Result<EvaluatedInput, Diagnostics> {
         self.guard.rearm();
         let known = self.scope.len();
@@ -220,7 +220,7 @@ impl Session {
         let metrics = metrics.map_err(|error| self.failed_in(text, error))?;
         self.own_unchanged(text)?;
         let answer = self.answer(text, &value)?;
-        // Variables that a later `let` of the same name hides would keep their memory.
+        // Variables hidden by a later `let` of the same name would keep their memory.
         self.scope = self.scope.clone_visible();
         if !value.is_unit() {
             self.scope.set_value(LAST, value);
@@ -300,7 +300,7 @@ impl Session {
     fn place_own(&mut self) {
         let params = self.recipe.as_ref().map(|recipe| recipe.params().to_map());
         self.scope.set_or_push("batch", self.batch.clone());
-        // A constant: what is assigned to `p.k` would not reach the recipe.
+        // A constant, because an assignment to `p.k` would not reach the recipe.
         self.scope.push_constant("p", params.unwrap_or_default());
         self.scope = self.scope.clone_visible();
     }

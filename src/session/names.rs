@@ -1,4 +1,4 @@
-//! The names that can be typed next: functions, variables, and the members of what stands before a dot.
+//! The names that can be typed next: functions, variables, and the members of the value before a dot.
 
 use rhai::{Engine, Map};
 
@@ -68,8 +68,8 @@ impl Session {
         in_order(names)
     }
 
-    /// The names that can follow a dot after the tokens, by the type of the variable before it. The value of any other
-    /// expression is not computed for that: it is most likely a tensor.
+    /// The names that can follow a dot after the tokens, by the type of the variable before it. Any other expression is not
+    /// computed for this: it is most likely a tensor.
     pub fn members(&self, code: &[Token<'_>]) -> Vec<Name> {
         let last = match code {
             [.., dot, _] if dot.text == "." => None,
@@ -121,7 +121,7 @@ fn of_language(types: &[&str]) -> Vec<Name> {
     )
 }
 
-/// The members of an owner. Those in brackets, such as `x[i]`, are not typed after a dot.
+/// The members of an owner, without those in brackets, such as `x[i]`, which do not follow a dot.
 fn members_of(owner: Owner) -> impl Iterator<Item = Name> {
     let is_typed = |name| !["column", "index"].contains(&name);
     let members = MEMBERS
@@ -137,7 +137,7 @@ fn members_of(owner: Owner) -> impl Iterator<Item = Name> {
     })
 }
 
-/// The functions of the op table, which can all be called as methods: then their receiver is not typed.
+/// The functions of the op table. All can be called as methods; the receiver then is not among the typed arguments.
 fn of_table(receivers: usize) -> impl Iterator<Item = Name> {
     let rows = op::table().filter(|op| is_word(op.name));
     rows.map(move |op| Name::function(op.name, op.signature(), op.params.len() - receivers))

@@ -19,7 +19,7 @@ const RUNS: usize = 5000;
 const LEAST_RUNS: usize = 3;
 const TIMED_RUNS: usize = 5;
 
-/// The times of an input's runs, and one of the runs taken apart.
+/// The times of an input's runs, and the profile of one of the runs.
 #[derive(Debug)]
 pub struct InputTimes {
     /// Seconds, run by run.
@@ -28,11 +28,11 @@ pub struct InputTimes {
     pub seconds: f64,
     /// The times of that run's operations.
     pub timings: Vec<Timing>,
-    /// The most bytes that the run held at once, beside those held before.
+    /// The most bytes that the run held at once, without those held before.
     pub peak: usize,
 }
 
-/// The values of two inputs that go together, and the level where they meet; none for arrays.
+/// The paired values of two inputs, and the level where they meet; `None` for arrays.
 pub type Pairs = (Option<Level>, Vec<(f64, f64)>);
 
 impl Session {

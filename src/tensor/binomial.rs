@@ -16,7 +16,7 @@ fn bounded(factors: i64) -> Result<(), String> {
     Ok(())
 }
 
-/// C(n, k); 0 where n < k or n < 0, infinite where it is beyond f64. `k` is at least 0.
+/// C(n, k); 0 if n < k or n < 0, infinite if it is beyond f64. `k` is at least 0.
 pub(crate) fn binomial(n: i64, k: i64) -> f64 {
     if n < k || n < 0 {
         return 0.0;
@@ -26,7 +26,7 @@ pub(crate) fn binomial(n: i64, k: i64) -> f64 {
     for i in 1..=k {
         // Exact while below 2^53: C(n, i) is a whole number, and so is the product before the division.
         product = product * (n - k + i) as f64 / i as f64;
-        // Within some thousand factors, as each C(n, i) is at least twice the one before.
+        // This takes at most some thousand factors, because each C(n, i) is at least twice the one before.
         if product.is_infinite() {
             break;
         }
@@ -34,7 +34,7 @@ pub(crate) fn binomial(n: i64, k: i64) -> f64 {
     product
 }
 
-/// ln C(n, k); -infinity where n < k or n < 0. `k` is at least 0. An error where the product is too long.
+/// ln C(n, k); -infinity if n < k or n < 0. `k` is at least 0. An error if the product is too long.
 pub fn ln_binomial(n: i64, k: i64) -> Result<f64, String> {
     if n < k || n < 0 {
         return Ok(f64::NEG_INFINITY);
@@ -53,10 +53,10 @@ pub fn ln_binomial(n: i64, k: i64) -> Result<f64, String> {
     Ok(logarithm + product.ln())
 }
 
-/// C(a, k) / C(b, k) for 0 <= k <= b; 0 where a < k or a < 0.
+/// C(a, k) / C(b, k) for 0 <= k <= b; 0 if a < k or a < 0.
 ///
-/// The product over i < k of (a - i) / (b - i); of the two ways to write it (k factors, or b - a factors of
-/// C(b - k, b - a) / C(b, b - a)) the shorter one. An error where that is too long.
+/// The product over i < k of (a - i) / (b - i); or, if it has fewer factors, the b - a factors of
+/// C(b - k, b - a) / C(b, b - a). An error if even that is too long.
 pub fn binomial_ratio(a: i64, b: i64, k: i64) -> Result<f64, String> {
     if a < k || a < 0 {
         return Ok(0.0);
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(ln_binomial(3, 4), Ok(f64::NEG_INFINITY));
     }
 
-    /// ln of a product of rationals by a sum that is compensated term by term: independent of the code above.
+    /// ln of a product of rationals, as a sum with term-by-term compensation: independent of the code above.
     fn ln_ratio(a: i64, b: i64, k: i64) -> f64 {
         let (mut sum, mut lost) = (0.0f64, 0.0f64);
         for i in 0..k {

@@ -1,5 +1,4 @@
-//! What can be wrong with an operation on tensors, with the operation, the levels and the line of the script. Messages that only one
-//! operation has stand with its row.
+//! The errors of operations on tensors, with the operation, the levels and the line of the script.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ pub struct TensorError {
     pub op: &'static str,
     /// The kind of failure, with its message.
     pub kind: TensorErrorKind,
-    /// Where the tensor at fault was made, when that is not where the error shows up.
+    /// The place where the tensor at fault was made, if the error appears elsewhere.
     pub origin: Option<Origin>,
 }
 
@@ -109,7 +108,7 @@ impl TensorError {
         TensorError::new(op, TensorErrorKind::Argument(message))
     }
 
-    /// Adds where the tensor at fault was made, unless that is known already.
+    /// Adds the place where the tensor at fault was made, unless it is known already.
     pub(crate) fn or_at(mut self, origin: Option<&Origin>) -> Self {
         if self.origin.is_none() {
             self.origin = origin.cloned();

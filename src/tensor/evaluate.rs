@@ -1,4 +1,4 @@
-//! Computing tensors: what is asked for together is one plan, and what was computed is remembered.
+//! Computing tensors: the tensors of one request form one plan, and computed values are kept.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,10 +7,10 @@ use super::exec::Sink;
 use super::{Plan, Tensor, TensorError, Value};
 
 impl Tensor {
-    /// Computes the tensor's values, or returns those that were computed before.
+    /// Computes the tensor's values, or returns its earlier values.
     ///
     /// # Errors
-    /// [`TensorError`] where the values do not allow an operation, or the guard stopped it.
+    /// [`TensorError`] if the values do not allow an operation, or the guard stopped it.
     pub fn evaluate(&self) -> Result<Arc<Value>, TensorError> {
         if let Some(frame) = self.frame().filter(|frame| frame.is_open_view()) {
             frame.look_at();
@@ -28,7 +28,7 @@ impl Tensor {
         })
     }
 
-    /// Computes several tensors, what they share once; [`Tensor::evaluate`] then returns their values.
+    /// Computes several tensors, and their common parts once; [`Tensor::evaluate`] then returns their values.
     ///
     /// # Errors
     /// As [`Tensor::evaluate`], for the first that fails.
@@ -36,7 +36,7 @@ impl Tensor {
         Tensor::compute(tensors, None)
     }
 
-    /// As [`Tensor::evaluate_together`], with the values of the first written into padded rows, 0 where the mask is 0.
+    /// As [`Tensor::evaluate_together`]; writes the values of the first tensor into padded rows, 0 where the mask is 0.
     /// These values are not kept. Returns whether all are finite.
     pub(crate) fn evaluate_into(tensors: &[Tensor], rows: &mut [f32]) -> Result<bool, TensorError> {
         let mut sink = Sink {

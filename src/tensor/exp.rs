@@ -7,7 +7,7 @@
 const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;
 const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
 
-/// Added to a number below 2^51, rounds it to an integer, which then stands in the sum's low bits.
+/// Added to a number below 2^51, rounds it to an integer, which is then in the low bits of the sum.
 const TO_INTEGER: f64 = 6_755_399_441_055_744.0;
 
 /// exp(x) in parts: `tail` is exp(r) - 1 - r, and 2^k is `first` times `second`, neither of which overflows.
@@ -80,7 +80,7 @@ pub(crate) fn exp_f32(x: f32) -> f32 {
     let (p0, p1) = (1.0 / 2.0 + r * (1.0 / 6.0), 1.0 / 24.0 + r * (1.0 / 120.0));
     let p2 = 1.0 / 720.0 + r * (1.0 / 5_040.0);
     let tail = (p0 + (p1 + p2 * r2) * r2) * r2;
-    // 1 + r, and what its rounding has left.
+    // 1 + r, and the rounding error of this sum.
     let sum = 1.0 + r;
     let left = r - (sum - 1.0);
     let half = (k * 0.5 + TO_INTEGER) - TO_INTEGER;
@@ -103,13 +103,13 @@ pub(crate) fn expm1(x: f64) -> f64 {
     if x == 0.0 { x } else { value }
 }
 
-/// The estimator k3 = exp(-d) - 1 + d in one step and in f64: the two parts of the sum are almost equal for small d, and
-/// f32 tokens between them would leave of d^2/2 nothing but rounding.
+/// The estimator k3 = exp(-d) - 1 + d in one step and in f64: the two parts of the sum are almost equal for small d, and if
+/// they were rounded to f32, only rounding errors would be left of d^2/2.
 #[inline(always)]
 pub fn k3(d: f64) -> f64 {
     let p = parts(-d);
     let far = ((p.r + p.tail) * p.first + (p.first - p.inverse)) * p.second + d;
-    // Where k is 0, r is -d itself, and what is left of the sum is the tail.
+    // If k is 0, r is -d itself, and the sum reduces to the tail.
     if p.first * p.second == 1.0 {
         p.tail
     } else {

@@ -1,4 +1,4 @@
-//! The frame: what a tensor's values lie over, that is a layout, its precision and its bounds.
+//! The frame: the batch that a tensor's values belong to, as a layout with a precision and bounds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -31,17 +31,17 @@ impl PartialEq for ResponsesId {
 pub struct Frame {
     pub(crate) layout: Arc<Layout>,
     pub(crate) responses: ResponsesId,
-    /// Which random numbers the frame draws: those of its own, so that groups do not draw the same.
+    /// The frame's own stream of random numbers, so that groups do not draw the same.
     pub(crate) stream: u64,
-    /// Whether token tensors that come from coarser ones alone are f64.
+    /// Whether token tensors made only from coarser ones are f64.
     pub(crate) is_f64: bool,
     pub(crate) context: Context,
-    /// That of a function of `map_groups` that is called once for all groups.
+    /// The view, if this is the frame of a function of `map_groups` that is called once for all groups.
     view: Option<Arc<GroupView>>,
 }
 
-/// While it is open, its frame's tensors stand for those of each group by itself: the level "batch" is the group's, and no
-/// value may be looked at.
+/// While the view is open, its tensors represent each group separately: the level "batch" is the group's, and no
+/// value may be read.
 #[derive(Debug)]
 pub(crate) struct GroupView {
     is_open: AtomicBool,
@@ -54,15 +54,15 @@ pub(crate) struct GroupView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ByGroup {
-    /// It looks at values of the group, or at its shape: what it does may depend on them.
+    /// The function reads values of the group, or its shape, so its actions may depend on them.
     Looks,
-    /// It reports metrics, prints, or reads or writes what is remembered by key.
+    /// The function reports metrics, prints, or reads or writes values remembered by key.
     Reports,
     /// It draws random numbers.
     Draws,
     /// It may change a variable from outside.
     Writes,
-    /// It computes with tensors that are neither the group's nor single numbers.
+    /// The function computes with tensors that are neither the group's nor single numbers.
     Mixes,
     /// One of its operations fails.
     Fails,
@@ -73,7 +73,7 @@ pub enum ByGroup {
 pub(crate) struct Context {
     pub(crate) executor: Executor,
     pub(crate) guard: Arc<Guard>,
-    /// Where the time goes, where somebody wants to know.
+    /// The profile, if times are wanted.
     pub(crate) profile: Option<Arc<Profile>>,
 }
 
@@ -143,7 +143,7 @@ impl Frame {
         }
     }
 
-    /// Notes that what a script does from here on may depend on a group's own values, or on its shape.
+    /// Notes that the script's further actions may depend on a group's own values, or on its shape.
     pub(crate) fn look_at(&self) {
         self.goes_by_group(ByGroup::Looks);
     }
@@ -154,10 +154,10 @@ impl Frame {
         }
     }
 
-    /// Closes the view: its tensors are those of the batch from here on. Returns whether an operation may refuse values.
+    /// Closes the view: its tensors belong to the batch from here on. Returns whether an operation may refuse values.
     ///
     /// # Errors
-    /// Why the function has to be called for each group.
+    /// The reason why the function has to be called once per group.
     pub(crate) fn close_view(&self) -> Result<bool, ByGroup> {
         let Some(view) = &self.view else {
             return Ok(false);
@@ -169,13 +169,13 @@ impl Frame {
         }
     }
 
-    /// Whether a tensor of this frame comes from the view that another frame is of.
+    /// Whether a tensor of this frame comes from the view of another frame.
     pub(crate) fn is_of_view(&self, other: &Frame) -> bool {
         let view = |frame: &Frame| frame.view.as_ref().map(Arc::as_ptr);
         view(self) == view(other) && self.responses == other.responses
     }
 
-    /// Whether tensors of both frames can meet: they have the same responses, and are not of different views.
+    /// Whether tensors of both frames can meet: they have the same responses, and do not belong to different views.
     pub(crate) fn meets(&self, other: &Frame) -> bool {
         let view = |frame: &Frame| frame.open_view().map(std::ptr::from_ref);
         let is_same_view = view(self) == view(other);
@@ -186,7 +186,7 @@ impl Frame {
         is_same_view && self.responses == other.responses
     }
 
-    /// The same responses in other groups: those of [`Layout::regroup`].
+    /// The same responses in the groups of another layout, made by [`Layout::regroup`].
     pub(crate) fn with_layout(&self, layout: Layout) -> Arc<Frame> {
         Arc::new(Frame {
             layout: Arc::new(layout),
@@ -200,13 +200,13 @@ impl Frame {
     }
 }
 
-/// The frame in which tensors of several levels meet: that of the first at the level of the result.
+/// The frame in which tensors of several levels meet: the frame of the first tensor at the result's level.
 pub(crate) fn meet(
     op: &'static str,
     args: &[Tensor],
     level: Level,
 ) -> Result<Option<Arc<Frame>>, TensorError> {
-    // A batch tensor is one number, whatever batch it comes from.
+    // A batch tensor is one number, from any batch.
     let mut placed = args
         .iter()
         .filter(|arg| arg.level() != Level::Batch)

@@ -7,10 +7,10 @@ use super::error::{TensorError, TensorErrorKind};
 use super::graph::{Prim, Tensor};
 use super::op::{self, Derivative, Op, Term, Vjp};
 
-/// The derivative of a batch tensor by each value of `x`, at `x`'s level; 0 where the loss does not depend on `x`.
+/// The derivative of a batch tensor with respect to each value of `x`, at `x`'s level; 0 if the loss does not depend on it.
 ///
 /// # Errors
-/// Where `loss` is not a batch tensor, or depends on `x` through an operation that has no derivative.
+/// If `loss` is not a batch tensor, or depends on `x` through an operation that has no derivative.
 pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
     if loss.level() != Level::Batch {
         let message = format!(
@@ -98,7 +98,7 @@ fn stops(tensor: &Tensor) -> bool {
     }
 }
 
-/// The parts that have reached a node so far: tensors over all of it, and tensors of single groups' frames.
+/// The gradient parts that have reached a node so far: tensors over the whole node, and tensors over single groups' frames.
 #[derive(Default)]
 struct Gradient {
     whole: Option<Tensor>,
@@ -134,15 +134,15 @@ impl Gradient {
     }
 }
 
-/// The share of each argument that `through` names in the node's gradient, at the argument's level; with the group that it is
-/// of, if it is one's.
+/// The gradient of each argument in `through`, at the argument's level; with the index of the group if the gradient belongs to
+/// a single group.
 fn contributions(
     node: &Tensor,
     grad: &Tensor,
     through: &HashSet<usize>,
 ) -> Result<Vec<(Tensor, Option<usize>, Tensor)>, TensorError> {
     let prim = &node.inner().prim;
-    // Where the op table has it, the shares of the first arguments, those of a selection left out.
+    // If the op table has them, the gradients of the first arguments; selections get none.
     let derived = match prim {
         Prim::Map(op) | Prim::Scan(op, _) | Prim::Reduce(op) | Prim::Within(op, _) => {
             derivatives(op, node, grad)?
@@ -213,13 +213,13 @@ fn fit(part: &Tensor, node: &Tensor, arg: &Tensor) -> Result<Tensor, TensorError
     let Some(of_node) = node.frame() else {
         return Ok(part.clone());
     };
-    // The argument's groups may be others than the node's (after `regroup`). A batch tensor may be of another batch
-    // altogether, as where all groups share one value, and has one cell in any.
+    // The argument may have other groups than the node (after `regroup`). A batch tensor may even belong to another
+    // batch, for example if all groups share one value; it has one cell in any batch.
     let cells = match arg.frame() {
         Some(of_arg) if arg.level() != Level::Batch => of_arg,
         _ => of_node,
     };
-    // A contribution may be coarser than the node (a constant slope): each of the node's cells has it all the same.
+    // A contribution may be coarser than the node (a constant slope): it then applies to each of the node's cells.
     let level = part.level().join(node.level()).join(arg.level());
     op::sum_to(&part.expanded(level, of_node)?, arg.level(), cells)
 }

@@ -11,11 +11,11 @@ pub(crate) use super::prim::Prim;
 use super::{Frame, Level, Value};
 use crate::batch::{Buffer, FloatBuffer, TokenValues};
 
-/// The bytes of a node, with the two counts of its `Arc`, its variable in the script's scope and what the allocator
-/// adds: a script that only builds and never computes is bounded too.
+/// The bytes of a node, with the two counts of its `Arc`, its variable in the script's scope and the allocator's
+/// overhead: this also bounds a script that builds a graph and never computes it.
 const NODE_BYTES: usize = size_of::<Node>() + 64;
 
-/// The bytes of a group's layout, beside its responses.
+/// The bytes of a group's layout, without its responses.
 const LAYOUT_BYTES: usize = 512;
 
 /// The bytes of a response in a layout: its group, its tokens' start and their runs.
@@ -33,7 +33,7 @@ pub(crate) struct Node {
     pub(crate) level: Level,
     /// Whether the values are f64; only token tensors may be f32.
     pub(crate) is_f64: bool,
-    /// `None` for a number alone, which belongs to every batch.
+    /// `None` for a single number, which belongs to every batch.
     pub(crate) frame: Option<Arc<Frame>>,
     origin: OnceLock<Origin>,
     value: OnceLock<Arc<Value>>,
@@ -46,10 +46,10 @@ impl Tensor {
         Tensor::leaf(Prim::Number(value), Level::Batch, true, None)
     }
 
-    /// A tensor of the given values, one a cell of the level, in the layout's order. Only token values stay f32.
+    /// A tensor of the given values, one per cell of the level, in the layout's order. Only token values stay f32.
     ///
     /// # Errors
-    /// [`TensorErrorKind::Value`] where their number is not that of the level's cells.
+    /// [`TensorErrorKind::Value`] if there is not one value per cell.
     pub(crate) fn from_buffer(
         frame: &Arc<Frame>,
         level: Level,
@@ -95,7 +95,7 @@ impl Tensor {
         )
     }
 
-    /// Uniform random numbers in [0, 1): the same key gives the same numbers, whatever the number of threads.
+    /// Uniform random numbers in [0, 1): the same key gives the same numbers for any number of threads.
     pub(crate) fn random(frame: &Arc<Frame>, level: Level, key: u64) -> Tensor {
         let is_f64 = level != Level::Token || frame.is_f64;
         Tensor::leaf(Prim::Random(key), level, is_f64, Some(frame.clone()))
@@ -152,7 +152,7 @@ impl Tensor {
         })))
     }
 
-    /// An elementwise row of the op table on arguments of any levels, at the join of these; of numbers alone, a number.
+    /// An elementwise row of the op table on arguments of any levels, at the join of these; for single numbers, a number.
     pub(crate) fn map(op: &'static Op, args: Vec<Tensor>) -> Result<Tensor, TensorError> {
         let level = args
             .iter()
@@ -170,7 +170,7 @@ impl Tensor {
         Tensor::node(Prim::Map(op), args, level, frame)
     }
 
-    /// The tensor itself where it is at that level.
+    /// The tensor itself if it has that level already.
     pub(crate) fn expanded(&self, level: Level, frame: &Arc<Frame>) -> Result<Tensor, TensorError> {
         if self.level() == level {
             return Ok(self.clone());
@@ -224,7 +224,7 @@ impl Tensor {
         Tensor::node(prim, args, level, Some(frame.clone()))
     }
 
-    /// Whether it is what `map_groups` gives if its function gives a number for every group.
+    /// Whether this is a result of `map_groups` whose function gives a number for every group.
     pub(crate) fn is_number_of_each_group(&self) -> bool {
         let is_number = |part: &Tensor| match (&part.0.prim, &part.0.args[..]) {
             (Prim::Expand, [of]) => of.as_number().is_some(),
@@ -236,7 +236,7 @@ impl Tensor {
         }
     }
 
-    /// The level as scripts ask for it: the group's may stand for the batch's in a view.
+    /// The level as scripts see it: in a view, the group's level appears as the batch's.
     pub(crate) fn level_looked_at(&self) -> Level {
         if let (Level::Group, Some(frame)) = (self.level(), self.frame()) {
             frame.look_at();
@@ -254,7 +254,7 @@ impl Tensor {
         self.0.is_f64
     }
 
-    /// `None` for a number alone.
+    /// `None` for a single number.
     pub(crate) fn frame(&self) -> Option<&Arc<Frame>> {
         self.0.frame.as_ref()
     }
@@ -271,7 +271,7 @@ impl Tensor {
         }
     }
 
-    /// The number that a tensor without a frame is: every operation on numbers alone gives a number.
+    /// The number of a tensor without a frame: every operation on single numbers gives a number.
     pub(crate) fn alone(&self) -> f64 {
         match self.as_number() {
             Some(number) => number,
@@ -305,7 +305,7 @@ impl Tensor {
         self.0.origin.get()
     }
 
-    /// Notes where the tensor was made, for it and for the nodes under it that one operation brought along.
+    /// Notes the place where the tensor was made, for it and for the nodes that the same operation added.
     pub(crate) fn mark(&self, origin: &Origin) {
         let mut stack = vec![self.clone()];
         while let Some(tensor) = stack.pop() {

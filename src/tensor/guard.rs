@@ -106,7 +106,7 @@ impl Guard {
         self.cancelled.store(false, Ordering::Relaxed);
     }
 
-    /// Starts the clock again, which a cancel outlives, and counts the peak from here on: for one of several runs. Returns
+    /// Starts the clock and the peak anew, for one of several runs; a cancel stays in effect. Returns
     /// the bytes that are held already.
     pub fn begin_run(&self) -> usize {
         self.start_clock();
@@ -138,7 +138,7 @@ impl Guard {
     /// Whether the computation may go on.
     ///
     /// # Errors
-    /// [`Stopped`] with the reason where it may not.
+    /// [`Stopped`] with the reason if it may not.
     pub fn check(&self) -> Result<(), Stopped> {
         if self.is_cancelled() {
             return Err(Stopped::Cancelled);

@@ -1,4 +1,4 @@
-//! The plan: which nodes to compute in which order for some outputs, equal ones once.
+//! The plan: the nodes to compute for some outputs, in order, equal nodes only once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ enum NodeKey {
 }
 
 impl Plan {
-    /// Nodes whose values are known are taken as they are.
+    /// Nodes with known values are used without computing them again.
     pub(crate) fn new(outputs: &[Tensor]) -> Plan {
         let mut steps: Vec<Step> = Vec::new();
         let mut index: HashMap<usize, usize> = HashMap::new();
@@ -77,7 +77,7 @@ impl Plan {
         Plan { steps, outputs }
     }
 
-    /// The steps of the outputs, in the order in which these were asked for.
+    /// The steps of the outputs, in the order of the request.
     pub(crate) fn outputs(&self) -> &[usize] {
         &self.outputs
     }
@@ -87,7 +87,7 @@ impl Plan {
     }
 }
 
-/// Whether a tensor that is another one expanded has just its values.
+/// Whether an expanded tensor has exactly the values of the other tensor.
 fn is_same(expanded: &Tensor, other: &Tensor) -> bool {
     let layout = |tensor: &Tensor| tensor.frame().map(|frame| Arc::as_ptr(&frame.layout));
     expanded.level() == other.level() && layout(expanded) == layout(other)

@@ -14,11 +14,11 @@ pub(crate) enum Prim {
     /// Values that are there already.
     Values(Arc<Value>),
     Column(TokenValues),
-    /// An elementwise row of the op table, over arguments that are broadcast to the node's level.
+    /// An elementwise row of the op table; its arguments are broadcast to the node's level.
     Map(&'static Op),
     /// The same value in each finer cell.
     Expand,
-    /// A reduction row of the op table; a second argument selects where it is not 0.
+    /// A reduction row of the op table; the values count for which the second argument, if there is one, is not 0.
     Reduce(&'static Op),
     /// How many values of a finer level each cell has.
     Count(Level),
@@ -29,11 +29,11 @@ pub(crate) enum Prim {
     Scan(&'static Op, f64),
     /// A response's value on its last token, 0 on the others.
     AtLastToken,
-    /// Uniform numbers in [0, 1), by a key and the value's index.
+    /// Uniform numbers in [0, 1), determined by a key and the index of the value.
     Random(u64),
     /// The part of the argument that belongs to one group, in that group's own frame.
     Select(usize),
-    /// Puts tensors of the groups' own frames together; 0 where no argument has the group.
+    /// Puts tensors of the groups' own frames together; 0 for groups that no argument has.
     Assemble(Arc<[usize]>),
 }
 

@@ -1,4 +1,4 @@
-//! Where the time of a computation goes: by operation, and by the line that asked for it.
+//! The profile of a computation: its time by operation, and by the script line that requested it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,7 @@ pub struct Profile {
 /// The time of an operation. Operations that run tile by tile in one pass share its time as they took it.
 #[derive(Clone, Debug)]
 pub struct Timing {
-    /// The line of the script that asked for the operation; `None` if no line did.
+    /// The line of the script that requested the operation; `None` if no line did.
     pub origin: Option<Origin>,
     /// How long it took, in seconds.
     pub seconds: f64,

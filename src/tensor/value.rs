@@ -13,9 +13,9 @@ use crate::batch::{Computed, FloatBuffer, Layout};
 pub struct Value {
     level: Level,
     buffer: FloatBuffer,
-    /// Whether an executor has seen that all are finite.
+    /// Whether an executor has found all values to be finite.
     is_finite: bool,
-    /// The values' share of the guard's memory, given back with them.
+    /// The values' share of the guard's memory; dropped with the values.
     _reservation: Option<Reservation>,
 }
 
@@ -33,7 +33,7 @@ impl Value {
         })
     }
 
-    /// Values of which it is known whether all are finite.
+    /// Values that an executor has checked for being finite.
     pub(crate) fn checked(
         level: Level,
         buffer: FloatBuffer,

@@ -28,7 +28,7 @@ const FEW: Bound = Whole(1..=1 << 16);
 /// The sides of mazes, up to a response of 4 * 32 moves.
 pub(crate) const MAZE_SIZES: RangeInclusive<u64> = 2..=32;
 pub(crate) const MAZE_TURNS: RangeInclusive<u64> = 1..=64;
-/// Up to the longest numbers whose sum fits the arithmetic of the verifier.
+/// Bounded so that the verifier's arithmetic can hold the sum.
 pub(crate) const DIGITS: RangeInclusive<u64> = 1..=18;
 
 /// Responses that are sampled at once; memory suffices for no more.
@@ -53,12 +53,12 @@ enum Bound {
     OneOf(&'static [&'static str]),
     /// A table of parameters: numbers, strings and truth values.
     Scalars,
-    /// A table with keys of its own.
+    /// A table with its own keys.
     Table(&'static [ConfigKey]),
 }
 
 impl Bound {
-    /// What is expected, if a value is out of bounds. A number that is not finite is null.
+    /// The description of an allowed value, if this one is out of bounds. A number that is not finite is null.
     fn expected(&self, value: &Value) -> Option<String> {
         let (is_in, expected) = match self {
             Any | Table(_) => return None,
@@ -279,7 +279,7 @@ keys! {
     rows_per_batch: usize = 1024, MANY;
 }
 
-/// All keys, those of a table behind it, such as `transformer.temperature`.
+/// All keys, including those of tables under the table's name, such as `transformer.temperature`.
 fn keys() -> impl Iterator<Item = (String, &'static ConfigKey)> {
     Config::KEYS.iter().flat_map(|key| {
         let inner = match key.bound {
@@ -305,7 +305,7 @@ impl Config {
         problem.map_or(Ok(()), |(_, problem)| Err(problem.into()))
     }
 
-    /// The first key that is wrong, by itself or beside another one, and what is wrong with it.
+    /// The first wrong key, alone or in combination with another one, and the problem with it.
     fn problem(&self) -> Option<(String, Diagnostic)> {
         let values = json!(self);
         let value = |key: &str| {
@@ -324,7 +324,7 @@ impl Config {
         Some((key, Diagnostic::error(found).expected(expected)))
     }
 
-    /// The first key that does not fit another one, and what is expected.
+    /// The first key that does not fit another one, and the expected value.
     fn misfit(&self) -> Option<(String, String)> {
         let (prompts, math, model) = (self.rollout_batch_size, &self.math, &self.transformer);
         let (is_math, is_transformer) = (self.task == "math", self.policy == "transformer");
@@ -366,7 +366,7 @@ impl Config {
             let expected = format!("at most {most}, as {other} is {size}");
             rule(key, count <= most, &expected);
         }
-        // Keys that would have no effect: the run would not be the one that is meant.
+        // Keys that would have no effect: the user most likely meant another run.
         let is_unset = *model == TransformerConfig::default();
         let expected = "\"transformer\", as [transformer] is set";
         rule("policy", is_transformer || is_unset, expected);
@@ -411,7 +411,7 @@ impl Config {
         Some(self.max_grad_norm).filter(|norm| *norm > 0.0)
     }
 
-    /// Whether the steps are another program's.
+    /// Whether another program does the steps.
     pub fn is_recorded(&self) -> bool {
         self.task == TRAINER
     }
@@ -507,11 +507,11 @@ mod tests {
         };
         let falling = rates(&cosine);
         assert_eq!(falling[..5], constant[..5]);
-        // Halfway of the eight steps that are left.
+        // Halfway through the eight remaining steps.
         assert!((falling[8] - 0.25).abs() < 1e-15);
         assert!(falling[4..].is_sorted_by(|before, after| before > after));
         assert!(cosine.lr_at(12) == 0.0 && falling[11] > 0.0);
-        // Without a warm-up, runs are what they were before there was one.
+        // Without a warm-up, `lr` applies from step 0.
         assert_eq!(Config::default().lr_at(0), Config::default().lr);
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn io(doing: &str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) 
     }
 }
 
-/// What was read of a path; `None` if nothing is there.
+/// The content read from a path; `None` if there is no such file.
 pub(super) fn if_there<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>> {
     match read {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -42,7 +42,7 @@ pub(super) fn if_there<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>>
     }
 }
 
-/// A file of the run's folder that is not what a run writes.
+/// The error for a file of the run's folder with content that no run writes.
 pub(super) fn damaged(path: &Path, what: impl Into<String>) -> Diagnostics {
     Diagnostic::error(what).in_file(path).into()
 }
@@ -61,7 +61,7 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     serde_json::from_str(&text).map_err(|error| damaged(path, error.to_string()))
 }
 
-/// This build lacks what a configuration asks for.
+/// The error for a configuration that needs a feature which this build lacks.
 #[cfg(not(feature = "torch"))]
 pub(super) fn without_libtorch(what: &str) -> Diagnostics {
     let message = format!("this advlab was built without libtorch, which {what} needs");

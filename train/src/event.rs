@@ -33,9 +33,9 @@ pub enum Event<'a> {
     Evaluated {
         /// The steps that were done before it.
         done: u64,
-        /// The numbers, which the row of the step has too, unless the run is stopped.
+        /// The numbers of the evaluation. The row of the step has them too, unless the run is stopped first.
         evaluation: &'a Evaluation,
-        /// A prompt of the evaluation set with a response to it, for a person: always the same prompt.
+        /// A prompt of the evaluation set with a response, to show to the user: always the same prompt.
         example: &'a str,
     },
     /// A step is done.
@@ -46,10 +46,10 @@ pub enum Event<'a> {
     },
 }
 
-/// A line of `reloads.jsonl`; one that is written now also has what a person sees of it.
+/// A line of `reloads.jsonl`; one that is written now also has the text to show to the user.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LogLine {
-    /// The step at which it happened: the first one with a new version, or the one that failed.
+    /// The step at which it happened: the first step with a new version, or the step that failed.
     #[serde(default)]
     pub step: u64,
     /// What happened.
@@ -69,12 +69,12 @@ pub struct LogLine {
     pub(super) batch: Option<Batch>,
 }
 
-/// What a line of `reloads.jsonl` says. A version is all 64 digits of its hash.
+/// The content of a line of `reloads.jsonl`. A version is all 64 digits of its hash.
 #[allow(missing_docs)]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum LogEvent {
-    /// The versions that the run began with, and what its policy's numbers depend on.
+    /// The versions at the start of the run, and the platform that its policy's numbers depend on.
     Start {
         #[serde(flatten)]
         recipe: KeptVersion,
@@ -120,7 +120,7 @@ pub enum LogEvent {
         #[serde(default)]
         still_using: String,
     },
-    /// What else a person should know: of the recipe's file, of the run's numbers.
+    /// Another warning for the user: about the recipe's file or the run's numbers.
     Warning { message: String },
     /// A line that another program wrote.
     #[default]
@@ -246,7 +246,7 @@ impl LogLine {
     }
 }
 
-/// An error as the log has it.
+/// An error on one line, for the log.
 fn one_line(error: &Diagnostics) -> String {
     error.to_string().replace('\n', " ")
 }

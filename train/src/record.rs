@@ -1,5 +1,5 @@
-//! The folder of a run whose steps another program does: what a live recipe did in a trainer, in a run's own layout, so that the
-//! prompt opens it and a replay computes it again.
+//! The folder of a run whose steps are done by another program: it records a live recipe in a trainer, in the layout of our own
+//! runs, so that the prompt can open it and a replay can compute it again.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ use advlab::figures::in_json;
 use advlab::live::{Failed, LiveEvent, LiveRecipe, Loaded};
 use advlab::script::{Outcome, Recipe, State, Statistics, Summary};
 
-/// The rows of steps that were done again, as they were at first.
+/// The earlier rows of steps that were done again.
 const CUT: &str = "cut.jsonl";
 
 /// A folder that is being written.
@@ -35,7 +35,7 @@ pub struct Record {
     next: u64,
     /// The first step that the folder had when it was opened, until the trainer has gone on or begun.
     first: Option<u64>,
-    /// Whether a step was begun since the folder was opened.
+    /// Whether a step has begun since the folder was opened.
     is_begun: bool,
 }
 
@@ -93,7 +93,7 @@ impl Record {
         &self.writer.folder.path
     }
 
-    /// Removes what the folder has of a step and later ones.
+    /// Removes all rows and files of a step and of later ones.
     fn cut(&mut self, step: u64) -> Result<()> {
         self.writer.cut(step)?;
         let log = RunFolder::read(self.path()).log()?;
@@ -102,12 +102,12 @@ impl Record {
         Ok(())
     }
 
-    /// The trainer goes on from a state that it has kept: its next step may be the folder's first one.
+    /// The trainer continues from a saved state, so its next step may be the folder's first one.
     pub fn resume(&mut self) {
         self.first = None;
     }
 
-    /// Whether a call may begin: without a state, it may not remove all rows that an earlier run left.
+    /// Whether a call may begin: without a state, it may not remove all rows of an earlier run.
     pub fn check(&self, theirs: Option<u64>) -> Result<()> {
         match theirs.zip(self.first) {
             Some((own, first)) if own <= first => {
@@ -210,7 +210,7 @@ pub(super) fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) 
         "advantage_max": advantage.max,
         "loss": outcome.loss,
         "metrics": metrics,
-        // Last: a difference that one of the others shows is told by that one.
+        // Last, so that a difference in another field is reported by that field.
         "crc32c": crc,
     })
 }

@@ -18,7 +18,7 @@ use advlab::script::Host;
 /// The first number of a repetition that is not the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// The first step with such a number, from 0.
+    /// The first step with a differing number, from 0.
     pub step: u64,
     /// The field, such as `evaluation/pass@1`.
     pub field: String,
@@ -32,7 +32,7 @@ pub struct Difference {
 pub enum Replay {
     /// All that a run did.
     OfRun(Box<Run>),
-    /// The recipe's part of another trainer's steps that have these rows, on the batches that were kept.
+    /// The recipe's part of the steps of another trainer: its rows, computed again on the saved batches.
     OfTrainer(RunFolder, Box<Host>, Vec<Value>),
 }
 
@@ -64,7 +64,7 @@ impl Replay {
         }
     }
 
-    /// How many steps are repeated: those that the run has done, or of a trainer's run those whose batches it has kept.
+    /// The number of steps to repeat: all steps of the run, or, for a trainer's run, the steps with a saved batch.
     pub fn steps(&self) -> u64 {
         let steps = match self {
             Replay::OfRun(run) => run.recorded.len(),

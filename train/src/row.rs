@@ -34,9 +34,9 @@ pub struct Row {
     /// Groups that were drawn again, since none of their responses had weight; not if the run does not do that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resampled: Option<usize>,
-    /// Over how many responses the sum of |A| is spread, as a share of the step's.
+    /// The effective number of responses that share the sum of |A|, as a share of the step's responses.
     pub effective_responses: f64,
-    /// Mean advantage, over its own level.
+    /// Mean advantage, over the values at its own level.
     pub advantage_mean: f64,
     /// Standard deviation of the advantage, ddof 1.
     pub advantage_std: f64,
@@ -52,10 +52,10 @@ pub struct Row {
     /// Share of tokens whose ratio was clipped, if the loss recipe reports it as `clip_share`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_share: Option<f64>,
-    /// Mean norm of the step's gradients, before they are scaled down.
+    /// Mean norm of the step's gradients, before clipping.
     pub grad_norm: f64,
-    /// The values that scripts report with `metric`; those of a loss are averaged over the step's updates, which weigh
-    /// alike. Where advantage and loss report one name, they are `advantage/name` and `loss/name`.
+    /// The values that scripts report with `metric`; a loss's metrics are averaged over the step's updates with equal
+    /// weights. If advantage and loss report one name, they are `advantage/name` and `loss/name`.
     #[serde(
         skip_serializing_if = "BTreeMap::is_empty",
         serialize_with = "all_numbers"
@@ -64,7 +64,7 @@ pub struct Row {
     /// The evaluation before the first step, in that step's row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_evaluation: Option<Evaluation>,
-    /// The evaluation after this step, where there was one.
+    /// The evaluation after this step, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<Evaluation>,
     /// The most bytes that were taken at once on the policy's GPU so far; depends on the machine.
@@ -74,7 +74,7 @@ pub struct Row {
     pub ms: Milliseconds,
 }
 
-/// The policy on some prompts: those that training never draws, or those of a step.
+/// The policy's results on some prompts: the evaluation set, which training never draws, or the prompts of a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Estimates of pass@k.
@@ -103,8 +103,8 @@ pub struct Milliseconds {
     pub evaluate: f64,
 }
 
-/// Estimates of pass@k, the chance that one of k responses is right, for k = 1, 2, 4, ... up to the group's size; by their
-/// names, such as `pass@1`.
+/// Estimates of pass@k, the chance that at least one of k responses is right, for k = 1, 2, 4, ... up to the group's size;
+/// named `pass@1` and so on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PassAt(Map<String, Value>);
 
@@ -153,7 +153,7 @@ fn all_numbers<S: Serializer>(
 }
 
 impl Row {
-    /// The row as JSON, as `metrics.jsonl` has it.
+    /// The row as JSON, in the form of `metrics.jsonl`.
     pub fn to_json(&self) -> Value {
         match serde_json::to_value(self) {
             Ok(value) => value,
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn pass_at_k_is_the_share_of_draws_with_a_right_response() {
-        // Two of four right: of the six pairs, one has none.
+        // Two of four are right: one of the six pairs has no right response.
         let pass = PassAt::of(&[2, 0], 4);
         assert_eq!(pass.at(1), Some(0.25));
         assert!((pass.at(2).unwrap() - 5.0 / 12.0).abs() < 1e-15);

@@ -36,19 +36,19 @@ pub struct Run {
     config: Config,
     task: Box<dyn Task>,
     learner: Learner,
-    /// The recipe, with its state and the version of the step before.
+    /// The recipe, with its state and the version of the last step.
     live: LiveRecipe,
     evaluation: Vec<Prompt>,
     /// The step that comes next, from 0.
     step: u64,
-    /// The data of the next step, if it has been sampled already.
+    /// The data of the next step, if it was sampled already.
     sampled: Option<Sampled>,
     /// The evaluation before the first step, until that step reports it.
     initial: Option<Evaluation>,
     warnings: Warnings,
     /// The rows of steps that were done before and are repeated.
     pub(super) recorded: VecDeque<Value>,
-    /// The version that a repeated step began with, or tried to, if that was not the one of the step before.
+    /// The versions with which repeated steps began, or tried to begin, if they differ from the step before.
     switches: HashMap<u64, Recipe>,
     folder: PathBuf,
     /// `None` if the run is only repeated.
@@ -58,7 +58,7 @@ pub struct Run {
     notes: Vec<String>,
 }
 
-/// Hears of the events of a run.
+/// A callback that gets the events of a run.
 pub(super) type Observer<'a> = dyn FnMut(&Event<'_>) + 'a;
 
 /// How a run came to an end.
@@ -80,7 +80,7 @@ impl Run {
         run.written_to(folder, 0)
     }
 
-    /// A run before its first step, with what the recipe's file has now.
+    /// A run before its first step, with the present content of the recipe's file.
     fn first(config: Config) -> Result<Run> {
         let host = config.host();
         let loss = config.set_loss(host.load(&config.loss_recipe)?)?;
@@ -88,8 +88,8 @@ impl Run {
         Run::new(config, live, loss)
     }
 
-    /// A run before its first step. Its numbers are a function of `config` and of the versions that `live` gives at
-    /// which steps, not of the number of threads.
+    /// A run before its first step. Its numbers are a function of `config` and of the version that `live` gives at
+    /// each step. They do not depend on the number of threads.
     fn new(config: Config, live: LiveRecipe, loss: Recipe) -> Result<Run> {
         let task = task::of_config(&config)?;
         Ok(Run {
@@ -115,16 +115,16 @@ impl Run {
         })
     }
 
-    /// Writes to a folder that has so many rows.
+    /// Makes the run write to a folder that has this many rows.
     fn written_to(mut self, folder: LockedFolder, rows: u64) -> Result<Run> {
         self.folder = folder.path.clone();
         self.writer = Some(RunWriter::open(folder, &self.config, rows)?);
         Ok(self)
     }
 
-    /// Goes on with a run from its newest checkpoint: to the same numbers, bit for bit, as if it had never stopped, with
-    /// kernels or without. Steps that were done after it are repeated by the versions that they had; then the recipe's file
-    /// is followed. `steps` changes the number of all its steps.
+    /// Resumes a run from its newest checkpoint: to the same numbers, bit for bit, as if it had never stopped, with
+    /// kernels or without. Steps after the checkpoint are repeated with the versions that they had; then the recipe's file
+    /// is followed. `steps` changes the total number of steps.
     pub fn resume(path: &Path, steps: Option<u64>, native: Mode) -> Result<Run> {
         let (locked, mut config) = LockedFolder::open(path)?;
         config.native = native;
@@ -146,7 +146,7 @@ impl Run {
         let done = step_after(0, &rows);
         let (checkpoint, mut notes) = Checkpoint::newest(path, done)?;
         let Some(checkpoint) = checkpoint else {
-            // It was stopped before it did anything, and begins anew with what the recipe's file has now.
+            // The run stopped before its first step, and begins anew with the present content of the recipe's file.
             if done == 0 && notes.is_empty() {
                 // The file may not be there.
                 let _ = fs::remove_file(path.join(RELOADS));
@@ -187,8 +187,8 @@ impl Run {
         run.written_to(locked, done)
     }
 
-    /// The run of a folder as it was at a checkpoint or, without one, before its first step; it follows no file and writes
-    /// nothing. It is to repeat the steps that have these rows, with the versions that they had.
+    /// The run of a folder in the state of a checkpoint or, without one, before its first step; it follows no file and writes
+    /// nothing. It will repeat the steps of these rows, with the versions that they had.
     pub(super) fn restored(
         folder: &RunFolder,
         log: &RunLog,
@@ -230,8 +230,8 @@ impl Run {
         Ok(run)
     }
 
-    /// Moves the damaged lines of a run's `metrics.jsonl` to a file beside it, `metrics.damaged`, so that it can be resumed; says
-    /// what was moved.
+    /// Moves damaged lines of a run's `metrics.jsonl` to a file beside it, `metrics.damaged`, so that it can be resumed; returns
+    /// a description.
     pub fn set_damaged_aside(path: &Path) -> Result<Option<String>> {
         let (_held, _) = LockedFolder::open(path)?;
         RunFolder::read(path).log()?;
@@ -250,7 +250,7 @@ impl Run {
         &self.config
     }
 
-    /// The version of the recipe that the run goes on with.
+    /// The version of the recipe with which the run continues.
     pub fn recipe(&self) -> &Recipe {
         self.live.in_use().recipe()
     }
@@ -265,12 +265,12 @@ impl Run {
         self.saved
     }
 
-    /// What to know of how the run was resumed, such as which checkpoints could not be used.
+    /// Notes on how the run was resumed, such as checkpoints that could not be used.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The findings of the lint in the recipe that the run goes on with, and a loss that leads away from the advantage.
+    /// The lint's findings in the current recipe, and a warning if the loss leads away from the advantage.
     pub fn warnings(&self) -> Vec<Diagnostic> {
         let flipped = flipped_loss(self.learner.loss_of(self.recipe()));
         let warnings = self.recipe().warnings().iter().cloned();
@@ -321,7 +321,7 @@ impl Run {
         Ok(Ending::Finished)
     }
 
-    /// Logs the versions that a new run begins with, or where a run goes on.
+    /// Logs the versions with which a new run begins or a resumed run continues.
     fn log_start(&mut self, observer: &mut Observer<'_>) -> Result<()> {
         let platform = self.learner.policy.platform();
         let Some(writer) = &mut self.writer else {
@@ -340,7 +340,7 @@ impl Run {
         Ok(())
     }
 
-    /// Tells an event: first to the folder, so that what the observer hears of is there, unless the step is repeated and so
+    /// Reports an event: first to the folder, so that the observer can rely on the files, except for repeated steps, which are
     /// there already.
     fn tell(&mut self, mut event: Event<'_>, observer: &mut Observer<'_>) -> Result<()> {
         if let Some(writer) = &mut self.writer
@@ -396,8 +396,8 @@ fn rejected_note(config: &Config, checkpoint: &Checkpoint, rejected: &[String]) 
     })
 }
 
-/// Writes the model of a run's newest usable checkpoint to a folder that transformers (Python) opens. Gives the steps that it
-/// has learned, and what is wrong with newer checkpoints.
+/// Writes the model of a run's newest usable checkpoint to a folder that transformers (Python) can open. Returns the number of
+/// training steps behind it, and the problems with newer checkpoints.
 pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>)> {
     let mut config = RunFolder::read(run).config()?;
     // Nothing is computed here, wherever the run was.

@@ -1,4 +1,4 @@
-//! Tokens of completions that stand in a file as text, by a model's `tokenizer.json`.
+//! Counts and locates the tokens of completions that a file holds as text, by a model's `tokenizer.json`.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Warnings of a run, once each: numbers that show that it learns little, or not what is meant.
+//! Warnings of a run, once each: numbers which show that the policy learns little, or the wrong thing.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ const STEPS: usize = 10;
 /// The numbers of a step, in the order of the configuration's keys.
 type Numbers = [Option<f64>; 5];
 
-/// Whether the bound of a number is an upper one, and what to say beyond it.
+/// Whether the bound of a number is an upper one, and the message if the number exceeds it.
 const MESSAGES: [(bool, &str); 5] = [
     (
         true,
@@ -35,7 +35,7 @@ const MESSAGES: [(bool, &str); 5] = [
     ),
 ];
 
-/// The numbers of the last steps, and the warnings that were given.
+/// The numbers of the last steps, and the warnings given so far.
 #[derive(Default)]
 pub(super) struct Warnings {
     recent: VecDeque<Numbers>,

@@ -1,4 +1,4 @@
-//! Numbers and functions: exactly where they are rational, by value where not, at points where there are variables.
+//! Numbers and functions: compared exactly if they are rational, otherwise by value, at several points if there are variables.
 
 use num_bigint::BigInt;
 use num_traits::{Signed, ToPrimitive, Zero};
@@ -6,7 +6,7 @@ use num_traits::{Signed, ToPrimitive, Zero};
 use super::super::expr::{Expr, Function, Rational};
 use super::super::value::{Numeral, constant, square, value, whole};
 
-/// Digits of an answer from which on it may be a rounded gold.
+/// An answer with at least so many digits may be a rounded gold answer.
 const ENOUGH: u32 = 6;
 
 /// Whole numbers above it are nearer to each other than roots are known.
@@ -41,15 +41,15 @@ pub(super) fn numbers(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
 }
 
-/// Whether numbers are the same in double precision, up to a part of the larger, or of a least size.
+/// Whether numbers agree in double precision, to within a fraction of the larger one, or of `least` if both are smaller.
 fn are_near(a: &Numeral, b: &Numeral, tolerance: f64, least: f64) -> Option<bool> {
     let (a, b) = (a.near()?, b.near()?);
     let scale = a.norm().max(b.norm());
     Some((a - b).norm() <= tolerance * scale.max(least) || scale < 1e-15)
 }
 
-/// Whether one is the other rounded, where that is allowed at all: an answer of six digits or more for an exact gold, or
-/// a gold that was rounded itself.
+/// Whether one is the other one rounded, if rounding is allowed: for an answer of six digits or more to an exact gold, or
+/// for a gold that is rounded itself.
 fn rounded(
     (gold, value): (&Expr, &Numeral),
     (answer, other): (&Expr, &Numeral),

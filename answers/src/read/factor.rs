@@ -1,4 +1,4 @@
-//! What stands alone: numbers, letters, brackets, and commands with what belongs to them.
+//! Single factors: numbers, letters, brackets, and commands with their arguments.
 
 use super::super::expr::{Expr, Function, INFINITY, REALS, Symbol};
 use super::super::lexeme::{function, is_letter, is_number, is_whole};
@@ -52,7 +52,7 @@ impl Parser<'_> {
         Some(Function("root").of([order, inside]))
     }
 
-    /// A number with what makes it repeat: `0.1\overline{6}`, `0.333\ldots`.
+    /// A number with the mark of its repeating digits: `0.1\overline{6}`, `0.333\ldots`.
     fn number(&mut self, text: &str) -> Option<Expr> {
         let Some((_, fraction)) = text.split_once('.') else {
             return Expr::literal(text);
@@ -82,7 +82,7 @@ impl Parser<'_> {
     fn applied(&mut self, function: &'static str) -> Option<Expr> {
         let base = match function == "log" && self.take("_") {
             true => self.argument()?,
-            // Without a base it is the natural one, or that of ten: nobody can say.
+            // Without a base we assume 10; the natural logarithm is possible too.
             false => Expr::integer(10),
         };
         let power = match self.take("^") {
@@ -108,7 +108,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Factors beside each other, up to the next function.
+    /// Adjacent factors, up to the next function.
     fn bare_argument(&mut self) -> Option<Expr> {
         let mut product = self.factor()?;
         while self.starts_factor() && self.text().strip_prefix('\\').and_then(function).is_none() {

@@ -8,7 +8,7 @@ use super::super::units::{currency, unit};
 use super::factor::is_command_of_factor;
 use super::{Parser, is_end, joins};
 
-/// Whether this is a whole number, or makes a fraction of some.
+/// Whether this is a whole number, or a fraction of whole numbers.
 fn is_of_digits(part: &Expr) -> bool {
     match &part.symbol {
         Number(value, _) => value.is_integer() && !value.is_negative(),
@@ -82,7 +82,7 @@ impl Parser<'_> {
         })
     }
 
-    /// A product with its signs, that of a currency among them.
+    /// A product with its signs, including a currency sign.
     fn term(&mut self) -> Option<Expr> {
         let sign = self.text();
         let currency = currency(sign);
@@ -100,7 +100,7 @@ impl Parser<'_> {
         })
     }
 
-    /// What is read, with a minus before it.
+    /// A value with a minus before it.
     pub(super) fn signed(&mut self, read: fn(&mut Self) -> Option<Expr>) -> Option<Expr> {
         match self.take("-") {
             true => Some(read(self)?.negated()),
@@ -146,7 +146,7 @@ impl Parser<'_> {
         self.at > 0 && is_number(&self.lexemes[self.at - 1].text)
     }
 
-    /// The fraction of ` 1/2`, to which no power belongs.
+    /// The fraction of ` 1/2`, which a power does not apply to.
     fn slashed(&self) -> Option<Expr> {
         let (above, below) = (self.text(), self.ahead(2));
         let is_fraction = is_whole(above) && self.ahead(1) == "/" && is_whole(below);
@@ -173,7 +173,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether a letter stands as a unit does: upright or apart, and known as one.
+    /// Whether a letter is a unit: upright or apart, and a known unit.
     fn is_unit(&self) -> bool {
         let lexeme = &self.lexemes[self.at];
         let is_upright = lexeme.is_upright && !matches!(&*lexeme.text, "i" | "e");
@@ -182,7 +182,7 @@ impl Parser<'_> {
         (is_upright || lexeme.is_apart && is_last) && is_known
     }
 
-    /// A primary with its powers, exclamation marks and degrees: few, as each is a level of the tree.
+    /// A primary with its powers, exclamation marks and degrees: only a few, because each is a level of the tree.
     pub(super) fn factor(&mut self) -> Option<Expr> {
         self.nested(|parser| {
             let mut base = parser.primary()?;

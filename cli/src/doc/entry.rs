@@ -22,7 +22,7 @@ pub(super) struct Entry {
     /// How it is written.
     pub(super) call: String,
     pub(super) doc: &'static str,
-    /// Its part of the reference, with what that part has; for functions, their effect on levels.
+    /// Its section of the reference, with the section's scope; for functions, their effect on levels.
     pub(super) section: String,
     pub(super) about: &'static str,
     is_function: bool,
@@ -197,7 +197,7 @@ pub fn recipe(recipe: &Recipe, paint: Paint) -> String {
     text
 }
 
-/// A recipe's parameters: values, what they are for, what they take.
+/// A recipe's parameters: their values, their meaning, and the values that they take.
 pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
     let params = recipe.params().iter();
     let rows = params.map(|(own, value)| (format!("  {} = {value}", own.name), own));
@@ -212,7 +212,7 @@ pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
     rows.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
-/// A topic, of which `topics.toml` has all in the order in which a newcomer needs them.
+/// A topic; `topics.toml` has them in the order in which a newcomer needs them.
 #[derive(Deserialize)]
 pub(super) struct Topic {
     pub(super) name: String,
@@ -228,7 +228,7 @@ pub(super) struct Topic {
 
 #[derive(Deserialize)]
 pub(super) struct Topics {
-    /// Terms of the field that no name has, by the name that they lead to.
+    /// Terms of the field that are no names here, by the name that explains them.
     pub(super) terms: BTreeMap<String, String>,
     pub(super) topics: Vec<Topic>,
 }
@@ -251,7 +251,7 @@ impl Topic {
     }
 }
 
-/// A doc comment with its paragraphs wrapped anew to lines of so many columns; indented formulas stay as they are.
+/// A doc comment with its paragraphs rewrapped to so many columns; indented formulas stay as they are.
 pub(super) fn filled(doc: &str, columns: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut paragraph = String::new();

@@ -77,7 +77,7 @@ pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String, Diagnos
     })
 }
 
-/// The name that is meant: of a function as it is called, `x.mean(level)` or `a / b`, or alone.
+/// The name in a query: `x.mean(level)` and `a / b`, as functions are called, or the bare name.
 fn name_of(text: &str) -> &str {
     let text = text.trim();
     if let Some(entry) = ENTRIES.iter().find(|entry| entry.call == text) {
@@ -117,7 +117,7 @@ fn heading(name: &str, about: &str, paint: Paint) -> String {
     wrapped("", &text, paint.width)
 }
 
-/// A name with what it is, from a column on.
+/// A name with its explanation, which begins at a column.
 fn line(name: &str, column: usize, doc: &str, paint: Paint) -> String {
     beside(&format!("  {name}"), column, doc, paint.width)
 }

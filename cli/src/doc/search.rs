@@ -69,7 +69,7 @@ impl SearchItem {
         let has = |text: &str| words(text).iter().any(|own| own == word);
         let begins = |text: &str| words(text).iter().any(|own| own.starts_with(word));
         let terms = TOPICS.terms.get(self.name);
-        // The help for a function of another library names ours in its code.
+        // The help for a function of another library mentions ours as code.
         let foreign = help_for_foreign(word).filter(|_| self.kind == "function");
         let mut code = foreign.unwrap_or_default().split('`').skip(1).step_by(2);
         let is_other = |letter: char| !letter.is_alphanumeric() && letter != '_';

@@ -12,7 +12,7 @@ use advlab::paint::{Paint, beside};
 use advlab::script::Builtin;
 use advlab::suggest;
 
-/// A trainer at the version whose code was read, with its names of the built-ins.
+/// A trainer, at the version whose code we read, with its names for the built-ins.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Trainer {
@@ -26,10 +26,10 @@ pub(super) struct Trainer {
 pub(super) struct Alias {
     pub(super) theirs: String,
     pub(super) ours: String,
-    /// The parameters with which it gives the same numbers, as for `--set`.
+    /// The parameters that give the same numbers, as for `--set`.
     #[serde(default)]
     pub(super) set: String,
-    /// Where the numbers differ nevertheless, if they do.
+    /// The remaining differences between the numbers, if any.
     #[serde(default)]
     pub(super) differs: String,
     /// The largest difference between their function's numbers and ours on random batches, if it was measured.
@@ -47,7 +47,7 @@ pub(super) fn trainers() -> impl Iterator<Item = (&'static str, &'static Trainer
     TRAINERS.iter().map(|(name, of)| (name.as_str(), of))
 }
 
-/// What a trainer's names mean here, two lines each: theirs, and the recipe with its settings; if there is no trainer of that
+/// The meaning of a trainer's names, two lines each: its name, and the recipe with its settings; if there is no trainer of that
 /// name, the recipes that a search for it finds.
 pub fn trainer(name: &str, paint: Paint) -> Result<String, Diagnostics> {
     let Some(trainer) = TRAINERS.get(&name.to_lowercase()) else {

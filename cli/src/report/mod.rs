@@ -1,4 +1,4 @@
-//! What a design does, as text, figures and JSON: for commands, prompt and page alike.
+//! Reports on designs, as text, figures and JSON: the same for commands, prompt and page.
 
 pub mod compare;
 pub mod draw;

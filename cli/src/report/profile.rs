@@ -1,4 +1,4 @@
-//! Where the time of a recipe goes: by hook, by line of the script, and beside its native kernel; as a table and as JSON.
+//! The profile of a recipe: its time by hook, by line of the script, and with its native kernel; as a table and as JSON.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,13 +27,13 @@ pub struct Measured {
     version: Option<String>,
     settings: String,
     layout: Arc<Layout>,
-    /// Each run of the script, with one array for all results.
+    /// The times of the script's runs, with one array for all results.
     script: Option<Vec<f64>>,
     /// The same with a new array for each run.
     script_new_array: Option<Vec<f64>>,
     /// The runs with the native kernel in the script's place, if there is one.
     native: Option<Vec<f64>>,
-    /// The fastest of the runs whose operations were timed.
+    /// The fastest of the runs in which operations were timed.
     run: TimedRun,
     /// The lines that asked for operations, the longest time first.
     lines: Vec<(Place, f64)>,
@@ -46,7 +46,7 @@ pub struct Measured {
 struct TimedRun {
     hooks: Vec<(&'static str, f64)>,
     map_groups: Vec<MapGroups>,
-    /// The most bytes that tensors held at once, beside the batch and the padded array.
+    /// The most bytes that tensors held at once, without the batch and the padded array.
     peak_bytes: usize,
     /// Whether kernels computed hooks.
     is_native: bool,
@@ -126,7 +126,7 @@ impl Runs<'_> {
         (0..runs).map(seconds).collect()
     }
 
-    /// The line of the recipe's own source, of one that it imports, or of the loss behind it.
+    /// A line in the recipe's own source, in an import, or in the loss used with the recipe.
     fn place(&self, origin: &Origin) -> Place {
         let own = self.recipe.name();
         let name = origin.source.as_deref().unwrap_or(own);
@@ -141,9 +141,9 @@ impl Runs<'_> {
 }
 
 impl Measured {
-    /// Runs all hooks of a recipe, a number of times, from the state that `init` makes. The advantage is written into a
-    /// padded array, or, if there is a loss, its gradient. A loss without an advantage hook takes the advantage of the
-    /// batch. A recipe without a loss may have another recipe's behind it, as in a run.
+    /// Runs all hooks of a recipe, a number of times, each time from the state that `init` makes. The advantage is written into a
+    /// padded array, or, if there is a loss, the loss's gradient. A loss without an advantage hook takes the advantage of the
+    /// batch. A recipe without a loss can be combined with another recipe's, as in a run.
     pub fn new(
         host: &Host,
         recipe: &Recipe,
@@ -324,7 +324,7 @@ impl Measured {
     }
 }
 
-/// The number of a line, after the name of the script unless that is the measured one.
+/// The number of a line, after the name of its script unless that is the profiled one.
 fn number((script, line, _): &Place) -> String {
     match script.as_deref().map(Path::new).and_then(Path::file_name) {
         Some(name) => format!("{}:{line}", name.to_string_lossy()),

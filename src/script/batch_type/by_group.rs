@@ -1,8 +1,8 @@
 //! `map_groups`: a function of each group's batch, called once for all groups if that gives the same.
 //!
-//! It is called with a view of the batch in which every group is a batch of its own: the level "batch" is the group's. If
-//! the function looks at a value, reports, draws, writes or fails there, what it has done is taken back, and it is called
-//! for each group.
+//! The function gets a view of the batch in which every group is a batch of its own: the level "batch" is the group's. If
+//! the function looks at a value, reports, draws, writes or fails there, its effects are undone, and it is called
+//! once per group.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ fn captured(f: &FnPtr) -> Vec<Dynamic> {
     f.iter_curry().map(Dynamic::flatten_clone).collect()
 }
 
-/// Whether a captured value is still what it was: a tensor or a batch the same one, anything else of equal content.
+/// Whether a captured value is unchanged: a tensor or a batch is still the same object, anything else has equal content.
 fn is_same(a: &Dynamic, b: &Dynamic) -> bool {
     if let (Some(a), Some(b)) = (a.read_lock::<Tensor>(), b.read_lock::<Tensor>()) {
         return std::ptr::eq(a.inner(), b.inner());

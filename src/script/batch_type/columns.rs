@@ -1,4 +1,4 @@
-//! Columns as scripts see them: those of the batch, and those that follow from others.
+//! Columns as scripts see them: the columns of the batch, and columns derived from others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -15,12 +15,12 @@ use crate::suggest;
 use crate::tensor::op;
 use crate::tensor::{Level, Stopped, Tensor, TensorError};
 
-/// The note where a batch has no `logp`.
+/// The note for a batch without `logp`.
 pub(crate) const OLD_FOR_LOGP: &str =
     "there is no column `logp`: `old_logp` stands for it, as at a step's first update";
 
 impl ScriptBatch {
-    /// The columns that have been asked for so far.
+    /// The columns that have been used so far.
     pub(in crate::script) fn known_columns(&self) -> Vec<(String, Tensor)> {
         self.made().clone().into_iter().collect()
     }
@@ -30,7 +30,7 @@ impl ScriptBatch {
         columns.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The names of the batch's own columns, and of those that may follow from them.
+    /// The names of the batch's own columns, and of the columns that can be derived from them.
     pub(crate) fn column_names(&self) -> (Vec<String>, Vec<String>) {
         let (mut own, mut derived) = match &self.0.source {
             Source::Of(base, _) => base.column_names(),
@@ -47,10 +47,10 @@ impl ScriptBatch {
         (own, derived)
     }
 
-    /// Whether a column follows from what the batch has.
+    /// Whether a column can be derived from the batch's columns.
     fn follows(&self, batch: &Batch, name: &str) -> bool {
         match DERIVED.iter().find(|(derived, _)| *derived == name) {
-            // Also where none of the tokens may count.
+            // Also if no token may count.
             Some(("length", _)) => {
                 batch.layout().width() > 0 || batch.token_columns().next().is_some()
             }
@@ -71,7 +71,7 @@ impl ScriptBatch {
         }
     }
 
-    /// A column by its name: one of the batch, or one that follows from others.
+    /// A column by its name: one of the batch, or one derived from others.
     pub(crate) fn column(&self, name: &str) -> Result<Tensor, CallError> {
         let known = self.made().get(name).cloned();
         if let Some(tensor) = known {
@@ -99,7 +99,7 @@ impl ScriptBatch {
         }
     }
 
-    /// Columns that follow from others: each is the field's own reading of what the rollouts do carry.
+    /// Columns derived from others, by the usual conventions of the field.
     fn derived(&self, batch: &Batch, name: &str) -> Result<Tensor, CallError> {
         Ok(match name {
             "reward" if self.has("token_reward") => {
@@ -113,14 +113,14 @@ impl ScriptBatch {
             "verified" => self.verified(batch)?,
             "token_reward" => op::at_last_token(&self.column("reward")?)?,
             "correct" => {
-                // Right or wrong is about the reward that the verifier gave: a shaped one stands above this batch.
+                // `correct` follows from the verifier's reward: a shaped reward is a column above this batch.
                 op::greater(&self.column("reward")?, &Tensor::number(0.0))?
             }
             "logp" => {
                 let old = batch.token_column("old_logp");
                 let old = old.ok_or_else(|| self.unknown(batch, name))?;
                 self.note(OLD_FOR_LOGP);
-                // Its own leaf: a gradient by `logp` is not one by `old_logp`.
+                // A leaf of its own: a gradient with respect to `logp` is not one with respect to `old_logp`.
                 Tensor::column(self.frame(), old.clone())
             }
             _ => {
@@ -137,7 +137,7 @@ impl ScriptBatch {
         call.report(|reports| reports.notes.push(note.to_string()));
     }
 
-    /// 1 where the answer of a response's completion is that of its solution, 0 elsewhere.
+    /// 1 if the answer of a response's completion equals its solution's, 0 otherwise.
     fn verified(&self, batch: &Batch) -> Result<Tensor, CallError> {
         let guard = self.call().guard();
         let right = batch.verified(&|| !guard.is_cancelled());
@@ -162,7 +162,7 @@ impl ScriptBatch {
         Ok(Tensor::of_responses(self.frame(), narrowed.collect()))
     }
 
-    /// The same batch with columns of a script's above its own: each a tensor or a number.
+    /// The same batch with a script's columns in front of its own: each is a tensor or a number.
     pub(super) fn with_columns(&self, columns: &Map) -> Result<ScriptBatch, CallError> {
         let mut given = BTreeMap::new();
         for (name, value) in columns {
@@ -193,7 +193,7 @@ impl ScriptBatch {
         Ok(self.with(given))
     }
 
-    /// A reward that is given stands at both levels.
+    /// Makes a given reward available at both levels.
     pub(in crate::script) fn complete_rewards(
         given: &mut BTreeMap<String, Tensor>,
     ) -> Result<(), TensorError> {

@@ -27,7 +27,7 @@ struct Inner {
     frame: Arc<Frame>,
     call: Arc<Call>,
     source: Source,
-    /// Columns that stand above those of the source: a shaped reward, the advantage, what a script puts there.
+    /// Columns that hide the source's columns of the same name: a shaped reward, the advantage, columns of a script.
     given: BTreeMap<String, Tensor>,
     /// Tensors by column name, each made once: a gradient by `batch.logp` must meet the same node everywhere.
     columns: Mutex<BTreeMap<String, Tensor>>,
@@ -42,7 +42,7 @@ enum Source {
     Of(ScriptBatch, Option<usize>),
 }
 
-/// Columns that follow from others where the batch has not its own, with those of which each is enough.
+/// Columns that can be derived if the batch lacks them, each with the columns of which any one suffices.
 const DERIVED: [(&str, &[&str]); 6] = [
     ("reward", &["token_reward", "correct", "verified"]),
     ("token_reward", &["reward", "correct", "verified"]),
@@ -59,7 +59,7 @@ impl ScriptBatch {
         ScriptBatch::over(frame, call, Source::Batch(batch.clone()), BTreeMap::new())
     }
 
-    /// The same batch, with columns that stand above its own.
+    /// The same batch, with columns that hide its own.
     pub(super) fn with(&self, given: BTreeMap<String, Tensor>) -> Self {
         if given.is_empty() {
             return self.clone();
@@ -90,7 +90,7 @@ impl ScriptBatch {
         }))
     }
 
-    /// A tensor of the batch that this one is made of, as one of this batch.
+    /// Converts a tensor of the source batch to a tensor of this batch.
     fn own(&self, tensor: Tensor) -> Result<Tensor, TensorError> {
         match &self.0.source {
             Source::Of(_, Some(group)) => tensor.select(*group, self.frame()),
@@ -116,7 +116,7 @@ impl ScriptBatch {
         groups.map(|group| self.part(self.frame().group(group), Some(group)))
     }
 
-    /// The batch with its groups split by a key or the values of a response tensor, or with groups by these alone.
+    /// The batch with its groups split by a key or by the values of a response tensor; `across` ignores the old groups.
     fn regroup(&self, by: &Dynamic, across: bool) -> Result<ScriptBatch, CallError> {
         self.frame().look_at();
         let key = by.read_lock::<Key>();
@@ -144,7 +144,7 @@ impl ScriptBatch {
         self.key(&names)
     }
 
-    /// The key of the columns of these names, of texts or of numbers; `group` is that of the groups.
+    /// The key made of the columns of these names, texts or numbers; `group` is the key of the groups.
     fn key(&self, names: &[&str]) -> Result<Key, CallError> {
         let cached = names.join("\u{1f}");
         let known = || self.0.keys.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,7 +207,7 @@ impl ScriptBatch {
         Ok(texts.collect())
     }
 
-    /// The name of the group that this is the batch of.
+    /// The name of the group whose batch this is.
     fn own_key(&self) -> Result<ImmutableString, CallError> {
         self.frame().look_at();
         match &self.0.source {
@@ -219,7 +219,7 @@ impl ScriptBatch {
         }
     }
 
-    /// Drawn numbers, or those of a column `random` of that level: so a recipe gives again what it gave elsewhere.
+    /// Random numbers, or the values of a column `random` of that level: so a recipe reproduces the results of another program.
     fn random(&self, level: Level) -> Result<Tensor, CallError> {
         if self.has("random") {
             let given = self.column("random")?;

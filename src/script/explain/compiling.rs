@@ -75,7 +75,7 @@ fn missing(kind: &ParseErrorType, found: &str) -> Diagnostic {
     }
 }
 
-/// A habit of another language that stops the parser where its own message does not help.
+/// A habit of another language that stops the parser with an unhelpful message.
 fn foreign(script: &Script<'_>, place: &Span, kind: &ParseErrorType) -> Option<Diagnostic> {
     let (site, line) = (script.site(place), script.line(place));
     let word = |index: usize| line.get(index).map_or("", |token| token.text);

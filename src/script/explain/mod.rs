@@ -55,7 +55,7 @@ impl<'a> Script<'a> {
         let mut source: Arc<str> = self.name.clone();
         let mut trace = Vec::new();
         let mut innermost = error;
-        // Each layer says in which function, or which module, the next one happened.
+        // Each layer names the function or the module in which the next error happened.
         loop {
             match innermost {
                 EvalAltResult::ErrorInFunctionCall(function, of, inner, position) => {
@@ -95,8 +95,8 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// The location that the error of a native function has itself: that of the hook that failed, or of the tensor at fault,
-    /// which may have been made elsewhere than where its value was asked for.
+    /// The location that the error of a native function carries: the hook that failed, or the line that made the tensor at fault,
+    /// which may differ from the line that asked for its value.
     fn reported_place(&self, error: &EvalAltResult) -> Option<Span> {
         let (EvalAltResult::ErrorRuntime(value, _) | EvalAltResult::ErrorTerminated(value, _)) =
             error
@@ -189,7 +189,7 @@ impl<'a> Script<'a> {
         self.first(|site| site.text(0) == function && site.text(-1) == "fn")
     }
 
-    /// Where the script itself declares a parameter of that name, or else first writes the name as the key of a map.
+    /// The place where the script declares a parameter of that name, or else its first use of the name as the key of a map.
     pub(super) fn key(&self, key: &str) -> Option<Span> {
         let is_key = |site: &CodeSite<'_, '_>| site.text(0) == key && site.text(1) == ":";
         let declared = self.first(|site| is_key(site) && site.text(2) == "#{");
@@ -228,7 +228,7 @@ impl<'a> Script<'a> {
 
 const HABITS: &str = include_str!("habits.txt");
 
-/// The row of a section of the habits of other languages that has this word.
+/// The row for this word in a section of the table of other languages' habits.
 pub(crate) fn habit(section: &str, word: &str) -> Option<&'static str> {
     let (_, rows) = HABITS.split_once(&format!("\n[{section}]\n"))?;
     let mut rows = rows.lines().take_while(|row| !row.is_empty());
@@ -245,7 +245,7 @@ pub fn help_for_foreign(name: &str) -> Option<&'static str> {
     sections.find_map(|section| habit(section, name))
 }
 
-/// A row of the habits that has a message and a help.
+/// A row of that table that has a message and a help.
 fn row(section: &str, word: &str) -> Option<Diagnostic> {
     let (message, help) = habit(section, word)?.split_once(" | ")?;
     Some(say(message, help))

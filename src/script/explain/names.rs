@@ -150,7 +150,7 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
     }
 }
 
-/// What a name that is no variable most likely means.
+/// The most likely meaning of a name that is not a variable.
 fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String> {
     let (site, line) = (script.site(place), script.line(place));
     let code = site.code;

@@ -17,7 +17,7 @@ const SHOWN: usize = 200;
 const ENDLESS: &str =
     "is there an endless loop, or one over many responses that a tensor operation could replace?";
 
-/// The diagnostic of an error; `place` is where the engine says that it happened.
+/// The diagnostic of an error; `place` is the location that the engine reports.
 pub(super) fn failed(
     script: &Script<'_>,
     error: &EvalAltResult,
@@ -109,7 +109,7 @@ fn terminated(why: &Dynamic) -> Diagnostic {
     }
 }
 
-/// The error of a native function of ours, or of the script's own `throw`.
+/// The error of one of our native functions, or of the script's own `throw`.
 fn thrown(value: &Dynamic) -> Diagnostic {
     let Some(CallError { diagnostic, tensor }) = call_error(value) else {
         let text = value.to_string();
@@ -141,7 +141,7 @@ fn operation_help(error: &TensorError) -> Option<String> {
     Some(help.to_string())
 }
 
-/// The diagnostic of a value of the wrong type; `sign` is that of the `&&` or `||` in its line.
+/// The diagnostic of a value of the wrong type; `sign` is the `&&` or `||` in its line, if any.
 fn mismatch(expected: &str, found: &str, sign: Option<&str>) -> Diagnostic {
     let ((name, expected), (found_name, found)) = (type_named(expected), type_named(found));
     let help = match (name, found_name, sign) {

@@ -74,8 +74,8 @@ impl Recipe {
     /// `state` changes only if all of it succeeds.
     ///
     /// # Errors
-    /// [`Diagnostics`] if a hook fails, runs out of time or memory, or returns what is no reward or advantage: not a
-    /// tensor, of another level than response or token, or with values that are not finite.
+    /// [`Diagnostics`] if a hook fails, runs out of time or memory, or returns an invalid reward or advantage: not a
+    /// tensor, of a level other than response or token, or with values that are not finite.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
         let request = Request::new(self, Hook::Advantage, batch, None);
         Ok(request.run(state, None)?.outcome(outcome::unwritten))
@@ -157,10 +157,10 @@ impl Recipe {
         })
     }
 
-    /// A hook's tensor over the batch of a session, with the hooks before it run too.
+    /// A hook's tensor over the batch of a session; the hooks before it run too.
     ///
-    /// The state is the one that `init` makes. A recipe without a loss has that of [`Host::loss`](super::Host::loss); one
-    /// without an advantage the equivalent one.
+    /// The state is the one that `init` makes. A recipe without a loss uses [`Host::loss`](super::Host::loss); a recipe
+    /// without an advantage uses the advantage equivalent to its loss.
     pub(crate) fn tensor(&self, hook: Hook, batch: &ScriptBatch) -> Result<Tensor, Diagnostics> {
         let default = match hook == Hook::Loss && !self.has(Hook::Loss) {
             true => self.host.loss()?,
@@ -188,7 +188,7 @@ impl Recipe {
         })
     }
 
-    /// Hooks that kernels compute from now on, or never, of this recipe and of all others of the same host.
+    /// The hooks for which kernels are used, or ruled out, from now on: of this recipe and of all others of the same host.
     pub fn kernel_changes(&self) -> Vec<KernelChange> {
         self.host.native.changes()
     }
@@ -273,7 +273,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Which responses are right, of the batch as it was given: a shaped reward does not change that.
+/// The responses that are right in the batch as it was given: shaping the reward does not change this.
 fn correct(input: &ScriptBatch) -> Option<Computed> {
     let value = input.column("correct").ok()?.evaluate().ok()?;
     Some(value.over(input.frame().layout()))

@@ -15,7 +15,7 @@ use crate::script::sandbox::guarded;
 use crate::script::state::State;
 use crate::tensor::Moments;
 
-/// The bytes that a kernel holds per response at most, besides tokens: some numbers and sums.
+/// The most bytes that a kernel holds per response, besides tokens: some numbers and sums.
 const BYTES_PER_RESPONSE: usize = 8 * size_of::<f64>() + 2 * size_of::<Moments>();
 
 impl Request<'_> {
@@ -53,7 +53,7 @@ impl Request<'_> {
         Ok(answer)
     }
 
-    /// Everything that decides which code of a kernel runs: parameters, columns and their precision, where the result goes.
+    /// Everything that selects the code of a kernel: parameters, columns and their precision, and the place of the result.
     fn key(&self, has_array: bool) -> CallKey<'_> {
         let mut tokens: Vec<&str> = self.batch.token_columns().map(|(name, _)| name).collect();
         tokens.sort_unstable();
@@ -132,7 +132,7 @@ impl Request<'_> {
     }
 }
 
-/// Whether a kernel gives what the script gave, bit for bit.
+/// Whether the kernel's results equal the script's bit for bit.
 fn same_bits(script: &Computation, kernel: &Computation) -> bool {
     let of = |a: &Option<Computed>, b: &Option<Computed>| match (a, b) {
         (Some(a), Some(b)) => {

@@ -183,8 +183,8 @@ impl HookRun<'_> {
         Ok((grad(&loss, &logp)?, Some(loss)))
     }
 
-    /// The advantage, not yet computed. If the recipe has only a loss, with that loss: then it is -M dloss/dlogp, with which the
-    /// policy gradient, averaged over tokens, is that of the loss.
+    /// The advantage, not yet computed. If the recipe has only a loss, it comes with that loss and is -M dloss/dlogp: the
+    /// policy gradient with this advantage, averaged over tokens, is the gradient of the loss.
     pub(super) fn advantage(&mut self) -> Raised<(Tensor, Option<Tensor>)> {
         if self.recipe.has(Hook::Advantage) {
             return Ok((self.signal(Hook::Advantage)?, None));
@@ -219,8 +219,8 @@ impl HookRun<'_> {
         match (tensor, level) {
             (Some(tensor), Some(Level::Response)) => return Ok(tensor),
             (Some(tensor), Some(Level::Token)) if !is_weight => return Ok(tensor),
-            // A number is the result of one branch of a function if no group took the other one. What a filter says of
-            // a group, it says of the group's responses.
+            // If all groups took the same branch of a function, its result may be a number. A filter's value for a
+            // group applies to all responses of the group.
             (Some(tensor), Some(level))
                 if tensor.is_number_of_each_group()
                     || level == Level::Trajectory
@@ -254,7 +254,7 @@ impl HookRun<'_> {
     }
 
     /// The values of a hook's tensor, or of the gradient of a loss; `None` if they are written into the array. The tensor, the
-    /// loss and the reported metrics are computed together: what they share is computed once.
+    /// loss and the reported metrics are computed together, so that common parts are computed once.
     pub(super) fn place(
         &self,
         tensor: &Tensor,
@@ -292,7 +292,7 @@ impl HookRun<'_> {
         Ok(None)
     }
 
-    /// The value of a result; an error if it is not finite: where it is not, and which line of the script made it so.
+    /// The value of a result. If it is not finite, the error says where, and which line of the script caused it.
     fn finite(&self, tensor: &Tensor, what: &str) -> Raised<Arc<Value>> {
         let value = tensor.evaluate()?;
         let Some((index, found)) = value.first_not_finite() else {
@@ -352,10 +352,10 @@ pub(super) fn invoke(
 /// Steps back from the result; a formula has some dozens.
 const STEPS: usize = 1000;
 
-/// The operation in which NaN or an infinity came up first, and the last line of the script on the way to it: goes back from a
-/// tensor that is not finite, each time to an argument that is not.
+/// The operation that first gave NaN or an infinity, and the last line of the script on the way to it: goes back from a
+/// tensor that is not finite, step by step, to an argument that is not finite.
 ///
-/// `None` if a value on the way cannot be computed any more: time or memory has run out.
+/// `None` if a value on the way can no longer be computed: time or memory has run out.
 fn culprit(result: &Tensor) -> Option<(&'static str, Option<Origin>)> {
     let mut culprit = result.clone();
     let mut origin = result.origin().cloned();

@@ -1,5 +1,5 @@
 //! Steps that are computed in full: values of levels coarser than the token, with their arguments brought to their level, and
-//! whatever needs all values of a cell at once.
+//! operations that need all values of a cell at once.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ fn compute(
             let values = args[0].buffer().reader();
             own.into_iter().map(values).collect()
         }
-        // 0 where no argument has the group.
+        // 0 for a group that no argument has.
         Prim::Assemble(groups) => {
             let mut out = vec![0.0; layout.size(node.level)];
             for (&group, part) in groups.iter().zip(args) {
@@ -192,13 +192,13 @@ fn map(
     };
     let blocks = all.par_chunks_mut(BLOCK).enumerate();
     let blocks = blocks.map(|(index, out)| block((index * BLOCK, out)));
-    // If several blocks fail, the error is the first one's, whatever the number of threads.
+    // If several blocks fail, the first one's error counts, for any number of threads.
     let done: Vec<Result<(), Failure>> = blocks.collect();
     done.into_iter().collect::<Result<(), Failure>>()?;
     Ok(all)
 }
 
-/// The largest f32 below 1: what is above would become 1 as an f32, which uniform numbers in [0, 1) are not.
+/// The largest f32 below 1: a larger value would round to 1 as an f32, outside of [0, 1).
 const BELOW_ONE: f64 = 1.0 - f32::EPSILON as f64 / 2.0;
 
 /// Uniform numbers in [0, 1), drawn in order by one stream: the same for any number of threads.

@@ -34,7 +34,7 @@ pub enum Executor {
 /// Why values could not be computed.
 enum Failure {
     Stopped(Stopped),
-    /// A step of the plan allows no result at an index of its level.
+    /// A step of the plan rejects a value, at an index of its level.
     Value {
         step: usize,
         index: usize,
@@ -48,7 +48,7 @@ impl From<Stopped> for Failure {
     }
 }
 
-/// A padded array of the caller's for the values of a plan's first output.
+/// The caller's padded array for the values of a plan's first output.
 pub(crate) struct Sink<'a> {
     pub(crate) rows: &'a mut [f32],
     /// Whether all values are finite, once an executor has written them.
@@ -56,11 +56,11 @@ pub(crate) struct Sink<'a> {
 }
 
 impl Context {
-    /// Computes the values of a plan's steps, in their order. A step's value may be left out, but that of an output of
-    /// the plan only where it was written into the sink.
+    /// Computes the values of a plan's steps, in their order. A step's value may be left out; an output's value
+    /// only if it was written into the sink.
     ///
     /// # Errors
-    /// [`TensorError`] where values do not allow an operation, or where the guard says to stop.
+    /// [`TensorError`] if values do not allow an operation, or if the guard stops the computation.
     pub(crate) fn run(
         &self,
         plan: &Plan,
@@ -68,7 +68,7 @@ impl Context {
     ) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
         let is_fused = self.executor == Executor::Fused;
         run::run(plan, self, is_fused, sink).or_else(|error| match error.kind {
-            // If several operations fail, the error is the first one's, found by computing one operation at a time. That
+            // If several operations fail, the first one's error counts, found by computing one operation at a time. That
             // takes more memory: if there is not enough, the error stays what it was.
             TensorErrorKind::Value(_) if is_fused => {
                 run::run(plan, self, false, None).map_err(|first| match first.kind {
@@ -163,8 +163,8 @@ impl Precision for f64 {
 /// How many values an elementwise loop goes through at once, in several vectors.
 const STRIDE: usize = 64;
 
-/// The stretches that an elementwise loop goes over, each with how many of its values were in the one before. What is left
-/// behind whole strides, which a compiled loop would go through one by one, is done together with some of those before it.
+/// The stretches of an elementwise loop, each with the number of its values that the stretch before contains. The values after
+/// the last whole stride, which a compiled loop would do one by one, are done together with some values before them.
 #[inline(always)]
 pub(crate) fn in_strides(len: usize, mut of: impl FnMut(Range<usize>, usize)) {
     let rest = len % STRIDE;

@@ -1,4 +1,4 @@
-//! The one sum of all executors, and what goes with it.
+//! The only implementation of sums, for all executors, with the statistics that follow from them.
 //!
 //! Floating-point sums depend on their order, so the order is part of the definition: a response's tokens are cut into
 //! tiles of [`TILE`], each is summed by 16 lanes that a fixed tree adds up, and tiles, responses and groups are merged in

@@ -20,7 +20,7 @@ const SHORT: usize = 1024;
 /// The most tokens of a tile of several responses.
 const TOGETHER: usize = 4096;
 
-/// Where a job finds an argument.
+/// The place of a job's argument.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arg<'a> {
     /// The values of an earlier job.
@@ -42,7 +42,7 @@ impl Arg<'_> {
         }
     }
 
-    /// Whether both are the same values in memory.
+    /// Whether both have the same values in memory.
     fn is_same(&self, other: &Arg<'_>) -> bool {
         match (self, other) {
             (Arg::Tile(a), Arg::Tile(b)) => a == b,
@@ -58,7 +58,7 @@ pub(super) enum Code<'a> {
     /// Values that wait in the caller's rows.
     Rows,
     Map(Kernel),
-    /// An elementwise kernel of arguments that are all f64, whatever the result is.
+    /// An elementwise kernel whose arguments are all f64; its result may be f32.
     MapF64(Kernel),
     /// f32 values as f64.
     Widen,
@@ -66,11 +66,11 @@ pub(super) enum Code<'a> {
     Fill,
     AtLastToken,
     Scan(Scan, f64),
-    /// The number of the reduction, and what it has to know.
+    /// The number of the reduction, and the moments that it needs.
     Reduce(usize, Depth),
 }
 
-/// Where a job's values go, beside the tile.
+/// The destination of a job's values, besides the tile.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Store {
     Nowhere,
@@ -85,7 +85,7 @@ pub(super) struct Job<'a> {
     pub(super) args: Vec<Arg<'a>>,
     pub(super) is_f64: bool,
     pub(super) store: Store,
-    /// Whether somebody wants to know if all values are finite, and whether one was not.
+    /// Whether to check that all values are finite, and whether one was not.
     pub(super) is_checked: bool,
     pub(super) not_finite: AtomicBool,
     /// The jobs whose values nobody reads after it.
@@ -103,7 +103,7 @@ impl Job<'_> {
 pub(super) struct Pass<'a> {
     pub(super) execution: &'a Execution<'a>,
     pub(super) jobs: Vec<Job<'a>>,
-    /// Whether zeros are written around what goes into the caller's rows.
+    /// Whether to write zeros around the values in the caller's rows.
     pub(super) clears_padding: bool,
     pub(super) reductions: usize,
     job_of: HashMap<usize, usize>,
@@ -219,7 +219,7 @@ impl<'a> Pass<'a> {
         self.push(step, code, found, is_f64)
     }
 
-    /// Reductions of the same values share what is found out about them.
+    /// Reductions of the same values share their moments.
     fn reduce(&mut self, step: usize, depth: Depth) -> usize {
         let execution = self.execution;
         let is_uniform_f32 = |arg: usize| {
@@ -257,7 +257,7 @@ impl<'a> Pass<'a> {
         job.is_checked && !job.not_finite.load(Ordering::Relaxed)
     }
 
-    /// The number of the reduction that a step is.
+    /// The number of the reduction that computes a step.
     pub(super) fn reduction_of(&self, step: usize) -> usize {
         match self.jobs[self.job_of[&step]].code {
             Code::Reduce(reduction, _) => reduction,
@@ -275,7 +275,7 @@ impl<'a> Pass<'a> {
             .map(move |job| (job.step, time(job) / all.max(1.0)))
     }
 
-    /// Finds which values are read for the last time by which job. Returns the most bytes of a thread's tiles at once.
+    /// Finds the job that is the last to read each value. Returns the most bytes of a thread's tiles at once.
     pub(super) fn free(&mut self, layout: &Layout) -> usize {
         let mut last: Vec<usize> = (0..self.jobs.len()).collect();
         for (index, job) in self.jobs.iter().enumerate() {
@@ -355,7 +355,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// What a pass writes, or a share of it.
+/// The outputs of a pass, or a share of them.
 pub(super) struct Written<'a> {
     pub(super) memory: Vec<Floats<'a>>,
     /// The responses' rows of a padded array, with its width.

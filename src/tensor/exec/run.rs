@@ -1,5 +1,5 @@
-//! Computes a plan: what can be computed in full is; then one pass goes over the tokens, tile by tile, through all that is
-//! ready; and so on until the outputs are there.
+//! Computes a plan: first all steps that can be computed in full; then one pass goes over the tokens, tile by tile, through all
+//! steps that are ready; this repeats until the outputs are computed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) enum Method {
     InFull,
     /// Tile by tile, in a pass over the tokens.
     ByTile,
-    /// Tokens that all have their response's value: computed and held by response, rounded like tokens.
+    /// All tokens of a response have the same value: computed and stored per response, rounded like tokens.
     Uniform,
     /// As a reduction of tokens, at the end of a pass.
     Reduced(Reduction),
@@ -40,7 +40,7 @@ struct Targets {
     reduced: Vec<usize>,
     /// The step that goes into the caller's rows.
     in_rows: Option<usize>,
-    /// Whether that step stays there as the plan's first output. Otherwise it waits there for a later pass.
+    /// Whether the step stays there as the plan's first output. Otherwise it is stored there for a later pass.
     is_final: bool,
 }
 
@@ -271,7 +271,7 @@ impl<'a> Execution<'a> {
                     self.methods[reader] == Method::InFull && self.values[reader].is_some()
                 };
                 let is_free = is_large(self.tensor(arg)) && !self.is_output[arg];
-                // The last reader is most often the one that is still to come.
+                // Reversed, because the last reader is most often the one that has not run yet.
                 if is_free && self.readers[arg].iter().rev().all(is_read) {
                     self.values[arg] = None;
                 }
@@ -280,7 +280,7 @@ impl<'a> Execution<'a> {
         Ok(())
     }
 
-    /// What a pass can compute now: reductions, outputs, and token values that a step in full or a later pass reads.
+    /// The steps that a pass can compute now: reductions, outputs, and token values that a full step or a later pass reads.
     fn targets(&self, needed: &[bool], has_rows: bool) -> Targets {
         let count = self.methods.len();
         // Steps that the pass can compute, and steps that others in the pass can read.
@@ -295,7 +295,7 @@ impl<'a> Execution<'a> {
             ready[step] = self.is_done(step) || now[step] && has_tokens;
         }
         let is_due = |step: usize| needed[step] && !self.is_done(step) && !self.is_in_sink(step);
-        // Whether a step that the pass does not compute reads a step, one in full or one of a later pass.
+        // Whether a later step reads this one: a full step if `in_full`, otherwise a step of a later pass.
         let is_read = |step: usize, in_full: bool| {
             self.readers[step].iter().any(|&reader| {
                 let is_in_full = self.methods[reader] == Method::InFull;
@@ -312,7 +312,7 @@ impl<'a> Execution<'a> {
             let (is_for_full, is_for_later) = (is_read(step, true), is_read(step, false));
             for_full += usize::from(is_for_full && !self.is_output[step]);
             let prim = &self.tensor(step).inner().prim;
-            // Uniform values are held by response, and columns read again where they lie.
+            // Uniform values are already stored per response, and columns can be read from their own memory again.
             let is_held = self.methods[step] == Method::Uniform
                 || matches!(prim, Prim::Column(_) | Prim::AtLastToken);
             let is_kept = is_for_full && for_full <= STORED_FOR_FULL || is_for_later && !is_held;
@@ -441,7 +441,7 @@ impl<'a> Execution<'a> {
         Ok(Value::new(tensor.level(), values.into(), Some(reserved)))
     }
 
-    /// The error of a step, or of the step that a failure names.
+    /// The error of a step, or of the step that the failure refers to.
     fn error(&self, step: usize, failure: Failure) -> TensorError {
         let (step, kind) = match failure {
             Failure::Stopped(stopped) => (step, stopped.into()),
@@ -477,7 +477,7 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// Whether a step on tokens is computed in a pass, by itself where it cannot be fused with others.
+/// Whether a step on tokens is computed in a pass, separately if it cannot be fused with others.
 fn goes_by_tile(prim: &Prim) -> bool {
     matches!(
         prim,

@@ -26,7 +26,7 @@ pub(super) struct Scratch {
     f64s: Vec<Vec<f64>>,
 }
 
-/// Numbers in a buffer of which so many are used, in memory that keeps them, or in memory that is only read.
+/// Numbers in a buffer of which only the first ones are used, in memory that is kept, or in memory that is only read.
 pub(super) enum Slice<'t, T> {
     Buffer(Vec<T>, usize),
     Out(&'t mut [T]),
@@ -64,7 +64,7 @@ impl Floats<'static> {
     /// New memory, all 0.
     pub(super) fn zeros(is_f64: bool, length: usize) -> Result<Self, TryReserveError> {
         fn zeros<T: Precision>(length: usize) -> Result<Slice<'static, T>, TryReserveError> {
-            // `vec!` gets pages that the threads touch first, but ends the process where there are none.
+            // `vec!` gets pages that the threads touch first, but it ends the process if there is no memory.
             Vec::<T>::new().try_reserve_exact(length)?;
             Ok(Slice::Buffer(vec![T::default(); length], length))
         }
@@ -179,7 +179,7 @@ pub(super) struct Tile<'t> {
 }
 
 impl<'t> Tile<'t> {
-    /// Computes the tile of some responses into their share of what is written.
+    /// Computes the tile of some responses into its share of the outputs.
     pub(super) fn run(
         pass: &'t Pass<'t>,
         location: Location<'t>,
@@ -238,7 +238,7 @@ impl<'t> Tile<'t> {
         Ok(())
     }
 
-    /// The responses, each with where its tokens are in the tile.
+    /// The responses, each with the range of its tokens in the tile.
     fn segments(&self) -> impl Iterator<Item = (usize, Range<usize>)> + use<'t> {
         let (layout, start) = (self.location.layout, self.location.tokens.start);
         self.location.responses.clone().map(move |response| {
@@ -248,7 +248,7 @@ impl<'t> Tile<'t> {
     }
 
     fn are_finite(&self, job: &Job<'_>, values: &Floats<'_>) -> bool {
-        // Where no argument has values by token, a response's tokens all have the value of the first.
+        // If no argument has a value per token, all tokens of a response have the first token's value.
         let is_uniform = matches!(job.code, Code::Map(_)) && job.reads_no_tile();
         self.segments().all(|(_, own)| {
             let most = if is_uniform { 1 } else { own.len() };

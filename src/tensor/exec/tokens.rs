@@ -1,4 +1,4 @@
-//! Token columns read where they lie, and rows shared out to threads: for executors and for kernels.
+//! Reads token columns in their own memory, and divides rows among threads: for executors and for kernels.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::{BLOCK, Precision};
 use crate::batch::{self, Layout, Padded, TokenValues};
 use crate::tensor::{Guard, Level, Stopped};
 
-/// Where the tokens of some neighbouring responses lie in padded columns.
+/// The location of the tokens of some neighbouring responses in padded columns.
 pub(crate) struct Location<'a> {
     pub(crate) layout: &'a Layout,
     /// The responses that they belong to.
@@ -31,8 +31,8 @@ impl Location<'_> {
         stretches.next().filter(|_| stretches.next().is_none())
     }
 
-    /// Calls a function with each stretch of a response's tokens in rows of a padded array, the first of which is the first
-    /// response's, and where these tokens are among all.
+    /// Calls a function with each stretch of a response's tokens in the rows of a padded array, which begin with the first
+    /// response's row, and with the index of these tokens among all.
     pub(crate) fn copy(&self, rows: &mut [f32], mut f: impl FnMut(&mut [f32], Range<usize>)) {
         let mut next = 0;
         for (row, response) in self.responses.clone().enumerate() {
@@ -50,7 +50,7 @@ impl Location<'_> {
             for columns in self.stretches(response) {
                 let own = out[next..next + columns.len()].iter_mut();
                 next += columns.len();
-                // Not by `cells`: of a row as it is, the compiler makes a plain copy.
+                // Not through `cells`: for an unchanged row, the compiler emits a plain copy.
                 match array.row(response, columns.clone()) {
                     Some(row) => own.zip(row).for_each(|(out, x)| *out = x.widen()),
                     None => own.zip(columns).for_each(|(out, column)| {
@@ -64,10 +64,10 @@ impl Location<'_> {
 
 /// A precision that token columns are read in.
 pub(crate) trait TokenPrecision: Precision {
-    /// A response's values of a padded column of this very type, if they lie one after another.
+    /// A response's values of a padded column of exactly this type, if they are contiguous.
     fn padded_row(column: &TokenValues, response: usize, columns: Range<usize>) -> Option<&[Self]>;
 
-    /// A column's values where they lie, if they lie one after another.
+    /// A column's values in their own memory, if they are contiguous.
     fn in_place<'t>(column: &'t TokenValues, location: &Location<'_>) -> Option<&'t [Self]> {
         match column {
             TokenValues::Compact(values) => {
@@ -117,7 +117,7 @@ impl TokenPrecision for f64 {
 
 /// Memory that results go into, row by row.
 pub(crate) trait Share: Send {
-    /// Cuts off what the first rows write, which have some values.
+    /// Splits off the memory of the first rows, which have `values` values.
     fn split(&mut self, rows: usize, values: usize) -> Self;
 }
 
@@ -129,8 +129,8 @@ impl<T: Send> Share for &mut [T] {
     }
 }
 
-/// Computes blocks of neighbouring rows of a level, in parallel: `of` a thread's scratch, the block's rows and their share
-/// of the memory. Returns the blocks' results in their order, or the error of the first block that has one, whatever the
+/// Computes blocks of neighbouring rows of a level, in parallel: `of` gets a thread's scratch, the block's rows and their share
+/// of the memory. Returns the blocks' results in order, or the error of the first block that has one, for any
 /// number of threads.
 pub(crate) fn by_blocks<W: Share, S, R: Send, E: Send + From<Stopped>>(
     (layout, level): (&Layout, Level),

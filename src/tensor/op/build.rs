@@ -21,7 +21,7 @@ impl Term {
         self.0
     }
 
-    /// What a fallible construction makes of the tensor.
+    /// Applies a construction that can fail to the tensor.
     pub(super) fn then(self, make: impl FnOnce(Tensor) -> Built) -> Term {
         Term(self.0.and_then(make))
     }
@@ -136,7 +136,7 @@ pub(crate) fn mul(a: &Tensor, b: &Tensor) -> Built {
     (Term::from(a) * b).built()
 }
 
-/// 1 where `a` is greater than `b`, else 0.
+/// 1 if `a` is greater than `b`, else 0.
 pub(crate) fn greater(a: &Tensor, b: &Tensor) -> Built {
     Tensor::map(&logic::GREATER, vec![a.clone(), b.clone()])
 }
@@ -151,8 +151,8 @@ pub(super) fn reduce(
     x.into().then(|x| reduction::node(op, &x, to, selection))
 }
 
-/// The sum over all cells that broadcasting gave a coarser tensor's value to: how a gradient goes back to it. `frame`
-/// is that of the coarser tensor, whose groups may be others than those of `x` (after `regroup`).
+/// The sum over all cells that broadcasting gave a coarser tensor's value to: the gradient's way back to it. `frame`
+/// is the coarser tensor's, whose groups may differ from those of `x` (after `regroup`).
 pub(crate) fn sum_to(x: &Tensor, level: Level, frame: &Arc<Frame>) -> Built {
     if x.level() == level {
         return Ok(x.clone());

@@ -41,7 +41,7 @@ rows! {
         "batch.length ** 2" => [4.0, 9.0, 1.0, 4.0, 1.0];
         Two(Binary::Pow), |vjp| {
             let (a, b) = (&vjp.arg(0), &vjp.arg(1));
-            // a^0 is 1 for any a: no slope, also at a = 0, where a^-1 is infinite.
+            // a^0 is 1 for any a: the slope is 0, also at a = 0, where a^-1 is infinite.
             let slope = b * pow(a, b - 1.0);
             let by_a = vjp.grad() * select(b, slope, 0.0);
             // a^b does not change with b at a = 0, where ln a is infinite; below 0 only whole b give a number at all.
@@ -121,7 +121,7 @@ rows! {
         "detach(batch.reward)" => [1.0, 0.0, 1.0, 0.0, 0.0]; One(Unary::Detach);
 }
 
-/// All to the first argument where `low` is less than `high`, else to the second; half to each at a tie, as in torch.
+/// All to the first argument if `low` is less than `high`, else to the second; half to each at a tie, as in torch.
 fn pick_grads(vjp: &Vjp<'_>, low: Term, high: Term) -> Vec<Term> {
     let half = 0.5 * equal(&low, &high);
     let by_a = vjp.grad() * (less(low, high) + half);
@@ -133,7 +133,7 @@ fn clamp_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     let (x, low, high) = (vjp.arg(0), vjp.arg(1), vjp.arg(2));
     let (below, above) = (less(&x, &low), less(&high, &x));
     let inside = select(&below + above, 0.0, vjp.grad());
-    // `high` wins where the bounds cross, as in the kernel.
+    // `high` wins if the bounds cross, as in the kernel.
     let crossed = less(high, max(x, low));
     let by_low = select(below, select(&crossed, 0.0, vjp.grad()), 0.0);
     vec![inside, by_low, select(crossed, vjp.grad(), 0.0)]

@@ -1,12 +1,12 @@
-//! The functions of elementwise rows, each written once: on numbers for whoever has single values, and as loops that
-//! are compiled for one function alone, for executors.
+//! The functions of elementwise rows, each written once: used on single numbers, and as loops that
+//! are compiled for one function each, for executors.
 
 use std::marker::PhantomData;
 
 use crate::tensor::Precision;
 use crate::tensor::exp::{exp, expm1, k3};
 
-/// Operations with the functions that they are, and a visitor that gets the function with a type of its own.
+/// Operations with their functions, and a visitor that gets each function as a type of its own.
 macro_rules! operations {
     ($(#[$doc:meta])* $name:ident, $visitor:ident, fn($($x:ident: $f64:ty),+), { $($op:ident => $f:expr,)+ }) => {
         $(#[$doc])*
@@ -17,7 +17,7 @@ macro_rules! operations {
 
         pub(crate) trait $visitor {
             type Output;
-            /// What the values are rounded to.
+            /// The type that the values are rounded to.
             type Value: Precision;
             fn visit(self, f: impl Fn($($f64),+) -> f64 + Copy) -> Self::Output;
         }

@@ -5,8 +5,8 @@
 //! an operation, add a row to the file of its class (for a new function of numbers, also the function to `functions`); write a
 //! kernel only if none of the existing ones serves.
 
-/// Rows that have a kernel, and the list of them: `NAME = "name", parameters, "doc"; "example" => [its values]; kernel,
-/// gradients;`. A row without gradients is piecewise constant. Other fields are those of `$base`.
+/// Rows with a kernel, and the list of them: `NAME = "name", parameters, "doc"; "example" => [its values]; kernel,
+/// gradients;`. A row without gradients is piecewise constant. All other fields are `$base`'s.
 macro_rules! rows {
     ($rows:ident, $base:expr; $(
         $row:ident = $name:literal, $params:expr, $doc:literal;
@@ -66,7 +66,7 @@ pub enum Class {
     Logic,
     /// From a level to a coarser one.
     Reduction,
-    /// For each value something of its own within its cell of a level.
+    /// A separate result for each value, within its cell of a level.
     Order,
     /// Along the tokens of each response, or along the turns of each trajectory.
     Scan,
@@ -124,11 +124,11 @@ pub struct Op {
     pub name: &'static str,
     /// Its kind.
     pub class: Class,
-    /// Its parameters; the first is the receiver where it is called as a method.
+    /// Its parameters; the first is the receiver if it is called as a method.
     pub params: &'static [Param],
     /// The effect, in one line.
     pub doc: &'static str,
-    /// Where the formula is from; empty for plain arithmetic.
+    /// The source of the formula; empty for plain arithmetic.
     pub source: &'static str,
     /// A script on the example batch.
     pub example: &'static str,
@@ -145,7 +145,7 @@ impl fmt::Debug for Op {
     }
 }
 
-/// The fields of a row that says nothing else.
+/// The defaults of a row's fields.
 const ROW: Op = Op {
     name: "",
     class: Class::Elementwise,
@@ -172,11 +172,11 @@ pub(crate) enum Kernel {
     Checked(fn(&[f64]) -> Result<f64, String>),
     /// A reduction of the values of a cell.
     Reduce(Reduction),
-    /// For each value a result of its own within its cell.
+    /// A separate result for each value, within its cell.
     Within(Within),
     /// A scan over a response's tokens.
     Scan(Scan),
-    /// Made of other rows, or of a primitive of its own.
+    /// Composed of other rows, or built from a primitive of its own.
     Composed,
 }
 
@@ -195,7 +195,7 @@ impl Kernel {
         }
     }
 
-    /// An elementwise kernel on numbers alone; `None` for any other kernel or number of arguments.
+    /// An elementwise kernel on single numbers; `None` for any other kernel or number of arguments.
     pub(crate) fn on_numbers(self, x: &[f64]) -> Option<Result<f64, String>> {
         match (self, x) {
             (Kernel::One(f), &[a]) => Some(Ok(f.of(a))),
@@ -216,11 +216,11 @@ pub(crate) enum Derivative {
     Of(fn(&Vjp<'_>) -> Vec<Term>),
     /// There is none, and why.
     None(&'static str),
-    /// That of the rows which it is made of.
+    /// The derivative follows from the rows that it is composed of.
     Composed,
 }
 
-/// A node with the gradient of the loss in its result: what a derivative is made of.
+/// A node with the gradient of the loss with respect to its result: the inputs of a derivative.
 pub(crate) struct Vjp<'a> {
     pub(crate) args: &'a [Tensor],
     pub(crate) result: &'a Tensor,
@@ -268,7 +268,7 @@ impl Op {
     /// Builds the operation's node.
     ///
     /// # Errors
-    /// [`TensorError`] where an argument is not what its parameter takes, or where the levels do not fit.
+    /// [`TensorError`] if an argument is not of its parameter's kind, or if the levels do not fit.
     pub fn apply(&'static self, args: &[Argument]) -> Result<Tensor, TensorError> {
         let needed = self.params.iter().filter(|param| !param.optional).count();
         if args.len() < needed || args.len() > self.params.len() {
@@ -340,7 +340,7 @@ fn elementwise_node(op: &'static Op, args: &[Argument]) -> Result<Tensor, Tensor
     )
 }
 
-/// The frame of a tensor that an operation over cells needs; a number alone has none.
+/// The frame of the tensor, for an operation over cells; an error for a single number, which has none.
 fn framed(op: &'static Op, x: &Tensor) -> Result<std::sync::Arc<super::Frame>, TensorError> {
     x.frame().cloned().ok_or_else(|| unframed(op))
 }

@@ -1,4 +1,4 @@
-//! Rows that give each value something of its own within its cell of a level: ranks, indices, sums in an order, shares.
+//! Rows that give each value a separate result within its cell of a level: ranks, indices, sums in an order, shares.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::tensor::error::TensorError;
 use crate::tensor::graph::{Prim, Tensor};
 use crate::tensor::{Frame, Level};
 
-/// What is computed for each value of a cell.
+/// The result for each value of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Within {
     /// 0 for the smallest; ties in batch order, NaN last.
@@ -21,7 +21,7 @@ pub(crate) enum Within {
     Index,
     /// The sum up to and with each value, in the order of a second argument.
     CumsumBy,
-    /// The sample standard deviation of the others; a second argument selects where it is not 0.
+    /// The sample standard deviation of the others; only values count for which the second argument, if given, is not 0.
     OthersStd,
 }
 
@@ -79,7 +79,7 @@ static CUMSUM_BY: Op = Op {
         let Prim::Within(op, to) = vjp.result.inner().prim else {
             unreachable!("the row's node says within which level");
         };
-        // Of all that come later, and its own.
+        // The sum over all later values, and the value itself.
         let before = vjp.grad().then(|grad| by_key(op, grad, &vjp.args[1], to));
         let by_x = reduce(&SUM, vjp.grad(), to, None) - before + vjp.grad();
         vec![by_x, 0.0.into()]
@@ -148,7 +148,7 @@ fn of_one(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     within(op, (&x).into(), to, &frame).built()
 }
 
-/// The mean of the ranks in batch order and against it: tied values change places there.
+/// The mean of the ranks in batch order and in reverse order: ties change places between the two.
 fn average_rank(op: &'static Op, args: &[Argument], rank: &Tensor) -> Result<Tensor, TensorError> {
     let (x, to) = (tensor_at(args, 0), level_at(args, 1));
     let negated = (-Term::from(&x)).built()?;
@@ -160,7 +160,7 @@ fn average_rank(op: &'static Op, args: &[Argument], rank: &Tensor) -> Result<Ten
     select(&is_number, average, rank).built()
 }
 
-/// A row of one tensor alone, which lies within the cells of `to`. A number has no frame of its own.
+/// A row with one tensor, which lies within the cells of `to`. A number has no frame of its own.
 pub(super) fn within(op: &'static Op, x: Term, to: Level, frame: &Arc<Frame>) -> Term {
     x.then(|x| {
         let level = x.level();
@@ -190,7 +190,7 @@ fn first_of(op: &'static Op, row: &'static Op, args: &[Argument]) -> Result<Tens
     select(&attains, equal(index, first), 0.0).built()
 }
 
-/// What is taken off before `exp`, so that it does not overflow: the largest value, a constant.
+/// The constant subtracted before `exp`, so that it does not overflow: the largest value.
 pub(super) fn shift(x: &Tensor, to: Level, selection: Option<&Tensor>) -> Term {
     let most = detach(reduce(&MAX, x, to, selection));
     select(is_finite(&most), &most, 0.0)

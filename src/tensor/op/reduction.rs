@@ -12,7 +12,7 @@ use crate::tensor::frame::meet;
 use crate::tensor::graph::{Prim, Tensor};
 use crate::tensor::{Frame, Level};
 
-/// The reductions of the values of a cell. Of no value at all, each is 0.
+/// The reductions of the values of a cell. Without any value, each is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reduction {
     Sum,
@@ -20,7 +20,7 @@ pub(crate) enum Reduction {
     Mean,
     Min,
     Max,
-    /// With ddof 1; exactly 0 for equal values, and for one alone.
+    /// With ddof 1; exactly 0 for equal values, and for a single one.
     Std,
     /// With ddof 0; exactly 0 for equal values.
     PopulationStd,
@@ -173,7 +173,7 @@ pub(super) fn meeting(
     Ok((args, frame))
 }
 
-/// The gradient of each value where that of its cell is `grad`: 0 where it is not selected.
+/// The gradient of each value from its cell's, `grad`: 0 where the value is not selected.
 fn spread(vjp: &Vjp<'_>, grad: Term) -> Vec<Term> {
     let by_x = match vjp.args.get(1) {
         Some(selection) => select(selection, grad, 0.0),
@@ -193,7 +193,7 @@ fn extreme_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     spread(vjp, attains * safe_div(vjp.grad(), number))
 }
 
-/// (x - mean) / ((n - ddof) std), and 0 where the std is 0, as torch has it.
+/// (x - mean) / ((n - ddof) std), and 0 if the std is 0, as in torch.
 fn deviation_grads(vjp: &Vjp<'_>, ddof: f64) -> Vec<Term> {
     let mean = reduce(&MEAN, vjp.x(), vjp.result.level(), vjp.args.get(1));
     let slope = safe_div(vjp.x() - mean, (count(vjp) - ddof) * vjp.result());

@@ -1,4 +1,4 @@
-//! Rows that run along the tokens of each response, over those that count, across the holes of a mask; of response tensors,
+//! Rows that run along the tokens of each response, over those that count, across the holes of a mask; for response tensors,
 //! along the turns of each trajectory.
 
 use super::build::*;
@@ -100,7 +100,7 @@ pub(super) static AT_LAST_TOKEN: Op = Op {
 
 fn scan(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     let x = tensor_at(args, 0);
-    // One value a response, where these are turns: along their trajectories.
+    // If the responses are turns, one value per response runs along their trajectories.
     let is_of_turns = x.level() == Level::Response
         && x.frame()
             .is_some_and(|frame| frame.layout.has_trajectories());
@@ -158,8 +158,8 @@ fn discount(vjp: &Vjp<'_>) -> Tensor {
     }
 }
 
-/// The gradients of a discounted sum: by x the sum the other way; by the discount, that times the result of the token
-/// before, which `shifted` gives.
+/// The gradients of a discounted sum: with respect to x, the sum in the other direction; with respect to the discount, that
+/// sum times the result at the token before, which `shifted` gives.
 fn discounted(vjp: &Vjp<'_>, other_way: &'static Op, shifted: &'static Op) -> Vec<Term> {
     let by_x = vjp
         .grad()
@@ -171,12 +171,12 @@ fn discounted(vjp: &Vjp<'_>, other_way: &'static Op, shifted: &'static Op) -> Ve
     vec![by_x, by_discount]
 }
 
-/// The scan of the gradient that runs the other way.
+/// The scan of the gradient in the other direction.
 fn back(vjp: &Vjp<'_>, op: &'static Op) -> Vec<Term> {
     vec![vjp.grad().then(|grad| like(Prim::Scan(op, 0.0), &grad))]
 }
 
-/// The gradient of each response's value: that of its last token.
+/// The gradient of each response's value: the gradient at its last token.
 pub(crate) fn at_last_token_grad(node: &Tensor, grad: &Tensor) -> Result<Tensor, TensorError> {
     let frame = framed(&AT_LAST_TOKEN, node)?;
     let one = Tensor::number(1.0).expanded(Level::Response, &frame)?;

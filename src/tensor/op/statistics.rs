@@ -1,4 +1,4 @@
-//! Rows of statistics that others are made of: variances, quantiles, correlations, and what the others of a value give.
+//! Rows of statistics composed of others: variances, quantiles, correlations, and statistics of a value's others.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ static LAST: Op = Op {
         let (x, to, selection) = split(args);
         let (args, frame) = meeting(op, given(&x, &selection), to)?;
         let (x, selection) = (&args[0], args.get(1));
-        // Of the selected ones, the one after which no other is.
+        // The index of the last selected value.
         let index = order::within(&order::INDEX, x.into(), to, &frame);
         let last = equal(&index, reduce(&MAX, &index, to, selection));
         let last = match selection {
@@ -151,7 +151,7 @@ static OTHERS_MEAN: Op = Op {
         let (x, to, selection) = split(args);
         let mean = reduce(&MEAN, &x, to, selection.as_ref());
         let others = reduce(&COUNT, &x, to, selection.as_ref()) - 1.0;
-        // (n mean - x) / (n - 1), written so that it is exactly x where all are equal.
+        // (n mean - x) / (n - 1), written so that it is exactly x if all values are equal.
         let without = &mean + safe_div(&mean - &x, others);
         let result = match &selection {
             Some(selection) => select(selection, without, mean),
@@ -188,7 +188,7 @@ fn given(x: &Tensor, selection: &Option<Tensor>) -> Vec<Tensor> {
     std::iter::once(x).chain(selection).cloned().collect()
 }
 
-/// The quantile of a tensor, or of its values where a second one is not 0, at one level.
+/// The quantile of a tensor at one level; if there is a second tensor, only of the values where it is not 0.
 fn quantile(args: &[Tensor], to: Level, q: f64, frame: &Arc<Frame>) -> Term {
     let (x, selection) = (&args[0], args.get(1));
     // Values that are not selected rank behind all others, infinite ones included.
@@ -213,7 +213,7 @@ fn quantile(args: &[Tensor], to: Level, q: f64, frame: &Arc<Frame>) -> Term {
     select(equal(&most, &most), quantile, most)
 }
 
-/// Of x_j by the std s_i of the others of i, whose number is n_i and whose mean m_i: (x_j - m_i) / ((n_i - 1) s_i).
+/// The derivative of s_i, the std of the n_i others of i, whose mean is m_i, by x_j: (x_j - m_i) / ((n_i - 1) s_i).
 fn others_std_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     let Prim::Within(_, to) = vjp.result.inner().prim else {
         unreachable!("the row's node says within which level");
@@ -224,7 +224,7 @@ fn others_std_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     let others = reduce(&COUNT, &x, to, selection) - &own;
     let mean = safe_div(reduce(&SUM, &x, to, selection) - &own * &x, &others);
     let share = safe_div(vjp.grad(), (others - 1.0) * vjp.result());
-    // Over all others i of j: the sum over all of the cell without j's own.
+    // The sum over all i other than j: the sum over the whole cell without j's own.
     let over_others = |of: Term| reduce(&SUM, &of, to, None) - of;
     let by_x = &x * over_others(share.clone()) - over_others(share * mean);
     vec![own * by_x, 0.0.into()]

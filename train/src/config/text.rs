@@ -58,7 +58,7 @@ impl Config {
         })
     }
 
-    /// The key that a name stands for, `transformer.temperature` for `temperature`.
+    /// The key that a short name means, such as `transformer.temperature` for `temperature`.
     fn key(name: &str) -> Option<String> {
         let table = name.split_once('.').map(|(table, _)| table);
         let mut open = Config::KEYS.iter().filter(|key| key.is_open());
@@ -69,8 +69,8 @@ impl Config {
     }
 
     /// Sets a parameter of the recipe or a key of the configuration, as `--set` does: `k=8`, `lr=0.01`,
-    /// `loss_params.clip_high=0.28`. A name that both have is `recipe.steps` or `run.steps`. [`Config::check`] says whether
-    /// the values go together.
+    /// `loss_params.clip_high=0.28`. A name that both use is written `recipe.steps` or `run.steps`. [`Config::check`] checks
+    /// the combination of values.
     pub fn assign(&mut self, name: &str, text: &str) -> Result<()> {
         let (scope, bare) = match name.split_once('.') {
             Some(("recipe" | "params", bare)) => ("recipe", bare),
@@ -156,7 +156,7 @@ impl Config {
         let mut text = "# A training run: advlab train THIS_FILE\n".to_string();
         let values = self.to_table();
         for (path, key) in keys() {
-            // A key without a comment follows the one before.
+            // A key without a comment follows the key before it directly.
             text += if key.doc.is_empty() { "" } else { "\n" };
             text.extend(key.doc.iter().map(|line| format!("#{line}\n")));
             let value = match path.split_once('.') {
@@ -177,7 +177,7 @@ impl Config {
 }
 
 impl ConfigKey {
-    /// Whether it is a table of parameters of a recipe.
+    /// Whether this is a table of a recipe's parameters.
     fn is_open(&self) -> bool {
         matches!(self.bound, Bound::Scalars)
     }
@@ -216,7 +216,7 @@ fn places(table: &DeTable<'_>) -> Vec<(String, usize)> {
     places
 }
 
-/// The help for a name that is none of the known ones.
+/// The help for an unknown name.
 fn help_for(name: &str, known: &[String]) -> String {
     let mut known = known.iter().map(String::as_str);
     let all = known.clone();
@@ -227,7 +227,7 @@ fn help_for(name: &str, known: &[String]) -> String {
     }
 }
 
-/// A value as it is typed: a whole number, a number, true, false or a text.
+/// Parses a typed value: a whole number, a number, true, false or a text.
 fn parsed(text: &str) -> toml::Value {
     let whole = text.parse::<i64>().map(toml::Value::from);
     let number = whole.or_else(|_| text.parse::<f64>().map(toml::Value::from));

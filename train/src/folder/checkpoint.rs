@@ -1,5 +1,5 @@
-//! A checkpoint: a folder with the policy's own files, and `run.json` with all else that a run needs to go on to the same
-//! numbers.
+//! A checkpoint: a folder with the policy's own files, and `run.json` with everything else that a run needs to continue with
+//! the same numbers.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -16,8 +16,8 @@ use advlab::files::Replacement;
 const FORMAT: &str = "advlab checkpoint 3";
 const RUN: &str = "run.json";
 
-/// All that a run needs to go on to the same numbers, except the policy. The file [`RUN`] has it as `run`, with the CRC-32C of
-/// that and of each file of the policy: `format`, `files`, `crc`, `run`.
+/// All that a run needs to continue with the same numbers, except the policy. In the file [`RUN`] it is `run`, beside the CRC-32C
+/// of `run` and of each file of the policy: `format`, `files`, `crc`, `run`.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Checkpoint {
     /// The step that comes next.
@@ -26,7 +26,7 @@ pub(crate) struct Checkpoint {
     pub(crate) loss_state: Value,
     /// The version to fall back to.
     pub(crate) fallback: Option<VersionState>,
-    /// Where the policy's files are; of a checkpoint that was read.
+    /// The folder of the policy's files; set if the checkpoint was read from disk.
     #[serde(skip)]
     pub(crate) folder: PathBuf,
 }

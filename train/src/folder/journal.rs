@@ -45,7 +45,7 @@ impl Journal {
         let text = text.map_err(|error| io("write", &self.path)(error.into()))? + "\n";
         // In one piece: a process that is killed leaves all of it or nothing, except on a disk that fills up.
         if let Err(error) = self.file.write_all(text.as_bytes()) {
-            // Readers skip what is left of the line in any case.
+            // Readers skip the rest of an incomplete line in any case.
             let _ = self.file.set_len(self.length);
             return Err(io("write", &self.path)(error));
         }

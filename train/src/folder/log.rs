@@ -1,4 +1,4 @@
-//! What the log of a run says of its versions.
+//! The log of a run: which versions it used, and on which platform.
 
 use std::path::Path;
 
@@ -80,7 +80,7 @@ impl RunLog {
         })
     }
 
-    /// How the platform differs from the one that the run was recorded on, if it does.
+    /// The difference between the present platform and the one of the recording, if there is one.
     pub(crate) fn other_platform(&self, now: &Platform) -> Option<String> {
         self.0.iter().find_map(|line| {
             let (LogEvent::Start { platform, .. } | LogEvent::Resume { platform }) = &line.event
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Each kind of line as earlier runs have it: it reads as what it says, and is written as it was.
+    /// Each kind of line in the form of earlier runs: it is read correctly, and written unchanged.
     #[test]
     fn the_lines_of_a_log_keep_their_form() {
         let known = r#"

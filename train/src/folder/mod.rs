@@ -1,11 +1,11 @@
-//! The run's folder: all that a run leaves behind, written so that a kill at any moment leaves nothing unreadable.
+//! The run's folder: all files of a run, written so that a kill at any moment leaves nothing unreadable.
 //!
 //! - `config.toml`: the configuration as used
 //! - `metrics.jsonl`: a [`Row`](super::Row) per step
 //! - `reloads.jsonl`: a [`LogLine`](super::LogLine) for each change of version, rejected save, failure and warning
-//! - `scripts/<version>/`: each version that was used, with all that it imports
+//! - `scripts/<version>/`: each version that was used, with all its imports
 //! - `batches/`: the last few batches, and those on which a version failed; in a trainer's run also the recipe's states
-//! - `checkpoints/<step>/`: what `--resume` goes on from: `run.json`, and the policy's files
+//! - `checkpoints/<step>/`: the state for `--resume`: `run.json`, and the policy's files
 //! - `events.out.tfevents.*`: the metrics for TensorBoard
 //! - `lock`: held by the process that writes here
 
@@ -41,7 +41,7 @@ pub(super) const METRICS: &str = "metrics.jsonl";
 pub(super) const RELOADS: &str = "reloads.jsonl";
 const SCRIPTS: &str = "scripts";
 const LOCK: &str = "lock";
-/// How long to wait for a lock: the system takes a moment to release that of a killed process.
+/// The time to wait for a lock: the system takes a moment to release the lock of a killed process.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A run's folder that only this process writes.
@@ -98,7 +98,7 @@ impl LockedFolder {
     }
 }
 
-/// After this, files that were renamed into a folder stay there through a crash of the machine.
+/// After this call, files that were renamed into a folder stay there even if the machine crashes.
 fn sync_folder(path: &Path) -> Result<()> {
     if cfg!(not(unix)) {
         return Ok(());
@@ -107,8 +107,8 @@ fn sync_folder(path: &Path) -> Result<()> {
     synced.map_err(io("write", path))
 }
 
-/// Writes a folder of a run beside its place and renames it: after a kill at any moment, or a crash of the machine, it has all
-/// of its files or is not there. One that is there is replaced.
+/// Writes a folder of a run under a temporary name and renames it: after a kill at any moment, or a crash of the machine, it has
+/// all of its files or does not exist. An existing folder is replaced.
 fn write_folder(place: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let name = place.file_name().unwrap_or_default().to_string_lossy();
     let above = place.parent().unwrap_or(place);
@@ -199,7 +199,7 @@ fn lock(folder: &Path) -> Result<File> {
     }
 }
 
-/// Whether a run stopped after so many steps: no process writes in its folder, which has the checkpoint to go on from.
+/// Whether a run stopped after so many steps: no process writes in its folder, and there is a checkpoint to resume from.
 pub fn is_stopped(run: &Path, done: u64) -> bool {
     // A process that waits for the lock does not notice that it was held for a moment.
     let is_free = |lock: File| lock.try_lock_shared().is_ok();
@@ -223,14 +223,14 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Files or folders of a run that have a step in their names, by what comes before it and after it. A suffix may follow the
+/// Files or folders of a run that have a step in their names, by the text before the step and after it. A suffix may follow the
 /// step: `batches/failed-000140-4f8ad7.safetensors`.
 pub(super) struct StepFiles(&'static str, &'static str);
 
 pub(super) const BATCHES: StepFiles = StepFiles("batches/step-", ".safetensors");
 /// Those on which a version failed.
 const FAILED: StepFiles = StepFiles("batches/failed-", ".safetensors");
-/// The states that the steps of a trainer's run began with.
+/// The recipe's states at the start of the steps of a trainer's run.
 pub(super) const STATES: StepFiles = StepFiles("batches/step-", ".json");
 const CHECKPOINTS: StepFiles = StepFiles("checkpoints/", "");
 

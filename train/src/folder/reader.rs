@@ -13,7 +13,7 @@ use crate::event::LogLine;
 use advlab::diagnostic::Diagnostic;
 use advlab::script::{Hook, Host, Recipe, State};
 
-/// How many steps are named if there is no batch of the one that was asked for.
+/// How many existing steps the error names if there is no batch of the requested step.
 const NEAREST: usize = 12;
 
 /// The folder of a run, for reading; the run may still go on. It is a run of advlab, or of another trainer that writes the same
@@ -25,7 +25,7 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// A folder, whatever it holds, with the batches that it has now.
+    /// Reads any folder, complete or not, with its present batches.
     pub fn read(path: &Path) -> RunFolder {
         RunFolder {
             path: path.to_path_buf(),
@@ -67,7 +67,7 @@ impl RunFolder {
         Ok(config)
     }
 
-    /// Whether the folder has a configuration: that of another trainer may have none.
+    /// Whether the folder has a configuration: the folder of another trainer's run may have none.
     pub fn has_config(&self) -> bool {
         self.path.join(CONFIG).is_file()
     }
@@ -124,7 +124,7 @@ impl RunFolder {
         self.load(host, kept.unwrap_or(&first))
     }
 
-    /// The version whose hash begins with `version`, with the run's settings; `None` if the run has kept no such version.
+    /// The version whose hash begins with `version`, with the run's settings; `None` if the folder has no such version.
     pub fn recipe_named(&self, host: &Host, version: &str) -> Result<Option<Recipe>> {
         let log = self.log()?;
         let kept = log.kept(version);

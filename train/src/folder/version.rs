@@ -48,7 +48,7 @@ impl KeptVersion {
         })
     }
 
-    /// Loads the version under the name that it had: a built-in's, or that of its file.
+    /// Loads the version under its original name: a built-in's, or the name of its file.
     pub(crate) fn load(&self, run: &Path, host: &Host) -> Result<Recipe> {
         let path = run.join(&self.script);
         let is_this = |recipe: &Recipe| recipe.version().as_str() == self.version;

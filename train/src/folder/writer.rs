@@ -50,7 +50,7 @@ impl RunWriter {
         })
     }
 
-    /// Cuts off the lines of `step` and later ones, and removes their batches: beside those, a new one of an earlier step
+    /// Cuts off the lines of `step` and later ones, and removes their batches. Otherwise a new batch of an earlier step
     /// would count as the oldest, and be removed first.
     pub(crate) fn cut(&mut self, step: u64) -> Result<()> {
         let run = &self.folder.path;
@@ -83,7 +83,7 @@ impl RunWriter {
         }
     }
 
-    /// Writes a line of the log, and before it the versions and the batch that the line names.
+    /// Writes a line of the log, after the versions and the batch that the line names.
     pub(crate) fn log(&mut self, line: &mut LogLine) -> Result<()> {
         let run = &self.folder.path;
         for recipe in &line.recipes {
@@ -172,7 +172,7 @@ mod tests {
             all.map(|(step, _)| step).collect::<Vec<_>>()
         };
         assert_eq!(steps(), (10..30).collect::<Vec<_>>());
-        // After it has gone back, the batch of the new step 5 is the newest.
+        // After going back, the batch of the new step 5 is the newest.
         for step in [4, 5] {
             std::fs::write(run.join(FAILED.name(step, "-4f8ad7")), "").unwrap();
         }

@@ -87,7 +87,7 @@ pub(super) struct Scalars {
 }
 
 impl Scalars {
-    /// Those of update number `updates`, from 1.
+    /// The scalars of update number `updates`, from 1.
     pub(super) fn new(config: &AdamWConfig, updates: u64) -> Self {
         let (beta1, beta2) = config.betas;
         // Long before 2^31 updates both corrections have become 1.

@@ -18,7 +18,7 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::{Purpose, RandomStream, StreamKey};
 use network::{Choice, Forward, Network, draw};
 
-/// Responses of one pass, whatever the number of threads: the sum of a batch's gradients has its bits from this.
+/// Responses per pass, for any number of threads: the order of summing a batch's gradients depends on this.
 const PART: usize = 256;
 
 /// Passes of a gradient that are in memory at a time.
@@ -94,7 +94,7 @@ fn score(network: &Network, prompts: &[Prompt], responses: &Responses) -> Scores
     scores(choices.collect::<Vec<_>>().iter().flatten())
 }
 
-/// The names of the parameters, of their moments and of the number of updates in files.
+/// The names in files of the parameters, of their moments and of the number of updates.
 const PARAMETERS: &str = "policy";
 const FIRST: &str = "adamw.first";
 const SECOND: &str = "adamw.second";
@@ -117,7 +117,7 @@ fn read(file: &TensorFile, group: &str, network: &Network) -> Result<Vec<f32>, D
 }
 
 impl Policy for Mlp {
-    /// Tokens are drawn at temperature 1, those of response i of the batch with stream i of the key.
+    /// Tokens are drawn at temperature 1; response i of the batch uses stream i of the key.
     fn sample(
         &mut self,
         prompts: &[Prompt],
@@ -148,7 +148,7 @@ impl Policy for Mlp {
         Ok(Samples { responses, scores })
     }
 
-    /// The same bits whatever else is in the batch, and whether the tokens were just sampled or are scored again.
+    /// The bits depend neither on the rest of the batch nor on whether the tokens were just sampled or are scored again.
     fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
         self.check(prompts, responses)?;
         Ok(score(&self.network, prompts, responses))

@@ -32,8 +32,8 @@ use advlab::random::StreamKey;
 const POLICY: &str = "policy.safetensors";
 const REFERENCE: &str = "reference.safetensors";
 
-/// What a run needs of the model that it trains: responses, their log-probs, and steps along a gradient; and a reference, a
-/// copy of the policy that stays as it was.
+/// The interface of a trained model: it samples responses, gives their log-probs, and follows a gradient; it also has a
+/// reference, a frozen copy of the policy.
 ///
 /// The same calls give the same bits. An error says that prompts or responses do not fit the policy, that a file cannot be
 /// read or written, or that the device or its memory failed.
@@ -48,7 +48,7 @@ pub trait Policy: Send {
     ) -> Result<Samples, Diagnostics>;
 
     /// Log-prob (nats) of each response token given its prompt and the tokens before it, and the entropy (nats) of the
-    /// distribution that it is from.
+    /// distribution at that token.
     fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics>;
 
     /// Adds the gradient of a loss to that which [`Policy::update`] will follow: `dloss_dlogp` is the derivative of the loss
@@ -60,9 +60,9 @@ pub trait Policy: Send {
         dloss_dlogp: &[f64],
     ) -> Result<(), Diagnostics>;
 
-    /// One step of the optimizer along the accumulated gradient, which is scaled down to `max_grad_norm` (L2, all
-    /// parameters together) if it is longer, and then dropped. Gives the norm before scaling, or why the step was left out:
-    /// parameters and optimizer are then as they were.
+    /// One step of the optimizer along the accumulated gradient. The gradient is scaled down to `max_grad_norm` (L2, all
+    /// parameters together) if it is longer, and dropped afterwards. Returns the norm before scaling, or why it did nothing:
+    /// parameters and optimizer are then unchanged.
     fn update(&mut self, max_grad_norm: Option<f64>)
     -> Result<Result<f64, NonFinite>, Diagnostics>;
 
@@ -72,8 +72,8 @@ pub trait Policy: Send {
     /// Makes the present policy the reference.
     fn freeze(&mut self) -> Result<(), Diagnostics>;
 
-    /// The log-probs that the reference gives, as [`Policy::score`]. Before the first [`Policy::freeze`] it is the policy
-    /// as it was made.
+    /// The reference's log-probs, as [`Policy::score`]. Before the first [`Policy::freeze`] the reference is the initial
+    /// policy.
     fn reference_logp(
         &mut self,
         prompts: &[Prompt],
@@ -90,7 +90,7 @@ pub trait Policy: Send {
     /// folder.
     fn save(&mut self, folder: &Path) -> Result<(), Diagnostics>;
 
-    /// Goes to the state that [`Policy::save`] has written for a policy of the same sizes.
+    /// Restores the state that [`Policy::save`] wrote for a policy of the same sizes.
     fn load(&mut self, folder: &Path) -> Result<(), Diagnostics>;
 
     /// Writes the model to an empty folder that transformers (Python) opens.
@@ -102,7 +102,7 @@ pub trait Policy: Send {
         Err(problem.with_help(help).into())
     }
 
-    /// What its numbers depend on besides the configuration, such as the number of threads, by name.
+    /// The properties, by name, that its numbers depend on besides the configuration, such as the number of threads.
     fn platform(&self) -> Platform {
         Platform::new()
     }
@@ -134,7 +134,7 @@ pub(super) fn of_config(config: &Config, task: &dyn Task) -> Result<Box<dyn Poli
     })
 }
 
-/// Properties of where a policy computes, by name.
+/// Properties of the machine and the libraries that a policy computes with, by name.
 pub type Platform = BTreeMap<String, String>;
 
 /// Responses one after the other, each with the prompt that it belongs to.
@@ -199,7 +199,7 @@ impl Responses {
         selected
     }
 
-    /// Whether all belong to one of `prompts` prompts, and have tokens of a vocabulary, up to `longest`.
+    /// Whether all belong to one of the `prompts` prompts, and have only tokens of the vocabulary, at most `longest`.
     fn check(&self, prompts: usize, vocabulary: usize, longest: usize) -> Result<(), Diagnostics> {
         for (index, &prompt) in self.prompts.iter().enumerate() {
             let (tokens, what) = (self.response(index), format!("response {index}"));
@@ -231,7 +231,7 @@ impl Responses {
     }
 }
 
-/// Whether the tokens of `what` are those of a vocabulary.
+/// Whether the tokens of `what` are all in the vocabulary.
 fn in_vocabulary(what: &str, tokens: &[u32], vocabulary: usize) -> Result<(), Diagnostics> {
     let mut wrong = tokens.iter().filter(|&&token| token as usize >= vocabulary);
     wrong.next().map_or(Ok(()), |token| {

@@ -19,7 +19,7 @@ use advlab::regular_file;
 /// The longest header that the format allows, in bytes.
 const LONGEST_HEADER: u64 = 100_000_000;
 
-/// Replaces the file at `path` by one with tensors of these names and shapes. Each is turned into values as it is written.
+/// Replaces the file at `path` by one with tensors of these names and shapes. Each tensor becomes numbers as it is written.
 pub(super) fn write<T>(
     path: &Path,
     metadata: Value,

@@ -68,8 +68,8 @@ impl Learner {
         }
     }
 
-    /// One step with one version: its report and the lines that it printed. If it fails, the learner is as it was,
-    /// and `state` may have changed.
+    /// Does one step with one version: returns its report and its printed lines. On failure the learner is unchanged,
+    /// but `state` may have changed.
     pub(super) fn learn(
         &mut self,
         config: &Config,
@@ -88,7 +88,7 @@ impl Learner {
         if recipe.has(Hook::Advantage) {
             batch = batch.with("advantage", &outcome.advantage);
         }
-        // A version that fails at the first update leaves the policy as it was: only later ones need a way back.
+        // A version that fails at the first update leaves the policy unchanged: only later updates need a savepoint.
         let has_later = config.epochs * config.minibatches > 1;
         if has_later {
             self.policy.savepoint()?;
@@ -135,7 +135,7 @@ impl Learner {
                     (Cow::Owned(responses), batch.select(&members))
                 }
             };
-            // Before the first update, `logp` is that of the policy which sampled.
+            // Before the first update, `logp` is the sampling policy's.
             if updates.count > 0.0 {
                 let logp = self.policy.score(&rollout.prompts, &responses)?.logp;
                 let logp = Computed::new(minibatch.layout().clone(), Level::Token, logp);
@@ -159,8 +159,8 @@ impl Learner {
         Ok(updates)
     }
 
-    /// Tries all that the first step calls on its batch, in a copy of the states, before there is a folder: this finds the
-    /// use of a column that the run never has.
+    /// Runs all hooks of the first step on its batch, in a copy of the states, before the folder is created: this finds the
+    /// use of a column that the run does not have.
     pub(super) fn dry_run(&self, first: &Batch, recipe: &Recipe, state: &State) -> Result<()> {
         let mut state = state.clone();
         let outcome = recipe.advantage(first, &mut state);
@@ -179,8 +179,8 @@ impl Learner {
     }
 }
 
-/// The advantage of a step. If it follows from a loss, it is only reported: the loss runs again on each minibatch, and its
-/// state, metrics and lines are those of then.
+/// The advantage of a step. If it follows from a loss, it is only reported: the loss runs again on each minibatch, which gives
+/// its state, metrics and lines.
 fn advantage(recipe: &Recipe, batch: &Batch, state: &mut State) -> Result<Outcome, StepFailure> {
     if recipe.has(Hook::Advantage) {
         return recipe.advantage(batch, state).map_err(StepFailure::Version);
@@ -211,7 +211,7 @@ fn metrics(advantage: &[(String, f64)], loss: &[(String, f64)]) -> BTreeMap<Stri
     means.collect()
 }
 
-/// The error of a dry run, with where it happened and what to do about it.
+/// The error of a dry run, with its location and a help.
 fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     let name = recipe.name();
     let first = error.first_mut();

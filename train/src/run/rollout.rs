@@ -18,13 +18,13 @@ use advlab::tensor::k3;
 struct Response {
     prompt: Arc<Prompt>,
     tokens: Vec<u32>,
-    /// Those of the policy that sampled it.
+    /// Log-probs under the policy that sampled the response.
     logp: Vec<f32>,
     entropy: Vec<f32>,
     /// The index in the group.
     trajectory: usize,
     turn: u8,
-    /// Whether it solves its own prompt.
+    /// Whether the response solves its own prompt.
     is_right: bool,
     /// 1 if its trajectory is right in a turn, otherwise 0.
     reward: f64,
@@ -37,7 +37,7 @@ pub(super) struct Group {
     responses: Vec<Response>,
 }
 
-/// The groups of a step, and what a policy reads of them: all in the order of the groups.
+/// The groups of a step, and the policy's inputs, all in the order of the groups.
 pub(super) struct Rollout {
     pub(super) groups: Vec<Group>,
     pub(super) prompts: Vec<Prompt>,
@@ -116,7 +116,7 @@ pub(super) fn sample(
     Ok(groups)
 }
 
-/// The numbers of the policy that groups of so many trajectories give.
+/// The policy's results on groups of `size` trajectories.
 pub(super) fn evaluation(groups: &[Group], size: usize) -> Evaluation {
     let right = groups.iter().map(|group| {
         let firsts = group.responses.iter().filter(|one| one.turn == 0);
@@ -182,7 +182,7 @@ impl Rollout {
     }
 
     /// All columns that hooks see, and the mean k3 estimate of the KL from the policy to the reference that gives `ref_logp`.
-    /// `logp` is that of the policy that sampled: before the first update they are the same.
+    /// `logp` comes from the sampling policy: before the first update the two are the same.
     pub(super) fn batch(
         &self,
         step: u64,

@@ -24,7 +24,7 @@ use advlab::script::Statistics;
 const ATTEMPTS: u8 = 8;
 
 impl Run {
-    /// Tries the recipes on the batch of the next step, which is sampled for it, in a copy of their states.
+    /// Tries the recipes on the batch of the next step, which it samples for this, in a copy of their states.
     pub(super) fn dry_run(&mut self) -> Result<()> {
         let sampled = self.sample()?;
         if self.config.sft_steps > 0 {
@@ -56,8 +56,8 @@ impl Run {
         Ok(recorded.and_then(|row| difference(step, &row, &repeated)))
     }
 
-    /// One step. `is_evaluated` says whether the policy is evaluated after it. If no version can do it, all is as it was
-    /// before.
+    /// One step. `is_evaluated` says whether the policy is evaluated after it. If all versions fail, everything is as before
+    /// the step.
     pub(super) fn train(&mut self, is_evaluated: bool, observer: &mut Observer<'_>) -> Result<Row> {
         let step = self.step;
         let every = self.config.reset_reference_every;
@@ -87,7 +87,7 @@ impl Run {
         Ok(row)
     }
 
-    /// The groups of the next step, by the present policy.
+    /// The groups of the next step, sampled by the present policy.
     fn sample(&mut self) -> Result<Sampled> {
         let started = Instant::now();
         let groups = self.draw((0..self.config.rollout_batch_size).collect(), &[], 0)?;
@@ -120,8 +120,8 @@ impl Run {
         })
     }
 
-    /// Groups of the step, at its first attempt or a later one. A group has its own name, or that of its prompt in the pool,
-    /// which is none of those that are `taken`.
+    /// Groups of the step, at its first attempt or a later one. A group has its own name, or the name of its prompt in the pool,
+    /// and the prompt is not among those in `taken`.
     fn draw(&mut self, ids: Vec<usize>, taken: &[usize], attempt: u8) -> Result<Vec<Group>> {
         let (seed, count, task) = (self.config.seed, ids.len(), &*self.task);
         let key = |purpose| StreamKey::new(seed, purpose, self.step).again(0, attempt);
@@ -144,7 +144,7 @@ impl Run {
         rollout.batch(self.step, ref_logp, &*self.task, self.config.group_size)
     }
 
-    /// Draws groups in which no response has weight again, a bounded number of times; gives how many that were in all.
+    /// Replaces groups in which no response has weight by new ones, a bounded number of times; returns how many it replaced.
     fn resample(&mut self, mut rollout: Rollout) -> Result<(Rollout, Option<usize>)> {
         let mut resampled = 0;
         for attempt in 1..=ATTEMPTS {
@@ -181,7 +181,7 @@ impl Run {
         self.tell(Event::Log(Box::new(line)), observer)
     }
 
-    /// Logs what has become of the recipe's file.
+    /// Logs the changes of the recipe's file.
     fn log_changes(&mut self, observer: &mut Observer<'_>) -> Result<()> {
         for event in self.live.events() {
             if let Some(line) = LogLine::live(self.step, &event) {
@@ -191,7 +191,7 @@ impl Run {
         Ok(())
     }
 
-    /// Takes the newest version, and tells what has become of the file.
+    /// Takes the newest version, and reports the changes of the file.
     fn begin_step(&mut self, observer: &mut Observer<'_>) -> Result<()> {
         let (step, before) = (self.step, self.live.in_use().clone());
         let begun = self.live.begin_step();
@@ -208,7 +208,7 @@ impl Run {
         Ok(())
     }
 
-    /// Updates the policy with the last version that can, and tells of those that could not.
+    /// Updates the policy with the newest version that succeeds, and reports the versions that failed.
     fn learn(&mut self, sampled: &Sampled, observer: &mut Observer<'_>) -> Result<Row> {
         let step = self.step;
         let (learner, config) = (&mut self.learner, &self.config);
@@ -249,7 +249,7 @@ impl Run {
         })
     }
 
-    /// Evaluates the policy, as it is after the steps that are done, on prompts that training never draws.
+    /// Evaluates the policy, after the steps done so far, on prompts that training never draws.
     pub(super) fn evaluate(&mut self, observer: &mut Observer<'_>) -> Result<Evaluation> {
         // The last step that is done; before the first one, none.
         let last = self.step.wrapping_sub(1);
@@ -268,8 +268,8 @@ impl Run {
         Ok(evaluation)
     }
 
-    /// `sft_steps` updates along the cross-entropy of the task's own solutions, the mean over their tokens; the policy that
-    /// they give is the reference. Gives whether all were done: stopped half-way, they have to begin again.
+    /// `sft_steps` updates along the cross-entropy of the task's own solutions, averaged over their tokens; the resulting policy
+    /// is the reference. Returns whether all were done: if stopped half-way, they have to begin again.
     pub(crate) fn fine_tune(
         &mut self,
         stop: &AtomicBool,

@@ -19,9 +19,9 @@ const SIGNS: [char; 13] = [
 /// - A prompt is `a + b =`, both with exactly n digits, the most significant first: 2n + 2 tokens, 0 to 9 for the
 ///   digits, 12 for `+`, 11 for `=`. Its features are the 2n digits one-hot, `[2n * 10]`.
 /// - A response gives the sum's digits, the least significant first, so that every digit depends on two digits of the
-///   prompt and on a carry which the digits before it have settled. Then comes the stop token, 10. Right is the exact
+/// prompt and on a carry which the digits before it determine. Then comes the stop token, 10. Right is the exact
 ///   sum without leading zeros, stopped within n + 2 tokens.
-/// - `a + b` and `b + a` are held out together: the one gives away the other.
+/// - `a + b` and `b + a` are held out together, because each gives away the other's answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Arithmetic {
     digits: usize,
@@ -113,7 +113,7 @@ impl Task for Arithmetic {
         Some(digits.chain([STOP]).collect())
     }
 
-    /// The sum, and the digits as they are written, the last first: as words, so that each is a token.
+    /// The sum and the response as text, the last digit first, with blanks between digits so that each is a token.
     fn texts(&self, prompt: &Prompt, response: &[u32]) -> Result<Texts> {
         let sum = self.terms(prompt);
         let sum = sum.map_or(String::new(), |(a, b)| format!("{a} + {b} ="));
@@ -144,7 +144,7 @@ mod tests {
                 sum @ 0..10 => vec![sum],
                 sum => vec![sum % 10, 1],
             };
-            // Each response of three of the eleven tokens; what is behind the stop token does not count.
+            // All responses of three of the eleven tokens; tokens after the stop token do not count.
             for code in 0..11u32.pow(3) {
                 let response = [code / 121, code / 11 % 11, code % 11];
                 let end = response.iter().position(|&token| token == STOP);

@@ -17,7 +17,7 @@ use advlab::random::RandomStream;
 use advlab::suggest::{did_you_mean, list};
 use advlab_answers::Verdict;
 
-/// Where the question stands in a template.
+/// The placeholder of the question in a template.
 const QUESTION: &str = "{question}";
 
 /// Names that data sets give to their questions; the first that a line has counts.
@@ -35,8 +35,8 @@ const ANSWERS: [&str; 6] = [
 
 /// Questions with answers that can be compared, such as GSM8K's: a response is right if [`advlab_answers::equal`] says so.
 ///
-/// A prompt is the text of a template in the tokens of a model. A question that stands in the file several times is one
-/// prompt, with the first answer. Which questions are held out depends only on their words, not on template or model.
+/// A prompt is a template with a question, in the tokens of a model. A question that the file has several times is one
+/// prompt, with the first answer. Only a question's words decide whether it is held out, not the template or the model.
 #[derive(Debug)]
 pub struct Math {
     rows: Vec<MathProblem>,
@@ -45,7 +45,7 @@ pub struct Math {
     max_response_tokens: usize,
 }
 
-/// What the task reads of a model's `config.json`.
+/// The part of a model's `config.json` that the task needs.
 #[derive(Deserialize)]
 struct ModelSizes {
     vocab_size: u32,
@@ -149,7 +149,7 @@ impl Task for Math {
     }
 
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool {
-        // If it cannot be decoded, the texts of the step say so.
+        // If it cannot be decoded, the error appears in the texts of the step.
         let completion = self.text.decode(response).ok();
         let pair = self.row(prompt).zip(completion);
         let verdict = pair.map(|(row, completion)| advlab_answers::equal(&row.answer, &completion));
@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    /// Sums, each a question with its answer as GSM8K has it.
+    /// Sums as questions with answers in GSM8K's form.
     fn sums(count: usize) -> String {
         let line = |a: usize| {
             let (b, sum) = (a + 3, 2 * a + 3);
@@ -290,7 +290,7 @@ mod tests {
         let chat = load(&sums(40), &chat).unwrap();
         let decoded = chat.text.decode(&chat.rows[2].prompt).unwrap();
         assert_eq!(decoded, "user\nWhat is 2 + 5? Think.\nassistant\n");
-        // Their tokens are others, and what is held out is the same.
+        // Their tokens differ, but the same questions are held out.
         let held_out = |task: &Math| -> Vec<bool> {
             let indices = 0..task.rows.len();
             indices

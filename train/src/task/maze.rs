@@ -14,7 +14,7 @@ const GOAL: u32 = 8;
 /// Row and column steps of the moves 0 to 3: up, down, left, right.
 const MOVES: [(isize, isize); 4] = [(-1, 0), (1, 0), (0, -1), (0, 1)];
 
-/// The signs of all tokens, and of the cell where a walk ends off the goal.
+/// The signs of all tokens, and of a walk's last cell if it is not the goal.
 const SIGNS: [char; 10] = ['↑', '↓', '←', '→', '■', '·', '█', 'S', 'G', '×'];
 const END: u32 = 9;
 
@@ -68,7 +68,7 @@ impl Maze {
         Some(reached.filter(|cell| cells[*cell] != WALL).unwrap_or(from))
     }
 
-    /// The cells that a response visits, from the start on, and whether it calls stop at their end. A token that is not
+    /// The cells that a response visits, from the start on, and whether it ends with the stop token. A token that is not
     /// a move ends the walk.
     fn walk(&self, cells: &[u32], start: usize, response: &[u32]) -> (Vec<usize>, bool) {
         let mut path = vec![start];
@@ -81,7 +81,7 @@ impl Maze {
         (path, false)
     }
 
-    /// Whether the cells are a maze whose goal can be reached.
+    /// Whether the goal of the maze can be reached.
     fn is_connected(&self, cells: &[u32]) -> bool {
         let Some((start, goal)) = self.ends(cells) else {
             return false;
@@ -163,7 +163,7 @@ impl Task for Maze {
         Ok(vec![("prompt", rows.join("\n")), ("completion", moves)])
     }
 
-    /// The maze with the last move from each cell that the walk leaves, and the moves up to the stop with what came of them.
+    /// The maze with the last move from each cell that the walk leaves, and the moves up to the stop token with their result.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> Result<String> {
         let mut cells = prompt.tokens.clone();
         let Some((start, goal)) = self.ends(&cells) else {

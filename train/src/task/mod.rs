@@ -30,8 +30,8 @@ use advlab::random::{Purpose, RandomStream, StreamKey};
 /// One prompt in this many is held out of training.
 pub const EVALUATION_SHARE: u8 = 16;
 
-/// How often one prompt is drawn again before the task counts as one without training prompts: never by bad luck, where
-/// a sixteenth of what it draws is held out.
+/// How often a prompt is drawn again before the task counts as one without training prompts: this cannot be bad luck, because
+/// only a sixteenth of the draws is held out.
 const DRAWS: usize = 1000;
 
 /// The task of a run whose steps are another program's: see [`Record`](super::Record).
@@ -59,7 +59,7 @@ pub struct TaskShape {
     pub prompt_features: usize,
     /// Number of different response tokens; they are the first of the alphabet.
     pub vocabulary: usize,
-    /// Number of different tokens, those that only prompts have too.
+    /// Number of different tokens, including those that only prompts have.
     pub alphabet: usize,
     /// The longest response, its stop token included.
     pub max_response_tokens: usize,
@@ -67,7 +67,7 @@ pub struct TaskShape {
     pub stop: u32,
 }
 
-/// A prompt in the two forms in which policies read it. Both say the same.
+/// A prompt in the two forms that policies read, with the same content.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
     /// Prompt tokens, each below the task's `alphabet`; a token means the same in prompts and responses.
@@ -84,7 +84,7 @@ pub trait Task: Send + Sync {
     /// The sizes of prompts and responses; constant.
     fn shape(&self) -> TaskShape;
 
-    /// What makes text of its tokens, and says where responses end, where tokens are text.
+    /// The tokenizer, with the ends of responses, if tokens are text.
     #[cfg(feature = "torch")]
     fn text(&self) -> Option<Arc<Text>> {
         None
@@ -93,9 +93,9 @@ pub trait Task: Send + Sync {
     /// Draws a prompt from the whole distribution; [`training_prompts`] and [`evaluation_prompts`] divide it.
     fn draw(&self, stream: &mut RandomStream) -> Prompt;
 
-    /// Prompts of equal identity are either all for training or all for evaluation. It is the prompt's own tokens,
-    /// unless the task knows of prompts that give each other's answers away. The same in every version of the task: what is
-    /// held out must stay so.
+    /// Prompts of equal identity are either all for training or all for evaluation. By default it is the prompt's tokens;
+    /// a task overrides it if prompts give each other's answers away. It is the same in every version of the task, so that
+    /// held-out prompts stay held out.
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
         prompt.tokens.clone()
     }
@@ -104,7 +104,7 @@ pub trait Task: Send + Sync {
     /// count; a prompt or a token that is not of this task makes the response wrong.
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool;
 
-    /// How many turns a trajectory has at the most, up to 64: each is a response to a prompt of its own.
+    /// The most turns of a trajectory, up to 64: each is a response to a prompt of its own.
     fn turns(&self) -> u8 {
         1
     }
@@ -119,13 +119,13 @@ pub trait Task: Send + Sync {
         None
     }
 
-    /// What a response says, for people who look at the batch: its `prompt`, `completion` and `solution`, if they are
+    /// A response as text for a person who reads the batch: its `prompt`, `completion` and `solution`, if they are
     /// text.
     fn texts(&self, _prompt: &Prompt, _response: &[u32]) -> Result<Texts> {
         Ok(Vec::new())
     }
 
-    /// A response for a person: its texts, and whether it is right.
+    /// A response as shown to the user: its texts, and whether it is right.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> Result<String> {
         let texts = self.texts(prompt, response)?.into_iter();
         let texts: Vec<String> = texts.map(|(_, text)| text).collect();
@@ -138,8 +138,8 @@ pub trait Task: Send + Sync {
     }
 }
 
-/// Whether a prompt is held out for evaluation: decided only by a hash of its content, so it is the same in every run,
-/// and as good as independent of how hard the prompt is, so training sees the same distribution.
+/// Whether a prompt is held out for evaluation. Only a hash of its content decides, so it is the same in every run, and
+/// nearly independent of the prompt's difficulty, so training sees the same distribution.
 pub fn is_held_out(task: &dyn Task, prompt: &Prompt) -> bool {
     let mut hash = Sha256::new();
     for token in task.identity(prompt) {
@@ -163,7 +163,7 @@ pub fn training_prompts(
     )
 }
 
-/// The prompts with these streams that are not held out.
+/// A prompt from each of the key's first `count` streams, drawn again if it is held out.
 pub(super) fn drawn_prompts(task: &dyn Task, key: StreamKey, count: usize) -> Result<Vec<Prompt>> {
     let indices = (0..count as u64).into_par_iter();
     indices
@@ -183,8 +183,8 @@ fn drawn_prompt(task: &dyn Task, key: StreamKey, index: u64) -> Result<Prompt> {
         })
 }
 
-/// Prompts of a pool of `pool` that recur, those of step 0, with their indices in the pool: different ones, and none of
-/// those that are `taken`; fewer if the pool has no more.
+/// Different prompts of a pool of `pool` prompts, with their indices in it. The pool is that of step 0, so that they recur. None
+/// of them is in `taken`; there are fewer if the pool has no more.
 pub(super) fn pooled_prompts(
     task: &dyn Task,
     key: StreamKey,
@@ -214,7 +214,7 @@ fn words(tokens: &[u32], signs: &[char]) -> String {
     tokens.iter().map(sign).collect::<Vec<_>>().join(" ")
 }
 
-/// An error where a size of a task is out of its bounds.
+/// An error if a size of a task is out of its bounds.
 fn within(size: &str, found: usize, bounds: RangeInclusive<u64>) -> Result<()> {
     if bounds.contains(&(found as u64)) {
         return Ok(());
@@ -224,13 +224,13 @@ fn within(size: &str, found: usize, bounds: RangeInclusive<u64>) -> Result<()> {
     Err(problem.expected(expected).into())
 }
 
-/// The first `count` different prompts of the evaluation set; fewer where a small task has no more. They do not depend
+/// The first `count` different prompts of the evaluation set; fewer if a small task has no more. They do not depend
 /// on a seed, so that runs with different seeds are compared on the same prompts.
 pub fn evaluation_prompts(task: &dyn Task, count: usize) -> Vec<Prompt> {
     let key = StreamKey::new(0, Purpose::EvaluationPrompts, 0);
     let mut stream = key.stream(0);
     let mut seen = HashSet::new();
-    // Eight times what is needed where prompts hardly repeat; a task that has not given enough by then is small.
+    // Eight times the number of draws needed if prompts hardly repeat; a task that gives too few by then is small.
     let draws = (8 * count * usize::from(EVALUATION_SHARE)).max(DRAWS);
     (0..draws)
         .map(|_| task.draw(&mut stream))

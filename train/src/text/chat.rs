@@ -15,8 +15,8 @@ use advlab::regular_file;
 /// The template's file since transformers 5, and its name here.
 const FILE: &str = "chat_template.jinja";
 
-/// Today, for templates, by the directives of `strftime` that they use. A run that is resumed tomorrow must see the same
-/// prompts, so it is always the same day: the one that Llama's templates name by default.
+/// The date for templates, by the directives of `strftime` that they use. A run that is resumed tomorrow must see the same
+/// prompts, so it is a fixed date: the default of Llama's templates.
 const TODAY: [(&str, &str); 11] = [
     ("%d", "26"),
     ("%-d", "26"),
@@ -62,13 +62,13 @@ pub(super) struct ChatTemplate {
     environment: Environment<'static>,
 }
 
-/// A special token of a `tokenizer_config.json`, which has it as a string or as an object.
+/// A special token of a `tokenizer_config.json`, which stores it as a string or as an object.
 pub(super) fn special_token(token: &Json) -> Option<&str> {
     token.as_str().or_else(|| token.get("content")?.as_str())
 }
 
 impl ChatTemplate {
-    /// The template of a folder: in a file of its own, or in the `tokenizer_config.json` of transformers 4, whose content is
+    /// The template of a folder: from its own file, or from the `tokenizer_config.json` of transformers 4, whose content is
     /// `config`.
     pub(super) fn load(folder: &Path, config: &Json) -> Result<Option<Self>, Diagnostics> {
         let path = folder.join(FILE);
@@ -84,7 +84,7 @@ impl ChatTemplate {
         Ok(Some(ChatTemplate { path, environment }))
     }
 
-    /// The text of a chat up to where the model is to answer.
+    /// The text of a chat up to the point at which the model continues.
     pub(super) fn render(&self, messages: &[Message<'_>]) -> Result<String, Diagnostics> {
         let value = |message: &Message<'_>| {
             Value::from_pairs([("role", message.role), ("content", message.content)])
@@ -101,7 +101,7 @@ impl ChatTemplate {
     }
 }
 
-/// A string, or several templates by name, of which `default` is meant for a chat without tools.
+/// A string, or several templates by name; `default` is the one for a chat without tools.
 fn in_config(template: &Json) -> Option<&str> {
     let mut named = template.as_array().into_iter().flatten();
     let default = || named.find(|template| template["name"] == "default")?["template"].as_str();

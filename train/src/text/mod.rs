@@ -1,5 +1,5 @@
-//! Text for a model: its tokenizer, its chat template and where its responses end, from the files of its folder. Its settings
-//! for drawing tokens are not read: the run has its own.
+//! Text for a model: its tokenizer, its chat template and the ends of its responses, from the files of its folder. The folder's
+//! settings for sampling are ignored: the run has its own.
 
 mod chat;
 #[cfg(test)]
@@ -93,7 +93,7 @@ impl Text {
         })
     }
 
-    /// The tokens of a text, with those around it that the tokenizer adds by itself, such as one for the beginning.
+    /// The tokens of a text, with the tokens that the tokenizer adds around it, such as one for the beginning.
     ///
     /// # Errors
     /// [`Diagnostics`] if the tokenizer has no token for a part of the text.
@@ -101,7 +101,7 @@ impl Text {
         self.tokens(text, true)
     }
 
-    /// The tokens of a chat up to where the model is to answer, by its template.
+    /// The tokens of a chat, by the model's template, up to the point at which the model continues.
     ///
     /// # Errors
     /// [`Diagnostics`] if the model has no template or it refuses the messages, and as [`Text::encode`].
@@ -145,19 +145,19 @@ impl Text {
         self.vocabulary
     }
 
-    /// The tokens of which one ends a response: by the model's makers, else the tokenizer's own token for the end.
+    /// The tokens that end a response: those that the model's files name, else the tokenizer's own end token.
     pub fn ends(&self) -> &[u32] {
         &self.ends
     }
 
-    /// Lets responses also end once their text has one of these strings, besides those of the model's makers.
+    /// Lets responses also end when their text contains one of these strings, besides those of the model's makers.
     #[must_use]
     pub fn with_stops(mut self, stops: &[String]) -> Self {
         self.stops.extend_from_slice(stops);
         self
     }
 
-    /// Whether the text of a response has a stop string now that it has its last token; asked after each token.
+    /// Whether the text of a response contains a stop string; called after each token.
     ///
     /// # Errors
     /// As [`Text::decode`].
@@ -181,7 +181,7 @@ fn read_optional(folder: &Path, name: &str) -> Result<Value, Diagnostics> {
     }
 }
 
-/// The values of a key of a folder's JSON file that has one value, a list of them, or none.
+/// The values of a key in a folder's JSON file: one value, a list of values, or none.
 fn list<T: DeserializeOwned>(folder: &Path, file: &str, key: &str) -> Result<Vec<T>, Diagnostics> {
     let values = match &read_optional(folder, file)?[key] {
         Value::Null => json!([]),

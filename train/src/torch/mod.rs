@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 
-/// The version of the libtorch that this was built with.
+/// The version of libtorch that this was built with.
 pub const VERSION: &str = env!("ADVLAB_TORCH_VERSION");
 
 /// A result of libtorch.
@@ -34,7 +34,7 @@ impl From<TchError> for TorchError {
 impl From<TorchError> for Diagnostics {
     fn from(error: TorchError) -> Self {
         let problem = Diagnostic::error(error.to_string());
-        // "CUDA out of memory. ..." of the device, "... can't allocate memory: you tried to allocate ..." of the machine.
+        // "CUDA out of memory. ..." from the device, "... can't allocate memory: you tried to allocate ..." from the machine.
         let memory = ["out of memory", "can't allocate memory"];
         if memory.iter().any(|text| error.0.contains(text)) {
             return problem
@@ -98,8 +98,8 @@ pub(crate) fn peak_memory(device: Device) -> Option<u64> {
 
 /// The running sums of each row of a matrix.
 ///
-/// On a GPU libtorch refuses every such sum of floating point numbers where algorithms are to be deterministic, though its
-/// kernel for several rows adds each row in one fixed order; that for a single row does not.
+/// With deterministic algorithms, libtorch refuses every such floating-point sum on a GPU, although its
+/// kernel for several rows adds each row in a fixed order; only the kernel for a single row does not.
 pub(crate) fn cumsum(rows: &Tensor, kind: Kind) -> TorchResult<Tensor> {
     let (count, _) = rows.size2()?;
     if rows.device() == Device::Cpu {

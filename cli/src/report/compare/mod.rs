@@ -1,4 +1,4 @@
-//! Designs compared: several seeds of each, run or read from their folders, with a table, curves and a report.
+//! Comparison of designs: several seeds of each, run or read from their folders, with a table, curves and a report.
 
 mod report;
 pub mod stats;
@@ -19,7 +19,7 @@ pub struct Finished {
     pub folder: PathBuf,
     /// The seed, if the run's own configuration has it.
     pub seed: Option<u64>,
-    /// The version that it used last, if the folder has it.
+    /// The last version that it used, if the folder has it.
     version: Option<String>,
     /// Numbers by name (`pass@1`, `pass@16`, `entropy`, `length`), each with the number of steps before it: of evaluations, or of
     /// training if there was no evaluation.
@@ -94,7 +94,7 @@ impl Finished {
     }
 }
 
-/// The runs of some folders, by design; a folder that is not a run stands for the runs in it.
+/// The runs in some folders, by design; a folder that is not a run's contributes the runs in it.
 pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>, Diagnostics> {
     let mut all: Vec<Compared> = Vec::new();
     for folder in folders {
@@ -102,7 +102,7 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>, Diagnostics> {
             let run = RunFolder::read(&path);
             let log = run.log()?;
             let config = run.has_config().then(|| run.config()).transpose()?;
-            // What another program wrote says nothing of its design but where it lies.
+            // Another program's run does not name its design: only its folder does.
             let mut words = vec![file_name(&path)];
             let mut key = path.display().to_string();
             if let Some(config) = &config {
@@ -123,7 +123,7 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>, Diagnostics> {
         }
     }
     for index in 0..all.len() {
-        // Keys of the configuration that all have in common are in no name.
+        // Keys of the configuration that all designs have in common are left out of the names.
         let is_own = |word: &&String| all.iter().any(|design| !design.words.contains(word));
         let (recipe, keys) = all[index].words.split_at(1);
         let own: Vec<&str> = keys.iter().filter(is_own).map(String::as_str).collect();
@@ -174,8 +174,8 @@ pub fn folders_of_runs(folder: &Path) -> Result<Vec<PathBuf>, Diagnostics> {
     Ok(runs)
 }
 
-/// A recipe's name with its parameters, and `name=value` of each key that differs from the default configuration, except those in
-/// which runs of one design differ.
+/// A recipe's name with its parameters, and `name=value` for each key that differs from the default configuration, except keys
+/// that differ between runs of one design.
 fn words_of(config: &Config) -> Vec<String> {
     let config = config.with_absolute_paths();
     let defaults = flat(Config::default().with_absolute_paths().to_table());
@@ -197,7 +197,7 @@ fn words_of(config: &Config) -> Vec<String> {
     words
 }
 
-/// The keys of a configuration with their values, those of its tables as `table.key`.
+/// The keys of a configuration with their values; a key of a table is `table.key`.
 fn flat(table: toml::Table) -> toml::Table {
     let rows = table.into_iter().flat_map(|(key, value)| match value {
         toml::Value::Table(own) => {

@@ -12,7 +12,7 @@ use advlab::paint::{Paint, cut, table, wrapped};
 
 /// The most points of a curve: each is a bootstrap.
 const PLACES: usize = 200;
-/// The columns of the first of two tables: 80 columns have no room for all.
+/// The number of columns in the first of two tables: a terminal of 80 columns has no room for all.
 const FIRST: usize = 5;
 /// The widest cell of a table in a terminal.
 const WIDEST: usize = 24;
@@ -69,7 +69,7 @@ impl Comparison {
         (!first.is_empty() && !own.is_empty()).then(|| improvement(&first, &own))
     }
 
-    /// The cells of the table, first the headings.
+    /// The cells of the table, with the headings first.
     fn cells(&self) -> Vec<Vec<String>> {
         let (score, others) = (&self.numbers[0], &self.numbers[1..]);
         let first = self.designs.first().map_or("", |first| &first.name);
@@ -103,7 +103,7 @@ impl Comparison {
         rows
     }
 
-    /// What the numbers say about each design compared with the first, whether the seeds are too few, and which runs failed.
+    /// Statements about each design compared with the first, about too few seeds, and about failed runs.
     pub fn claims(&self) -> Vec<String> {
         let claim = |design: &Compared| {
             let (first, name) = (&self.designs[0], &design.name);
@@ -276,7 +276,7 @@ advlab {version}, {os} {arch}, {cores} cores</pre>
     }
 }
 
-/// The steps after which all runs that have the number have it.
+/// The steps at which all runs have the number, among runs that have it at all.
 fn shared<'r>(runs: impl Iterator<Item = &'r Finished>, name: &str) -> Vec<f64> {
     let mut curves = runs.filter_map(|run| run.curves.get(name));
     let steps = |curve: &Vec<(f64, f64)>| curve.iter().map(|point| point.0).collect::<Vec<f64>>();

@@ -33,8 +33,8 @@ pub fn interquartile(scores: &[f64]) -> Estimate {
     estimate(&[scores], |all| interquartile_mean(&all[0]))
 }
 
-/// The chance that a run of the one design scores higher than one of the other, equal scores counting half, with a
-/// bootstrap over the seeds of each (stratified: each design is resampled within itself).
+/// The chance that a run of one design scores higher than a run of the other, with equal scores counted half, and a
+/// bootstrap interval over the seeds of each design (stratified: each design is resampled separately).
 pub fn improvement(over: &[f64], scores: &[f64]) -> Estimate {
     estimate(&[over, scores], |all| {
         let pairs = all[1]
@@ -71,8 +71,8 @@ fn estimate(samples: &[&[f64]], of: impl Fn(&[Vec<f64>]) -> f64) -> Estimate {
     }
 }
 
-/// Whether no result with so many scores of each design is significant at 95 %: in one of `ways / 2` orders, all scores of
-/// one design are on one side of the other's.
+/// Whether so many scores of each design can never differ significantly at 95 %: in one of `ways / 2` orders, all scores of
+/// one design are on one side of the other design's.
 pub fn are_too_few(one: usize, other: usize) -> bool {
     let ways = (1..=one).map(|i| (other + i) as f64 / i as f64);
     ways.product::<f64>() / 2.0 < 20.0

@@ -1,4 +1,4 @@
-//! The runs of a comparison: each in its own folder, several at a time; runs that were stopped go on.
+//! The runs of a comparison: each in its own folder, several at a time; stopped runs are resumed.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ pub struct Planned {
 /// A run that failed: its folder and its error.
 pub type FailedRun = (PathBuf, Diagnostics);
 
-/// Called when a step of one of the runs is done, or, with its folder, when a whole run is.
+/// Called when a step of one of the runs is done, and, with the run's folder, when a whole run is done.
 pub type OnProgress<'a> = dyn Fn(Option<&Path>) + Sync + 'a;
 
 impl Planned {
@@ -94,7 +94,7 @@ impl Planned {
     }
 }
 
-/// Refuses a run whose last version, or whose loss, is not what the file holds now: its numbers are those of another formula.
+/// Refuses a run whose last version or loss differs from the file's present content: its numbers come from another formula.
 fn check_versions(run: &RunFolder, config: &Config) -> Result<(), Diagnostics> {
     let log = run.log()?;
     let last = log.versions().last().map(|(_, version)| *version);
@@ -112,13 +112,13 @@ fn check_versions(run: &RunFolder, config: &Config) -> Result<(), Diagnostics> {
     Ok(())
 }
 
-/// Does what is left of the runs until all is done or `stop` is set, as many at a time as there are cores, which they share.
-/// Returns the runs that failed.
+/// Does the remaining steps of the runs until all are done or `stop` is set, as many runs at a time as there are cores, which
+/// they share. Returns the runs that failed.
 pub fn run(runs: &[Planned], stop: &AtomicBool, progress: &OnProgress<'_>) -> Vec<FailedRun> {
     let is_left = |run: &&Planned| run.done < run.config.steps;
     let left: Vec<&Planned> = runs.iter().filter(is_left).collect();
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    // libtorch has threads of its own, and a model is large.
+    // libtorch has its own threads, and a model needs much memory.
     let is_large = left.iter().any(|run| run.config.policy != "mlp");
     let jobs = if is_large { 1 } else { cores.min(left.len()) };
     let threads = (cores / jobs.max(1)).max(1);
@@ -130,7 +130,7 @@ pub fn run(runs: &[Planned], stop: &AtomicBool, progress: &OnProgress<'_>) -> Ve
                 break;
             };
             let go = || run.go(stop, progress);
-            // Without its own threads it uses the global pool.
+            // Without its own pool it uses the global one.
             let done = pool.as_ref().map_or_else(|_| go(), |pool| pool.install(go));
             if let Err(error) = done {
                 let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -21,9 +21,9 @@ pub enum Mark {
     /// A line to compare others with: thin, dashed and grey.
     Reference,
     Points,
-    /// Bars that stand on 0, one per point, as wide as the distance of the points.
+    /// Bars from 0, one per point, as wide as the distance between the points.
     Bars,
-    /// The area between each point and the y given here, in the ink of the line with that name.
+    /// The area between each point and the y value given here, in the ink of the line with that name.
     Band(Vec<f64>),
     /// Cells of a grid, coloured by the values given here; the points are their centres.
     Heat(Vec<f64>),
@@ -34,11 +34,11 @@ pub struct Series {
     /// Its name in the legend; empty if it is the only one. Series with one name have one ink in all panels.
     pub name: String,
     pub mark: Mark,
-    /// x and y; what is not finite is left out.
+    /// x and y; points that are not finite are left out.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Axes with their labels, and what is drawn, the first at the bottom.
+/// Axes with their labels, and the series, drawn in order from the bottom to the top.
 #[derive(Clone, Debug, Serialize)]
 pub struct Panel {
     pub x: String,
@@ -119,8 +119,8 @@ impl Figure {
         }
     }
 
-    /// The entries of the legend, one per name, grey ones last; their indices are their inks. A band has the entry of the line
-    /// in it.
+    /// The entries of the legend, one per name, grey ones last; an entry's index is its ink. A band uses the entry of the line
+    /// inside of it.
     fn legend(&self) -> Vec<&Series> {
         let all = self.panels.iter().flat_map(|panel| &panel.series);
         let mut legend: Vec<&Series> = Vec::new();

@@ -64,7 +64,7 @@ impl Range {
     }
 }
 
-/// The distance between places that lie evenly from one end of an axis to the other.
+/// The distance between `places` evenly spaced positions from one end of an axis to the other.
 fn apart((least, most): (f64, f64), places: impl Iterator<Item = f64>) -> f64 {
     let mut places: Vec<f64> = places.collect();
     places.sort_by(f64::total_cmp);
@@ -81,7 +81,7 @@ pub(super) fn ticks((least, most): (f64, f64), wanted: usize) -> Vec<(f64, Strin
     let power = 10f64.powf(rough.log10().floor());
     let mut steps = [1.0, 2.0, 5.0, 10.0].map(|round| round * power).into_iter();
     let step = steps.find(|step| *step >= 0.999 * rough).unwrap_or(rough);
-    // A range is at most some ten steps wide, and its ends some 2^53 steps from 0 at most.
+    // A range spans at most about ten steps, and its ends are at most about 2^53 steps from 0.
     let (first, last) = ((least / step - 1e-9).ceil(), (most / step + 1e-9).floor());
     let count = (last - first).clamp(0.0, 20.0) as usize;
     let decimals = (-step.log10() - 1e-9).ceil().clamp(0.0, 9.0) as usize;

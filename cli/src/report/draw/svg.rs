@@ -10,7 +10,7 @@ use advlab::paint::{cut, visible};
 /// Units are CSS pixels: a paper's column is about half as wide.
 const WIDTH: f64 = 640.0;
 const MARGIN: f64 = 10.0;
-/// Room above and under the drawing of a panel: its name, the numbers and the name of the x axis.
+/// Height above and below a panel's plot: for its name, and for the numbers and the name of the x axis.
 const ABOVE: f64 = 24.0;
 const UNDER: f64 = 38.0;
 /// About the width of a letter, and the height of a line of text.
@@ -18,7 +18,7 @@ const LETTER: f64 = 6.2;
 const LINE: f64 = 17.0;
 /// The colour bar beside a heat map, with its numbers.
 const BESIDE: f64 = 58.0;
-/// The side of a square in which dots cannot be told apart: each is wider than two such squares.
+/// The side of a square within which dots cannot be told apart: each dot is wider than two such squares.
 const SQUARE: f64 = 2.0;
 /// The inks of Okabe and Ito, except yellow, which is invisible on white.
 const INKS: [&str; 7] = [
@@ -30,14 +30,14 @@ const DASHES: [&str; 4] = ["", "7 3", "2 2.5", "9 3 2 3"];
 const COLD: [f64; 3] = [5.0, 90.0, 150.0];
 const WARM: [f64; 3] = [190.0, 70.0, 0.0];
 const BLACK: &str = "#1a1a1a";
-/// The strokes of axes, of zero, and of the other levels that have a number.
+/// The strokes of axes, of the zero line, and of the other labelled levels.
 const AXIS: &str = "stroke=\"#666666\"";
 const ZERO: &str = "stroke=\"#666666\" stroke-width=\"0.7\"";
 const LEVEL: &str = "stroke=\"#e4e4e4\" stroke-width=\"0.8\"";
 
 type PagePoint = (f64, f64);
 
-/// Where a panel's data lies on the page.
+/// The position of a panel's data on the page.
 struct PlotArea {
     range: Range,
     x: (f64, f64),
@@ -106,7 +106,7 @@ impl Drawing {
         self.add(&format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{BLACK}\">{content}</text>"));
     }
 
-    /// Draws the legend below a place, and returns where it ends.
+    /// Draws the legend below a given height, and returns its lower end.
     fn legend(&mut self, legend: &[&Series], above: f64) -> f64 {
         let (mut x, mut y) = (f64::INFINITY, above);
         for (index, series) in legend.iter().enumerate() {

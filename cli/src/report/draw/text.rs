@@ -8,9 +8,9 @@ use advlab::paint::{self, Paint, cut, width, wrapped};
 /// The most rows of a drawing, and the fewest.
 const DOWN: usize = 10;
 const LEAST_DOWN: usize = 3;
-/// Columns beside the drawing: the numbers at its axis, the axis, and a margin on the right.
+/// Columns beside the plot: the numbers at its axis, the axis, and a margin on the right.
 const BESIDE: usize = 16;
-/// Letters of the numbers at the y axis.
+/// The width of the numbers at the y axis.
 const MARGIN: usize = 9;
 /// The Braille letter without dots, and the bit of each dot, by row and column.
 const BLANK: u32 = 0x2800;
@@ -24,7 +24,7 @@ const WARM: [char; 4] = ['░', '▒', '▓', '█'];
 const COLD: [char; 4] = ['⠄', '⠆', '⠶', '⣿'];
 
 impl Figure {
-    /// The figure in lines of the terminal's width, without a line break at the end: in at most so many lines, if its panels can
+    /// The figure in lines of the terminal's width, without a line break at the end: in at most `most` lines, if its panels can
     /// be that low.
     pub fn text(&self, paint: Paint, most: usize) -> String {
         let fits = |down: &usize| self.lines(*down, paint).lines().count() <= most;
@@ -38,7 +38,7 @@ impl Figure {
         let legend = self.legend();
         let mut entries: Vec<(usize, &&Series)> = legend.iter().enumerate().collect();
         for panel in &self.panels {
-            // Each name stands at the first panel that has it.
+            // Each name is shown at the first panel that has it.
             let is_own = |(_, entry): &mut (usize, &&Series)| {
                 panel.series.iter().any(|one| one.name == entry.name)
             };
@@ -63,7 +63,7 @@ fn stroke(mark: &Mark, index: usize) -> (&'static str, usize, &'static str) {
 }
 
 impl Panel {
-    /// The name of the y axis and the entries of the legend, as many in a line as have room.
+    /// The name of the y axis and the entries of the legend, with as many per line as fit.
     fn head(&self, entries: Vec<String>, paint: Paint) -> String {
         let y = match self.heat() {
             Some((name, _)) => format!("{}, and in shades {name}", self.y),
@@ -134,7 +134,7 @@ impl Panel {
     }
 }
 
-/// Letters, each with the colour of the series that drew it last.
+/// The letters of a plot, each with the colour of the series that drew it last.
 struct Canvas {
     range: Range,
     across: usize,
@@ -211,7 +211,7 @@ impl Canvas {
         }
     }
 
-    /// Fills all letters with shades, each that of the nearest cell.
+    /// Fills the whole plot with shades; each letter takes the shade of the nearest cell.
     fn shade(&mut self, series: &Series) {
         let (cells, most): (Vec<_>, f64) = (series.finite().collect(), series.largest());
         let down = (self.letters.len() / self.across) as f64;

@@ -8,7 +8,7 @@ use advlab::random::{Purpose, RandomStream, StreamKey};
 use advlab::script::{Computed, Host, Recipe};
 use advlab::session::Answer;
 
-/// A batch for a curve has so many of its own groups for each group that is added, if there is room.
+/// A curve's batch has this many of its own groups for each added group, if there is room.
 const OWN: usize = 20;
 /// The most responses of a batch that is made for a curve.
 const RESPONSES: usize = 1 << 16;
@@ -37,7 +37,7 @@ pub struct Point {
 pub struct Curve {
     /// A point per number of right responses: the mean over the draws.
     pub points: Vec<Point>,
-    /// Whether the other groups of the batch matter: alone, a group has different advantages, or none.
+    /// Whether the other groups of the batch matter: in a batch of its own, a group has other advantages, or none.
     pub depends_on_batch: bool,
     /// Whether equal responses of a group differ because of their order or by chance.
     pub depends_on_order: bool,
@@ -47,8 +47,8 @@ pub struct Curve {
 
 impl Curve {
     /// The curve for groups of `size`, in one batch with the token columns of `like` and its share of groups of each accuracy,
-    /// with a group of each composition added. All responses are one token long and differ only in whether they are right; if
-    /// their order matters, it is drawn.
+    /// plus one group of each composition. All responses are one token long and differ only in whether they are right; if
+    /// their order matters, it is random.
     pub fn of(recipe: &Recipe, like: &Batch, size: usize) -> Result<Curve, Diagnostics> {
         let design = Design::of(recipe)?;
         let groups = in_proportion(&accuracies_of(like), size);
@@ -69,7 +69,7 @@ impl Curve {
         Ok(Curve::over(draws, depends_on_batch, depends_on_order))
     }
 
-    /// The curve of responses drawn from `input`, with their tokens. If the other groups of the batch matter, these are drawn
+    /// from the groups of `input`.
     /// from its groups.
     pub fn drawn(recipe: &Recipe, input: &Batch, size: usize) -> Result<Curve, Diagnostics> {
         let design = Design::of(recipe)?;
@@ -125,7 +125,7 @@ fn stream(draw: u64) -> RandomStream {
     StreamKey::new(0, Purpose::Estimates, 0).stream(draw)
 }
 
-/// The points of the first groups, which have 0, 1, ... right responses, and the largest difference between equal responses
+/// The points for the first groups, which have 0, 1, ... right responses, and the largest difference between equal responses
 /// of one group.
 fn points(
     design: &Design<'_>,
@@ -165,8 +165,8 @@ fn accuracies_of(batch: &Batch) -> Vec<f64> {
     }
 }
 
-/// The number of right responses in each group of a batch: first all numbers from 0 to `size`, then groups so that the shares
-/// are those of the accuracies.
+/// The number of right responses in each group of a batch: first every number from 0 to `size`, then groups in the
+/// proportion of the accuracies.
 fn in_proportion(accuracies: &[f64], size: usize) -> Vec<usize> {
     let room = RESPONSES / size;
     let right = |accuracy: &f64| (accuracy * size as f64).round() as usize;

@@ -1,4 +1,4 @@
-//! Who gets the gradient: the shares of the sum of |A| by group accuracy, by length, by position, right against wrong.
+//! The distribution of the gradient: shares of the sum of |A| by group accuracy, by length, by position, right against wrong.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use super::{accuracies, with_advantage};
 
 /// The number of parts of groups by accuracy, of responses by length, and of tokens by position.
 const PARTS: usize = 4;
-/// By what tokens are told apart, with the names of the parts; those by length follow from the lengths.
+/// The properties by which tokens are divided, with the names of the parts; the parts by length depend on the lengths.
 const KINDS: [(&str, &[&str]); 4] = [
     (
         "accuracy",
@@ -36,10 +36,10 @@ const KINDS: [(&str, &[&str]); 4] = [
 /// The widest bar of the table.
 const BAR: f64 = 24.0;
 
-/// A part of the tokens, with its shares of the wholes; of the responses if no token counts.
+/// A part of the tokens, with its shares of the totals; a part of the responses if no token counts.
 #[derive(Clone, Debug, Serialize)]
 pub struct Part {
-    /// By what the parts are told apart: `accuracy`, `response`, `length` or `position`.
+    /// The property that divides the parts: `accuracy`, `response`, `length` or `position`.
     pub by: &'static str,
     pub part: String,
     pub tokens: f64,
@@ -49,7 +49,7 @@ pub struct Part {
     pub gradient: Option<f64>,
 }
 
-/// Where the signal of a batch lies.
+/// The distribution of a batch's signal over parts of its tokens.
 #[derive(Clone, Debug, Serialize)]
 pub struct Mass {
     /// The shares, table by table.
@@ -61,8 +61,8 @@ pub struct Mass {
 }
 
 impl Mass {
-    /// The shares of a recipe's advantage on a batch, and of the gradient of its own loss, or of `loss` if it has none. A
-    /// loss that lacks a column, such as log-probs, has no share.
+    /// The shares of a recipe's advantage on a batch, and of the gradient of its own loss, or of `loss` if it has none. If the
+    /// loss lacks a column, such as log-probs, there are no shares of the gradient.
     pub fn of(recipe: &Recipe, loss: &Recipe, batch: &Batch) -> Result<Mass, Diagnostics> {
         let batch = &*with_advantage(recipe, batch)?.0;
         let outcome = recipe.advantage(batch, &mut recipe.init()?)?;
@@ -94,7 +94,7 @@ impl Mass {
         })
     }
 
-    /// The shares as a table, and what it comes to.
+    /// The shares as a table, with a summary.
     pub fn table(&self, paint: Paint) -> String {
         let summary = &self.summary;
         let unit = ["responses", "tokens"][usize::from(summary.tokens > 0)];
@@ -134,7 +134,7 @@ impl Mass {
     }
 }
 
-/// The shares of all parts that have a token.
+/// The shares of all parts with at least one token.
 fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
     let layout = outcome.advantage.layout();
     let lengths = (0..layout.responses()).map(|one| layout.tokens_of(one).len());
@@ -201,7 +201,7 @@ fn sums(outcome: &Outcome, gradient: Option<&[f64]>, bounds: &[usize]) -> [Vec<[
     sums
 }
 
-/// The lengths up to which each quarter of the responses reaches, each once.
+/// The upper bounds of the quartiles of the responses' lengths, without duplicates.
 fn quantiles(lengths: &[usize]) -> Vec<usize> {
     let mut sorted = lengths.to_vec();
     sorted.sort_unstable();

@@ -1,4 +1,4 @@
-//! What a design does: the advantages of right and wrong responses ([`Curve`]), the objective that they optimise
+//! Studies of a design: the advantages of right and wrong responses ([`Curve`]), the objective that they optimise
 //! ([`Objective`]), and a loss over ratio and advantage ([`surface`]).
 
 mod curve;
@@ -74,7 +74,7 @@ pub(crate) fn members(layout: &Layout, group: usize) -> impl Iterator<Item = usi
     layout.members(group).iter().map(|&one| one as usize)
 }
 
-/// The indices of a group's values at a level: of tokens a list per response, else one list.
+/// The indices of a group's values at a level: for tokens a list per response, else one list.
 pub(crate) fn indices(layout: &Layout, level: Level, group: usize) -> Vec<Vec<usize>> {
     let members = members(layout, group);
     let trajectories = layout.trajectories_of(group).into_iter().flatten();
@@ -94,7 +94,7 @@ pub(crate) fn largest_group(batch: &Batch) -> usize {
     sizes.max().unwrap_or(1).clamp(2, 1024)
 }
 
-/// The share of right responses in each group, from which responses are right.
+/// The share of right responses in each group.
 pub(crate) fn accuracies(correct: &Computed) -> Vec<f64> {
     let layout = correct.layout();
     let share = |group: usize| {

@@ -90,7 +90,7 @@ impl Objective {
     }
 
     /// F(p) with F(0) = 0, and its standard error: the sum over s of the difference at s times I_p(s + 1, N - s), divided by N.
-    /// That incomplete beta function is the chance of more than s right responses of N.
+    /// This incomplete beta function is the chance of more than s right responses of N.
     pub fn value(&self, p: f64) -> (f64, f64) {
         let mut more = binomial(self.size, p);
         for right in (1..self.size).rev() {
@@ -100,7 +100,7 @@ impl Objective {
         self.mean(&weights.collect::<Vec<f64>>())
     }
 
-    /// The weighted sum of the differences: its mean over the draws, and the standard error of that.
+    /// The weighted sum of the differences: its mean over the draws, and the standard error of the mean.
     fn mean(&self, weights: &[f64]) -> (f64, f64) {
         let of = |draw: &Vec<f64>| draw.iter().zip(weights).map(|(a, b)| a * b).sum::<f64>();
         let sums: Vec<f64> = self.draws.iter().map(of).collect();
@@ -115,7 +115,7 @@ impl Objective {
     }
 
     /// The named objectives by their distances from this one, the nearest first: the share of F' between p = 1/N and 1 - 1/N that
-    /// lies elsewhere. Empty if F' is 0 or somewhere negative, and for N < 3, for which that range is a point.
+    /// position differs. Empty if F' is 0 or somewhere negative, and for N < 3, for which that range is a point.
     pub fn nearest(&self) -> Vec<(KnownObjective, f64)> {
         let (places, scale) = (self.places(), self.scale(None));
         let is_below = |&p: &f64| self.is_below(p, scale);
@@ -141,7 +141,7 @@ impl Objective {
         all
     }
 
-    /// Whether F'(p) is negative by more than two standard errors and rounding, relative to the mean of F'.
+    /// Whether F'(p) is negative by more than two standard errors and rounding errors, relative to the mean of F'.
     pub(super) fn is_below(&self, p: f64, scale: f64) -> bool {
         let (slope, error) = self.slope(p);
         slope + 2.0 * error < -(ROUNDING * scale.abs()).max(1e-12)
@@ -171,12 +171,12 @@ pub enum KnownObjective {
     Logit,
     /// 1 - (1 - p)^k.
     PassAt(usize),
-    /// arcsin of the square root of pass@k, that of p for k = 1; up to its scale.
+    /// arcsin of the square root of pass@k (which is p for k = 1), up to a constant factor.
     Arcsine(usize),
 }
 
 impl KnownObjective {
-    /// The objectives with which those of groups of `size` are compared.
+    /// The objectives with which the objectives of groups of `size` are compared.
     pub fn all(size: usize) -> Vec<KnownObjective> {
         let powers = std::iter::successors(Some(2), |k| Some(2 * k));
         let powers: Vec<usize> = powers.take_while(|k| *k <= size).collect();
@@ -218,7 +218,7 @@ impl KnownObjective {
 /// The chances of 0 ... n right responses of n.
 fn binomial(n: usize, p: f64) -> Vec<f64> {
     let chance = |right: usize| {
-        // 0 to the power of 0 is 1; the coefficient is of a number of responses.
+        // 0 to the power of 0 is 1; the coefficient depends on the number of responses.
         let power = |base: f64, of: usize| if of == 0 { 0.0 } else { of as f64 * base.ln() };
         let ways = ln_binomial(n as i64, right as i64).unwrap_or(f64::NEG_INFINITY);
         (ways + power(p, right) + power(1.0 - p, n - right)).exp()
@@ -226,7 +226,7 @@ fn binomial(n: usize, p: f64) -> Vec<f64> {
     (0..=n).map(chance).collect()
 }
 
-/// What an advantage depends on beyond the number of right responses of the group.
+/// The other dependencies of an advantage, besides the number of right responses of the group.
 fn beyond_p(
     curve: &Result<Curve, Diagnostics>,
     tried: &Result<Outcome, Diagnostics>,
@@ -244,7 +244,7 @@ fn beyond_p(
     }
 }
 
-/// Whether responses of a group that are equally right but differ in their tokens have different advantages.
+/// Whether equally right responses of a group have different advantages because their tokens differ.
 fn looks_at_tokens(outcome: &Outcome) -> bool {
     let (advantage, layout) = (outcome.advantage.by_response(), outcome.advantage.layout());
     let Some(correct) = &outcome.correct else {

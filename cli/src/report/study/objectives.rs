@@ -1,4 +1,4 @@
-//! Objectives shown: over p beside the known ones, the nearest of these, and where the weight lies.
+//! Shows objectives: over p with the known ones, the nearest of these, and the distribution of the weight.
 
 use serde_json::{Value, json};
 
@@ -10,14 +10,14 @@ use advlab::paint::{Paint, beside, cut, filled, wrapped};
 /// Places of a curve, and of one in a small panel.
 const PLACES: usize = 200;
 const SMALL_PLACES: usize = 48;
-/// The most lines that can be told apart in one panel, and the most designs with the nearest known objective beside each.
+/// The most lines that can be told apart in one panel, and the most designs shown with their nearest known objective.
 const MOST: usize = 6;
 const NEAREST: usize = 3;
 /// Columns of the table.
 const SHOWN: [f64; 7] = [0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9];
-/// Where the bins of difficulty end.
+/// The upper ends of the bins of difficulty.
 const BINS: [f64; 6] = [0.0, 0.1, 0.3, 0.7, 0.9, 1.0];
-/// Columns of the table's names.
+/// The width of the names' column in the table.
 const NAMES: usize = 28;
 
 /// Evenly spaced places from `least` to `most`.
@@ -25,7 +25,7 @@ fn places((least, most): (f64, f64), count: usize) -> impl Iterator<Item = f64> 
     (0..=count).map(move |index| least + (most - least) * index as f64 / count as f64)
 }
 
-/// F' of each in a panel of its own, scaled as in [`figure`], over the reward's.
+/// F' of each objective in a panel of its own, scaled as in [`figure`], over the F' of the mean reward.
 pub fn multiples(title: String, all: &[Objective]) -> Figure {
     let panel = |objective: &Objective| {
         let least = 1.0 / objective.size as f64;
@@ -85,7 +85,7 @@ fn scale(objective: &Objective) -> f64 {
     if scale > 1e-12 { scale } else { 1.0 }
 }
 
-/// The numbers in lines, and what is worth knowing of each design.
+/// The numbers in lines, with notes on each design.
 pub fn table(all: &[Objective], paint: Paint) -> String {
     let row = |name: &str, of: &dyn Fn(f64) -> f64, last: &str| {
         let cells = SHOWN.map(|p| format!(" {:>5.2}", of(p))).concat();
@@ -129,7 +129,7 @@ pub fn table(all: &[Objective], paint: Paint) -> String {
     lines.join("\n")
 }
 
-/// What is worth knowing of an objective: lines, each with its head.
+/// Notes on an objective: lines, each with its label.
 fn rows(objective: &Objective) -> Vec<(&'static str, String)> {
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     let (total, scale) = (objective.value(1.0).0, objective.scale(None));

@@ -7,8 +7,8 @@ use advlab::check::usual;
 use advlab::diagnostic::Diagnostics;
 use advlab::script::{Hook, Loss, Recipe};
 
-/// Cells per unit of the ratio, which goes to 2, and half the number of cells of the advantage, from -2 to 2. Clips at
-/// multiples of 1 / RATIOS lie between cells.
+/// Cells per unit of the ratio, which goes to 2; also half the number of cells of the advantage, which goes from -2 to 2. Clips
+/// at multiples of 1 / RATIOS lie between cells.
 const RATIOS: usize = 20;
 const ADVANTAGES: i32 = 10;
 /// Advantages at which it is drawn as lines.
@@ -59,7 +59,7 @@ pub fn surface(recipe: &Recipe, draws_loss: bool) -> Result<Figure, Diagnostics>
     Ok(Figure::new(super::label(recipe), 2, panels))
 }
 
-/// A function of the ratio as a line, with points on both sides of each jump and close together at corners.
+/// A function of the ratio as a line, with points on both sides of each jump and dense points at corners.
 fn line(value: &dyn Fn(f64) -> Result<f64, Diagnostics>) -> Result<Vec<(f64, f64)>, Diagnostics> {
     let ratios = (1..=2 * RATIOS).map(|index| index as f64 / RATIOS as f64);
     let mut line = ratios

@@ -22,7 +22,7 @@ pub(super) struct KeptBatch {
     loss: Recipe,
     batch: Batch,
     outcome: Outcome,
-    /// Whether the recipe has a state that the folder does not have: the first step's was used.
+    /// Whether the recipe needs a state that the folder does not have: then the first step's was used.
     is_first_state: bool,
     tokenizer: Option<Tokenizer>,
 }
@@ -119,7 +119,7 @@ impl KeptBatch {
         })
     }
 
-    /// Where the tokens of a text end, in UTF-16 units, as a browser counts: text before a token belongs to it.
+    /// The ends of the tokens in a text, in UTF-16 units, as a browser counts: text before a token belongs to it.
     fn ends(&self, text: &str, length: usize) -> Option<Vec<usize>> {
         let tokenizer = self.tokenizer.as_ref().map(|one| one as &dyn Tokenize);
         let (mut at, mut count) = (0, 0);
@@ -148,7 +148,7 @@ impl KeptBatch {
         advantages.map(f64::abs).collect()
     }
 
-    /// What the recipe optimises, as a figure.
+    /// The objective of the recipe, as a figure.
     pub(super) fn objective(&self) -> Result<Value, Diagnostics> {
         let size = largest_group(&self.batch);
         let objective = Objective::of(&self.recipe, Some(&self.batch), size)?;

@@ -1,8 +1,8 @@
 //! The page of runs: a server on this machine that reads the folders of runs, while they go or after, and shows them in a browser;
-//! or the same as one file.
+//! or the same page as one file.
 //!
-//! It only reads files, so that it runs in the run's own process or in another one. The page's script asks for what it shows by
-//! addresses such as `lines?run=0&file=metrics&from=0`; a file has the answers in it.
+//! It only reads files, so that it can run in the run's own process or in another one. The page's script requests its data by
+//! addresses such as `lines?run=0&file=metrics&from=0`; an exported page contains the answers.
 
 mod batch;
 mod run;
@@ -31,7 +31,7 @@ const _: () = assert!(HTML.len() + STYLE.len() + SCRIPT.len() <= 36 << 10);
 /// The most bytes of responses in an exported page, and of each run's rows.
 const EXPORTED: usize = 8 << 20;
 
-/// Runs, and what the page shows of them.
+/// Runs, with the data that the page shows of them.
 pub struct Site {
     folders: Vec<PathBuf>,
     /// The runs, in the order in which they were found.
@@ -43,7 +43,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// A page of the runs in some folders: each a run's, or one with runs in it, also those that begin later.
+    /// A page of the runs in some folders: each is a run's folder or contains some, including runs that begin later.
     pub fn of(folders: &[PathBuf]) -> Result<Site, Diagnostics> {
         for folder in folders {
             folders_of_runs(folder)?;
@@ -62,7 +62,7 @@ impl Site {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is at a path with its query; `None` if there is no such thing.
+    /// The answer to a path with its query; `None` if the path is unknown.
     fn find(&self, path: &str, query: &str) -> Option<Value> {
         if path == "/news" {
             return Some(self.news());
@@ -88,7 +88,7 @@ impl Site {
         Some(found.unwrap_or_else(|error| json!({ "error": error.to_string() })))
     }
 
-    /// How far all runs are, also new ones, and the clock with which the page compares its own.
+    /// The progress of all runs, including new ones, and the time, with which the page compares its own clock.
     fn news(&self) -> Value {
         let mut runs = self.runs();
         for folder in &self.folders {

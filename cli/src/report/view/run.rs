@@ -1,4 +1,4 @@
-//! What the page gets of a run's folder: how far the run is, the lines of its files, and how its scripts differ.
+//! The page's data from a run's folder: the run's progress, the lines of its files, and the changes of its scripts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
@@ -33,7 +33,7 @@ impl ShownRun {
         ShownRun { name, folder }
     }
 
-    /// What the page shows above the curves, and the sizes of the files whose lines it reads.
+    /// The heading that the page shows above the curves, and the sizes of the files whose lines it reads.
     pub(super) fn heading(&self) -> Value {
         let config = Config::read(&self.folder.join("config.toml")).ok();
         let recipe = config
@@ -106,7 +106,7 @@ impl ShownRun {
         json!({ "files": files.filter(|file| file["diff"] != "").collect::<Value>() })
     }
 
-    /// The files of a version: the script, under its own name, and what it imports.
+    /// The files of a version: the script, under its own name, and its imports.
     fn sources(&self, version: &str) -> BTreeMap<String, String> {
         // It is the name of a folder, and anybody may have written it.
         if version.is_empty() || !version.chars().all(|letter| letter.is_ascii_alphanumeric()) {
@@ -167,7 +167,7 @@ mod tests {
         expect(0, false, None);
         lock.unlock().unwrap();
         expect(0, true, None);
-        // A run that was killed, or is of another machine: nothing is known.
+        // A run that was killed, or that runs on another machine: its state is unknown.
         write("metrics.jsonl", "{\"step\":0}\n{\"step\":1}\n");
         expect(2, false, None);
         checkpoint("000002");

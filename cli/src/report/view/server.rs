@@ -1,5 +1,5 @@
-//! A small HTTP server on the loopback interface. It answers whoever has the token, within limits: a client that is slow, sends
-//! too much or opens many connections loses its own and nobody else's.
+//! A small HTTP server on the loopback interface. It serves only clients with the token, within limits: a client that is slow,
+//! sends too much or opens too many connections is disconnected, without an effect on the others.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,7 +15,7 @@ use crate::wrong;
 use advlab::diagnostic::Diagnostics;
 
 const PORT: u16 = 8765;
-/// The most connections that have not shown the token, each on a thread that waits.
+/// The most connections that have not shown the token; each occupies a waiting thread.
 const STRANGERS: usize = 32;
 /// The most bytes of a request line with its headers, and the time that they may take to arrive.
 const HEAD: usize = 8 << 10;
@@ -56,7 +56,7 @@ impl Server {
         })
     }
 
-    /// The address of the page, with the token: all users of a machine reach its ports.
+    /// The address of the page, with the token, because every user of the machine can reach the port.
     pub fn address(&self) -> io::Result<String> {
         let address = self.listener.local_addr()?;
         Ok(format!("http://{address}/?token={}", self.token))
@@ -157,7 +157,7 @@ fn refusal(status: &'static str, help: &str) -> HttpResponse {
     (status, "text/plain; charset=utf-8", body)
 }
 
-/// Reads the head of a request; `None` if the client left. The error is the status with which it is refused.
+/// Reads the head of a request; `None` if the client disconnected. The error is the status of the refusal.
 fn head(mut stream: &TcpStream) -> Result<Option<Vec<u8>>, &'static str> {
     const LATE: &str = "408 Request Timeout";
     let started = Instant::now();
@@ -182,7 +182,7 @@ fn head(mut stream: &TcpStream) -> Result<Option<Vec<u8>>, &'static str> {
     }
 }
 
-/// Whether a host is a name of this machine, not that of a site whose name leads here. The port may be that of a tunnel.
+/// Whether a host is a name of this machine, and not the name of a site that resolves to it. The port may be a tunnel's.
 fn is_local(host: &str) -> bool {
     let (name, port) = host.split_once(':').unwrap_or((host, "80"));
     ["localhost", "127.0.0.1"].contains(&name) && port.parse::<u16>().is_ok()

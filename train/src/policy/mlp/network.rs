@@ -123,7 +123,7 @@ pub(super) struct Choice {
     /// The index of the prefix before it.
     prefix: usize,
     pub logp: f32,
-    /// Of the distribution that the token is from.
+    /// The entropy of the distribution at this token.
     pub entropy: f32,
 }
 
@@ -136,21 +136,21 @@ pub(super) struct Forward<'a> {
     /// Position by position.
     prefixes: Vec<Prefix>,
     keeps_hidden: bool,
-    /// The sums of the newest prefixes' inputs in the first layer, without that of the position: `[prefixes, hidden]`.
+    /// The newest prefixes' sums in the first layer, without the input of the position: `[prefixes, hidden]`.
     sums: Vec<f32>,
-    /// Memory for the next sums: new memory at each position would cost more than what is computed in it.
+    /// Memory for the next sums: allocating it at each position would cost more than computing them.
     next: Vec<f32>,
-    /// The hidden layers after their ReLU, `[prefixes, hidden]`; unless they are kept, those of the newest position.
+    /// The hidden layers after their ReLU, `[prefixes, hidden]`, of all positions if they are kept, else of the newest one.
     h1: Vec<f32>,
     h2: Vec<f32>,
-    /// Of the next token, `[prefixes, vocabulary]`; f64, because exact log-probs of a vocabulary this small cost nothing.
+    /// Probabilities of the next token, `[prefixes, vocabulary]`; f64, since exact log-probs of so small a vocabulary are cheap.
     probabilities: Vec<f64>,
 }
 
 impl<'a> Forward<'a> {
-    /// Runs the network for responses to the prompts at the indices `owners`, each with at least one token. `choose` gives
-    /// the token of a response at a position, from its probabilities, and whether it is the last. The hidden layers are only
-    /// needed for [`Forward::gradient`].
+    /// Runs the network for responses to the prompts at the indices `owners`, each with at least one token. `choose` returns
+    /// the token of a response at a position, given its probabilities, and whether it is the last token. The hidden layers are
+    /// only needed for [`Pass::gradient`].
     pub fn new(
         network: &'a Network,
         prompts: &'a [Prompt],
@@ -241,7 +241,7 @@ impl<'a> Forward<'a> {
             for (probability, &z) in probabilities.iter_mut().zip(logits) {
                 *probability /= total;
                 logp.push(f64::from(z) - log_total);
-                // A probability of 0 adds nothing, whatever its log-prob.
+                // A probability of 0 adds nothing, even though its log-prob is infinite.
                 if *probability > 0.0 {
                     entropy -= *probability * (f64::from(z) - log_total);
                 }
@@ -339,8 +339,8 @@ impl<'a> Forward<'a> {
     }
 }
 
-/// A linear layer after a ReLU with the outputs `x`: adds the gradients of its weights and bias, and gives that of what goes
-/// into the ReLU. `dy` is the gradient of the layer's outputs.
+/// The backward pass of a linear layer after a ReLU, with outputs `x`: adds the gradients of its weights and bias, and returns
+/// the gradient of the ReLU's input. `dy` is the gradient of the layer's outputs.
 fn backward(
     x: &[f32],
     weights: ArrayView2<'_, f32>,
@@ -358,12 +358,12 @@ fn backward(
     dx
 }
 
-/// max(x, 0), but a NaN stays one: parameters that have become NaN must show.
+/// max(x, 0), except that NaN stays NaN: parameters that have become NaN must show.
 fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
 }
 
-/// The token in whose share of [0, 1) `uniform` lies.
+/// The token whose share of [0, 1) contains `uniform`.
 pub(super) fn draw(uniform: f64, probabilities: &[f64]) -> u32 {
     let mut below = 0.0;
     let found = probabilities.iter().position(|probability| {

@@ -25,7 +25,7 @@ pub(super) fn passes(prompts: &[Prompt], responses: &Responses, limit: usize) ->
     let length = |response| widths(response).iter().sum::<usize>();
     order.sort_by_key(|&response| (Reverse(length(response)), prompt(response)));
     let mut passes: Vec<Vec<usize>> = Vec::new();
-    // Of the last pass: its prompts, and the widest of them and of the responses.
+    // For the last pass: its prompts, the width of the widest one, and the width of the widest response.
     let (mut own, mut widest) = (BTreeSet::new(), [0; 2]);
     for response in order {
         let is_new = !own.contains(&prompt(response));
@@ -68,7 +68,7 @@ pub(super) struct ModelInputs {
 }
 
 impl ModelInputs {
-    /// The inputs of the responses at these indices.
+    /// The inputs for the responses at these indices.
     pub(super) fn new(
         prompts: &[Prompt],
         responses: &Responses,
@@ -164,7 +164,7 @@ impl ModelInputs {
     }
 }
 
-/// Where tokens of the responses see the tokens of their prompts, which have these lengths, and of their own rows.
+/// Causal mask of the responses' tokens: they attend to their prompts, which have these lengths, and to earlier tokens.
 fn mask([(_, width), (rows, longest)]: [(i64, i64); 2], lengths: &Tensor) -> TorchResult<Tensor> {
     let range = |width: i64| Tensor::f_arange(width, (Kind::Int64, lengths.device()));
     let prompt = range(width)?.f_less_tensor(&lengths.f_view([-1, 1, 1, 1])?)?;

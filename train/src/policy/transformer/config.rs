@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::error::{damaged, read_json};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 
-/// The decoders that there are. They differ in which projections have a bias and which heads a norm.
+/// The supported decoders. They differ in which projections have a bias and which heads a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Architecture {
     /// Qwen2 and 2.5: queries, keys and values have a bias.
@@ -45,7 +45,7 @@ pub enum RopeScaling {
         factor: f64,
         /// Turns within the original context up to which a wavelength is lengthened by the whole factor.
         low_freq_factor: f64,
-        /// Turns within the original context from which a wavelength stays.
+        /// Turns within the original context above which a wavelength is unchanged.
         high_freq_factor: f64,
         /// The original context, in tokens.
         original_max_position_embeddings: u32,
@@ -75,7 +75,7 @@ pub struct ModelConfig {
     pub rms_norm_eps: f64,
     /// Positions.
     pub rope_parameters: Rope,
-    /// Whether the embedding is the output layer too.
+    /// Whether the embedding is also the output layer.
     pub tie_word_embeddings: bool,
 }
 
@@ -83,7 +83,7 @@ impl ModelConfig {
     /// Reads a model's `config.json`.
     ///
     /// # Errors
-    /// [`Diagnostics`] if it cannot be read, is of another model, or has sizes that do not fit each other.
+    /// [`Diagnostics`] if it cannot be read, belongs to an unsupported model, or has sizes that do not fit each other.
     pub fn read(path: &Path) -> Result<Self, Diagnostics> {
         let mut keys: Map<String, Value> = read_json(path)?;
         keys.retain(|_, value| !value.is_null());
@@ -179,8 +179,8 @@ impl ModelConfig {
     }
 }
 
-/// Adds keys that a file may leave out, and RoPE's as version 5 has them: version 4 had the base beside `rope_scaling`, and
-/// `type` in it.
+/// Adds keys that a file may leave out, and RoPE's keys in the form of version 5: version 4 had the base beside `rope_scaling`,
+/// and `type` in it.
 fn complete(keys: &mut Map<String, Value>) {
     let rope = keys.remove("rope_parameters");
     let rope = rope.or_else(|| keys.remove("rope_scaling"));

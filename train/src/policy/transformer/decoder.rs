@@ -6,8 +6,8 @@ use super::config::{ModelConfig, Rope, RopeScaling};
 use crate::torch::{TorchResult, floats};
 
 /// The hidden states after the last norm at some of the tokens, `[places, hidden]`. `tokens`, `positions` and `places` are
-/// int64 lists; the last layer computes no more than the places need. `attend` is the attention of the layer at an index: of
-/// queries `[tokens, heads, head_dim]`, keys and values `[tokens, kv_heads, head_dim]` it makes `[tokens, heads * head_dim]`.
+/// int64 lists; the last layer is computed only at `places`. `attend` is the attention of the layer at an index: it maps
+/// queries `[tokens, heads, head_dim]`, keys and values `[tokens, kv_heads, head_dim]` to `[tokens, heads * head_dim]`.
 pub(super) fn hidden_states(
     config: &ModelConfig,
     weights: &[Tensor],
@@ -44,7 +44,7 @@ fn linear(x: &Tensor, weight: &Tensor) -> TorchResult<Tensor> {
     Ok(x.f_linear(weight, None::<Tensor>)?)
 }
 
-/// Each vector of the last dimension over its root mean square (arXiv 1910.07467).
+/// Each vector of the last dimension divided by its root mean square (arXiv 1910.07467).
 fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> TorchResult<Tensor> {
     let squares = x.f_square()?;
     let mean = squares.f_mean_dim([-1i64].as_slice(), true, Kind::Float)?;
@@ -123,7 +123,7 @@ fn frequencies(rope: &Rope, head_dim: i64) -> Vec<f32> {
 }
 
 /// Grouped-query attention (arXiv 2305.13245): `queries` `[rows, heads, tokens, head_dim]`, `keys` and `values` `[rows,
-/// kv_heads, columns, head_dim]`. A query sees the keys where `mask` is true; without a mask, its own and earlier ones.
+/// kv_heads, columns, head_dim]`. A query attends to the keys where `mask` is true; without a mask, to its own and earlier ones.
 pub(super) fn attention(
     queries: &Tensor,
     keys: &Tensor,

@@ -22,7 +22,7 @@ use advlab::regular_file;
 
 /// The number of updates so far, in the metadata of a checkpoint.
 const UPDATES: &str = "updates";
-/// Before the names of the weights, for their moments.
+/// The prefix of the weights' names, for their moments.
 const FIRST: &str = "adamw.first.";
 const SECOND: &str = "adamw.second.";
 
@@ -131,7 +131,7 @@ impl Transformer {
             Some(origin) => read_json(&origin.join("config.json"))?,
             None => self.config.to_json(),
         };
-        // Without it, transformers would take the weights for what the config says. Version 4 has another key for it.
+        // Without this key, transformers would assume the type that the config names. Version 4 has another key for it.
         config.insert("dtype".to_string(), "float32".into());
         config
             .entry("torch_dtype")

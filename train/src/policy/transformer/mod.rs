@@ -62,7 +62,7 @@ pub struct Transformer {
     layout: Vec<ParameterTensors>,
     /// The index of the output layer in the layout.
     head: usize,
-    /// A tensor for each parameter of the layout, as all lists of tensors here: float32, on the device.
+    /// A tensor for each parameter of the layout, float32 and on the device, as in all lists of tensors here.
     state: OptimizerState,
     reference: Option<Vec<Tensor>>,
     /// The accumulated gradient; empty if it is zero.
@@ -207,7 +207,7 @@ fn normal(stream: &mut RandomStream) -> f64 {
     radius * (TAU * stream.uniform()).cos()
 }
 
-/// The widest vectors of the CPU, by which libtorch chooses its kernels.
+/// The CPU's widest vector instructions, which decide the kernels that libtorch uses.
 fn instructions() -> &'static str {
     #[cfg(target_arch = "x86_64")]
     if std::is_x86_feature_detected!("avx512f") {
@@ -221,7 +221,7 @@ fn instructions() -> &'static str {
 impl Transformer {
     /// Prepares the thread for libtorch, and checks that the model can read these responses to these prompts.
     fn begin(&self, prompts: &[Prompt], responses: &Responses) -> Result<(), Diagnostics> {
-        // The number of threads is a setting of the thread that calls.
+        // libtorch keeps the number of threads per calling thread.
         torch::use_threads(self.options.threads);
         let vocabulary = self.config.vocab_size as usize;
         for (index, prompt) in prompts.iter().enumerate() {
@@ -236,8 +236,8 @@ impl Transformer {
 }
 
 impl Policy for Transformer {
-    /// The tokens of response i of the batch are drawn with stream i of the key. Another `rows_per_batch` rounds differently,
-    /// which changes a token now and then.
+    /// Response i of the batch draws its tokens with stream i of the key. Another `rows_per_batch` rounds differently,
+    /// which occasionally changes a token.
     fn sample(
         &mut self,
         prompts: &[Prompt],

@@ -1,4 +1,4 @@
-//! What a transformer learns, and AdamW on libtorch's tensors: the formulas and scalars of the MLP's.
+//! The weights of a transformer, and AdamW on libtorch's tensors, with the formulas and scalars of the MLP's.
 
 use tch::{Kind, Tensor, no_grad_guard};
 
@@ -6,7 +6,7 @@ use crate::policy::adamw::Scalars;
 use crate::policy::{AdamWConfig, NonFinite};
 use crate::torch::{TorchResult, to_vec};
 
-/// Numbers that are updated at a time, so that intermediate results are small beside a large model's embedding.
+/// Numbers that are updated at a time, so that intermediate results are small compared with a large model's embedding.
 const BLOCK: i64 = 1 << 22;
 
 /// Parameters with their optimizer's state, all in the order of the layout.

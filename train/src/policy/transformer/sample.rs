@@ -14,7 +14,7 @@ use crate::torch::{self, TorchError, TorchResult, indices, to_vec};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::RandomStream;
 
-/// How responses are drawn. The filters apply in the order of the fields, as in transformers.
+/// The settings for sampling. The filters apply in the order of the fields, as in transformers.
 #[derive(Clone, Debug)]
 pub struct Decoding {
     /// Logits are divided by it; at 0 the most likely token is always taken.
@@ -77,8 +77,8 @@ impl Decoding {
             let sums = torch::cumsum(&probabilities, Kind::Double)?;
             let total = sums.f_narrow(1, sums.size()[1] - 1, 1)?;
             let uniforms = Tensor::f_from_slice(uniforms)?.f_to_device(logits.device())?;
-            // Below the total whatever the rounding, as the numbers are multiples of 2^-53: so there is a first sum above it,
-            // and it is that of a token with a probability.
+            // Below the total even after rounding, since the numbers are multiples of 2^-53: so a running sum exceeds it,
+            // and the first one belongs to a token with a positive probability.
             let level = uniforms.f_unsqueeze(1)?.f_mul(&total)?;
             level
                 .f_searchsorted(&sums, false, true, "right", None::<Tensor>)?
@@ -88,11 +88,11 @@ impl Decoding {
     }
 }
 
-/// Keys and values of the tokens so far, so that a further token costs one position. Its first columns are the prompts,
+/// Keys and values of the tokens so far, so that a further token costs one position. The prompts are the first columns,
 /// padded at their end.
 struct Cache {
-    /// Keys and values of each layer, `[rows, kv_heads, columns, head_dim]`; zeros where nothing was written, because a NaN
-    /// that attention masks would reach its result.
+    /// Keys and values of each layer, `[rows, kv_heads, columns, head_dim]`; zeros in unused places, because a NaN there would
+    /// reach attention's result in spite of the mask.
     layers: Vec<(Tensor, Tensor)>,
     /// The length of each row's prompt, int64 `[rows]`.
     lengths: Tensor,
@@ -141,7 +141,7 @@ impl Transformer {
         let (device, decoding) = (self.options.device, &self.options.decoding);
         let (mut cache, mut hidden) = self.read_prompts(prompts, streams.len())?;
         let mut responses = vec![Vec::new(); streams.len()];
-        // The response of each row, and whether it goes on.
+        // The index of the response in each row, and whether the response continues.
         let mut rows: Vec<usize> = (0..streams.len()).collect();
         let mut goes_on = vec![true; streams.len()];
         loop {
@@ -177,7 +177,7 @@ impl Transformer {
     /// The cache with the prompts, each computed once for its group, and the hidden state after its prompt for each row.
     fn read_prompts(&self, prompts: &[Prompt], rows: usize) -> TorchResult<(Cache, Tensor)> {
         let group_size = rows / prompts.len();
-        // Responses of one token, of which nothing but the prompt is computed.
+        // Responses of one token need only the prompt's forward pass.
         let mut responses = Responses::new();
         (0..rows).for_each(|row| responses.push(row / group_size, &[0]));
         let all: Vec<usize> = (0..rows).collect();

@@ -111,7 +111,7 @@ impl Transformer {
         let product = hidden.f_mul(&dhidden)?.f_sum(Kind::Float)?;
         let gradients = Tensor::f_run_backward(&[product], &self.state.weights, false, false)?;
         for (sum, gradient) in self.gradient.iter_mut().zip(gradients) {
-            // An output layer of its own has no part in it.
+            // An output layer that is not the embedding does not contribute.
             if gradient.defined() {
                 let _ = sum.f_add_(&gradient)?;
             }
@@ -119,9 +119,9 @@ impl Transformer {
         Ok(())
     }
 
-    /// Adds the output layer's gradient, and gives that of the hidden states.
+    /// Adds the output layer's gradient, and returns the gradient of the hidden states.
     ///
-    /// By hand, because autograd would keep the logits of all chunks. With respect to a row's logits it is dlogp * (one-hot
+    /// Written by hand, because autograd would keep the logits of all chunks. The gradient of a row's logits is dlogp * (one-hot
     /// of its target - softmax).
     fn head_gradient(
         &mut self,

@@ -83,7 +83,7 @@ pub(super) fn load(
     layout.iter().map(parameter).collect()
 }
 
-/// The tensors of the layout in parameters, or in other tensors of their shapes: views.
+/// Views of parameters, or of other tensors of their shapes, as the tensors of the layout.
 pub(super) fn views(
     layout: &[ParameterTensors],
     tensors: &[Tensor],
