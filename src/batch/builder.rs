@@ -7,8 +7,8 @@ use ndarray::ArrayView2;
 
 use super::layout::{Tokens, TurnOrder, running_total};
 use super::{
-    Batch, Buffer, Column, Element, GroupId, Layout, Level, Numeric, Padded, TextColumns,
-    TokenValues, column_names,
+    Batch, Buffer, Column, Element, FloatBuffer, GroupId, Layout, Level, Numeric, Padded,
+    TextColumns, TokenValues, column_names,
 };
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -51,15 +51,28 @@ impl GivenColumn {
 
     /// The column of a batch: of ragged rows only the tokens that count.
     fn column(self, layout: &Layout) -> Column {
-        let (Some(lengths), Column::Token(all)) = (self.ragged, &self.values) else {
+        let Some(lengths) = self.ragged else {
             return self.values;
         };
-        let starts = &running_total(lengths);
-        let cells = (0..layout.responses()).flat_map(|response| {
-            let columns = layout.runs(response).iter().map(|run| run.columns());
-            columns.map(move |run| (0, starts[response] + run.start..starts[response] + run.end))
-        });
-        Column::Token(all.gather(cells).into())
+        let count_all = |(_, width)| width == layout.tokens();
+        match self.values {
+            Column::Token(TokenValues::F64(all)) if count_all(all.shape()) => {
+                Column::Token(FloatBuffer::F64(all.into_buffer()).into())
+            }
+            Column::Token(TokenValues::F32(all)) if count_all(all.shape()) => {
+                Column::Token(FloatBuffer::F32(all.into_buffer()).into())
+            }
+            Column::Token(all) => {
+                let starts = &running_total(lengths);
+                let cells = (0..layout.responses()).flat_map(|response| {
+                    let columns = layout.runs(response).iter().map(|run| run.columns());
+                    let start = starts[response];
+                    columns.map(move |run| (0, start + run.start..start + run.end))
+                });
+                Column::Token(all.gather(cells).into())
+            }
+            values => values,
+        }
     }
 }
 

@@ -229,6 +229,10 @@ impl<T: Element> Padded<T> {
         })
     }
 
+    pub(super) fn into_buffer(self) -> Buffer<T> {
+        self.buffer
+    }
+
     /// [B, T].
     pub fn shape(&self) -> (usize, usize) {
         self.shape

@@ -43,13 +43,11 @@ impl<T: Clone + Send + Sync> Later<T> {
 
     fn load(&self) -> (Buffer<T>, LoadOutcome) {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        match read.take().map(|read| read()) {
-            Some(Ok((values, notes))) => (values, Ok(notes)),
-            failed => {
-                let missing = vec![self.missing.clone(); self.length];
-                let error = failed.and_then(Result::err).map_or(Ok(Vec::new()), Err);
-                (missing.into(), error)
-            }
+        // A reader is gone after it panicked.
+        let failed = || Err(Diagnostic::error("its values could not be read"));
+        match read.take().map_or_else(failed, |read| read()) {
+            Ok((values, notes)) => (values, Ok(notes)),
+            Err(error) => (vec![self.missing.clone(); self.length].into(), Err(error)),
         }
     }
 }

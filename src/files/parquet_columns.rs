@@ -65,13 +65,14 @@ fn read_column(file: &File, root: &TypePtr, column: &mut FileColumn) -> Result<(
     let schema = file.metadata().file_metadata().schema_descr();
     let mut leaves = 0..schema.num_columns();
     let leaf = leaves.find(|&leaf| schema.get_column_root(leaf).name() == root.name());
-    let leaf = leaf.unwrap_or_default();
     let is_plain = !column.keep.ids && !column.keep.counts;
-    if is_plain && is_list_of_numbers(root, &schema.column(leaf)) {
+    // An empty struct has no leaf.
+    let listed = leaf.filter(|&leaf| is_list_of_numbers(root, &schema.column(leaf)));
+    if let Some(leaf) = listed.filter(|_| is_plain) {
         return read_lists(file, leaf, column);
     }
     let groups = file.metadata().row_groups().iter();
-    let nulls = |group: &RowGroupMetaData| group.column(leaf).statistics()?.null_count_opt();
+    let nulls = |group: &RowGroupMetaData| group.column(leaf?).statistics()?.null_count_opt();
     let is_text = root.is_primitive() && root.get_physical_type() == Physical::BYTE_ARRAY;
     let is_needed = column.keep.texts || !is_plain;
     if is_text && !is_needed && groups.clone().all(|group| nulls(group) == Some(0)) {

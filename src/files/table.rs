@@ -96,7 +96,7 @@ impl FileOrigin {
 #[derive(Clone, Debug)]
 pub(super) struct Lists {
     /// The start of each array, and the end of the last one.
-    starts: Vec<usize>,
+    pub(super) starts: Vec<usize>,
     pub(super) values: Vec<f64>,
 }
 

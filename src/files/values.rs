@@ -64,18 +64,20 @@ impl TokenColumn {
             .flat_map(|response| self.tokens.runs(response));
         let count = runs.map(|run| run.len as usize).sum();
         Later::new(count, missing, move || {
-            let lists = read()?;
+            let mut lists = read()?;
             let notes = self.check(&|at, columns| lists.row(at)[columns].into())?;
-            if count == lists.values.len() {
-                return Ok((narrow(lists.values), notes));
-            }
-            let mut values = Vec::with_capacity(count);
+            // In place: what counts only moves towards the beginning.
+            let mut end = 0;
             for response in responses {
-                let row = lists.row(response);
-                let runs = self.tokens.runs(response).iter();
-                runs.for_each(|run| values.extend_from_slice(&row[run.columns()]));
+                for run in self.tokens.runs(response) {
+                    let (start, columns) = (lists.starts[response], run.columns());
+                    let from = start + columns.start..start + columns.end;
+                    lists.values.copy_within(from, end);
+                    end += run.len as usize;
+                }
             }
-            Ok((narrow(values), notes))
+            lists.values.truncate(end);
+            Ok((narrow(lists.values), notes))
         })
     }
 
