@@ -16,7 +16,7 @@ use crate::diagnostic::Diagnostic;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Type {
+pub(super) enum JsonType {
     Null,
     Bool,
     Number,
@@ -26,14 +26,14 @@ pub(super) enum Type {
 }
 
 /// The type of a value, which its first character tells.
-pub(super) fn type_of(raw: &str) -> Type {
+pub(super) fn type_of(raw: &str) -> JsonType {
     match raw.as_bytes().first() {
-        Some(b'n') => Type::Null,
-        Some(b't' | b'f') => Type::Bool,
-        Some(b'"') => Type::String,
-        Some(b'[') => Type::Array,
-        Some(b'{') => Type::Object,
-        _ => Type::Number,
+        Some(b'n') => JsonType::Null,
+        Some(b't' | b'f') => JsonType::Bool,
+        Some(b'"') => JsonType::String,
+        Some(b'[') => JsonType::Array,
+        Some(b'{') => JsonType::Object,
+        _ => JsonType::Number,
     }
 }
 
@@ -151,7 +151,7 @@ fn wrong(line: &str, error: &serde_json::Error) -> Diagnostic {
     }
 }
 
-pub(super) fn types(line: &str) -> Result<Vec<(String, Type)>> {
+pub(super) fn types(line: &str) -> Result<Vec<(String, JsonType)>> {
     let fields = fields(line)?.into_iter();
     Ok(fields
         .map(|(key, value)| (text(key).into_owned(), type_of(value)))
@@ -195,8 +195,8 @@ pub(super) fn value_of<'a>(fields: &[(&str, &'a str)], name: &str) -> Option<&'a
 /// A number, or a boolean as 0 or 1, or null as NaN, as which pandas writes it.
 pub(super) fn number(raw: &str) -> f64 {
     match type_of(raw) {
-        Type::Bool => f64::from(u8::from(raw == "true")),
-        Type::Number => fast_float2::parse(raw).unwrap_or(f64::NAN),
+        JsonType::Bool => f64::from(u8::from(raw == "true")),
+        JsonType::Number => fast_float2::parse(raw).unwrap_or(f64::NAN),
         _ => f64::NAN,
     }
 }

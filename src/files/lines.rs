@@ -9,7 +9,7 @@ use crc32c::crc32c_append;
 use rayon::prelude::*;
 
 use super::format::is_parquet;
-use super::json::{self, Type};
+use super::json::{self, JsonType};
 use super::names::{FileKind, Names, Schema};
 use super::open::{self, LONGEST_LINE, LineSink, Lines};
 use super::parquet::{self, Shape};
@@ -96,7 +96,7 @@ impl<'a> Blocks<'a> {
     }
 
     /// Goes to the first block with a response, and gives the fields of that with the types of their values.
-    pub(super) fn begin(&mut self) -> Result<Vec<(String, Type)>> {
+    pub(super) fn begin(&mut self) -> Result<Vec<(String, JsonType)>> {
         while !self.block.is_empty() {
             for (line, number) in lines(&self.block).zip(self.passed + 1..) {
                 let here = |error: Diagnostic| error.on_line(number).in_file(&self.path);

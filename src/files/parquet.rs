@@ -20,7 +20,7 @@ use parquet::record::{Field, Row};
 use parquet::schema::types::{Type, TypePtr};
 use serde_json::Value;
 
-use super::json::{self, Type as Kind, write_number};
+use super::json::{self, JsonType, write_number};
 use super::lines::Values;
 use super::replace::Replacement;
 use super::{Progress, cannot_be_read};
@@ -151,14 +151,14 @@ impl ValueType {
     fn of(raw: &str) -> ValueType {
         let is_digit = |byte: u8| byte == b'-' || byte.is_ascii_digit();
         match (json::type_of(raw), raw.parse::<i64>()) {
-            (Kind::Null, _) => ValueType::Null,
-            (Kind::Bool, _) => ValueType::Bool,
-            (Kind::String, _) => ValueType::Text,
-            (Kind::Number, Ok(value)) if value.unsigned_abs() <= 1 << f64::MANTISSA_DIGITS => {
+            (JsonType::Null, _) => ValueType::Null,
+            (JsonType::Bool, _) => ValueType::Bool,
+            (JsonType::String, _) => ValueType::Text,
+            (JsonType::Number, Ok(value)) if value.unsigned_abs() <= 1 << f64::MANTISSA_DIGITS => {
                 ValueType::Int
             }
-            (Kind::Number, Ok(_)) => ValueType::Wide,
-            (Kind::Number, Err(_)) if !raw.bytes().all(is_digit) => ValueType::Float,
+            (JsonType::Number, Ok(_)) => ValueType::Wide,
+            (JsonType::Number, Err(_)) if !raw.bytes().all(is_digit) => ValueType::Float,
             _ => ValueType::Json,
         }
     }
@@ -204,13 +204,13 @@ impl Leaf {
     /// Makes room for one more value in the type.
     fn widen(&mut self, raw: &str) {
         let kind = json::type_of(raw);
-        let list = json::elements(raw).filter(|_| kind == Kind::Array);
+        let list = json::elements(raw).filter(|_| kind == JsonType::Array);
         let is_list = list.is_some();
         let items = list.unwrap_or(vec![raw]).into_iter().map(ValueType::of);
         let found = items.fold(ValueType::Null, ValueType::with);
         self.item = match self.item {
             ValueType::Null if !self.is_list => found,
-            item if kind == Kind::Null => item,
+            item if kind == JsonType::Null => item,
             _ if self.is_list != is_list => ValueType::Json,
             item => item.with(found),
         };

@@ -10,7 +10,7 @@ use ::safetensors::tensor::Metadata;
 use serde_json::{Map, Value, json};
 
 use super::replace::Replacement;
-use super::tensors::{ArrayFile, FileTensor, Kind, NewTensor, check_same};
+use super::tensors::{ArrayFile, ElementType, FileTensor, NewTensor, check_same};
 use super::{Result, cannot_be_read, changed};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
@@ -77,7 +77,7 @@ pub(super) fn open(path: &Path) -> Result<(Vec<FileTensor>, Strings)> {
         let (first, last) = info.data_offsets;
         end = data.saturating_add(last as u64);
         tensors.push(FileTensor {
-            kind: Kind::Number(info.dtype),
+            kind: ElementType::Number(info.dtype),
             shape: info.shape.clone(),
             big_endian: false,
             fortran: false,

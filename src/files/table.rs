@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Result;
-use super::json::{self, Type};
+use super::json::{self, JsonType};
 use super::names::{FileKind, Names, Schema};
 use super::saved::SavedHeader;
 use super::tensors::FileTensor;
@@ -227,23 +227,24 @@ fn id_of_number(raw: &str) -> Option<GroupId> {
     }
     // pandas writes the whole numbers of a column with gaps as 7.0.
     let value = json::number(raw);
-    (json::type_of(raw) == Type::Number && json::is_exact(value)).then_some((value as i64).into())
+    (json::type_of(raw) == JsonType::Number && json::is_exact(value))
+        .then_some((value as i64).into())
 }
 
 /// A string, or the messages of a chat.
 fn text(raw: &str) -> Option<Cow<'_, str>> {
     match json::type_of(raw) {
-        Type::String => Some(json::text(raw)),
-        Type::Array => words::text_of_chat(raw).map(Cow::Owned),
+        JsonType::String => Some(json::text(raw)),
+        JsonType::Array => words::text_of_chat(raw).map(Cow::Owned),
         _ => None,
     }
 }
 
 fn describe(raw: &str) -> String {
     match json::type_of(raw) {
-        Type::String => format!("the string {}", json::shorten(raw, 40)),
-        Type::Object => "an object".to_string(),
-        Type::Array => json::count(raw).map_or_else(str::to_string, of_numbers),
+        JsonType::String => format!("the string {}", json::shorten(raw, 40)),
+        JsonType::Object => "an object".to_string(),
+        JsonType::Array => json::count(raw).map_or_else(str::to_string, of_numbers),
         _ => raw.to_string(),
     }
 }
@@ -337,7 +338,7 @@ impl FileColumn {
     /// Adds a value; the error describes the value if the column holds another type.
     fn give(&mut self, raw: &str) -> Result<(), String> {
         let kind = json::type_of(raw);
-        let is_number = matches!(kind, Type::Null | Type::Bool | Type::Number);
+        let is_number = matches!(kind, JsonType::Null | JsonType::Bool | JsonType::Number);
         let Keep {
             ids,
             counts,
@@ -348,7 +349,7 @@ impl FileColumn {
             self.data = match kind {
                 _ if is_number && ids => ColumnData::Ids(Vec::new()),
                 _ if is_number && !counts => ColumnData::Numbers(Vec::new()),
-                Type::Array if !ids && !counts && json::count(raw).is_ok() => {
+                JsonType::Array if !ids && !counts && json::count(raw).is_ok() => {
                     ColumnData::Lists(Lists::new())
                 }
                 _ if text(raw).is_some() => ColumnData::Texts(Vec::new(), Vec::new()),
@@ -357,7 +358,7 @@ impl FileColumn {
         }
         match &mut self.data {
             ColumnData::Numbers(numbers) if is_number => numbers.push(json::number(raw)),
-            ColumnData::Lists(lists) if kind == Type::Array => lists.add(raw, arrays)?,
+            ColumnData::Lists(lists) if kind == JsonType::Array => lists.add(raw, arrays)?,
             ColumnData::Texts(..) => return self.give_text(raw),
             ColumnData::Ids(names) => match id_of_number(raw) {
                 Some(id) => names.push(id),
@@ -374,7 +375,7 @@ impl FileColumn {
 
     fn give_text(&mut self, raw: &str) -> Result<(), String> {
         let keep = &self.keep;
-        let is_string = json::type_of(raw) == Type::String;
+        let is_string = json::type_of(raw) == JsonType::String;
         let ColumnData::Texts(texts, counts) = &mut self.data else {
             return Err(describe(raw));
         };
@@ -479,7 +480,7 @@ impl Table {
         };
         let fields = tensors
             .iter()
-            .map(|tensor| (tensor.name.clone(), Type::Array));
+            .map(|tensor| (tensor.name.clone(), JsonType::Array));
         let names = Arc::new(schema(&fields.collect::<Vec<_>>(), kind)?);
         let columns = tensors.iter().cloned().map(FileColumn::of_tensor);
         let columns = columns.map(Arc::new).collect();

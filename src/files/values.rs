@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::later::{Later, Pending};
 use super::names::{Reading, Role};
 use super::table::{FileOrigin, Lists};
-use super::tensors::{FileTensor, Kind};
+use super::tensors::{ElementType, FileTensor};
 use super::{Dtype, Result};
 use crate::batch::layout::Tokens;
 use crate::batch::{Buffer, Element, FloatBuffer, Padded, TokenValues};
@@ -84,7 +84,7 @@ impl TokenColumn {
     /// A tensor [B, T] in the file's own precision, unless another one is asked for.
     pub(super) fn of_tensor(self, tensor: &FileTensor) -> UnreadColumn {
         use Number::{BF16, F16, F32, F64, I32, I64, U32, U64};
-        let Kind::Number(number) = tensor.kind else {
+        let ElementType::Number(number) = tensor.kind else {
             unreachable!("a token column is of numbers");
         };
         // Large integers, such as hashes, are not exact as f32.

@@ -82,7 +82,7 @@ pub(crate) struct Library {
     folder: Option<PathBuf>,
     /// Files that were read already and are not read again.
     pub(super) read: BTreeMap<PathBuf, FileBytes>,
-    found: Arc<Mutex<ImportsSoFar>>,
+    found: Arc<Mutex<FoundImports>>,
 }
 
 /// The imported scripts, by the path that the import wrote.
@@ -90,7 +90,7 @@ pub(super) type Modules = BTreeMap<String, (AST, Shared<Module>)>;
 
 /// The findings of a library so far.
 #[derive(Default)]
-pub(crate) struct ImportsSoFar {
+pub(crate) struct FoundImports {
     pub(crate) sources: Sources,
     pub(super) modules: Modules,
     /// The imports that are being loaded, outermost first: a recipe that imports itself would have no end.
@@ -111,7 +111,7 @@ impl Library {
         }
     }
 
-    pub(crate) fn found(&self) -> MutexGuard<'_, ImportsSoFar> {
+    pub(crate) fn found(&self) -> MutexGuard<'_, FoundImports> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
