@@ -6,7 +6,7 @@ use crate::batch::Level;
 pub struct Known {
     pub(crate) name: &'static str,
     pub(crate) level: Level,
-    /// Help for a user who gives it at another level, or nothing.
+    /// Help for a user who provides the column at another level, or not at all.
     pub(crate) hint: &'static str,
     /// Which values it may have, and that in words.
     allowed: Allowed,
@@ -50,7 +50,7 @@ const fn known(name: &'static str, level: Level, hint: &'static str, allowed: Al
 }
 
 impl Known {
-    /// The first value that the column cannot have, and the message that says so.
+    /// The first invalid value of the column, and its error message.
     pub(super) fn misfit(&self, values: &[f64]) -> Option<(usize, String)> {
         let (is_allowed, expected) = self.allowed;
         let index = values.iter().position(|&value| !is_allowed(value))?;
