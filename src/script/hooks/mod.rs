@@ -309,8 +309,8 @@ mod tests {
         loss.unwrap_or_else(|error| panic!("{}", error.render(false)))
     }
 
-    /// A response of weight 0 does not count in any sum or count of any loss, and one of weight 2 counts twice, also in
-    /// a batch with other responses.
+    /// A response of weight 0 is in no sum and no count of any loss. A response of weight 2 counts as two, except in losses that
+    /// compare responses with each other, which are tested with weight 1.
     #[test]
     fn losses_honour_weights() {
         let example = Batch::example();
