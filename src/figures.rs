@@ -15,7 +15,7 @@ pub fn count(number: usize) -> String {
     thousands.join(" ")
 }
 
-/// A count of things, by the noun for one: `1 group`, `451 234 groups`.
+/// A count with its noun in the singular or plural: `1 group`, `451 234 groups`.
 pub fn counted(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", count(number))

@@ -49,7 +49,7 @@ pub const WIDTH: usize = 80;
 /// Columns that lines are made for, however narrow the terminal is.
 pub const NARROWEST: usize = 40;
 
-/// The columns of a terminal that a string takes: some letters take two, some none, and [`Paint`]'s codes none.
+/// The columns of a terminal that a string takes: some characters take two, some none; [`Paint`]'s codes take none.
 pub fn width(text: &str) -> usize {
     let mut parts = text.split("\x1b[");
     let first = parts.next().map_or(0, UnicodeWidthStr::width);
@@ -84,7 +84,7 @@ pub fn cut(text: &str, room: usize) -> String {
     text.chars().take_while(fits).collect::<String>() + "…"
 }
 
-/// A string with blanks behind it, up to so many columns.
+/// A string padded with blanks to at least `columns` columns.
 pub fn filled(text: &str, columns: usize) -> String {
     format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
 }

@@ -6,7 +6,7 @@
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
 
-/// The use of a stream. Its number is a part of the stream's seed: it never changes, and no other purpose has it.
+/// The purpose of a stream. Its number is part of the stream's seed: it never changes, and no other purpose has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The initial parameters of a policy.
@@ -23,7 +23,7 @@ pub enum Purpose {
     Minibatches = 5,
     /// The prompts of supervised fine-tuning.
     FineTuning = 6,
-    /// The draws of an estimate, where nothing is trained.
+    /// The draws of an estimate, without training.
     Estimates = 7,
 }
 
@@ -75,7 +75,7 @@ pub struct RandomStream {
     generator: ChaCha8Rng,
 }
 
-// The mappings from bits to numbers are written out: those of `rand` may change with a minor version, and a run must
+// The mappings from bits to numbers are implemented here: `rand`'s may change with a minor version, and a run must
 // replay to the same numbers after an update.
 impl RandomStream {
     /// A number in [0, 1), a multiple of 2^-53.
@@ -83,7 +83,7 @@ impl RandomStream {
         (self.generator.next_u64() >> 11) as f64 * f64::EPSILON / 2.0
     }
 
-    /// A whole number in 0..n (0 where n is 0); no value is favoured by more than n / 2^64.
+    /// A whole number in 0..n (0 if n is 0); no value is favoured by more than n / 2^64.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.generator.next_u64()) * u128::from(n)) >> 64) as u64
     }

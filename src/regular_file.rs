@@ -4,10 +4,10 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Opens a file to read it, without ever waiting.
+/// Opens a file for reading; never blocks.
 ///
 /// # Errors
-/// Why it cannot be opened; of a folder, a pipe, a socket or a device, that it is one.
+/// The file cannot be opened, or is a folder, a pipe, a socket or a device.
 pub fn open(path: &Path) -> io::Result<File> {
     check(&fs::metadata(path)?)?;
     let mut options = File::options();
@@ -15,7 +15,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
     let file = options.open(path)?;
-    // By now something else may stand there.
+    // By now the path may refer to something else.
     check(&file.metadata()?)?;
     Ok(file)
 }

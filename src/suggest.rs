@@ -37,7 +37,7 @@ pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str
     }
 }
 
-/// Names in backquotes, separated by commas; more than sixteen are cut short with their number.
+/// Names in backquotes, separated by commas; a list of more than sixteen is cut, and its length is given.
 pub fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const SHOWN: usize = 16;
     let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();

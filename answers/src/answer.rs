@@ -8,11 +8,11 @@ use super::clean::{cleaned, without_stars};
 use super::read::read;
 use super::text::{self, pattern};
 
-/// Where answers without a box are looked for: nobody writes more behind one.
+/// Answers without a box are searched for in this many bytes at the end.
 const END: usize = 20_000;
 
-/// The text that the marks of a completion (a box, `####`, `answer is`) point at: nothing for an empty box or one that is
-/// never closed, and for thoughts without an end. Without a mark it is an error, with the text without its thoughts.
+/// The answer that the marks of a completion (a box, `####`, `answer is`) give: `None` for an empty box, for a box that is
+/// never closed, and for thoughts without an end. Without a mark, the error is the text without its thoughts.
 pub(super) fn marked(source: &str) -> Result<Option<String>, String> {
     let text = match source.rsplit_once("</think>") {
         Some((_, text)) => text,
@@ -102,7 +102,7 @@ fn behind_phrase(text: &str) -> Option<String> {
     Some(found.trim().to_string()).filter(|found| !found.is_empty())
 }
 
-/// The formulas of a text: where each begins, its inside, and where it ends.
+/// The formulas of a text: the start, the content and the end of each.
 fn formulas(text: &str) -> Vec<(usize, &str, usize)> {
     static MARK: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)\$\$?|\\."));
     let (mut found, mut open) = (Vec::new(), None::<Match>);
@@ -153,7 +153,7 @@ pub(super) fn is_whole(text: &str, clean: &str) -> bool {
 
 /// The last formula of a text, or the last number outside of one, whichever ends later.
 pub(super) fn last_of(text: &str) -> Option<String> {
-    /// With its sign, its fraction and its percent sign, but not behind a letter.
+    /// With its sign, its fraction and its percent sign, but not after a letter.
     static NUMBER: LazyLock<Regex> = LazyLock::new(|| {
         let number = r"\.?[0-9](?:[0-9.,/⁄]*[0-9])?%?";
         let signed = format!(r"(?:^|[^\pL\pN)}}])([-−–]{number})");

@@ -1,4 +1,4 @@
-//! LaTeX and Unicode in fewer words: one spelling for each sign, no fonts, no sizes, no spacing commands.
+//! Simplifies LaTeX and Unicode: one spelling for each sign, no fonts, no sizes, no spacing commands.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ const NOTHING: &str = r"\left \right \big \bigl \bigr \Big \Bigl \Bigr \bigg \bi
 /// What is a blank.
 const BLANKS: &str = r"\( \) \[ \] \, \; \: \quad \qquad \enspace \hspace \newline ~";
 
-/// The spellings that the parser knows, and what means the same.
+/// The spellings that the parser knows, each with its synonyms.
 const SPELLINGS: &str = r"\text \textbf \textrm \mathrm \mbox \textit \emph \operatorname \rm \texttt \textsf ;
     \text{or} \lor \vee ; \text{and} \land \wedge ; \frac \dfrac \tfrac \cfrac ; \binom \dbinom \tbinom ;
     \frac{1}{2} ½ ; \frac{1}{3} ⅓ ; \frac{2}{3} ⅔ ; \frac{1}{4} ¼ ; \frac{3}{4} ¾ ; \root \surd √ ; \overline \bar ;
@@ -86,7 +86,7 @@ pub(super) fn cleaned(text: &str) -> String {
         .into_owned()
 }
 
-/// Markdown's stars go; those between two operands are a power.
+/// Removes Markdown's stars; stars between two operands are a power.
 pub(super) fn without_stars(text: &str) -> Cow<'_, str> {
     static POWER: LazyLock<Regex> = LazyLock::new(|| pattern(r"([\pL\pN)}])\*\*(-?\b|[({])"));
     match text.contains("**") {

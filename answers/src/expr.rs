@@ -1,4 +1,4 @@
-//! What an answer says, as one tree: numbers and names are its leaves, sums, lists and intervals its nodes.
+//! The meaning of an answer, as a tree: numbers and names are its leaves, sums, lists and intervals its nodes.
 
 use std::collections::BTreeSet;
 

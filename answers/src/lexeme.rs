@@ -43,7 +43,7 @@ pub(super) fn is_word(text: &str) -> bool {
     text.starts_with(char::is_alphabetic) && !is_letter(text)
 }
 
-/// More are not read, and brackets inside of each other neither.
+/// Texts with more lexemes, or with more deeply nested brackets, are not read.
 const MOST: usize = 4_500;
 const DEEPEST: usize = 100;
 

@@ -28,7 +28,7 @@ mod value;
 use clean::cleaned;
 use read::read;
 
-/// What became of a comparison. Only [`Verdict::Equal`] is right.
+/// The result of a comparison. Only [`Verdict::Equal`] is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The answer equals the reference's.
@@ -37,7 +37,7 @@ pub enum Verdict {
     Different,
     /// The completion has none.
     NoAnswer,
-    /// Nobody can say in the time that a comparison may take, or the answer cannot be read.
+    /// The comparison exceeds its limit on work, or the answer cannot be read.
     Undecided,
 }
 

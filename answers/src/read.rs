@@ -97,7 +97,7 @@ impl<'t> Parser<'t> {
         &self.ahead(0)[self.taken..]
     }
 
-    /// The text of one further on.
+    /// The text of a later lexeme, `count` ahead.
     fn ahead(&self, count: usize) -> &'t str {
         let lexeme = self.lexemes.get(self.at + count);
         lexeme.map_or("", |lexeme| &lexeme.text)
@@ -193,7 +193,7 @@ impl<'t> Parser<'t> {
         Some(equations(first, last))
     }
 
-    /// One side of a relation, or nothing up to the end of what cannot be read.
+    /// One side of a relation; if it cannot be read, skips to its end.
     fn side(&mut self) -> Option<Expr> {
         let start = *self;
         if let Some(value) = self.union().filter(|_| is_end(self.text())) {

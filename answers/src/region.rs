@@ -51,7 +51,7 @@ pub(super) fn end(expr: &Expr) -> Option<f64> {
     }
 }
 
-/// Where two numbers are almost the same they are one.
+/// Numbers that are almost equal count as equal.
 fn order(a: f64, b: f64) -> Ordering {
     match (a - b).is_finite() && (a - b).abs() <= 1e-10 * a.abs().max(b.abs()) {
         true => Ordering::Equal,

@@ -13,7 +13,7 @@ use super::expr::{Expr, Function, Name, Number, Rational};
 /// Units of about a nanosecond.
 const MOST: u64 = 2_300_000;
 
-/// Numbers with more bits than these are not computed.
+/// Numbers with more bits are not computed.
 const MOST_BITS: u64 = 40_000;
 
 thread_local! {
@@ -32,7 +32,7 @@ pub(super) fn look(units: u64) -> Option<()> {
     left.map(drop)
 }
 
-/// Takes the work of making a number with so many bits.
+/// Takes the work of computing a number with so many bits.
 fn spend(bits: u64) -> Option<()> {
     look(50 + bits / 8)?;
     (bits <= MOST_BITS).then_some(())
@@ -247,7 +247,7 @@ fn near_power(base: Complex64, exponent: Complex64) -> Option<Complex64> {
     (result.norm() > 0.0).then_some(result)
 }
 
-/// Near a pole there is none.
+/// There is no value near a pole.
 fn inverse(value: Complex64) -> Option<Complex64> {
     (value.norm() > 1e-12).then(|| value.inv())
 }

@@ -1,4 +1,4 @@
-//! What a call gives: a dictionary of Python's.
+//! The results of calls, as Python dictionaries.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::array::to_numpy;
 use crate::error::in_python;
 use crate::held::{StepResult, Used};
 
-/// `padded` gives [B, T] for one value per response too.
+/// With `padded`, one value per response also becomes [B, T].
 pub fn of_advantage(
     py: Python<'_>,
     ((outcome, returns), used): (StepResult, Used),
@@ -55,7 +55,7 @@ pub fn of_loss(
     Ok(answer)
 }
 
-/// What advantages and losses have in common.
+/// The entries that advantages and losses have in common.
 fn reported<'py>(
     py: Python<'py>,
     metrics: Vec<(String, f64)>,

@@ -1,4 +1,4 @@
-//! NumPy arrays [B, T] in and out: their memory is read in place, whatever its strides.
+//! NumPy arrays [B, T] in and out: their memory is read in place, with any strides.
 
 use std::sync::Mutex;
 
@@ -19,7 +19,7 @@ const EXACT: f64 = (1 << 24) as f64;
 /// Evaluates an expression with the type of an array's numbers as `T`.
 macro_rules! typed {
     ($array:expr, $T:ident => $body:expr) => {
-        // A truth value that is neither 0 nor 1 is refused as a number. Two bytes of no type are a bf16, which NumPy has not.
+        // A truth value that is neither 0 nor 1 is refused as a number. Two bytes without a type are a bf16, which NumPy lacks.
         typed!($array, $T => $body; b'b' 1 u8, b'u' 1 u8, b'u' 2 u16, b'u' 4 u32, b'u' 8 u64, b'i' 1 i8, b'i' 2 i16,
             b'i' 4 i32, b'i' 8 i64, b'V' 2 bf16, b'f' 2 f16, b'f' 4 f32, b'f' 8 f64)
     };
@@ -35,15 +35,15 @@ macro_rules! typed {
 }
 
 /// A NumPy array [B, T] that is kept alive, with aligned numbers of the machine's byte order and without negative strides:
-/// `package/advlab/_arrays.py` sees to that.
+/// `package/advlab/_arrays.py` ensures all of that.
 pub struct Array {
-    /// The memory from the first number to the last one. Whoever writes into it meanwhile from another thread gets mixed numbers,
-    /// as with NumPy's own functions, which release the interpreter's lock too.
+    /// The memory from the first number to the last one. If another thread writes into it meanwhile, the result mixes old and new
+    /// numbers, as with NumPy's own functions, which release the interpreter's lock too.
     memory: &'static [u8],
-    /// The kind and the size of its numbers.
+    /// The kind and the size of the array's numbers.
     dtype: (u8, usize),
     shape: (usize, usize),
-    /// In numbers, not in bytes.
+    /// Counted in numbers, not in bytes.
     strides: (usize, usize),
     owner: Py<PyUntypedArray>,
 }
@@ -63,8 +63,8 @@ impl Array {
                 (rows - 1) * down + (width - 1) * right + size,
             ),
         };
-        // SAFETY: the pointer is that of an array object; all of the memory is the array's, or that of the one that it is a view
-        // of. It is kept alive by the object, beside which the slice stays.
+        // SAFETY: the pointer comes from an array object; all of the memory belongs to the array, or to the array that it views
+        // into. The object keeps it alive, and is stored together with the slice.
         let memory = unsafe {
             let data = (*object.as_array_ptr()).fields.data;
             std::slice::from_raw_parts(data.cast_const().cast(), length)
@@ -80,7 +80,7 @@ impl Array {
 
     fn numbers<T: 'static>(&self) -> &'static [T] {
         let length = self.memory.len() / size_of::<T>();
-        // SAFETY: `T` is the type of the array's numbers (`typed`), of which each bit pattern is one, and they are aligned.
+        // SAFETY: `T` is the type of the array's numbers (`typed`), every bit pattern is valid for it, and they are aligned.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), length) }
     }
 
@@ -135,7 +135,7 @@ impl Array {
     }
 }
 
-/// The sum of a row. Most rewards per token are 0: runs of zeros are skipped at the memory's speed.
+/// The sum of a row. Most rewards per token are 0: runs of zeros are skipped at the speed of the memory.
 fn sum<T: Numeric>(row: &[T]) -> f64 {
     let (parts, rest) = row.as_chunks::<16>();
     let is_some = |part: &&[T; 16]| part.iter().fold(false, |some, &x| some | (x != T::BITS[0]));
@@ -157,15 +157,15 @@ impl<T: Send + Sync> BufferOwner<T> for Memory<T> {
     }
 }
 
-/// Computed values as NumPy's: those of responses as [B], unless they are to be `padded`; those of tokens as [B, T] with 0 where
-/// the mask is 0, or as rows of their own lengths if the input has such.
+/// Computed values as NumPy arrays: values per response as [B], unless `padded`; values per token as [B, T] with 0 where
+/// the mask is 0, or as rows of different lengths if the input is ragged.
 pub fn to_numpy<'py>(
     py: Python<'py>,
     computed: &Computed,
     is_f64: bool,
     padded: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // Rounds to f32: that is what trainers hold advantages in.
+    // Rounds to f32, the type of trainers' advantages.
     let array = |numbers: Vec<f64>| match is_f64 {
         true => PyArray1::from_vec(py, numbers).into_any(),
         false => PyArray1::from_iter(py, numbers.iter().map(|&number| number as f32)).into_any(),
@@ -202,14 +202,14 @@ pub fn to_numpy<'py>(
     .into_any())
 }
 
-/// The memory of large arrays [B, T] that nobody has any more, for the next ones: the first write to each page of fresh
-/// memory costs more than all the rest. A step has two such arrays, the advantage and the returns.
+/// Memory of large arrays [B, T] that are no longer in use, kept for the next ones: the first write to each page of fresh
+/// memory costs more than everything else. A step has two such arrays, the advantage and the returns.
 static SPARE: Mutex<Vec<Vec<f32>>> = Mutex::new(Vec::new());
 const SPARES: usize = 2;
-/// The size in numbers from which on memory is kept.
+/// The smallest size, in numbers, of memory that is kept.
 const LARGE: usize = 1 << 20;
 
-/// An array [B, T] on its way to NumPy, and then the owner of the array's memory.
+/// An array [B, T] on its way to NumPy; later the owner of the NumPy array's memory.
 #[pyclass(frozen)]
 struct ArrayOwner(Array2<f32>);
 
@@ -235,7 +235,7 @@ impl ArrayOwner {
 
     fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         let owner = Bound::new(py, self)?;
-        // SAFETY: the array keeps its owner, which nothing but the array reads or writes until it is dropped.
+        // SAFETY: the array keeps its owner alive, whose memory only the array reads or writes until it is dropped.
         let array =
             unsafe { PyArray2::borrow_from_array(&owner.get().0, owner.clone().into_any()) };
         Ok(array.into_any())

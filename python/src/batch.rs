@@ -28,7 +28,7 @@ pub struct PyBatch {
     notes: Vec<String>,
 }
 
-/// A column or a mask, as `package/advlab/_arrays.py` gives it.
+/// A column or a mask, as `package/advlab/_arrays.py` passes it.
 #[derive(FromPyObject)]
 enum PyColumn<'py> {
     /// [B].
@@ -41,7 +41,7 @@ enum PyColumn<'py> {
     RaggedF64(PyReadonlyArray1<'py, f64>, Vec<usize>),
 }
 
-/// For each response the index of its value, and the values, each once.
+/// The distinct values, and the index of each response's value.
 type Labels<'py> = (Vec<usize>, Vec<Bound<'py, PyAny>>);
 
 #[pymethods]
@@ -165,7 +165,7 @@ impl PyBatch {
         PyArray1::from_iter(py, lengths)
     }
 
-    /// A column, read-only and in place if NumPy has its type: [B], [B, T], or one number for each token that counts; texts as
+    /// A column, read-only and in place if NumPy has its type: [B], [B, T], or one number per token that counts; texts as
     /// a list of strings.
     fn _column<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let (py, batch) = (slf.py(), &slf.get().batch);
@@ -197,7 +197,7 @@ impl PyBatch {
     }
 }
 
-/// The rows that lie one after another.
+/// The rows, which are stored one after another.
 fn rows<'a, T>(mut flat: &'a [T], lengths: &[usize]) -> impl Iterator<Item = &'a [T]> {
     let row = move |&length: &usize| flat.split_off(..length).unwrap_or_default();
     lengths.iter().map(row)
@@ -219,7 +219,7 @@ fn group_id(id: &Bound<'_, PyAny>) -> PyResult<GroupId> {
     }
 }
 
-/// A string of the argument `name`.
+/// The text of the argument `name`.
 fn text(name: &str, text: &Bound<'_, PyString>) -> PyResult<Arc<str>> {
     match text.to_cow() {
         Ok(text) => Ok((*text).into()),
@@ -236,7 +236,7 @@ fn in_place<'py, T: Element, D: Dimension>(
     batch: &Bound<'py, PyBatch>,
     view: ArrayView<'_, T, D>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: the batch has the values and never changes: a frozen object. The array is read-only.
+    // SAFETY: the batch owns the values and never changes, because it is a frozen object. The array is read-only.
     let array = unsafe { PyArray::borrow_from_array(&view, batch.clone().into_any()) };
     array.getattr("flags")?.setattr("writeable", false)?;
     Ok(array.into_any())

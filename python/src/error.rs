@@ -1,4 +1,4 @@
-//! Diagnostics as a Python exception, with what to type in Python.
+//! Diagnostics as a Python exception, with help in terms of Python.
 
 use advlab::diagnostic::{Diagnostic, Diagnostics, Problem};
 use pyo3::prelude::*;
@@ -44,7 +44,7 @@ fn translated(diagnostics: Diagnostics) -> Diagnostics {
     Diagnostics::several(diagnostics.iter().map(one).collect()).unwrap_or(diagnostics)
 }
 
-/// A message of the library with the package's words for those of the command line, which stand in backticks.
+/// A message of the library with names of the command line, which stand in backticks, replaced by the package's names.
 pub fn in_python(text: &str) -> String {
     let parts = text.split('`').enumerate();
     let parts = parts.map(|(at, part)| match at % 2 {
@@ -54,7 +54,7 @@ pub fn in_python(text: &str) -> String {
     parts.collect::<Vec<_>>().join("`")
 }
 
-/// What to type for words of the command line.
+/// The Python expression for words of the command line.
 fn typed(words: &str) -> Option<String> {
     let (command, rest) = words.split_once(' ').unwrap_or((words, ""));
     let (name, value) = rest.split_once('=').unwrap_or((rest, ""));

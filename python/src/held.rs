@@ -1,4 +1,4 @@
-//! What the calls of a recipe share: its state, the version in use, its events and its folder.
+//! The data shared by the calls of a recipe: its state, the version in use, its events and its folder.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,16 +14,16 @@ use pyo3::prelude::*;
 use crate::batch::PyBatch;
 use crate::error::{in_python, raise};
 
-/// Parameters that are set, by name, as `--set` takes them.
+/// Parameters to set, by name, as `--set` takes them.
 pub type Settings = Vec<(String, String)>;
 
-/// The version in use, its serial number, and whether the step before used another one.
+/// The version in use, its serial number, and whether the previous step used another one.
 pub type Used = (String, u64, bool);
 
-/// The outcome of a step, and what a critic is to learn.
+/// The outcome of a step, and the target of a critic.
 pub type StepResult = (Outcome, Option<Computed>);
 
-/// How a file is followed: the keywords of `advlab.watch`.
+/// The options for following a file: the keywords of `advlab.watch`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Follow {
@@ -34,19 +34,19 @@ pub struct Follow {
     of_returns: Vec<String>,
 }
 
-/// What the calls of all threads share.
+/// The data shared by calls on all threads.
 pub struct Held {
     pub live: LiveRecipe,
-    /// How the file is followed.
+    /// The options for following the file.
     pub options: LiveOptions,
-    /// Tokens of the last batch that are kept to try new versions on.
+    /// The number of tokens of the last batch that are kept to try new versions on.
     kept_tokens: usize,
-    /// The serial number that a resumed run began with: its versions are counted on from there.
+    /// The serial number at which a resumed run began: its new versions are counted from there.
     pub first_serial: u64,
     pub record: Option<Record>,
     /// Whether the last step could be written to the folder.
     is_recorded: bool,
-    /// Events that nobody has asked for yet.
+    /// Events that the caller has not fetched yet.
     pub events: Vec<EventFields>,
 }
 
@@ -66,7 +66,7 @@ impl Held {
         }
     }
 
-    /// A recipe that stays as it is: a built-in, a script, or the version of these sources.
+    /// A recipe that follows no file: a built-in, a script, or the version of these sources.
     pub fn load(
         name: &str,
         settings: &Settings,
@@ -103,12 +103,12 @@ impl Held {
         Ok(held)
     }
 
-    /// A version's index in the order of publication, over all processes of the run.
+    /// A version's index in the order of publication, counted over all processes of the run.
     pub fn serial(&self, loaded: &Loaded) -> u64 {
         self.first_serial + loaded.serial()
     }
 
-    /// The version in use, after a step that began with the version of a serial number.
+    /// The version in use after a step; `before` is the serial number of the version with which the step began.
     pub fn used(&self, before: u64) -> Used {
         let used = self.live.in_use();
         let serial = self.serial(used);
@@ -129,7 +129,7 @@ impl Held {
 
     /// A step of a recipe that follows its file, which is also written to the folder.
     pub fn step(&mut self, batch: &PyBatch) -> Result<StepResult, Diagnostics> {
-        // No version has the hook, but the batch may have the column.
+        // No version has the hook, but the batch may have the column instead.
         let mut refuses = self.options.refuses.iter();
         let weight = refuses.find(|(hook, _)| *hook == Hook::Weight);
         if let Some((_, why)) = weight.filter(|_| batch.batch.has("weight")) {
@@ -164,8 +164,8 @@ impl Held {
         Ok(step)
     }
 
-    /// Writes to the folder, if there is one; false if that fails. The run goes on without what cannot be written: that is an
-    /// event, once until a step is written again.
+    /// Writes to the folder, if there is one; returns false if that fails. The run then continues without the row. The failure is
+    /// an event, reported once until a step is written again.
     fn record(
         &mut self,
         write: impl FnOnce(&mut Record, &LiveRecipe) -> Result<(), Diagnostics>,
@@ -185,7 +185,7 @@ impl Held {
         false
     }
 
-    /// Takes the events of the file, for the folder and for the caller.
+    /// Takes the events of the file, and passes them to the folder and to the caller.
     pub fn hear(&mut self) {
         for event in self.live.events() {
             self.record(|record, _| record.changed(&event));
@@ -213,7 +213,7 @@ fn of_file(event: LiveEvent) -> EventFields {
     (kind, line, version, error, at_step)
 }
 
-/// The advantage, and what a critic is to learn if the recipe says it, from the state before the step.
+/// The advantage, and the critic's target if the recipe has one, from the state before the step.
 pub fn compute(
     recipe: &Recipe,
     batch: &Batch,
@@ -226,7 +226,7 @@ pub fn compute(
     Ok((outcome, returns.transpose()?.flatten()))
 }
 
-/// A host with kernels of its own: a lock that a thread of the parent held at a fork concerns this recipe only.
+/// A host with its own kernels: a lock that a thread of the parent held at a fork then affects only this recipe.
 pub fn host() -> Host {
     Host::new().with_native(&Native::new(Mode::Auto))
 }
@@ -241,8 +241,8 @@ pub fn restore(
     host.restore(name, sources.map(|(name, text)| (&**name, &**text)))
 }
 
-/// A copy of the first groups of a batch, up to a number of tokens, and of two groups in any case: new versions are tried on
-/// it, and the trainer's memory is its own again after the call.
+/// A copy of the first groups of a batch, up to a number of tokens, but at least two groups: new versions are tried on
+/// it, so that the trainer's own memory is free after the call.
 fn first_groups(batch: &Batch, tokens: usize) -> Batch {
     let layout = batch.layout();
     let (mut taken, mut left) = (Vec::new(), tokens);

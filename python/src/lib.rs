@@ -1,5 +1,5 @@
 //! The native half of the Python package `advlab`: it takes arrays, runs recipes with the interpreter's lock released, and
-//! gives arrays back. No formula stands here; what a user sees is made in `package/advlab`.
+//! returns arrays. It contains no formula; `package/advlab` is the interface for users.
 
 mod answer;
 mod array;
@@ -54,7 +54,7 @@ fn row_sums<'py>(
 #[pyfunction]
 fn command_line(py: Python<'_>, words: Vec<OsString>) -> u8 {
     let code = py.detach(|| advlab_cli::command_line(words));
-    // The only way to read a status is to compare it.
+    // A status can only be read by comparing it.
     let mut all = 0..=u8::MAX;
     all.find(|status| ExitCode::from(*status) == code)
         .unwrap_or(1)

@@ -13,13 +13,13 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 /// The process and its threads.
 type Pool = (u32, ThreadPool);
 
-/// The pool of this process. A child inherits the pointer, but not the threads, and makes its own.
+/// The pool of this process. A forked child inherits the pointer, but not the threads, and makes its own pool.
 static POOL: AtomicPtr<Pool> = AtomicPtr::new(null_mut());
 
 /// Runs a computation on this process's threads.
 pub fn install<R: Send>(run: impl FnOnce() -> R + Send) -> PyResult<R> {
     let (process, known) = (std::process::id(), POOL.load(Ordering::Acquire));
-    // SAFETY: a pool is never freed once the pointer to it stands here.
+    // SAFETY: a pool is never freed once this pointer refers to it.
     if let Some((_, threads)) = unsafe { known.as_ref() }.filter(|pool| pool.0 == process) {
         return Ok(threads.install(run));
     }
@@ -28,7 +28,7 @@ pub fn install<R: Send>(run: impl FnOnce() -> R + Send) -> PyResult<R> {
         .build()
         .map_err(|error| PyRuntimeError::new_err(format!("cannot start threads: {error}")))?;
     let pool: &'static Pool = Box::leak(Box::new((process, threads)));
-    // If another thread was first, this one computes on a pool of its own, once.
+    // If another thread was first, this one uses a pool of its own, once.
     let mine = std::ptr::from_ref(pool).cast_mut();
     let _ = POOL.compare_exchange(known, mine, Ordering::AcqRel, Ordering::Relaxed);
     Ok(pool.1.install(run))
@@ -42,8 +42,8 @@ pub fn in_pool<R: Send>(py: Python<'_>, run: impl FnOnce() -> R + Send) -> PyRes
 /// How many milliseconds a child waits for a lock that one of its own threads may hold.
 const PATIENCE: u32 = 10_000;
 
-/// Locks what calls share; gives up in a forked child, as a thread of the parent may have held it at the fork. Call it with the
-/// interpreter's lock released: whoever holds this one may be waiting for that.
+/// Locks data shared by calls; gives up in a forked child, since a thread of the parent may have held the lock at the fork. Call
+/// it with the interpreter's lock released: the thread that holds the data may be waiting for that.
 pub fn lock<T>(shared: &Mutex<T>, is_child: bool) -> PyResult<MutexGuard<'_, T>> {
     if !is_child {
         return Ok(shared.lock().unwrap_or_else(PoisonError::into_inner));

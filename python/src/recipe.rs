@@ -22,7 +22,7 @@ use crate::pool::{install, lock};
 pub struct PyRecipe {
     #[pyo3(get)]
     name: String,
-    /// The process that opened it.
+    /// The process that opened the recipe.
     process: u32,
     /// Whether a thread of that process follows the file.
     is_live: bool,
@@ -91,7 +91,7 @@ impl PyRecipe {
         params(py, self.with(py, |held| held.live.newest())?.recipe())
     }
 
-    /// Whether the code of the version of the last step names one of these columns; computed names do not count.
+    /// Whether the code of the last step's version names one of these columns; names computed at run time do not count.
     fn _reads(&self, py: Python<'_>, columns: Vec<String>) -> PyResult<bool> {
         self.with(py, |held| {
             let named = held.live.in_use().recipe().reads();
@@ -99,8 +99,8 @@ impl PyRecipe {
         })
     }
 
-    /// The advantage by the newest version that passed its checks, or by the one before if that fails; `padded` gives [B, T]
-    /// for one value per response too.
+    /// The advantage by the newest version that passed its checks, or by the previous one if that fails; with `padded`, one value
+    /// per response also becomes [B, T].
     fn _compute_advantage(
         &self,
         py: Python<'_>,
@@ -119,7 +119,7 @@ impl PyRecipe {
         of_advantage(py, step, f64, padded).map(Bound::unbind)
     }
 
-    /// The loss by the version of the last step: the minibatches of one update have one loss.
+    /// The loss by the version of the last step: all minibatches of an update use the same loss.
     fn _compute_loss(&self, py: Python<'_>, batch: &PyBatch, f64: bool) -> PyResult<Py<PyDict>> {
         let loss = self.compute(py, |held| {
             let last = held.live.next_step().saturating_sub(1);
@@ -131,7 +131,7 @@ impl PyRecipe {
         of_loss(py, loss, f64).map(Bound::unbind)
     }
 
-    /// The version of the last step with its parameters and its state as JSON, and what the run has counted.
+    /// The version of the last step with its parameters and its state as JSON, and the counters of the run.
     fn _left(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
         let (used, state, serial, next_step) = self.with(py, |held| {
             let used = held.live.in_use().clone();
@@ -154,7 +154,7 @@ impl PyRecipe {
         self.with(py, |held| held.live.set_state(state))
     }
 
-    /// Goes on from what another run left; the file is then judged as any new version is.
+    /// Continues from the saved state of another run; the file is then checked like any new version.
     fn _resume(
         &self,
         py: Python<'_>,
@@ -189,7 +189,7 @@ impl PyRecipe {
         })
     }
 
-    /// Looks at the file now, and returns when its content has been judged; false if that takes too long.
+    /// Reads the file now, and returns when its content has been checked; false if that takes too long.
     fn _refresh(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         self.with(py, |held| held.live.refresh(time))
@@ -209,7 +209,7 @@ impl PyRecipe {
         self.process != std::process::id()
     }
 
-    /// Runs something on what the calls share, with the interpreter's lock released.
+    /// Runs a function on the shared data, with the interpreter's lock released.
     fn with<R: Send>(
         &self,
         py: Python<'_>,
@@ -246,7 +246,7 @@ impl PyRecipe {
 
 impl Drop for PyRecipe {
     fn drop(&mut self) {
-        // After a fork there is no thread to wait for.
+        // After a fork the thread that follows the file does not exist.
         if self.is_live
             && self.is_in_child()
             && let Ok(mut held) = lock(&self.held, true)

@@ -27,7 +27,7 @@ fn problem(response: impl Into<Option<usize>>, message: impl Into<String>) -> Bu
 struct GivenColumn {
     name: Arc<str>,
     values: Column,
-    /// The lengths of ragged rows, whose values lie one after another in a padded array of one row.
+    /// The lengths of ragged rows, whose values are stored one after another in a padded array of one row.
     ragged: Option<Vec<usize>>,
 }
 
@@ -41,7 +41,7 @@ impl GivenColumn {
         }
     }
 
-    /// The length of a response's row, if the column has rows.
+    /// The length of a response's row, if the column has one row per response.
     fn row_length(&self, response: usize) -> Option<usize> {
         match (&self.ragged, &self.values) {
             (Some(lengths), _) => Some(lengths[response]),
@@ -49,7 +49,7 @@ impl GivenColumn {
         }
     }
 
-    /// The column of a batch: of ragged rows only the tokens that count.
+    /// The column of a batch: for ragged rows, only the tokens that count.
     fn column(self, layout: &Layout) -> Column {
         let Some(lengths) = self.ragged else {
             return self.values;
@@ -100,7 +100,7 @@ impl BatchBuilder {
         self
     }
 
-    /// The padded mask [B, T]: 1 (or true) for a token that counts, 0 for others, also between those that count.
+    /// The padded mask [B, T]: 1 (or true) for a token that counts, 0 for any other position, also in the middle of a row.
     pub fn mask<M: Numeric>(mut self, mask: ArrayView2<'_, M>) -> Self {
         let tokens = Tokens::of_mask(mask).map_err(|(response, token, found)| {
             let message = format!(

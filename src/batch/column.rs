@@ -105,7 +105,7 @@ impl<T: Send + Sync> FromIterator<T> for Buffer<T> {
     }
 }
 
-/// Numbers in one of the two precisions that tensors have.
+/// Numbers in one of a tensor's two precisions.
 #[derive(Clone, Debug)]
 pub enum FloatBuffer {
     /// Single precision.
@@ -170,7 +170,7 @@ impl From<Vec<f64>> for FloatBuffer {
 
 /// A number type of padded columns.
 pub trait Element: Copy + Send + Sync + fmt::Debug + 'static {
-    /// The type that is computed with, f32 or f64.
+    /// The type used for computation, f32 or f64.
     type Wide: Copy + PartialOrd + From<f32> + Into<f64> + Send + Sync;
 
     /// The value in the precision that is computed with.

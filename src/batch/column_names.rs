@@ -6,7 +6,7 @@ use crate::batch::Level;
 pub struct KnownColumn {
     pub(crate) name: &'static str,
     pub(crate) level: Level,
-    /// Help for a user who gives it at another level, or nothing.
+    /// Help for a user who provides the column at another level, or not at all.
     pub(crate) hint: &'static str,
     /// Which values it may have, and that in words.
     allowed: Allowed,
@@ -55,7 +55,7 @@ const fn known(
 }
 
 impl KnownColumn {
-    /// The first value that the column cannot have, and the message that says so.
+    /// The first invalid value of the column, and its error message.
     pub(super) fn misfit(&self, values: &[f64]) -> Option<(usize, String)> {
         let (is_allowed, expected) = self.allowed;
         let index = values.iter().position(|&value| !is_allowed(value))?;

@@ -31,7 +31,7 @@ impl GroupId {
 }
 
 impl fmt::Display for GroupId {
-    /// For messages: a long string, such as a whole prompt, is cut.
+    /// In messages, a long string, such as a whole prompt, is cut.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 48;
         match self {
@@ -56,7 +56,7 @@ macro_rules! from {
 from!(
     number => match i64::try_from(number.to_owned() as i128) {
         Ok(number) => GroupId::Number(number),
-        // One beyond `i64`, as a hash may be, is named by its digits.
+        // An integer beyond `i64`, such as a hash, becomes the string of its digits.
         Err(_) => number.to_string().into(),
     };
     i8, i16, i32, i64, isize, u8, u16, u32, u64, usize, &i8, &i16, &i32, &i64, &isize, &u8, &u16, &u32, &u64, &usize
@@ -77,7 +77,7 @@ pub struct Layout {
     position_start: Vec<usize>,
     /// If the responses are turns of trajectories.
     turns: Option<TurnOrder>,
-    /// Group by group, in a group in the order of their first responses; without turns, each response is one.
+    /// Ordered by group, then by the first response; without turns, each response is a trajectory.
     trajectories: Partition,
 }
 
@@ -116,7 +116,7 @@ impl Partition {
 pub(crate) struct TurnOrder(Arc<[(u32, f64)]>);
 
 impl TurnOrder {
-    /// Responses with the same key are turns of one trajectory, in the order of `turn`, or else of the batch.
+    /// Responses with the same key are turns of one trajectory, ordered by `turn`, or else as in the batch.
     pub(crate) fn new<K: Eq + Hash + Clone>(
         keys: impl IntoIterator<Item = K>,
         turn: Option<&[f64]>,
@@ -336,8 +336,8 @@ impl Layout {
         self.select(&members.collect::<Vec<_>>())
     }
 
-    /// The same responses in other groups: responses with the same key are together if they were in one group before, or if
-    /// the new groups are `across` the old ones.
+    /// The same responses in new groups: responses with the same key are in one group if they shared a group before, or if
+    /// `across` is true.
     pub(crate) fn regroup(
         &self,
         key: &[f64],
@@ -390,7 +390,7 @@ impl Layout {
     }
 }
 
-/// Numbers equal keys alike, in the order of their first occurrence; gives the keys by number, too.
+/// Gives equal keys the same number, in the order of first occurrence; returns the keys by number, too.
 fn numbered<K: Eq + Hash + Clone>(keys: impl IntoIterator<Item = K>) -> (Vec<u32>, Vec<K>) {
     let mut seen: HashMap<K, u32> = HashMap::new();
     let mut distinct = Vec::new();

@@ -235,9 +235,9 @@ impl Batch {
         }
     }
 
-    /// The batch with values as a column of that name, in place of one that it may have.
+    /// The batch with values as a column of that name, which replaces an existing one.
     ///
-    /// Panics if the values are not of this batch's responses or tokens, and if the builder refuses them: a known column at
+    /// Panics if the values do not fit this batch's layout, or if the builder refuses them: a known column at
     /// another level, a reward that is not finite, a negative weight.
     pub fn with(mut self, name: &str, values: &Computed) -> Batch {
         let (values, level) = (values.buffer(), values.level());

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 /// A number type (or bool) that masks and response columns may have.
 pub trait Numeric: Copy + PartialEq + Send + Sync {
-    /// 0 and 1: what does not count in a mask, and what does.
+    /// The values 0 and 1 of a mask: a position that does not count, and one that does.
     const BITS: [Self; 2];
     /// The value as a number.
     fn number(self) -> f64;
@@ -84,7 +84,7 @@ impl Tokens {
             Some(row) => runs_of(row),
             None => runs_of(&row.to_vec()),
         };
-        // A thread takes at least so many tokens.
+        // A thread handles at least this many tokens.
         let least = (64 << 10) / mask.ncols().max(1);
         let rows = (0..mask.nrows()).into_par_iter().with_min_len(least);
         let rows: Vec<_> = rows.map(|row| runs_of(mask.row(row))).collect();
@@ -158,7 +158,7 @@ impl Tokens {
 /// Numbers of a mask that are compared at once, without a branch.
 const LANES: usize = 64;
 
-/// How many numbers at the beginning of a row are as wanted.
+/// The number of leading values of a row that match.
 #[multiversion(targets("x86_64+avx2"))]
 fn how_many<M: Numeric>(row: &[M], wanted: M) -> usize {
     let is_whole = |lanes: &&[M]| {

@@ -204,7 +204,7 @@ pub(super) fn with_tokens(
     made_of(batch, name, name, value)
 }
 
-/// The batch with a token column made of another one, if it has that.
+/// The batch with a token column computed from another one, if it has that one.
 fn made_of(
     batch: &Batch,
     from: &str,

@@ -1,4 +1,4 @@
-//! Invariants: a batch in another form has the same advantages; and properties that are worth knowing.
+//! Invariants: equivalent batches must have the same advantages; and properties worth reporting.
 
 use super::CheckResult::{self, Fails, Holds, Note};
 use super::batches::{in_precision, with_rewards};
@@ -10,12 +10,12 @@ use crate::script::Outcome;
 
 /// The largest difference that rounding makes.
 pub(super) const EXACT: f64 = 1e-9;
-/// The most groups that are each run as a batch of their own.
+/// The most groups that are each run as a separate batch.
 const ALONE: usize = 16;
 
 impl Checks<'_> {
     pub(super) fn invariant(&mut self, batch: &Batch, base: &Outcome) {
-        // Reversed, ties of responses or of groups come in another order.
+        // In reverse order, ties between responses or groups are ordered differently.
         let reversed: Vec<usize> = (0..batch.layout().responses()).rev().collect();
         self.same("permuted responses", base, (batch, &reversed), |off| {
             let why = format!("the order of responses matters: by up to {off:.3}");

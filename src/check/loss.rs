@@ -15,7 +15,7 @@ const DIRECTIONS: usize = 3;
 /// The largest relative difference between a slope and the gradient's.
 const SLOPE: f64 = 1e-4;
 
-/// How a check came out, and one line on it.
+/// The result of a check, with a one-line explanation.
 type ResultLine = (CheckResult, String);
 
 /// A correlation up to this one counts as none.

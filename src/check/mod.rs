@@ -25,7 +25,7 @@ pub enum CheckResult {
     Note,
 }
 
-/// One check and how it came out.
+/// One check and its result.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Finding {
@@ -121,13 +121,13 @@ pub fn needed(recipe: &Recipe) -> Vec<String> {
     needed.map(str::to_string).collect()
 }
 
-/// The responses and tokens of a batch that a check takes, in whole groups: it runs the recipe some dozens of times.
+/// The most responses of a batch that a check uses, in whole groups: it runs the recipe dozens of times.
 const RESPONSES: usize = 1024;
 const TOKENS: usize = 1 << 16;
 /// The most tokens in all: a `length` column may claim more than memory can hold.
 const CELLS: usize = 1 << 21;
 
-/// The first groups of a batch in f64, and which of its responses they are, in words.
+/// The first groups of a batch in f64, and a description of the responses used.
 fn first_of(batch: &Batch) -> (Batch, String) {
     let layout = batch.layout();
     let length = |response: &usize| layout.tokens_of(*response).len();
@@ -155,7 +155,7 @@ fn first_of(batch: &Batch) -> (Batch, String) {
 
 /// A warning if a step down the recipe's loss lowers the responses that its advantage, or the reward, favours.
 pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
-    // A recipe that fails on this batch says nothing of its sign.
+    // If a recipe fails on this batch, its sign cannot be checked.
     let sign = Checks::new(recipe).sign(&on_policy(&usual()));
     let (_, detail) = sign.ok().filter(|(result, _)| *result == Fails)?;
     let message = format!("sign of the loss: {detail}");

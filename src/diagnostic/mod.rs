@@ -1,4 +1,4 @@
-//! The one form of every problem: what is wrong, where, what was found, what was expected, and what to do.
+//! The common form of all problems: what is wrong, where, what was found, what was expected, and what to do.
 
 #[cfg(feature = "render")]
 mod render;
@@ -19,11 +19,11 @@ pub enum Severity {
     Note,
 }
 
-/// What a problem is about, for code that decides by it: messages may be reworded at any time.
+/// The kind of a problem, for code that must tell problems apart: messages may be reworded at any time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProblemKind {
-    /// A problem that no code tells from others.
+    /// A problem that no code needs to tell from others.
     #[default]
     Other,
     /// A result is NaN or infinite.
@@ -71,10 +71,10 @@ pub struct FilePosition {
     pub field: Option<String>,
 }
 
-/// One problem; its parts are those of [`Problem`].
+/// One problem; [`Problem`] documents its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic(
-    // Boxed: a result that carries one is as small as one without.
+    // Boxed, so that a result with an error is as small as one without.
     Box<Problem>,
 );
 
@@ -166,7 +166,7 @@ impl Diagnostic {
         self.set(|own| own.expected = Some(expected.into()))
     }
 
-    /// Adds what to do about it.
+    /// Adds the help: what to do about the problem.
     pub fn with_help(self, help: impl Into<String>) -> Self {
         self.set(|own| own.help = Some(help.into()))
     }
@@ -246,7 +246,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// One problem or more, the first first. The error of everything that reads input or runs a script.
+/// One or more problems, in order. The error of everything that reads input or runs a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostics(Vec<Diagnostic>);
 

@@ -5,11 +5,11 @@ use crate::paint::{self, Paint, cut, visible, wrapped};
 
 /// The most columns of a script's line that are quoted.
 const QUOTED: usize = 120;
-/// The characters before a span that are shown of a line that is cut there.
+/// The number of characters shown before the span if the line is cut there.
 const BEFORE: usize = 40;
 
 impl Diagnostic {
-    /// The problem in lines of text that are no longer than the paint's width.
+    /// The problem in lines of at most the paint's width.
     pub fn render_within(&self, paint: Paint) -> String {
         let (word, color) = match self.severity {
             Severity::Error => ("Error:", "31"),
@@ -33,13 +33,13 @@ impl Diagnostic {
 }
 
 impl Diagnostics {
-    /// All problems, one after the other, each sentence in one line.
+    /// All problems, one after the other, each sentence on one line.
     pub fn render(&self, color: bool) -> String {
         let width = usize::MAX;
         self.render_within(Paint { color, width })
     }
 
-    /// All problems, one after the other, in lines that are no longer than the paint's width.
+    /// All problems, one after the other, in lines of at most the paint's width.
     pub fn render_within(&self, paint: Paint) -> String {
         let problems = self.iter();
         problems
@@ -48,7 +48,7 @@ impl Diagnostics {
     }
 }
 
-/// Text in lines that end before a width, behind a margin as wide as another string.
+/// Text wrapped to lines that end before `width`, each after a margin as wide as another string.
 fn fitted(text: &str, width: usize, margin: &str) -> String {
     let room = width.saturating_sub(margin.len());
     // A name may come from a file, and may contain control characters of a terminal.
@@ -56,8 +56,8 @@ fn fitted(text: &str, width: usize, margin: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The span's place and its line, with carets under the span. A line that is too long ends at the width; one whose span is
-/// beyond it begins a little before the span.
+/// The span's place and its line, with carets under the span. A line that is too long ends at the width; if the span is
+/// beyond the width, the line begins shortly before the span.
 fn quoted(span: &Span, color: &str, paint: Paint) -> String {
     let number = span.line.to_string();
     let margin = " ".repeat(number.len());
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// In a terminal no line is longer than it; in a file each sentence is one line.
+    /// On a terminal, lines fit its width; in a file, each sentence is one line.
     #[test]
     fn sentences_fit_the_width() {
         let sentence = "a sentence of many words, such as that which says what to do about it";

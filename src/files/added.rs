@@ -50,7 +50,7 @@ pub(super) struct Added<'a> {
 }
 
 impl<'a> Added<'a> {
-    /// `width` is that of the file's token tensors, if it has any.
+    /// `width` is the width of the file's token tensors, if it has any.
     pub(super) fn new(
         (column, values): (AddedColumn, &'a Computed),
         origin: &FileOrigin,

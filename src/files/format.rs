@@ -108,7 +108,7 @@ impl Format {
     }
 }
 
-/// The files of lines in a folder and in the folders in it, in the order of the numbers in their names; each once, whatever
+/// The files of lines in a folder and its subfolders, ordered by the numbers in their names; each file once, even if several
 /// links lead to it.
 pub(super) fn files_of_lines(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
@@ -135,7 +135,7 @@ fn collect(folder: &Path, seen: &mut HashSet<PathBuf>, found: &mut Vec<PathBuf>)
     Ok(())
 }
 
-/// What is in a folder, in the order of the numbers in the names.
+/// The entries of a folder, ordered by the numbers in their names.
 fn entries_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
     let mut entries: Vec<PathBuf> = entries.collect::<io::Result<_>>()?;
@@ -143,11 +143,11 @@ fn entries_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(entries)
 }
 
-/// The rollouts in a folder in the order of the numbers in their names: its files, and the folders in it that have a
-/// number and lines of rollouts, each of which is one batch. A file is one by itself.
+/// The batches in a folder, ordered by the numbers in their names: each file of rollouts, and each subfolder with a number in
+/// its name and lines of rollouts. If the path is a file, it is the only batch.
 ///
 /// # Errors
-/// Why the folder cannot be read, or that there are no rollouts in it.
+/// The folder cannot be read, or contains no rollouts.
 pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
     let path = path.as_ref();
     if !path.is_dir() {

@@ -1,6 +1,6 @@
 //! One line of JSON: its fields, numbers and texts, and a copy of the line with values added.
 //!
-//! `serde_json` checks the syntax and finds the values; numbers are read here, since lines are mostly arrays.
+//! `serde_json` checks the syntax and finds the values; we parse the numbers, because lines are mostly arrays.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,7 +25,7 @@ pub(super) enum JsonType {
     Object,
 }
 
-/// The type of a value, which its first character tells.
+/// The type of a value, from its first character.
 pub(super) fn type_of(raw: &str) -> JsonType {
     match raw.as_bytes().first() {
         Some(b'n') => JsonType::Null,
@@ -262,7 +262,7 @@ pub(super) fn shorten(text: &str, most: usize) -> String {
     }
 }
 
-/// Writes the shortest number that reads back as the same one; NaN and infinities as Python does.
+/// Writes the shortest number that reads back as the same one; NaN and infinities in Python's notation.
 pub(super) fn write_number<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, value: T) {
     match value.into() {
         // Writing a float to memory cannot fail.
@@ -293,7 +293,7 @@ pub(super) fn places(line: &str, fields: &[(&str, &str)], names: &[&str]) -> Vec
     names.iter().map(of).collect()
 }
 
-/// Writes a line with values at some [`places`]; a field without one stays as it is.
+/// Writes a line with new values at some [`places`]; a field without a new value stays unchanged.
 pub(super) fn write_values(
     out: &mut impl Write,
     line: &[u8],

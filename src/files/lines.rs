@@ -18,7 +18,7 @@ use super::table::{Content, FileColumn, FileOrigin, Table};
 use super::{Progress, Result, cannot_be_read, changed};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// Bytes per thread that are read, parsed and taken together.
+/// Bytes per thread that are read, parsed and processed together.
 const BLOCK: usize = 1 << 20;
 
 /// Bytes of a block that one thread parses at a time.
@@ -95,7 +95,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Goes to the first block with a response, and gives the fields of that with the types of their values.
+    /// Moves to the first block with a response, and returns that response's fields with the types of their values.
     pub(super) fn begin(&mut self) -> Result<Vec<(String, JsonType)>> {
         while !self.block.is_empty() {
             for (line, number) in lines(&self.block).zip(self.passed + 1..) {
@@ -112,7 +112,7 @@ impl<'a> Blocks<'a> {
         Err(error.in_file(&self.path))
     }
 
-    /// Goes through all blocks: `parse` makes something of each, and `take` gets that in order.
+    /// Processes all blocks: `parse` converts each one in parallel, and `take` gets the results in order.
     fn each<P: Send>(
         &mut self,
         parse: impl Fn(&[u8]) -> P + Sync,
@@ -138,8 +138,8 @@ impl<'a> Blocks<'a> {
         failed
     }
 
-    /// Goes through all lines: `parse` makes something of each that is not blank, in parallel; `take` gets the number and the
-    /// bytes of each line and that, in order.
+    /// Processes all lines: `parse` converts each line that is not blank, in parallel; `take` gets the number of each line, its
+    /// bytes and its result, in order.
     fn each_line<P: Send>(
         &mut self,
         parse: impl Fn(&str) -> Result<P> + Sync,
@@ -352,7 +352,7 @@ impl TableBuilder {
     }
 }
 
-/// The bytes of a line, its ending among them.
+/// The bytes of a line, including its ending.
 fn line_end(bytes: &[u8]) -> usize {
     let mut rest = bytes;
     // Memory can always be read.

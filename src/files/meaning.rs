@@ -123,7 +123,7 @@ fn expected(reading: &Reading) -> &'static str {
     }
 }
 
-/// A number in words: a very large or small one by its exponent.
+/// A number as text: a very large or small one with an exponent.
 fn in_words(value: f64) -> String {
     let text = format!("{value:?}");
     text.strip_suffix(".0").unwrap_or(&text).to_string()
@@ -252,7 +252,7 @@ impl Meaning<'_> {
         Ok(None)
     }
 
-    /// The level of a tensor. One that is not of its name's level is left out, or an error.
+    /// The level of a tensor. If the level does not fit its name, the tensor is left out, or is an error.
     fn level_of_tensor(&mut self, reading: &Reading, tensor: &FileTensor) -> Result<Option<Level>> {
         let (rows, role) = (self.responses, reading.role);
         let level = match *tensor.shape.as_slice() {
@@ -369,7 +369,7 @@ impl Meaning<'_> {
             return Ok(None);
         };
         let steps = numbers(column)?;
-        // From 2^53 on a float no longer tells neighbours apart.
+        // From 2^53 on, neighbouring integers are the same float.
         let is_step =
             |value: f64| value.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&value);
         let Some(at) = steps.iter().position(|&step| !is_step(step)) else {
@@ -589,7 +589,7 @@ fn numbers(column: &FileColumn) -> Result<Vec<f64>> {
         ColumnData::Tensor(tensor) => tensor.numbers(|value| value)?,
         ColumnData::Ids(ids) => {
             let ids = ids.iter().map(|id| match id {
-                // Exact up to 2^53, as any number of a line.
+                // Exact up to 2^53, like any number in a line.
                 GroupId::Number(number) => *number as f64,
                 GroupId::String(digits) => super::json::number(digits),
             });

@@ -59,14 +59,14 @@ type Result<T, E = Diagnostic> = std::result::Result<T, E>;
 pub struct ReadOptions<'a> {
     /// Names for fields that the file calls otherwise.
     pub map: &'a [Mapping],
-    /// The precision of token columns; that of the file (f64 for JSONL) if it is `None`.
+    /// The precision of token columns; if it is `None`, the file's (f64 for JSONL).
     pub dtype: Option<Dtype>,
     /// Leaves tensors [B, T], texts, and arrays of all columns except these in the file until they are used; problems in
     /// them are then reported by [`Rollouts::late_notes`].
     pub defer: Option<&'a BTreeSet<String>>,
     /// Counts the tokens of completions if nothing else says how long responses are; without it, words are counted.
     pub tokenizer: Option<&'a Arc<dyn Tokenize>>,
-    /// Told from time to time how many bytes of how many have been read.
+    /// Called from time to time with the number of bytes read and the total.
     pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
 }
 
@@ -88,7 +88,7 @@ pub enum Dtype {
     F64,
 }
 
-/// A batch from a file, and what writing an advantage back to a copy of that file takes.
+/// A batch from a file, with the data needed to write an advantage to a copy of that file.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Rollouts {

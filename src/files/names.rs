@@ -86,16 +86,16 @@ impl Reading {
 /// The tensor of advantages.
 pub(super) const ADVANTAGES: &str = "advantages";
 
-/// Our columns that say how good a response is.
+/// Our columns that judge a response.
 pub(super) const REWARDS: [&str; 3] = ["reward", "token_reward", "correct"];
 
-/// The kind of a file, which says how its fields are named.
+/// The kind of a file, which decides how its fields are named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum FileKind {
     /// Lines of fields, which may be a trainer's dump.
     #[default]
     Lines,
-    /// Tensors under the names that trainers give them.
+    /// Tensors under trainers' names.
     Tensors,
     /// A batch saved under our own names. In a copy of it, `advantages` was written last.
     Saved,
@@ -109,7 +109,7 @@ pub(super) struct Names {
     pub(super) readings: Vec<Reading>,
     /// The groups come from a trainer's dump, which also tells them apart by step.
     pub(super) are_dumped: bool,
-    /// Only the words of a completion say how long a response is.
+    /// Only the words of a completion give the length of a response.
     pub(super) count_words: bool,
     /// Counts the tokens of completions; without it, words are counted.
     pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
@@ -119,7 +119,7 @@ pub(super) struct Names {
     pub(super) note: Option<String>,
     /// The columns whose sum is the reward, if there are any.
     pub(super) rewards: Vec<String>,
-    /// Texts are read when they are first used, and so are the arrays of columns with other names than these.
+    /// If set, texts are read on first use, and so are arrays of all columns except these.
     pub(super) deferred: Option<BTreeSet<String>>,
     /// The only column whose values are read.
     pub(super) only: Option<String>,
@@ -158,7 +158,7 @@ impl Names {
         Ok(names)
     }
 
-    /// Takes the names that the user gives.
+    /// Applies the user's names.
     fn map(&mut self, map: &[Mapping], fields: Fields) -> Result<()> {
         for Mapping { ours, theirs } in map {
             let mut all = fields.iter().map(|(field, _)| field.as_str());
@@ -230,7 +230,7 @@ impl Names {
         ours.unwrap_or(field)
     }
 
-    /// The source of one of our names, if it is not the field of that name.
+    /// The field for one of our names, if its name differs.
     pub(super) fn reading(&self, ours: &str) -> Option<&Reading> {
         self.readings.iter().find(|reading| reading.ours == ours)
     }
@@ -243,7 +243,7 @@ impl Names {
             || own.any(|field| self.own(field) == ours && !is_away(field))
     }
 
-    /// The remark on a field whose own name is given to another one.
+    /// The note on a field whose own name is used for another field.
     pub(super) fn shadowed(&self, field: &str) -> Option<String> {
         let own = self.own(field);
         let other = self.reading(own)?;
@@ -294,16 +294,16 @@ const LIKELY_GROUPS: &str = "group_id prompt_id prompt_idx uid index question_id
 const LIKELY_REWARDS: &str = "rewards score scores token_level_scores total_reward reward_score return acc accuracy is_correct passed \
     success label verified";
 
-/// The names of our columns in one program's dumps.
+/// One program's names for our columns in its dumps.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Dump {
     kind: String,
-    /// Fields that the first line has, each of one of these types.
+    /// Fields that the first line must have, each with one of these types.
     known_by: BTreeMap<String, Vec<JsonType>>,
     /// Ours, and theirs.
     names: Vec<(String, String)>,
-    /// An array with one entry per token of the response, beside the columns that we know.
+    /// Another array with one entry per token of the response, besides the columns that we know.
     tokens: Option<String>,
     /// Each reward function has a column, and the reward is their sum.
     #[serde(default)]

@@ -21,7 +21,7 @@ use super::{Result, cannot_be_read, changed};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
 
-/// A bound of Deflate: how many bytes it makes of one byte.
+/// The largest compression ratio of Deflate.
 const DEFLATE: u64 = 1032;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -137,7 +137,7 @@ pub(super) fn write(zip: Option<Zip>, arrays: &[NewTensor], out: &mut Replacemen
     })
 }
 
-/// Writes a copy of a file with more arrays, which come last.
+/// Writes a copy of a file with added arrays, which come last.
 pub(super) fn write_copy(
     input: &Path,
     then: &[FileTensor],

@@ -95,7 +95,7 @@ pub(super) fn checksum_of_end(path: &Path) -> io::Result<u32> {
     Ok(crc32c::crc32c(&end))
 }
 
-/// Refuses a parquet file whose end has another checksum than when it was read.
+/// Refuses a parquet file whose end has changed since it was read.
 pub(super) fn check_end(path: &Path, checksum: u32) -> Result<()> {
     match checksum_of_end(path).is_ok_and(|found| found == checksum) {
         true => Ok(()),
@@ -125,7 +125,7 @@ fn open_file<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
 fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
     let mut text = BufReader::with_capacity(1 << 20, text);
     let (mut first, mut start) = (Vec::new(), 0);
-    // Blank lines stay: they are numbered too.
+    // Blank lines are kept, because line numbers count them.
     while first[start..].trim_ascii().is_empty() && (first.len() as u64) < LONGEST_LINE {
         start = first.len();
         let line = (&mut text).take(LONGEST_LINE);
@@ -173,7 +173,7 @@ impl Read for Counted<'_> {
     }
 }
 
-/// Writes lines to a file in the form that its name says.
+/// Writes lines to a file in the format that its name gives.
 pub(super) enum LineSink<'a> {
     Plain(&'a mut Replacement),
     Gzip(GzEncoder<&'a mut Replacement>),
@@ -244,7 +244,7 @@ impl Write for ToZstd<'_> {
     }
 }
 
-/// Unpacks Zstandard frame after frame, and checks their sums. The crate's own reader takes one frame only.
+/// Unpacks Zstandard frame by frame, and checks the checksums. The crate's own reader reads only one frame.
 struct FromZstd<R> {
     source: R,
     decoder: FrameDecoder,

@@ -28,7 +28,7 @@ use crate::diagnostic::Diagnostic;
 use crate::panics::caught;
 use crate::regular_file;
 
-/// Bytes of lines that become one group of rows.
+/// Bytes of lines that form one row group.
 const GROUP: usize = 64 << 20;
 
 /// The result of the crate's function; an error if the crate panics, as it does on some damaged files.
@@ -201,7 +201,7 @@ impl Leaf {
         }
     }
 
-    /// Makes room for one more value in the type.
+    /// Widens the type to include one more value.
     fn widen(&mut self, raw: &str) {
         let kind = json::type_of(raw);
         let list = json::elements(raw).filter(|_| kind == JsonType::Array);
@@ -242,7 +242,7 @@ impl Leaf {
         group(&self.name, Repetition::OPTIONAL, list, logical)
     }
 
-    /// Adds the value of a row, for which the type has room.
+    /// Adds the value of a row; it must fit the type.
     fn push(&mut self, raw: &str) {
         let is_there = i16::from(raw != "null");
         if !self.is_list {
@@ -263,7 +263,7 @@ impl Leaf {
         self.values.extend((raw != "null").then(|| raw.to_string()));
     }
 
-    /// Writes what waits as the next column.
+    /// Writes the collected values as the next column.
     fn write(&mut self, group: &mut RowGroup) -> Result<()> {
         let waiting = Leaf::new(&self.name, (self.item, self.is_list));
         let waiting = std::mem::replace(self, waiting);
@@ -365,7 +365,7 @@ pub(super) fn write_lines(mut lines: File, out: &mut Replacement) -> io::Result<
         .collect())
 }
 
-/// Gives the fields and the bytes of each line of a file.
+/// Passes the fields and the bytes of each line of a file to a function.
 fn each_line(
     file: &mut File,
     mut take: impl FnMut(Vec<(String, &str)>, usize) -> io::Result<()>,

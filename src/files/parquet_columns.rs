@@ -1,4 +1,4 @@
-//! The columns of a parquet file: lists of numbers by their type, which is many times faster, all others through its rows.
+//! The columns of a parquet file: lists of numbers are read by typed readers, which is many times faster, all others by rows.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ fn read_lists(file: &File, leaf: usize, column: &mut FileColumn) -> Result<()> {
         match group.get_column_reader(leaf)? {
             Reader::BoolColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
             Reader::Int32ColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
-            // Exact up to 2^53, as any number of a line.
+            // Exact up to 2^53, like any number in a line.
             Reader::Int64ColumnReader(from) => each(from, rows, levels, |&x| x as f64, push),
             Reader::FloatColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
             Reader::DoubleColumnReader(from) => each(from, rows, levels, |&x| x, push),
@@ -141,7 +141,7 @@ fn read_lists(file: &File, leaf: usize, column: &mut FileColumn) -> Result<()> {
     Ok(())
 }
 
-/// Gives each row of a leaf, in which null is NaN.
+/// Passes each row of a leaf to a function, with NaN for null.
 fn each<T: DataType>(
     mut from: ColumnReaderImpl<T>,
     rows: usize,

@@ -26,7 +26,7 @@ pub(super) fn fill(file: &File, start: u64, bytes: &mut [u8]) -> io::Result<()> 
     {
         use rayon::prelude::*;
         use std::os::unix::fs::FileExt;
-        // A huge page: no two threads begin the same one.
+        // The size of a huge page, so that two threads do not touch the same page first.
         const PART: usize = 2 << 20;
         let parts = bytes.par_chunks_mut(PART).enumerate();
         parts.try_for_each(|(part, bytes)| file.read_exact_at(bytes, start + (part * PART) as u64))
@@ -125,7 +125,7 @@ pub(super) fn write_file(
     tensors.iter().try_for_each(|tensor| (tensor.write)(out))
 }
 
-/// Writes a copy of a file with more tensors, which come last.
+/// Writes a copy of a file with added tensors, which come last.
 pub(super) fn write_copy(
     input: &Path,
     then: &[FileTensor],

@@ -66,7 +66,7 @@ impl Batch {
     /// [`read`](crate::files::read) gives the same batch again: groups, tokens that count, values and step.
     ///
     /// # Errors
-    /// The file and why it cannot be written; nothing half-written is left, and a file that was at `path` is as it was.
+    /// The file and why it cannot be written; nothing half-written is left, and an existing file at `path` stays unchanged.
     pub fn write_safetensors(&self, path: impl AsRef<Path>) -> Result<(), Diagnostics> {
         let mut out = Replacement::new(path.as_ref())?;
         let saved = self.save(&mut out);
@@ -74,7 +74,7 @@ impl Batch {
         out.finish()
     }
 
-    /// Writes a safetensors file, and says so if its header has no room for the texts.
+    /// Writes a safetensors file; it is an error if the header has no room for the texts.
     pub(super) fn save(&self, out: &mut dyn Write) -> io::Result<Option<String>> {
         let layout: &Layout = self.layout();
         let ids = (0..layout.groups()).map(|group| layout.group_id(group));
@@ -214,7 +214,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Whether the column `length` says all about the tokens: a mask of them could be many times the batch.
+    /// Whether the column `length` determines the tokens: a mask of them could be many times as large as the batch.
     fn follows_length(&self) -> bool {
         let layout = self.layout();
         let lengths = self.response_column("length");

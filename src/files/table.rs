@@ -1,4 +1,4 @@
-//! The columns of a file as its reader gives them, before their meaning is found.
+//! The columns of a file as its reader finds them, before they get a meaning.
 
 use std::borrow::Cow;
 use std::mem::discriminant;
@@ -92,7 +92,7 @@ impl FileOrigin {
     }
 }
 
-/// Arrays of numbers, one per response, one after another; without the numbers, if they are left in the file.
+/// Arrays of numbers, one per response, stored one after another; only their lengths if the numbers are left in the file.
 #[derive(Clone, Debug)]
 pub(super) struct Lists {
     /// The start of each array, and the end of the last one.
@@ -161,14 +161,14 @@ pub(super) enum ColumnData {
     Null,
     /// A number per response, 0 and 1 for booleans.
     Numbers(Vec<f64>),
-    /// Whole numbers that name groups. One beyond i64 is a name of its digits.
+    /// Whole numbers that name groups. A number beyond i64 becomes the string of its digits.
     Ids(Vec<GroupId>),
     /// Strings and chats, if they are kept, and the number of words or of tokens of each, if they are counted.
     Texts(Vec<Arc<str>>, Vec<f64>),
     Lists(Lists),
     /// An array of the whole batch.
     Tensor(FileTensor),
-    /// Something that no column is made of.
+    /// A value that cannot be part of any column.
     Other,
 }
 
@@ -191,7 +191,7 @@ pub(super) struct Keep {
     pub(super) texts: bool,
     /// The values of arrays; otherwise only their lengths.
     pub(super) arrays: bool,
-    /// Null as a value: of several rewards that are added, it is one that a function does not give.
+    /// Whether null is a value: if several rewards are summed, a function may give none for a response.
     pub(super) nulls: bool,
     /// The number of words of each text, or of its tokens.
     pub(super) counts: bool,
@@ -211,8 +211,8 @@ pub(super) struct FileColumn {
     pub(super) filled: usize,
     /// The first response that has null.
     pub(super) null: Option<usize>,
-    /// The first response without a value, or with one of another kind than those before, and that value in words; `null` or
-    /// `missing` if there is none.
+    /// The first response without a value, or with a value of another type than the earlier ones; and a description of the value,
+    /// `null` or `missing` if there is none.
     pub(super) odd: Option<(usize, String)>,
 }
 
@@ -405,7 +405,7 @@ impl FileColumn {
         Ok(())
     }
 
-    /// No value follows: the first response without one is odd.
+    /// Ends the column: the first response without a value is the odd one.
     pub(super) fn end(&mut self) {
         let is_null = self.null == Some(self.filled);
         let found = if is_null { "null" } else { "missing" };

@@ -19,7 +19,7 @@ use crate::batch::layout::Tokens;
 use crate::batch::{Buffer, GroupId, Layout, Numeric};
 use crate::diagnostic::Diagnostic;
 
-// Numbers are read where they lie, and files hold them with the lowest byte first.
+// Numbers are read in place, and files store them with the lowest byte first.
 const _: () = assert!(cfg!(target_endian = "little"));
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) enum ElementType {
     Number(Number),
     /// Strings of up to so many characters of four bytes, as numpy keeps them.
     String(usize),
-    /// Something that no column is made of, in words.
+    /// A description of an element type that no column can have.
     Other(String),
 }
 
@@ -57,7 +57,7 @@ pub(super) struct FileTensor {
     pub(super) fortran: bool,
     /// Its first byte in a safetensors file, its index in an npz archive.
     pub(super) at: u64,
-    /// A bound for its bytes, whatever the shape claims.
+    /// An upper bound for the tensor's bytes, independent of the claimed shape.
     pub(super) most: u64,
     pub(super) store: Arc<ArrayFile>,
 }
@@ -87,7 +87,7 @@ macro_rules! each_number {
 }
 
 impl FileTensor {
-    /// Bytes of one element; `None` if that is not known, or is nothing.
+    /// Bytes of one element; `None` if unknown or zero.
     fn size(&self) -> Option<usize> {
         match &self.kind {
             ElementType::String(letters) => letters.checked_mul(4).filter(|&size| size > 0),
@@ -127,7 +127,7 @@ impl FileTensor {
         error.in_file(&self.store.path).in_field(&self.name)
     }
 
-    /// How many bytes there are. A header may claim more than the file has: no memory is taken for those.
+    /// The number of bytes. A header may claim more than the file has, so no memory is allocated before this check.
     pub(super) fn bytes(&self) -> Result<usize> {
         let mut sizes = self.shape.iter().copied();
         let elements = sizes.try_fold(1usize, usize::checked_mul);
@@ -174,7 +174,7 @@ impl FileTensor {
         }, else Ok(Vec::new()))
     }
 
-    /// Whole numbers as names of groups, exactly, or the index and value of one that is not whole.
+    /// Whole numbers as names of groups, exactly; or the index and value of a number that is not whole.
     pub(super) fn ids(&self) -> Result<Result<Vec<GroupId>, (usize, f64)>> {
         fn exact<T: Copy + Into<GroupId>>(values: Buffer<T>) -> Vec<GroupId> {
             values.iter().map(|&id| id.into()).collect()
@@ -240,7 +240,7 @@ impl FileTensor {
     }
 }
 
-/// Refuses a file whose tensors are others than when it was read.
+/// Refuses a file whose tensors differ from those at the time of reading.
 pub(super) fn check_same(input: &Path, then: &[FileTensor], there: &[FileTensor]) -> Result<()> {
     let is_same = |(then, there): (&FileTensor, &FileTensor)| then.is_like(there);
     match then.len() == there.len() && then.iter().zip(there).all(is_same) {
@@ -251,7 +251,7 @@ pub(super) fn check_same(input: &Path, then: &[FileTensor], there: &[FileTensor]
 
 type WriteBytes<'a> = Box<dyn Fn(&mut dyn Write) -> io::Result<()> + 'a>;
 
-/// A tensor to be written: a name, a type and a shape, and what writes its elements.
+/// A tensor to write: a name, a type and a shape, and a function that writes its elements.
 pub(super) struct NewTensor<'a> {
     pub(super) name: &'a str,
     pub(super) kind: ElementType,
@@ -314,7 +314,7 @@ impl<'a> NewTensor<'a> {
     }
 }
 
-/// Writes [B, T] with a value for each token that counts, by its response and its index, and 0 elsewhere.
+/// Writes [B, T] with a value for each token that counts, computed from its response and index, and 0 elsewhere.
 pub(super) fn write_rows<T: Copy + Default + IntoBytes + Immutable>(
     out: &mut dyn Write,
     layout: &Layout,

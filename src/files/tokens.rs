@@ -10,8 +10,8 @@ use crate::diagnostic::Diagnostic;
 
 const MASK: &str = "1 for a token that counts or 0 for one that does not";
 
-/// The tokens of each response, the field that says how many they are, and what that counts if it is not they: words or tokens of
-/// a text.
+/// The tokens of each response; the field that gave their number; and what the field counts, if not the tokens: words or tokens
+/// of a text.
 type Lengths = (Tokens, String, Option<&'static str>);
 
 impl BoundColumn {
@@ -30,7 +30,7 @@ impl BoundColumn {
         (full(lengths), self.column.name.clone(), None)
     }
 
-    /// The first response whose values are more or fewer than its tokens.
+    /// The first response with more or fewer values than tokens.
     fn differs(&self, tokens: &Tokens) -> Option<usize> {
         let mut responses = 0..tokens.responses();
         responses.find(|&at| self.length(at) != tokens.row_length(at))
@@ -61,7 +61,7 @@ impl Meaning<'_> {
                 let counted = self.counted_lengths();
                 counted.or_else(|| self.lengths_of_unknown(&arrays))
             }
-            // In padded files, T is that of the columns.
+            // In padded files, T is the columns' width.
             _ => {
                 let unknown = self.lengths_of_unknown(&arrays);
                 unknown.or_else(|| self.counted_lengths())
@@ -88,7 +88,7 @@ impl Meaning<'_> {
         Ok(Some(tokens))
     }
 
-    /// Why a column does not have a value for each token; an error if it is known.
+    /// The reason why a column does not have a value for each token; an error if the column is known.
     fn misfit(&self, lengths: Option<&Lengths>, bound: &BoundColumn) -> Result<Option<String>> {
         let Some((tokens, from, counted)) = lengths else {
             let why = "nothing says how many tokens a response has (`mask`, `length`)";

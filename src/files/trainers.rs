@@ -18,13 +18,13 @@ pub(super) fn is_summary(file: &Path) -> bool {
     file.ends_with("aggregated_results.jsonl")
 }
 
-/// Lines, one response each, that are made of one line.
+/// Lines, with one response each, made from one line.
 pub(super) type Rows = Box<dyn Iterator<Item = String> + Send>;
 
 /// Splits a trainer's line into one line per response; `None` if the line is not of that trainer.
 pub(super) type Unfold = fn(&str) -> Option<Rows>;
 
-/// What unfolds the lines of a file that begins with this one.
+/// The function that splits the lines of a file, chosen by its first line.
 pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
     let fields = json::fields(first).ok()?;
     let of = |name: &str| json::value_of(&fields, name).map(json::type_of);

@@ -30,7 +30,7 @@ pub(super) struct TokenColumn {
     pub(super) origin: Arc<FileOrigin>,
     pub(super) tokens: Arc<Tokens>,
     pub(super) dtype: Option<Dtype>,
-    /// A batch of ours may hold NaN.
+    /// A batch saved by advlab may contain NaN.
     pub(super) is_saved: bool,
 }
 
@@ -81,7 +81,7 @@ impl TokenColumn {
         })
     }
 
-    /// A tensor [B, T] in the file's own precision, unless another one is asked for.
+    /// A tensor [B, T] in the file's own precision, unless another one was requested.
     pub(super) fn of_tensor(self, tensor: &FileTensor) -> UnreadColumn {
         use Number::{BF16, F16, F32, F64, I32, I64, U32, U64};
         let ElementType::Number(number) = tensor.kind else {
@@ -141,7 +141,7 @@ impl TokenColumn {
         // Half precision may round a log-prob of 0 up by as much.
         let is_logp = ours.ends_with("logp");
         let is_positive = |value: f64| is_logp && value.is_finite() && value > 1e-3;
-        // NaN under the mask is what padding may be.
+        // Padding may contain NaN where the mask is 0.
         let is_lost = |value: f64| value.is_finite() && value != 0.0;
         let usual = (f32::MIN, if is_logp { 0.0 } else { f32::MAX });
         let find = |is: &(dyn Fn(f64) -> bool + Sync)| self.find(cells, true, usual, is);
@@ -154,7 +154,7 @@ impl TokenColumn {
                 ));
             }
         };
-        // Most often there is nothing odd, which one pass finds.
+        // In most columns nothing is odd, which a single pass finds out.
         if find(&|value| is_stray(value) || is_positive(value)).is_some() {
             let stray = find(&is_stray);
             if let Some(found) = stray

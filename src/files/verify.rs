@@ -12,7 +12,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use advlab_answers::Verdict;
 
-/// The fields of completions and of their references, unless somebody says otherwise.
+/// The fields of completions and of their references, unless the user names others.
 const FIELDS: [(&str, &[&str]); 2] = [
     ("completion", &["completion", "output"]),
     ("solution", &["solution", "answer", "gts"]),

@@ -10,21 +10,21 @@ pub trait Tokenize: fmt::Debug + Send + Sync {
     /// Its name in messages.
     fn name(&self) -> String;
 
-    /// How many tokens a text has.
+    /// The number of tokens in a text.
     ///
     /// # Errors
-    /// Why it has none, such as a part for which there is no token.
+    /// The text cannot be tokenized, for example because there is no token for a part of it.
     fn count(&self, text: &str) -> Result<usize, String>;
 
-    /// The bytes of the text that each of its tokens stands for; none for a token that the tokenizer adds.
+    /// The byte range of the text for each of its tokens; an empty one for a token that the tokenizer adds.
     ///
     /// # Errors
     /// As [`Tokenize::count`].
     fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, String>;
 }
 
-/// The parts of a completion that are its tokens, or its words. `None` unless there are as many as tokens that count, or one
-/// less by a tokenizer: the token at which a response ended has no text.
+/// The parts of a completion for its tokens, or its words. `None` unless their number is that of the tokens that count, or one
+/// less with a tokenizer: the token that ended the response has no text.
 pub fn spans(
     text: &str,
     length: usize,
@@ -55,7 +55,7 @@ pub(super) fn count(text: &str, tokenizer: Option<&dyn Tokenize>) -> Result<usiz
     if !text.is_ascii() {
         return Ok(text.split_whitespace().count());
     }
-    // A word starts at each byte that follows a space and is none.
+    // A word starts at each byte that is no space and follows one.
     let is_space = |byte: u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let bytes = text.as_bytes();
     let starts = bytes.iter().zip(bytes.iter().skip(1));
@@ -64,7 +64,7 @@ pub(super) fn count(text: &str, tokenizer: Option<&dyn Tokenize>) -> Result<usiz
     Ok(starts.sum::<usize>() + usize::from(at_start))
 }
 
-/// The words in all messages of a chat, as TRL's conversational format has them, or their tokens; `None` if it is none.
+/// The number of words, or of tokens, in all messages of a chat in TRL's conversational format; `None` for another format.
 pub(super) fn count_chat(
     raw: &str,
     tokenizer: Option<&dyn Tokenize>,
@@ -97,7 +97,7 @@ pub(super) fn text_of_chat(raw: &str) -> Option<String> {
     let text = |message: &Map<String, Json>| -> Option<String> {
         let content = message.get("content")?.as_str()?;
         match message.get("role") {
-            // Rows of a table have null for what other messages have.
+            // In rows of a table, a message has null for fields that only other messages have.
             _ if message.values().filter(|value| !value.is_null()).count() > 2 => None,
             Some(role) if messages.len() > 1 => Some(format!("{}: {content}", role.as_str()?)),
             _ => Some(content.to_string()),

@@ -9,7 +9,7 @@ use crate::check::{DEGENERATE, dry_run, shortened, usual};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::script::{Recipe, State};
 
-/// Groups of a small batch: more than one, so that a mean over the batch is not one over the group.
+/// Groups of a small batch: more than one, so that a mean over the batch differs from one over the group.
 const GROUPS: usize = 3;
 /// Responses per group of a small batch. The groups of most runs keep their size, as `k` is chosen for it.
 const GROUP_SIZE: usize = 256;
@@ -70,7 +70,7 @@ fn state_after(candidate: &Recipe, observed: &Observed) -> Result<State, Diagnos
     migrated.map_err(|error| on(error, "the run's state"))
 }
 
-/// An error of the new version, if the version in use has none on the same batch.
+/// The new version's error on a batch, if the version in use succeeds on the same batch.
 fn compare(
     candidate: &Recipe,
     what: &str,
@@ -85,12 +85,12 @@ fn compare(
     let in_use = observed.in_use.loaded.recipe.on(candidate.host());
     let is_new = guard.check().is_err()
         || dry_run(&in_use, batch, &observed.in_use.state, true).is_ok()
-        // The version in use used up the remaining time: that does not excuse the new one.
+        // If the version in use took all the remaining time, the new version's error still counts.
         || guard.check().is_err();
     if is_new { Err(on(error, what)) } else { Ok(()) }
 }
 
-/// The first responses of a run's batch, for degenerate ones in its likeness.
+/// The first responses of a run's batch, from which degenerate batches are made.
 fn small(batch: &Batch) -> Batch {
     let layout = batch.layout();
     let groups = 0..layout.groups().min(GROUPS);

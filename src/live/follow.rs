@@ -16,7 +16,7 @@ use crate::native::Native;
 use crate::script::{Host, Recipe, SourceFiles, Version, guarded};
 use crate::tensor::Guard;
 
-/// Events that are kept for a run that does not ask for them; the oldest are lost first.
+/// The most events kept for a run that does not fetch them; the oldest are dropped first.
 const EVENTS: usize = 1024;
 
 /// The state that the run shares with the thread.
@@ -29,8 +29,8 @@ pub(super) struct Shared {
     ledger: Mutex<Ledger>,
 }
 
-/// The changing part, under one lock, so that events come in the order of the versions. It is only held for as long as it
-/// takes to read or write a few pointers: the run does not wait.
+/// The changing part, under one lock, so that events have the order of the versions. The lock is held only while a few
+/// pointers are read or written, so that the run does not wait.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) current: Arc<Loaded>,
@@ -43,7 +43,7 @@ pub(super) struct Ledger {
     pub(super) waiting: Vec<SyncSender<()>>,
 }
 
-/// A batch of the run, and the version and state that its step began with.
+/// A batch of the run, with the version and the state at the start of its step.
 #[derive(Debug)]
 pub(super) struct Observed {
     pub(super) batch: Batch,
@@ -108,7 +108,7 @@ impl Shared {
         true
     }
 
-    /// Reports a version that failed at a step, or in its `migrate`, and takes it out of use, unless a newer one has replaced it.
+    /// Reports a version that failed at a step, or in its `migrate`, and stops using it, unless a newer one has replaced it.
     pub(super) fn withdraw(&self, failed: &Failed, is_step: bool) {
         let Some(back_to) = &failed.back_to else {
             return;
@@ -200,7 +200,7 @@ impl Follower {
         }
     }
 
-    /// Looks at the files, after an event or without one. If their content is new, or if another try is asked for, waits
+    /// Reads the files, after an event or without one. If their content is new, or if another attempt is requested, waits
     /// until they are quiet, and checks them.
     fn look(&mut self, event: Option<Instant>) {
         let now = self.files.again();
@@ -252,7 +252,7 @@ impl Follower {
         }
     }
 
-    /// Publishes the version in the files, if it passes its checks; `false` without a decision if the version that it was
+    /// Publishes the version in the files if it passes its checks. Returns `false` without a decision if the version that it was
     /// compared with has been taken out of use in the meantime.
     fn try_publish(&mut self, settled: &SourceFiles, since: Instant) -> Result<bool, Diagnostics> {
         let began = Instant::now();

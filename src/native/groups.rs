@@ -81,7 +81,7 @@ pub(super) fn passk(inputs: &HookInputs<'_>, _: Option<&mut [f32]>) -> Option<Co
     let right = inputs.response("correct")?;
     advantage(inputs, &right, Depth::Sum, |group| {
         let (n, rights) = (group.count as i64, group.sum);
-        // The script explains a k that is larger than the group, or a response that is half right.
+        // Falls back to the script, which explains a k larger than the group, or a response that is half right.
         if k < 1 || n < k || rights.fract() != 0.0 {
             return None;
         }

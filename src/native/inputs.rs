@@ -10,7 +10,7 @@ use crate::batch::{Batch, Buffer, Computed, FloatBuffer, Layout, Level, TokenVal
 use crate::script::{OLD_FOR_LOGP, Parameters, ScriptBatch, Setting};
 use crate::tensor::{Guard, Precision, TokenPrecision};
 
-/// A thread looks at the clock once for so many responses.
+/// A thread checks the clock once per this many responses.
 const RESPONSES_PER_CHECK: usize = 64;
 
 /// A batch, the parameters of a recipe, and the advantage that a loss is given.
@@ -21,7 +21,7 @@ pub(crate) struct HookInputs<'a> {
     pub(crate) guard: &'a Arc<Guard>,
     pub(crate) params: &'a Parameters,
     pub(crate) advantage: Option<&'a Computed>,
-    /// What the gradient of a loss is multiplied by.
+    /// The factor for the gradient of a loss.
     pub(crate) factor: Option<f64>,
 }
 
@@ -148,7 +148,7 @@ fn scale<T: Precision>(values: &mut [T], factor: Option<f64>) -> bool {
     is_finite
 }
 
-/// A column's values of a response; `None` if they have another precision or are not contiguous.
+/// A response's values in a column; `None` if they have another precision or are not contiguous.
 pub(super) fn row<'a, T: TokenPrecision>(
     column: &'a TokenValues,
     layout: &Layout,

@@ -36,7 +36,7 @@ const KERNELS: [(&str, Hook, NativeHook); 5] = [
 /// When kernels are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// For hooks that take long, once the kernel has given the script's bits and was faster: the default of commands.
+    /// A kernel is used for a hook that takes long, once it has given the script's bits and was faster: the default of commands.
     Auto,
     /// Wherever there is a kernel.
     On,
@@ -76,7 +76,7 @@ pub(crate) enum HookState {
     Switched,
     /// The kernel was slower: the script runs.
     Slower,
-    /// The kernel gave other bits: the script runs, for calls of any kind.
+    /// The kernel gave different bits: the script runs, for calls of all kinds.
     Refused,
 }
 
@@ -96,7 +96,7 @@ impl CallKey<'_> {
 }
 
 impl Native {
-    /// Kernels that are used as a mode says.
+    /// Kernels in the given mode.
     pub fn new(mode: Mode) -> Native {
         Native::with_threshold(mode, THRESHOLD)
     }
@@ -110,7 +110,7 @@ impl Native {
         }
     }
 
-    /// The hooks that kernels compute from now on, and those whose kernels gave other bits, since the last call of this.
+    /// The hooks for which kernels are used from now on, and those whose kernels gave different bits, since the last call.
     pub fn changes(&self) -> Vec<KernelChange> {
         std::mem::take(&mut self.known().changes)
     }
@@ -206,12 +206,12 @@ pub struct KernelChange {
     pub script: Duration,
     /// The time of the kernel.
     pub kernel: Duration,
-    /// The batch on which the kernel gave other bits than the script: a defect of advlab. The script's are used.
+    /// The batch on which the kernel's bits differ from the script's, which is a bug in advlab. The script's result is used.
     pub disagrees_on: Option<Batch>,
 }
 
 impl fmt::Display for KernelChange {
-    /// One line: which hook, and what computes it.
+    /// One line: the hook, and whether the script or the kernel computes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (version, hook) = (&self.version, &self.hook);
         if self.disagrees_on.is_some() {
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
     use crate::script::Host;
 
-    /// The states of six calls of a hook whose script takes `script` ms and whose kernel `kernel`.
+    /// The states of six calls of a hook whose script takes `script` ms and whose kernel takes `kernel` ms.
     fn six_calls(native: &Native, script: u64, kernel: u64, agrees: bool) -> [HookState; 6] {
         let grpo = Host::new().load("grpo").unwrap();
         let call = CallKey {

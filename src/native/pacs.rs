@@ -1,7 +1,7 @@
-//! PACS's loss with its gradient for the default settings: two passes over the tokens, and the formulas of the responses
+//! PACS's loss with its gradient for the default settings: two passes over the tokens, with computations per response
 //! between them.
 //!
-//! The gradient is that of the script's graph, with its sums in the same order: see the derivatives in the op table.
+//! The gradient equals the gradient of the script's graph, with the same order of sums: see the derivatives in the op table.
 
 use rayon::prelude::*;
 

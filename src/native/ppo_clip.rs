@@ -1,6 +1,6 @@
 //! PPO's clipped loss with its gradient and the share of clipped tokens, in one pass over the tokens.
 //!
-//! The gradient is that of the script's graph, step by step with the same roundings: see the derivatives of `min`, `clamp`,
+//! The gradient equals the gradient of the script's graph, with the same roundings: see the derivatives of `min`, `clamp`,
 //! `exp` and `kl` in the op table.
 
 use multiversion::multiversion;
@@ -157,7 +157,7 @@ fn ratios<T: Precision>(logp: &[T], old: &[T], out: &mut [T]) {
     }
 }
 
-/// The losses of tokens and their gradient, from the ratios. Gives the number of clipped tokens.
+/// The losses of tokens and their gradient, from the ratios. Returns the number of clipped tokens.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn surrogate<T: Precision>(
     ratio: &[T],

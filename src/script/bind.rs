@@ -111,9 +111,9 @@ fn bind(module: &mut Module, op: &'static Op) {
 
 /// The argument types under which a row is registered.
 ///
-/// A named function takes any type, so that a wrong argument gets our message; Rhai prefers its own functions of numbers
-/// (`exp(1.0)`) if the types are exactly theirs. An operator needs a tensor: on numbers, strings and the like, operators
-/// stay Rhai's. Every pair with a tensor is registered, since Rhai silently takes an unregistered pair as unequal.
+/// A named function accepts any type, so that a wrong argument gets our message; Rhai prefers its own functions of numbers
+/// (`exp(1.0)`) if the types match exactly. An operator needs a tensor: for numbers, strings and the like, the operators
+/// are Rhai's. Every pair with a tensor is registered, because Rhai silently treats an unregistered pair as unequal.
 fn signatures(op: &Op, count: usize) -> Vec<Vec<TypeId>> {
     let (any, tensor) = (TypeId::of::<Dynamic>(), TypeId::of::<Tensor>());
     let is_operator = !op.name.starts_with(char::is_alphabetic);
@@ -136,7 +136,7 @@ fn call(
         _ => op,
     };
     if args.len() > op.params.len() {
-        // A row of that name with more arguments has brought the call here.
+        // The call was resolved to a row of this name with more arguments.
         let (name, takes, given) = (op.name, op.params.len(), args.len());
         let message = format!("`{name}` of values takes {takes} arguments, and gets {given}");
         let signature = op.signature();
@@ -156,7 +156,7 @@ fn call(
     }
     tensor.mark(&origin(context));
     if op.class == Class::Logic && tensor.level_looked_at() == Level::Batch {
-        // One value: a plain true or false, so that a script can branch on it.
+        // A single value: a plain true or false, so that a script can branch on it.
         return Ok(Dynamic::from_bool(tensor.evaluate()?.get(0) != 0.0));
     }
     Ok(Dynamic::from(tensor))

@@ -8,7 +8,7 @@ use rhai::{Array, Dynamic, EvalAltResult, FnPtr, ImmutableString, Map, Position,
 
 use super::error::CallError;
 
-/// Operations of a call: a formula over 4096 groups, group by group, takes a million; an endless loop gets here in a second.
+/// Operations per call: a formula over 4096 groups, group by group, takes a million; an endless loop reaches this in a second.
 pub(super) const OPERATIONS: usize = 20_000_000;
 /// Bytes of a string, with all strings in the same array or map.
 pub(super) const TEXT_BYTES: usize = 1 << 20;
@@ -18,14 +18,14 @@ pub(super) const TEXT_BYTES: usize = 1 << 20;
 pub(super) const ARRAY_ELEMENTS: usize = 1 << 15;
 /// Entries of a map, with those of the maps in it.
 pub(super) const MAP_ENTRIES: usize = 1 << 14;
-/// Arrays, maps and closures within one another.
+/// The depth to which arrays, maps and closures may be nested.
 const DEPTH: usize = 64;
 /// Bytes of all variables of a function, without tensors.
 const BYTES: usize = 64 << 20;
 /// The least number of reads of variables between two measurements. It is odd: a loop often reads an even number of
 /// variables, and each of them is to have its turn.
 pub(super) const READS: u64 = 61;
-/// Values that are measured per read of a variable, on average: a read takes longer than these. Counted instead of
+/// Values measured per read of a variable, on average: this takes less time than the read. Counted instead of
 /// timed, so that a script always ends at the same line.
 pub(super) const PER_READ: u64 = 8;
 /// The bytes of a value, whatever it is.
@@ -36,10 +36,10 @@ const ENTRY_BYTES: usize = 48;
 pub(super) const GROWS: &str =
     "does a loop keep adding to it? Values by response or token belong in tensors";
 
-/// The bound that a value is beyond, in words that follow the value's name, and what to look for.
+/// A description of the exceeded bound, to follow the value's name, and a help.
 pub(super) type Excess = (String, &'static str);
 
-/// Measures the variables of a function and its `this`; gives the number of values in them.
+/// Measures the variables of a function and its `this`; returns the number of values in them.
 pub(super) fn measure_all(
     scope: &Scope<'_>,
     this: Option<&Dynamic>,

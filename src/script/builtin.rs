@@ -43,7 +43,7 @@ impl BuiltinKind {
         [Outcome, Passk, Token, Reward, Agent, Filter, Loss]
     };
 
-    /// What recipes of this kind give.
+    /// A title for the results of this kind of recipe.
     pub fn title(self) -> &'static str {
         match self {
             BuiltinKind::Outcome => "advantages of outcome rewards",
@@ -83,7 +83,7 @@ pub const BUILTINS: &[Builtin] = scripts! {
         "clip_cov" "kl_cov" "high_entropy" "dro" "opmd_loss" "tis" "opsm" "vespo" "topr";
 };
 
-/// What built-ins import that is no recipe.
+/// Scripts that built-ins import and that are not recipes.
 const SHARED: &[Builtin] = scripts! { Shared "shared": "aggregate"; };
 
 impl Builtin {
@@ -112,5 +112,5 @@ impl Builtin {
     }
 }
 
-/// The scripts that a recipe is made of, by their names, with their texts.
+/// The scripts of a recipe, by name, with their texts.
 pub(crate) type Sources = BTreeMap<Arc<str>, Arc<str>>;

@@ -25,7 +25,7 @@ pub(crate) struct Call {
     effects: Mutex<Effects>,
 }
 
-/// What scripts can change in a call.
+/// The part of a call that scripts can change.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Effects {
     draws: u64,
@@ -80,7 +80,7 @@ impl Call {
         self.effects().clone()
     }
 
-    /// What scripts have done since a snapshot that they would do for each group by itself.
+    /// The effects of scripts since a snapshot that would occur once per group.
     pub(super) fn effect_since(&self, before: &Effects) -> Option<ByGroup> {
         let now = self.effects();
         if now.draws != before.draws {
@@ -89,7 +89,7 @@ impl Call {
         (now.reports.said != before.reports.said).then_some(ByGroup::Reports)
     }
 
-    /// Takes back what scripts have done since a snapshot, but the host's notes: those are given once.
+    /// Undoes the effects of scripts since a snapshot, except the host's notes, which are given once.
     pub(super) fn restore(&self, mut before: Effects) {
         let mut now = self.effects();
         before.reports.notes = std::mem::take(&mut now.reports.notes);
@@ -116,7 +116,7 @@ impl Call {
 pub struct MapGroups {
     /// The place of the call.
     pub origin: Origin,
-    /// Why its function was called for each group; `None` if one call was enough for all.
+    /// Why the function was called for each group; `None` if one call was enough.
     pub by_group: Option<ByGroup>,
 }
 
@@ -140,7 +140,7 @@ impl fmt::Display for MapGroups {
 pub(super) struct Metric {
     hook: Option<Hook>,
     name: String,
-    /// One; of a function of `map_groups`, one per group that reported it.
+    /// One value; in a function of `map_groups`, one per group that reported it.
     values: Vec<Tensor>,
 }
 
@@ -240,13 +240,13 @@ impl Reports {
         self.metrics.iter().flat_map(|metric| &metric.values)
     }
 
-    /// Keeps a printed line; beyond some bytes it says once that there is more.
+    /// Keeps a printed line; above a limit it says once that there is more.
     pub(super) fn print(&mut self, line: &str) {
         self.said += 1;
         if self.printed > PRINTED {
             return;
         }
-        // The end of a line counts: empty lines are bounded too.
+        // The end of a line counts too, so that empty lines are bounded.
         self.printed += line.len() + 1;
         self.prints.push(if self.printed > PRINTED {
             "... (this step prints more than is kept)".to_string()

@@ -1,7 +1,7 @@
-//! The script engine: what scripts may call.
+//! The script engine: the functions that scripts may call.
 //!
-//! An engine is made for each call (100 ns: the functions are shared modules), so that its bounds, its metrics and its
-//! printed lines are that call's own and nothing is global.
+//! Each call has its own engine (100 ns, because the functions are shared modules), so that its bounds, its metrics and its
+//! printed lines belong to that call and nothing is global.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +56,7 @@ pub(crate) fn own_token(token: Token) -> Token {
         Token::Reserved(word) if *word == "with" => Token::Identifier(word),
         // It would make a run wait.
         Token::Identifier(word) if *word == "sleep" => Token::Reserved(word),
-        // Rhai's `^` of integers is bitwise (`2 ^ 3` is 1), where everybody means the power.
+        // Rhai's `^` of integers is bitwise (`2 ^ 3` is 1), but users expect the power.
         Token::XOr | Token::XOrAssign => Token::Reserved(Box::new("^".into())),
         token => token,
     }

@@ -1,4 +1,4 @@
-//! The host: what recipes share, and what bounds them.
+//! The host: the data that recipes share, and their limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Default for Limits {
     }
 }
 
-/// Loads recipes, and holds what they share: functions, limits, an executor, a seed.
+/// Loads recipes, and holds their shared data: functions, limits, an executor, a seed.
 #[derive(Clone, Debug)]
 pub struct Host {
     pub(crate) functions: Functions,
@@ -104,7 +104,7 @@ impl Host {
         Host { native, ..self }
     }
 
-    /// The same host with the loss of recipes that have none: a run's, or `ppo_clip`.
+    /// The same host with a loss for recipes that have none: a run's, or `ppo_clip`.
     pub(crate) fn with_loss(self, loss: Option<Recipe>) -> Host {
         let loss = loss.map(Arc::new);
         Host { loss, ..self }
@@ -115,7 +115,7 @@ impl Host {
         Call::new(self, &self.guard(), step, None)
     }
 
-    /// The same host with one guard for all calls: who holds it can cancel whichever is running.
+    /// The same host with one guard for all calls: the holder of the guard can cancel the running call.
     pub fn with_guard(self, guard: Arc<Guard>) -> Host {
         let guard = Some(guard);
         Host { guard, ..self }

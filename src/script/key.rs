@@ -92,7 +92,7 @@ impl Key {
     }
 }
 
-/// The type of keys, and what is remembered by them.
+/// Registers the type of keys, and the functions for values remembered by key.
 pub(super) fn key_type(engine: &mut Engine) {
     engine.register_type_with_name::<Key>("key");
     for sign in ["==", "!="] {
@@ -177,8 +177,8 @@ fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> 
     Ok(Tensor::of_responses(key.frame(), values))
 }
 
-/// `remember`, of one value per response, or `running`, of three. Writes response by response in batch order, and gives the
-/// values before, or for a new key the response's first value. Nothing is written if a new value is not finite.
+/// `remember`, with one value per response, or `running`, with three. Writes response by response in batch order, and returns
+/// the earlier values; for a new key, the response's first value. Nothing is written if a new value is not finite.
 fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     let (Some(name), Some(key)) = (text(args[0]), args[1].read_lock::<Key>()) else {
         unreachable!("the function is registered for a string and a key");

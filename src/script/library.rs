@@ -52,7 +52,7 @@ pub(super) fn constants(text: &str) -> Scope<'static> {
     if !text.contains("const") {
         return scope;
     }
-    // A bare engine lets functions name what it does not know, and computes nothing.
+    // A bare engine accepts unknown functions and evaluates nothing.
     let mut engine = bare();
     engine.set_optimization_level(OptimizationLevel::None);
     // The compilation that follows reports this error.
@@ -97,12 +97,12 @@ pub(crate) struct FoundImports {
     loading: Vec<String>,
     /// The files that imports were looked for in.
     pub(super) files: BTreeMap<PathBuf, FileBytes>,
-    /// The import that could not be found or read, or that closes a circle. The engine does not give its place.
+    /// The import that could not be found or read, or that is circular. The engine does not give its place.
     pub(super) missing: Option<String>,
 }
 
 impl Library {
-    /// `folder` is the script's own; `None` for a built-in.
+    /// `folder` is the script's folder; `None` for a built-in.
     pub(crate) fn new(folder: Option<&Path>) -> Library {
         Library {
             folder: folder.map(Path::to_path_buf),

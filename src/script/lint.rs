@@ -1,6 +1,6 @@
-//! The lint: finds mistakes in a script that the compiler does not report, and a run may report too late or never.
+//! The lint: finds mistakes in a script that the compiler does not report, and that a run may report too late or never.
 //!
-//! Rhai looks a function up when the call happens, so a slip in a branch that is rarely taken would end a run days
+//! Rhai resolves a function at the call, so a typo in a branch that is rarely taken would end a run days
 //! later; and some code that looks right does something else silently.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -144,7 +144,7 @@ fn is_declaration(code: &[Token<'_>], index: usize) -> bool {
     open.is_some_and(|open| open >= 2 && code[open - 2].text == "fn")
 }
 
-/// Functions that nobody calls, and whose names are near that of a hook that the script lacks.
+/// Functions that nobody calls, and whose names are similar to a hook that the script lacks.
 fn misspelt_hooks(script: &Script<'_>, functions: &Arities) -> Vec<Diagnostic> {
     let code = script.code(script.name);
     let warnings = functions.iter().filter_map(|(name, counts)| {
@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// `//` is Python's floor division where only an operand is behind it, and a comment elsewhere.
+    /// `//` is Python's floor division if only an operand follows, and a comment otherwise.
     #[test]
     fn floor_divisions_are_told_from_comments() {
         let found = |line: &str| {

@@ -15,11 +15,11 @@ use super::source_files::{
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 
-/// The loss of a recipe that has none, unless the run names another.
+/// The loss for recipes that have none, unless the run names another.
 const DEFAULT_LOSS: &str = "ppo_clip";
 
 impl Host {
-    /// The loss for an advantage whose recipe has none.
+    /// The loss for a recipe that has only an advantage.
     ///
     /// # Errors
     /// As [`Host::load`].

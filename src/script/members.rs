@@ -19,7 +19,7 @@ pub struct Member {
     pub example: &'static str,
     /// The value of the example, as a string.
     pub shows: &'static str,
-    /// The script's type of its value; empty if that is none, or depends.
+    /// The type of its value, as scripts call it; empty if it has no value or if the type varies.
     pub gives: &'static str,
 }
 

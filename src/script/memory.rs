@@ -17,7 +17,7 @@ const KEY_BYTES: usize = 80;
 /// Entries of a part of a table on average, at most.
 const PART: usize = 16;
 
-/// All tables of a state, by their names. A clone shares the tables that are not written.
+/// All tables of a state, by name. A clone shares the tables that are not written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
     by_name: BTreeMap<Arc<str>, Arc<MemoryTable>>,

@@ -1,4 +1,4 @@
-//! Plain numbers and arrays in scripts, as users of Python expect them.
+//! Plain numbers and arrays in scripts, with the behaviour that users of Python expect.
 //!
 //! Rhai's own division of integers is whole (`1 / 2` is 0), and its comparison of floats has a tolerance
 //! (`1e-17 > 0.0` is false): in a formula, both are silent errors.
@@ -15,7 +15,7 @@ use crate::tensor::op::{self, Argument, Class, Op};
 
 /// Registers exact comparisons, the division of integers, and the functions of arrays.
 pub(super) fn numbers(engine: &mut Engine) {
-    // Otherwise the engine does not look its own operators up.
+    // Otherwise the engine does not look up overrides of its own operators.
     engine.set_fast_operators(false);
     quotients(engine);
     arrays(engine);
@@ -38,7 +38,7 @@ fn quotients(engine: &mut Engine) {
     });
 }
 
-/// Exact up to 2^53, as wherever integers meet other numbers.
+/// Exact up to 2^53, as in all operations of integers with other numbers.
 fn widened(whole: INT) -> FLOAT {
     whole as FLOAT
 }

@@ -9,7 +9,7 @@ use super::value::{describe, number, text, written};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
-/// A parameter's value. In JSON, it has JSON's own type.
+/// A parameter's value. In JSON it is a value of the corresponding type.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Setting {
@@ -42,7 +42,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// A number that JSON does not have is a string, such as `"inf"`.
+/// A number that JSON cannot represent is a string, such as `"inf"`.
 fn number_or_text<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     match number.is_finite() {
         true => serializer.serialize_f64(*number),
@@ -188,7 +188,7 @@ impl Parameter {
 
 /// Parses a text as the type of `kind` (any type if `None`); a text that does not parse is a string.
 pub(super) fn read(kind: Option<&Setting>, text: &str) -> Setting {
-    // `inf` is one; digits beyond the largest number are a slip.
+    // `inf` is a number; digits beyond the largest number are a mistake.
     let is_meant = |value: &f64| !value.is_nan() && (value.is_finite() || text.contains("inf"));
     let number = || text.parse().ok().filter(is_meant).map(Setting::Number);
     let read = match kind {
@@ -246,7 +246,7 @@ impl Parameters {
         all.find_map(|(parameter, value)| (parameter.name == name).then_some(value))
     }
 
-    /// Sets a parameter to a value that is made from its default.
+    /// Sets a parameter to a value computed from its default.
     ///
     /// # Errors
     /// A [`Diagnostic`] that names the nearest parameter if there is none of that name, and the accepted values if the

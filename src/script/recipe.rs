@@ -106,7 +106,7 @@ impl Recipe {
         self.params.set(name, |_| setting)
     }
 
-    /// Takes over the settings of another recipe, usually an older version: the values that are not its defaults, if this
+    /// Takes over the settings of another recipe, usually an older version: its values other than defaults, if this
     /// recipe has a parameter of that name that accepts the value.
     pub fn keep_settings(&mut self, of: &Recipe) {
         for (parameter, value) in of.params.iter() {
@@ -116,7 +116,7 @@ impl Recipe {
         }
     }
 
-    /// The recipe with one guard for all its calls, as for one step: all hooks together have the time, from now on, and the
+    /// The recipe with one guard for all its calls in a step: from now on, all hooks together have the time and the
     /// memory of [`Limits`](super::Limits).
     pub fn for_step(&self) -> Recipe {
         let host = self.host.clone();

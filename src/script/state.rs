@@ -19,9 +19,9 @@ use crate::tensor::Tensor;
 #[derive(Clone, Debug)]
 pub struct State {
     this: Arc<Dynamic>,
-    /// What `remember` has put there, by table and key.
+    /// The values stored by `remember`, by table and key.
     pub(super) tables: Tables,
-    /// A step, and how many losses were computed in it. It is not saved: states are saved between steps.
+    /// A step, and the number of losses computed in it. It is not saved, because states are saved between steps.
     updates: (u64, u64),
 }
 
@@ -53,12 +53,12 @@ impl State {
         })
     }
 
-    /// The same with what is remembered by key.
+    /// The same state with other tables of remembered values.
     pub(super) fn with_tables(self, tables: Tables) -> State {
         State { tables, ..self }
     }
 
-    /// The number of losses of a step that were computed with it: each draws other random numbers.
+    /// The number of losses of a step that were computed with this state: each draws different random numbers.
     pub(super) fn updates(&self, step: u64) -> u64 {
         let (of, updates) = self.updates;
         if of == step { updates } else { 0 }
@@ -68,7 +68,7 @@ impl State {
         self.updates = (step, updates);
     }
 
-    /// What is remembered in a table under a key.
+    /// The value remembered in a table under a key.
     pub fn recall(&self, table: &str, key: &str) -> Option<f64> {
         self.tables.get(table)?.get(key)
     }
@@ -77,7 +77,7 @@ impl State {
         (*self.this).clone()
     }
 
-    /// The same state, with what another has at its top level and this one has not.
+    /// The same state, with the top-level entries of another state that this one lacks.
     pub(super) fn with_missing_of(&self, other: &State) -> State {
         let map = |state: &State| match state.this.read_lock::<Map>() {
             Some(map) => map.clone(),
@@ -141,7 +141,7 @@ impl PartialEq for State {
     }
 }
 
-/// Arrays and maps within one another. A checkpoint's JSON has two levels for a map, and readers stop at 128.
+/// The nesting of arrays and maps. A checkpoint's JSON has two levels per map, and readers stop at 128.
 const DEPTH: usize = 32;
 
 /// The value without the data that it shares with a closure: a copy of a state must not change with the closure.
@@ -180,8 +180,8 @@ fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, (String, String)> {
     Ok(value)
 }
 
-/// Marks what JSON has no type for: a float (JSON's numbers are our whole ones), a character, and a map, whose keys
-/// could be one of these marks.
+/// Marks for types that JSON lacks: a float (JSON's numbers are our whole numbers), a character, and a map, whose keys
+/// could equal one of these marks.
 const FLOAT: &str = "f64";
 const CHARACTER: &str = "char";
 const MAP: &str = "map";
@@ -219,7 +219,7 @@ fn to_json(value: &Dynamic) -> Value {
         (Ok(float), ..) => json!({ FLOAT: float_text(float) }),
         (_, Ok(letter), _) => json!({ CHARACTER: letter.to_string() }),
         (.., Ok(whole)) => whole.into(),
-        // A state has no other types than these, booleans and `()`.
+        // The only other types of a state are booleans and `()`.
         _ => value.as_bool().map_or(Value::Null, Value::from),
     }
 }
@@ -240,7 +240,7 @@ fn float(text: &str) -> Option<f64> {
     }
 }
 
-/// The value, or the first part that cannot be one.
+/// The value, or the first part that is not valid.
 fn from_json(value: &Value) -> Result<Dynamic, String> {
     let read = match value {
         Value::Null => Some(Dynamic::UNIT),

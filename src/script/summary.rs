@@ -12,7 +12,7 @@ use crate::tensor::Level;
 pub struct Statistics {
     /// The mean.
     pub mean: f64,
-    /// The standard deviation, ddof 1; of one value, 0.
+    /// The standard deviation, ddof 1; 0 for a single value.
     pub std: f64,
     /// The smallest value.
     pub min: f64,
@@ -63,7 +63,7 @@ pub struct Summary {
     pub all_wrong: Option<usize>,
     /// The level of the advantage: `response` or `token`.
     pub level: &'static str,
-    /// The advantage, over its own values.
+    /// The advantage, over the values at its own level.
     pub advantage: Statistics,
     /// Groups in which every advantage or weight is exactly 0: the policy learns nothing from them.
     pub groups_without_signal: usize,
@@ -74,19 +74,19 @@ pub struct Summary {
     pub weight: Option<Statistics>,
     /// Tokens whose advantage or weight is exactly 0.
     pub tokens_without_signal: usize,
-    /// The effective number of responses that the weighted sum of |A| comes from: (sum of s)² / (sum of s²), where s is the sum of
+    /// The effective number of responses behind the weighted sum of |A|: (sum of s)² / (sum of s²), where s is the sum of
     /// |A| over a response's tokens; 0 without a signal.
     pub effective_responses: f64,
 }
 
 impl Summary {
-    /// Counts what there is to count.
+    /// Counts groups, tokens and signals.
     pub fn of(outcome: &Outcome) -> Summary {
         let (advantage, layout) = (&outcome.advantage, outcome.advantage.layout());
         let value = advantage.lookup();
         let is_per_token = advantage.level() == Level::Token;
         let weight = outcome.weight.as_ref().map(Computed::buffer);
-        // Of each response: its tokens, those without a signal, and the sum of |A| over them.
+        // For each response: its tokens, its tokens without a signal, and the sum of |A| over them.
         let of_response = |response: usize| {
             let tokens = layout.tokens_of(response);
             let is_out = weight.is_some_and(|weight| weight.get(response) == 0.0);

@@ -29,8 +29,8 @@ pub enum TokenKind {
     Name,
     /// A number, without a sign.
     Number,
-    /// A string or a character. One with `${...}` in it is several: up to the `$`, then the tokens in the braces, then
-    /// what follows the `}`.
+    /// A string or a character. A string with `${...}` is several tokens: up to the `$`, then the tokens in the braces, then
+    /// the rest after the `}`.
     String,
     /// A comment.
     Comment,
@@ -60,7 +60,7 @@ impl<'a> Token<'a> {
         self.kind == TokenKind::Name && self.text == name
     }
 
-    /// Its place; only the first line of a token of several lines.
+    /// Its place; for a token of several lines, only the first line.
     pub(crate) fn span(&self, source: &Arc<str>, text: &Arc<str>) -> Span {
         let first = self.text.lines().next();
         Span {
@@ -290,7 +290,7 @@ pub(crate) struct CodeSite<'s, 'a> {
 }
 
 impl<'s, 'a> CodeSite<'s, 'a> {
-    /// The text of the token at this distance, negative before this one; empty if there is none.
+    /// The text of the token at this distance (negative: before this one); empty if there is none.
     pub(crate) fn text(&self, offset: isize) -> &'a str {
         let index = self.index.checked_add_signed(offset);
         let token = index.and_then(|index| self.code.get(index));

@@ -18,7 +18,7 @@ use super::value::{describe, number, text};
 use crate::batch::{Batch, GroupId};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// The function that gives a script's own batch.
+/// The function that returns a script's own batch.
 pub const TEST_BATCH: &str = "test_batch";
 
 impl Recipe {
@@ -28,7 +28,7 @@ impl Recipe {
     /// response; arrays of arrays of numbers, one for each token.
     ///
     /// # Errors
-    /// [`Diagnostics`] if the function fails, or returns what is no batch.
+    /// [`Diagnostics`] if the function fails, or does not return a batch.
     pub fn test_batch(&self) -> Result<Option<Batch>, Diagnostics> {
         let mut functions = self.script.ast.iter_functions();
         if !functions.any(|function| function.name == TEST_BATCH && function.params.is_empty()) {

@@ -4,7 +4,7 @@ use rhai::{Array, Dynamic, ImmutableString, Map};
 
 use crate::tensor::Tensor;
 
-/// A plain number: true and false are 1 and 0, as comparisons give them.
+/// A plain number; true and false are 1 and 0, like the results of comparisons.
 pub(crate) fn number(value: &Dynamic) -> Option<f64> {
     match (value.as_float(), value.as_int(), value.as_bool()) {
         (Ok(number), ..) => Some(number),
@@ -45,7 +45,7 @@ pub(crate) fn describe(value: &Dynamic) -> String {
     }
 }
 
-/// A type's own name and what messages call it, by any name that the engine and its parser have for it.
+/// A type's name and its name in messages, from any name that the engine or its parser uses for it.
 pub(crate) fn type_named(name: &str) -> (&'static str, &'static str) {
     // A type that is not registered by a name has its path in Rust.
     let name = name.trim();

@@ -10,7 +10,7 @@ use crate::script::explain::CLOSURE;
 use crate::script::value::text;
 use crate::tensor::{Tensor, TensorError};
 
-/// The most elements of an array or a map that are taken over to be shown.
+/// The most elements of an array or a map that are kept for display.
 const SHOWN: usize = 32;
 
 /// The value of an input.
@@ -34,7 +34,7 @@ pub enum Answer {
     Array(Vec<Answer>, usize),
     /// A map: its first entries, and how many it has.
     Map(Vec<(String, Answer)>, usize),
-    /// Anything else, in words: `a closure`.
+    /// Any other value, described: `a closure`.
     Other(String),
 }
 
@@ -47,7 +47,7 @@ pub struct BatchColumns {
     pub step: u64,
     /// The columns by name: the batch's own, then those derived from them.
     pub columns: Vec<(String, Computed)>,
-    /// How many of the columns are the batch's own.
+    /// The number of the batch's own columns.
     pub own: usize,
 }
 

@@ -27,7 +27,7 @@ const SAVED_LAST: &str = "last_value";
 /// The name of the inputs in messages.
 pub(super) const SOURCE: &str = "input";
 
-/// The most lines that are told apart: the engine counts them in 16 bits.
+/// The most lines that can be told apart: the engine counts lines in 16 bits.
 const LINES: usize = 50_000;
 
 /// The inputs of a session that ran, in order.
@@ -69,7 +69,7 @@ impl Inputs {
             }
         }
         if self.lines() > LINES {
-            // An error in an earlier function is then shown in the wrong input, which is better than a session that ends.
+            // An error in an earlier function then appears in the wrong input, which is better than ending the session.
             self.first_counted = self.all.len();
         }
         let is_signal =
@@ -132,8 +132,8 @@ impl Inputs {
         self.all.iter().rposition(|input| input.is_signal)
     }
 
-    /// The script of all inputs: imports, functions and, if no hook was typed, the statements up to the last that can be the
-    /// advantage, as one.
+    /// The script of all inputs: imports, functions and, if no hook was typed, the statements up to the last possible
+    /// advantage, as one hook.
     pub(super) fn script(&self, in_use: Option<&Recipe>) -> String {
         let result = self.last_signal().filter(|_| !self.has_hook());
         let (mut imports, mut functions, mut body) =
@@ -238,7 +238,7 @@ impl Inputs {
         diagnostic
     }
 
-    /// The input that a line of all of them belongs to: its name, the line in it, and its text.
+    /// The input of a line of the whole text: its name, the line within it, and its text.
     pub(super) fn input_at<'a>(
         &'a self,
         text: &'a str,

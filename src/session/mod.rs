@@ -32,7 +32,7 @@ use crate::tensor::{Guard, Tensor, TensorError};
 /// The name of the recipe that was typed, in messages.
 const TYPED: &str = "what you typed";
 
-/// What an internal failure says that advlab was doing.
+/// The activity that an internal failure's message names.
 const EVALUATING: &str = "to evaluate this";
 
 /// Pieces of script evaluated one after the other on a batch: `_` is the last value; variables and functions persist.
@@ -75,7 +75,7 @@ pub struct EvaluatedInput {
 }
 
 impl Session {
-    /// A session on a batch, bounded by the host's limits: each input anew for the time, all that lives for the memory.
+    /// A session on a batch, bounded by the host's limits: the time limit applies per input, the memory limit to all live values.
     ///
     /// The batch is shared, not copied.
     pub fn new(host: &Host, batch: &Batch) -> Session {
@@ -140,8 +140,8 @@ impl Session {
         self.place_own();
     }
 
-    /// Makes a recipe's hooks callable, as `reward()`, `advantage()` and `loss()`, and its parameters `p`. Functions of
-    /// these hooks' names that inputs have defined are gone: what was defined last counts.
+    /// Makes a recipe's hooks callable, as `reward()`, `advantage()` and `loss()`, and its parameters `p`. Typed functions
+    /// with the names of these hooks are removed: the last definition counts.
     pub fn use_recipe(&mut self, recipe: Option<Recipe>) {
         let is_hook = |name: &str| Hook::OF_BATCH.iter().any(|hook| hook.name() == name);
         self.functions
@@ -206,7 +206,7 @@ impl Session {
             self.scope.rewind(known);
             self.place_own();
         }
-        // To show a batch reads all its columns: the notes on these are not the next input's.
+        // Showing a batch reads all its columns; the notes on these do not belong to the next input.
         self.batch.call().take_reports();
         evaluated
     }
@@ -241,7 +241,7 @@ impl Session {
         })
     }
 
-    /// Compiles an input behind those before it.
+    /// Compiles an input after all earlier ones.
     fn compile(&self, engine: &Engine, text: &str) -> Result<AST, Diagnostics> {
         let mut ast = engine
             .compile_with_scope(&self.scope, self.inputs.padded(text))
@@ -265,7 +265,7 @@ impl Session {
         let (functions, call) = (&self.host.functions, self.batch.call());
         let mut engine = functions.engine(call, &Arc::default());
         engine.set_module_resolver(self.library.clone());
-        // The optimiser puts constants in place of their names, and panics where something is assigned to one.
+        // The optimiser replaces names of constants by their values, and panics at an assignment to one.
         engine.set_optimization_level(OptimizationLevel::None);
         self.inputs.name_last_value(&mut engine, text);
         self.hooks(&mut engine);
@@ -273,7 +273,7 @@ impl Session {
     }
 
     /// Registers the hooks of the recipe in use, as `advantage()` and, as in scripts, `advantage(batch, p)`. Each call starts
-    /// from the state that `init` makes, so that the same input gives the same answer.
+    /// from the state that `init` makes, so that the same input gives the same result.
     fn hooks(&self, engine: &mut Engine) {
         type Context<'a> = NativeCallContext<'a>;
         for hook in Hook::OF_BATCH {
@@ -296,7 +296,7 @@ impl Session {
         }
     }
 
-    /// Puts the batch and the parameters where inputs find them.
+    /// Adds the batch and the parameters to the inputs' variables.
     fn place_own(&mut self) {
         let params = self.recipe.as_ref().map(|recipe| recipe.params().to_map());
         self.scope.set_or_push("batch", self.batch.clone());
@@ -369,7 +369,7 @@ impl Session {
     }
 }
 
-/// A hook's values on the session's batch, with other settings if there are any in `p`.
+/// A hook's values on the session's batch, with the settings in `p`, if any.
 fn called(
     hook: Hook,
     recipe: Option<&Recipe>,
@@ -398,7 +398,7 @@ fn called(
 }
 
 impl Host {
-    /// Evaluates a piece of script that sees the batch as `batch`: a [`Session`] of one input.
+    /// Evaluates a piece of script in which `batch` is the batch: a [`Session`] of one input.
     ///
     /// # Errors
     /// [`Diagnostics`] as for a recipe.
@@ -407,7 +407,7 @@ impl Host {
     }
 }
 
-/// Whether a recipe is one that was typed.
+/// Whether a recipe was typed.
 pub fn is_typed(recipe: &Recipe) -> bool {
     recipe.name() == TYPED
 }

@@ -12,9 +12,9 @@ use crate::tensor::op;
 /// Something that can be typed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
-    /// The letters to type: `mean(` for a function with arguments, `len()` for one without, `reward` for a value.
+    /// The text to type: `mean(` for a function with arguments, `len()` for one without, `reward` for a value.
     pub text: String,
-    /// How it is called, as in `x.mean(to, [where])`; empty for a value.
+    /// The form of a call, as in `x.mean(to, [where])`; empty for a value.
     pub call: String,
 }
 
@@ -47,7 +47,7 @@ impl Session {
         let named = self.own_variables();
         let named = named.map(|(name, value)| (name.to_string(), self.answer("", value)));
         let variables = named.collect();
-        // To look at a batch reads all its columns: the notes on these are not the next input's.
+        // Reading a batch reads all its columns; the notes on these do not belong to the next input.
         self.batch.call().take_reports();
         variables
     }

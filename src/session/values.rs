@@ -12,7 +12,7 @@ use crate::script::value::{as_tensor, describe, number};
 use crate::tensor::profile::Timing;
 use crate::tensor::{Level, Origin, Tensor, grad};
 
-/// The time that measuring an input takes at most, once it has run a few times.
+/// The most time that measuring an input takes, after the first few runs.
 const MEASURING: Duration = Duration::from_millis(400);
 /// The most runs, the fewest, and those whose operations are timed.
 const RUNS: usize = 5000;
@@ -36,7 +36,7 @@ pub struct InputTimes {
 pub type Pairs = (Option<Level>, Vec<(f64, f64)>);
 
 impl Session {
-    /// The numbers of an input: a tensor's values, with its level, or those of an array.
+    /// The numbers of an input: a tensor's values, with its level, or an array's.
     ///
     /// # Errors
     /// As [`Session::evaluate`]; also if the input gives something else.

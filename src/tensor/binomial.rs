@@ -3,8 +3,8 @@
 //! Differences of `lgamma` are off by up to 3e-10 at n = 100000; a product of k factors is within k rounding errors of
 //! half a unit each, about 1e-11 at the very worst and 1e-14 as seen, since the errors do not all go one way.
 
-/// The most factors that are multiplied for one value: some milliseconds, far beyond any number of responses. Without a
-/// bound, a script could ask for a product that takes hours and never looks at the deadline.
+/// The most factors of one product: they take some milliseconds, and are far more than any number of responses. Without a
+/// bound, a script could request a product that takes hours and never checks the deadline.
 const FACTORS: i64 = 1_000_000;
 
 fn bounded(factors: i64) -> Result<(), String> {

@@ -33,11 +33,11 @@ pub struct TensorError {
 pub enum TensorErrorKind {
     /// Levels, groups or batches do not fit together.
     Level(String),
-    /// An argument is not of the type, or none of the choices, that its parameter takes.
+    /// An argument has the wrong type, or is none of its parameter's choices.
     Argument(String),
     /// The values themselves do not allow the operation.
     Value(String),
-    /// A gradient goes through an operation that has none.
+    /// A gradient is needed through an operation that has none.
     NoDerivative(&'static str),
     /// The machine does not allow the operation: it has no memory for the result.
     Machine(String),

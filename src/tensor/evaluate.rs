@@ -14,7 +14,7 @@ impl Tensor {
     pub fn evaluate(&self) -> Result<Arc<Value>, TensorError> {
         if let Some(frame) = self.frame().filter(|frame| frame.is_open_view()) {
             frame.look_at();
-            // Nobody is told: the function is called again, for each group.
+            // Users never see this message: the function is called again, once per group.
             let message = "a group's value is looked at while there is none yet";
             return Err(TensorError::level("map_groups", message));
         }

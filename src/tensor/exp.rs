@@ -28,7 +28,7 @@ fn power_of_two(k: f64) -> f64 {
 
 #[inline(always)]
 fn parts(x: f64) -> Parts {
-    // Beyond, the result is 0 or infinite as at the bound; NaN stays.
+    // Beyond these bounds the result is 0 or infinite, as at them; NaN stays.
     let x = if x < -746.0 { -746.0 } else { x };
     let x = if x > 710.0 { 710.0 } else { x };
     let k = (x * std::f64::consts::LOG2_E + TO_INTEGER) - TO_INTEGER;
@@ -63,7 +63,7 @@ pub(crate) fn exp(x: f64) -> f64 {
     (1.0 + (p.r + p.tail)) * p.first * p.second
 }
 
-/// e to the power of x, within an ulp of an f32; within 0.6 where |x| < 0.3, as ratios of policies are.
+/// e to the power of x, within an ulp of an f32; within 0.6 ulp if |x| < 0.3, as for ratios of policies.
 #[inline(always)]
 pub(crate) fn exp_f32(x: f32) -> f32 {
     const TO_INTEGER: f32 = 12_582_912.0;

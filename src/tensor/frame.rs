@@ -9,7 +9,7 @@ use super::profile::Profile;
 use super::{Guard, Level, Tensor};
 use crate::batch::Layout;
 
-/// Names one sequence of responses: tensors with one id have the same responses in the same order.
+/// The identity of a sequence of responses: tensors with one id have the same responses in the same order.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponsesId(Arc<()>);
 
@@ -68,7 +68,7 @@ pub enum ByGroup {
     Fails,
 }
 
-/// What computes a batch's tensors, within which bounds.
+/// The executor of a batch's tensors, and its bounds.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     pub(crate) executor: Executor,
@@ -78,7 +78,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Where to note down what takes how long, if that is asked for.
+    /// Where to record times, if they are wanted.
     pub(crate) fn profile(&self) -> Option<&Profile> {
         self.profile.as_deref().filter(|profile| profile.is_on())
     }

@@ -184,7 +184,7 @@ fn contributions(
     Ok(shares)
 }
 
-/// The shares of a row's arguments by its derivative.
+/// The gradients of a row's arguments, by its derivative.
 fn derivatives(op: &'static Op, node: &Tensor, grad: &Tensor) -> Result<Vec<Tensor>, TensorError> {
     let local = Vjp {
         args: &node.inner().args,

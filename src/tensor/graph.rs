@@ -203,7 +203,7 @@ impl Tensor {
         )
     }
 
-    /// Puts together what `select` takes apart: tensors at `level` or coarser, each in the frame of its group, or batch
+    /// Assembles parts made by `select`: tensors at `level` or coarser, each in the frame of its group, or batch
     /// tensors of any frame.
     pub(crate) fn assemble(
         frame: &Arc<Frame>,
@@ -263,7 +263,7 @@ impl Tensor {
         &self.0
     }
 
-    /// The number that the tensor is, if it is one and nothing more.
+    /// The tensor's number, if it is a single number without a frame.
     pub(crate) fn as_number(&self) -> Option<f64> {
         match self.0.prim {
             Prim::Number(value) => Some(value),
@@ -318,7 +318,7 @@ impl Tensor {
     }
 }
 
-/// The bytes of a node over arguments. Numbers have no frame and so no guard: whoever takes them pays for them. A part
+/// The bytes of a node over arguments. Numbers have no frame and no guard: their bytes count for the node that uses them. A part
 /// of a group keeps the group's layout alive.
 fn bytes(prim: &Prim, args: &[Tensor], frame: &Frame) -> usize {
     let numbers = args.iter().filter(|arg| arg.frame().is_none()).count();

@@ -1,4 +1,4 @@
-//! What bounds a computation: a deadline, a way to cancel it, and a limit on the memory of its tensors.
+//! The bounds of a computation: a deadline, a way to cancel it, and a limit on the memory of its tensors.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 /// Why a computation was stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// It ran longer than it was given.
+    /// It exceeded its time limit.
     Deadline(Duration),
     /// Somebody cancelled it.
     Cancelled,
-    /// Its tensors would take more memory than they were given.
+    /// Its tensors would exceed the memory limit.
     Memory {
         /// The limit in bytes.
         limit: usize,
     },
-    /// More operations wait to be computed, or are kept for others, than any formula has.
+    /// More operations are pending, or kept for others, than any formula has.
     Graph {
         /// The limit.
         limit: usize,
@@ -56,7 +56,7 @@ impl std::error::Error for Stopped {}
 /// some 800 000; a loop that keeps on making tensors gets here in two seconds, with some 400 megabytes.
 const NODES: usize = 1 << 20;
 
-/// Bounds one computation; shared by the script engine and the executors, which look at it between blocks of work.
+/// Bounds one computation; shared by the script engine and the executors, which check it between blocks of work.
 #[derive(Debug)]
 pub struct Guard {
     time: Option<Duration>,
@@ -100,7 +100,7 @@ impl Guard {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Starts the clock again and takes a cancel back: for a guard that bounds one input of a session after the other.
+    /// Restarts the clock and clears a cancel: for a guard that bounds the inputs of a session one after the other.
     pub fn rearm(&self) {
         self.start_clock();
         self.cancelled.store(false, Ordering::Relaxed);
@@ -146,7 +146,7 @@ impl Guard {
         let Some(time) = self.time else {
             return Ok(());
         };
-        // Another thread may have started the clock again after this one looked at it.
+        // Another thread may have restarted the clock after this one read it.
         let running = self
             .elapsed()
             .saturating_sub(self.started.load(Ordering::Relaxed));
@@ -172,7 +172,7 @@ impl Guard {
         Ok(reservation)
     }
 
-    /// Counts an operation of a graph, and the bytes that it takes, until the reservation is dropped.
+    /// Counts an operation of a graph, and its bytes, until the reservation is dropped.
     pub(crate) fn reserve_node(self: &Arc<Self>, bytes: usize) -> Result<Reservation, Stopped> {
         let mut reservation = self.reserve(bytes)?;
         reservation.nodes = 1;

@@ -1,4 +1,4 @@
-//! Tensors: levels, the op table, the lazy graph with its gradients, and what computes it.
+//! Tensors: levels, the op table, the lazy graph with its gradients, and the executor.
 
 mod binomial;
 mod error;

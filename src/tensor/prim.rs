@@ -6,7 +6,7 @@ use super::op::Op;
 use super::{Level, Value};
 use crate::batch::TokenValues;
 
-/// An executor's operations: the op table's rows come down to these.
+/// The operations of an executor: all rows of the op table reduce to these.
 #[derive(Clone, Debug)]
 pub(crate) enum Prim {
     /// A number; a batch tensor.
@@ -22,7 +22,7 @@ pub(crate) enum Prim {
     Reduce(&'static Op),
     /// How many values of a finer level each cell has.
     Count(Level),
-    /// A row of the op table that gives each value a result of its own within its cell of a coarser level.
+    /// A row of the op table that gives each value a separate result within its cell of a coarser level.
     Within(&'static Op, Level),
     /// A scan row over the tokens of each response, with its number (a discount or a fill); a second argument has a
     /// discount for each response instead.
@@ -54,8 +54,8 @@ impl Prim {
         }
     }
 
-    /// What tells the operation from others on the same arguments, at the same level and in the same frame; `None` of
-    /// values that are there, and of what takes groups apart.
+    /// Identifies the operation among those on the same arguments, at the same level and in the same frame; `None` for
+    /// given values, and for operations that take groups apart.
     pub(super) fn signature(&self) -> Option<[u64; 3]> {
         let row = |op: &'static Op| std::ptr::from_ref(op) as u64;
         Some(match self {

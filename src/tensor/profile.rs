@@ -12,7 +12,7 @@ pub struct Profile {
     timings: Mutex<Vec<Timing>>,
 }
 
-/// The time of an operation. Operations that run tile by tile in one pass share its time as they took it.
+/// The time of an operation. Operations that run tile by tile in one pass share its time in proportion to their own.
 #[derive(Clone, Debug)]
 pub struct Timing {
     /// The line of the script that requested the operation; `None` if no line did.

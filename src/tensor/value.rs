@@ -6,7 +6,7 @@ use super::Level;
 use super::guard::Reservation;
 use crate::batch::{Computed, FloatBuffer, Layout};
 
-/// The values of a computed tensor: one a cell of its level, in the layout's order.
+/// The values of a computed tensor: one per cell of its level, in the layout's order.
 ///
 /// Token values are f32 or f64; all coarser ones are f64.
 #[derive(Debug)]

@@ -25,7 +25,7 @@ const ANY: Bound = Whole(0..=LARGEST);
 const SOME: Bound = Whole(1..=LARGEST);
 const MANY: Bound = Whole(1..=1 << 20);
 const FEW: Bound = Whole(1..=1 << 16);
-/// The sides of mazes, up to a response of 4 * 32 moves.
+/// The sides of mazes; the largest needs a response of 4 * 32 moves.
 pub(crate) const MAZE_SIZES: RangeInclusive<u64> = 2..=32;
 pub(crate) const MAZE_TURNS: RangeInclusive<u64> = 1..=64;
 /// Bounded so that the verifier's arithmetic can hold the sum.
@@ -76,7 +76,7 @@ impl Bound {
             }
             OneOf(words) => {
                 let text = value.as_str().unwrap_or_default();
-                // No run is begun with that one.
+                // That task is left out: no run begins with it.
                 let shown = || words.iter().copied().filter(|word| *word != TRAINER);
                 let near = suggest::nearest(text, shown());
                 let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
@@ -93,8 +93,8 @@ impl Bound {
     }
 }
 
-/// A table of keys, each with its comment, type, default and bounds: the struct, its defaults, and what the text of a
-/// configuration is made of.
+/// A table of keys, each with its comment, type, default and bounds: gives the struct, its defaults, and the parts of a
+/// configuration's text.
 macro_rules! keys {
     (
         $(#[$about:meta])*
@@ -391,8 +391,8 @@ impl Config {
         config
     }
 
-    /// The learning rate of a step: it rises to `lr` over the first `warmup_steps`, then stays or falls to 0 as half a
-    /// cosine over the steps that are left.
+    /// The learning rate at a step: it rises to `lr` over the first `warmup_steps`, then it is constant or falls to 0 as half a
+    /// cosine over the remaining steps.
     pub(super) fn lr_at(&self, step: u64) -> f64 {
         let share = |of: u64, all: u64| (of as f64 / all.max(1) as f64).min(1.0);
         let warmup = self.warmup_steps;
@@ -406,7 +406,7 @@ impl Config {
         self.lr * 0.5 * (1.0 + (std::f64::consts::PI * share).cos())
     }
 
-    /// The norm that a gradient is scaled down to, if there is one.
+    /// The norm to which a longer gradient is scaled down, if one is set.
     pub(super) fn max_grad_norm(&self) -> Option<f64> {
         Some(self.max_grad_norm).filter(|norm| *norm > 0.0)
     }
@@ -475,7 +475,7 @@ fn absolute(text: &str) -> String {
     path.unwrap_or(text).to_string()
 }
 
-/// Parameters by their names, with their values as `--set` takes them.
+/// Parameters by name, with their values in the form that `--set` takes.
 pub(super) fn settings(params: &toml::Table) -> Vec<(String, String)> {
     let text = |value: &toml::Value| value.as_str().map_or(value.to_string(), str::to_string);
     let params = params.iter();

@@ -1,4 +1,4 @@
-//! Why a run cannot begin, go on or be repeated.
+//! The errors of beginning, resuming and repeating a run.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -8,10 +8,10 @@ use serde::de::DeserializeOwned;
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 
-/// A result whose error is told to a person.
+/// A result whose error is shown to the user.
 pub(super) type Result<T, E = Diagnostics> = std::result::Result<T, E>;
 
-/// For `map_err`: a file of a run that cannot be read or written.
+/// For `map_err`: an error of reading or writing a file of a run.
 pub(super) fn io(doing: &str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Diagnostics {
     let message = format!("cannot {doing} {}", path.as_ref().display());
     move |error| {
@@ -47,7 +47,7 @@ pub(super) fn damaged(path: &Path, what: impl Into<String>) -> Diagnostics {
     Diagnostic::error(what).in_file(path).into()
 }
 
-/// A folder that is not a run's: it has no `missing`.
+/// The error for a folder that is not a run's, because it lacks `missing`.
 pub(super) fn no_run(folder: &Path, missing: &str) -> Diagnostics {
     let message = format!("{} is not a run: it has no {missing}", folder.display());
     let help = "`advlab train` begins a run, and prints its folder";

@@ -1,4 +1,4 @@
-//! What happens in a run while it goes: for its folder, for a person, for the program that embeds it.
+//! The events of a run: for its folder, for the user, for the program that embeds it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use advlab::script::Recipe;
 const STEP: &str = "step";
 pub(super) const MIGRATE: &str = "migrate";
 
-/// Something that happened in a run.
+/// An event of a run.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// An update of supervised fine-tuning, before the first step.
@@ -25,7 +25,7 @@ pub enum Event<'a> {
         /// How many there are.
         of: u64,
     },
-    /// Something happened to the recipe, or the run's numbers deserve a look: a line of `reloads.jsonl`.
+    /// An event of the recipe's file, or numbers of the run that deserve attention: a line of `reloads.jsonl`.
     Log(Box<LogLine>),
     /// The script printed a line.
     Printed { step: u64, line: &'a str },
@@ -102,7 +102,7 @@ pub enum LogEvent {
         #[serde(default)]
         ready_after_ms: f64,
     },
-    /// A version failed at this step, or its `migrate` did (`hook`); `back_to` did the step, if there was one.
+    /// A version failed at this step, or its `migrate` did (`hook`); `back_to` did the step instead, if there was one.
     Failed {
         #[serde(default)]
         hook: String,
@@ -122,7 +122,7 @@ pub enum LogEvent {
     },
     /// Another warning for the user: about the recipe's file or the run's numbers.
     Warning { message: String },
-    /// A line that another program wrote.
+    /// A line written by another program.
     #[default]
     #[serde(other)]
     Other,

@@ -29,7 +29,7 @@ const CUT: &str = "cut.jsonl";
 pub struct Record {
     writer: RunWriter,
     before: Arc<Loaded>,
-    /// The version that the folder has as the one in use.
+    /// The version that the folder records as the one in use.
     used: String,
     /// The first step that has no row yet.
     next: u64,
@@ -119,8 +119,8 @@ impl Record {
         }
     }
 
-    /// Begins a call. Its step is the trainer's own number, except that no two calls have the same one. If the trainer has
-    /// gone back to an earlier step, the rows that the folder had from there on are set aside, and that is told.
+    /// Begins a call. Its step is the trainer's own number, except that each call has a different one. If the trainer has
+    /// gone back to an earlier step, the folder's rows from that step on are set aside, and an event says so.
     pub fn begin(&mut self, theirs: Option<u64>) -> Result<Option<String>> {
         self.check(theirs)?;
         let mut told = None;
@@ -165,7 +165,7 @@ impl Record {
         outcome: &Outcome,
     ) -> Result<()> {
         let (step, loaded) = (self.next, live.in_use().clone());
-        // A call without a row has its number all the same.
+        // A call without a row still takes a number.
         self.next += 1;
         if loaded.version().as_str() != self.used {
             let change = live.change(&self.before, &loaded);
@@ -180,7 +180,7 @@ impl Record {
     }
 }
 
-/// The row of a step: of a run's row the fields that a recipe gives.
+/// The row of a step, with those fields of a run's row that come from the recipe.
 pub(super) fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Value {
     let reward = batch.response_column("reward");
     let reward = reward.map(|values| Statistics::of(values.iter().copied()));

@@ -28,7 +28,7 @@ pub struct Difference {
     pub repeated: Option<Value>,
 }
 
-/// A run that is being repeated. Its folder is only read.
+/// A run that is being repeated. Its folder is not changed.
 pub enum Replay {
     /// All that a run did.
     OfRun(Box<Run>),
@@ -50,7 +50,7 @@ impl Replay {
             return Ok(Replay::OfRun(Box::new(run)));
         }
         let run = RunFolder::open(folder)?;
-        // A process that was killed may have left a batch without its state, or a row without them.
+        // A process that was killed may have left a batch without its state, or a row without either.
         let is_kept = |step| run.at(step).is_ok() && STATES.path(folder, step).is_file();
         rows.retain(|row| step_of(row).is_some_and(is_kept));
         Ok(Replay::OfTrainer(run, Box::new(config.host()), rows))
@@ -93,8 +93,8 @@ impl Replay {
     }
 }
 
-/// Computes a trainer's step again, by its version from the state that it began with; gives the first number that is not
-/// the same.
+/// Computes a trainer's step again, with its version and the state at its start; returns the first number that
+/// differs.
 fn recompute(run: &RunFolder, host: &Host, recorded: &Value) -> Result<Option<Difference>> {
     let step = step_of(recorded).unwrap_or_default();
     let lost = |what| {

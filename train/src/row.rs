@@ -9,24 +9,24 @@ use serde_json::{Map, Value};
 use advlab::figures::in_json;
 use advlab::tensor::binomial_ratio;
 
-/// One row of `metrics.jsonl`. All but `ms` and `device_memory` is the same, bit for bit, when the run is resumed or replayed.
+/// One row of `metrics.jsonl`. All fields but `ms` and `device_memory` are the same, bit for bit, in a resumed run or a replay.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
     /// The step, from 0.
     pub step: u64,
     /// The recipe's version that made the step's update; all 64 digits.
     pub version: String,
-    /// Versions that failed at this step before that one was used instead.
+    /// Versions that failed at this step before `version` was used.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<String>,
     /// Mean reward of the verifier.
     pub reward_mean: f64,
     /// Standard deviation of that reward, ddof 1.
     pub reward_std: f64,
-    /// Mean reward after the recipe's `reward` hook, summed over tokens if it has one for each.
+    /// Mean reward after the recipe's `reward` hook, summed over tokens if it has one per token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recipe_reward_mean: Option<f64>,
-    /// The policy on the step's own prompts.
+    /// The policy's results on the step's own prompts.
     #[serde(flatten)]
     pub sampled: Evaluation,
     /// Share of the groups in which every advantage is exactly 0.
@@ -67,7 +67,7 @@ pub struct Row {
     /// The evaluation after this step, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<Evaluation>,
-    /// The most bytes that were taken at once on the policy's GPU so far; depends on the machine.
+    /// The most bytes in use at once on the policy's GPU so far; depends on the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<u64>,
     /// Milliseconds of each stage.
@@ -86,7 +86,7 @@ pub struct Evaluation {
     pub length: f64,
 }
 
-/// Milliseconds that the stages of a step took: the only numbers of a row that depend on the machine.
+/// Milliseconds of the stages of a step: the only numbers of a row that depend on the machine.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Milliseconds {
     /// Drawing prompts, sampling and verifying responses.
@@ -109,9 +109,9 @@ pub struct Milliseconds {
 pub struct PassAt(Map<String, Value>);
 
 impl PassAt {
-    /// Estimates from the responses that were right in each group, all groups having `group_size` responses.
+    /// Estimates from the number of right responses in each group; all groups have `group_size` responses.
     ///
-    /// The estimate of a group is 1 - C(wrong, k) / C(n, k) (arXiv 2107.03374, eq. 1); groups weigh alike.
+    /// The estimate of a group is 1 - C(wrong, k) / C(n, k) (arXiv 2107.03374, eq. 1); groups have equal weight.
     pub fn of(right: &[usize], group_size: usize) -> PassAt {
         let estimate = |k: usize| {
             let fails = right.iter().map(|&right| {

@@ -1,4 +1,4 @@
-//! A run with its folder: begun, stopped, resumed to the very same numbers, and repeated.
+//! A run with its folder: it can be begun, stopped, resumed to the same numbers, and repeated.
 
 mod learner;
 mod rollout;
@@ -39,7 +39,7 @@ pub struct Run {
     /// The recipe, with its state and the version of the last step.
     live: LiveRecipe,
     evaluation: Vec<Prompt>,
-    /// The step that comes next, from 0.
+    /// The next step, from 0.
     step: u64,
     /// The data of the next step, if it was sampled already.
     sampled: Option<Sampled>,
@@ -61,7 +61,7 @@ pub struct Run {
 /// A callback that gets the events of a run.
 pub(super) type Observer<'a> = dyn FnMut(&Event<'_>) + 'a;
 
-/// How a run came to an end.
+/// The reason why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// It did all its steps.
@@ -71,7 +71,7 @@ pub enum Ending {
 }
 
 impl Run {
-    /// Begins a run in a folder of its own.
+    /// Begins a run in a new folder.
     pub fn create(config: Config) -> Result<Run> {
         config.check()?;
         let mut run = Run::first(config)?;
@@ -247,12 +247,12 @@ impl Run {
         self.live.in_use().recipe()
     }
 
-    /// The step that comes next, from 0.
+    /// The next step, from 0.
     pub fn step(&self) -> u64 {
         self.step
     }
 
-    /// The step of the newest checkpoint, from which a resumed run goes on.
+    /// The step of the newest checkpoint, from which a resumed run continues.
     pub fn saved(&self) -> Option<u64> {
         self.saved
     }
@@ -269,8 +269,8 @@ impl Run {
         warnings.chain(flipped).collect()
     }
 
-    /// Does the steps that are left, or those until `stop` is set: the step that is under way is finished then, and the
-    /// policy evaluated.
+    /// Does the remaining steps, or those until `stop` is set: then it finishes the present step and evaluates the
+    /// policy.
     pub fn go(
         &mut self,
         stop: &AtomicBool,
@@ -391,7 +391,7 @@ fn no_checkpoint(run: &Path, notes: Vec<String>) -> Diagnostics {
     problem.into()
 }
 
-/// That the recipe's file holds another version than the checkpoint's which was rejected: it is not tried again.
+/// The note that the recipe's file still holds a version which was rejected: it is not tried again.
 fn rejected_note(config: &Config, checkpoint: &Checkpoint, rejected: &[String]) -> Option<String> {
     let file = &config.recipe;
     let (_, reading) = config.host().load_reading(file);
@@ -417,7 +417,7 @@ pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>)> {
     let was_there = folder.exists();
     let folder = make_empty(folder)?;
     policy.export(&folder).inspect_err(|_| {
-        // It was empty; what cannot be removed is in the way of another try, which says so.
+        // The folder was empty. If it cannot be removed, the next attempt reports that.
         let _ = fs::remove_dir_all(&folder);
         if was_there {
             let _ = fs::create_dir(&folder);

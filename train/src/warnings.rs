@@ -6,7 +6,7 @@ use super::config::WarningConfig;
 use super::row::Row;
 use advlab::figures::value;
 
-/// Steps whose mean counts: one odd step is no reason to warn.
+/// Steps in the mean: one odd step is no reason to warn.
 const STEPS: usize = 10;
 /// The numbers of a step, in the order of the configuration's keys.
 type Numbers = [Option<f64>; 5];
@@ -45,13 +45,13 @@ pub(super) struct Warnings {
 }
 
 impl Warnings {
-    /// The warnings after a step that were not given before.
+    /// The warnings after a step that have not been given before.
     pub(super) fn after(&mut self, row: &Row, bounds: &WarningConfig) -> Vec<String> {
         self.recent.push_back([
             Some(row.groups_without_signal),
             Some(row.sampled.entropy),
             row.clip_share,
-            // If nothing has a signal, the first warning says so.
+            // If no group has a signal, the first warning says so already.
             Some(row.effective_responses).filter(|share| *share > 0.0),
             Some(row.sampled.length),
         ]);

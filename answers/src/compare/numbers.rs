@@ -9,7 +9,7 @@ use super::super::value::{Numeral, constant, square, value, whole};
 /// An answer with at least so many digits may be a rounded gold answer.
 const ENOUGH: u32 = 6;
 
-/// Whole numbers above it are nearer to each other than roots are known.
+/// Larger whole numbers are nearer to each other than the precision of roots.
 const LARGE: i64 = 10_000_000_000;
 
 /// Whether expressions are the same number or the same function.
@@ -84,7 +84,7 @@ fn is_rounded(value: &Numeral, short: &Rational, places: u32) -> Option<bool> {
     Some(is_near && (value.is_negative() == short.is_negative() || short.is_zero()))
 }
 
-/// Values for four variables in 64ths, where nothing has a pole or a period: of both signs, above and below 1.
+/// Values for four variables in 64ths, with no pole or period of a function: of both signs, above and below 1.
 const POINTS: [[i64; 4]; 10] = [
     [47, 84, 157, 23],
     [140, 37, 110, 201],
@@ -117,7 +117,7 @@ pub(super) fn at_points<R>(
     let at = |point: &[i64; 4]| {
         evaluate(&|name: &str| {
             let index = names.iter().position(|own| *own == name)?;
-            // A fifth name and those behind it have values of their own.
+            // A fifth name and later ones have values of their own.
             let above = point[index % 4] + (index / 4) as i64 * 41;
             Some(match are_whole {
                 true => Rational::from_integer((above.rem_euclid(7) + 2).into()),
@@ -128,7 +128,7 @@ pub(super) fn at_points<R>(
     POINTS.iter().filter_map(at).collect()
 }
 
-/// As functions of their variables: the same at all points where both are defined.
+/// Compared as functions of their variables: equal at all points where both are defined.
 fn functions(gold: &Expr, answer: &Expr) -> Option<bool> {
     let is_complex = gold.walk().chain(answer.walk()).any(|part| part.is("i"));
     let compared = at_points(gold, answer, |at| {

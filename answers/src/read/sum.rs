@@ -1,4 +1,4 @@
-//! Sums and products of factors, and the units behind them.
+//! Sums and products of factors, with the units after them.
 
 use num_traits::{Signed, ToPrimitive};
 
@@ -17,7 +17,7 @@ fn is_of_digits(part: &Expr) -> bool {
 }
 
 impl Parser<'_> {
-    /// A number with the words and signs behind it.
+    /// A number with the words and signs after it.
     pub(super) fn quantity(&mut self) -> Option<Expr> {
         let outer = self.currency.take();
         let mut value = self.sum()?;
@@ -159,14 +159,14 @@ impl Parser<'_> {
         let Some(lexeme) = self.lexemes.get(self.at) else {
             return false;
         };
-        // `ab` is a product, `it is 5` is none.
+        // `ab` is a product, `it is 5` is not.
         let is_behind_run = self.at > 0 && self.lexemes[self.at - 1].is_of_run;
         if lexeme.is_apart && (lexeme.is_of_run || is_behind_run) {
             return false;
         }
         match &*lexeme.text {
             "(" | "{" | "[" => true,
-            // `2 3` is no product, `\pi 6` is one.
+            // `2 3` is no product, but `\pi 6` is.
             text if is_number(text) => !self.is_behind_number(),
             text if is_letter(text) => !self.is_unit(),
             text => is_command_of_factor(text),
@@ -218,7 +218,7 @@ impl Parser<'_> {
         })
     }
 
-    /// A group in braces, or one sign: of a number its first digit.
+    /// A group in braces, or a single sign: for a number, its first digit.
     pub(super) fn argument(&mut self) -> Option<Expr> {
         let text = self.text();
         if text == "{" {

@@ -117,7 +117,7 @@ impl Apply {
                 let written = writeln!(file, "{}", applied.to_json());
                 written.with_context(|| format!("{}: it cannot be written", path.display()))?;
             }
-            // Saved last: what a kill leaves out is done again.
+            // Saved last: steps lost in a kill are done again.
             self.save_state(&recipe, &state, step)?;
             match shows_lines {
                 true => applied.print_line(step, index == 0)?,
@@ -157,7 +157,7 @@ impl Apply {
             outputs::spare_the_input(rollouts.path(), output, self.force)?;
         }
         let before = state.clone();
-        // The loss has what is left of the step's time.
+        // The loss gets the rest of the step's time.
         let recipe = recipe.for_step();
         let computed = recipe.advantage(&rollouts.batch, state);
         // If a column cannot be read, that is the error.
@@ -194,8 +194,8 @@ impl Apply {
     }
 }
 
-/// The recipe's own loss with the spread of dloss/dlogp; what it reports joins the outcome's. If the loss lacks a column,
-/// such as log-probs, the advantage stands without it.
+/// The recipe's own loss with the spread of dloss/dlogp; its reports are added to the outcome's. If the batch lacks a column,
+/// such as log-probs, there is only the advantage.
 fn loss(
     recipe: &Recipe,
     rollouts: &Rollouts,
@@ -235,12 +235,12 @@ struct Applied {
     recipe: Recipe,
     rollouts: Rollouts,
     outcome: Outcome,
-    /// What a critic is to learn, if the recipe says it and it is written.
+    /// The target of a critic, if the recipe gives one and it is written.
     returns: Option<Computed>,
     /// The recipe's own loss, with the spread of dloss/dlogp.
     loss: Option<(f64, Statistics)>,
     reading: Duration,
-    /// The output, whether it replaced a file, and how long writing it took.
+    /// The output, whether it replaced a file, and the time of writing.
     writing: Option<(PathBuf, bool, Duration)>,
 }
 
@@ -256,7 +256,7 @@ impl Applied {
         Ok(())
     }
 
-    /// What is written: all columns that training on the batch needs.
+    /// The columns to write: all that training on the batch needs.
     fn columns(&self) -> Vec<(AddedColumn, &Computed)> {
         let outcome = &self.outcome;
         // An advantage that is equivalent to a loss has the weights in it; weights of no hook are in the input already.
@@ -278,7 +278,7 @@ impl Applied {
         columns.iter().map(|(column, _)| column.name()).collect()
     }
 
-    /// The names of the written columns, if there are others than the advantage.
+    /// The names of the written columns, if there are any besides the advantage.
     fn names_beside_advantage(&self) -> String {
         match &self.names()[..] {
             [_] => String::new(),

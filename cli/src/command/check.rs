@@ -43,7 +43,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Check {
-    /// Prints a table per recipe: what holds, what fails, what is worth knowing.
+    /// Prints a table per recipe: properties that hold, properties that fail, and notes.
     pub fn run(mut self) -> Result<ExitCode> {
         let host = Host::new().with_limits(Limits {
             time: self.time,
@@ -83,7 +83,7 @@ impl Check {
     }
 }
 
-/// Prints the checks of a recipe and the errors of those that fail, each once. Returns whether none fails.
+/// Prints the checks of a recipe and the errors of failed ones, each error once. Returns whether none fails.
 fn passes(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Result<bool> {
     let lint = match recipe.warnings().len() {
         0 => "passes the lint".to_string(),
@@ -118,7 +118,7 @@ fn passes(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Result<bool> 
     Ok(fail == 0)
 }
 
-/// Whether one edit mends both errors: they have one place and one advice; the values in their messages may differ.
+/// Whether one edit fixes both errors: they have the same place and help; the values in their messages may differ.
 fn is_same(a: &Diagnostic, b: &Diagnostic) -> bool {
     let is_placed = a.span.is_some() && a.help.is_some();
     a.span == b.span && a.help == b.help && (is_placed || a.message == b.message)

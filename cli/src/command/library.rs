@@ -1,4 +1,4 @@
-//! `advlab recipes`, `doc` and `new`: what is built in, explained, and copied to be edited.
+//! `advlab recipes`, `doc` and `new`: list the built-ins, explain them, and copy them for editing.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

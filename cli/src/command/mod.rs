@@ -139,7 +139,7 @@ fn end_cleanly(told: fn()) -> Result<()> {
     {
         use signal_hook::consts::SIGTERM;
         let mut signals = signal_hook::iterator::Signals::new([SIGTERM])?;
-        // 128 and the signal's number, as shells have it.
+        // 128 plus the signal's number, as in shells.
         std::thread::spawn(move || signals.forever().for_each(|signal| end(128 + signal)));
     }
     Ok(ctrlc::set_handler(move || end(130))?)

@@ -1,4 +1,4 @@
-//! Where commands write: not over what they read, unless it is allowed, and to standard output as a whole.
+//! The outputs of commands: never over an input, unless that is allowed, and to standard output all at once.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use same_file::is_same_file;
 
 use crate::wrong;
 
-/// Whether two paths are one file, also through links, and also before the file exists. Devices and pipes may be used twice;
+/// Whether two paths are the same file, also through links, and also before the file exists. Devices and pipes may be used twice;
 /// opening a pipe to compare it would break it.
 pub fn is_same(one: &Path, other: &Path) -> bool {
     let is_no_file = |path: &Path| path.metadata().is_ok_and(|there| !there.is_file());
@@ -21,7 +21,7 @@ pub fn is_same(one: &Path, other: &Path) -> bool {
     is_same_file(one, other).unwrap_or(false) || resolved(one) == resolved(other)
 }
 
-/// Whether a path is the input, or lies in it if that is a folder.
+/// Whether a path is the input, or lies in it if the input is a folder.
 pub fn holds(input: &Path, path: &Path) -> bool {
     is_same(input, path) || input.is_dir() && resolved(path).starts_with(resolved(input))
 }
@@ -51,7 +51,7 @@ pub fn is_stdout(output: &Path) -> bool {
     output == Path::new("-")
 }
 
-/// Writes a copy of the input with `write`. For standard output, `-`, it goes through a file: the reader of the pipe gets all
+/// Writes a copy of the input with `write`. For standard output, `-`, it first writes a file: the reader of the pipe gets all
 /// of it or nothing.
 pub fn written<R>(
     output: &Path,

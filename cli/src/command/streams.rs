@@ -37,7 +37,7 @@ macro_rules! err {
 
 pub(super) use {err, out};
 
-/// Whether the error is that the reader of standard output left.
+/// Whether the error means that the reader of standard output has gone.
 pub(super) fn reader_left(error: &anyhow::Error) -> bool {
     let cause = error.downcast_ref::<io::Error>();
     cause.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
@@ -106,7 +106,7 @@ pub fn bytes_bar(what: &'static str) -> impl Fn(u64, u64) + Sync {
     }
 }
 
-/// A progress bar over the steps of a run, `done` of which are done already.
+/// A progress bar over the steps of a run, of which `done` are complete.
 pub fn steps_bar(what: &'static str, steps: u64, done: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps).with_prefix(what);
     let speed = |state: &ProgressState, out: &mut dyn fmt::Write| {
@@ -125,7 +125,7 @@ pub fn steps_bar(what: &'static str, steps: u64, done: u64) -> ProgressBar {
 /// Something to print, in its turn.
 type PrintJob = Box<dyn FnOnce(&ProgressBar) + Send>;
 
-/// A thread that prints what a run reports: a step never waits for a paused terminal or a slow reader.
+/// A thread that prints the reports of a run: a step never waits for a paused terminal or a slow reader.
 pub struct Printer {
     queue: SyncSender<PrintJob>,
     thread: JoinHandle<()>,
@@ -155,7 +155,7 @@ impl Printer {
         let left_out = self.left_out.clone();
         let print = move |bar: &ProgressBar| {
             let note = note_of(&left_out);
-            // A run goes on if nobody reads its output any more.
+            // The run continues if nobody reads its output any more.
             bar.suspend(|| drop(writeln!(io::stdout(), "{note}{lines}")));
         };
         if self.queue.try_send(Box::new(print)).is_err() {

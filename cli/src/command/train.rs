@@ -117,7 +117,7 @@ impl Train {
     }
 }
 
-/// Whether a path is a recipe: a script, or the name of a built-in and of no file.
+/// Whether a path is a recipe: a script, or a built-in's name if no file has that name.
 fn is_recipe(path: &Path) -> bool {
     let is_builtin = Builtin::find(&path.to_string_lossy()).is_some();
     path.extension().is_some_and(|ending| ending == "rhai") || is_builtin && !path.exists()

@@ -28,14 +28,14 @@ pub struct TrainView {
     started: Instant,
     /// Each with the number of steps that were done before it.
     evaluations: Vec<(u64, Evaluation)>,
-    /// A response of the last evaluation.
+    /// A response from the last evaluation.
     example: String,
     /// Reloads, rejected saves and failures at a step.
     counts: [usize; 3],
 }
 
 impl TrainView {
-    /// Prints notes, what the run that is about to start does, and how its recipe is edited.
+    /// Prints notes, a description of the run that is about to start, and how to edit its recipe.
     pub fn new(run: &Run, notes: &[String]) -> TrainView {
         let config = run.config().clone();
         let view = TrainView {
@@ -73,8 +73,8 @@ impl TrainView {
         view
     }
 
-    /// Prints the summary and the commands that go on. A run that failed before step `next` goes on from its last
-    /// checkpoint, which is of step `saved`.
+    /// Prints the summary and the commands to continue. A run that failed before step `next` continues from its last
+    /// checkpoint, of step `saved`.
     pub fn ended(
         self,
         ending: Result<Ending, Diagnostics>,
@@ -175,7 +175,7 @@ impl TrainView {
             } => {
                 self.evaluations.push((done, evaluation.clone()));
                 self.example = example.to_string();
-                // An evaluation after a step is shown with what the script reports of the step.
+                // An evaluation after a step is shown together with the script's metrics of the step.
                 if done == self.done {
                     self.evaluation(None);
                 }
@@ -215,7 +215,7 @@ impl TrainView {
         self.at(entry.step, &line);
     }
 
-    /// Prints the last evaluation, with what the script reports of the step.
+    /// Prints the last evaluation, with the script's metrics of the step.
     fn evaluation(&self, row: Option<&Row>) {
         let Some((done, evaluation)) = self.evaluations.last() else {
             return;
@@ -267,7 +267,7 @@ fn evaluations(run: &Run) -> Vec<(u64, Evaluation)> {
     found.flatten().flatten().collect()
 }
 
-/// The first and the last evaluation beside each other, and pass@1 of all; nothing if there is only one.
+/// The first and the last evaluation side by side, and pass@1 of all; nothing if there is only one.
 fn table(evaluations: &[(u64, Evaluation)]) -> Vec<String> {
     let [(first, before), .., (last, after)] = evaluations else {
         return Vec::new();
@@ -290,7 +290,7 @@ fn table(evaluations: &[(u64, Evaluation)]) -> Vec<String> {
     lines
 }
 
-/// pass@1 of the last evaluations, from 0 to 1, always `room` letters wide.
+/// pass@1 of the last evaluations, from 0 to 1, always `room` characters wide.
 fn sparkline(evaluations: &[(u64, Evaluation)], room: usize) -> String {
     let from = evaluations.len().saturating_sub(room);
     let shares = evaluations[from..].iter();

@@ -1,4 +1,4 @@
-//! The table of commands (`help.txt`), from which help and completion come, and what is typed behind a command's name.
+//! The table of commands (`help.txt`), which also gives help and completion, and the arguments of a command.
 
 use std::path::Path;
 
@@ -41,13 +41,13 @@ pub(super) fn commands() -> impl Iterator<Item = PromptCommand> {
     })
 }
 
-/// A row of the help: what is typed, and what it does.
+/// A row of the help: the input, and its effect.
 pub(super) fn row(line: &'static str) -> Option<(&'static str, &'static str)> {
     let (input, doc) = line.strip_prefix("  ")?.split_once("  ")?;
     Some((input, doc.trim_start()))
 }
 
-/// What is typed behind a command's name.
+/// The arguments after a command's name.
 #[derive(Default)]
 pub(super) struct Arguments<'t> {
     /// The text before the options.

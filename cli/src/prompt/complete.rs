@@ -8,7 +8,7 @@ use advlab::session::Name;
 use advlab::tensor::Level;
 use advlab::tensor::op::{self, ParamKind};
 
-/// Names that are displayed as they are typed.
+/// Names that are shown in the form in which they are typed.
 fn plain(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<Name> {
     let name = |text: String| {
         let call = String::new();
@@ -18,7 +18,7 @@ fn plain(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<Name> {
 }
 
 impl PromptSession {
-    /// Where the word at the cursor begins, and its completions.
+    /// The start of the word at the cursor, and its completions.
     pub fn complete(&self, text: &str, cursor: usize) -> (usize, Vec<Name>) {
         let before = &text[..cursor];
         let (start, mut all) = if let Some(command) = before.strip_prefix(':') {
@@ -35,7 +35,7 @@ impl PromptSession {
         (start, all)
     }
 
-    /// The arguments of a command, of the kind that the first one in its row of the help is.
+    /// The arguments of a command, of the kind of the first argument in its row of the help.
     fn arguments(&self, name: &str, arguments: &str, before: &str) -> (usize, Vec<Name>) {
         let Some(command) = commands().find(|command| command.name == name) else {
             return (before.len(), Vec::new());
@@ -68,7 +68,7 @@ impl PromptSession {
         (word, all)
     }
 
-    /// The parameters of a recipe by its name, or of the one in use.
+    /// The parameters of the named recipe, or of the recipe in use.
     fn parameters(&self, words: &str) -> Vec<Name> {
         let recipe = self.recipe_of(words);
         let names = recipe.iter().flat_map(|recipe| recipe.params().iter());
@@ -99,7 +99,7 @@ impl PromptSession {
     }
 }
 
-/// The strings that fit between the open quotes: recipes to import, the choices of a function's parameter, else levels.
+/// The strings that fit between the open quotes: recipes to import, the choices of a function's parameter, or else levels.
 fn in_quotes(open: &Unfinished<'_>) -> Vec<Name> {
     let quoted = |name: &str| Name {
         text: format!("{name}\""),
@@ -122,7 +122,7 @@ fn in_quotes(open: &Unfinished<'_>) -> Vec<Name> {
     choices.unwrap_or_else(|| Level::ALL.iter().map(|one| quoted(one.name())).collect())
 }
 
-/// The commands, with a space behind those that take arguments.
+/// The commands, with a space after those that take arguments.
 fn command_names() -> Vec<Name> {
     plain(commands().map(|command| match command.arguments {
         "" => command.name.to_string(),

@@ -14,7 +14,7 @@ use advlab::tensor::Level;
 /// Advantages that differ by less, relative to the largest, differ by rounding.
 const ROUNDING: f64 = 1e-12;
 
-/// The most responses of a group for which each accuracy has a row; else there are rows for so many parts.
+/// The most responses of a group for which each accuracy has its own row; larger groups have `PARTS` ranges of accuracy.
 const EXACT: usize = 16;
 const PARTS: usize = 8;
 
@@ -49,7 +49,7 @@ pub(super) fn difference(
     Ok(lines.join("\n"))
 }
 
-/// Compares all values, per token if either advantage is. Returns the difference up to which it is rounding.
+/// Compares all values, per token if either advantage is. Returns the largest difference that counts as rounding.
 fn overall(outcomes: &[Outcome; 2], lines: &mut Vec<String>) -> f64 {
     let is_token = |outcome: &Outcome| outcome.advantage.level() == Level::Token;
     let (level, [a, b]) = match outcomes.iter().any(is_token) {

@@ -126,7 +126,7 @@ impl View<'_> {
         (0..given.len()).reduce(better).into_iter().collect()
     }
 
-    /// The responses that meet a condition: a script's expression in which each column is a variable, and each key of a text.
+    /// The responses that satisfy a condition: an expression in which each column is a variable, and a column of texts is a key.
     fn that_meet(&mut self, condition: &str) -> Result<Vec<usize>, Diagnostics> {
         let columns = self.batch.columns().chain(COMPUTED);
         let columns = columns.map(|name| (name, format!("let {name} = batch.{name};")));
@@ -155,7 +155,7 @@ impl View<'_> {
         }
     }
 
-    /// The error of the first name in a condition that is none of the columns' names.
+    /// The error for the first name in a condition that is not a column.
     fn unknown(&self, condition: &str, names: &[&str]) -> Option<Diagnostics> {
         let tokens = lex(condition);
         let is_unknown = |&at: &usize| {
@@ -180,7 +180,7 @@ impl View<'_> {
         Some(wrong(message, help))
     }
 
-    /// A column with one value per response, the mean of a token column; `None` if the batch does not have it.
+    /// A column as one value per response, the mean of a token column; `None` if the batch does not have it.
     fn by_response(&mut self, name: &str) -> Option<Vec<f64>> {
         let is_token = self.batch.token_column(name).is_some();
         let mean = if is_token { ".mean(\"response\")" } else { "" };
@@ -188,7 +188,7 @@ impl View<'_> {
         values.ok().map(|(_, values)| values)
     }
 
-    /// The group of a response with its values, and the group's means of those that matter.
+    /// The group of a response with its values, and the group's means of the columns that matter.
     fn about(&mut self, response: usize) -> (String, Option<String>) {
         const WITH_MEAN: [&str; 3] = ["reward", "length", "advantage"];
         let layout = self.batch.layout().clone();
@@ -221,7 +221,7 @@ impl View<'_> {
     }
 }
 
-/// The answer in a completion beside that of its solution; nothing if there is neither.
+/// The answer in a completion and the answer in its solution; nothing if there is neither.
 fn answer(completion: &str, solution: Option<&str>) -> Option<String> {
     let shown =
         |answer: Option<String>| answer.map_or("none".to_string(), |text| visible(text.trim()));

@@ -1,7 +1,7 @@
-//! The prompt: a session that turns text into replies, and the terminal around it.
+//! The prompt: a session that turns text into replies, and a terminal for it.
 //!
-//! [`PromptSession`] is the state, and knows no command; a command is a function of the session and its arguments; this file
-//! finds the command that an input names.
+//! [`Session`] is the state, and knows no command; a command is a function of the session and its arguments; this file maps
+//! an input to its command.
 
 mod arguments;
 mod complete;
@@ -34,7 +34,7 @@ use advlab::session::{Answer, is_typed};
 use advlab::suggest::nearest;
 
 impl PromptSession {
-    /// Evaluates an input: a piece of script, a command, or a question; or several of them that were pasted together, with
+    /// Evaluates an input: a piece of script, a command, or a question; or several of these pasted together, with
     /// each command and question on its own line.
     pub fn submit(&mut self, text: &str) -> Reply {
         let (mut texts, mut is_error) = (Vec::new(), false);
@@ -52,7 +52,7 @@ impl PromptSession {
         Reply { text, is_error }
     }
 
-    /// Where the first of several inputs ends: before or after a line that is a command.
+    /// The end of the first of several inputs: before or after a line that is a command.
     fn first_input(&self, text: &str) -> usize {
         let mut end = 0;
         for line in text.split_inclusive('\n') {

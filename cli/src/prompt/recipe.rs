@@ -15,7 +15,7 @@ use advlab::script::{Computed, Hook, State, Summary};
 pub(super) fn load(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipe = session.recipe_of(arguments.text)?;
     if !arguments.text.is_empty() {
-        // It is loaded even if it cannot run on this batch: the batch may be what has to change.
+        // The recipe is loaded even if it cannot run on this batch: the user may want to change the batch.
         session.use_recipe(recipe.clone());
     }
     let next = "advantage() and loss() are its hooks here, p its parameters; :run sums up";
@@ -93,8 +93,8 @@ pub(super) fn run(session: &mut PromptSession, arguments: &Arguments<'_>) -> Ans
     Ok(lines.join("\n"))
 }
 
-/// Compares the two recipes that the words name, or the one in use and the one that they name; `k=8` is the one in use, set
-/// otherwise.
+/// Compares two named recipes, or the recipe in use with a named one; `k=8` is the recipe in use with another
+/// setting.
 pub(super) fn diff(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let words = arguments.text;
     let mut both = Vec::new();

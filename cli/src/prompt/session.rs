@@ -1,4 +1,4 @@
-//! The state of a session: its batch, the recipe in use, and what was typed. It knows no command and no terminal.
+//! The state of a session: its batch, the recipe in use, and the typed inputs. It knows no command and no terminal.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,7 +25,7 @@ use advlab_train::RunFolder;
 pub struct Reply {
     /// Lines without a line break at the end; empty if there is nothing to show.
     pub text: String,
-    /// Whether the input was wrong.
+    /// Whether the input was in error.
     pub is_error: bool,
 }
 
@@ -49,14 +49,14 @@ type Editor = Box<dyn FnMut(&Path) -> io::Result<()>>;
 pub struct PromptSession {
     pub(super) script: Session,
     pub(super) paint: Paint,
-    /// The lines of the window, without the one of the prompt.
+    /// The height of the window in lines, without the line of the prompt.
     pub(super) height: usize,
     /// Limits each call, also those of the thread that watches a script.
     pub(super) host: Host,
     pub(super) data: LoadedBatch,
     /// The seed of `batch.random`, if it was given: it also holds for the batches of runs.
     seed: Option<u64>,
-    /// Whether a typed hook did not compile: the next function that is typed may be the one that it lacks.
+    /// Whether a typed hook did not compile because of an unknown function, which the user may type next.
     pub(super) lacks_function: bool,
     /// The last piece of script, right or wrong.
     pub(super) last_input: String,
@@ -92,7 +92,7 @@ impl PromptSession {
         }
     }
 
-    /// Draws `batch.random` from this seed, also on the batch of a run that has another.
+    /// Draws `batch.random` from this seed, even if the batch comes from a run with another seed.
     pub fn set_seed(&mut self, seed: u64) {
         self.seed = Some(seed);
         self.use_data(self.data.clone());
@@ -122,7 +122,7 @@ impl PromptSession {
         self.use_data(data);
     }
 
-    /// Replaces the batch, and the recipe if one comes with the batch; the user's own choice stays beside a run's batch.
+    /// Replaces the batch, and the recipe if one comes with the batch; a recipe that the user chose stays in use.
     pub(super) fn use_data(&mut self, mut data: LoadedBatch) {
         let is_tensor = |value| matches!(value, Ok(Answer::Tensor(_)));
         let old = self.script.variables().into_iter();
@@ -186,7 +186,7 @@ impl PromptSession {
         self.script.guard()
     }
 
-    /// Whether the text is an incomplete input, which goes on in the next line.
+    /// Whether the text is an incomplete input, which continues on the next line.
     pub fn is_incomplete(&self, text: &str) -> bool {
         !is_command(text) && unfinished(text).goes_on()
     }
@@ -215,7 +215,7 @@ impl PromptSession {
         self.lacks_function = false;
     }
 
-    /// The recipe in use; without one, what was typed: its last value per response or token is the advantage.
+    /// The recipe in use; without one, the typed script, whose last value per response or token is the advantage.
     pub(super) fn recipe(&self) -> Result<Recipe, Diagnostics> {
         match self.script.recipe() {
             Some(recipe) => Ok(recipe.clone()),
@@ -248,8 +248,8 @@ impl PromptSession {
         }
     }
 
-    /// A recipe by its name: a built-in, a script's path, a version of the batch's run, `8cdb4e`, or a run's folder for the
-    /// last version that it used.
+    /// A recipe by its name: a built-in, a script's path, a version of the batch's run, `8cdb4e`, or a run's folder, which stands
+    /// for the last version used there.
     fn named(&self, name: &str, settings: &[&str]) -> Result<Recipe, Diagnostics> {
         let host = self.script.host();
         let is_version = name.len() >= 4 && name.chars().all(|c| c.is_ascii_hexdigit());
@@ -279,7 +279,7 @@ impl PromptSession {
         Ok((outcome, state))
     }
 
-    /// The loss of an outcome: the recipe's own, or else that of the run or the default one.
+    /// The loss for an outcome: the recipe's own, or else the run's or the default one.
     pub(super) fn loss(
         &self,
         recipe: &Recipe,
@@ -308,8 +308,8 @@ impl PromptSession {
         }
     }
 
-    /// Makes what was typed the recipe in use if the input defined a hook, or a function of the typed recipe. Says so if that
-    /// is news.
+    /// Makes the typed script the recipe in use if the input defined a hook, or a function of the typed recipe. Returns a note if
+    /// that is a change.
     fn take_up_functions(&mut self, functions: &[String]) -> Option<String> {
         let was_typed = self.script.recipe().is_some_and(is_typed);
         let is_hook = |name: &String| Hook::ALL.iter().any(|hook| hook.name() == name);

@@ -152,7 +152,7 @@ fn finite(values: &[f64]) -> Statistics {
     Statistics::of(values.iter().copied().filter(|value| value.is_finite()))
 }
 
-/// The first values: of a group tensor with the groups' names, else a row per group or response.
+/// The first values: for a group tensor with the groups' names, else a row per group or response.
 fn first_values(computed: &Computed, values: &[f64], paint: Paint) -> Vec<String> {
     let (level, layout) = (computed.level(), computed.layout());
     let (all, noun) = match level {
@@ -182,7 +182,7 @@ fn in_cells(layout: &Layout, values: &[f64], paint: Paint) -> (Vec<String>, usiz
     (lines.collect(), shown)
 }
 
-/// The values of the first groups or responses in rows, as many of each as fit, and how many rows there are.
+/// The values of the first groups or responses in rows, with as many per row as fit, and the number of rows.
 fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, usize) {
     let (level, layout) = (computed.level(), computed.layout());
     let each = [OF_A_GROUP, ROWS][usize::from(layout.groups() == 1)];
@@ -204,7 +204,7 @@ fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, u
     let numbers = column(&shown.map(|&index| values[index]).collect::<Vec<f64>>());
     let widest = numbers.iter().map(String::len).max().unwrap_or(0);
     let each = widest + 2;
-    // The number of those that are left out needs room as well.
+    // The count of values left out needs room as well.
     let across = match longest * each <= room {
         true => longest,
         false => room.saturating_sub(13) / each,
@@ -233,7 +233,7 @@ fn label(layout: &Layout, group: usize) -> String {
     cut(&visible(&start), LABEL)
 }
 
-/// The range of the finite values, and how many fall in each of `buckets` equal parts of it.
+/// The range of the finite values, and the number of values in each of `buckets` equal parts of it.
 pub(super) fn counts(values: &[f64], buckets: usize) -> (f64, f64, Vec<usize>) {
     let Statistics { min, max, .. } = finite(values);
     let mut counts = vec![0; buckets];

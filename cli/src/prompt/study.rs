@@ -1,4 +1,4 @@
-//! What a recipe or an expression does on the batch, as figures and tables: `:curve`, `:objective`, `:mass`, `:surface`,
+//! Studies of a recipe or an expression on the batch, as figures and tables: `:curve`, `:objective`, `:mass`, `:surface`,
 //! `:plot`, `:grad` and `:profile`.
 
 use super::arguments::Arguments;
@@ -142,7 +142,7 @@ fn bars(values: &[f64]) -> Vec<(f64, f64)> {
     bars.filter(|_| least < most).collect()
 }
 
-/// The gradient of an expression by each token's log-prob; that of the loss without one.
+/// The gradient of an expression with respect to each token's log-prob; without one, the gradient of the loss.
 pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let text = arguments.text;
     let (note, gradient) = if text.is_empty() || text == "loss()" {
@@ -161,7 +161,7 @@ pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     Ok(lines.join("\n"))
 }
 
-/// Where the time of an expression goes, or that of the recipe that is named or in use.
+/// The profile of an expression, of a named recipe, or of the recipe in use.
 pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let text = arguments.text;
     let first = text.split_whitespace().next().unwrap_or_default();
@@ -178,14 +178,14 @@ pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) ->
 
 type Number = fn(&Point) -> Option<f64>;
 
-/// What is drawn of a curve and listed in its table.
+/// The numbers that a curve draws and lists in its table.
 const NUMBERS: [(&str, Number); 3] = [
     ("A+ right", |point| point.of_right),
     ("A- wrong", |point| point.of_wrong),
     ("total |A|", |point| Some(point.total)),
 ];
 
-/// One recipe's curves, or those of several in the same panels.
+/// One recipe's curves, or several recipes' curves in the same panels.
 fn curves_figure(size: usize, curves: &[(Curve, Recipe)]) -> Figure {
     let series = |name: &str, curve: &Curve, number: Number| {
         let points = curve.points.iter();
@@ -208,7 +208,7 @@ fn curves_figure(size: usize, curves: &[(Curve, Recipe)]) -> Figure {
     Figure::new(format!("groups of {size}"), 3, all.into())
 }
 
-/// Some points of a curve, and where the total is largest.
+/// Some points of a curve, and the place of the largest total.
 fn points(points: &[Point]) -> String {
     let larger = |peak: Point, point: &Point| match point.total > peak.total * (1.0 + ROUNDING) {
         true => *point,

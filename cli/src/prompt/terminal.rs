@@ -114,7 +114,7 @@ fn history_file() -> Option<PathBuf> {
     Some(folder.join("history"))
 }
 
-/// Starts the thread that prints what a watched script changes above the line that is being typed.
+/// Starts the thread that prints the effects of a watched script's changes above the line that is being typed.
 fn tell_news(editor: &mut Terminal, watching: Watching) -> io::Result<()> {
     let mut printer = editor.create_external_printer().map_err(io::Error::other)?;
     let tell = move || {

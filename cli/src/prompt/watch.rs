@@ -1,4 +1,4 @@
-//! A watched script: at each save, what it changes on the session's batch.
+//! A watched script: shows the effect of each save on the session's batch.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

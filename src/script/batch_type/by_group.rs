@@ -65,7 +65,7 @@ impl ScriptBatch {
             .expanded(level, self.frame())
             .map_err(|_| ByGroup::Fails)?;
         if is_checked {
-            // The error names a group's own response, if it is found in a call for that group.
+            // In a call for a single group, the error names the group's own response.
             tensor.evaluate().map_err(|_| ByGroup::Fails)?;
         }
         Ok(tensor)

@@ -150,8 +150,8 @@ impl ScriptBatch {
         ))
     }
 
-    /// A reward by token, summed for each response, in the precision that it was given in: 0.1 + 0.2 + 0.4 is then the
-    /// 0.7 of another response also where both were f32, and their group has no difference.
+    /// A reward by token, summed per response in the precision of the input: then 0.1 + 0.2 + 0.4 equals another response's
+    /// 0.7 even if both were f32, and their group has no difference.
     fn sum_of_tokens(&self, reward: &Tensor) -> Result<Tensor, CallError> {
         let sum = op::sum(reward, Level::Response)?;
         if reward.is_f64() {

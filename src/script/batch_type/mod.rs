@@ -38,7 +38,7 @@ struct Inner {
 #[derive(Debug)]
 enum Source {
     Batch(Batch),
-    /// The group of this index of another batch, or all responses of that, in its groups or in others.
+    /// The group of this index in another batch, or all responses of that batch, in the same or in new groups.
     Of(ScriptBatch, Option<usize>),
 }
 
@@ -109,7 +109,7 @@ impl ScriptBatch {
         &self.0.call
     }
 
-    /// One batch a group, in the groups' order.
+    /// One batch per group, in the groups' order.
     fn groups(&self) -> impl Iterator<Item = ScriptBatch> {
         self.frame().look_at();
         let groups = 0..self.frame().layout().groups();
@@ -313,7 +313,7 @@ fn methods(engine: &mut Engine) {
     }
 }
 
-/// The texts of a row; of several columns, put together so that no two rows of other texts are alike.
+/// The texts of a row; several columns are joined so that rows with different texts stay different.
 fn text_of(columns: &[Vec<Arc<str>>], row: usize) -> Arc<str> {
     match columns {
         [column] => column[row].clone(),

@@ -1,4 +1,4 @@
-//! Turns the script engine's errors into diagnostics: what happened in the field's words, where, and what to do.
+//! Turns the script engine's errors into diagnostics: what happened in terms of the field, where, and what to do.
 
 mod compiling;
 mod names;
@@ -114,7 +114,7 @@ impl<'a> Script<'a> {
         self.span(source, origin.line, origin.column)
     }
 
-    /// `None` if the position is none, or in no source of the script.
+    /// `None` if the position is unknown, or in no source of the script.
     pub(super) fn place(&self, source: &Arc<str>, position: Position) -> Option<Span> {
         self.span(source, position.line()?, position.position().unwrap_or(1))
     }
@@ -155,7 +155,7 @@ impl<'a> Script<'a> {
         &code[start..end]
     }
 
-    /// The location right after the token before this one: where something is missing.
+    /// The location right after the previous token: where something is missing.
     fn end_before(&self, span: &Span) -> Span {
         let CodeSite { code, index } = self.site(span);
         let Some(last) = code[..index].last() else {
@@ -255,7 +255,7 @@ fn say(message: impl Into<String>, help: impl Into<String>) -> Diagnostic {
     Diagnostic::error(message).with_help(help)
 }
 
-/// The engine's own message, as the middle of a sentence.
+/// The engine's own message, to be embedded in a sentence.
 fn in_its_words(message: &str) -> String {
     // It ends in the position, which the caret shows.
     let text = message.split(" (line ").next().unwrap_or(message);

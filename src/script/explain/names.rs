@@ -189,7 +189,7 @@ fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String
     } else {
         let variables = script.variables.iter().map(String::as_str);
         let known = declared_names(code).into_iter().chain(variables);
-        // Any letter is near any other.
+        // A single letter is similar to any other, so it is left out.
         let known = known.filter(|known| *known != name && name.len() > 1);
         format!("did you mean `{}`?", suggest::nearest(name, known)?)
     })

@@ -68,7 +68,7 @@ pub(super) fn failed(
     }
 }
 
-/// The diagnostic of an end that no script can catch: time, memory, depth; `None` for any other error.
+/// The diagnostic of an error that no script can catch: time, memory, depth; `None` for any other error.
 fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
     let diagnostic = match error {
         EvalAltResult::ErrorTerminated(why, _) => terminated(why),
@@ -92,7 +92,7 @@ fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
         }
         _ => return None,
     };
-    // The engine does not always say where; a loop that may have no end is what to look at.
+    // The engine does not always give the place; then the only loop that may not terminate is shown.
     Some(diagnostic.at(script.only_loop()))
 }
 

@@ -28,7 +28,7 @@ impl Recipe {
     /// The state to start a run with: what `init(p)` returns, or an empty map.
     ///
     /// # Errors
-    /// [`Diagnostics`] if `init` fails, or returns what cannot be a state.
+    /// [`Diagnostics`] if `init` fails, or returns a value that cannot be a state.
     pub fn init(&self) -> Result<State, Diagnostics> {
         if !self.has(Hook::Init) {
             return Ok(State::default());
@@ -36,8 +36,8 @@ impl Recipe {
         self.state_from(Hook::Init, (self.params.to_map(),))
     }
 
-    /// The state that this version continues with, after another version's: what `migrate(old, p)` returns. Without a
-    /// `migrate`, it is the same, and what `init(p)` has beyond it is added.
+    /// The state with which this version continues after another version: the result of `migrate(old, p)`. Without a
+    /// `migrate` it is the old state, plus the entries that only `init(p)` has.
     ///
     /// # Errors
     /// As [`Recipe::init`].
@@ -81,8 +81,8 @@ impl Recipe {
         Ok(request.run(state, None)?.outcome(outcome::unwritten))
     }
 
-    /// As [`Recipe::advantage`], with the advantage written into a padded array [B, T] of the caller's, 0 where the mask
-    /// is 0: no other memory of its size is taken. If an error is returned, the array may hold anything.
+    /// As [`Recipe::advantage`], with the advantage written into the caller's padded array [B, T], 0 where the mask
+    /// is 0; no other memory of its size is used. If an error is returned, the array may hold anything.
     ///
     /// # Errors
     /// As [`Recipe::advantage`]; also if the array has another shape.
@@ -111,7 +111,7 @@ impl Recipe {
         Ok(request.run(state, None)?.loss(outcome::unwritten))
     }
 
-    /// As [`Recipe::loss`], with the gradient written into a padded array [B, T] of the caller's, 0 where the mask is 0.
+    /// As [`Recipe::loss`], with the gradient written into the caller's padded array [B, T], 0 where the mask is 0.
     /// If an error is returned, the array may hold anything.
     ///
     /// # Errors
@@ -128,8 +128,8 @@ impl Recipe {
         Ok(request.run(state, Some(array))?.loss(drop))
     }
 
-    /// The weight of each response, by the `reward` and `weight` hooks or the batch's column; `None` if there are none.
-    /// What the hooks change in the state is not kept.
+    /// The weight of each response, from the `reward` and `weight` hooks or the batch's column; `None` if there are none.
+    /// The hooks' changes of the state are not kept.
     ///
     /// # Errors
     /// As [`Recipe::advantage`].
@@ -141,7 +141,7 @@ impl Recipe {
         })
     }
 
-    /// The target of a critic, if the recipe has the hook `returns`: at response or token level. What the hook changes in
+    /// The target of a critic, if the recipe has the hook `returns`: at response or token level. The hook's changes of
     /// the state is not kept.
     ///
     /// # Errors
@@ -309,8 +309,8 @@ mod tests {
         loss.unwrap_or_else(|error| panic!("{}", error.render(false)))
     }
 
-    /// A response of weight 0 is in no sum and no count of any loss, and one of weight 2 counts as two; among others it is
-    /// one.
+    /// A response of weight 0 is in no sum and no count of any loss. A response of weight 2 counts as two, except in losses that
+    /// compare responses with each other, which are tested with weight 1.
     #[test]
     fn losses_honour_weights() {
         let example = Batch::example();

@@ -1,4 +1,4 @@
-//! The results of hooks: an advantage or a loss, with what was reported on the way.
+//! The results of hooks: an advantage or a loss, with the hooks' reports.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::batch::{Batch, Computed};
 use crate::script::call::MapGroups;
 use crate::script::hook::Hook;
 
-/// The advantage of a batch, with what was reported on the way.
+/// The advantage of a batch, with the hooks' reports.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Outcome<A = Computed> {
@@ -16,11 +16,11 @@ pub struct Outcome<A = Computed> {
     pub weight: Option<Computed>,
     /// The advantage, at response or token level; `()` if [`Recipe::advantage_into`] wrote it.
     pub advantage: A,
-    /// The loss, if the advantage is the equivalent of one: -M dloss/dlogp, M being the number of tokens.
+    /// The loss, if the advantage is derived from one as -M dloss/dlogp, with M the number of tokens.
     pub loss: Option<f64>,
-    /// Which responses are right, if anything says so: `batch.correct`, as scripts see it.
+    /// Which responses are right, if the batch says so: `batch.correct`, as scripts see it.
     pub correct: Option<Computed>,
-    /// The numbers of `metric`; with the hook, as in `reward/clipped`, if two hooks have one of the same name.
+    /// The numbers of `metric`; prefixed with the hook, as in `reward/clipped`, if two hooks report the same name.
     pub metrics: Vec<(String, f64)>,
     /// The printed lines.
     pub prints: Vec<String>,
@@ -99,8 +99,8 @@ impl Computation {
 }
 
 impl Outcome {
-    /// How much a response's advantage counts: its weight; 1 if the advantage is the equivalent of a loss, which has the
-    /// weight already.
+    /// How much a response's advantage counts: its weight; or 1 if the advantage is derived from a loss, which already
+    /// contains the weight.
     pub fn counts(&self, response: usize) -> f64 {
         let weight = self.weight.as_ref().filter(|_| self.loss.is_none());
         weight.map_or(1.0, |weight| weight.at(response, 0))

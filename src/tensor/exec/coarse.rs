@@ -19,7 +19,7 @@ use crate::tensor::graph::{Node, Prim};
 use crate::tensor::op::{Kernel, Unary};
 use crate::tensor::{Guard, Level, Value};
 
-/// The value of a step whose arguments are there.
+/// The value of a step whose arguments are computed.
 pub(super) fn value(execution: &Execution<'_>, step: usize) -> Result<Arc<Value>, Failure> {
     let (tensor, guard) = (execution.tensor(step), &execution.context.guard);
     let node = tensor.inner();
@@ -126,7 +126,7 @@ fn compute(
     })
 }
 
-/// An argument's value for each cell of the node's level, which is finer or the same; a single one for all of them.
+/// An argument's value for each cell of the node's level, which is finer or equal; or a single value for all of them.
 fn spread<'a>(node: &Node, arg: usize, value: &'a Value) -> Cow<'a, [f64]> {
     let level = node.level;
     let cell: fn(&Layout, usize) -> usize = match (level, value.level()) {

@@ -21,13 +21,13 @@ use super::exp::{exp, exp_f32};
 use super::{Context, Plan, Stopped, Value};
 use crate::batch::FloatBuffer;
 
-/// What computes the tensors of scripts. Both give the same bits.
+/// The ways to compute the tensors of scripts. Both give the same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Executor {
     /// Token values tile by tile, through all operations between two reductions at once.
     #[default]
     Fused,
-    /// Each operation by itself, one after the other: finds the first error of several.
+    /// Each operation separately, in order: finds the first error of several.
     Naive,
 }
 
@@ -175,5 +175,5 @@ pub(crate) fn in_strides(len: usize, mut of: impl FnMut(Range<usize>, usize)) {
     of(len - STRIDE..len, STRIDE - rest);
 }
 
-/// About how many values one task computes: some 10 microseconds of work, and the grain at which a guard is looked at.
+/// About the number of values that one task computes: some 10 microseconds of work, after which the guard is checked.
 pub(crate) const BLOCK: usize = 1 << 14;

@@ -15,7 +15,7 @@ use crate::tensor::Level;
 use crate::tensor::graph::Prim;
 use crate::tensor::op::{Kernel, Scan, Unary};
 
-/// Responses of at most so many tokens share a tile: longer ones are read and written where they lie.
+/// Responses of at most this many tokens share a tile: longer ones are read and written in place.
 const SHORT: usize = 1024;
 /// The most tokens of a tile of several responses.
 const TOGETHER: usize = 4096;
@@ -163,7 +163,7 @@ impl<'a> Pass<'a> {
         self.push(step, code, args, execution.tensor(step).is_f64())
     }
 
-    /// The job of a token step; widened where f64 is needed.
+    /// The job of a token step; widened if f64 is needed.
     fn tile(&mut self, step: usize, is_f64: bool) -> Arg<'a> {
         let job = match self.job_of.get(&step) {
             Some(&job) => job,
@@ -244,7 +244,7 @@ impl<'a> Pass<'a> {
         self.push(step, Code::Reduce(self.reductions - 1, depth), args, false)
     }
 
-    /// Has a step's values stored: in memory, or in the caller's rows.
+    /// Stores a step's values: in memory, or in the caller's rows.
     pub(super) fn store(&mut self, step: usize, memory: Option<usize>, is_checked: bool) {
         let job = &mut self.jobs[self.job_of[&step]];
         job.store = memory.map_or(Store::Rows, Store::Memory);
@@ -308,7 +308,7 @@ impl<'a> Pass<'a> {
     pub(super) fn run(&self, layout: &Layout, written: Written<'_>) -> Result<(), Failure> {
         let guard = &self.execution.context.guard;
         let is_short = |response: usize| layout.tokens_of(response).len() <= SHORT;
-        // Reductions of one value per response hold no tokens: a tile may be as long as a block.
+        // Reductions with one value per response store no tokens: a tile may be as long as a block.
         let is_reduction = |job: &Job<'_>| matches!(job.code, Code::Reduce(..));
         let holds_no_tokens =
             (self.jobs.iter()).all(|job| is_reduction(job) && job.reads_no_tile());

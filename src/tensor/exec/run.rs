@@ -17,7 +17,7 @@ use crate::tensor::guard::Reservation;
 use crate::tensor::op::{Kernel, Reduction};
 use crate::tensor::{Context, Frame, Level, Plan, Tensor, Value};
 
-/// How many token values one pass stores for steps that are computed in full: bounds the memory.
+/// The most token values that one pass stores for steps that are computed in full: bounds the memory.
 const STORED_FOR_FULL: usize = 2;
 
 /// How a step's values are computed.
@@ -67,7 +67,7 @@ pub(super) struct Execution<'a> {
     is_sink_written: bool,
 }
 
-/// Computes a plan. Fused, one pass computes as many steps as it can; otherwise each step is computed by itself, in order.
+/// Computes a plan. If fused, one pass computes as many steps as it can; otherwise each step is computed separately, in order.
 pub(super) fn run(
     plan: &Plan,
     context: &Context,
@@ -224,7 +224,7 @@ impl<'a> Execution<'a> {
         needed
     }
 
-    /// Gives memory back. Coarser values are small, and kept for later plans.
+    /// Frees memory. Coarser values are small, and kept for later plans.
     fn free(&mut self, needed: &[bool]) {
         for (step, value) in self.values.iter_mut().enumerate() {
             if !needed[step] && is_large(&self.plan.steps()[step].tensor) {
@@ -234,7 +234,7 @@ impl<'a> Execution<'a> {
         self.waiting = self.waiting.filter(|&step| needed[step]);
     }
 
-    /// Computes the steps that are computed in full, and the uniform ones, as far as their arguments are there.
+    /// Computes the steps in full, and the uniform steps, whose arguments are available.
     fn compute_in_full(&mut self, needed: &[bool]) -> Result<(), TensorError> {
         for step in (0..needed.len()).filter(|&step| needed[step]) {
             let (tensor, args) = (self.tensor(step), self.args(step));
@@ -319,7 +319,7 @@ impl<'a> Execution<'a> {
             if !self.is_output[step] && !is_kept {
                 continue;
             }
-            // The caller's rows take the first output, and before it one value for a later pass.
+            // The caller's rows hold the first output, and before that one value for a later pass.
             let fits_rows = has_rows && !self.tensor(step).is_f64() && !is_for_full;
             let is_final = self.plan.outputs().first() == Some(&step) && !is_for_later;
             let are_rows_free =
@@ -333,7 +333,7 @@ impl<'a> Execution<'a> {
                 targets.stored.push(step);
             }
         }
-        // What waits in the rows is stored elsewhere before they are overwritten.
+        // A value that waits in the rows is moved before they are overwritten.
         if targets.is_final {
             let is_read = |&step: &usize| is_read(step, true) || is_read(step, false);
             targets.stored.extend(self.waiting.filter(is_read));
@@ -342,7 +342,7 @@ impl<'a> Execution<'a> {
     }
 
     /// The steps of a pass in the plan's order, but what waits in the caller's rows first: it is read before anything is
-    /// written there.
+    /// are overwritten.
     fn steps(&self, targets: &Targets) -> Vec<usize> {
         let mut stack: Vec<usize> = targets.all().collect();
         let (mut steps, mut seen) = (Vec::new(), BTreeSet::new());

@@ -16,7 +16,7 @@ use crate::batch::FloatBuffer;
 use crate::tensor::Level;
 use crate::tensor::op::Kernel;
 
-/// A long plan is stopped within a tile, too. Looking at the clock takes as long as a job on some hundred tokens.
+/// A long plan can be stopped within a tile, too. Checking the clock takes as long as a job on some hundred tokens.
 const JOBS_PER_CHECK: usize = 64;
 
 /// A thread's buffers that are not in use.
@@ -174,7 +174,7 @@ fn buffer<'t, T: Lane>(scratch: &mut Scratch, length: usize) -> Slice<'t, T> {
 pub(super) struct Tile<'t> {
     pass: &'t Pass<'t>,
     location: Location<'t>,
-    /// By job, as long as another one reads them.
+    /// The values of each job, as long as another job needs them.
     values: Vec<Option<Floats<'t>>>,
 }
 
@@ -364,7 +364,7 @@ impl<'t> Tile<'t> {
         }
     }
 
-    /// In one loop, or in one for each response if an argument differs between them.
+    /// In one loop, or in one per response if an argument differs between responses.
     fn map<T: Lane>(&self, kernel: Kernel, args: &[Arg<'_>], out: &mut [T]) {
         let is_by_response = args.iter().any(|arg| matches!(arg, Arg::Cell(..)));
         let responses = &self.location.responses;
@@ -443,7 +443,7 @@ impl<'t> Tile<'t> {
     }
 }
 
-/// The moments of a response's values, or of those whose place in a selection is not 0.
+/// The moments of a response's values, or of those for which a selection is not 0.
 fn moments_of<T: Precision>(
     values: &[T],
     selection: Option<&Floats<'_>>,

@@ -161,7 +161,7 @@ pub(crate) fn by_blocks<W: Share, S, R: Send, E: Send + From<Stopped>>(
     done.into_iter().collect()
 }
 
-/// The rows of a level: stretches of values that broadcasting sees as one. They are responses at the token level and
+/// The rows of a level: stretches of values that are separate for broadcasting. They are responses at the token level and
 /// groups at the position level; the coarser levels are one row.
 fn rows(layout: &Layout, level: Level) -> usize {
     match level {

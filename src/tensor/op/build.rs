@@ -11,8 +11,8 @@ use crate::tensor::{Frame, Level};
 
 type Built = Result<Tensor, TensorError>;
 
-/// A tensor that is being made, or why it cannot be: derivatives and composed rows compute with these as with numbers, and
-/// the first error comes out at the end.
+/// A tensor under construction, or the error: derivatives and composed rows use these like numbers, and
+/// the first error is returned at the end.
 #[derive(Clone)]
 pub(crate) struct Term(Built);
 
@@ -141,7 +141,7 @@ pub(crate) fn greater(a: &Tensor, b: &Tensor) -> Built {
     Tensor::map(&logic::GREATER, vec![a.clone(), b.clone()])
 }
 
-/// A reduction row to a level, over the values where `selection` is not 0.
+/// A reduction row to a level, over the values for which `selection` is not 0.
 pub(super) fn reduce(
     op: &'static Op,
     x: impl Into<Term>,

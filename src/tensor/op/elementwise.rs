@@ -44,7 +44,7 @@ rows! {
             // a^0 is 1 for any a: the slope is 0, also at a = 0, where a^-1 is infinite.
             let slope = b * pow(a, b - 1.0);
             let by_a = vjp.grad() * select(b, slope, 0.0);
-            // a^b does not change with b at a = 0, where ln a is infinite; below 0 only whole b give a number at all.
+            // The slope of a^b by b is 0 at a = 0, where ln a is infinite; for a below 0, a^b is a number only for whole b.
             let log = select(less(0.0, a), ln(a), 0.0);
             let by_b = vjp.grad() * vjp.result() * log;
             vec![by_a, by_b]

@@ -23,8 +23,8 @@ macro_rules! operations {
         }
 
         impl $name {
-            /// Shows the operation's function to a visitor. Inlined, so that loops around it use what their caller's
-            /// processor has.
+            /// Passes the operation's function to a visitor. Inlined, so that loops around it use the instructions that their
+            /// caller was compiled for.
             #[inline(always)]
             pub(crate) fn visit<V: $visitor>(self, visitor: V) -> V::Output {
                 match self {
@@ -117,14 +117,14 @@ fn truth(test: bool) -> f64 {
     if test { 1.0 } else { 0.0 }
 }
 
-/// The smaller of two values; NaN where either is, which `f64::min` would hide.
+/// The smaller of two values; NaN if either is NaN, which `f64::min` would hide.
 #[inline(always)]
 fn smaller(a: f64, b: f64) -> f64 {
     let least = if b < a { b } else { a };
     if b.is_nan() { b } else { least }
 }
 
-/// The larger of two values; NaN where either is.
+/// The larger of two values; NaN if either is NaN.
 #[inline(always)]
 fn larger(a: f64, b: f64) -> f64 {
     let most = if b > a { b } else { a };

@@ -1,6 +1,6 @@
 //! The op table: every operation that scripts have, one row each, by class.
 //!
-//! A row is the single source of what an operation is: the script bindings, the documentation, the executors' dispatch
+//! A row is the single definition of an operation: the script bindings, the documentation, the executors' dispatch
 //! and the tests (its example runs, its derivative agrees with finite differences, executors agree) all read it. To add
 //! an operation, add a row to the file of its class (for a new function of numbers, also the function to `functions`); write a
 //! kernel only if none of the existing ones serves.
@@ -132,7 +132,7 @@ pub struct Op {
     pub source: &'static str,
     /// A script on the example batch.
     pub example: &'static str,
-    /// The values that the example gives, all in order.
+    /// All values of the example, in order.
     pub shows: &'static [f64],
     pub(crate) kernel: Kernel,
     pub(crate) derivative: Derivative,
@@ -168,7 +168,7 @@ pub(crate) enum Kernel {
     Two(Binary),
     /// Elementwise, of three values.
     Three(Ternary),
-    /// Elementwise, where some values allow no result and the message says why.
+    /// Elementwise, but an error with a message for values that allow no result.
     Checked(fn(&[f64]) -> Result<f64, String>),
     /// A reduction of the values of a cell.
     Reduce(Reduction),
@@ -207,7 +207,7 @@ impl Kernel {
     }
 }
 
-/// How a row's derivative comes about.
+/// The derivative of a row.
 #[derive(Clone, Copy)]
 pub(crate) enum Derivative {
     /// Piecewise constant.
@@ -307,7 +307,7 @@ impl Op {
         (self.build)(self, &args.collect::<Vec<Argument>>())
     }
 
-    /// How the operation is called: `x.mean(level)`, `a + b`, `where(c, a, b)`.
+    /// The form of a call: `x.mean(level)`, `a + b`, `where(c, a, b)`.
     pub fn signature(&self) -> String {
         let names: Vec<String> = self
             .params

@@ -1,4 +1,4 @@
-//! What rows take: parameters, and the arguments that are passed for them.
+//! Parameters of rows, and their arguments.
 
 use crate::tensor::{Level, Tensor};
 

@@ -60,7 +60,7 @@ rows! {
         "batch.reward.count(\"group\")" => [3.0, 2.0]; Reduce(Reduction::Count);
 }
 
-/// Rows that are made of these.
+/// Rows composed of these.
 pub(super) const COMPOSED: &[&Op] = &[&ANY, &ALL, &EXPAND];
 
 pub(super) static ANY: Op = Op {
@@ -79,7 +79,7 @@ pub(super) static ALL: Op = Op {
     example: "batch.length.all(\"group\")",
     shows: &[1.0, 1.0],
     derivative: Derivative::Composed,
-    // Of nothing, 1: there is none that is 0.
+    // 1 for no values: none of them is 0.
     build: |op, args| not(&any(op, args, |x| not(x))?).built(),
     ..ROW
 };
@@ -110,7 +110,7 @@ pub(super) fn split(args: &[Argument]) -> (Tensor, Level, Option<Tensor>) {
     (tensor_at(args, 0), level_at(args, 1), selection)
 }
 
-/// 1 where `test` holds of a value in the cell.
+/// 1 if `test` holds for a value in the cell.
 fn any(
     op: &'static Op,
     args: &[Argument],
@@ -125,7 +125,7 @@ fn build(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     node(op, &x, to, selection.as_ref())
 }
 
-/// A reduction's node; the tensor and its selection are brought to the level where they meet.
+/// A reduction's node; the tensor and its selection are brought to their common level.
 pub(super) fn node(
     op: &'static Op,
     x: &Tensor,
@@ -135,7 +135,7 @@ pub(super) fn node(
     named(op, op, x, to, selection)
 }
 
-/// The node of a row under the name that the script has called.
+/// The node of a row under the name used in the script.
 fn named(
     op: &'static Op,
     row: &'static Op,
@@ -152,7 +152,7 @@ fn named(
     Tensor::node(Prim::Reduce(row), args, to, Some(frame))
 }
 
-/// The arguments of a row at the level where they meet, which must lie within the cells of `to`; and their frame.
+/// The arguments of a row at their common level, which must lie within the cells of `to`; and their frame.
 pub(super) fn meeting(
     op: &'static Op,
     mut args: Vec<Tensor>,

@@ -10,7 +10,7 @@ use crate::tensor::error::TensorError;
 use crate::tensor::frame::meet;
 use crate::tensor::graph::{Prim, Tensor};
 
-/// The scans of a response's tokens; each takes one number, a sum one for each response.
+/// The scans of a response's tokens; each takes one number, except that a sum takes one per response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scan {
     /// y_t = x_t + gamma y_(t-1)
@@ -125,7 +125,7 @@ fn scan(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     along(op, &x, &by)
 }
 
-/// A scan with a number, or with one for each response.
+/// A scan with one number, or with one number per response.
 fn along(op: &'static Op, x: &Tensor, by: &Tensor) -> Result<Tensor, TensorError> {
     if let Some(number) = by.as_number() {
         // The sum from the end of a value on the last token is that value, everywhere; it makes a 0 of -0.

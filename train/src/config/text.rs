@@ -183,7 +183,7 @@ impl ConfigKey {
     }
 }
 
-/// The keys that have a value of their own.
+/// The keys that take a single value.
 fn settable() -> impl Iterator<Item = String> {
     let own = keys().filter(|(_, key)| !matches!(key.bound, Bound::Scalars | Bound::Table(_)));
     own.map(|(own, _)| own)
@@ -193,7 +193,7 @@ fn last_part(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// The keys of a file with the bytes where they begin; those of a table as `table.key`, except for parameters.
+/// The keys of a file with their byte offsets; keys of a table as `table.key`, except in tables of parameters.
 fn places(table: &DeTable<'_>) -> Vec<(String, usize)> {
     let mut places = Vec::new();
     for (key, value) in table {

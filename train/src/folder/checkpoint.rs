@@ -110,8 +110,8 @@ impl Checkpoint {
         Ok((None, wrong))
     }
 
-    /// Renames the checkpoints after this one, which cannot be used, to `unused-...`: as the newest ones they would be kept
-    /// in place of good ones.
+    /// Renames the later checkpoints, which cannot be used, to `unused-...`: otherwise they would count as the newest and be kept
+    /// instead of good ones.
     pub(crate) fn set_later_aside(&self, run: &Path) -> Result<()> {
         let later = CHECKPOINTS.all(run)?.into_iter();
         for (step, path) in later.filter(|(step, _)| *step > self.step) {

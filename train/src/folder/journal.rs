@@ -43,7 +43,7 @@ impl Journal {
     pub(crate) fn append(&mut self, line: &impl Serialize) -> Result<()> {
         let text = serde_json::to_string(line);
         let text = text.map_err(|error| io("write", &self.path)(error.into()))? + "\n";
-        // In one piece: a process that is killed leaves all of it or nothing, except on a disk that fills up.
+        // In one call: a process that is killed leaves all of the line or nothing, except on a full disk.
         if let Err(error) = self.file.write_all(text.as_bytes()) {
             // Readers skip the rest of an incomplete line in any case.
             let _ = self.file.set_len(self.length);
@@ -89,7 +89,7 @@ fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     lines.filter(|line| line.ends_with(b"\n"))
 }
 
-/// Moves the lines that are not JSON to the end of a file beside the journal, `metrics.damaged`. Gives that file and the
+/// Moves the lines that are not JSON to the end of a file beside the journal, `metrics.damaged`. Returns that file and the
 /// number of these lines, if there are any.
 pub(crate) fn set_damaged_aside(path: &Path) -> Result<Option<(PathBuf, usize)>> {
     let bytes = bytes(path)?;

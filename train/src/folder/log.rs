@@ -12,7 +12,7 @@ use crate::policy::Platform;
 pub struct RunLog(pub Vec<LogLine>);
 
 impl RunLog {
-    /// The versions that the run used, each with its first step. A version that failed is followed by the one that did
+    /// The versions that the run used, each with its first step. A failed version is followed by the version that did
     /// the step instead.
     pub fn versions(&self) -> Vec<(u64, &str)> {
         let mut used: Vec<(u64, &str)> = Vec::new();
@@ -71,7 +71,7 @@ impl RunLog {
         kept.find(|kept| kept.version.starts_with(version))
     }
 
-    /// The versions that later steps than the first began with, or tried to begin with if `migrate` failed.
+    /// The versions with which steps after the first began, or tried to begin if `migrate` failed.
     pub(crate) fn switches(&self) -> impl Iterator<Item = (u64, &KeptVersion)> {
         self.0.iter().filter_map(|line| match &line.event {
             LogEvent::Use { recipe, .. } => Some((line.step, recipe)),
@@ -183,7 +183,7 @@ mod tests {
             (7, "failed", "c", Some("b"), &ab),
             (9, "failed", "b", Some("a"), &aba),
             (12, "use", "c", None, &abac),
-            // It did not do one step.
+            // It did not complete a step.
             (12, "failed", "c", Some("a"), &aba),
             (15, "failed", "a", None, &aba),
         ] {

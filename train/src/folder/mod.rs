@@ -44,7 +44,7 @@ const LOCK: &str = "lock";
 /// The time to wait for a lock: the system takes a moment to release the lock of a killed process.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A run's folder that only this process writes.
+/// A run's folder to which only this process writes.
 #[derive(Debug)]
 pub(super) struct LockedFolder {
     pub(super) path: PathBuf,
@@ -79,7 +79,7 @@ impl LockedFolder {
             let entries = fs::read_dir(path.join(name)).into_iter().flatten();
             for entry in entries.flatten() {
                 if is_part(&entry.file_name().to_string_lossy()) {
-                    // One that cannot be removed does no harm.
+                    // A file that cannot be removed does no harm.
                     let _ = remove(&entry.path());
                 }
             }
@@ -124,7 +124,7 @@ fn write_folder(place: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result
             sync_folder(above)
         });
     written.inspect_err(|_| {
-        // A resumed run skips what cannot be removed.
+        // A resumed run ignores files that cannot be removed.
         let _ = fs::remove_dir_all(&part);
     })
 }
@@ -133,7 +133,7 @@ fn make_folder(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(io("make the folder", path))
 }
 
-/// Makes the first of runs/TASK-RECIPE-1, -2, ... that does not exist; no other process gets the same one.
+/// Makes the first of runs/TASK-RECIPE-1, -2, ... that does not exist; no other process gets the same folder.
 fn next_free(config: &Config) -> Result<PathBuf> {
     let stem = Path::new(&config.recipe).file_stem().unwrap_or_default();
     let stem = format!("{}-{}", config.task, stem.to_string_lossy());
@@ -159,7 +159,7 @@ fn first_free<T>(
     }
 }
 
-/// Makes a folder. One that exists must be empty, except for files of a process that was killed before it wrote the
+/// Makes a folder. An existing folder must be empty, except for files of a process that was killed before it wrote the
 /// configuration.
 pub(super) fn make_empty(path: &Path) -> Result<PathBuf> {
     make_folder(path)?;
@@ -193,7 +193,7 @@ fn lock(folder: &Path) -> Result<File> {
             Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
                 return Err(io("lock", path)(error));
             }
-            // Some network drives have no locks: better no lock than no run.
+            // Some network drives do not support locks: running without a lock is better than not running.
             _ => return Ok(file),
         }
     }
@@ -228,7 +228,7 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
 pub(super) struct StepFiles(&'static str, &'static str);
 
 pub(super) const BATCHES: StepFiles = StepFiles("batches/step-", ".safetensors");
-/// Those on which a version failed.
+/// The batches on which a version failed.
 const FAILED: StepFiles = StepFiles("batches/failed-", ".safetensors");
 /// The recipe's states at the start of the steps of a trainer's run.
 pub(super) const STATES: StepFiles = StepFiles("batches/step-", ".json");
@@ -255,7 +255,7 @@ impl StepFiles {
             let step = name.strip_suffix(self.1)?.split('-').next()?;
             Some((step.parse().ok()?, entry.path()))
         });
-        // By number: as a string, step 1000000 comes before step 999990.
+        // Sorted as numbers: as a string, step 1000000 comes before step 999990.
         let mut found: Vec<(u64, PathBuf)> = found.collect();
         found.sort();
         Ok(found)
@@ -264,7 +264,7 @@ impl StepFiles {
     /// Removes all but the newest.
     fn remove_old(&self, run: &Path, keep: usize) -> Result<()> {
         for (_, old) in self.all(run)?.into_iter().rev().skip(keep) {
-            // One too many does no harm.
+            // A file too many does no harm.
             let _ = remove(&old);
         }
         Ok(())
@@ -304,7 +304,7 @@ mod tests {
         };
         assert_eq!(absolute("scripts/x.rhai"), path);
         assert_eq!(reader::from_here(&path), "scripts/x.rhai");
-        // A built-in stays one, and a script that is called like one stays a script.
+        // A built-in is still a built-in, and a script of the same name is still a script.
         for recipe in ["grpo", &here.join("grpo").display().to_string(), "/x.rhai"] {
             assert_eq!(absolute(recipe), recipe);
             assert_eq!(reader::from_here(recipe), recipe);

@@ -1,4 +1,4 @@
-//! The one reader of a run's folder.
+//! The only reader of a run's folder.
 
 use std::env::current_dir;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use advlab::script::{Hook, Host, Recipe, State};
 /// How many existing steps the error names if there is no batch of the requested step.
 const NEAREST: usize = 12;
 
-/// The folder of a run, for reading; the run may still go on. It is a run of advlab, or of another trainer that writes the same
+/// The folder of a run, for reading, also during the run. It is a run of advlab, or of another trainer that writes the same
 /// files.
 #[derive(Clone, Debug)]
 pub struct RunFolder {
@@ -44,7 +44,7 @@ impl RunFolder {
         Err(Diagnostic::error(message).with_help(help).into())
     }
 
-    /// The run that a path belongs to: the path of its folder, or of one of its batches.
+    /// The run of a path: the path of a run's folder, or of one of its batches.
     pub fn of(path: &Path) -> Option<RunFolder> {
         let batches = path.parent().filter(|above| above.ends_with("batches"));
         let run = batches.filter(|_| path.is_file()).and_then(Path::parent);
@@ -88,7 +88,7 @@ impl RunFolder {
         Ok(RunLog(lines.iter().map(LogLine::of).collect()))
     }
 
-    /// The batches by their steps, in order. Those on which a version failed are not among them.
+    /// The batches by step, in order, without those on which a version failed.
     pub fn batches(&self) -> &[(u64, PathBuf)] {
         &self.batches
     }
@@ -141,7 +141,7 @@ impl RunFolder {
         Ok(recipe)
     }
 
-    /// The run's loss recipe with its settings, which versions without a loss follow; the default one for a trainer's run.
+    /// The loss recipe with its settings that the run uses for versions without a loss; the default one for a trainer's run.
     pub fn loss(&self, host: &Host) -> Result<Recipe> {
         let config = self.config()?;
         let (_, loss) = self.log()?.start(&self.path)?;
@@ -151,7 +151,7 @@ impl RunFolder {
         })
     }
 
-    /// The state that a step began with; `None` if the folder has not kept it: only a trainer's does.
+    /// The state at the start of a step; `None` if the folder does not have it: only folders of trainers' runs do.
     pub fn state_at(&self, step: u64) -> Result<Option<State>> {
         let path = STATES.path(&self.path, step);
         let Some(text) = if_there(&path, advlab::regular_file::read(&path))? else {
@@ -162,7 +162,7 @@ impl RunFolder {
         Ok(Some(State::from_json(&state)?))
     }
 
-    /// A note for a recipe that keeps a state and is tried on a batch by itself.
+    /// A note for a recipe that keeps a state and is tried on a single batch.
     pub fn state_note(recipe: &Recipe) -> Option<String> {
         let note = "the recipe keeps a state, and has it here as before its first step";
         recipe.has(Hook::Init).then(|| note.to_string())
@@ -174,7 +174,7 @@ pub fn step_of(line: &Value) -> Option<u64> {
     line["step"].as_u64()
 }
 
-/// The step after the last of these rows, or `first` if there is none. There are fewer rows than steps if damaged ones were
+/// The step after the last of these rows, or `first` if there are no rows. There are fewer rows than steps if damaged ones were
 /// removed.
 pub(crate) fn step_after(first: u64, rows: &[Value]) -> u64 {
     let last = rows.last().and_then(step_of);

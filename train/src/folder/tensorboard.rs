@@ -15,10 +15,10 @@ pub(super) struct EventFile {
 }
 
 impl EventFile {
-    /// Starts a file in `folder` whose first step is `step`: TensorBoard forgets what older files have from there on.
+    /// Starts a file in `folder` whose first step is `step`: TensorBoard drops the steps of older files from there on.
     pub(super) fn create(folder: &Path, step: u64) -> Result<EventFile> {
         let now = seconds();
-        // Files of one run are read in the order of their names.
+        // TensorBoard reads the files of a run in the order of their names.
         let name = |number| format!("events.out.tfevents.{:010}.advlab.{number:04}", now as u64);
         let path = |number| folder.join(name(number));
         let (path, file) = first_free(path, |path| File::create_new(path))?;
@@ -60,7 +60,7 @@ fn seconds() -> f64 {
     now.map_or(0.0, |now| now.as_secs_f64())
 }
 
-/// TFRecord's checksum: CRC-32C, rotated and shifted so that a checksum of checksums is a good one.
+/// TFRecord's checksum: CRC-32C, rotated and offset so that a checksum over data with checksums stays reliable.
 fn masked_crc(data: &[u8]) -> u32 {
     crc32c::crc32c(data)
         .rotate_right(15)

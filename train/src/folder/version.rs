@@ -1,4 +1,4 @@
-//! A version of a recipe that a run used, kept with all that it imports, so that it can be loaded again.
+//! A version of a recipe that a run used, stored with all its imports, so that it can be loaded again.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,7 +10,7 @@ use super::{SCRIPTS, write_folder};
 use crate::error::{Result, damaged, io};
 use advlab::script::{Builtin, Host, Recipe};
 
-/// A version in `scripts/`, in a folder that is named by its hash.
+/// A version in `scripts/`, in a folder named by its hash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeptVersion {
     /// The path of its script in the run's folder.
@@ -30,7 +30,7 @@ impl KeptVersion {
         }
     }
 
-    /// Writes a version into a run's folder, unless it is there.
+    /// Writes a version into a run's folder, unless it is there already.
     pub(crate) fn keep(run: &Path, recipe: &Recipe) -> Result<()> {
         let folder = run.join(SCRIPTS).join(recipe.version().as_str());
         if folder.is_dir() {
@@ -70,7 +70,7 @@ impl KeptVersion {
     }
 }
 
-/// The name of a file that holds the script: a built-in's gets its ending. A script without one may import one of its name.
+/// The file name for a script; a built-in gets the ending. A script without an ending may import one with the same name.
 fn file_name(source: &str) -> String {
     match Builtin::find(source) {
         Some(builtin) => format!("{}.rhai", builtin.name),

@@ -1,4 +1,4 @@
-//! The one writer of a run's folder.
+//! The only writer of a run's folder.
 
 use std::path::Path;
 
@@ -100,8 +100,8 @@ impl RunWriter {
         self.log.append(line)
     }
 
-    /// Writes the row of a step, and before it its batch if it is one to keep: with the state that the step began with, if
-    /// the run has no checkpoints for it.
+    /// Writes the row of a step, after the step's batch if that is one to keep. If the run has no checkpoints, the state at the
+    /// start of the step is written with the batch.
     pub(crate) fn step(
         &mut self,
         step: u64,

@@ -46,14 +46,14 @@ impl AdamW {
         }
     }
 
-    /// Moves the parameters one step against the gradient. If a parameter would become infinite or NaN, nothing changes and
-    /// the result is false.
+    /// Moves the parameters one step against the gradient. If a parameter would become infinite or NaN, it changes nothing and
+    /// returns false.
     #[must_use]
     pub fn update(&mut self, parameters: &mut [f32], gradient: &[f32]) -> bool {
         let scalars = Scalars::new(&self.config, self.updates + 1);
         let moments = self.first.iter().zip(&self.second);
         let values = parameters.iter().zip(gradient).zip(moments);
-        // A trial costs less than a copy to go back to.
+        // A trial run costs less than a copy to restore.
         let is_finite = values.fold(true, |all, ((p, g), (m, v))| {
             all & scalars.step(*p, *g, *m, *v).0.is_finite()
         });

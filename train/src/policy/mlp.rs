@@ -64,7 +64,7 @@ impl Mlp {
     }
 }
 
-/// Passes over some responses, those with tokens, to score them or for their gradient.
+/// The passes over those responses that have tokens, for their scores or their gradient.
 fn pass<'a>(
     network: &'a Network,
     prompts: &'a [Prompt],
@@ -187,7 +187,7 @@ impl Policy for Mlp {
         std::mem::swap(&mut self.gradient, &mut gradient);
         let squares = gradient.iter().map(|&g| f64::from(g).powi(2));
         let norm = squares.sum::<f64>().sqrt();
-        // The optimizer squares in f32, and what overflows there would stay infinite in its moments for ever.
+        // The optimizer squares in f32; an overflow there would stay in its moments for ever.
         let is_squarable = gradient.iter().all(|g| (g * g).is_finite());
         if !norm.is_finite() || !is_squarable {
             return Ok(Err(NonFinite::Gradient(norm)));

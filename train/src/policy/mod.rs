@@ -1,4 +1,4 @@
-//! The policy: it samples responses, gives their log-probs and follows the gradient of a loss in them.
+//! The policy: it samples responses, gives their log-probs and follows the gradient of a loss of these.
 
 mod adamw;
 mod mlp;
@@ -38,7 +38,7 @@ const REFERENCE: &str = "reference.safetensors";
 /// The same calls give the same bits. An error says that prompts or responses do not fit the policy, that a file cannot be
 /// read or written, or that the device or its memory failed.
 pub trait Policy: Send {
-    /// `group_size` responses to each prompt, each until a stop token or the longest allowed. Their scores are those of
+    /// Samples `group_size` responses to each prompt, each up to a stop token or the length limit. Their scores are those of
     /// [`Policy::score`].
     fn sample(
         &mut self,
@@ -137,11 +137,11 @@ pub(super) fn of_config(config: &Config, task: &dyn Task) -> Result<Box<dyn Poli
 /// Properties of the machine and the libraries that a policy computes with, by name.
 pub type Platform = BTreeMap<String, String>;
 
-/// Responses one after the other, each with the prompt that it belongs to.
+/// Responses one after the other, each with the index of its prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Responses {
     prompts: Vec<usize>,
-    /// The index behind the last token of each.
+    /// For each response, the index after its last token.
     ends: Vec<usize>,
     tokens: Vec<u32>,
 }
@@ -252,7 +252,7 @@ pub struct Scores {
 /// Responses with the scores of the policy that sampled them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Samples {
-    /// The responses; those of prompt p are p * group_size .. (p + 1) * group_size.
+    /// The responses; prompt p has the responses p * group_size .. (p + 1) * group_size.
     pub responses: Responses,
     /// Log-prob and entropy of each token.
     pub scores: Scores,

@@ -55,7 +55,7 @@ pub(super) struct TensorFile {
     pub path: PathBuf,
     file: File,
     header: Metadata,
-    /// Where the tensors begin, in bytes.
+    /// The offset of the tensors in bytes.
     data: u64,
 }
 

@@ -15,7 +15,7 @@ use advlab::random::{Purpose, StreamKey};
 use advlab::script::{Hook, Outcome, Recipe, State, Summary};
 use advlab::tensor::Level;
 
-/// Why a step could not be done: its version failed, which another version may not, or the run did.
+/// The reason why a step failed: its version failed, so another version may succeed; or the run itself failed.
 pub(super) enum StepFailure {
     Version(Diagnostics),
     Run(Diagnostics),
@@ -236,7 +236,7 @@ fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
 /// A step's report with the numbers of its advantage.
 fn report(sampled: Row, outcome: &Outcome) -> Row {
     let summary = Summary::of(outcome);
-    // Summed over tokens if the recipe's reward has one for each.
+    // Summed over tokens if the recipe's reward has one value per token.
     let mean_of_responses = |reward: &Computed| {
         let responses = reward.layout().responses().max(1);
         reward.buffer().iter().sum::<f64>() / responses as f64
@@ -266,7 +266,7 @@ fn minibatches(config: &Config, rollout: &Rollout, step: u64) -> impl Iterator<I
                 order.swap(last, stream.below(last as u64 + 1) as usize);
             }
         }
-        // Sizes differ by one at most.
+        // Sizes differ by at most one.
         let parts = (0..minibatches).map(|part| {
             let own = part * groups / minibatches..(part + 1) * groups / minibatches;
             let mut own = order[own].to_vec();

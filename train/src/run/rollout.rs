@@ -154,7 +154,7 @@ impl Rollout {
         let (mut prompts, mut responses) = (Vec::new(), Responses::new());
         let mut before: Option<&Arc<Prompt>> = None;
         for one in groups.iter().flat_map(|group| &group.responses) {
-            // Neighbours with one prompt share it.
+            // Neighbouring responses to one prompt share its text.
             if !before.is_some_and(|before| Arc::ptr_eq(before, &one.prompt)) {
                 prompts.push(Prompt::clone(&one.prompt));
             }

@@ -20,7 +20,7 @@ use advlab::live::Loaded;
 use advlab::random::{Purpose, StreamKey};
 use advlab::script::Statistics;
 
-/// How often a step draws groups without weight again.
+/// How often a step replaces groups without weight.
 const ATTEMPTS: u8 = 8;
 
 impl Run {
@@ -36,10 +36,10 @@ impl Run {
         Ok(())
     }
 
-    /// Repeats the next step; gives the first number that is not the same.
+    /// Repeats the next step; returns the first number that differs.
     pub(crate) fn repeat(&mut self, observer: &mut Observer<'_>) -> Result<Option<Difference>> {
         let step = self.step;
-        // A row that was damaged is missing: its step is repeated and compared with nothing.
+        // The row may have been damaged and removed: then its step is repeated without a comparison.
         let is_next = |row: &&Value| row["step"] == step;
         let recorded = self.recorded.front().filter(is_next).cloned();
         if let Some(recipe) = self.switches.remove(&step) {
@@ -159,7 +159,7 @@ impl Run {
             let empty = rows.filter(|(_, rows)| !rows.clone().any(has_weight));
             let mut empty: Vec<usize> = empty.map(|(group, _)| group).collect();
             if self.config.prompts > 0 {
-                // No two groups of a batch have one prompt.
+                // No two groups of a batch have the same prompt.
                 empty.truncate(self.config.prompts.saturating_sub(rollout.groups.len()));
             }
             if empty.is_empty() {
@@ -251,7 +251,7 @@ impl Run {
 
     /// Evaluates the policy, after the steps done so far, on prompts that training never draws.
     pub(super) fn evaluate(&mut self, observer: &mut Observer<'_>) -> Result<Evaluation> {
-        // The last step that is done; before the first one, none.
+        // The last completed step; before the first one, there is none.
         let last = self.step.wrapping_sub(1);
         let key = StreamKey::new(self.config.seed, Purpose::EvaluationResponses, last);
         let prompts = self.evaluation.iter().cloned().enumerate().unzip();
@@ -284,7 +284,7 @@ impl Run {
             self.tell(Event::FineTuned { update, of }, observer)?;
         }
         if of > 0 {
-            // The policy of that sample is another one now.
+            // The sample comes from the policy before this update.
             self.sampled = None;
             self.learner.policy.freeze()?;
         }

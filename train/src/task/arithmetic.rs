@@ -44,7 +44,7 @@ impl Arithmetic {
     }
 }
 
-/// The number with these digits, the most significant first; nothing if one of them is no digit or the number is
+/// The number with these digits, the most significant first; `None` if one of them is not a digit or the number is
 /// too large.
 fn number<'a>(mut digits: impl Iterator<Item = &'a u32>) -> Option<u64> {
     digits.try_fold(0u64, |sum, &digit| {
@@ -95,7 +95,7 @@ impl Task for Arithmetic {
         let Some((a, b)) = self.terms(prompt) else {
             return false;
         };
-        // Digits behind the stop token do not count.
+        // Digits after the stop token do not count.
         let Some(end) = response.iter().position(|&token| token == STOP) else {
             return false;
         };

@@ -20,10 +20,10 @@ use advlab_answers::Verdict;
 /// The placeholder of the question in a template.
 const QUESTION: &str = "{question}";
 
-/// Names that data sets give to their questions; the first that a line has counts.
+/// Names of the question's field in data sets; the first name that a line has is used.
 const QUESTIONS: [&str; 5] = ["question", "problem", "prompt", "input", "query"];
 
-/// Names that data sets give to answers: names of plain answers come before names of answers with a derivation.
+/// Names of the answer's field in data sets: names of plain answers come before names of answers with a derivation.
 const ANSWERS: [&str; 6] = [
     "answer",
     "final_answer",
@@ -142,7 +142,7 @@ impl Task for Math {
         self.prompt(stream.below(self.rows.len() as u64) as usize)
     }
 
-    /// The question's own bytes: templates and models come and go.
+    /// The question's own bytes, because templates and models may change.
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
         let question = self.row(prompt).map(|row| row.question.bytes());
         question.into_iter().flatten().map(u32::from).collect()
@@ -168,8 +168,8 @@ impl Task for Math {
     }
 }
 
-/// The question and the answer of each line, in their order; a question that was asked before is left out. Fields without a
-/// name in the configuration are found by their names in the first line.
+/// The question and the answer of each line, in order, without repeated questions. If the configuration does not name a
+/// field, the first line decides its name.
 fn pairs(path: &Path, config: &MathConfig) -> Result<Vec<(String, String)>> {
     let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
     let mut fields = [config.question_field.clone(), config.answer_field.clone()];
@@ -192,7 +192,7 @@ fn pairs(path: &Path, config: &MathConfig) -> Result<Vec<(String, String)>> {
     Ok(pairs)
 }
 
-/// The question and the answer of a line; a field without a name gets the name that the line has.
+/// The question and the answer of a line; sets the name of a field that has none yet.
 fn pair(line: &str, fields: &mut [String; 2]) -> Result<(String, String), Diagnostic> {
     let row: Map<String, Value> =
         serde_json::from_str(line).map_err(|error| Diagnostic::error(error.to_string()))?;

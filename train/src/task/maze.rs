@@ -39,7 +39,7 @@ impl Maze {
         Ok(Self { size, turns: 1 })
     }
 
-    /// The same mazes, walked in at most so many turns.
+    /// The same mazes, walked in at most `turns` turns.
     pub fn in_turns(self, turns: usize) -> Result<Self> {
         let most = (*MAZE_TURNS.end()).min(4 * self.size as u64);
         within("maze: turns", turns, 1..=most)?;
@@ -54,7 +54,7 @@ impl Maze {
         (cells.len() == self.size * self.size).then_some(ends)
     }
 
-    /// The cell that a move leads to; the same cell if a wall or the edge is in the way. Nothing for a token that is
+    /// The cell after a move; the same cell if a wall or the edge is in the way. `None` for a token that is
     /// not a move.
     fn step(&self, cells: &[u32], from: usize, token: u32) -> Option<usize> {
         let &(down, right) = MOVES.get(token as usize)?;
@@ -113,7 +113,7 @@ impl Task for Maze {
         loop {
             let mut cell = |_| if stream.uniform() < 0.25 { WALL } else { OPEN };
             let mut cells: Vec<u32> = (0..count).map(&mut cell).collect();
-            // The goal may take the start's cell: then it is no maze.
+            // If the goal takes the start's cell, this is not a maze.
             for end in [START, GOAL] {
                 cells[stream.below(count as u64) as usize] = end;
             }
@@ -155,7 +155,7 @@ impl Task for Maze {
         Some(prompt_of(cells))
     }
 
-    /// The maze, row by row, and the moves as words, so that each is a token.
+    /// The maze, row by row, and the moves as text, with blanks between moves so that each is a token.
     fn texts(&self, prompt: &Prompt, response: &[u32]) -> Result<Texts> {
         let rows = prompt.tokens.chunks(self.size);
         let rows: Vec<String> = rows.map(|row| words(row, &SIGNS)).collect();
@@ -321,8 +321,8 @@ mod tests {
         let prompts = drawn(4, 4000);
         let cells = prompts.iter().flat_map(|prompt| &prompt.tokens);
         let walls = cells.filter(|&&cell| cell == WALL).count();
-        // Start and goal are never walls and connected mazes have fewer: a direct simulation of the definition gives 3.31
-        // walls a maze, 0.207 of the cells.
+        // Start and goal are never walls, and connected mazes have fewer walls: a direct simulation of the definition gives 3.31
+        // walls per maze, 0.207 of the cells.
         let share = walls as f64 / (16 * 4000) as f64;
         assert!((share - 0.207).abs() < 0.006, "{share}");
         let maze = Maze::new(4).unwrap();

@@ -101,7 +101,7 @@ pub trait Task: Send + Sync {
     }
 
     /// Whether a response solves its prompt: its reward is 1 then, and 0 otherwise. Tokens behind the stop token do not
-    /// count; a prompt or a token that is not of this task makes the response wrong.
+    /// count; a prompt or a token that does not belong to this task makes the response wrong.
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool;
 
     /// The most turns of a trajectory, up to 64: each is a response to a prompt of its own.
@@ -208,7 +208,7 @@ pub(super) fn pooled_prompts(
     Ok((order, prompts))
 }
 
-/// The signs of tokens, as words, so that each is a token for those who look at the batch.
+/// The signs of tokens, separated by blanks, so that each counts as a token.
 fn words(tokens: &[u32], signs: &[char]) -> String {
     let sign = |token: &u32| signs.get(*token as usize).unwrap_or(&'?').to_string();
     tokens.iter().map(sign).collect::<Vec<_>>().join(" ")
@@ -305,7 +305,7 @@ mod tests {
             seen.extend(different);
         }
         assert_eq!(seen.len(), 8);
-        // None that the batch has, and no more than there are.
+        // None of those in the batch, and no more than exist.
         for (taken, count) in [(0..3, 5), (0..6, 2), (0..8, 0)] {
             let taken: Vec<usize> = taken.collect();
             let key = StreamKey::new(1, Purpose::TrainingPrompts, 0).again(0, 1);

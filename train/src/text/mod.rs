@@ -126,7 +126,7 @@ impl Text {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The text of tokens; special ones, such as those that end a response, are left out.
+    /// The text of tokens, without special ones, such as those that end a response.
     ///
     /// # Errors
     /// [`Diagnostics`] if the tokenizer's decoder fails.
@@ -162,7 +162,7 @@ impl Text {
     /// # Errors
     /// As [`Text::decode`].
     pub fn has_stop(&self, response: &[u32]) -> Result<bool, Diagnostics> {
-        // No token of a string has less than a byte of it.
+        // Each token of a string has at least one byte of it.
         let Some(longest) = self.stops.iter().map(String::len).max() else {
             return Ok(false);
         };

@@ -68,8 +68,8 @@ impl Apply {
         Ok(inputs)
     }
 
-    /// The output for each input: of several, one with its name in the folder, which is created. Nothing is written over
-    /// what is read, and no two things into one file.
+    /// The output for each input: for several inputs, a file of the same name in the output folder, which is created. No input is
+    /// overwritten, and no two outputs share a file.
     pub(super) fn outputs(&self, inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let is_single = inputs.len() == 1;
         let outputs: Vec<PathBuf> = match &self.output {
@@ -124,7 +124,7 @@ impl Apply {
             return Ok(None);
         };
         let failed = |error| cannot_be_written(state, &error);
-        // Beside the state itself, which each step replaces; links to it share its lock.
+        // The lock is beside the state file, because each step replaces that; links to the file share its lock.
         let mut path = resolved(state).into_os_string();
         path.push(".lock");
         let path = PathBuf::from(path);
@@ -142,7 +142,7 @@ impl Apply {
                 }
                 _ => {}
             }
-            // Who held it may have removed it since it was opened.
+            // The process that held the lock may have removed it after it was opened here.
             let handle = file.try_clone().and_then(Handle::from_file);
             if handle.ok() == Handle::from_path(&path).ok() {
                 return Ok(Some((TemporaryFile::there(&path).map_err(failed)?, file)));
@@ -214,8 +214,8 @@ impl Apply {
         Ok(Replacement::write(path, format!("{saved}\n").as_bytes())?)
     }
 
-    /// Opens the file of metrics. If the state goes on at the step `next`, the file goes on too, without the recipe's rows from
-    /// that step on: an earlier call was killed after it wrote them and before it saved the state.
+    /// Opens the file of metrics. If the state continues at the step `next`, this removes the recipe's rows from that step on:
+    /// an earlier call wrote them and was killed before it saved the state.
     pub(super) fn open_metrics(
         &self,
         recipe: &Recipe,

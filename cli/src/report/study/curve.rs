@@ -69,7 +69,7 @@ impl Curve {
         Ok(Curve::over(draws, depends_on_batch, depends_on_order))
     }
 
-    /// from the groups of `input`.
+    /// The curve of responses drawn from `input`, with their tokens. If the other groups of the batch matter, they are drawn
     /// from its groups.
     pub fn drawn(recipe: &Recipe, input: &Batch, size: usize) -> Result<Curve, Diagnostics> {
         let design = Design::of(recipe)?;
@@ -180,7 +180,7 @@ fn in_proportion(accuracies: &[f64], size: usize) -> Vec<usize> {
     (0..=size).chain(own.repeat(copies)).collect()
 }
 
-/// Labels for groups with so many right responses each: the first ones are right, or those that a stream draws.
+/// Labels for groups with the given numbers of right responses: the first ones are right, or random ones if there is a stream.
 fn labels(size: usize, groups: &[usize], mut stream: Option<&mut RandomStream>) -> Vec<f64> {
     let mut labels = Vec::with_capacity(size * groups.len());
     for &right in groups {

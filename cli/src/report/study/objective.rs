@@ -26,7 +26,7 @@ pub struct Objective {
 }
 
 impl Objective {
-    /// The objective of a recipe in groups of `size`: exact if the advantage only depends on the number of right responses of the
+    /// The objective of a recipe for groups of `size`: exact if the advantage depends only on the number of right responses of a
     /// group; else estimated on responses and groups drawn from `input`.
     pub fn of(
         recipe: &Recipe,
@@ -114,7 +114,7 @@ impl Objective {
         self.draws.len() == 1
     }
 
-    /// The named objectives by their distances from this one, the nearest first: the share of F' between p = 1/N and 1 - 1/N that
+    /// The named objectives by their distances from this one, the nearest first: the share of F' from p = 1/N to 1 - 1/N whose
     /// position differs. Empty if F' is 0 or somewhere negative, and for N < 3, for which that range is a point.
     pub fn nearest(&self) -> Vec<(KnownObjective, f64)> {
         let (places, scale) = (self.places(), self.scale(None));

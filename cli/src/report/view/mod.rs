@@ -1,4 +1,4 @@
-//! The page of runs: a server on this machine that reads the folders of runs, while they go or after, and shows them in a browser;
+//! The page of runs: a server on this machine reads the folders of runs, during a run or after it, and shows them in a browser;
 //! or the same page as one file.
 //!
 //! It only reads files, so that it can run in the run's own process or in another one. The page's script requests its data by

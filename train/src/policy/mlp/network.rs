@@ -2,7 +2,7 @@
 //!
 //! The responses of a group share their prompt and, the more certain the policy is, their first tokens. Equal prefixes give
 //! equal inputs, so the responses are walked in lockstep and the network runs once per distinct prefix of a position. In
-//! the README's run this is a quarter of the work. A prefix's sum in the first layer is that of its parent plus one row.
+//! the README's run this is a quarter of the work. A prefix's sum in the first layer is its parent's sum plus one row.
 
 use std::collections::HashMap;
 
@@ -37,7 +37,7 @@ impl Network {
         };
         let tensors = network.tensors();
         for (index, (_, shape)) in tensors.iter().enumerate() {
-            // A layer's weight stands before its bias.
+            // A layer's weight precedes its bias.
             let inputs = tensors[index / 2 * 2].1[0];
             let bound = 1.0 / (inputs as f64).sqrt();
             let count: usize = shape.iter().product();
@@ -61,12 +61,12 @@ impl Network {
         ]
     }
 
-    /// The input that says: `token` is at `position`.
+    /// The index of the input for: `token` is at `position`.
     fn token_row(&self, position: usize, token: u32) -> usize {
         self.task.prompt_features + position * self.task.vocabulary + token as usize
     }
 
-    /// The input that says: the next token is that at `position`.
+    /// The index of the input for: the next token is at `position`.
     fn position_row(&self, position: usize) -> usize {
         self.token_row(self.task.max_response_tokens, 0) + position
     }
@@ -186,7 +186,7 @@ impl<'a> Forward<'a> {
         pass
     }
 
-    /// Adds the empty prefix of a prompt, and gives its index.
+    /// Adds the empty prefix of a prompt, and returns its index.
     fn begin(&mut self, prompt: usize) -> usize {
         let [w1, b1, ..] = self.network.matrices();
         let mut sum = b1.row(0).to_owned();
@@ -319,7 +319,7 @@ impl<'a> Forward<'a> {
             let mut row = dw1.row_mut(network.position_row(prefix.position));
             row += &dh1;
         }
-        // A token is an input of all prefixes behind it, so each hands its sum to its parent, which comes before it.
+        // A token is an input of all later prefixes, so each prefix adds its sum to its parent, which comes before it.
         for (index, prefix) in self.prefixes.iter().enumerate().rev() {
             let own = dh1.row(index).to_owned();
             if let Some((parent, row)) = prefix.parent {

@@ -1,4 +1,4 @@
-//! Prompts and responses as one list of tokens per forward pass. A prompt is computed once for all of its responses there.
+//! Prompts and responses as one list of tokens per forward pass, in which a prompt is computed once for all its responses.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use crate::torch::{TorchResult, indices};
 /// one response. Responses of similar length and with the same prompt go together.
 pub(super) fn passes(prompts: &[Prompt], responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
     let prompt = |response: usize| responses.prompts()[response];
-    // Nothing is predicted from a response's last token.
+    // The last token of a response predicts nothing.
     let widths = |response: usize| {
         let own = responses.range(response).len().saturating_sub(1);
         [prompts[prompt(response)].tokens.len(), own]

@@ -27,7 +27,7 @@ pub enum Architecture {
 pub struct Rope {
     /// The base of the wavelengths.
     pub rope_theta: f64,
-    /// How wavelengths are lengthened for contexts that are longer than the first training's.
+    /// The scaling of wavelengths for contexts that are longer than in the first training.
     #[serde(flatten)]
     pub scaling: RopeScaling,
 }
@@ -55,7 +55,7 @@ pub enum RopeScaling {
 /// The sizes of a decoder, under transformers' names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelConfig {
-    /// The one decoder that the model is.
+    /// The only architecture of the model.
     pub architectures: [Architecture; 1],
     /// Rows of the embedding; a tokenizer may have fewer tokens.
     pub vocab_size: i64,

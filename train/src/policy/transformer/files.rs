@@ -26,7 +26,7 @@ const UPDATES: &str = "updates";
 const FIRST: &str = "adamw.first.";
 const SECOND: &str = "adamw.second.";
 
-/// Files that an export takes along from the folder that the model came from.
+/// Files that an export copies from the folder of the original model.
 const COMPANIONS: [&str; 10] = [
     "generation_config.json",
     "tokenizer.json",
@@ -109,7 +109,7 @@ impl Transformer {
             })
         };
         self.gradient.clear();
-        // The old ones go before the new ones come.
+        // The old tensors are freed before the new ones are allocated.
         self.state = OptimizerState::default();
         self.state.weights = read(&file, "")?;
         if updates > 0 {

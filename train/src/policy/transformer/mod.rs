@@ -32,7 +32,7 @@ use batch::passes;
 use optimizer::{OptimizerState, copies, zeros};
 use weights::ParameterTensors;
 
-/// Where and how a transformer computes, draws and learns.
+/// The settings of a transformer: device, sampling, and optimizer.
 #[derive(Clone, Debug)]
 pub struct TransformerOptions {
     /// A device of [`torch::start`].
@@ -301,7 +301,7 @@ impl Policy for Transformer {
     }
 
     fn freeze(&mut self) -> Result<(), Diagnostics> {
-        // The old one goes before the new one comes.
+        // The old reference is freed before the new one is allocated.
         if self.reference.take().is_some() {
             self.reference = Some(copies(&self.state.weights)?);
         }

@@ -30,8 +30,8 @@ impl OptimizerState {
         })
     }
 
-    /// Moves the weights one step against the gradient, which is scaled down to `max_norm` if it is longer. Gives its
-    /// norm before scaling. If that is not finite, or a weight would not be, nothing changes.
+    /// Moves the weights one step against the gradient, which is scaled down to `max_norm` if it is longer. Returns its
+    /// norm before scaling. If the norm or a new weight is not finite, nothing changes.
     pub(super) fn update(
         &mut self,
         config: &AdamWConfig,
@@ -52,7 +52,7 @@ impl OptimizerState {
             (self.first, self.second) = (zeros(&self.weights)?, zeros(&self.weights)?);
         }
         let scalars = Scalars::new(config, self.updates + 1);
-        // A trial costs less than a copy to go back to.
+        // A trial run costs less than a copy to restore.
         for is_trial in [true, false] {
             for (index, gradient) in gradient.iter().enumerate() {
                 let count = gradient.numel() as i64;
@@ -94,7 +94,7 @@ fn next(
     Ok([weight, first, second])
 }
 
-/// The L2 norm of all gradients together. A row is one sum, and rows are added in order, so that it is the same for any
+/// The L2 norm of all gradients together. Each row is summed, and then the sums in order, so that the norm is the same for any
 /// number of threads. Infinite if float32 cannot square a value.
 fn norm(gradient: &[Tensor]) -> TorchResult<f64> {
     let mut squares = 0.0;
@@ -106,7 +106,7 @@ fn norm(gradient: &[Tensor]) -> TorchResult<f64> {
     Ok(squares.sqrt())
 }
 
-/// Tensors with the same numbers, in memory of their own.
+/// Copies of the tensors, in memory of their own.
 pub(super) fn copies(tensors: &[Tensor]) -> TorchResult<Vec<Tensor>> {
     tensors
         .iter()

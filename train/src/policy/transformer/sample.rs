@@ -17,19 +17,19 @@ use advlab::random::RandomStream;
 /// The settings for sampling. The filters apply in the order of the fields, as in transformers.
 #[derive(Clone, Debug)]
 pub struct Decoding {
-    /// Logits are divided by it; at 0 the most likely token is always taken.
+    /// The divisor of logits; at 0 the most likely token is always taken.
     pub temperature: f64,
     /// Only this many of the most likely tokens are drawn; 0 for all.
     pub top_k: usize,
     /// Only the most likely tokens that have this probability together are drawn; 1 for all.
     pub top_p: f64,
-    /// A response ends with one of these.
+    /// A response ends with any of these tokens.
     pub stops: Vec<u32>,
-    /// Or once its text has one of this model's stop strings.
+    /// A response also ends once its text has one of this model's stop strings.
     pub text: Option<Arc<Text>>,
     /// Or with this many tokens, at least 1.
     pub max_tokens: usize,
-    /// Responses that are drawn at a time, in whole groups (but always one).
+    /// Responses that are sampled at the same time, in whole groups (but always at least one).
     pub rows_per_batch: usize,
 }
 
@@ -182,7 +182,7 @@ impl Transformer {
         (0..rows).for_each(|row| responses.push(row / group_size, &[0]));
         let all: Vec<usize> = (0..rows).collect();
         let inputs = ModelInputs::new(prompts, &responses, &all, self.options.device)?;
-        // Nothing follows a response's last token.
+        // No token follows a response's last token.
         let free = self.options.decoding.max_tokens.saturating_sub(1) as i64;
         let mut layers = Vec::new();
         let hidden = self.hidden_states(&self.state.weights, &inputs, |[_, keys, values]| {

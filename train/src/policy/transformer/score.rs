@@ -32,7 +32,7 @@ fn chunks<'a>(
 }
 
 impl Transformer {
-    /// The scores that the policy's or the reference's weights give to responses.
+    /// The scores of responses under the policy's or the reference's weights.
     pub(super) fn scores(
         &self,
         weights: &[Tensor],
@@ -67,7 +67,7 @@ impl Transformer {
         Ok(scores)
     }
 
-    /// The hidden states `[targets, hidden]` that give the targets; `look` sees queries, keys and values of each layer.
+    /// The hidden states `[targets, hidden]` that predict the targets; `look` gets the queries, keys and values of each layer.
     pub(super) fn hidden_states(
         &self,
         weights: &[Tensor],
@@ -107,7 +107,7 @@ impl Transformer {
         }
         let hidden = self.hidden_states(&self.state.weights, &inputs, |_| Ok(()))?;
         let dhidden = self.head_gradient(&hidden.f_detach()?, &inputs.targets, &dlogp)?;
-        // The derivative of this product's sum with respect to the hidden states is dhidden; autograd goes on from there.
+        // The derivative of this product's sum with respect to the hidden states is dhidden; autograd continues from there.
         let product = hidden.f_mul(&dhidden)?.f_sum(Kind::Float)?;
         let gradients = Tensor::f_run_backward(&[product], &self.state.weights, false, false)?;
         for (sum, gradient) in self.gradient.iter_mut().zip(gradients) {

@@ -7,7 +7,7 @@ use super::config::{Architecture, ModelConfig};
 use crate::torch::{TorchError, TorchResult, floats};
 use advlab::diagnostic::Diagnostics;
 
-/// The tensors of files that are one parameter, with their shapes.
+/// The tensors in the files that form one parameter, with their shapes.
 pub(super) type ParameterTensors = Vec<(String, Vec<usize>)>;
 
 /// All parameters of a model: the embedding, the layers, the last norm, and the output layer unless it is the embedding.
@@ -64,7 +64,7 @@ pub(super) fn layout(config: &ModelConfig) -> Vec<ParameterTensors> {
     all
 }
 
-/// Parameters `[rows, columns]` with the values that `read` gives for the names and shapes of their tensors.
+/// Parameters `[rows, columns]`; `read` gives the values of their tensors, by name and shape.
 pub(super) fn load(
     layout: &[ParameterTensors],
     device: Device,
