@@ -144,7 +144,7 @@ impl Objective {
         slope + 2.0 * error < -(ROUNDING * scale.abs()).max(1e-12)
     }
 
-    /// The mean of F' between p = 1/N and 1 - 1/N, or of a named objective's F'.
+    /// The mean of F' (this objective's or a named one's) between p = 1/N and 1 - 1/N.
     pub fn scale(&self, known: Option<Known>) -> f64 {
         let places = self.places();
         let slope = |&p: &f64| known.map_or_else(|| self.slope(p).0, |known| known.slope(p));
