@@ -22,6 +22,7 @@ mod region;
 #[cfg(test)]
 mod tests;
 mod text;
+mod units;
 mod value;
 
 use clean::cleaned;

@@ -9,12 +9,12 @@ use pyo3::types::PyDict;
 
 use crate::array::to_numpy;
 use crate::error::in_python;
-use crate::held::{Step, Used};
+use crate::held::{StepResult, Used};
 
 /// With `padded`, one value per response also becomes [B, T].
 pub fn of_advantage(
     py: Python<'_>,
-    ((outcome, returns), used): (Step, Used),
+    ((outcome, returns), used): (StepResult, Used),
     f64: bool,
     padded: bool,
 ) -> PyResult<Bound<'_, PyDict>> {

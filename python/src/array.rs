@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use advlab::batch::{BatchBuilder, Buffer, Computed, Element, Level, Numeric, Owner, Padded};
+use advlab::batch::{BatchBuilder, Buffer, BufferOwner, Computed, Element, Level, Numeric, Padded};
 use half::{bf16, f16};
 use ndarray::{Array2, ArrayView2, ShapeBuilder};
 use numpy::{PyArray1, PyArray2, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
@@ -151,7 +151,7 @@ fn sum<T: Numeric>(row: &[T]) -> f64 {
 /// The numbers of an array, and the object that keeps them.
 struct Memory<T: 'static>(&'static [T], #[allow(dead_code)] Py<PyUntypedArray>);
 
-impl<T: Send + Sync> Owner<T> for Memory<T> {
+impl<T: Send + Sync> BufferOwner<T> for Memory<T> {
     fn as_slice(&self) -> &[T] {
         self.0
     }
@@ -177,7 +177,7 @@ pub fn to_numpy<'py>(
     let lengths: Vec<usize> = responses.map(|one| layout.row_length(one)).collect();
     let is_table = lengths.iter().all(|&length| length == layout.width());
     if is_table && !is_f64 {
-        return in_pool(py, || Table::new(computed))?.into_python(py);
+        return in_pool(py, || ArrayOwner::new(computed))?.into_python(py);
     }
     let mut numbers = vec![0.0; lengths.iter().sum()];
     let mut rest = &mut numbers[..];
@@ -211,10 +211,10 @@ const LARGE: usize = 1 << 20;
 
 /// An array [B, T] on its way to NumPy; later the owner of the NumPy array's memory.
 #[pyclass(frozen)]
-struct Table(Array2<f32>);
+struct ArrayOwner(Array2<f32>);
 
-impl Table {
-    fn new(computed: &Computed) -> Table {
+impl ArrayOwner {
+    fn new(computed: &Computed) -> ArrayOwner {
         let shape = (computed.layout().responses(), computed.layout().width());
         let length = shape.0 * shape.1;
         let spare = SPARE.try_lock().ok().and_then(|mut spare| {
@@ -225,7 +225,7 @@ impl Table {
         values.resize(length, 0.0);
         let array = Array2::from_shape_vec(shape, values).map(|mut array| {
             let written = computed.write_into(&mut array.view_mut());
-            written.map(|()| Table(array))
+            written.map(|()| ArrayOwner(array))
         });
         match array {
             Ok(Ok(table)) => table,
@@ -242,7 +242,7 @@ impl Table {
     }
 }
 
-impl Drop for Table {
+impl Drop for ArrayOwner {
     fn drop(&mut self) {
         // Never wait here: after a fork, a thread of the parent may hold the lock for ever.
         let values = std::mem::take(&mut self.0).into_raw_vec_and_offset().0;

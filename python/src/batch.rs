@@ -30,7 +30,7 @@ pub struct PyBatch {
 
 /// A column or a mask, as `package/advlab/_arrays.py` passes it.
 #[derive(FromPyObject)]
-enum Given<'py> {
+enum PyColumn<'py> {
     /// [B].
     Response(PyReadonlyArray1<'py, f64>),
     /// [B, T].
@@ -50,8 +50,8 @@ impl PyBatch {
     fn of_columns(
         py: Python<'_>,
         groups: Labels<'_>,
-        mask: Option<Given<'_>>,
-        columns: Vec<(String, Given<'_>)>,
+        mask: Option<PyColumn<'_>>,
+        columns: Vec<(String, PyColumn<'_>)>,
         texts: Vec<(String, Labels<'_>)>,
         step: Option<u64>,
     ) -> PyResult<PyBatch> {
@@ -60,27 +60,27 @@ impl PyBatch {
             builder = builder.step(step);
         }
         builder = match mask {
-            Some(Given::Padded(array)) => {
+            Some(PyColumn::Padded(array)) => {
                 let array = Array::new(&array)?;
                 in_pool(py, || array.mask(builder))?
             }
-            Some(Given::RaggedMask(mask, lengths)) => {
+            Some(PyColumn::RaggedMask(mask, lengths)) => {
                 builder.ragged_mask(rows(mask.as_slice()?, &lengths))
             }
             _ => builder,
         };
         for (name, given) in columns {
             builder = match given {
-                Given::Response(values) => builder.response(name, values.as_array()),
-                Given::Padded(array) => {
+                PyColumn::Response(values) => builder.response(name, values.as_array()),
+                PyColumn::Padded(array) => {
                     let array = Array::new(&array)?;
                     in_pool(py, || array.tokens(&name, builder))?
                 }
-                Given::RaggedMask(..) => return Err(PyTypeError::new_err(name)),
-                Given::RaggedF32(values, lengths) => {
+                PyColumn::RaggedMask(..) => return Err(PyTypeError::new_err(name)),
+                PyColumn::RaggedF32(values, lengths) => {
                     builder.ragged(name, rows(values.as_slice()?, &lengths))
                 }
-                Given::RaggedF64(values, lengths) => {
+                PyColumn::RaggedF64(values, lengths) => {
                     builder.ragged(name, rows(values.as_slice()?, &lengths))
                 }
             };

@@ -20,8 +20,8 @@ pub type Settings = Vec<(String, String)>;
 /// The version in use, its serial number, and whether the previous step used another one.
 pub type Used = (String, u64, bool);
 
-/// The outcome of a step, and the target of a critic.
-pub type Step = (Outcome, Option<Computed>);
+/// The outcome of a step, and what a critic is to learn.
+pub type StepResult = (Outcome, Option<Computed>);
 
 /// The options for following a file: the keywords of `advlab.watch`.
 #[derive(FromPyObject)]
@@ -46,12 +46,12 @@ pub struct Held {
     pub record: Option<Record>,
     /// Whether the last step could be written to the folder.
     is_recorded: bool,
-    /// Events that the caller has not fetched yet.
-    pub events: Vec<Event>,
+    /// Events that nobody has asked for yet.
+    pub events: Vec<EventFields>,
 }
 
 /// An event of the recipe's file or of the folder: the fields of Python's `LiveEvent`.
-pub type Event = (&'static str, String, Option<String>, Option<PyErr>, bool);
+pub type EventFields = (&'static str, String, Option<String>, Option<PyErr>, bool);
 
 impl Held {
     fn new(live: LiveRecipe) -> Held {
@@ -128,8 +128,8 @@ impl Held {
     }
 
     /// A step of a recipe that follows its file, which is also written to the folder.
-    pub fn step(&mut self, batch: &PyBatch) -> Result<Step, Diagnostics> {
-        // No version has the hook, but the batch may have the column instead.
+    pub fn step(&mut self, batch: &PyBatch) -> Result<StepResult, Diagnostics> {
+        // No version has the hook, but the batch may have the column.
         let mut refuses = self.options.refuses.iter();
         let weight = refuses.find(|(hook, _)| *hook == Hook::Weight);
         if let Some((_, why)) = weight.filter(|_| batch.batch.has("weight")) {
@@ -194,7 +194,7 @@ impl Held {
     }
 }
 
-fn of_file(event: LiveEvent) -> Event {
+fn of_file(event: LiveEvent) -> EventFields {
     let line = in_python(&event.to_string());
     let (kind, version, error, at_step) = match event {
         LiveEvent::Published(change) => ("published", Some(change.to), None, false),
@@ -213,8 +213,12 @@ fn of_file(event: LiveEvent) -> Event {
     (kind, line, version, error, at_step)
 }
 
-/// The advantage, and the critic's target if the recipe has one, from the state before the step.
-pub fn compute(recipe: &Recipe, batch: &Batch, state: &mut State) -> Result<Step, Diagnostics> {
+/// The advantage, and what a critic is to learn if the recipe says it, from the state before the step.
+pub fn compute(
+    recipe: &Recipe,
+    batch: &Batch,
+    state: &mut State,
+) -> Result<StepResult, Diagnostics> {
     let recipe = recipe.for_step();
     let before = recipe.has(Hook::Returns).then(|| state.clone());
     let outcome = recipe.advantage(batch, state)?;

@@ -101,14 +101,14 @@ fn answer_of(py: Python<'_>, completion: &str) -> Option<String> {
 }
 
 /// One finding of `advlab check`: the fields of Python's `Finding`.
-type Finding = (&'static str, &'static str, String, Option<PyErr>);
+type FindingFields = (&'static str, &'static str, String, Option<PyErr>);
 
 #[pyfunction]
 fn check_recipe(
     py: Python<'_>,
     recipe: &PyRecipe,
     batch: Option<&PyBatch>,
-) -> PyResult<Vec<Finding>> {
+) -> PyResult<Vec<FindingFields>> {
     let recipe = recipe.in_use(py)?;
     let batch = batch.map(|batch| &batch.batch);
     let findings = pool::in_pool(py, || check(&recipe, batch))?;

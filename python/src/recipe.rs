@@ -15,7 +15,7 @@ use pyo3::types::PyDict;
 use crate::answer::{of_advantage, of_loss};
 use crate::batch::PyBatch;
 use crate::error::raise;
-use crate::held::{Event, Follow, Held, Settings, compute, host, restore};
+use crate::held::{EventFields, Follow, Held, Settings, compute, host, restore};
 use crate::pool::{install, lock};
 
 #[pyclass(frozen, subclass, name = "Recipe", module = "advlab._native")]
@@ -182,7 +182,7 @@ impl PyRecipe {
     }
 
     /// Events since the last call.
-    fn _events(&self, py: Python<'_>) -> PyResult<Vec<Event>> {
+    fn _events(&self, py: Python<'_>) -> PyResult<Vec<EventFields>> {
         self.with(py, |held| {
             held.hear();
             std::mem::take(&mut held.events)

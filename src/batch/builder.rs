@@ -7,8 +7,8 @@ use ndarray::ArrayView2;
 
 use super::layout::{Tokens, TurnOrder, running_total};
 use super::{
-    Batch, Buffer, Column, Element, GroupId, Layout, Level, Numeric, Padded, Texts, TokenValues,
-    known,
+    Batch, Buffer, Column, Element, FloatBuffer, GroupId, Layout, Level, Numeric, Padded,
+    TextColumns, TokenValues, column_names,
 };
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -16,22 +16,22 @@ const NO_GROUPS: &str = "nothing says which responses belong to one prompt: give
                          `index` in padded files, `groups` in the builder)";
 
 /// The error, and the response that caused it if it is a single one.
-type Problem = (Option<usize>, Diagnostic);
+type BuildError = (Option<usize>, Diagnostic);
 
-fn problem(response: impl Into<Option<usize>>, message: impl Into<String>) -> Problem {
+fn problem(response: impl Into<Option<usize>>, message: impl Into<String>) -> BuildError {
     (response.into(), Diagnostic::error(message.into()))
 }
 
 /// A column as the caller gave it.
 #[derive(Clone, Debug)]
-struct Given {
+struct GivenColumn {
     name: Arc<str>,
     values: Column,
     /// The lengths of ragged rows, whose values are stored one after another in a padded array of one row.
     ragged: Option<Vec<usize>>,
 }
 
-impl Given {
+impl GivenColumn {
     /// The number of responses; `None` for compact tokens.
     fn responses(&self) -> Option<usize> {
         match (&self.ragged, &self.values) {
@@ -51,15 +51,28 @@ impl Given {
 
     /// The column of a batch: for ragged rows, only the tokens that count.
     fn column(self, layout: &Layout) -> Column {
-        let (Some(lengths), Column::Token(all)) = (self.ragged, &self.values) else {
+        let Some(lengths) = self.ragged else {
             return self.values;
         };
-        let starts = &running_total(lengths);
-        let cells = (0..layout.responses()).flat_map(|response| {
-            let columns = layout.runs(response).iter().map(|run| run.columns());
-            columns.map(move |run| (0, starts[response] + run.start..starts[response] + run.end))
-        });
-        Column::Token(all.gather(cells).into())
+        let count_all = |(_, width)| width == layout.tokens();
+        match self.values {
+            Column::Token(TokenValues::F64(all)) if count_all(all.shape()) => {
+                Column::Token(FloatBuffer::F64(all.into_buffer()).into())
+            }
+            Column::Token(TokenValues::F32(all)) if count_all(all.shape()) => {
+                Column::Token(FloatBuffer::F32(all.into_buffer()).into())
+            }
+            Column::Token(all) => {
+                let starts = &running_total(lengths);
+                let cells = (0..layout.responses()).flat_map(|response| {
+                    let columns = layout.runs(response).iter().map(|run| run.columns());
+                    let start = starts[response];
+                    columns.map(move |run| (0, start + run.start..start + run.end))
+                });
+                Column::Token(all.gather(cells).into())
+            }
+            values => values,
+        }
     }
 }
 
@@ -70,9 +83,9 @@ impl Given {
 #[derive(Clone, Debug, Default)]
 pub struct BatchBuilder {
     groups: Option<Vec<GroupId>>,
-    tokens: Option<Result<Tokens, Problem>>,
-    columns: Vec<Given>,
-    texts: Texts,
+    tokens: Option<Result<Tokens, BuildError>>,
+    columns: Vec<GivenColumn>,
+    texts: TextColumns,
     step: Option<u64>,
 }
 
@@ -154,7 +167,7 @@ impl BatchBuilder {
 
     fn column(mut self, name: String, values: Column, ragged: Option<Vec<usize>>) -> Self {
         let name = name.into();
-        self.columns.push(Given {
+        self.columns.push(GivenColumn {
             name,
             values,
             ragged,
@@ -192,7 +205,7 @@ impl BatchBuilder {
     }
 
     /// As [`BatchBuilder::build`], with the response that caused the error if it is a single one.
-    pub(crate) fn build_located(mut self) -> Result<Batch, Problem> {
+    pub(crate) fn build_located(mut self) -> Result<Batch, BuildError> {
         let tokens = self.tokens.take().transpose()?;
         let groups = self.groups.take().ok_or_else(|| problem(None, NO_GROUPS))?;
         if groups.is_empty() {
@@ -246,7 +259,7 @@ impl BatchBuilder {
     }
 
     /// Checks that texts, columns and the mask have the same number of responses.
-    fn check_responses(&self, mask: Option<&Tokens>, expected: usize) -> Result<(), Problem> {
+    fn check_responses(&self, mask: Option<&Tokens>, expected: usize) -> Result<(), BuildError> {
         let texts = self.texts.iter();
         let texts = texts.map(|(name, texts)| (&**name, Some(texts.len())));
         let columns = self.columns.iter();
@@ -264,14 +277,14 @@ impl BatchBuilder {
     }
 
     /// Checks the names, levels and response values of the columns.
-    fn check_columns(&self, groups: &[GroupId]) -> Result<(), Problem> {
+    fn check_columns(&self, groups: &[GroupId]) -> Result<(), BuildError> {
         for given in &self.columns {
             let name = &given.name;
             let (found, values) = match &given.values {
                 Column::Response(values) => (Level::Response, &values[..]),
                 Column::Token(_) => (Level::Token, &[][..]),
             };
-            let known = known::column(name);
+            let known = column_names::column(name);
             if let Some(known) = known.filter(|known| known.level != found) {
                 let (level, hint) = (known.level, known.hint);
                 let message =
@@ -288,7 +301,7 @@ impl BatchBuilder {
     }
 
     /// The tokens that count. All token columns must have rows of these lengths.
-    fn check_tokens(&self, mask: Option<Tokens>, responses: usize) -> Result<Tokens, Problem> {
+    fn check_tokens(&self, mask: Option<Tokens>, responses: usize) -> Result<Tokens, BuildError> {
         let first = self.columns.iter().find(|one| one.row_length(0).is_some());
         let (tokens, from) = match (mask, first) {
             (Some(tokens), _) => (tokens, "mask"),

@@ -11,7 +11,7 @@ use ndarray::{ArcArray2, Array2, ArrayView1, ArrayView2, ShapeBuilder};
 use super::Layout;
 
 /// Owns a buffer's memory: a `Vec`, an array, an object of another language.
-pub trait Owner<T>: Send + Sync + 'static {
+pub trait BufferOwner<T>: Send + Sync + 'static {
     /// The numbers; the same memory at each call.
     fn as_slice(&self) -> &[T];
 
@@ -21,13 +21,13 @@ pub trait Owner<T>: Send + Sync + 'static {
     }
 }
 
-impl<T: Send + Sync + 'static> Owner<T> for Vec<T> {
+impl<T: Send + Sync + 'static> BufferOwner<T> for Vec<T> {
     fn as_slice(&self) -> &[T] {
         self
     }
 }
 
-impl<T: Send + Sync + 'static> Owner<T> for ArcArray2<T> {
+impl<T: Send + Sync + 'static> BufferOwner<T> for ArcArray2<T> {
     /// The numbers in the order of the memory; none if they are not contiguous.
     fn as_slice(&self) -> &[T] {
         self.as_slice_memory_order().unwrap_or_default()
@@ -35,11 +35,11 @@ impl<T: Send + Sync + 'static> Owner<T> for ArcArray2<T> {
 }
 
 /// Numbers in contiguous memory, which is shared and never copied.
-pub struct Buffer<T: 'static>(Arc<dyn Owner<T>>);
+pub struct Buffer<T: 'static>(Arc<dyn BufferOwner<T>>);
 
 impl<T> Buffer<T> {
     /// The numbers of an owner.
-    pub fn new(owner: impl Owner<T>) -> Self {
+    pub fn new(owner: impl BufferOwner<T>) -> Self {
         Buffer(Arc::new(owner))
     }
 
@@ -227,6 +227,10 @@ impl<T: Element> Padded<T> {
             shape,
             strides,
         })
+    }
+
+    pub(super) fn into_buffer(self) -> Buffer<T> {
+        self.buffer
     }
 
     /// [B, T].

@@ -8,7 +8,7 @@ use std::ops::{IndexMut, Range};
 use std::sync::Arc;
 
 use super::Level;
-use super::tokens::Run;
+use super::tokens::TokenRun;
 pub(crate) use super::tokens::Tokens;
 
 /// The name of a group: the number or the string that the rollouts carry.
@@ -67,7 +67,7 @@ from!(name => GroupId::String(name); Arc<str>);
 /// Which token belongs to which response, and which response to which group.
 ///
 /// Responses are in batch order, and groups in the order of their first response. Only tokens that count have an index:
-/// response by response, in their order. A mask with holes has several [`Run`]s per response.
+/// response by response, in their order. A mask with holes has several [`TokenRun`]s per response.
 #[derive(Clone, Debug)]
 pub struct Layout {
     ids: Vec<GroupId>,
@@ -271,7 +271,7 @@ impl Layout {
     }
 
     /// The runs of a response's tokens that count, by the columns of their row.
-    pub fn runs(&self, response: usize) -> &[Run] {
+    pub fn runs(&self, response: usize) -> &[TokenRun] {
         self.rows.runs(response)
     }
 
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(layout.tokens_of(1), 3..3);
         assert_eq!(layout.tokens_of(2), 3..7);
         assert_eq!(layout.runs(0).len(), 2);
-        assert_eq!(layout.runs(0)[1], Run { start: 3, len: 1 });
+        assert_eq!(layout.runs(0)[1], TokenRun { start: 3, len: 1 });
         for (response, expected) in [(0, [0, 1, 9, 2, 9]), (2, [9, 3, 4, 5, 6])] {
             let mut row = [9; 5];
             layout.scatter(response, &mut row, |token| token);

@@ -2,8 +2,8 @@
 
 mod builder;
 mod column;
+pub mod column_names;
 mod computed;
-pub mod known;
 pub(crate) mod layout;
 mod level;
 mod tokens;
@@ -15,18 +15,18 @@ use std::sync::{Arc, OnceLock};
 use rayon::prelude::*;
 
 pub use builder::BatchBuilder;
-pub use column::{Buffer, Element, FloatBuffer, Owner, Padded, TokenValues};
+pub use column::{Buffer, BufferOwner, Element, FloatBuffer, Padded, TokenValues};
 pub use computed::Computed;
 pub(crate) use computed::has_shape_of;
 pub use layout::{GroupId, Layout};
 pub use level::Level;
-pub use tokens::{Numeric, Run};
+pub use tokens::{Numeric, TokenRun};
 
 /// The names of a response's reference answer, in order of precedence.
 pub(crate) const SOLUTIONS: [&str; 2] = ["solution", "answer"];
 
 /// Text columns by name.
-type Texts = BTreeMap<Arc<str>, Buffer<Arc<str>>>;
+type TextColumns = BTreeMap<Arc<str>, Buffer<Arc<str>>>;
 
 /// Whether the answer in a completion equals the answer in a reference solution.
 fn is_answer(_solution: &str, _completion: &str) -> bool {
@@ -44,7 +44,7 @@ fn is_answer(_solution: &str, _completion: &str) -> bool {
 pub struct Batch {
     layout: Arc<Layout>,
     columns: BTreeMap<Arc<str>, Column>,
-    texts: Texts,
+    texts: TextColumns,
     /// The result of [`Batch::verified`].
     verified: Arc<OnceLock<Buffer<f64>>>,
     pub(crate) is_f64: bool,
@@ -241,7 +241,7 @@ impl Batch {
     /// another level, a reward that is not finite, a negative weight.
     pub fn with(mut self, name: &str, values: &Computed) -> Batch {
         let (values, level) = (values.buffer(), values.level());
-        let (size, known) = (self.layout.size(level), known::column(name));
+        let (size, known) = (self.layout.size(level), column_names::column(name));
         assert_eq!(size, values.len(), "`{name}` is of another batch");
         if let Some(known) = known {
             assert_eq!(known.level, level, "`{name}` is a {} column", known.level);

@@ -38,14 +38,14 @@ numeric!(
 
 /// Neighbouring tokens of one response that all count, by their columns in the padded row (or the ragged array).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct TokenRun {
     /// Column of the first token.
     pub start: u32,
     /// Number of tokens.
     pub len: u32,
 }
 
-impl Run {
+impl TokenRun {
     /// The columns of the run.
     pub fn columns(self) -> Range<usize> {
         self.start as usize..self.start as usize + self.len as usize
@@ -57,7 +57,7 @@ impl Run {
 /// The builder checks that rows are shorter than 2^32 tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct Tokens {
-    runs: Vec<Run>,
+    runs: Vec<TokenRun>,
     run_start: Vec<usize>,
     /// The lengths of the input rows, for writing an advantage back.
     lengths: Vec<usize>,
@@ -105,7 +105,7 @@ impl Tokens {
     /// Adds a response of `length` tokens that all count.
     pub(crate) fn add_full(&mut self, length: usize) {
         let len = length as u32;
-        let run = (length > 0).then_some(Run { start: 0, len });
+        let run = (length > 0).then_some(TokenRun { start: 0, len });
         self.add_runs(run.as_slice(), length);
     }
 
@@ -117,7 +117,7 @@ impl Tokens {
         }
     }
 
-    fn add_runs(&mut self, runs: &[Run], length: usize) {
+    fn add_runs(&mut self, runs: &[TokenRun], length: usize) {
         self.runs.extend_from_slice(runs);
         self.run_start.push(self.runs.len());
         self.lengths.push(length);
@@ -138,7 +138,7 @@ impl Tokens {
         self.lengths[response]
     }
 
-    pub(crate) fn runs(&self, response: usize) -> &[Run] {
+    pub(crate) fn runs(&self, response: usize) -> &[TokenRun] {
         &self.runs[self.run_start[response]..self.run_start[response + 1]]
     }
 
@@ -172,7 +172,7 @@ fn how_many<M: Numeric>(row: &[M], wanted: M) -> usize {
 }
 
 /// The runs of a mask: most have long ones, so they are searched by many numbers at once.
-fn runs_of<M: Numeric>(row: &[M]) -> Result<Vec<Run>, (usize, f64)> {
+fn runs_of<M: Numeric>(row: &[M]) -> Result<Vec<TokenRun>, (usize, f64)> {
     let mut runs = Vec::new();
     let mut end = 0;
     loop {
@@ -181,7 +181,7 @@ fn runs_of<M: Numeric>(row: &[M]) -> Result<Vec<Run>, (usize, f64)> {
         match row.get(start) {
             None => return Ok(runs),
             Some(value) if end == start => return Err((start, value.number())),
-            Some(_) => runs.push(Run {
+            Some(_) => runs.push(TokenRun {
                 start: start as u32,
                 len: (end - start) as u32,
             }),

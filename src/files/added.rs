@@ -7,14 +7,14 @@ use zerocopy::{Immutable, IntoBytes};
 
 use super::json::{write_array, write_number};
 use super::names::ADVANTAGES;
-use super::parquet::{Item, Shape};
-use super::table::Origin;
+use super::parquet::{Shape, ValueType};
+use super::table::FileOrigin;
 use super::tensors::{NewTensor, write_rows};
 use crate::batch::{Computed, FloatBuffer, Layout, Level};
 
 /// A result that a recipe gives per response or token of a batch, to be written to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Column {
+pub enum AddedColumn {
     /// The field `advantage`; in padded files the tensor `advantages` [B, T].
     Advantage,
     /// A critic's `returns`; in padded files [B, T].
@@ -25,14 +25,14 @@ pub enum Column {
     ShapedReward,
 }
 
-impl Column {
+impl AddedColumn {
     /// Its name in lines.
     pub fn name(self) -> &'static str {
         match self {
-            Column::Advantage => "advantage",
-            Column::Returns => "returns",
-            Column::Weight => "weight",
-            Column::ShapedReward => "shaped_reward",
+            AddedColumn::Advantage => "advantage",
+            AddedColumn::Returns => "returns",
+            AddedColumn::Weight => "weight",
+            AddedColumn::ShapedReward => "shaped_reward",
         }
     }
 }
@@ -40,7 +40,7 @@ impl Column {
 /// Values that are written response by response.
 pub(super) struct Added<'a> {
     pub(super) name: &'static str,
-    column: Column,
+    column: AddedColumn,
     layout: &'a Layout,
     values: &'a Computed,
     /// T of a tensor; `None` if the file has no tokens and the values are per response.
@@ -52,17 +52,17 @@ pub(super) struct Added<'a> {
 impl<'a> Added<'a> {
     /// `width` is the width of the file's token tensors, if it has any.
     pub(super) fn new(
-        (column, values): (Column, &'a Computed),
-        origin: &Origin,
+        (column, values): (AddedColumn, &'a Computed),
+        origin: &FileOrigin,
         width: Option<usize>,
         is_f64: bool,
     ) -> Self {
         let layout: &Layout = values.layout();
         // Trainers want a number per token of these two; the others are columns of the batch.
-        let is_signal = matches!(column, Column::Advantage | Column::Returns);
+        let is_signal = matches!(column, AddedColumn::Advantage | AddedColumn::Returns);
         Added {
             name: match column {
-                Column::Advantage if !origin.has_lines() => ADVANTAGES,
+                AddedColumn::Advantage if !origin.has_lines() => ADVANTAGES,
                 column => column.name(),
             },
             column,
@@ -78,7 +78,7 @@ impl<'a> Added<'a> {
     }
 
     /// Refuses a value that the file to be has no number for. A value that no token has is not written to a tensor [B, T].
-    pub(super) fn check(&self, origin: &Origin) -> Result<(), String> {
+    pub(super) fn check(&self, origin: &FileOrigin) -> Result<(), String> {
         let of_tensor = !origin.has_lines();
         let is_token = self.values.level() == Level::Token;
         let is_narrow = of_tensor && !self.is_f64;
@@ -146,7 +146,7 @@ impl<'a> Added<'a> {
 
     /// In lines, each response has an array or a number.
     pub(super) fn shape(&self) -> Shape {
-        (Item::Float, self.values.level() == Level::Token)
+        (ValueType::Float, self.values.level() == Level::Token)
     }
 
     /// A response's values in JSON: a number, or an array with 0 where the mask is 0. All are finite.

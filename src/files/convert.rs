@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use super::format::{Format, is_parquet};
-use super::open::{self, Sink};
+use super::open::{self, LineSink};
 use super::parquet;
 use super::replace::{Replacement, cannot_be_written};
 use super::{Progress, ReadOptions, cannot_be_read, read};
@@ -42,7 +42,7 @@ pub fn convert(
         parquet::write_copy(input, &[], |_| Vec::new(), &mut file)?;
     } else if are_lines {
         let progress = Progress::new(options.progress);
-        let mut sink = Sink::new(output, &mut file).map_err(failed)?;
+        let mut sink = LineSink::new(output, &mut file).map_err(failed)?;
         let lines = open::lines(input, &progress);
         let copied = lines.and_then(|mut lines| io::copy(&mut lines, &mut sink));
         // Errors of the output are rarer, and name the output themselves.
@@ -61,7 +61,7 @@ pub fn convert(
             Format::Npz => rollouts.batch.save_npz(&mut file).map(|()| None)?,
             Format::Safetensors => rollouts.batch.save(&mut file).map_err(failed)?,
             Format::Lines => {
-                let mut sink = Sink::new(output, &mut file).map_err(failed)?;
+                let mut sink = LineSink::new(output, &mut file).map_err(failed)?;
                 rollouts.batch.write_lines(&mut sink).map_err(failed)?;
                 sink.finish().map_err(failed)?.pop()
             }

@@ -16,7 +16,7 @@ use crate::diagnostic::Diagnostic;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Type {
+pub(super) enum JsonType {
     Null,
     Bool,
     Number,
@@ -25,26 +25,26 @@ pub(super) enum Type {
     Object,
 }
 
-/// The type of a value, from its first character.
-pub(super) fn type_of(raw: &str) -> Type {
+/// The type of a value, which its first character tells.
+pub(super) fn type_of(raw: &str) -> JsonType {
     match raw.as_bytes().first() {
-        Some(b'n') => Type::Null,
-        Some(b't' | b'f') => Type::Bool,
-        Some(b'"') => Type::String,
-        Some(b'[') => Type::Array,
-        Some(b'{') => Type::Object,
-        _ => Type::Number,
+        Some(b'n') => JsonType::Null,
+        Some(b't' | b'f') => JsonType::Bool,
+        Some(b'"') => JsonType::String,
+        Some(b'[') => JsonType::Array,
+        Some(b'{') => JsonType::Object,
+        _ => JsonType::Number,
     }
 }
 
 /// The fields of an object: each key in its quotes and each value, as they are written.
-struct Fields<'a>(Vec<(&'a str, &'a str)>);
+struct ObjectFields<'a>(Vec<(&'a str, &'a str)>);
 
-impl<'de> Deserialize<'de> for Fields<'de> {
+impl<'de> Deserialize<'de> for ObjectFields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Object;
         impl<'de> Visitor<'de> for Object {
-            type Value = Fields<'de>;
+            type Value = ObjectFields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object in braces, one response a line")
@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                 while let Some((key, value)) = map.next_entry::<&RawValue, &RawValue>()? {
                     fields.push((key.get(), value.get()));
                 }
-                Ok(Fields(fields))
+                Ok(ObjectFields(fields))
             }
         }
         deserializer.deserialize_map(Object)
@@ -84,7 +84,7 @@ fn parts<'a>(
 /// The fields of a line in their order: each key in its quotes and each value, as they are written.
 pub(super) fn fields(line: &str) -> Result<Vec<(&str, &str)>> {
     fn read(line: &str) -> serde_json::Result<Vec<(&str, &str)>> {
-        serde_json::from_str(line).map(|Fields(fields)| fields)
+        serde_json::from_str(line).map(|ObjectFields(fields)| fields)
     }
     let line = line.trim_ascii_end();
     parts(line, read).map_err(|error| wrong(line, &error))
@@ -151,7 +151,7 @@ fn wrong(line: &str, error: &serde_json::Error) -> Diagnostic {
     }
 }
 
-pub(super) fn types(line: &str) -> Result<Vec<(String, Type)>> {
+pub(super) fn types(line: &str) -> Result<Vec<(String, JsonType)>> {
     let fields = fields(line)?.into_iter();
     Ok(fields
         .map(|(key, value)| (text(key).into_owned(), type_of(value)))
@@ -195,8 +195,8 @@ pub(super) fn value_of<'a>(fields: &[(&str, &'a str)], name: &str) -> Option<&'a
 /// A number, or a boolean as 0 or 1, or null as NaN, as which pandas writes it.
 pub(super) fn number(raw: &str) -> f64 {
     match type_of(raw) {
-        Type::Bool => f64::from(u8::from(raw == "true")),
-        Type::Number => fast_float2::parse(raw).unwrap_or(f64::NAN),
+        JsonType::Bool => f64::from(u8::from(raw == "true")),
+        JsonType::Number => fast_float2::parse(raw).unwrap_or(f64::NAN),
         _ => f64::NAN,
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use rayon::prelude::*;
 
 use super::Result;
-use crate::batch::{Buffer, Owner};
+use crate::batch::{Buffer, BufferOwner};
 use crate::diagnostic::Diagnostic;
 
 /// The values of a column, and notes on odd values among them.
@@ -16,7 +16,7 @@ pub(super) type Read<T> = Result<(Buffer<T>, Vec<String>)>;
 type Reader<T> = Box<dyn FnOnce() -> Read<T> + Send>;
 
 /// Notes on the values of a column, or the error that kept them from being read.
-type Outcome = Result<Vec<String>>;
+type LoadOutcome = Result<Vec<String>>;
 
 /// A column whose values are read on first use; until then only their number is known.
 pub(super) struct Later<T: 'static> {
@@ -24,7 +24,7 @@ pub(super) struct Later<T: 'static> {
     /// The value that stands for all others if they cannot be read.
     missing: T,
     read: Mutex<Option<Reader<T>>>,
-    loaded: OnceLock<(Buffer<T>, Outcome)>,
+    loaded: OnceLock<(Buffer<T>, LoadOutcome)>,
 }
 
 impl<T: Clone + Send + Sync> Later<T> {
@@ -41,20 +41,18 @@ impl<T: Clone + Send + Sync> Later<T> {
         })
     }
 
-    fn load(&self) -> (Buffer<T>, Outcome) {
+    fn load(&self) -> (Buffer<T>, LoadOutcome) {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        match read.take().map(|read| read()) {
-            Some(Ok((values, notes))) => (values, Ok(notes)),
-            failed => {
-                let missing = vec![self.missing.clone(); self.length];
-                let error = failed.and_then(Result::err).map_or(Ok(Vec::new()), Err);
-                (missing.into(), error)
-            }
+        // A reader is gone after it panicked.
+        let failed = || Err(Diagnostic::error("its values could not be read"));
+        match read.take().map_or_else(failed, |read| read()) {
+            Ok((values, notes)) => (values, Ok(notes)),
+            Err(error) => (vec![self.missing.clone(); self.length].into(), Err(error)),
         }
     }
 }
 
-impl<T: Clone + Send + Sync> Owner<T> for Arc<Later<T>> {
+impl<T: Clone + Send + Sync> BufferOwner<T> for Arc<Later<T>> {
     fn as_slice(&self) -> &[T] {
         &self.loaded.get_or_init(|| apart(|| self.load())).0
     }
@@ -83,7 +81,7 @@ pub(super) trait Pending: Send + Sync {
     fn read_now(&self);
 
     /// The notes or the error of its values, if they have been read.
-    fn outcome(&self) -> Option<Outcome>;
+    fn outcome(&self) -> Option<LoadOutcome>;
 }
 
 impl<T: Clone + Send + Sync> Pending for Later<T> {
@@ -91,7 +89,7 @@ impl<T: Clone + Send + Sync> Pending for Later<T> {
         self.loaded.get_or_init(|| self.load());
     }
 
-    fn outcome(&self) -> Option<Outcome> {
+    fn outcome(&self) -> Option<LoadOutcome> {
         self.loaded.get().map(|(_, outcome)| outcome.clone())
     }
 }

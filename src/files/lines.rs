@@ -9,12 +9,12 @@ use crc32c::crc32c_append;
 use rayon::prelude::*;
 
 use super::format::is_parquet;
-use super::json::{self, Type};
+use super::json::{self, JsonType};
 use super::names::{FileKind, Names, Schema};
-use super::open::{self, LONGEST_LINE, Lines, Sink};
+use super::open::{self, LONGEST_LINE, LineSink, Lines};
 use super::parquet::{self, Shape};
 use super::replace::{Replacement, cannot_be_written};
-use super::table::{Column, Content, Origin, Table};
+use super::table::{Content, FileColumn, FileOrigin, Table};
 use super::{Progress, Result, cannot_be_read, changed};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -95,8 +95,8 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Moves to the first block with a response, and returns that response's fields with the types of their values.
-    pub(super) fn begin(&mut self) -> Result<Vec<(String, Type)>> {
+    /// Goes to the first block with a response, and gives the fields of that with the types of their values.
+    pub(super) fn begin(&mut self) -> Result<Vec<(String, JsonType)>> {
         while !self.block.is_empty() {
             for (line, number) in lines(&self.block).zip(self.passed + 1..) {
                 let here = |error: Diagnostic| error.on_line(number).in_file(&self.path);
@@ -199,7 +199,7 @@ impl<'a> Blocks<'a> {
             parquet::write_copy(&input, fields, |row| rows[row].clone(), &mut file)?;
         } else {
             let failed = |error: io::Error| cannot_be_written(output, &error);
-            let mut sink = Sink::new(output, &mut file).map_err(failed)?;
+            let mut sink = LineSink::new(output, &mut file).map_err(failed)?;
             sink.write_all(mark).map_err(failed)?;
             self.each_line(parse, |number, line, made| {
                 let written = match made {
@@ -225,7 +225,7 @@ impl<'a> Blocks<'a> {
 }
 
 /// Parses the lines of a block in parts of at least so many bytes; an error is at a line of its part.
-fn parse(names: &Arc<Names>, block: &[u8], least: usize) -> Vec<Result<Rows>> {
+fn parse(names: &Arc<Names>, block: &[u8], least: usize) -> Vec<Result<TableBuilder>> {
     let (mut parts, mut rest) = (Vec::new(), block);
     while !rest.is_empty() {
         let end = rest.len().min(least);
@@ -234,7 +234,7 @@ fn parse(names: &Arc<Names>, block: &[u8], least: usize) -> Vec<Result<Rows>> {
         rest = after;
     }
     let parse = |part: &[u8]| {
-        let mut rows = Rows::new(names.clone());
+        let mut rows = TableBuilder::new(names.clone());
         for (line, number) in lines(part).zip(1..) {
             let here = |error: Diagnostic| error.on_line(number);
             match text(line).map_err(here)? {
@@ -253,7 +253,7 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<T
 
 fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table> {
     let names = Arc::new(schema(&blocks.begin()?, FileKind::Lines)?);
-    let mut rows = Rows::new(names.clone());
+    let mut rows = TableBuilder::new(names.clone());
     rows.blank = vec![0; blocks.passed];
     let path = blocks.path.clone();
     blocks.each(
@@ -274,9 +274,9 @@ fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table> {
 
 /// Columns that are filled line by line.
 #[derive(Default)]
-struct Rows {
+struct TableBuilder {
     names: Arc<Names>,
-    columns: Vec<Column>,
+    columns: Vec<FileColumn>,
     responses: usize,
     /// For each blank line, the index of the response after it.
     blank: Vec<usize>,
@@ -285,11 +285,11 @@ struct Rows {
     next: usize,
 }
 
-impl Rows {
-    fn new(names: Arc<Names>) -> Rows {
-        Rows {
+impl TableBuilder {
+    fn new(names: Arc<Names>) -> TableBuilder {
+        TableBuilder {
             names,
-            ..Rows::default()
+            ..TableBuilder::default()
         }
     }
 
@@ -311,7 +311,7 @@ impl Rows {
     }
 
     /// The column of a key in its quotes. Most lines have the same fields in the same order.
-    fn column(&mut self, key: &str) -> &mut Column {
+    fn column(&mut self, key: &str) -> &mut FileColumn {
         let is_plain = !key.contains('\\');
         let next = self.columns.get(self.next).filter(|_| is_plain);
         if next.is_none_or(|next| next.name != key[1..key.len() - 1]) {
@@ -327,11 +327,11 @@ impl Rows {
             return known;
         }
         self.by_name.insert(name.to_string(), self.columns.len());
-        self.columns.push(Column::new(name, &self.names));
+        self.columns.push(FileColumn::new(name, &self.names));
         self.columns.len() - 1
     }
 
-    fn append(&mut self, more: Rows) {
+    fn append(&mut self, more: TableBuilder) {
         let before = self.responses;
         for column in more.columns {
             let known = self.named(&column.name);
@@ -347,7 +347,7 @@ impl Rows {
             blank: self.blank,
             sum,
         };
-        let origin = Origin { path, content };
+        let origin = FileOrigin { path, content };
         Table::of_lines(self.names, self.columns, self.responses, origin)
     }
 }
@@ -385,7 +385,7 @@ fn text(line: &[u8]) -> Result<Option<&str>> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::table::Data;
+    use super::super::table::ColumnData;
     use super::*;
 
     /// The fields of a line are these or none: values of all kinds, most of them alike.
@@ -451,7 +451,7 @@ mod tests {
             let text = lines.concat();
             let table = |least: usize| {
                 let names = Arc::new(Names { count_words: true, ..Names::default() });
-                let mut rows = Rows::new(names.clone());
+                let mut rows = TableBuilder::new(names.clone());
                 for part in parse(&names, text.as_bytes(), least) {
                     rows.append(part.map_err(|error| error.message.clone())?);
                 }
@@ -461,7 +461,7 @@ mod tests {
                     // The note on odd values of a column may name another response.
                     if column.odd.is_some() {
                         (column.filled, column.null) = (0, None);
-                        (column.data, column.first) = (Data::Null, String::new());
+                        (column.data, column.first) = (ColumnData::Null, String::new());
                         column.odd = Some((0, String::new()));
                     }
                     column.met = 0;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use super::later::{Later, Pending, read_all};
 use super::names::{ADVANTAGES, FileKind, Names, Reading, Role, role};
-use super::table::{Column, Content, Data, Origin, Table};
-use super::tensors::Tensor;
+use super::table::{ColumnData, Content, FileColumn, FileOrigin, Table};
+use super::tensors::FileTensor;
 use super::values::TokenColumn;
 use super::{Dtype, Progress, ReadOptions, Result, Rollouts, changed, read_table};
 use crate::batch::layout::Tokens;
@@ -24,14 +24,14 @@ const SHOWN: usize = 5;
 
 /// A column of numbers that becomes part of the batch.
 #[derive(Clone)]
-pub(super) struct Bound {
+pub(super) struct BoundColumn {
     pub(super) reading: Reading,
-    pub(super) column: Arc<Column>,
+    pub(super) column: Arc<FileColumn>,
     /// Token or response.
     pub(super) level: Level,
 }
 
-impl Bound {
+impl BoundColumn {
     /// Whether the column has a known role, or the user asked for it. Such a token column says which tokens there are.
     pub(super) fn is_known(&self) -> bool {
         self.reading.role != Role::Any || self.reading.asked
@@ -46,10 +46,10 @@ pub(super) struct Meaning<'a> {
     /// How many unknown fields are left out.
     unknown: usize,
     pub(super) responses: usize,
-    pub(super) bound: Vec<Bound>,
-    texts: Vec<(Reading, Arc<Column>)>,
+    pub(super) bound: Vec<BoundColumn>,
+    texts: Vec<(Reading, Arc<FileColumn>)>,
     /// The field of completions whose words or tokens are counted, if nothing else says how long responses are.
-    pub(super) counted: Option<(String, Arc<Column>)>,
+    pub(super) counted: Option<(String, Arc<FileColumn>)>,
     /// The completion whose words would be the lengths, and why they are not.
     pub(super) no_length: Option<(String, String)>,
     pub(super) unit: &'static str,
@@ -130,12 +130,12 @@ fn in_words(value: f64) -> String {
 }
 
 impl Meaning<'_> {
-    pub(super) fn origin(&self) -> &Origin {
+    pub(super) fn origin(&self) -> &FileOrigin {
         &self.table.origin
     }
 
     pub(super) fn left_out(&mut self, field: &str, why: &str) {
-        let ours = crate::batch::known::ours(field).unwrap_or(field);
+        let ours = crate::batch::column_names::ours(field).unwrap_or(field);
         if role(ours) == Role::Any {
             self.unknown += 1;
             if self.unknown > SHOWN {
@@ -145,11 +145,11 @@ impl Meaning<'_> {
         self.notes.push(format!("`{field}` is left out: {why}"));
     }
 
-    pub(super) fn find(&self, ours: &str) -> Option<&Bound> {
+    pub(super) fn find(&self, ours: &str) -> Option<&BoundColumn> {
         self.bound.iter().find(|bound| bound.reading.ours == ours)
     }
 
-    fn readings(&mut self) -> Result<Vec<(Reading, Arc<Column>)>> {
+    fn readings(&mut self) -> Result<Vec<(Reading, Arc<FileColumn>)>> {
         let (names, columns) = (self.table.names.clone(), self.table.columns.clone());
         let are_tensors = names.kind != FileKind::Lines;
         let has_newer = are_tensors && columns.iter().any(|column| column.name == ADVANTAGES);
@@ -182,7 +182,7 @@ impl Meaning<'_> {
     }
 
     /// Sorts the columns into numbers, with their levels, and texts; any other column is left out, or is an error.
-    fn bind(&mut self, readings: Vec<(Reading, Arc<Column>)>) -> Result<()> {
+    fn bind(&mut self, readings: Vec<(Reading, Arc<FileColumn>)>) -> Result<()> {
         for (reading, column) in readings {
             if column.is_text() && matches!(reading.role, Role::Any | Role::Completion) {
                 if column.keep.counts && reading.role == Role::Completion {
@@ -192,12 +192,12 @@ impl Meaning<'_> {
                 continue;
             }
             let level = match &column.data {
-                Data::Tensor(tensor) if reading.role != Role::Completion => {
+                ColumnData::Tensor(tensor) if reading.role != Role::Completion => {
                     self.level_of_tensor(&reading, tensor)?
                 }
                 _ => self.level(&reading, &column)?,
             };
-            self.bound.extend(level.map(|level| Bound {
+            self.bound.extend(level.map(|level| BoundColumn {
                 reading,
                 column,
                 level,
@@ -214,13 +214,14 @@ impl Meaning<'_> {
 
     /// The level of a column of lines, if it has a number, or an array of numbers, for every response. Otherwise it is left out,
     /// or that is an error.
-    fn level(&mut self, reading: &Reading, column: &Column) -> Result<Option<Level>> {
+    fn level(&mut self, reading: &Reading, column: &FileColumn) -> Result<Option<Level>> {
         let level = match (reading.role, &column.data) {
-            (Role::Group, Data::Ids(_) | Data::Texts(..)) => Some(Level::Response),
-            (Role::Mask | Role::Token | Role::Any, Data::Lists(_)) => Some(Level::Token),
-            (Role::Response | Role::Step | Role::Any, Data::Numbers(_) | Data::Ids(_)) => {
-                Some(Level::Response)
-            }
+            (Role::Group, ColumnData::Ids(_) | ColumnData::Texts(..)) => Some(Level::Response),
+            (Role::Mask | Role::Token | Role::Any, ColumnData::Lists(_)) => Some(Level::Token),
+            (
+                Role::Response | Role::Step | Role::Any,
+                ColumnData::Numbers(_) | ColumnData::Ids(_),
+            ) => Some(Level::Response),
             _ => None,
         };
         let (at, found) = match &column.odd {
@@ -239,7 +240,10 @@ impl Meaning<'_> {
         }
         let why = format!("it is {found} in {}", self.origin().name_of(at));
         // A string or an object is not meant to be a column.
-        let is_meant = !matches!(column.data, Data::Null | Data::Other | Data::Texts(..));
+        let is_meant = !matches!(
+            column.data,
+            ColumnData::Null | ColumnData::Other | ColumnData::Texts(..)
+        );
         match reading.role {
             Role::Completion => self.no_length = Some((reading.theirs.clone(), why)),
             Role::Any if !is_meant => {}
@@ -248,8 +252,8 @@ impl Meaning<'_> {
         Ok(None)
     }
 
-    /// The level of a tensor. If the level does not fit its name, the tensor is left out, or is an error.
-    fn level_of_tensor(&mut self, reading: &Reading, tensor: &Tensor) -> Result<Option<Level>> {
+    /// The level of a tensor. One that is not of its name's level is left out, or an error.
+    fn level_of_tensor(&mut self, reading: &Reading, tensor: &FileTensor) -> Result<Option<Level>> {
         let (rows, role) = (self.responses, reading.role);
         let level = match *tensor.shape.as_slice() {
             _ if role == Role::Group => Some(Level::Response),
@@ -295,26 +299,26 @@ impl Meaning<'_> {
         })
     }
 
-    fn groups(&mut self, readings: &[(Reading, Arc<Column>)]) -> Result<Vec<GroupId>> {
+    fn groups(&mut self, readings: &[(Reading, Arc<FileColumn>)]) -> Result<Vec<GroupId>> {
         let mut readings = readings.iter();
         let Some((reading, column)) = readings.find(|(reading, _)| reading.role == Role::Group)
         else {
             unreachable!("a file without groups has been refused by its names");
         };
-        if let Data::Tensor(tensor) = &column.data {
+        if let ColumnData::Tensor(tensor) = &column.data {
             return self.groups_of_tensor(reading, tensor);
         }
         // Reports a value that is no id as an error.
         self.level(reading, column)?;
         Ok(match &column.data {
-            Data::Ids(ids) => ids.clone(),
-            Data::Texts(texts, _) => texts.iter().map(|text| text.clone().into()).collect(),
+            ColumnData::Ids(ids) => ids.clone(),
+            ColumnData::Texts(texts, _) => texts.iter().map(|text| text.clone().into()).collect(),
             _ => Vec::new(),
         })
     }
 
     /// Whole numbers, strings, or indices in a list of names.
-    fn groups_of_tensor(&self, reading: &Reading, tensor: &Tensor) -> Result<Vec<GroupId>> {
+    fn groups_of_tensor(&self, reading: &Reading, tensor: &FileTensor) -> Result<Vec<GroupId>> {
         const EXPECTED: &str = "whole numbers or strings [B], one for each response";
         let wrong = |response, found: String| {
             let at = (response, None);
@@ -358,7 +362,7 @@ impl Meaning<'_> {
 
     fn steps(&self) -> Result<Option<Vec<f64>>> {
         const EXPECTED: &str = "the training step, a whole number from 0 to below 2^53 (`--map NAME=step` reads it as a column)";
-        let Some(Bound {
+        let Some(BoundColumn {
             reading, column, ..
         }) = self.find("step")
         else {
@@ -401,7 +405,7 @@ impl Meaning<'_> {
         let names = &self.table.names.rewards;
         let mut sums: Option<Vec<f64>> = None;
         for column in &self.table.columns {
-            if let Data::Numbers(rewards) = &column.data
+            if let ColumnData::Numbers(rewards) = &column.data
                 && names.contains(&column.name)
             {
                 let sums = sums.get_or_insert_with(|| vec![0.0; self.responses]);
@@ -415,12 +419,12 @@ impl Meaning<'_> {
 
     /// Whether token columns are computed with as f64; without any, whether columns of responses are f64.
     fn is_f64(&self) -> bool {
-        let is_wide = |bound: &Bound| match &bound.column.data {
-            Data::Tensor(tensor) => tensor.is_f64(),
-            Data::Lists(_) => true,
+        let is_wide = |bound: &BoundColumn| match &bound.column.data {
+            ColumnData::Tensor(tensor) => tensor.is_f64(),
+            ColumnData::Lists(_) => true,
             _ => false,
         };
-        let is_token = |bound: &&Bound| bound.level == Level::Token;
+        let is_token = |bound: &&BoundColumn| bound.level == Level::Token;
         let has_tokens = self
             .bound
             .iter()
@@ -439,12 +443,14 @@ impl Meaning<'_> {
     fn add_texts(&mut self, mut builder: BatchBuilder) -> Result<BatchBuilder> {
         for (reading, column) in std::mem::take(&mut self.texts) {
             let texts = match &column.data {
-                Data::Tensor(tensor) => tensor.strings()?.into(),
-                Data::Texts(texts, _) if texts.len() == self.responses => texts.clone().into(),
+                ColumnData::Tensor(tensor) => tensor.strings()?.into(),
+                ColumnData::Texts(texts, _) if texts.len() == self.responses => {
+                    texts.clone().into()
+                }
                 _ => {
                     let (read, responses) = (self.read_again(&column), self.responses);
                     let later = Later::new(responses, "".into(), || match read()? {
-                        Data::Texts(texts, _) => Ok((texts.into(), Vec::new())),
+                        ColumnData::Texts(texts, _) => Ok((texts.into(), Vec::new())),
                         _ => unreachable!("the column is the same as when it was read first"),
                     });
                     self.pending[1].push(later.clone());
@@ -473,7 +479,7 @@ impl Meaning<'_> {
         let has_reward = bound.iter().any(|one| one.reading.ours.ends_with("reward"));
         // From here on `bound` is the only owner of the columns' data, unless a column is read under two names.
         self.table.columns.clear();
-        for Bound {
+        for BoundColumn {
             reading,
             column,
             level,
@@ -501,7 +507,7 @@ impl Meaning<'_> {
     fn token_values(
         &mut self,
         reading: Reading,
-        column: Arc<Column>,
+        column: Arc<FileColumn>,
         tokens: Arc<Tokens>,
     ) -> Result<TokenValues> {
         let values = TokenColumn {
@@ -512,13 +518,13 @@ impl Meaning<'_> {
             is_saved: self.table.saved.is_some(),
         };
         let ((values, pending), is_later) = match &column.data {
-            Data::Tensor(tensor) => {
+            ColumnData::Tensor(tensor) => {
                 tensor.bytes()?;
                 (values.of_tensor(tensor), self.options.defer.is_some())
             }
-            Data::Lists(lists) if lists.are_left() => {
+            ColumnData::Lists(lists) if lists.are_left() => {
                 let read = self.read_again(&column);
-                (values.of_lists(|| read().map(Data::into_lists)), true)
+                (values.of_lists(|| read().map(ColumnData::into_lists)), true)
             }
             _ => {
                 let lists = Arc::unwrap_or_clone(column).data.into_lists();
@@ -530,7 +536,10 @@ impl Meaning<'_> {
     }
 
     /// A function that reads a column left in the file, after a check that the file is unchanged.
-    fn read_again(&self, column: &Column) -> impl FnOnce() -> Result<Data> + Send + use<> {
+    fn read_again(
+        &self,
+        column: &FileColumn,
+    ) -> impl FnOnce() -> Result<ColumnData> + Send + use<> {
         let (origin, name) = (self.table.origin.clone(), column.name.clone());
         let (filled, kind) = (column.filled, discriminant(&column.data));
         let only = Names {
@@ -539,7 +548,7 @@ impl Meaning<'_> {
             count_words: false,
             ..(*self.table.names).clone()
         };
-        let sum = |origin: &Origin| match origin.content {
+        let sum = |origin: &FileOrigin| match origin.content {
             Content::Lines { sum, .. } => Some(sum),
             Content::Tensors(_) => None,
         };
@@ -548,7 +557,7 @@ impl Meaning<'_> {
             let table = read_table(path, &|_, _| Ok(only.clone()), &Progress::default())?;
             let mut columns = table.columns.into_iter();
             let found = columns.find(|found| found.name == name);
-            let is_same = |found: &Column| {
+            let is_same = |found: &FileColumn| {
                 let is_whole = found.filled == filled && discriminant(&found.data) == kind;
                 is_whole && sum(&table.origin) == sum(&origin)
             };
@@ -574,11 +583,11 @@ impl Meaning<'_> {
     }
 }
 
-fn numbers(column: &Column) -> Result<Vec<f64>> {
+fn numbers(column: &FileColumn) -> Result<Vec<f64>> {
     Ok(match &column.data {
-        Data::Numbers(numbers) | Data::Texts(_, numbers) => numbers.clone(),
-        Data::Tensor(tensor) => tensor.numbers(|value| value)?,
-        Data::Ids(ids) => {
+        ColumnData::Numbers(numbers) | ColumnData::Texts(_, numbers) => numbers.clone(),
+        ColumnData::Tensor(tensor) => tensor.numbers(|value| value)?,
+        ColumnData::Ids(ids) => {
             let ids = ids.iter().map(|id| match id {
                 // Exact up to 2^53, like any number in a line.
                 GroupId::Number(number) => *number as f64,

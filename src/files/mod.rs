@@ -4,7 +4,6 @@
 //! its columns, and [`meaning`] makes a batch of the table. [`names`] and [`trainers`] know the formats of trainers' files.
 
 mod added;
-mod columns;
 mod convert;
 mod format;
 mod json;
@@ -15,6 +14,7 @@ mod names;
 mod npz;
 mod open;
 mod parquet;
+mod parquet_columns;
 mod replace;
 mod safetensors;
 mod saved;
@@ -34,10 +34,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-pub use added::Column;
+pub use added::AddedColumn;
 pub use convert::convert;
 pub use format::{is_rollouts, step_of, steps};
-pub use replace::{Replacement, Unfinished, cannot_be_written, discard_unfinished};
+pub use replace::{Replacement, TemporaryFile, cannot_be_written, discard_unfinished};
 #[cfg(feature = "answers")]
 pub use verify::{Verified, verify_lines};
 pub use words::{Tokenize, spans};
@@ -47,7 +47,7 @@ use self::format::{Format, is_parquet};
 use self::later::Pending;
 use self::lines::{Blocks, Values};
 use self::names::{Names, Schema};
-use self::table::{Content, Origin, Table};
+use self::table::{Content, FileOrigin, Table};
 use self::tensors::NewTensor;
 use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -98,7 +98,7 @@ pub struct Rollouts {
     pub notes: Vec<Diagnostic>,
     /// The unit of the batch's tokens: `token`, or `word` if lengths count the words of completions.
     pub unit: &'static str,
-    origin: Arc<Origin>,
+    origin: Arc<FileOrigin>,
     /// The columns that were left in the file.
     later: Vec<Arc<dyn Pending>>,
     /// T, if there are tensors [B, T].
@@ -122,7 +122,7 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
 
 fn read_table(path: &Path, schema: Schema, progress: &Progress) -> Result<Table> {
     let (tensors, saved) = match Format::of(path)? {
-        Format::Lines if is_parquet(path) => return columns::read(path, schema),
+        Format::Lines if is_parquet(path) => return parquet_columns::read(path, schema),
         Format::Lines => return lines::read(path, schema, progress),
         Format::Safetensors => {
             let (tensors, strings) = safetensors::open(path)?;
@@ -169,7 +169,11 @@ impl Rollouts {
         out: impl AsRef<Path>,
         advantage: &Computed,
     ) -> Result<(), Diagnostics> {
-        self.write_outputs(out.as_ref(), &[(Column::Advantage, advantage)], &|_, _| {})
+        self.write_outputs(
+            out.as_ref(),
+            &[(AddedColumn::Advantage, advantage)],
+            &|_, _| {},
+        )
     }
 
     /// As [`Rollouts::write_advantage`], with any of the columns that a recipe gives. An existing field or tensor of that name
@@ -180,7 +184,7 @@ impl Rollouts {
     pub fn write_outputs(
         &self,
         out: &Path,
-        columns: &[(Column, &Computed)],
+        columns: &[(AddedColumn, &Computed)],
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<(), Diagnostics> {
         for (column, values) in columns {

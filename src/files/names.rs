@@ -7,19 +7,19 @@ use std::sync::{Arc, LazyLock};
 
 use serde::Deserialize;
 
-use super::json::Type;
+use super::json::JsonType;
 use super::table::Keep;
 use super::words::Tokenize;
 use super::{Mapping, ReadOptions, Result};
-use crate::batch::{Level, SOLUTIONS, known};
+use crate::batch::{Level, SOLUTIONS, column_names};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
 /// Decides the names of a file's fields, once, from the fields of its first response.
-pub(super) type Schema<'a> = &'a dyn Fn(&[(String, Type)], FileKind) -> Result<Names>;
+pub(super) type Schema<'a> = &'a dyn Fn(&[(String, JsonType)], FileKind) -> Result<Names>;
 
 /// The fields of the first response, with the types of their values.
-pub(super) type Fields<'a> = &'a [(String, Type)];
+pub(super) type Fields<'a> = &'a [(String, JsonType)];
 
 /// The meaning of a column, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(super) fn role(name: &str) -> Role {
         "mask" => Role::Mask,
         "step" => Role::Step,
         "completion" => Role::Completion,
-        _ => match known::column(name).map(|known| known.level) {
+        _ => match column_names::column(name).map(|known| known.level) {
             Some(Level::Token) => Role::Token,
             Some(_) => Role::Response,
             None => Role::Any,
@@ -153,7 +153,7 @@ impl Names {
         let says_length = |reading: &Reading| {
             reading.ours == "length" || matches!(reading.role, Role::Mask | Role::Token)
         };
-        let mut filled = fields.iter().filter(|(_, value)| *value != Type::Null);
+        let mut filled = fields.iter().filter(|(_, value)| *value != JsonType::Null);
         names.count_words = !filled.any(|(field, _)| names.of(field).iter().any(says_length));
         Ok(names)
     }
@@ -226,7 +226,7 @@ impl Names {
             FileKind::Tensors => true,
             FileKind::Saved => field == ADVANTAGES,
         };
-        let ours = has_alias.then(|| known::ours(field)).flatten();
+        let ours = has_alias.then(|| column_names::ours(field)).flatten();
         ours.unwrap_or(field)
     }
 
@@ -299,8 +299,8 @@ const LIKELY_REWARDS: &str = "rewards score scores token_level_scores total_rewa
 #[serde(deny_unknown_fields)]
 struct Dump {
     kind: String,
-    /// Fields that the first line must have, each with one of these types.
-    known_by: BTreeMap<String, Vec<Type>>,
+    /// Fields that the first line has, each of one of these types.
+    known_by: BTreeMap<String, Vec<JsonType>>,
     /// Ours, and theirs.
     names: Vec<(String, String)>,
     /// Another array with one entry per token of the response, besides the columns that we know.
@@ -317,8 +317,8 @@ static DUMPS: LazyLock<Vec<Dump>> = LazyLock::new(|| {
 });
 
 impl Dump {
-    fn fits(&self, fields: &BTreeMap<&str, Type>) -> bool {
-        let is = |(name, types): (&String, &Vec<Type>)| {
+    fn fits(&self, fields: &BTreeMap<&str, JsonType>) -> bool {
+        let is = |(name, types): (&String, &Vec<JsonType>)| {
             let found = fields.get(name.as_str());
             found.is_some_and(|found| types.contains(found))
         };
@@ -330,7 +330,7 @@ impl Dump {
     /// of a judge model has the model's name.
     fn summands(fields: Fields) -> Vec<String> {
         let unknown = fields.iter().filter(|(name, found)| {
-            let is_number = matches!(found, Type::Number | Type::Null);
+            let is_number = matches!(found, JsonType::Number | JsonType::Null);
             is_number && role(name) == Role::Any && name != "advantage"
         });
         let mut rewards: Vec<String> = unknown.map(|(name, _)| name.clone()).collect();
@@ -345,7 +345,7 @@ impl Dump {
 /// that already has one of our names keeps it.
 fn recognise(names: &mut Names, fields: Fields) {
     let all = fields.iter().map(|(name, found)| (name.as_str(), *found));
-    let by_name: BTreeMap<&str, Type> = all.collect();
+    let by_name: BTreeMap<&str, JsonType> = all.collect();
     let has = |name: &str| by_name.get(name).copied();
     let dump = DUMPS.iter().find(|dump| dump.fits(&by_name));
     let Some(dump) = dump.filter(|_| has("group").is_none()) else {
@@ -356,9 +356,9 @@ fn recognise(names: &mut Names, fields: Fields) {
         let Some(found) = has(theirs) else { continue };
         let is_usable = match (ours.as_str(), role(ours)) {
             // Some reward functions give `acc` as a share; only a boolean is a verdict.
-            ("correct", _) => found == Type::Bool,
-            (_, Role::Response) => found == Type::Number,
-            (_, Role::Token | Role::Mask) => found == Type::Array,
+            ("correct", _) => found == JsonType::Bool,
+            (_, Role::Response) => found == JsonType::Number,
+            (_, Role::Token | Role::Mask) => found == JsonType::Array,
             _ => true,
         };
         let is_free = names.reading(ours).is_none() && (ours == theirs || has(ours).is_none());

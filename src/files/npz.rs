@@ -16,7 +16,7 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use super::json::shorten;
 use super::replace::Replacement;
-use super::tensors::{Kind, NewTensor, Store, Tensor, check_same, number_type};
+use super::tensors::{ArrayFile, ElementType, FileTensor, NewTensor, check_same, number_type};
 use super::{Result, cannot_be_read, changed};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
@@ -32,7 +32,7 @@ const LONGEST_HEADER: usize = 64 << 10;
 pub(super) type Zip = ZipArchive<BufReader<File>>;
 
 /// Unpacks an array.
-pub(super) fn fill(tensor: &Tensor, bytes: &mut [u8]) -> io::Result<()> {
+pub(super) fn fill(tensor: &FileTensor, bytes: &mut [u8]) -> io::Result<()> {
     let zip = open_zip(&tensor.store.path);
     let mut zip = zip.map_err(|error| io::Error::other(error.to_string()))?;
     let mut entry = zip.by_index(tensor.at as usize).map_err(io::Error::other)?;
@@ -60,11 +60,11 @@ fn open_zip(path: &Path) -> Result<Zip> {
 }
 
 /// The archive and its arrays.
-pub(super) fn open(path: &Path) -> Result<(Zip, Vec<Tensor>)> {
+pub(super) fn open(path: &Path) -> Result<(Zip, Vec<FileTensor>)> {
     let mut zip = open_zip(path)?;
     let damaged = |what: String| Diagnostic::error(what).in_file(path);
     let (path, file) = (path.to_path_buf(), None);
-    let store = Arc::new(Store { path, file });
+    let store = Arc::new(ArrayFile { path, file });
     let mut tensors = Vec::new();
     for at in 0..zip.len() {
         let mut entry = zip.by_index(at).map_err(|error| {
@@ -81,9 +81,9 @@ pub(super) fn open(path: &Path) -> Result<(Zip, Vec<Tensor>)> {
             _ => entry.size().min(packed.saturating_mul(DEFLATE)),
         };
         let code = header.descr.as_str();
-        tensors.push(Tensor {
+        tensors.push(FileTensor {
             name,
-            kind: code.map_or_else(|| Kind::Other("a structured type".to_string()), kind),
+            kind: code.map_or_else(|| ElementType::Other("a structured type".to_string()), kind),
             shape: header.shape,
             big_endian: code.is_some_and(|code| code.starts_with('>')),
             fortran: header.fortran_order,
@@ -115,7 +115,7 @@ pub(super) fn write(zip: Option<Zip>, arrays: &[NewTensor], out: &mut Replacemen
         for array in arrays {
             // Strings are mostly zeros, and are the only ones worth compressing.
             let method = match array.kind {
-                Kind::String(_) => CompressionMethod::Deflated,
+                ElementType::String(_) => CompressionMethod::Deflated,
                 _ => CompressionMethod::Stored,
             };
             let options = SimpleFileOptions::default()
@@ -140,7 +140,7 @@ pub(super) fn write(zip: Option<Zip>, arrays: &[NewTensor], out: &mut Replacemen
 /// Writes a copy of a file with added arrays, which come last.
 pub(super) fn write_copy(
     input: &Path,
-    then: &[Tensor],
+    then: &[FileTensor],
     more: &[NewTensor],
     out: &mut Replacement,
 ) -> Result<()> {
@@ -196,10 +196,10 @@ fn json(literal: &str) -> String {
 }
 
 /// The header of an array in row order.
-fn header(kind: &Kind, shape: &[usize]) -> Vec<u8> {
+fn header(kind: &ElementType, shape: &[usize]) -> Vec<u8> {
     let code = match kind {
-        Kind::Number(Dtype::BOOL) => "|b1".to_string(),
-        Kind::String(letters) => format!("<U{letters}"),
+        ElementType::Number(Dtype::BOOL) => "|b1".to_string(),
+        ElementType::String(letters) => format!("<U{letters}"),
         kind => {
             let name = kind.to_string();
             let bits: usize = name[1..].parse().unwrap_or_default();
@@ -220,7 +220,7 @@ fn header(kind: &Kind, shape: &[usize]) -> Vec<u8> {
 }
 
 /// A type by numpy's name for it, such as `<f4`.
-fn kind(code: &str) -> Kind {
+fn kind(code: &str) -> ElementType {
     let name = code.trim_start_matches(['<', '>', '|', '=']);
     let size = |letter: char| name.strip_prefix(letter)?.parse::<usize>().ok();
     let of_bits = |letter: char| {
@@ -232,13 +232,13 @@ fn kind(code: &str) -> Kind {
         _ => ['U', 'I', 'F'].into_iter().find_map(of_bits),
     };
     if let Some(number) = known {
-        return Kind::Number(number);
+        return ElementType::Number(number);
     }
     let other = || match name {
         "O" => "Python objects".to_string(),
         _ => format!("numpy type `{code}`"),
     };
-    size('U').map_or_else(|| Kind::Other(other()), Kind::String)
+    size('U').map_or_else(|| ElementType::Other(other()), ElementType::String)
 }
 
 #[cfg(test)]
@@ -258,17 +258,17 @@ mod tests {
         let (found, _) = read(text).unwrap();
         assert_eq!(
             kind(found.descr.as_str().unwrap()),
-            Kind::Number(Dtype::F32)
+            ElementType::Number(Dtype::F32)
         );
         assert!(found.fortran_order);
         assert_eq!(found.shape, [3, 4]);
         for shape in [&[][..], &[5], &[5, 0]] {
-            let bytes = header(&Kind::Number(Dtype::F64), shape);
+            let bytes = header(&ElementType::Number(Dtype::F64), shape);
             assert_eq!(bytes.len() % 64, 0);
             let (read, length) = read_header(&mut bytes.as_slice()).unwrap();
             assert_eq!((&*read.shape, length), (shape, bytes.len() as u64));
         }
-        assert_eq!(kind("<U7"), Kind::String(7));
+        assert_eq!(kind("<U7"), ElementType::String(7));
         for (wrong, said) in [
             ("{'descr': '<f4', 'shape': (2,)}", "fortran_order"),
             (

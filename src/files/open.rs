@@ -173,8 +173,8 @@ impl Read for Counted<'_> {
     }
 }
 
-/// Writes lines to a file in the format that its name gives.
-pub(super) enum Sink<'a> {
+/// Writes lines to a file in the form that its name says.
+pub(super) enum LineSink<'a> {
     Plain(&'a mut Replacement),
     Gzip(GzEncoder<&'a mut Replacement>),
     Zstd(BufWriter<ToZstd<'a>>),
@@ -182,26 +182,28 @@ pub(super) enum Sink<'a> {
     Parquet(BufWriter<File>, &'a mut Replacement),
 }
 
-impl<'a> Sink<'a> {
+impl<'a> LineSink<'a> {
     pub(super) fn new(path: &Path, out: &'a mut Replacement) -> io::Result<Self> {
         Ok(match () {
-            () if has_ending(path, "gz") => Sink::Gzip(GzEncoder::new(out, Compression::fast())),
+            () if has_ending(path, "gz") => {
+                LineSink::Gzip(GzEncoder::new(out, Compression::fast()))
+            }
             () if has_ending(path, "zst") => {
-                Sink::Zstd(BufWriter::with_capacity(FRAME, ToZstd(out)))
+                LineSink::Zstd(BufWriter::with_capacity(FRAME, ToZstd(out)))
             }
             () if has_ending(path, "parquet") => {
-                Sink::Parquet(BufWriter::new(tempfile::tempfile()?), out)
+                LineSink::Parquet(BufWriter::new(tempfile::tempfile()?), out)
             }
-            () => Sink::Plain(out),
+            () => LineSink::Plain(out),
         })
     }
 
     fn out(&mut self) -> &mut dyn Write {
         match self {
-            Sink::Plain(out) => out,
-            Sink::Gzip(out) => out,
-            Sink::Zstd(out) => out,
-            Sink::Parquet(lines, _) => lines,
+            LineSink::Plain(out) => out,
+            LineSink::Gzip(out) => out,
+            LineSink::Zstd(out) => out,
+            LineSink::Parquet(lines, _) => lines,
         }
     }
 
@@ -209,15 +211,15 @@ impl<'a> Sink<'a> {
     pub(super) fn finish(mut self) -> io::Result<Vec<String>> {
         self.flush()?;
         match self {
-            Sink::Gzip(out) => drop(out.finish()?),
-            Sink::Parquet(lines, out) => return parquet::write_lines(lines.into_inner()?, out),
-            Sink::Plain(_) | Sink::Zstd(_) => {}
+            LineSink::Gzip(out) => drop(out.finish()?),
+            LineSink::Parquet(lines, out) => return parquet::write_lines(lines.into_inner()?, out),
+            LineSink::Plain(_) | LineSink::Zstd(_) => {}
         }
         Ok(Vec::new())
     }
 }
 
-impl Write for Sink<'_> {
+impl Write for LineSink<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.out().write(bytes)
     }

@@ -20,7 +20,7 @@ use parquet::record::{Field, Row};
 use parquet::schema::types::{Type, TypePtr};
 use serde_json::Value;
 
-use super::json::{self, Type as Kind, write_number};
+use super::json::{self, JsonType, write_number};
 use super::lines::Values;
 use super::replace::Replacement;
 use super::{Progress, cannot_be_read};
@@ -129,7 +129,7 @@ fn number(value: f64) -> String {
 
 /// The type of a column's values, as far as they have determined it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Item {
+pub(super) enum ValueType {
     /// Nothing but null.
     Null,
     Bool,
@@ -143,34 +143,38 @@ pub(super) enum Item {
 }
 
 /// The shape of a column: the type of its values, and whether they are lists.
-pub(super) type Shape = (Item, bool);
+pub(super) type Shape = (ValueType, bool);
 
 type RowGroup<'a, 'w> = SerializedRowGroupWriter<'a, &'w mut Replacement>;
 
-impl Item {
-    fn of(raw: &str) -> Item {
+impl ValueType {
+    fn of(raw: &str) -> ValueType {
         let is_digit = |byte: u8| byte == b'-' || byte.is_ascii_digit();
         match (json::type_of(raw), raw.parse::<i64>()) {
-            (Kind::Null, _) => Item::Null,
-            (Kind::Bool, _) => Item::Bool,
-            (Kind::String, _) => Item::Text,
-            (Kind::Number, Ok(value)) if value.unsigned_abs() <= 1 << f64::MANTISSA_DIGITS => {
-                Item::Int
+            (JsonType::Null, _) => ValueType::Null,
+            (JsonType::Bool, _) => ValueType::Bool,
+            (JsonType::String, _) => ValueType::Text,
+            (JsonType::Number, Ok(value)) if value.unsigned_abs() <= 1 << f64::MANTISSA_DIGITS => {
+                ValueType::Int
             }
-            (Kind::Number, Ok(_)) => Item::Wide,
-            (Kind::Number, Err(_)) if !raw.bytes().all(is_digit) => Item::Float,
-            _ => Item::Json,
+            (JsonType::Number, Ok(_)) => ValueType::Wide,
+            (JsonType::Number, Err(_)) if !raw.bytes().all(is_digit) => ValueType::Float,
+            _ => ValueType::Json,
         }
     }
 
     /// The narrowest type that holds both.
-    fn with(self, other: Item) -> Item {
+    fn with(self, other: ValueType) -> ValueType {
         match (self, other) {
-            (Item::Null, item) | (item, Item::Null) => item,
-            (Item::Float, Item::Int) | (Item::Int, Item::Float) => Item::Float,
-            (Item::Wide, Item::Int) | (Item::Int, Item::Wide) => Item::Wide,
+            (ValueType::Null, item) | (item, ValueType::Null) => item,
+            (ValueType::Float, ValueType::Int) | (ValueType::Int, ValueType::Float) => {
+                ValueType::Float
+            }
+            (ValueType::Wide, ValueType::Int) | (ValueType::Int, ValueType::Wide) => {
+                ValueType::Wide
+            }
             (one, other) if one == other => one,
-            _ => Item::Json,
+            _ => ValueType::Json,
         }
     }
 }
@@ -178,7 +182,7 @@ impl Item {
 /// A column that is written: its type, and the values that wait, in JSON, with Dremel's levels.
 struct Leaf {
     name: String,
-    item: Item,
+    item: ValueType,
     is_list: bool,
     values: Vec<String>,
     defined: Vec<i16>,
@@ -200,24 +204,24 @@ impl Leaf {
     /// Widens the type to include one more value.
     fn widen(&mut self, raw: &str) {
         let kind = json::type_of(raw);
-        let list = json::elements(raw).filter(|_| kind == Kind::Array);
+        let list = json::elements(raw).filter(|_| kind == JsonType::Array);
         let is_list = list.is_some();
-        let items = list.unwrap_or(vec![raw]).into_iter().map(Item::of);
-        let found = items.fold(Item::Null, Item::with);
+        let items = list.unwrap_or(vec![raw]).into_iter().map(ValueType::of);
+        let found = items.fold(ValueType::Null, ValueType::with);
         self.item = match self.item {
-            Item::Null if !self.is_list => found,
-            item if kind == Kind::Null => item,
-            _ if self.is_list != is_list => Item::Json,
+            ValueType::Null if !self.is_list => found,
+            item if kind == JsonType::Null => item,
+            _ if self.is_list != is_list => ValueType::Json,
             item => item.with(found),
         };
-        self.is_list = (self.is_list || is_list) && self.item != Item::Json;
+        self.is_list = (self.is_list || is_list) && self.item != ValueType::Json;
     }
 
     fn to_parquet(&self) -> Result<TypePtr> {
         let (physical, logical) = match self.item {
-            Item::Bool => (Physical::BOOLEAN, None),
-            Item::Int | Item::Wide => (Physical::INT64, None),
-            Item::Float => (Physical::DOUBLE, None),
+            ValueType::Bool => (Physical::BOOLEAN, None),
+            ValueType::Int | ValueType::Wide => (Physical::INT64, None),
+            ValueType::Float => (Physical::DOUBLE, None),
             _ => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
         };
         let name = if self.is_list { "element" } else { &self.name };
@@ -267,15 +271,15 @@ impl Leaf {
             return Ok(());
         };
         let text = |raw: &str| match self.item {
-            Item::Text => json::text(raw).as_bytes().to_vec().into(),
+            ValueType::Text => json::text(raw).as_bytes().to_vec().into(),
             _ => raw.as_bytes().to_vec().into(),
         };
         match self.item {
-            Item::Bool => waiting.put::<BoolType>(&mut column, |raw| raw == "true"),
-            Item::Int | Item::Wide => {
+            ValueType::Bool => waiting.put::<BoolType>(&mut column, |raw| raw == "true"),
+            ValueType::Int | ValueType::Wide => {
                 waiting.put::<Int64Type>(&mut column, |raw| raw.parse().unwrap_or_default())
             }
-            Item::Float => waiting.put::<DoubleType>(&mut column, json::number),
+            ValueType::Float => waiting.put::<DoubleType>(&mut column, json::number),
             _ => waiting.put::<ByteArrayType>(&mut column, text),
         }?;
         column.close()
@@ -315,7 +319,7 @@ pub(super) fn write_lines(mut lines: File, out: &mut Replacement) -> io::Result<
     each_line(&mut lines, |fields, _| {
         for (name, raw) in fields {
             let leaf = *by_name.entry(name).or_insert_with_key(|name| {
-                leaves.push(Leaf::new(name, (Item::Null, false)));
+                leaves.push(Leaf::new(name, (ValueType::Null, false)));
                 leaves.len() - 1
             });
             leaves[leaf].widen(raw);
@@ -354,7 +358,7 @@ pub(super) fn write_lines(mut lines: File, out: &mut Replacement) -> io::Result<
         write(&mut leaves)?;
     }
     file.close()?;
-    let mixed = leaves.iter().filter(|leaf| leaf.item == Item::Json);
+    let mixed = leaves.iter().filter(|leaf| leaf.item == ValueType::Json);
     let what = "has values of several kinds, or nested ones: it is written as strings, of JSON";
     Ok(mixed
         .map(|leaf| format!("`{}` {what}", leaf.name))

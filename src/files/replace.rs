@@ -28,29 +28,29 @@ pub fn discard_unfinished() {
 }
 
 /// A file that is gone as soon as this is dropped, or the process ends at a signal.
-pub struct Unfinished(Option<TempPath>);
+pub struct TemporaryFile(Option<TempPath>);
 
-impl Unfinished {
+impl TemporaryFile {
     /// Makes a file. No signal comes before it is known to be unfinished.
-    fn new(make: impl FnOnce() -> io::Result<NamedTempFile>) -> io::Result<(File, Unfinished)> {
+    fn new(make: impl FnOnce() -> io::Result<NamedTempFile>) -> io::Result<(File, TemporaryFile)> {
         let mut unfinished = unfinished();
         let (file, path) = make()?.into_parts();
         unfinished.push(path.to_path_buf());
-        Ok((file, Unfinished(Some(path))))
+        Ok((file, TemporaryFile(Some(path))))
     }
 
     /// A temporary file whose content is copied elsewhere once it is complete.
-    pub fn passing(ending: &OsStr) -> io::Result<Unfinished> {
-        let made = Unfinished::new(|| tempfile::Builder::new().suffix(ending).tempfile())?;
+    pub fn passing(ending: &OsStr) -> io::Result<TemporaryFile> {
+        let made = TemporaryFile::new(|| tempfile::Builder::new().suffix(ending).tempfile())?;
         Ok(made.1)
     }
 
     /// A file that is there, and is gone as soon as this is dropped: a lock.
-    pub fn there(path: &Path) -> io::Result<Unfinished> {
+    pub fn there(path: &Path) -> io::Result<TemporaryFile> {
         let mut unfinished = unfinished();
         let file = TempPath::try_from_path(path)?;
         unfinished.push(path.to_path_buf());
-        Ok(Unfinished(Some(file)))
+        Ok(TemporaryFile(Some(file)))
     }
 
     /// The path of the unfinished file.
@@ -69,7 +69,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         if let Some(file) = self.0.take() {
             let mut unfinished = unfinished();
@@ -85,7 +85,7 @@ pub struct Replacement {
     out: BufWriter<File>,
     /// The hidden file that is written, and the one that it becomes. A device or a pipe is written itself: renaming
     /// over it would destroy it.
-    beside: Option<(Unfinished, PathBuf)>,
+    beside: Option<(TemporaryFile, PathBuf)>,
 }
 
 impl Replacement {
@@ -102,7 +102,7 @@ impl Replacement {
         })
     }
 
-    fn open(path: &Path) -> io::Result<(File, Option<(Unfinished, PathBuf)>)> {
+    fn open(path: &Path) -> io::Result<(File, Option<(TemporaryFile, PathBuf)>)> {
         // The file that a link points to is replaced, not the link.
         let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let there = fs::metadata(&place).ok();
@@ -132,7 +132,7 @@ impl Replacement {
         let mut builder = tempfile::Builder::new();
         builder.prefix(".advlab-").suffix(".part");
         // Opened as any file is: a temporary one would be private, and would name itself in errors.
-        let (file, hidden) = Unfinished::new(|| {
+        let (file, hidden) = TemporaryFile::new(|| {
             builder.make_in(folder, |path| {
                 File::options().write(true).create_new(true).open(path)
             })

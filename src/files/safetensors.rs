@@ -10,7 +10,7 @@ use ::safetensors::tensor::Metadata;
 use serde_json::{Map, Value, json};
 
 use super::replace::Replacement;
-use super::tensors::{Kind, NewTensor, Store, Tensor, check_same};
+use super::tensors::{ArrayFile, ElementType, FileTensor, NewTensor, check_same};
 use super::{Result, cannot_be_read, changed};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
@@ -42,7 +42,7 @@ pub(super) fn fill(file: &File, start: u64, bytes: &mut [u8]) -> io::Result<()> 
 }
 
 /// The tensors of a file in their order, and the header's strings.
-pub(super) fn open(path: &Path) -> Result<(Vec<Tensor>, Strings)> {
+pub(super) fn open(path: &Path) -> Result<(Vec<FileTensor>, Strings)> {
     let no_read = |error: io::Error| cannot_be_read(path, &error);
     let damaged = |what: String| Diagnostic::error(what).in_file(path);
     let mut file = regular_file::open(path).map_err(no_read)?;
@@ -64,7 +64,7 @@ pub(super) fn open(path: &Path) -> Result<(Vec<Tensor>, Strings)> {
     // The crate checks that shapes and offsets agree.
     let metadata: Metadata = serde_json::from_str(&text)
         .map_err(|error| damaged(format!("its header is wrong: {error}")))?;
-    let store = Store {
+    let store = ArrayFile {
         path: path.to_path_buf(),
         file: Some(file),
     };
@@ -76,8 +76,8 @@ pub(super) fn open(path: &Path) -> Result<(Vec<Tensor>, Strings)> {
         };
         let (first, last) = info.data_offsets;
         end = data.saturating_add(last as u64);
-        tensors.push(Tensor {
-            kind: Kind::Number(info.dtype),
+        tensors.push(FileTensor {
+            kind: ElementType::Number(info.dtype),
             shape: info.shape.clone(),
             big_endian: false,
             fortran: false,
@@ -128,13 +128,13 @@ pub(super) fn write_file(
 /// Writes a copy of a file with added tensors, which come last.
 pub(super) fn write_copy(
     input: &Path,
-    then: &[Tensor],
+    then: &[FileTensor],
     more: Vec<NewTensor>,
     out: &mut Replacement,
 ) -> Result<()> {
     let (there, strings) = open(input).map_err(|error| changed(input, error))?;
     check_same(input, then, &there)?;
-    let copy = |tensor: &Tensor, out: &mut dyn Write| {
+    let copy = |tensor: &FileTensor, out: &mut dyn Write| {
         let mut file = tensor.store.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
         file.seek(SeekFrom::Start(tensor.at))?;
         match io::copy(&mut file.take(tensor.most), out)? {
@@ -142,7 +142,7 @@ pub(super) fn write_copy(
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     };
-    let is_kept = |tensor: &&Tensor| more.iter().all(|new| new.name != tensor.name);
+    let is_kept = |tensor: &&FileTensor| more.iter().all(|new| new.name != tensor.name);
     let kept = there.iter().filter(is_kept).map(|tensor| NewTensor {
         name: &tensor.name,
         kind: tensor.kind.clone(),

@@ -25,7 +25,7 @@ const TEXTS: &str = "texts";
 const MOST_TEXT: usize = 80_000_000;
 
 #[derive(Debug)]
-pub(super) struct Saved {
+pub(super) struct SavedHeader {
     pub(super) step: u64,
     /// The names of groups that are strings: the tensor `group` has their indices.
     pub(super) group_names: Option<Vec<GroupId>>,
@@ -33,7 +33,7 @@ pub(super) struct Saved {
 }
 
 /// The content of our own header; `None` for a trainer's file.
-pub(super) fn header(strings: &Strings) -> Result<Option<Saved>, String> {
+pub(super) fn header(strings: &Strings) -> Result<Option<SavedHeader>, String> {
     match (strings.get(MARK.0), MARK.1) {
         (None, _) => return Ok(None),
         (Some(version), known) if version != known => {
@@ -47,11 +47,11 @@ pub(super) fn header(strings: &Strings) -> Result<Option<Saved>, String> {
         Value::String(name) => Some(GroupId::from(name)),
         name => name.as_i64().map(GroupId::Number),
     };
-    let read = || -> Option<Saved> {
+    let read = || -> Option<SavedHeader> {
         let of = |key: &str, other: &'static str| strings.get(key).map_or(other, String::as_str);
         let names: Option<Vec<Value>> = serde_json::from_str(of(NAMES, "null")).ok()?;
         let names = names.map(|names| names.into_iter().map(id).collect::<Option<_>>());
-        Some(Saved {
+        Some(SavedHeader {
             step: of(STEP, "0").parse().ok()?,
             group_names: names.map_or(Some(None), |names| names.map(Some))?,
             texts: serde_json::from_str(of(TEXTS, "{}")).ok()?,

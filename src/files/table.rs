@@ -6,25 +6,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Result;
-use super::json::{self, Type};
+use super::json::{self, JsonType};
 use super::names::{FileKind, Names, Schema};
-use super::saved::Saved;
-use super::tensors::Tensor;
+use super::saved::SavedHeader;
+use super::tensors::FileTensor;
 use super::words::{self, Tokenize};
 use crate::batch::GroupId;
 use crate::diagnostic::Diagnostic;
 
 pub(super) struct Table {
     pub(super) names: Arc<Names>,
-    pub(super) columns: Vec<Arc<Column>>,
-    pub(super) origin: Arc<Origin>,
+    pub(super) columns: Vec<Arc<FileColumn>>,
+    pub(super) origin: Arc<FileOrigin>,
     /// The header of a batch that advlab saved as safetensors.
-    pub(super) saved: Option<Saved>,
+    pub(super) saved: Option<SavedHeader>,
 }
 
 /// The file, the place of each response in it, and the data that detects a changed file.
 #[derive(Debug)]
-pub(super) struct Origin {
+pub(super) struct FileOrigin {
     pub(super) path: PathBuf,
     pub(super) content: Content,
 }
@@ -36,10 +36,10 @@ pub(super) enum Content {
         blank: Vec<usize>,
         sum: u32,
     },
-    Tensors(Vec<Tensor>),
+    Tensors(Vec<FileTensor>),
 }
 
-impl Origin {
+impl FileOrigin {
     pub(super) fn has_lines(&self) -> bool {
         matches!(self.content, Content::Lines { .. })
     }
@@ -96,7 +96,7 @@ impl Origin {
 #[derive(Clone, Debug)]
 pub(super) struct Lists {
     /// The start of each array, and the end of the last one.
-    starts: Vec<usize>,
+    pub(super) starts: Vec<usize>,
     pub(super) values: Vec<f64>,
 }
 
@@ -155,7 +155,7 @@ impl Lists {
 
 /// The values of a column, all of one kind.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Data {
+pub(super) enum ColumnData {
     /// Nothing but null.
     #[default]
     Null,
@@ -167,16 +167,16 @@ pub(super) enum Data {
     Texts(Vec<Arc<str>>, Vec<f64>),
     Lists(Lists),
     /// An array of the whole batch.
-    Tensor(Tensor),
-    /// A value that cannot be part of any column.
+    Tensor(FileTensor),
+    /// Something that no column is made of.
     Other,
 }
 
-impl Data {
+impl ColumnData {
     /// The arrays; none if the column holds anything else.
     pub(super) fn into_lists(self) -> Lists {
         match self {
-            Data::Lists(lists) => lists,
+            ColumnData::Lists(lists) => lists,
             _ => Lists::new(),
         }
     }
@@ -200,10 +200,10 @@ pub(super) struct Keep {
 
 /// One field of the lines, or one tensor.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Column {
+pub(super) struct FileColumn {
     pub(super) name: String,
     pub(super) keep: Keep,
-    pub(super) data: Data,
+    pub(super) data: ColumnData,
     pub(super) first: String,
     /// How many responses were begun when it was last met.
     pub(super) met: usize,
@@ -227,23 +227,24 @@ fn id_of_number(raw: &str) -> Option<GroupId> {
     }
     // pandas writes the whole numbers of a column with gaps as 7.0.
     let value = json::number(raw);
-    (json::type_of(raw) == Type::Number && json::is_exact(value)).then_some((value as i64).into())
+    (json::type_of(raw) == JsonType::Number && json::is_exact(value))
+        .then_some((value as i64).into())
 }
 
 /// A string, or the messages of a chat.
 fn text(raw: &str) -> Option<Cow<'_, str>> {
     match json::type_of(raw) {
-        Type::String => Some(json::text(raw)),
-        Type::Array => words::text_of_chat(raw).map(Cow::Owned),
+        JsonType::String => Some(json::text(raw)),
+        JsonType::Array => words::text_of_chat(raw).map(Cow::Owned),
         _ => None,
     }
 }
 
 fn describe(raw: &str) -> String {
     match json::type_of(raw) {
-        Type::String => format!("the string {}", json::shorten(raw, 40)),
-        Type::Object => "an object".to_string(),
-        Type::Array => json::count(raw).map_or_else(str::to_string, of_numbers),
+        JsonType::String => format!("the string {}", json::shorten(raw, 40)),
+        JsonType::Object => "an object".to_string(),
+        JsonType::Array => json::count(raw).map_or_else(str::to_string, of_numbers),
         _ => raw.to_string(),
     }
 }
@@ -255,29 +256,29 @@ fn of_numbers(count: usize) -> String {
     }
 }
 
-impl Column {
-    pub(super) fn of_tensor(tensor: Tensor) -> Column {
-        Column {
+impl FileColumn {
+    pub(super) fn of_tensor(tensor: FileTensor) -> FileColumn {
+        FileColumn {
             name: tensor.name.clone(),
             first: tensor.describe(),
-            data: Data::Tensor(tensor),
-            ..Column::default()
+            data: ColumnData::Tensor(tensor),
+            ..FileColumn::default()
         }
     }
 
-    pub(super) fn new(name: &str, names: &Names) -> Column {
-        Column {
+    pub(super) fn new(name: &str, names: &Names) -> FileColumn {
+        FileColumn {
             name: name.to_string(),
             keep: names.keep(name),
-            ..Column::default()
+            ..FileColumn::default()
         }
     }
 
     /// Whether there is a text for every response.
     pub(super) fn is_text(&self) -> bool {
         let are_texts = match &self.data {
-            Data::Texts(..) => self.filled > 0,
-            Data::Tensor(tensor) => tensor.are_strings() && tensor.shape.len() == 1,
+            ColumnData::Texts(..) => self.filled > 0,
+            ColumnData::Tensor(tensor) => tensor.are_strings() && tensor.shape.len() == 1,
             _ => false,
         };
         are_texts && self.odd.is_none()
@@ -299,11 +300,11 @@ impl Column {
         let numbers = row.unwrap_or_default();
         let describe = || of_numbers(numbers.len());
         self.add(response, row.is_none(), describe, |column| {
-            if let Data::Null = column.data {
-                column.data = Data::Lists(Lists::new());
+            if let ColumnData::Null = column.data {
+                column.data = ColumnData::Lists(Lists::new());
             }
             match &mut column.data {
-                Data::Lists(lists) => lists.add_row(numbers, column.keep.arrays),
+                ColumnData::Lists(lists) => lists.add_row(numbers, column.keep.arrays),
                 _ => return Err(describe()),
             }
             Ok(())
@@ -337,29 +338,29 @@ impl Column {
     /// Adds a value; the error describes the value if the column holds another type.
     fn give(&mut self, raw: &str) -> Result<(), String> {
         let kind = json::type_of(raw);
-        let is_number = matches!(kind, Type::Null | Type::Bool | Type::Number);
+        let is_number = matches!(kind, JsonType::Null | JsonType::Bool | JsonType::Number);
         let Keep {
             ids,
             counts,
             arrays,
             ..
         } = self.keep;
-        if let Data::Null = self.data {
+        if let ColumnData::Null = self.data {
             self.data = match kind {
-                _ if is_number && ids => Data::Ids(Vec::new()),
-                _ if is_number && !counts => Data::Numbers(Vec::new()),
-                Type::Array if !ids && !counts && json::count(raw).is_ok() => {
-                    Data::Lists(Lists::new())
+                _ if is_number && ids => ColumnData::Ids(Vec::new()),
+                _ if is_number && !counts => ColumnData::Numbers(Vec::new()),
+                JsonType::Array if !ids && !counts && json::count(raw).is_ok() => {
+                    ColumnData::Lists(Lists::new())
                 }
-                _ if text(raw).is_some() => Data::Texts(Vec::new(), Vec::new()),
-                _ => Data::Other,
+                _ if text(raw).is_some() => ColumnData::Texts(Vec::new(), Vec::new()),
+                _ => ColumnData::Other,
             };
         }
         match &mut self.data {
-            Data::Numbers(numbers) if is_number => numbers.push(json::number(raw)),
-            Data::Lists(lists) if kind == Type::Array => lists.add(raw, arrays)?,
-            Data::Texts(..) => return self.give_text(raw),
-            Data::Ids(names) => match id_of_number(raw) {
+            ColumnData::Numbers(numbers) if is_number => numbers.push(json::number(raw)),
+            ColumnData::Lists(lists) if kind == JsonType::Array => lists.add(raw, arrays)?,
+            ColumnData::Texts(..) => return self.give_text(raw),
+            ColumnData::Ids(names) => match id_of_number(raw) {
                 Some(id) => names.push(id),
                 None if text(raw).is_some() => {
                     let found = describe(raw);
@@ -374,8 +375,8 @@ impl Column {
 
     fn give_text(&mut self, raw: &str) -> Result<(), String> {
         let keep = &self.keep;
-        let is_string = json::type_of(raw) == Type::String;
-        let Data::Texts(texts, counts) = &mut self.data else {
+        let is_string = json::type_of(raw) == JsonType::String;
+        let ColumnData::Texts(texts, counts) = &mut self.data else {
             return Err(describe(raw));
         };
         if is_string && !keep.texts && !keep.counts {
@@ -412,7 +413,7 @@ impl Column {
     }
 
     /// Adds the values of the `more` responses that follow the first `before`.
-    pub(super) fn append(&mut self, before: usize, more: Column) {
+    pub(super) fn append(&mut self, before: usize, more: FileColumn) {
         self.null = self.null.or(more.null.map(|null| before + null));
         if self.odd.is_some() || more.filled == 0 && more.odd.is_none() {
             return;
@@ -428,10 +429,10 @@ impl Column {
         self.filled += more.filled;
         self.odd = more.odd.map(|(at, found)| (before + at, found));
         match (&mut self.data, more.data) {
-            (Data::Numbers(numbers), Data::Numbers(more)) => numbers.extend(more),
-            (Data::Ids(ids), Data::Ids(more)) => ids.extend(more),
-            (Data::Lists(lists), Data::Lists(more)) => lists.append(&more),
-            (Data::Texts(texts, counts), Data::Texts(more, more_counts)) => {
+            (ColumnData::Numbers(numbers), ColumnData::Numbers(more)) => numbers.extend(more),
+            (ColumnData::Ids(ids), ColumnData::Ids(more)) => ids.extend(more),
+            (ColumnData::Lists(lists), ColumnData::Lists(more)) => lists.append(&more),
+            (ColumnData::Texts(texts, counts), ColumnData::Texts(more, more_counts)) => {
                 texts.extend(more);
                 counts.extend(more_counts);
             }
@@ -447,9 +448,9 @@ impl Table {
     /// Columns of which all values have been given.
     pub(super) fn of_lines(
         names: Arc<Names>,
-        mut columns: Vec<Column>,
+        mut columns: Vec<FileColumn>,
         responses: usize,
-        origin: Origin,
+        origin: FileOrigin,
     ) -> Table {
         for column in &mut columns {
             if column.odd.is_none() && (1..responses).contains(&column.filled) {
@@ -468,8 +469,8 @@ impl Table {
     /// Tensors, each of which is read when it is used.
     pub(super) fn of_tensors(
         path: &Path,
-        tensors: Vec<Tensor>,
-        saved: Option<Saved>,
+        tensors: Vec<FileTensor>,
+        saved: Option<SavedHeader>,
         schema: Schema,
     ) -> Result<Table> {
         let kind = if saved.is_some() {
@@ -479,12 +480,12 @@ impl Table {
         };
         let fields = tensors
             .iter()
-            .map(|tensor| (tensor.name.clone(), Type::Array));
+            .map(|tensor| (tensor.name.clone(), JsonType::Array));
         let names = Arc::new(schema(&fields.collect::<Vec<_>>(), kind)?);
-        let columns = tensors.iter().cloned().map(Column::of_tensor);
+        let columns = tensors.iter().cloned().map(FileColumn::of_tensor);
         let columns = columns.map(Arc::new).collect();
         let (path, content) = (path.to_path_buf(), Content::Tensors(tensors));
-        let origin = Arc::new(Origin { path, content });
+        let origin = Arc::new(FileOrigin { path, content });
         Ok(Table {
             names,
             columns,
@@ -518,7 +519,7 @@ mod tests {
     fn lines_are_counted_with_the_blank_ones_before_them() {
         // Blank lines 1 and 2, responses 0 to 2, blank 6 and 7, response 3, blank 9, response 4.
         let blank = vec![0, 0, 3, 3, 4];
-        let origin = Origin {
+        let origin = FileOrigin {
             path: PathBuf::new(),
             content: Content::Lines { blank, sum: 0 },
         };

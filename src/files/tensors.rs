@@ -23,7 +23,7 @@ use crate::diagnostic::Diagnostic;
 const _: () = assert!(cfg!(target_endian = "little"));
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ElementType {
     Number(Number),
     /// Strings of up to so many characters of four bytes, as numpy keeps them.
     String(usize),
@@ -36,21 +36,21 @@ pub(super) fn number_type(name: &str) -> Option<Number> {
     serde_json::from_value(name.into()).ok()
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ElementType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kind::Number(number) => f.write_str(&number.to_string().to_lowercase()),
-            Kind::String(_) => f.write_str("strings"),
-            Kind::Other(name) => f.write_str(name),
+            ElementType::Number(number) => f.write_str(&number.to_string().to_lowercase()),
+            ElementType::String(_) => f.write_str("strings"),
+            ElementType::Other(name) => f.write_str(name),
         }
     }
 }
 
 /// A tensor of a file: its type, shape and location.
 #[derive(Clone, Debug)]
-pub(super) struct Tensor {
+pub(super) struct FileTensor {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: ElementType,
     pub(super) shape: Vec<usize>,
     pub(super) big_endian: bool,
     /// Columns first, as in Fortran.
@@ -59,11 +59,11 @@ pub(super) struct Tensor {
     pub(super) at: u64,
     /// An upper bound for the tensor's bytes, independent of the claimed shape.
     pub(super) most: u64,
-    pub(super) store: Arc<Store>,
+    pub(super) store: Arc<ArrayFile>,
 }
 
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct ArrayFile {
     pub(super) path: PathBuf,
     /// A safetensors file. An npz archive is opened again for each array: they are unpacked in parallel.
     pub(super) file: Option<File>,
@@ -77,7 +77,7 @@ macro_rules! each_number {
     };
     (@ $kind:expr, $T:ident, $body:expr, $other:expr, $($name:ident $number:ty),+) => {
         match $kind {
-            $(Kind::Number(Number::$name) => {
+            $(ElementType::Number(Number::$name) => {
                 type $T = $number;
                 $body
             })+
@@ -86,11 +86,11 @@ macro_rules! each_number {
     };
 }
 
-impl Tensor {
-    /// Bytes of one element; `None` if unknown or zero.
+impl FileTensor {
+    /// Bytes of one element; `None` if that is not known, or is nothing.
     fn size(&self) -> Option<usize> {
         match &self.kind {
-            Kind::String(letters) => letters.checked_mul(4).filter(|&size| size > 0),
+            ElementType::String(letters) => letters.checked_mul(4).filter(|&size| size > 0),
             kind => each_number!(kind, T => Some(size_of::<T>()), else None),
         }
     }
@@ -100,11 +100,11 @@ impl Tensor {
     }
 
     pub(super) fn are_strings(&self) -> bool {
-        matches!(self.kind, Kind::String(_))
+        matches!(self.kind, ElementType::String(_))
     }
 
     pub(super) fn is_f64(&self) -> bool {
-        self.kind == Kind::Number(Number::F64)
+        self.kind == ElementType::Number(Number::F64)
     }
 
     /// Type and shape in words, such as `f32 [128, 1024]`.
@@ -113,8 +113,8 @@ impl Tensor {
     }
 
     /// Whether another file has the same tensor at the same location.
-    pub(super) fn is_like(&self, other: &Tensor) -> bool {
-        let facts = |of: &Tensor| (of.big_endian, of.fortran, of.at, of.most);
+    pub(super) fn is_like(&self, other: &FileTensor) -> bool {
+        let facts = |of: &FileTensor| (of.big_endian, of.fortran, of.at, of.most);
         self.name == other.name
             && (&self.kind, &self.shape) == (&other.kind, &other.shape)
             && facts(self) == facts(other)
@@ -155,7 +155,7 @@ impl Tensor {
             let what = format!("tensor `{name}` ({what}) is damaged: {error}");
             Diagnostic::error(what).in_file(&self.store.path)
         })?;
-        if self.kind == Kind::Number(Number::BOOL) {
+        if self.kind == ElementType::Number(Number::BOOL) {
             let bytes = bytes.iter_mut();
             bytes.for_each(|byte| *byte = u8::from(*byte != 0));
         } else if self.big_endian {
@@ -180,8 +180,8 @@ impl Tensor {
             values.iter().map(|&id| id.into()).collect()
         }
         match self.kind {
-            Kind::Number(Number::U64) => return Ok(Ok(exact::<u64>(self.load()?))),
-            Kind::Number(Number::I64) => return Ok(Ok(exact::<i64>(self.load()?))),
+            ElementType::Number(Number::U64) => return Ok(Ok(exact::<u64>(self.load()?))),
+            ElementType::Number(Number::I64) => return Ok(Ok(exact::<i64>(self.load()?))),
             _ => {}
         }
         let values = self.numbers(|value| value)?.into_iter().enumerate();
@@ -194,7 +194,7 @@ impl Tensor {
 
     /// Strings that numpy holds as characters of four bytes, filled up with zeros.
     pub(super) fn strings(&self) -> Result<Vec<Arc<str>>> {
-        let Kind::String(letters) = self.kind else {
+        let ElementType::String(letters) = self.kind else {
             return Ok(Vec::new());
         };
         let codes: Buffer<u32> = self.load()?;
@@ -240,9 +240,9 @@ impl Tensor {
     }
 }
 
-/// Refuses a file whose tensors differ from those at the time of reading.
-pub(super) fn check_same(input: &Path, then: &[Tensor], there: &[Tensor]) -> Result<()> {
-    let is_same = |(then, there): (&Tensor, &Tensor)| then.is_like(there);
+/// Refuses a file whose tensors are others than when it was read.
+pub(super) fn check_same(input: &Path, then: &[FileTensor], there: &[FileTensor]) -> Result<()> {
+    let is_same = |(then, there): (&FileTensor, &FileTensor)| then.is_like(there);
     match then.len() == there.len() && then.iter().zip(there).all(is_same) {
         true => Ok(()),
         false => Err(changed(input, "its tensors are others")),
@@ -254,7 +254,7 @@ type WriteBytes<'a> = Box<dyn Fn(&mut dyn Write) -> io::Result<()> + 'a>;
 /// A tensor to write: a name, a type and a shape, and a function that writes its elements.
 pub(super) struct NewTensor<'a> {
     pub(super) name: &'a str,
-    pub(super) kind: Kind,
+    pub(super) kind: ElementType,
     pub(super) shape: Vec<usize>,
     /// How many bytes `write` gives.
     pub(super) bytes: u64,
@@ -271,7 +271,7 @@ impl<'a> NewTensor<'a> {
         let elements: u64 = shape.iter().map(|&size| size as u64).product();
         NewTensor {
             name,
-            kind: Kind::Number(dtype),
+            kind: ElementType::Number(dtype),
             shape,
             bytes: elements * dtype.bitsize() as u64 / 8,
             write: Box::new(write),
@@ -306,7 +306,7 @@ impl<'a> NewTensor<'a> {
         };
         NewTensor {
             name,
-            kind: Kind::String(width),
+            kind: ElementType::String(width),
             shape: vec![count],
             bytes: (4 * width * count) as u64,
             write: Box::new(write),

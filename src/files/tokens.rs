@@ -1,9 +1,9 @@
 //! The tokens that count: how many each response has, and which columns agree with that number.
 
 use super::Result;
-use super::meaning::{Bound, Meaning};
+use super::meaning::{BoundColumn, Meaning};
 use super::names::{Reading, Role};
-use super::table::Data;
+use super::table::ColumnData;
 use crate::batch::Level;
 use crate::batch::layout::Tokens;
 use crate::diagnostic::Diagnostic;
@@ -14,12 +14,12 @@ const MASK: &str = "1 for a token that counts or 0 for one that does not";
 /// of a text.
 type Lengths = (Tokens, String, Option<&'static str>);
 
-impl Bound {
+impl BoundColumn {
     /// The number of a response's values in a column of token values.
     fn length(&self, response: usize) -> usize {
         match &self.column.data {
-            Data::Lists(lists) => lists.length(response),
-            Data::Tensor(tensor) => tensor.shape[1],
+            ColumnData::Lists(lists) => lists.length(response),
+            ColumnData::Tensor(tensor) => tensor.shape[1],
             _ => 0,
         }
     }
@@ -49,7 +49,8 @@ impl Meaning<'_> {
     /// columns, if these agree. A column of another length is an error if it is known, and left out otherwise.
     pub(super) fn tokens(&mut self) -> Result<Option<Tokens>> {
         let bound = std::mem::take(&mut self.bound).into_iter();
-        let (arrays, others): (Vec<Bound>, _) = bound.partition(|one| one.level == Level::Token);
+        let (arrays, others): (Vec<BoundColumn>, _) =
+            bound.partition(|one| one.level == Level::Token);
         self.bound = others;
         let mask = arrays.iter().find(|bound| bound.reading.role == Role::Mask);
         let known = arrays.iter().find(|bound| bound.is_known());
@@ -66,7 +67,7 @@ impl Meaning<'_> {
                 unknown.or_else(|| self.counted_lengths())
             }
         };
-        let is_tensor = |bound: &Bound| matches!(bound.column.data, Data::Tensor(_));
+        let is_tensor = |bound: &BoundColumn| matches!(bound.column.data, ColumnData::Tensor(_));
         let (has_mask, is_padded) = (mask.is_some(), arrays.iter().any(is_tensor));
         for bound in arrays {
             match self.misfit(lengths.as_ref(), &bound)? {
@@ -87,8 +88,8 @@ impl Meaning<'_> {
         Ok(Some(tokens))
     }
 
-    /// The reason why a column does not have a value for each token; an error if the column is known.
-    fn misfit(&self, lengths: Option<&Lengths>, bound: &Bound) -> Result<Option<String>> {
+    /// Why a column does not have a value for each token; an error if it is known.
+    fn misfit(&self, lengths: Option<&Lengths>, bound: &BoundColumn) -> Result<Option<String>> {
         let Some((tokens, from, counted)) = lengths else {
             let why = "nothing says how many tokens a response has (`mask`, `length`)";
             return Ok(Some(why.to_string()));
@@ -122,7 +123,7 @@ impl Meaning<'_> {
     fn counted_lengths(&mut self) -> Option<Lengths> {
         if let Some(bound) = self.find("length") {
             // Others are refused when the batch is built; tensors are read there.
-            let Data::Numbers(lengths) = &bound.column.data else {
+            let ColumnData::Numbers(lengths) = &bound.column.data else {
                 return None;
             };
             let is_length =
@@ -133,7 +134,7 @@ impl Meaning<'_> {
             return is_right.then(|| (full(whole), from, None));
         }
         let (from, column) = self.counted.take()?;
-        let Data::Texts(_, counts) = &column.data else {
+        let ColumnData::Texts(_, counts) = &column.data else {
             return None;
         };
         let tokens = full(counts.iter().map(|&count| count as usize));
@@ -147,7 +148,7 @@ impl Meaning<'_> {
         self.notes.push(format!("the length of a response is the number of {what} in `{from}`{by}: there is no `length` and no token array"));
         // They are the column `length` from here on.
         let (reading, level) = (Reading::new("length", &from, false), Level::Response);
-        self.bound.push(Bound {
+        self.bound.push(BoundColumn {
             reading,
             column,
             level,
@@ -157,7 +158,7 @@ impl Meaning<'_> {
 
     /// The lengths of unknown arrays, if they agree. An array that is empty for a response (errors, for example) does not prove
     /// responses without tokens; neither does an older advantage, which may be of another batch.
-    fn lengths_of_unknown(&mut self, arrays: &[Bound]) -> Option<Lengths> {
+    fn lengths_of_unknown(&mut self, arrays: &[BoundColumn]) -> Option<Lengths> {
         let (responses, are_lines) = (self.responses, self.origin().has_lines());
         let full = arrays.iter().filter(|bound| {
             let is_old = !are_lines && bound.reading.ours == "advantage";
@@ -180,14 +181,14 @@ impl Meaning<'_> {
         lengths
     }
 
-    fn mask(&self, bound: &Bound) -> Result<Tokens> {
+    fn mask(&self, bound: &BoundColumn) -> Result<Tokens> {
         let wrong = |(response, token, value): (usize, usize, f64)| {
             let (at, found) = ((Some(response), Some(token)), value.to_string());
             self.origin().wrong(&bound.reading.theirs, at, found, MASK)
         };
         let lists = match &bound.column.data {
-            Data::Tensor(tensor) => return tensor.mask()?.map_err(wrong),
-            Data::Lists(lists) => lists,
+            ColumnData::Tensor(tensor) => return tensor.mask()?.map_err(wrong),
+            ColumnData::Lists(lists) => lists,
             _ => unreachable!("a column of tokens has arrays"),
         };
         let mut tokens = Tokens::new();
@@ -202,7 +203,7 @@ impl Meaning<'_> {
     fn mask_hint(&self, width: usize) -> String {
         let mut columns = self.table.columns.iter();
         let mask = columns.find_map(|column| match &column.data {
-            Data::Tensor(tensor) if column.name.contains("mask") => Some(tensor),
+            ColumnData::Tensor(tensor) if column.name.contains("mask") => Some(tensor),
             _ => None,
         });
         match mask.map(|tensor| (tensor.shape.get(1), &tensor.name)) {

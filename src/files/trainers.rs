@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use hmac_sha256::Hash;
 use serde_json::{Map, Value, json};
 
-use super::json::{self, Type};
+use super::json::{self, JsonType};
 
 /// The folder of a step's rollouts: prime-rl keeps the rollouts that its trainer used beside all the others.
 pub(super) fn folder_of_rollouts(folder: &Path) -> PathBuf {
@@ -28,13 +28,15 @@ pub(super) type Unfold = fn(&str) -> Option<Rows>;
 pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
     let fields = json::fields(first).ok()?;
     let of = |name: &str| json::value_of(&fields, name).map(json::type_of);
-    let has = |name: &str, kind: Type| of(name) == Some(kind);
-    let is_columns = has("responses", Type::Array) && has("scores", Type::Array)
-        || has("content", Type::Array) && has("rewards", Type::Array);
+    let has = |name: &str, kind: JsonType| of(name) == Some(kind);
+    let is_columns = has("responses", JsonType::Array) && has("scores", JsonType::Array)
+        || has("content", JsonType::Array) && has("rewards", JsonType::Array);
     match () {
         () if is_columns => Some(columns),
-        () if has("traces", Type::Array) && has("task", Type::Object) => Some(episode),
-        () if has("seqlen", Type::Number) && has("prompt_len", Type::Number) => Some(length),
+        () if has("traces", JsonType::Array) && has("task", JsonType::Object) => Some(episode),
+        () if has("seqlen", JsonType::Number) && has("prompt_len", JsonType::Number) => {
+            Some(length)
+        }
         () => None,
     }
 }

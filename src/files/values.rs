@@ -10,8 +10,8 @@ use rayon::prelude::*;
 
 use super::later::{Later, Pending};
 use super::names::{Reading, Role};
-use super::table::{Lists, Origin};
-use super::tensors::{Kind, Tensor};
+use super::table::{FileOrigin, Lists};
+use super::tensors::{ElementType, FileTensor};
 use super::{Dtype, Result};
 use crate::batch::layout::Tokens;
 use crate::batch::{Buffer, Element, FloatBuffer, Padded, TokenValues};
@@ -27,7 +27,7 @@ type Found = (usize, usize, f64, usize);
 /// The properties of a token column that are known before its values are read.
 pub(super) struct TokenColumn {
     pub(super) reading: Reading,
-    pub(super) origin: Arc<Origin>,
+    pub(super) origin: Arc<FileOrigin>,
     pub(super) tokens: Arc<Tokens>,
     pub(super) dtype: Option<Dtype>,
     /// A batch saved by advlab may contain NaN.
@@ -35,11 +35,14 @@ pub(super) struct TokenColumn {
 }
 
 /// A column, and its values that are still to be read.
-type Unread = (TokenValues, Arc<dyn Pending>);
+type UnreadColumn = (TokenValues, Arc<dyn Pending>);
 
 impl TokenColumn {
     /// Keeps the tokens that count, from one array per response.
-    pub(super) fn of_lists(self, read: impl FnOnce() -> Result<Lists> + Send + 'static) -> Unread {
+    pub(super) fn of_lists(
+        self,
+        read: impl FnOnce() -> Result<Lists> + Send + 'static,
+    ) -> UnreadColumn {
         if self.dtype == Some(Dtype::F32) {
             let narrow = |values: Vec<f64>| values.iter().map(|&value| value as f32).collect();
             let later = self.compact(f32::NAN, read, narrow);
@@ -61,25 +64,27 @@ impl TokenColumn {
             .flat_map(|response| self.tokens.runs(response));
         let count = runs.map(|run| run.len as usize).sum();
         Later::new(count, missing, move || {
-            let lists = read()?;
+            let mut lists = read()?;
             let notes = self.check(&|at, columns| lists.row(at)[columns].into())?;
-            if count == lists.values.len() {
-                return Ok((narrow(lists.values), notes));
-            }
-            let mut values = Vec::with_capacity(count);
+            // In place: what counts only moves towards the beginning.
+            let mut end = 0;
             for response in responses {
-                let row = lists.row(response);
-                let runs = self.tokens.runs(response).iter();
-                runs.for_each(|run| values.extend_from_slice(&row[run.columns()]));
+                for run in self.tokens.runs(response) {
+                    let (start, columns) = (lists.starts[response], run.columns());
+                    let from = start + columns.start..start + columns.end;
+                    lists.values.copy_within(from, end);
+                    end += run.len as usize;
+                }
             }
-            Ok((narrow(values), notes))
+            lists.values.truncate(end);
+            Ok((narrow(lists.values), notes))
         })
     }
 
-    /// A tensor [B, T] in the file's own precision, unless another one was requested.
-    pub(super) fn of_tensor(self, tensor: &Tensor) -> Unread {
+    /// A tensor [B, T] in the file's own precision, unless another one is asked for.
+    pub(super) fn of_tensor(self, tensor: &FileTensor) -> UnreadColumn {
         use Number::{BF16, F16, F32, F64, I32, I64, U32, U64};
-        let Kind::Number(number) = tensor.kind else {
+        let ElementType::Number(number) = tensor.kind else {
             unreachable!("a token column is of numbers");
         };
         // Large integers, such as hashes, are not exact as f32.
@@ -88,10 +93,10 @@ impl TokenColumn {
             None => matches!(number, F64 | I32 | U32 | I64 | U64),
         };
         match number {
-            F64 if is_wide => self.padded(tensor, f64::NAN, Tensor::load),
-            F32 if !is_wide => self.padded(tensor, f32::NAN, Tensor::load),
-            F16 if !is_wide => self.padded(tensor, f16::NAN, Tensor::load),
-            BF16 if !is_wide => self.padded(tensor, bf16::NAN, Tensor::load),
+            F64 if is_wide => self.padded(tensor, f64::NAN, FileTensor::load),
+            F32 if !is_wide => self.padded(tensor, f32::NAN, FileTensor::load),
+            F16 if !is_wide => self.padded(tensor, f16::NAN, FileTensor::load),
+            BF16 if !is_wide => self.padded(tensor, bf16::NAN, FileTensor::load),
             _ if is_wide => self.padded(tensor, f64::NAN, |tensor| {
                 Ok(tensor.numbers(|value| value)?.into())
             }),
@@ -103,10 +108,10 @@ impl TokenColumn {
 
     fn padded<T: Element>(
         self,
-        tensor: &Tensor,
+        tensor: &FileTensor,
         missing: T,
-        read: impl FnOnce(&Tensor) -> Result<Buffer<T>> + Send + 'static,
-    ) -> Unread {
+        read: impl FnOnce(&FileTensor) -> Result<Buffer<T>> + Send + 'static,
+    ) -> UnreadColumn {
         let (rows, width) = (tensor.shape[0], tensor.shape[1]);
         let strides = match tensor.fortran {
             true => (1, rows),

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::format::Format;
-use super::json::{self, Type};
+use super::json::{self, JsonType};
 use super::lines::Blocks;
-use super::parquet::{Item, Shape};
+use super::parquet::{Shape, ValueType};
 use super::words::{self, Tokenize};
 use super::{Progress, Result};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -22,8 +22,8 @@ const LENGTH: &str = "length";
 
 /// The fields that are written, with their types in parquet.
 const WRITTEN: [(&str, Shape); 2] = [
-    ("correct", (Item::Bool, false)),
-    (LENGTH, (Item::Int, false)),
+    ("correct", (ValueType::Bool, false)),
+    (LENGTH, (ValueType::Int, false)),
 ];
 
 /// A line that was verified.
@@ -48,15 +48,15 @@ impl Verified {
     ) -> Result<Verified> {
         let [completion, solution] = names.each_ref().map(|name| json::value_of(fields, name));
         let text = |raw: Option<&str>| match raw.map(|raw| (raw, json::type_of(raw))) {
-            Some((raw, Type::String)) => json::text(raw).into_owned(),
-            Some((raw, Type::Array)) => words::text_of_chat(raw).unwrap_or_default(),
-            None | Some((_, Type::Null)) => String::new(),
+            Some((raw, JsonType::String)) => json::text(raw).into_owned(),
+            Some((raw, JsonType::Array)) => words::text_of_chat(raw).unwrap_or_default(),
+            None | Some((_, JsonType::Null)) => String::new(),
             Some((raw, _)) => raw.to_string(),
         };
         let (text, reference) = (text(completion), text(solution));
         let tokenizer = tokenizer.filter(|_| json::value_of(fields, LENGTH).is_none());
         let counted = match completion.filter(|_| tokenizer.is_some()) {
-            Some(raw) if json::type_of(raw) == Type::String => {
+            Some(raw) if json::type_of(raw) == JsonType::String => {
                 words::count(&text, tokenizer).map(Some)
             }
             Some(raw) => words::count_chat(raw, tokenizer),

@@ -1,6 +1,6 @@
 //! Kernels of advantages with one number per response, computed from the response's value and its group.
 
-use super::inputs::Inputs;
+use super::inputs::HookInputs;
 use crate::batch::{Computed, Level};
 use crate::script::{Computation, Setting};
 use crate::tensor::op::{Binary, Reduction};
@@ -8,7 +8,7 @@ use crate::tensor::{Depth, Moments, binomial_ratio, finish};
 
 /// The members of each group in turn, with the moments of their values.
 pub(super) fn each_group(
-    inputs: &Inputs<'_>,
+    inputs: &HookInputs<'_>,
     values: &[f64],
     depth: Depth,
     mut of: impl FnMut(&[u32], Moments) -> Option<()>,
@@ -26,7 +26,7 @@ pub(super) fn each_group(
 /// An advantage computed from each response's value and the values of its group: `of` returns the group's function of a
 /// value, or declines.
 fn advantage<F: Fn(f64) -> f64>(
-    inputs: &Inputs<'_>,
+    inputs: &HookInputs<'_>,
     values: &[f64],
     depth: Depth,
     of: impl Fn(Moments) -> Option<F>,
@@ -47,7 +47,7 @@ fn advantage<F: Fn(f64) -> f64>(
     })
 }
 
-pub(super) fn grpo(inputs: &Inputs<'_>, _: Option<&mut [f32]>) -> Option<Computation> {
+pub(super) fn grpo(inputs: &HookInputs<'_>, _: Option<&mut [f32]>) -> Option<Computation> {
     let rewards = inputs.response("reward")?;
     let std = match inputs.text("std")? {
         "sample" => Reduction::Std,
@@ -61,7 +61,7 @@ pub(super) fn grpo(inputs: &Inputs<'_>, _: Option<&mut [f32]>) -> Option<Computa
     })
 }
 
-pub(super) fn rloo(inputs: &Inputs<'_>, _: Option<&mut [f32]>) -> Option<Computation> {
+pub(super) fn rloo(inputs: &HookInputs<'_>, _: Option<&mut [f32]>) -> Option<Computation> {
     let rewards = inputs.response("reward")?;
     advantage(inputs, &rewards, Depth::Extremes, |group| {
         Some(move |reward| reward - others_mean(reward, &group))
@@ -74,7 +74,7 @@ pub(super) fn others_mean(own: f64, group: &Moments) -> f64 {
     mean + Binary::SafeDiv.of(mean - own, group.count as f64 - 1.0)
 }
 
-pub(super) fn passk(inputs: &Inputs<'_>, _: Option<&mut [f32]>) -> Option<Computation> {
+pub(super) fn passk(inputs: &HookInputs<'_>, _: Option<&mut [f32]>) -> Option<Computation> {
     let Setting::Whole(k) = *inputs.params.get("k")? else {
         return None;
     };

@@ -8,13 +8,13 @@ use rayon::prelude::*;
 
 use crate::batch::{Batch, Buffer, Computed, FloatBuffer, Layout, Level, TokenValues};
 use crate::script::{OLD_FOR_LOGP, Parameters, ScriptBatch, Setting};
-use crate::tensor::{Guard, Precision, Token};
+use crate::tensor::{Guard, Precision, TokenPrecision};
 
 /// A thread checks the clock once per this many responses.
 const RESPONSES_PER_CHECK: usize = 64;
 
 /// A batch, the parameters of a recipe, and the advantage that a loss is given.
-pub(crate) struct Inputs<'a> {
+pub(crate) struct HookInputs<'a> {
     pub(crate) batch: &'a Batch,
     /// The batch as the script sees it, with derived columns.
     pub(crate) script: ScriptBatch,
@@ -31,7 +31,7 @@ pub(super) enum Advantage {
     Responses(Buffer<f64>),
 }
 
-impl<'a> Inputs<'a> {
+impl<'a> HookInputs<'a> {
     pub(super) fn layout(&self) -> &'a Arc<Layout> {
         self.batch.layout()
     }
@@ -92,7 +92,7 @@ impl<'a> Inputs<'a> {
 
     /// Computes a gradient response by response, into the caller's rows if they have its precision, else into new memory,
     /// which it returns; `None` if it is not finite. `compute` also gives a summary of each response, in batch order.
-    pub(super) fn gradient<T: Token, S, R: Send>(
+    pub(super) fn gradient<T: TokenPrecision, S, R: Send>(
         &self,
         rows: Option<&mut [f32]>,
         scratch: impl Fn() -> S + Send + Sync,
@@ -148,8 +148,8 @@ fn scale<T: Precision>(values: &mut [T], factor: Option<f64>) -> bool {
     is_finite
 }
 
-/// A response's values in a column; `None` if they have another precision or are not contiguous.
-pub(super) fn row<'a, T: Token>(
+/// A column's values of a response; `None` if they have another precision or are not contiguous.
+pub(super) fn row<'a, T: TokenPrecision>(
     column: &'a TokenValues,
     layout: &Layout,
     response: usize,

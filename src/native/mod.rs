@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub(crate) use inputs::Inputs;
+pub(crate) use inputs::HookInputs;
 
 use crate::batch::Batch;
 use crate::figures::time;
@@ -22,10 +22,10 @@ use crate::script::{Computation, Hook, Version};
 
 /// Computes a hook of a built-in; `None` if it declines. A loss writes its gradient into the rows, if there are any that it
 /// can write into.
-pub(crate) type Kernel = fn(&Inputs<'_>, Option<&mut [f32]>) -> Option<Computation>;
+pub(crate) type NativeHook = fn(&HookInputs<'_>, Option<&mut [f32]>) -> Option<Computation>;
 
 /// The built-ins with a kernel, and the hook that it computes.
-const KERNELS: [(&str, Hook, Kernel); 5] = [
+const KERNELS: [(&str, Hook, NativeHook); 5] = [
     ("grpo", Hook::Advantage, groups::grpo),
     ("rloo", Hook::Advantage, groups::rloo),
     ("passk", Hook::Advantage, groups::passk),
@@ -55,19 +55,19 @@ const LONG: f64 = 0.05;
 pub struct Native {
     mode: Mode,
     threshold: f64,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<KnownHooks>>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownHooks {
     /// By version and hook: the kind of the last call, and its state.
-    hooks: HashMap<String, (String, State)>,
+    hooks: HashMap<String, (String, HookState)>,
     changes: Vec<KernelChange>,
 }
 
 /// What has been measured for calls of one kind of a hook.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum State {
+pub(crate) enum HookState {
     /// The script runs and is timed; with the start of its last call.
     Timed(Option<Instant>),
     /// The script took long: script and kernel compute the next batch.
@@ -116,23 +116,23 @@ impl Native {
     }
 
     /// The kernel that may compute a hook of a built-in. A loss's kernel also computes the equivalent advantage.
-    pub(crate) fn kernel(&self, builtin: &str, hook: Hook) -> Option<Kernel> {
+    pub(crate) fn kernel(&self, builtin: &str, hook: Hook) -> Option<NativeHook> {
         let is_meant = |of: Hook| self.mode != Mode::Off && (of == hook || of == Hook::Loss);
         let mut kernels = KERNELS.iter();
         let found = kernels.find(|(name, of, _)| *name == builtin && is_meant(*of))?;
         Some(found.2)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownHooks> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn state(&self, call: &CallKey<'_>) -> State {
+    pub(crate) fn state(&self, call: &CallKey<'_>) -> HookState {
         match self.known().hooks.get(&call.id()) {
-            Some((_, State::Refused)) => State::Refused,
-            _ if self.mode == Mode::On => State::Switched,
+            Some((_, HookState::Refused)) => HookState::Refused,
+            _ if self.mode == Mode::On => HookState::Switched,
             Some((kind, state)) if *kind == call.kind => *state,
-            _ => State::Timed(None),
+            _ => HookState::Timed(None),
         }
     }
 
@@ -141,8 +141,8 @@ impl Native {
         let took = started.elapsed().as_secs_f64();
         let is_large = |last| took > self.threshold * started.duration_since(last).as_secs_f64();
         let state = match took > LONG || last.is_some_and(is_large) {
-            true => State::Due,
-            false => State::Timed(Some(started)),
+            true => HookState::Due,
+            false => HookState::Timed(Some(started)),
         };
         self.note(call, state);
     }
@@ -157,15 +157,15 @@ impl Native {
         batch: &Batch,
     ) {
         let Some((kernel, agrees)) = kernel else {
-            self.note(call, State::Timed(Some(Instant::now())));
+            self.note(call, HookState::Timed(Some(Instant::now())));
             return;
         };
         let state = match agrees {
-            false => State::Refused,
-            true if kernel >= script => State::Slower,
-            true => State::Switched,
+            false => HookState::Refused,
+            true if kernel >= script => HookState::Slower,
+            true => HookState::Switched,
         };
-        if self.note(call, state) && state != State::Slower {
+        if self.note(call, state) && state != HookState::Slower {
             self.known().changes.push(KernelChange {
                 recipe: call.recipe.to_string(),
                 version: call.version.clone(),
@@ -178,11 +178,11 @@ impl Native {
     }
 
     /// Notes a state, unless another thread has decided in the meantime. Returns whether it was noted.
-    fn note(&self, call: &CallKey<'_>, state: State) -> bool {
+    fn note(&self, call: &CallKey<'_>, state: HookState) -> bool {
         let is_noted = match self.state(call) {
-            State::Refused => false,
-            State::Switched | State::Slower => state == State::Refused,
-            State::Timed(_) | State::Due => true,
+            HookState::Refused => false,
+            HookState::Switched | HookState::Slower => state == HookState::Refused,
+            HookState::Timed(_) | HookState::Due => true,
         };
         if is_noted {
             let noted = (call.kind.clone(), state);
@@ -234,8 +234,8 @@ mod tests {
     use super::*;
     use crate::script::Host;
 
-    /// The states of six calls of a hook whose script takes `script` ms and whose kernel takes `kernel` ms.
-    fn six_calls(native: &Native, script: u64, kernel: u64, agrees: bool) -> [State; 6] {
+    /// The states of six calls of a hook whose script takes `script` ms and whose kernel `kernel`.
+    fn six_calls(native: &Native, script: u64, kernel: u64, agrees: bool) -> [HookState; 6] {
         let grpo = Host::new().load("grpo").unwrap();
         let call = CallKey {
             recipe: "grpo",
@@ -246,13 +246,13 @@ mod tests {
         let of = Duration::from_millis;
         let kernel = Some((of(kernel), agrees));
         [(); 6].map(|()| match native.state(&call) {
-            State::Timed(last) => {
+            HookState::Timed(last) => {
                 native.timed(&call, last, Instant::now());
-                State::Timed(None)
+                HookState::Timed(None)
             }
-            State::Due => {
+            HookState::Due => {
                 native.compared(&call, of(script), kernel, &Batch::example());
-                State::Due
+                HookState::Due
             }
             decided => decided,
         })
@@ -260,17 +260,17 @@ mod tests {
 
     #[test]
     fn auto_switches_only_to_a_faster_kernel_with_the_same_bits() {
-        let timed = State::Timed(None);
+        let timed = HookState::Timed(None);
         // The first call ends no step yet, the second is long, the third is computed both ways.
         for (times, agrees, then, changes) in [
-            ((3, 2), true, State::Switched, 1),
-            ((3, 3), true, State::Slower, 0),
-            ((1, 10), true, State::Slower, 0),
-            ((3, 2), false, State::Refused, 1),
+            ((3, 2), true, HookState::Switched, 1),
+            ((3, 3), true, HookState::Slower, 0),
+            ((1, 10), true, HookState::Slower, 0),
+            ((3, 2), false, HookState::Refused, 1),
         ] {
             let native = Native::with_threshold(Mode::Auto, 0.0);
             let states = six_calls(&native, times.0, times.1, agrees);
-            assert_eq!(states, [timed, timed, State::Due, then, then, then]);
+            assert_eq!(states, [timed, timed, HookState::Due, then, then, then]);
             let told = native.changes();
             assert_eq!(told.len(), changes);
             assert!(told.iter().all(|one| one.disagrees_on.is_none() == agrees));

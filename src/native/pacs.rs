@@ -6,13 +6,13 @@
 use rayon::prelude::*;
 
 use super::groups::{each_group, others_mean};
-use super::inputs::{Inputs, row};
+use super::inputs::{HookInputs, row};
 use crate::batch::{Computed, TokenValues};
 use crate::script::Computation;
 use crate::tensor::op::{Binary, Reduction, Unary};
-use crate::tensor::{Depth, Moments, Token, finish};
+use crate::tensor::{Depth, Moments, TokenPrecision, finish};
 
-pub fn loss(inputs: &Inputs<'_>, rows: Option<&mut [f32]>) -> Option<Computation> {
+pub fn loss(inputs: &HookInputs<'_>, rows: Option<&mut [f32]>) -> Option<Computation> {
     let usual = ["rloo", "sum", "question"].map(Some);
     if ["adv_estimator", "reward_method", "weight_mode"].map(|name| inputs.text(name)) != usual {
         return None;
@@ -30,8 +30,8 @@ pub fn loss(inputs: &Inputs<'_>, rows: Option<&mut [f32]>) -> Option<Computation
     })
 }
 
-fn loss_of<T: Token>(
-    inputs: &Inputs<'_>,
+fn loss_of<T: TokenPrecision>(
+    inputs: &HookInputs<'_>,
     logp: &TokenValues,
     rows: Option<&mut [f32]>,
 ) -> Option<(f64, Option<Computed>)> {
@@ -55,7 +55,7 @@ fn loss_of<T: Token>(
 }
 
 /// The loss, and its derivative with respect to each score.
-fn of_scores(inputs: &Inputs<'_>, scores: &[f64]) -> Option<(f64, Vec<f64>)> {
+fn of_scores(inputs: &HookInputs<'_>, scores: &[f64]) -> Option<(f64, Vec<f64>)> {
     let right = inputs.response("correct")?;
     let share = Binary::SafeDiv.of(1.0, scores.len() as f64);
     let mut losses = vec![0.0; scores.len()];

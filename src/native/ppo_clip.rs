@@ -5,13 +5,13 @@
 
 use multiversion::multiversion;
 
-use super::inputs::{Advantage, Inputs, row};
+use super::inputs::{Advantage, HookInputs, row};
 use crate::batch::{Computed, Layout, TokenValues};
 use crate::script::{Computation, Setting};
 use crate::tensor::op::{Binary, FAR, Reduction};
-use crate::tensor::{Depth, Moments, Precision, TILE, Token, finish, in_strides, k3};
+use crate::tensor::{Depth, Moments, Precision, TILE, TokenPrecision, finish, in_strides, k3};
 
-pub fn loss(inputs: &Inputs<'_>, rows: Option<&mut [f32]>) -> Option<Computation> {
+pub fn loss(inputs: &HookInputs<'_>, rows: Option<&mut [f32]>) -> Option<Computation> {
     let is = |name, setting: Setting| inputs.params.get(name) == Some(&setting);
     if !is("dual_clip", Setting::Nothing) || !is("kl_is", Setting::Truth(false)) {
         return None;
@@ -65,9 +65,9 @@ struct Clip<'a> {
 
 impl Clip<'_> {
     /// The loss, its gradient, and the share of clipped tokens.
-    fn loss<T: Token>(
+    fn loss<T: TokenPrecision>(
         &self,
-        inputs: &Inputs<'_>,
+        inputs: &HookInputs<'_>,
         rows: Option<&mut [f32]>,
     ) -> Option<(f64, Option<Computed>, f64)> {
         let layout = &**inputs.layout();
@@ -94,7 +94,7 @@ impl Clip<'_> {
     }
 
     /// The moments of a response's losses and the number of its clipped tokens; writes its gradient.
-    fn response<T: Token>(
+    fn response<T: TokenPrecision>(
         &self,
         layout: &Layout,
         response: usize,

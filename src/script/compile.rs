@@ -9,7 +9,7 @@ use super::builtin::Builtin;
 use super::explain::Script;
 use super::hook::{Hook, Version};
 use super::host::Host;
-use super::library::{Functions, Library, by_name, constants, functions_of};
+use super::library::{Arities, Library, by_name, constants, functions_of};
 use super::lint;
 use super::params::Parameters;
 use super::recipe::{Compiled, Recipe};
@@ -93,7 +93,7 @@ fn compiled(
 }
 
 /// The functions of an engine, by their names.
-pub(crate) fn natives(engine: &Engine) -> Functions {
+pub(crate) fn natives(engine: &Engine) -> Arities {
     by_name(engine.collect_fn_metadata(
         None,
         |info| Some((info.metadata.name.to_string(), info.metadata.num_params)),
@@ -105,7 +105,7 @@ pub(crate) fn natives(engine: &Engine) -> Functions {
 fn linted(
     ast: &AST,
     script: &Script<'_>,
-    natives: &Functions,
+    natives: &Arities,
     library: &Library,
 ) -> Result<Vec<Diagnostic>, Diagnostics> {
     let found = library.found();

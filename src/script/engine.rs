@@ -39,22 +39,27 @@ pub(crate) fn packages() -> [Shared<Module>; 6] {
     ]
 }
 
-/// An engine without functions, for the language as recipes have it. `with`, a reserved word of Rhai, is a method of batches.
+/// An engine without functions, for the language as recipes have it.
 pub(super) fn bare() -> Engine {
     let mut engine = Engine::new_raw();
     #[expect(
         deprecated,
         reason = "marked so as it may change, and the version is pinned"
     )]
-    engine.on_parse_token(|token, _, _| match token {
+    engine.on_parse_token(|token, _, _| own_token(token));
+    engine
+}
+
+/// A token as recipes have it: `with`, a reserved word of Rhai, is a method of batches.
+pub(crate) fn own_token(token: Token) -> Token {
+    match token {
         Token::Reserved(word) if *word == "with" => Token::Identifier(word),
         // It would make a run wait.
         Token::Identifier(word) if *word == "sleep" => Token::Reserved(word),
         // Rhai's `^` of integers is bitwise (`2 ^ 3` is 1), but users expect the power.
         Token::XOr | Token::XOrAssign => Token::Reserved(Box::new("^".into())),
         token => token,
-    });
-    engine
+    }
 }
 
 #[derive(Clone, Debug)]

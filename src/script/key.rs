@@ -8,7 +8,7 @@ use rhai::{Array, Dynamic, Engine, INT, ImmutableString, NativeCallContext};
 
 use super::call::Call;
 use super::error::{CallError, method, method_without_arguments, raise};
-use super::memory::{MAX_KEYS, Table};
+use super::memory::{MAX_KEYS, MemoryTable};
 use super::value::{as_tensor, describe, number, text};
 use crate::tensor::op::{self, Argument};
 use crate::tensor::{Frame, Level, Tensor, TensorError};
@@ -195,7 +195,7 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     let columns = columns.map(|value| of_responses(key.frame(), value));
     let columns: Vec<Vec<f64>> = columns.collect::<Result<_, _>>()?;
     let known = key.call.tables(|tables| tables.get(&name).cloned());
-    let mut table: Arc<Table> = known.unwrap_or_default();
+    let mut table: Arc<MemoryTable> = known.unwrap_or_default();
     let writing = Arc::make_mut(&mut table);
     let mut before = Vec::new();
     for (response, text) in key.texts()?.iter().enumerate() {

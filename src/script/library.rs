@@ -12,22 +12,22 @@ use rhai::{
 use super::builtin::{Builtin, Sources};
 use super::engine::bare;
 use super::error::{CallError, Raised};
-use super::source_files::{self, Content};
+use super::source_files::{self, FileBytes};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
 /// Functions by their names, each with the numbers of parameters that it takes.
-pub(crate) type Functions = BTreeMap<String, Vec<usize>>;
+pub(crate) type Arities = BTreeMap<String, Vec<usize>>;
 
-pub(super) fn by_name(functions: impl IntoIterator<Item = (String, usize)>) -> Functions {
-    let mut named = Functions::new();
+pub(super) fn by_name(functions: impl IntoIterator<Item = (String, usize)>) -> Arities {
+    let mut named = Arities::new();
     for (name, parameters) in functions {
         named.entry(name).or_default().push(parameters);
     }
     named
 }
 
-pub(crate) fn functions_of(ast: &AST) -> Functions {
+pub(crate) fn functions_of(ast: &AST) -> Arities {
     let functions = ast.iter_functions();
     by_name(functions.map(|f| (f.name.to_string(), f.params.len())))
 }
@@ -81,8 +81,8 @@ pub(super) fn constants(text: &str) -> Scope<'static> {
 pub(crate) struct Library {
     folder: Option<PathBuf>,
     /// Files that were read already and are not read again.
-    pub(super) read: BTreeMap<PathBuf, Content>,
-    found: Arc<Mutex<Found>>,
+    pub(super) read: BTreeMap<PathBuf, FileBytes>,
+    found: Arc<Mutex<FoundImports>>,
 }
 
 /// The imported scripts, by the path that the import wrote.
@@ -90,14 +90,14 @@ pub(super) type Modules = BTreeMap<String, (AST, Shared<Module>)>;
 
 /// The findings of a library so far.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct FoundImports {
     pub(crate) sources: Sources,
     pub(super) modules: Modules,
     /// The imports that are being loaded, outermost first: a recipe that imports itself would have no end.
     loading: Vec<String>,
     /// The files that imports were looked for in.
-    pub(super) files: BTreeMap<PathBuf, Content>,
-    /// The import that could not be found or read, or that is circular. The engine does not give its place.
+    pub(super) files: BTreeMap<PathBuf, FileBytes>,
+    /// The import that could not be found or read, or that closes a circle. The engine does not give its place.
     pub(super) missing: Option<String>,
 }
 
@@ -111,7 +111,7 @@ impl Library {
         }
     }
 
-    pub(crate) fn found(&self) -> MutexGuard<'_, Found> {
+    pub(crate) fn found(&self) -> MutexGuard<'_, FoundImports> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -11,9 +11,9 @@ use rhai::{AST, ASTNode, Expr, FnCallExpr, Position, Stmt};
 use super::engine::bare;
 use super::explain::{CLOSURE, Script, unknown_function};
 use super::hook::Hook;
-use super::library::{Functions, Modules, functions_of, imports_of};
+use super::library::{Arities, Modules, functions_of, imports_of};
 use super::members::ops;
-use super::syntax::{Site, Token, TokenKind, code, declared_names, lex, sites};
+use super::syntax::{CodeSite, Token, TokenKind, code, declared_names, lex, sites};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::figures::counted;
 use crate::suggest;
@@ -29,7 +29,7 @@ const BY_THE_ENGINE: &str = "call curry Fn is_def_var is_def_fn type_of print de
 pub(super) fn errors(
     ast: &AST,
     script: &Script<'_>,
-    natives: &Functions,
+    natives: &Arities,
     imports: &Modules,
 ) -> Vec<Diagnostic> {
     let own = functions_of(ast);
@@ -38,7 +38,7 @@ pub(super) fn errors(
         let alias = if alias.is_empty() { path } else { alias };
         Some((alias, functions_of(&imports.get(path)?.0)))
     });
-    let modules: HashMap<&str, Functions> = modules.collect();
+    let modules: HashMap<&str, Arities> = modules.collect();
     let mut found = misread_operators(script.name, &script.text(), &|_| false);
     let mut check = |call: &FnCallExpr, position: Position, count: usize| {
         let (name, path) = (call.name.as_str(), call.namespace.to_string());
@@ -83,7 +83,7 @@ fn wrong_call(
     (path, name): (&str, &str),
     count: usize,
     counts: &BTreeSet<usize>,
-    module: Option<&Functions>,
+    module: Option<&Arities>,
 ) -> Diagnostic {
     match module {
         Some(functions) if counts.is_empty() => {
@@ -144,8 +144,8 @@ fn is_declaration(code: &[Token<'_>], index: usize) -> bool {
     open.is_some_and(|open| open >= 2 && code[open - 2].text == "fn")
 }
 
-/// Functions that nobody calls, and whose names are similar to a hook that the script lacks.
-fn misspelt_hooks(script: &Script<'_>, functions: &Functions) -> Vec<Diagnostic> {
+/// Functions that nobody calls, and whose names are near that of a hook that the script lacks.
+fn misspelt_hooks(script: &Script<'_>, functions: &Arities) -> Vec<Diagnostic> {
     let code = script.code(script.name);
     let warnings = functions.iter().filter_map(|(name, counts)| {
         let hooks = Hook::ALL.into_iter().filter(|hook| {
@@ -280,7 +280,7 @@ fn is_operand(comment: &str, is_variable: &dyn Fn(&str) -> bool) -> bool {
     let goes_on = code(rest)
         .first()
         .is_none_or(|next| next.kind == TokenKind::Keyword || is_variable(next.text));
-    let is_known = |site: Site<'_, '_>| {
+    let is_known = |site: CodeSite<'_, '_>| {
         let (token, next) = (site.token(), tokens.get(site.index + 1));
         let is_called = next.is_some_and(|next| next.opens_call() && next.start == token.end());
         match token.kind {

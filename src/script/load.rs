@@ -9,7 +9,9 @@ use super::hook::Version;
 use super::host::Host;
 use super::library::Library;
 use super::recipe::Recipe;
-use super::source_files::{Content, SourceFiles, Unread, folder_of, is_missing, scripts_in, text};
+use super::source_files::{
+    FileBytes, ReadFailure, SourceFiles, folder_of, is_missing, scripts_in, text,
+};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 
@@ -122,9 +124,9 @@ impl Host {
                 // A file of that name is ignored.
                 let (kind, why) = (ErrorKind::NotFound, String::new());
                 let file = folder.join(format!("{source}.rhai"));
-                library.read.insert(file, Err(Unread { kind, why }));
+                library.read.insert(file, Err(ReadFailure { kind, why }));
             } else {
-                let content: Content = Ok(text.as_bytes().into());
+                let content: FileBytes = Ok(text.as_bytes().into());
                 library.read.insert(source.into(), content);
             }
             if builtin.is_some_and(|here| here.text != text) {
@@ -160,7 +162,7 @@ fn another_kind(path: &Path) -> Option<&'static str> {
     }
 }
 
-fn unreadable(path: &Path, content: &Content, why: &str) -> Diagnostic {
+fn unreadable(path: &Path, content: &FileBytes, why: &str) -> Diagnostic {
     let error = Diagnostic::error(format!("cannot read {why}"));
     if !is_missing(content) {
         return error;

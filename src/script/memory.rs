@@ -20,17 +20,17 @@ const PART: usize = 16;
 /// All tables of a state, by name. A clone shares the tables that are not written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
-    by_name: BTreeMap<Arc<str>, Arc<Table>>,
+    by_name: BTreeMap<Arc<str>, Arc<MemoryTable>>,
     keys: usize,
     bytes: usize,
 }
 
 impl Tables {
-    pub(super) fn get(&self, name: &str) -> Option<&Arc<Table>> {
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<MemoryTable>> {
         self.by_name.get(name)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Table>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<MemoryTable>)> {
         self.by_name.iter()
     }
 
@@ -42,8 +42,8 @@ impl Tables {
     ///
     /// # Errors
     /// The bound, in words, that all tables together would exceed; nothing is changed.
-    pub(super) fn insert(&mut self, name: &str, table: Arc<Table>) -> Result<(), String> {
-        let size = |table: &Arc<Table>| (table.keys, table.bytes() + name.len());
+    pub(super) fn insert(&mut self, name: &str, table: Arc<MemoryTable>) -> Result<(), String> {
+        let size = |table: &Arc<MemoryTable>| (table.keys, table.bytes() + name.len());
         let (before, after) = (self.get(name).map_or((0, 0), size), size(&table));
         let (keys, bytes) = (
             self.keys + after.0 - before.0,
@@ -62,7 +62,7 @@ impl Tables {
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct TableEntry {
     hash: u64,
     key: Arc<str>,
     value: f64,
@@ -72,9 +72,9 @@ struct Entry {
 
 /// Numbers by key. Clones share unchanged parts: a step costs as much as it writes, however large the table is.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Table {
+pub(super) struct MemoryTable {
     /// Entries by the low bits of their hashes: no part, or a power of two of them.
-    parts: Vec<Arc<Vec<Entry>>>,
+    parts: Vec<Arc<Vec<TableEntry>>>,
     keys: usize,
     /// The bytes of the keys' texts.
     texts: usize,
@@ -87,7 +87,7 @@ fn hash_of(key: &str) -> u64 {
     hasher.finish()
 }
 
-impl Table {
+impl MemoryTable {
     /// The part of a key and its place there.
     fn find(&self, hash: u64, key: &str) -> Option<(usize, usize)> {
         let part = hash as usize % self.parts.len().max(1);
@@ -103,7 +103,7 @@ impl Table {
 
     pub(super) fn set(&mut self, key: &Arc<str>, value: f64) {
         self.writes += 1;
-        let entry = Entry {
+        let entry = TableEntry {
             hash: hash_of(key),
             key: key.clone(),
             value,
@@ -116,7 +116,7 @@ impl Table {
     }
 
     /// Adds an entry whose key is not there.
-    fn add(&mut self, entry: Entry) {
+    fn add(&mut self, entry: TableEntry) {
         if self.keys == PART * self.parts.len() {
             let parts = (2 * self.parts.len()).max(1);
             let old = std::mem::replace(&mut self.parts, vec![Arc::default(); parts]);
@@ -129,7 +129,7 @@ impl Table {
         self.part_of(entry.hash).push(entry);
     }
 
-    fn part_of(&mut self, hash: u64) -> &mut Vec<Entry> {
+    fn part_of(&mut self, hash: u64) -> &mut Vec<TableEntry> {
         let part = hash as usize % self.parts.len();
         Arc::make_mut(&mut self.parts[part])
     }
@@ -145,9 +145,9 @@ impl Table {
             return false;
         }
         let dropped = self.keys - (most - most / 8);
-        let mut kept = Table {
+        let mut kept = MemoryTable {
             writes: self.writes,
-            ..Table::default()
+            ..MemoryTable::default()
         };
         for entry in self.ordered().into_iter().skip(dropped) {
             kept.add(entry.clone());
@@ -156,8 +156,9 @@ impl Table {
         true
     }
 
-    fn ordered(&self) -> Vec<&Entry> {
-        let mut entries: Vec<&Entry> = self.parts.iter().flat_map(|part| part.iter()).collect();
+    fn ordered(&self) -> Vec<&TableEntry> {
+        let mut entries: Vec<&TableEntry> =
+            self.parts.iter().flat_map(|part| part.iter()).collect();
         entries.sort_unstable_by_key(|entry| entry.written);
         entries
     }
@@ -175,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_keys_that_were_written_longest_ago_go_first() {
-        let mut table = Table::default();
+        let mut table = MemoryTable::default();
         for key in 0..16 {
             table.set(&key.to_string().into(), f64::from(key));
         }
@@ -193,7 +194,7 @@ mod tests {
     #[test]
     fn all_tables_are_bounded_together() {
         let table = |keys: usize, length: usize| {
-            let mut table = Table::default();
+            let mut table = MemoryTable::default();
             for key in 0..keys {
                 table.set(&format!("{key:>length$}").into(), 0.0);
             }
@@ -214,7 +215,7 @@ mod tests {
             );
             assert!(tables.insert("new", table).is_ok());
         }
-        let (mut tables, empty) = (Tables::default(), Arc::<Table>::default());
+        let (mut tables, empty) = (Tables::default(), Arc::<MemoryTable>::default());
         let names = 0..=ALL_BYTES / TABLE_BYTES;
         let refused = names.map(|name| tables.insert(&name.to_string(), empty.clone()).is_err());
         assert!(

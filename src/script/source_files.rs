@@ -9,11 +9,11 @@ use super::hook::Version;
 use crate::regular_file;
 
 /// The bytes of a file when it was read, or why it could not be read.
-pub(crate) type Content = Result<Arc<[u8]>, Unread>;
+pub(crate) type FileBytes = Result<Arc<[u8]>, ReadFailure>;
 
 /// Why a file could not be read: it may not be there at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unread {
+pub(crate) struct ReadFailure {
     pub(super) kind: io::ErrorKind,
     /// As the system says it.
     pub(crate) why: String,
@@ -24,11 +24,11 @@ pub(crate) struct Unread {
 pub(super) const LARGEST: usize = 256 << 10;
 
 /// Reads a regular file. One that is too large is not read further.
-pub(super) fn read(path: &Path) -> Content {
+pub(super) fn read(path: &Path) -> FileBytes {
     let mut bytes = Vec::new();
     let file = regular_file::open(path);
     let read = file.and_then(|file| file.take(LARGEST as u64 + 1).read_to_end(&mut bytes));
-    read.map_err(|error| Unread {
+    read.map_err(|error| ReadFailure {
         kind: error.kind(),
         why: error.to_string(),
     })?;
@@ -38,13 +38,13 @@ pub(super) fn read(path: &Path) -> Content {
             "it has more than {} KiB, and a script is a formula",
             LARGEST >> 10
         );
-        return Err(Unread { kind, why });
+        return Err(ReadFailure { kind, why });
     }
     Ok(bytes.into())
 }
 
 /// The text of a file, or why there is none, in words.
-pub(super) fn text<'a>(path: &Path, content: &'a Content) -> Result<&'a str, String> {
+pub(super) fn text<'a>(path: &Path, content: &'a FileBytes) -> Result<&'a str, String> {
     let path = path.display();
     let bytes = content
         .as_ref()
@@ -55,7 +55,7 @@ pub(super) fn text<'a>(path: &Path, content: &'a Content) -> Result<&'a str, Str
     })
 }
 
-pub(super) fn is_missing(content: &Content) -> bool {
+pub(super) fn is_missing(content: &FileBytes) -> bool {
     matches!(content, Err(unread) if unread.kind == io::ErrorKind::NotFound)
 }
 
@@ -84,7 +84,7 @@ pub struct SourceFiles {
     /// The script itself; `None` for a built-in, which has no files.
     pub(crate) main: Option<PathBuf>,
     /// The script, and the files where its imports are or might be.
-    pub(crate) files: BTreeMap<PathBuf, Content>,
+    pub(crate) files: BTreeMap<PathBuf, FileBytes>,
     /// The version that was read, even if it does not compile; `None` if the script could not be read.
     pub version: Option<Version>,
 }
@@ -99,7 +99,7 @@ impl SourceFiles {
         }
     }
 
-    pub(crate) fn main_content(&self) -> Option<&Content> {
+    pub(crate) fn main_content(&self) -> Option<&FileBytes> {
         self.files.get(self.main.as_ref()?)
     }
 

@@ -8,7 +8,7 @@ use rhai::{Array, Dynamic, Map};
 use serde_json::{Value, json};
 
 use super::bounds;
-use super::memory::{Table, Tables};
+use super::memory::{MemoryTable, Tables};
 use super::value::{describe, text, written};
 use crate::diagnostic::Diagnostic;
 use crate::tensor::Tensor;
@@ -102,7 +102,7 @@ impl State {
         let mut json = to_json(&self.this);
         if !self.tables.is_empty() {
             let entry = |(key, value): (&Arc<str>, f64)| json!([&**key, format!("{value:?}")]);
-            let entries = |table: &Arc<Table>| table.in_order().map(entry).collect::<Value>();
+            let entries = |table: &Arc<MemoryTable>| table.in_order().map(entry).collect::<Value>();
             let tables = self.tables.iter();
             let tables = tables.map(|(name, table)| (name.to_string(), entries(table)));
             json[TABLES] = Value::Object(tables.collect());
@@ -193,7 +193,7 @@ fn tables_of(value: Value) -> Option<Tables> {
     let named: BTreeMap<String, Vec<(String, String)>> = serde_json::from_value(value).ok()?;
     let mut tables = Tables::default();
     for (name, entries) in named {
-        let mut table = Table::default();
+        let mut table = MemoryTable::default();
         for (key, value) in entries {
             let value = value.parse().ok().filter(|value: &f64| value.is_finite())?;
             table.set(&key.into(), value);

@@ -17,7 +17,7 @@ pub struct Token<'a> {
     pub(crate) line: usize,
     /// The column in characters, from 1.
     pub(crate) column: usize,
-    pub(crate) ending: Ending,
+    pub(crate) ending: TokenEnd,
 }
 
 /// The kinds of tokens.
@@ -42,7 +42,7 @@ pub enum TokenKind {
 
 /// How a string or a comment ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum TokenEnd {
     Closed,
     /// The line ends before the closing quote.
     Cut,
@@ -162,10 +162,10 @@ fn advance(line: &mut usize, column: &mut usize, text: &str) {
 
 /// Whether the token is the part of a string before a `${`.
 fn is_interpolated(token: &Token<'_>) -> bool {
-    token.text.ends_with('$') && token.ending == Ending::Closed
+    token.text.ends_with('$') && token.ending == TokenEnd::Closed
 }
 
-type Lexed = (usize, TokenKind, Ending);
+type Lexed = (usize, TokenKind, TokenEnd);
 
 const KEYWORDS: &str = "as break catch const continue do else export false fn for if import in is let loop private return \
                         switch this throw true try until while";
@@ -180,7 +180,7 @@ const SYMBOLS: [&str; 41] = [
 /// The first token of a text that does not begin with white space.
 fn token_at(rest: &str, before: Option<&Token<'_>>) -> Lexed {
     let first = rest.chars().next().unwrap_or_default();
-    let closed = |length, kind| (length, kind, Ending::Closed);
+    let closed = |length, kind| (length, kind, TokenEnd::Closed);
     if rest.starts_with("//") {
         return closed(rest.find('\n').unwrap_or(rest.len()), TokenKind::Comment);
     }
@@ -235,10 +235,10 @@ fn comment(rest: &str) -> Lexed {
         };
         at += next + 2;
         if depth == 0 {
-            return (at, TokenKind::Comment, Ending::Closed);
+            return (at, TokenKind::Comment, TokenEnd::Closed);
         }
     }
-    (rest.len(), TokenKind::Comment, Ending::Open)
+    (rest.len(), TokenKind::Comment, TokenEnd::Open)
 }
 
 /// A string or a character, up to its quote or to the end of its line.
@@ -246,14 +246,14 @@ fn quoted(rest: &str, quote: char) -> Lexed {
     let mut is_escaped = false;
     for (at, letter) in rest.char_indices().skip(1) {
         if !is_escaped && letter == quote {
-            return (at + 1, TokenKind::String, Ending::Closed);
+            return (at + 1, TokenKind::String, TokenEnd::Closed);
         }
         if letter == '\n' && !is_escaped {
-            return (at, TokenKind::String, Ending::Cut);
+            return (at, TokenKind::String, TokenEnd::Cut);
         }
         is_escaped = letter == '\\' && !is_escaped;
     }
-    (rest.len(), TokenKind::String, Ending::Cut)
+    (rest.len(), TokenKind::String, TokenEnd::Cut)
 }
 
 /// A string in backquotes from `at` on: up to the closing quote, or to the `$` of a `${`.
@@ -263,11 +263,11 @@ fn template(rest: &str, mut at: usize) -> Lexed {
         match (rest.as_bytes()[at - 1], rest.as_bytes().get(at)) {
             // A doubled backquote stands for one backquote in the string.
             (b'`', Some(b'`')) => at += 1,
-            (b'`', _) | (b'$', Some(b'{')) => return (at, TokenKind::String, Ending::Closed),
+            (b'`', _) | (b'$', Some(b'{')) => return (at, TokenKind::String, TokenEnd::Closed),
             _ => {}
         }
     }
-    (rest.len(), TokenKind::String, Ending::Open)
+    (rest.len(), TokenKind::String, TokenEnd::Open)
 }
 
 fn number_length(rest: &str) -> usize {
@@ -284,13 +284,13 @@ fn number_length(rest: &str) -> usize {
 
 /// A token with the code around it.
 #[derive(Clone, Copy)]
-pub(crate) struct Site<'s, 'a> {
+pub(crate) struct CodeSite<'s, 'a> {
     pub(crate) code: &'s [Token<'a>],
     pub(crate) index: usize,
 }
 
-impl<'s, 'a> Site<'s, 'a> {
-    /// The text of the token at this distance (negative: before this one); empty if there is none.
+impl<'s, 'a> CodeSite<'s, 'a> {
+    /// The text of the token at this distance, negative before this one; empty if there is none.
     pub(crate) fn text(&self, offset: isize) -> &'a str {
         let index = self.index.checked_add_signed(offset);
         let token = index.and_then(|index| self.code.get(index));
@@ -302,8 +302,8 @@ impl<'s, 'a> Site<'s, 'a> {
     }
 }
 
-pub(crate) fn sites<'s, 'a>(code: &'s [Token<'a>]) -> impl Iterator<Item = Site<'s, 'a>> {
-    (0..code.len()).map(move |index| Site { code, index })
+pub(crate) fn sites<'s, 'a>(code: &'s [Token<'a>]) -> impl Iterator<Item = CodeSite<'s, 'a>> {
+    (0..code.len()).map(move |index| CodeSite { code, index })
 }
 
 /// The names that are given to variables, parameters and functions.
@@ -338,16 +338,17 @@ pub fn unfinished(text: &str) -> Unfinished<'_> {
         // A line comment at the end of the text is open as well: further input belongs to it.
         let is_last = index + 1 == all.len();
         let is_comment = token.kind == TokenKind::Comment;
-        if is_last && (token.ending != Ending::Closed || (is_comment && token.end() == text.len()))
+        if is_last
+            && (token.ending != TokenEnd::Closed || (is_comment && token.end() == text.len()))
         {
-            open.is_wrong |= token.ending == Ending::Cut;
+            open.is_wrong |= token.ending == TokenEnd::Cut;
             open.last = Some(*token);
         }
         if is_comment || open.last.is_some() {
             continue;
         }
         match token.nesting() {
-            _ if token.kind == TokenKind::String => open.is_wrong |= token.ending == Ending::Cut,
+            _ if token.kind == TokenKind::String => open.is_wrong |= token.ending == TokenEnd::Cut,
             1 => open.brackets.push(open.code.len()),
             -1 => {
                 let opening = open.brackets.pop().map(|at| open.code[at].text);
@@ -367,7 +368,7 @@ impl<'a> Unfinished<'a> {
             .last
             .filter(|last| last.kind != TokenKind::Comment || last.text.starts_with("/*"))
         {
-            return last.ending == Ending::Open;
+            return last.ending == TokenEnd::Open;
         }
         const BEFORE_OPERAND: &str = "let const if else fn in while for + - * / % ** = == != < <= > >= & | && || += -= *= /= \
                                       => .. ..= ?? !";

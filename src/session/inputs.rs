@@ -12,8 +12,9 @@ use rhai::{AST, Engine, Token as EngineToken};
 use super::answer::Answer;
 use crate::batch::Computed;
 use crate::diagnostic::Diagnostic;
+use crate::script::engine::own_token;
 use crate::script::library::imports_of;
-use crate::script::syntax::{Site, Token, TokenKind, code, sites};
+use crate::script::syntax::{CodeSite, Token, TokenKind, code, sites};
 use crate::script::value::written;
 use crate::script::{Hook, Recipe};
 use crate::tensor::Level;
@@ -118,7 +119,7 @@ impl Inputs {
         let inputs = self.all[..=self.last_signal()?].iter();
         inputs.filter(|_| !self.has_hook()).find_map(|input| {
             let (recipe, code) = (input.recipe.as_ref()?, code(&input.text));
-            let is_own = |site: &Site<'_, '_>| ![".", "::"].contains(&site.text(-1));
+            let is_own = |site: &CodeSite<'_, '_>| ![".", "::"].contains(&site.text(-1));
             let called = sites(&code).filter(|site| ["(", "()"].contains(&site.text(1)));
             let called: Vec<&str> = called.filter(is_own).map(|site| site.text(0)).collect();
             let mut hooks = Hook::OF_BATCH.into_iter().map(Hook::name);
@@ -135,7 +136,8 @@ impl Inputs {
     /// advantage, as one hook.
     pub(super) fn script(&self, in_use: Option<&Recipe>) -> String {
         let result = self.last_signal().filter(|_| !self.has_hook());
-        let (mut imports, mut functions, mut body) = (Vec::new(), Vec::<Item>::new(), Vec::new());
+        let (mut imports, mut functions, mut body) =
+            (Vec::new(), Vec::<InputPart>::new(), Vec::new());
         let uses_last = self.texts().any(|text| !last_values(text).is_empty());
         body.extend(uses_last.then(|| format!("let {SAVED_LAST} = ()")));
         for (index, input) in self.all.iter().enumerate() {
@@ -167,7 +169,8 @@ impl Inputs {
         }
         let mut script = vec!["//! What was typed at the prompt.".to_string()];
         script.extend((!imports.is_empty()).then(|| imports.join("\n")));
-        let is_params = |item: &Item| matches!(&item.function, Some((name, _)) if name == "params");
+        let is_params =
+            |item: &InputPart| matches!(&item.function, Some((name, _)) if name == "params");
         if !functions.iter().any(is_params) {
             script.extend(self.params(in_use.filter(|_| result.is_none())));
         }
@@ -264,7 +267,7 @@ impl Inputs {
                 EngineToken::Underscore if place.is_some_and(|place| places.contains(&place)) => {
                     EngineToken::Identifier(Box::new(LAST.into()))
                 }
-                token => token,
+                token => own_token(token),
             }
         });
     }
@@ -277,7 +280,7 @@ fn line_count(text: &str) -> usize {
 
 /// A part of an input, without its semicolon.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Item {
+pub(super) struct InputPart {
     pub(super) text: String,
     /// The name of a function, and the number of its parameters.
     pub(super) function: Option<(String, usize)>,
@@ -285,7 +288,7 @@ pub(super) struct Item {
 }
 
 /// The parts of an input, with the comments before them: statements end at a semicolon, functions at their brace.
-pub(super) fn items(text: &str) -> Vec<Item> {
+pub(super) fn items(text: &str) -> Vec<InputPart> {
     let all = code(text);
     let mut items = Vec::new();
     let (mut first, mut from, mut depth) = (0, 0, 0i32);
@@ -317,10 +320,10 @@ fn function(code: &[Token<'_>]) -> Option<(String, usize)> {
 }
 
 /// The part that these tokens make, with the comments after `from`.
-fn item(text: &str, from: usize, code: &[Token<'_>]) -> Option<Item> {
+fn item(text: &str, from: usize, code: &[Token<'_>]) -> Option<InputPart> {
     // A comment after the last token is left out: it would hide a semicolon.
     let (first, last) = (code.first()?, code.last()?);
-    Some(Item {
+    Some(InputPart {
         text: text[from..last.end()].trim().to_string(),
         function: function(code),
         is_import: first.text == "import",
@@ -380,12 +383,12 @@ mod tests {
             ),
             (" // nothing\n ;; /* here */", vec![]),
         ] {
-            let item = |(text, function): (&str, _)| Item {
+            let item = |(text, function): (&str, _)| InputPart {
                 text: text.to_string(),
                 function,
                 is_import: text.starts_with("import"),
             };
-            let expected: Vec<Item> = expected.into_iter().map(item).collect();
+            let expected: Vec<InputPart> = expected.into_iter().map(item).collect();
             assert_eq!(items(text), expected, "{text}");
         }
     }

@@ -37,13 +37,13 @@ pub struct Frame {
     pub(crate) is_f64: bool,
     pub(crate) context: Context,
     /// The view, if this is the frame of a function of `map_groups` that is called once for all groups.
-    view: Option<Arc<View>>,
+    view: Option<Arc<GroupView>>,
 }
 
 /// While the view is open, its tensors represent each group separately: the level "batch" is the group's, and no
 /// value may be read.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct GroupView {
     is_open: AtomicBool,
     by_group: OnceLock<ByGroup>,
     /// Whether an operation may refuse values.
@@ -116,7 +116,7 @@ impl Frame {
 
     /// The frame of a new view, which is open.
     pub(crate) fn view(&self) -> Arc<Frame> {
-        let view = Arc::new(View {
+        let view = Arc::new(GroupView {
             is_open: AtomicBool::new(true),
             by_group: OnceLock::new(),
             is_checked: AtomicBool::new(false),
@@ -127,8 +127,8 @@ impl Frame {
         })
     }
 
-    fn open_view(&self) -> Option<&View> {
-        let is_open = |view: &&View| view.is_open.load(Ordering::Relaxed);
+    fn open_view(&self) -> Option<&GroupView> {
+        let is_open = |view: &&GroupView| view.is_open.load(Ordering::Relaxed);
         self.view.as_deref().filter(is_open)
     }
 

@@ -23,7 +23,7 @@ pub struct Step {
 
 /// Two nodes with equal keys have equal values.
 #[derive(PartialEq, Eq, Hash)]
-enum Key {
+enum NodeKey {
     Same {
         prim: [u64; 3],
         args: Vec<usize>,
@@ -39,7 +39,7 @@ impl Plan {
     pub(crate) fn new(outputs: &[Tensor]) -> Plan {
         let mut steps: Vec<Step> = Vec::new();
         let mut index: HashMap<usize, usize> = HashMap::new();
-        let mut equal: HashMap<Key, usize> = HashMap::new();
+        let mut equal: HashMap<NodeKey, usize> = HashMap::new();
         // An explicit stack: graphs are as deep as a script's loops are long.
         let mut stack: Vec<(&Tensor, usize)> =
             outputs.iter().rev().map(|tensor| (tensor, 0)).collect();
@@ -93,13 +93,13 @@ fn is_same(expanded: &Tensor, other: &Tensor) -> bool {
     expanded.level() == other.level() && layout(expanded) == layout(other)
 }
 
-fn key(tensor: &Tensor, args: &[usize]) -> Key {
+fn key(tensor: &Tensor, args: &[usize]) -> NodeKey {
     let node = tensor.inner();
     let Some(prim) = node.prim.signature().filter(|_| tensor.known().is_none()) else {
-        return Key::Unique(tensor.id());
+        return NodeKey::Unique(tensor.id());
     };
     let layout = |frame: &Arc<Frame>| Arc::as_ptr(&frame.layout) as usize;
-    Key::Same {
+    NodeKey::Same {
         prim,
         args: args.to_vec(),
         level: node.level,

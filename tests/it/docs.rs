@@ -7,7 +7,7 @@ use advlab::batch::Batch;
 use advlab::check::{CheckResult, check};
 use advlab::script::Host;
 use advlab_cli::prompt;
-use advlab_cli::prompt::{Paint, Session};
+use advlab_cli::prompt::{Paint, PromptSession};
 
 fn root() -> &'static Path {
     Path::new(crate::ROOT)
@@ -94,7 +94,7 @@ fn every_transcript_is_what_the_prompt_answers() {
     let transcripts = blocks_in("repl");
     assert!(!transcripts.is_empty());
     for (name, shown) in transcripts {
-        let mut session = Session::new(&Host::new(), Paint::PLAIN);
+        let mut session = PromptSession::new(&Host::new(), Paint::PLAIN);
         let mut answered = String::new();
         for input in shown.lines().filter_map(|line| line.strip_prefix("> ")) {
             let text = session.submit(input).text;

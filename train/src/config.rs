@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::error::Result;
+use crate::task::{self, TRAINER};
 use advlab::diagnostic::Diagnostic;
 use advlab::live::LiveOptions;
 use advlab::native::{Mode, Native};
@@ -33,13 +34,11 @@ pub(crate) const DIGITS: RangeInclusive<u64> = 1..=18;
 /// Responses that are sampled at once; memory suffices for no more.
 const RESPONSES: usize = 1 << 24;
 
-/// The task of a run whose steps another program does: see [`Record`](super::Record).
-pub(super) const TRAINER: &str = "trainer";
 const CONSTANT: &str = "constant";
 pub(super) const COSINE: &str = "cosine";
 
 /// A row of a table of keys.
-struct Key {
+struct ConfigKey {
     name: &'static str,
     /// The lines of its comment.
     doc: &'static [&'static str],
@@ -55,7 +54,7 @@ enum Bound {
     /// A table of parameters: numbers, strings and truth values.
     Scalars,
     /// A table with its own keys.
-    Table(&'static [Key]),
+    Table(&'static [ConfigKey]),
 }
 
 impl Bound {
@@ -122,8 +121,8 @@ macro_rules! keys {
         }
 
         impl $config {
-            const KEYS: &[Key] = &[
-                $(Key { name: stringify!($key), doc: &[$($doc),*], bound: $bound }),*
+            const KEYS: &[ConfigKey] = &[
+                $(ConfigKey { name: stringify!($key), doc: &[$($doc),*], bound: $bound }),*
             ];
         }
     };
@@ -133,7 +132,7 @@ keys! {
     /// The configuration of a run, as `advlab train --print-config` prints it.
     Config;
     /// "maze" (walk to the goal and stop there), "arithmetic" (add two numbers) or "math" (questions of a file: see [math]).
-    task: String = "maze".to_string(), OneOf(&["maze", "arithmetic", "math", TRAINER]);
+    task: String = "maze".to_string(), OneOf(&task::NAMES);
     /// The side of the mazes, 2 to 32; a response has at most four moves a side.
     maze_size: usize = 4, Whole(MAZE_SIZES);
     /// In how many turns a maze is walked at the most. Each turn of a trajectory is a response to the maze from the cell that was reached.
@@ -281,7 +280,7 @@ keys! {
 }
 
 /// All keys, including those of tables under the table's name, such as `transformer.temperature`.
-fn keys() -> impl Iterator<Item = (String, &'static Key)> {
+fn keys() -> impl Iterator<Item = (String, &'static ConfigKey)> {
     Config::KEYS.iter().flat_map(|key| {
         let inner = match key.bound {
             Table(keys) => keys,

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use zerocopy::IntoBytes;
 
-use super::config::{Config, TRAINER};
+use super::config::Config;
 use super::event::LogLine;
 use super::folder::{CONFIG, Journal, LockedFolder, RunFolder, RunWriter, step_after, step_of};
 use super::policy::Platform;
 use super::row::rounded;
+use super::task::TRAINER;
 use crate::error::Result;
 use advlab::batch::{Batch, FloatBuffer};
 use advlab::diagnostic::Diagnostic;

@@ -128,15 +128,7 @@ impl Run {
     pub fn resume(path: &Path, steps: Option<u64>, native: Mode) -> Result<Run> {
         let (locked, mut config) = LockedFolder::open(path)?;
         config.native = native;
-        let is_extended = steps.is_some_and(|steps| steps != config.steps);
-        if is_extended && config.lr_schedule == COSINE {
-            let end = config.steps;
-            let message = format!("the run's learning rate falls to 0 at step {end}");
-            let help = "with `lr_schedule = \"cosine\"` a run has the steps that it began with";
-            return Err(Diagnostic::error(message).with_help(help).into());
-        }
-        config.steps = steps.unwrap_or(config.steps);
-        config.check()?;
+        let is_extended = change_steps(&mut config, steps)?;
         let folder = RunFolder::read(path);
         let mut rows = folder.rows().map_err(|mut error| {
             let help = "repair it, or `advlab train --resume RUN --force` moves such lines to a file beside it and goes on";
@@ -376,6 +368,20 @@ impl Run {
         self.saved = Some(step);
         Ok(())
     }
+}
+
+/// Gives a run another number of steps, if there is one; says whether it differs.
+fn change_steps(config: &mut Config, steps: Option<u64>) -> Result<bool> {
+    let is_changed = steps.is_some_and(|steps| steps != config.steps);
+    if is_changed && config.lr_schedule == COSINE {
+        let end = config.steps;
+        let message = format!("the run's learning rate falls to 0 at step {end}");
+        let help = "with `lr_schedule = \"cosine\"` a run has the steps that it began with";
+        return Err(Diagnostic::error(message).with_help(help).into());
+    }
+    config.steps = steps.unwrap_or(config.steps);
+    config.check()?;
+    Ok(is_changed)
 }
 
 fn no_checkpoint(run: &Path, notes: Vec<String>) -> Diagnostics {

@@ -3,7 +3,8 @@
 use num_traits::{Signed, ToPrimitive};
 
 use super::super::expr::{Expr, Function, Number, Symbol};
-use super::super::lexeme::{currency, is_letter, is_number, is_whole, is_word, unit};
+use super::super::lexeme::{is_letter, is_number, is_whole, is_word};
+use super::super::units::{currency, unit};
 use super::factor::is_command_of_factor;
 use super::{Parser, is_end, joins};
 

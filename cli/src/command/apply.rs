@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use advlab::diagnostic::{Diagnostic, Severity};
 use advlab::figures::{counted, in_json, shape_in, time, value};
-use advlab::files::{Column, Dtype, Mapping, ReadOptions, Rollouts, step_of};
+use advlab::files::{AddedColumn, Dtype, Mapping, ReadOptions, Rollouts, step_of};
 use advlab::native::Native;
 use advlab::paint::laid_out;
 use advlab::script::{
@@ -256,17 +256,17 @@ impl Applied {
         Ok(())
     }
 
-    /// The columns to write: all that training on the batch needs.
-    fn columns(&self) -> Vec<(Column, &Computed)> {
+    /// What is written: all columns that training on the batch needs.
+    fn columns(&self) -> Vec<(AddedColumn, &Computed)> {
         let outcome = &self.outcome;
         // An advantage that is equivalent to a loss has the weights in it; weights of no hook are in the input already.
         let is_weighted = outcome.loss.is_none() && self.recipe.has(Hook::Weight);
         let weight = outcome.weight.as_ref().filter(|_| is_weighted);
         let columns = [
-            (Column::Advantage, Some(&outcome.advantage)),
-            (Column::Returns, self.returns.as_ref()),
-            (Column::Weight, weight),
-            (Column::ShapedReward, outcome.reward.as_ref()),
+            (AddedColumn::Advantage, Some(&outcome.advantage)),
+            (AddedColumn::Returns, self.returns.as_ref()),
+            (AddedColumn::Weight, weight),
+            (AddedColumn::ShapedReward, outcome.reward.as_ref()),
         ];
         let columns = columns.into_iter();
         let columns = columns.filter_map(|(column, values)| Some((column, values?)));

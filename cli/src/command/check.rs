@@ -16,7 +16,7 @@ use clap::Args;
 use console::Term;
 
 use super::streams::{self, out};
-use super::{Reading, load};
+use super::{ReadArguments, load};
 use crate::pair;
 
 /// Test what must hold of a recipe's advantage and loss, on degenerate batches.
@@ -32,7 +32,7 @@ pub struct Check {
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     time: Duration,
     #[command(flatten)]
-    reading: Reading,
+    reading: ReadArguments,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

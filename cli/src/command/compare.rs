@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use crate::pair;
-use crate::report::compare::{self, Comparison, Failed, Planned, stats};
+use crate::report::compare::{self, Comparison, FailedRun, Planned, stats};
 use crate::report::study::recipes_of;
 use advlab::figures::counted;
 use advlab::script::Builtin;
@@ -120,7 +120,7 @@ impl Compare {
     }
 
     /// Does the runs that are not done yet. Returns the folders of all that did not fail, and the failures.
-    fn train(&self, folder: &Path) -> Result<(Vec<PathBuf>, Vec<Failed>)> {
+    fn train(&self, folder: &Path) -> Result<(Vec<PathBuf>, Vec<FailedRun>)> {
         let configs = self.configs()?;
         let seeds = self.seeds as usize;
         if configs.len() > 1 && stats::are_too_few(seeds, seeds) {

@@ -17,7 +17,7 @@ use crate::{mapping, wrong};
 
 /// How the rollouts of an input are read.
 #[derive(Args)]
-pub(super) struct Reading {
+pub(super) struct ReadArguments {
     /// Read a field of the rollouts under another name, as in --map reward=score
     #[arg(long, value_name = "OURS=THEIRS", value_parser = mapping)]
     pub(super) map: Vec<Mapping>,
@@ -26,7 +26,7 @@ pub(super) struct Reading {
     pub(super) step: Option<u64>,
 }
 
-impl Reading {
+impl ReadArguments {
     /// The rollouts of a file or of a run's batch, and notes on how they were read.
     pub(super) fn read(&self, input: &Path) -> Result<(Rollouts, Vec<String>)> {
         let options = ReadOptions {

@@ -29,13 +29,13 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use self::input::{Reading, Tokenizing, rollouts};
+use self::input::{ReadArguments, Tokenizing, rollouts};
 /// Runs the command line: the program's name and its arguments, as in `advlab apply grpo rollouts.jsonl`. Prints what the
 /// command prints, errors included. The status is 0 on success, 1 if the input is wrong, 2 on wrong usage.
 pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     silence_caught();
     let words: Vec<OsString> = arguments.into_iter().collect();
-    match Arguments::try_parse_from(&words).map(run) {
+    match Cli::try_parse_from(&words).map(run) {
         Ok(Ok(code)) => code,
         Ok(Err(error)) if streams::reader_left(&error) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
@@ -62,7 +62,7 @@ fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
         return None;
     };
     let name = option.strip_prefix("--")?;
-    let arguments = Arguments::command();
+    let arguments = Cli::command();
     let mut options = arguments.find_subcommand(words.get(1)?)?.get_arguments();
     let takes_settings = options.any(|one| one.get_long() == Some("set"));
     // Any option is like one of a single letter.
@@ -80,7 +80,7 @@ fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
     max_term_width = 100,
     arg_required_else_help = true
 )]
-struct Arguments {
+struct Cli {
     #[command(subcommand)]
     command: Command,
 }
@@ -88,7 +88,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Train(train::Train),
-    Replay(runs::Replay),
+    Replay(runs::ReplayArguments),
     Export(runs::Export),
     Apply(apply::Apply),
     Verify(verify::Verify),
@@ -96,7 +96,7 @@ enum Command {
     Convert(input::Convert),
     Repl(prompt::Repl),
     Check(check::Check),
-    Profile(profile::Profile),
+    Profile(profile::ProfileArguments),
     Objective(study::ShowObjective),
     Mass(study::ShowMass),
     Compare(compare::Compare),
@@ -106,7 +106,7 @@ enum Command {
     New(library::New),
 }
 
-fn run(arguments: Arguments) -> Result<ExitCode> {
+fn run(arguments: Cli) -> Result<ExitCode> {
     match arguments.command {
         Command::Train(command) => command.run(),
         Command::Replay(command) => command.run(),

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use advlab::diagnostic::Diagnostics;
-use advlab::files::Unfinished;
+use advlab::files::TemporaryFile;
 use anyhow::Result;
 use same_file::is_same_file;
 
@@ -62,7 +62,7 @@ pub fn written<R>(
         return write(output);
     }
     // The name says what kind of file it is.
-    let file = Unfinished::passing(input.file_name().unwrap_or_default())?;
+    let file = TemporaryFile::passing(input.file_name().unwrap_or_default())?;
     let result = write(file.path())?;
     let mut out = io::stdout().lock();
     io::copy(&mut File::open(file.path())?, &mut out)?;

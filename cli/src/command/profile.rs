@@ -10,12 +10,12 @@ use anyhow::Result;
 use clap::Args;
 
 use super::streams::{on_stdout, out};
-use super::{Reading, load, set};
+use super::{ReadArguments, load, set};
 use crate::pair;
 
 /// See where the time of a recipe goes, by hook and by line of the script.
 #[derive(Args)]
-pub struct Profile {
+pub struct ProfileArguments {
     /// A built-in's name, or the path of a .rhai file; or a run's folder: the version that its last batch saw, with the run's loss
     #[arg(value_name = "RECIPE|RUN")]
     recipe: String,
@@ -33,10 +33,10 @@ pub struct Profile {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reading: Reading,
+    reading: ReadArguments,
 }
 
-impl Profile {
+impl ProfileArguments {
     pub fn run(self) -> Result<ExitCode> {
         let host = Host::new();
         let run = Some(Path::new(&self.recipe)).filter(|path| path.is_dir());

@@ -10,8 +10,8 @@ use anyhow::Result;
 use clap::Args;
 
 use super::streams::{self, out};
-use super::{Reading, Tokenizing, load};
-use crate::prompt::{self, Session};
+use super::{ReadArguments, Tokenizing, load};
+use crate::prompt::{self, PromptSession};
 use crate::{mapping, pair};
 
 /// Try formulas at a prompt, on a real batch.
@@ -45,7 +45,7 @@ pub struct Repl {
 impl Repl {
     pub fn run(self) -> Result<ExitCode> {
         let host = Host::new();
-        let mut session = Session::new(&host, streams::on_stdout());
+        let mut session = PromptSession::new(&host, streams::on_stdout());
         if let Some(seed) = self.seed {
             session.set_seed(seed);
         }
@@ -85,7 +85,7 @@ pub struct Look {
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, requires = "recipe")]
     set: Vec<(String, String)>,
     #[command(flatten)]
-    reading: Reading,
+    reading: ReadArguments,
     #[command(flatten)]
     tokenizing: Tokenizing,
 }
@@ -93,7 +93,7 @@ pub struct Look {
 impl Look {
     pub fn run(self) -> Result<ExitCode> {
         let host = Host::new();
-        let mut session = Session::new(&host, streams::on_stdout());
+        let mut session = PromptSession::new(&host, streams::on_stdout());
         session.tokenizer = self.tokenizing.load()?;
         session.open(&self.input, &self.reading.map)?;
         if let Some(step) = self.reading.of_run(&self.input)? {

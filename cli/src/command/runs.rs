@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use advlab_train::{Event, Replay as Repetition};
+use advlab_train::{Event, Replay};
 use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use crate::report::view::{Server, Site};
 /// The same versions at the same steps give the same numbers, bit for bit; only times are not compared. The run's folder
 /// is not changed.
 #[derive(Args)]
-pub struct Replay {
+pub struct ReplayArguments {
     /// The run's folder
     #[arg(value_name = "DIR")]
     run: PathBuf,
@@ -25,10 +25,10 @@ pub struct Replay {
     natively: Natively,
 }
 
-impl Replay {
+impl ReplayArguments {
     /// Repeats the run; the exit status is 1 if a number differs.
     pub fn run(self) -> Result<ExitCode> {
-        let replay = Repetition::open(&self.run, self.natively.native)?;
+        let replay = Replay::open(&self.run, self.natively.native)?;
         let run = self.run.display();
         if let Some(note) = replay.note() {
             out!("note: {note}");

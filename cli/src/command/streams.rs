@@ -123,11 +123,11 @@ pub fn steps_bar(what: &'static str, steps: u64, done: u64) -> ProgressBar {
 }
 
 /// Something to print, in its turn.
-type Job = Box<dyn FnOnce(&ProgressBar) + Send>;
+type PrintJob = Box<dyn FnOnce(&ProgressBar) + Send>;
 
 /// A thread that prints the reports of a run: a step never waits for a paused terminal or a slow reader.
 pub struct Printer {
-    queue: SyncSender<Job>,
+    queue: SyncSender<PrintJob>,
     thread: JoinHandle<()>,
     /// Messages that were left out since the last that was printed.
     left_out: Arc<AtomicUsize>,
@@ -135,7 +135,7 @@ pub struct Printer {
 
 impl Printer {
     pub fn new(bar: ProgressBar) -> Printer {
-        let (queue, jobs) = sync_channel::<Job>(WAITING);
+        let (queue, jobs) = sync_channel::<PrintJob>(WAITING);
         let left_out = Arc::<AtomicUsize>::default();
         let rest = left_out.clone();
         let print = move || {

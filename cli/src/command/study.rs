@@ -11,7 +11,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::streams::{on_stdout, out};
-use super::{Reading, load, title};
+use super::{ReadArguments, load, title};
 use crate::pair;
 use crate::report::study::{
     Mass, Objective, largest_group, objectives, recipes_of, with_advantage,
@@ -30,7 +30,7 @@ pub struct ShowObjective {
     #[arg(long, value_name = "FILE|RUN")]
     input: Option<PathBuf>,
     #[command(flatten)]
-    reading: Reading,
+    reading: ReadArguments,
     /// Set a parameter of every recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
@@ -85,7 +85,7 @@ pub struct ShowMass {
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
     #[command(flatten)]
-    reading: Reading,
+    reading: ReadArguments,
     /// Print all shares as one JSON object
     #[arg(long)]
     json: bool,

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::streams::{self, out};
-use super::train_view::View;
+use super::train_view::TrainView;
 use super::{Natively, whole};
 use crate::pair;
 
@@ -84,7 +84,7 @@ impl Train {
             notes.push(format!("the run's page is {}", server.address()?));
             thread::spawn(move || server.serve());
         }
-        let mut view = View::new(&run, &notes);
+        let mut view = TrainView::new(&run, &notes);
         streams::tell(&run.warnings());
         let ending = run.go(&stop, &mut |event| view.tell(event));
         view.ended(ending, run.saved(), run.step())

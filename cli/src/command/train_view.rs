@@ -17,7 +17,7 @@ use super::streams::{self, Printer, err, out};
 use super::{report, title};
 
 /// A run on the terminal, or as plain lines.
-pub struct View {
+pub struct TrainView {
     folder: PathBuf,
     config: Config,
     printer: Printer,
@@ -34,11 +34,11 @@ pub struct View {
     counts: [usize; 3],
 }
 
-impl View {
-    /// Prints notes, a description of the run that is about to start, and how to edit its recipe.
-    pub fn new(run: &Run, notes: &[String]) -> View {
+impl TrainView {
+    /// Prints notes, what the run that is about to start does, and how its recipe is edited.
+    pub fn new(run: &Run, notes: &[String]) -> TrainView {
         let config = run.config().clone();
-        let view = View {
+        let view = TrainView {
             folder: run.folder().to_path_buf(),
             printer: Printer::new(streams::steps_bar("training", config.steps, run.step())),
             done: run.step(),

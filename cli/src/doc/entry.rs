@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::report::study::indices;
 use advlab::Batch;
-use advlab::batch::known;
+use advlab::batch::column_names;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::value;
 use advlab::paint::{Paint, beside, folded, wrapped};
@@ -115,7 +115,7 @@ fn example(host: &Host, script: &str) -> Result<Vec<String>, Diagnostics> {
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
     for name in script.split(|letter: char| !letter.is_alphanumeric() && letter != '_') {
         let column = format!("batch.{name}");
-        let is_column = batch.has(name) || known::column(name).is_some();
+        let is_column = batch.has(name) || column_names::column(name).is_some();
         let is_new = column != script && rows.iter().all(|(own, _)| *own != column);
         if is_column
             && is_new

@@ -11,7 +11,7 @@ use advlab::script::{BUILTINS, help_for_foreign};
 const SHOWN: usize = 10;
 
 /// Something that can be found.
-pub(super) struct Item {
+pub(super) struct SearchItem {
     pub(super) name: &'static str,
     kind: &'static str,
     summary: String,
@@ -21,15 +21,15 @@ pub(super) struct Item {
     text: String,
 }
 
-pub(super) fn items() -> impl Iterator<Item = Item> {
-    let topics = TOPICS.topics.iter().map(|topic| Item {
+pub(super) fn items() -> impl Iterator<Item = SearchItem> {
+    let topics = TOPICS.topics.iter().map(|topic| SearchItem {
         name: &topic.name,
         kind: "topic",
         summary: topic.doc.clone(),
         aliases: topic.others.join(" "),
         text: topic.text.clone(),
     });
-    let functions = ENTRIES.iter().map(|entry| Item {
+    let functions = ENTRIES.iter().map(|entry| SearchItem {
         name: entry.name,
         kind: "function",
         summary: entry.doc.to_string(),
@@ -44,7 +44,7 @@ pub(super) fn items() -> impl Iterator<Item = Item> {
         let names = trainers().flat_map(|(_, trainer)| &trainer.names);
         let names = names.filter(|alias| alias.ours == builtin.name);
         let aliases: Vec<&str> = names.map(|alias| &*alias.theirs).collect();
-        Item {
+        SearchItem {
             name: builtin.name,
             kind: "recipe",
             summary: summary.trim_end_matches('.').to_string(),
@@ -63,7 +63,7 @@ fn words(text: &str) -> Vec<String> {
     words.map(str::to_string).collect()
 }
 
-impl Item {
+impl SearchItem {
     /// How well it matches a word: 0 for not at all.
     fn score(&self, word: &str) -> u32 {
         let has = |text: &str| words(text).iter().any(|own| own == word);
@@ -109,7 +109,7 @@ pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<St
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-pub(super) fn found(asked: &str, only_recipes: bool) -> Vec<Item> {
+pub(super) fn found(asked: &str, only_recipes: bool) -> Vec<SearchItem> {
     let asked = words(asked);
     let items = items().filter(|item| !only_recipes || item.kind == "recipe");
     let scored = items.filter_map(|item| {
@@ -117,7 +117,7 @@ pub(super) fn found(asked: &str, only_recipes: bool) -> Vec<Item> {
         let is_found = !scores.is_empty() && !scores.contains(&0);
         is_found.then(|| (scores.iter().sum(), item))
     });
-    let mut found: Vec<(u32, Item)> = scored.collect();
+    let mut found: Vec<(u32, SearchItem)> = scored.collect();
     found.sort_by_key(|(score, _)| Reverse(*score));
     // `min` and `max` are rows of two classes.
     found.dedup_by(|(_, b), (_, a)| (a.name, a.kind) == (b.name, b.kind));

@@ -17,7 +17,7 @@ pub(super) const OPTIONS: [(&str, &[&str]); 3] = [
 ];
 
 /// A row of the table.
-pub(super) struct Command {
+pub(super) struct PromptCommand {
     /// How it is written: `:set k=8`.
     pub(super) call: &'static str,
     /// The name after the colon.
@@ -27,12 +27,12 @@ pub(super) struct Command {
     pub(super) doc: &'static str,
 }
 
-pub(super) fn commands() -> impl Iterator<Item = Command> {
+pub(super) fn commands() -> impl Iterator<Item = PromptCommand> {
     let table = HELP.split("\n\n").nth(1).unwrap_or_default();
     table.lines().filter_map(|line| {
         let (call, doc) = row(line)?;
         let (name, arguments) = call.split_once(' ').unwrap_or((call, ""));
-        Some(Command {
+        Some(PromptCommand {
             call,
             name: name.strip_prefix(':')?,
             arguments,
@@ -61,7 +61,10 @@ pub(super) struct Arguments<'t> {
 }
 
 impl<'t> Arguments<'t> {
-    pub(super) fn parse(command: &Command, text: &'t str) -> Result<Arguments<'t>, Diagnostics> {
+    pub(super) fn parse(
+        command: &PromptCommand,
+        text: &'t str,
+    ) -> Result<Arguments<'t>, Diagnostics> {
         let error = |what: String| {
             let message = format!("`:{}` {what}", command.name);
             wrong(message, format!("it is `{}`", command.call))
@@ -93,7 +96,7 @@ impl<'t> Arguments<'t> {
     }
 
     /// Sets an option; `None` if the command does not take it, or not with this value.
-    fn set(&mut self, command: &Command, name: &str, value: &'t str) -> Option<()> {
+    fn set(&mut self, command: &PromptCommand, name: &str, value: &'t str) -> Option<()> {
         let (_, takers) = OPTIONS.iter().find(|(option, _)| *option == name)?;
         if !takers.contains(&command.name) || value.is_empty() {
             return None;

@@ -1,7 +1,7 @@
 //! Completions at the cursor: names, members, levels, recipes, files, commands.
 
 use super::arguments::{OPTIONS, commands};
-use super::session::Session;
+use super::session::PromptSession;
 use crate::doc;
 use advlab::script::{BUILTINS, Builtin, Token, TokenKind, Unfinished, unfinished};
 use advlab::session::Name;
@@ -17,8 +17,8 @@ fn plain(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<Name> {
     all.into_iter().map(|text| name(text.into())).collect()
 }
 
-impl Session {
-    /// The start of the word at the cursor, and its completions.
+impl PromptSession {
+    /// Where the word at the cursor begins, and its completions.
     pub fn complete(&self, text: &str, cursor: usize) -> (usize, Vec<Name>) {
         let before = &text[..cursor];
         let (start, mut all) = if let Some(command) = before.strip_prefix(':') {

@@ -17,7 +17,7 @@ use advlab_train::RunFolder;
 const ROLLOUTS: &str = include_str!("rollouts.jsonl");
 
 #[derive(Deserialize)]
-struct Rollout {
+struct ExampleRow {
     group: String,
     reward: f64,
     old_logp: Vec<f64>,
@@ -28,7 +28,7 @@ struct Rollout {
 /// The batch of a session without an input: 128 responses to 16 prompts, with their tokens' log-probs and entropies.
 pub fn builtin() -> Batch {
     let rows = ROLLOUTS.lines().map(serde_json::from_str);
-    let rows: Vec<Rollout> = rows
+    let rows: Vec<ExampleRow> = rows
         .collect::<Result<_, _>>()
         .unwrap_or_else(|error| unreachable!("the built-in rollouts are right: {error}"));
     let rewards: Vec<f64> = rows.iter().map(|row| row.reward).collect();
@@ -44,7 +44,7 @@ pub fn builtin() -> Batch {
 
 /// A batch and its source.
 #[derive(Clone)]
-pub(super) struct Data {
+pub(super) struct LoadedBatch {
     /// The source, as messages name it.
     pub(super) name: String,
     pub(super) batch: Arc<Batch>,
@@ -58,9 +58,9 @@ pub(super) struct Data {
     pub(super) loss: Option<Recipe>,
 }
 
-impl Data {
-    fn new(name: impl Into<String>, batch: Batch) -> Data {
-        Data {
+impl LoadedBatch {
+    fn new(name: impl Into<String>, batch: Batch) -> LoadedBatch {
+        LoadedBatch {
             name: name.into(),
             batch: Arc::new(batch),
             notes: Vec::new(),
@@ -70,8 +70,8 @@ impl Data {
         }
     }
 
-    pub(super) fn builtin() -> Data {
-        Data::new("the built-in batch", builtin())
+    pub(super) fn builtin() -> LoadedBatch {
+        LoadedBatch::new("the built-in batch", builtin())
     }
 
     pub(super) fn open(
@@ -79,7 +79,7 @@ impl Data {
         path: &Path,
         map: &[Mapping],
         tokenizer: Option<&Arc<dyn Tokenize>>,
-    ) -> Result<Data, Diagnostics> {
+    ) -> Result<LoadedBatch, Diagnostics> {
         let name = path.display().to_string();
         if path.is_dir() {
             let run = RunFolder::open(path);
@@ -87,16 +87,16 @@ impl Data {
             let (Err(_), Some(last)) = (&run, files.last()) else {
                 let run = run?;
                 let last = run.last().0;
-                return Data::of_step(host, run, last);
+                return LoadedBatch::of_step(host, run, last);
             };
-            let mut data = Data::open(host, last, map, tokenizer)?;
+            let mut data = LoadedBatch::open(host, last, map, tokenizer)?;
             let files = counted(files.len(), "step");
             let note = format!("the last of {files} in {name}");
             data.notes.insert(0, note);
             return Ok(data);
         }
         if path.extension().is_some_and(|ending| ending == "rhai") {
-            return Data::of_script(host, name);
+            return LoadedBatch::of_script(host, name);
         }
         if Builtin::find(&name).is_some() && !path.exists() {
             let message = format!("`{name}` is a recipe, and a batch is read from a file or a run");
@@ -109,23 +109,23 @@ impl Data {
             ..ReadOptions::default()
         };
         let rollouts = read(path, &options)?;
-        let mut data = Data::new(name, rollouts.batch);
+        let mut data = LoadedBatch::new(name, rollouts.batch);
         data.notes = rollouts.notes.iter().map(ToString::to_string).collect();
         Ok(data)
     }
 
     /// Another batch of the run.
-    pub(super) fn at_step(&self, host: &Host, step: u64) -> Result<Data, Diagnostics> {
+    pub(super) fn at_step(&self, host: &Host, step: u64) -> Result<LoadedBatch, Diagnostics> {
         let Some((run, _)) = &self.run else {
             let message = format!("{} is not a run's folder, and has one batch", self.name);
             return Err(wrong(message, "`:load RUN` opens a run's folder"));
         };
-        // A run in progress may have new batches by now.
-        Data::of_step(host, RunFolder::open(run.folder())?, step)
+        // A run that goes on has others by now.
+        LoadedBatch::of_step(host, RunFolder::open(run.folder())?, step)
     }
 
-    fn of_step(host: &Host, run: RunFolder, step: u64) -> Result<Data, Diagnostics> {
-        let mut data = Data::open(host, run.at(step)?, &[], None)?;
+    fn of_step(host: &Host, run: RunFolder, step: u64) -> Result<LoadedBatch, Diagnostics> {
+        let mut data = LoadedBatch::open(host, run.at(step)?, &[], None)?;
         let recipe = run.recipe_at(host, step).map_err(|error| ("recipe", error));
         let loss = run.loss(host).map_err(|error| ("loss recipe", error));
         for (what, error) in [&recipe, &loss]
@@ -142,11 +142,11 @@ impl Data {
         Ok(data)
     }
 
-    fn of_script(host: &Host, name: String) -> Result<Data, Diagnostics> {
+    fn of_script(host: &Host, name: String) -> Result<LoadedBatch, Diagnostics> {
         let recipe = host.load(&name)?;
-        let mut data = Data::builtin();
+        let mut data = LoadedBatch::builtin();
         match recipe.test_batch()? {
-            Some(batch) => data = Data::new(format!("the test batch of {name}"), batch),
+            Some(batch) => data = LoadedBatch::new(format!("the test batch of {name}"), batch),
             None => data.notes.push(format!(
                 "{name} has no `{TEST_BATCH}()`: this is the built-in batch"
             )),

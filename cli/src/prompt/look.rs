@@ -1,6 +1,6 @@
 //! `:look`: responses with their columns, their texts, the answer that was found, and their largest advantages by token.
 
-use super::session::{Answered, Session};
+use super::session::{Answered, PromptSession};
 use crate::report::study::members;
 use crate::wrong;
 use advlab::Batch;
@@ -10,7 +10,7 @@ use advlab::figures::{counted, value};
 use advlab::files::spans;
 use advlab::paint::{beside, cut, visible, width, wrapped};
 use advlab::script::{Token, TokenKind, lex};
-use advlab::session::Session as Script;
+use advlab::session::Session;
 use advlab::suggest::{did_you_mean, nearest};
 use advlab_answers::Verdict;
 
@@ -21,7 +21,7 @@ const TOKENS: usize = 5;
 /// Columns that follow from others.
 const COMPUTED: [&str; 4] = ["reward", "correct", "verified", "length"];
 
-impl Session {
+impl PromptSession {
     /// Shows responses: by number, by group, the best or the worst, or those that meet a condition.
     pub fn look(&mut self, what: &str) -> Answered {
         self.script.guard().rearm();
@@ -33,7 +33,7 @@ impl Session {
             batch = batch.with("advantage", &outcome.advantage);
         }
         let mut view = View {
-            script: Script::new(self.script.host(), &batch),
+            script: Session::new(self.script.host(), &batch),
             batch: &batch,
             session: self,
         };
@@ -51,8 +51,8 @@ impl Session {
 
 /// A batch with its advantage, and a script that sees its columns.
 struct View<'a> {
-    session: &'a Session,
-    script: Script,
+    session: &'a PromptSession,
+    script: Session,
     batch: &'a Batch,
 }
 

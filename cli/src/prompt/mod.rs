@@ -1,7 +1,7 @@
 //! The prompt: a session that turns text into replies, and a terminal for it.
 //!
-//! [`Session`] is the state, and knows no command; a command is a function of the session and its arguments; this file maps
-//! an input to its command.
+//! [`PromptSession`] is the state, and knows no command; a command is a function of the session and its arguments; this file
+//! finds the command that an input names.
 
 mod arguments;
 mod complete;
@@ -19,12 +19,12 @@ mod watch;
 use std::path::Path;
 
 pub use self::data::builtin;
-pub use self::session::{Reply, Session};
+pub use self::session::{PromptSession, Reply};
 pub use self::terminal::{piped, terminal};
 pub use advlab::paint::Paint;
 
 use self::arguments::{Arguments, HELP, commands, row};
-use self::data::Data;
+use self::data::LoadedBatch;
 use self::session::{Answered, is_command, step};
 use crate::doc;
 use crate::wrong;
@@ -33,8 +33,8 @@ use advlab::paint::{beside, wrapped};
 use advlab::session::{Answer, is_typed};
 use advlab::suggest::nearest;
 
-impl Session {
-    /// Evaluates an input: a piece of script, a command, or a question; or several of these pasted together, with
+impl PromptSession {
+    /// Evaluates an input: a piece of script, a command, or a question; or several of them that were pasted together, with
     /// each command and question on its own line.
     pub fn submit(&mut self, text: &str) -> Reply {
         let (mut texts, mut is_error) = (Vec::new(), false);
@@ -86,12 +86,12 @@ impl Session {
     }
 }
 
-type Run = fn(&mut Session, &Arguments<'_>) -> Answered;
+type Handler = fn(&mut PromptSession, &Arguments<'_>) -> Answered;
 
 /// Runs a command; the text is the input without its colon.
-fn run(session: &mut Session, text: &str) -> Answered {
+fn run(session: &mut PromptSession, text: &str) -> Answered {
     let (name, arguments) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-    let function: Run = match name {
+    let function: Handler = match name {
         "help" => |session, arguments| help(session, arguments.text),
         "recipe" => recipe::load,
         "params" => recipe::params,
@@ -129,7 +129,7 @@ fn run(session: &mut Session, text: &str) -> Answered {
 }
 
 /// Explains a name: a command, a function, a recipe or a topic; lists all commands without one.
-fn help(session: &Session, name: &str) -> Answered {
+fn help(session: &PromptSession, name: &str) -> Answered {
     let paint = session.paint;
     let command = commands().find(|command| command.name == name.trim_start_matches(':'));
     match (name, command) {
@@ -152,15 +152,15 @@ fn help(session: &Session, name: &str) -> Answered {
     }
 }
 
-fn load(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+fn load(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     match arguments.text.trim_matches('"') {
-        "" => session.use_data(Data::builtin()),
+        "" => session.use_data(LoadedBatch::builtin()),
         path => session.open(Path::new(path), &arguments.map)?,
     }
     Ok(session.about_data())
 }
 
-fn batch(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+fn batch(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     if arguments.text.is_empty() {
         return session.evaluate("batch");
     }
@@ -168,7 +168,7 @@ fn batch(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
     Ok(session.about_data())
 }
 
-fn vars(session: &mut Session, _: &Arguments<'_>) -> Answered {
+fn vars(session: &mut PromptSession, _: &Arguments<'_>) -> Answered {
     let variables = session.script.variables();
     let longest = variables.iter().map(|(name, _)| name.len()).max();
     let Some(indent) = longest.map(|longest| longest + 4) else {
@@ -184,7 +184,7 @@ fn vars(session: &mut Session, _: &Arguments<'_>) -> Answered {
     Ok(variables.iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 
-fn reset(session: &mut Session, _: &Arguments<'_>) -> Answered {
+fn reset(session: &mut PromptSession, _: &Arguments<'_>) -> Answered {
     session.script.reset();
     session.last_input.clear();
     session.lacks_function = false;
@@ -194,7 +194,7 @@ fn reset(session: &mut Session, _: &Arguments<'_>) -> Answered {
     Ok("what you typed is gone; the batch and a loaded recipe stay".to_string())
 }
 
-fn quit(session: &mut Session, _: &Arguments<'_>) -> Answered {
+fn quit(session: &mut PromptSession, _: &Arguments<'_>) -> Answered {
     session.is_over = true;
     Ok(String::new())
 }

@@ -2,7 +2,7 @@
 
 use super::arguments::Arguments;
 use super::diff;
-use super::session::{Answered, Session, assign, step};
+use super::session::{Answered, PromptSession, assign, step};
 use super::show::{self, title};
 use super::watch::lock;
 use crate::doc;
@@ -12,7 +12,7 @@ use advlab::figures::{time, value};
 use advlab::paint::{cut, laid_out, wrapped};
 use advlab::script::{Computed, Hook, State, Summary};
 
-pub(super) fn load(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+pub(super) fn load(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipe = session.recipe_of(arguments.text)?;
     if !arguments.text.is_empty() {
         // The recipe is loaded even if it cannot run on this batch: the user may want to change the batch.
@@ -23,7 +23,7 @@ pub(super) fn load(session: &mut Session, arguments: &Arguments<'_>) -> Answered
     Ok(format!("{}\n\n{next}", doc::recipe(&recipe, session.paint)))
 }
 
-pub(super) fn params(session: &mut Session, _: &Arguments<'_>) -> Answered {
+pub(super) fn params(session: &mut PromptSession, _: &Arguments<'_>) -> Answered {
     let recipe = session.recipe()?;
     match recipe.params().iter().len() {
         0 => Ok(format!("{} has no parameters", recipe.name())),
@@ -31,7 +31,7 @@ pub(super) fn params(session: &mut Session, _: &Arguments<'_>) -> Answered {
     }
 }
 
-pub(super) fn set(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+pub(super) fn set(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     // `k = 8` is as clear as `k=8`.
     let parts: Vec<&str> = arguments.text.split('=').map(str::trim).collect();
     if let ["step", number] = parts[..] {
@@ -52,7 +52,7 @@ pub(super) fn set(session: &mut Session, arguments: &Arguments<'_>) -> Answered 
     Ok(title)
 }
 
-pub(super) fn run(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+pub(super) fn run(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipe = session.recipe_of(arguments.text)?;
     let paint = session.paint;
     let (outcome, state) = session.try_recipe(&recipe)?;
@@ -93,9 +93,9 @@ pub(super) fn run(session: &mut Session, arguments: &Arguments<'_>) -> Answered 
     Ok(lines.join("\n"))
 }
 
-/// Compares two named recipes, or the recipe in use with a named one; `k=8` is the recipe in use with another
-/// setting.
-pub(super) fn diff(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+/// Compares the two recipes that the words name, or the one in use and the one that they name; `k=8` is the one in use, set
+/// otherwise.
+pub(super) fn diff(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let words = arguments.text;
     let mut both = Vec::new();
     if words.split_whitespace().all(|word| word.contains('=')) {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::data::Data;
+use super::data::LoadedBatch;
 use super::show::{self, title};
 use super::watch::{Watching, lock};
 use crate::report::study::{recipes_of, with_advantage};
@@ -16,7 +16,7 @@ use advlab::figures::{shape, value};
 use advlab::files::{Mapping, Tokenize};
 use advlab::paint::{Paint, wrapped};
 use advlab::script::{Hook, Host, Loss, Outcome, Recipe, State, unfinished};
-use advlab::session::{Answer, Session as Script, is_typed};
+use advlab::session::{Answer, Session, is_typed};
 use advlab::tensor::Guard;
 use advlab_train::RunFolder;
 
@@ -39,21 +39,21 @@ type Editor = Box<dyn FnMut(&Path) -> io::Result<()>>;
 /// It knows no terminal: text goes in, text comes out.
 ///
 /// ```
-/// use advlab_cli::prompt::{Paint, Session};
+/// use advlab_cli::prompt::{Paint, PromptSession};
 /// use advlab::Host;
 ///
-/// let mut session = Session::new(&Host::new(), Paint::PLAIN);
+/// let mut session = PromptSession::new(&Host::new(), Paint::PLAIN);
 /// let reply = session.submit("batch.reward.mean(\"batch\").value() > 0.3");
 /// assert_eq!(reply.text, "true");
 /// ```
-pub struct Session {
-    pub(super) script: Script,
+pub struct PromptSession {
+    pub(super) script: Session,
     pub(super) paint: Paint,
     /// The height of the window in lines, without the line of the prompt.
     pub(super) height: usize,
     /// Limits each call, also those of the thread that watches a script.
     pub(super) host: Host,
-    pub(super) data: Data,
+    pub(super) data: LoadedBatch,
     /// The seed of `batch.random`, if it was given: it also holds for the batches of runs.
     seed: Option<u64>,
     /// Whether a typed hook did not compile because of an unknown function, which the user may type next.
@@ -71,12 +71,12 @@ pub struct Session {
     pub is_over: bool,
 }
 
-impl Session {
+impl PromptSession {
     /// A session on the built-in batch.
-    pub fn new(host: &Host, paint: Paint) -> Session {
-        let data = Data::builtin();
-        Session {
-            script: Script::new(host, &data.batch),
+    pub fn new(host: &Host, paint: Paint) -> PromptSession {
+        let data = LoadedBatch::builtin();
+        PromptSession {
+            script: Session::new(host, &data.batch),
             paint,
             height: usize::MAX,
             host: host.clone(),
@@ -100,7 +100,7 @@ impl Session {
 
     /// Opens the batch of a path: a file of rollouts, a run's folder, or a script with a test batch.
     pub fn open(&mut self, path: &Path, map: &[Mapping]) -> Result<(), Diagnostics> {
-        let data = Data::open(&self.host, path, map, self.tokenizer.as_ref())?;
+        let data = LoadedBatch::open(&self.host, path, map, self.tokenizer.as_ref())?;
         self.use_data(data);
         Ok(())
     }
@@ -122,8 +122,8 @@ impl Session {
         self.use_data(data);
     }
 
-    /// Replaces the batch, and the recipe if one comes with the batch; a recipe that the user chose stays in use.
-    pub(super) fn use_data(&mut self, mut data: Data) {
+    /// Replaces the batch, and the recipe if one comes with the batch; the user's own choice stays beside a run's batch.
+    pub(super) fn use_data(&mut self, mut data: LoadedBatch) {
         let is_tensor = |value| matches!(value, Ok(Answer::Tensor(_)));
         let old = self.script.variables().into_iter();
         let old = old.filter_map(|(name, value)| is_tensor(value).then_some(name));

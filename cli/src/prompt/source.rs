@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::arguments::Arguments;
-use super::session::{Answered, Session};
+use super::session::{Answered, PromptSession};
 use super::show::{highlighted, title};
 use super::watch::{Watched, lock};
 use crate::doc;
@@ -17,13 +17,13 @@ use advlab::script::{Builtin, Computed, Recipe};
 use advlab::session::is_typed;
 
 /// The source of a name, or of the recipe in use, in colours.
-pub(super) fn show(session: &Session, name: &str) -> Answered {
+pub(super) fn show(session: &PromptSession, name: &str) -> Answered {
     let text = text_of(session, name.trim_end_matches("()"))?;
     Ok(highlighted(text.trim_end(), session.paint))
 }
 
-/// The script of a recipe, by name or path or the one in use; or the source of a function, typed or in that recipe.
-fn text_of(session: &Session, name: &str) -> Answered {
+/// The script of a recipe, by name or path, or of the one in use; or of a function that was typed or is in that recipe.
+fn text_of(session: &PromptSession, name: &str) -> Answered {
     if name.is_empty() {
         return match session.script.recipe() {
             Some(recipe) if !is_typed(recipe) => Ok(recipe.text().to_string()),
@@ -41,7 +41,7 @@ fn text_of(session: &Session, name: &str) -> Answered {
 }
 
 /// Opens a file in the user's editor.
-fn open_editor(session: &mut Session, file: &Path) -> Result<(), Diagnostics> {
+fn open_editor(session: &mut PromptSession, file: &Path) -> Result<(), Diagnostics> {
     let Some(edit) = &mut session.editor else {
         let message = "`:edit` needs a terminal, and there is none here";
         return Err(wrong(message, "`:watch FILE` follows a file that you edit"));
@@ -52,7 +52,7 @@ fn open_editor(session: &mut Session, file: &Path) -> Result<(), Diagnostics> {
 
 /// Opens a source in the editor: the named one, or else the last input, or else the recipe in use. A recipe's own file is
 /// edited in place and becomes the recipe; everything else is evaluated as an input.
-pub(super) fn edit(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+pub(super) fn edit(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let is_input = arguments.text.is_empty() && !session.last_input.is_empty();
     let name = match session.script.recipe() {
         Some(recipe) if arguments.text.is_empty() && !is_input && !is_typed(recipe) => {
@@ -88,7 +88,7 @@ pub(super) fn edit(session: &mut Session, arguments: &Arguments<'_>) -> Answered
 }
 
 /// Follows a script, and makes it the recipe; without a name, ends that.
-pub(super) fn watch(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+pub(super) fn watch(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let file = arguments.text.trim_matches('"');
     if file.is_empty() {
         return Ok(match lock(&session.watched).take() {
@@ -110,8 +110,8 @@ pub(super) fn watch(session: &mut Session, arguments: &Arguments<'_>) -> Answere
     Ok(line)
 }
 
-/// Writes the typed inputs as a script, never over a file that the session did not write.
-pub(super) fn save(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+/// Writes what was typed as a script, never over a file that the session did not write.
+pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let file = PathBuf::from(arguments.text.trim_matches('"'));
     let shown = file.display();
     if file.extension().is_none_or(|ending| ending != "rhai") {
@@ -157,8 +157,8 @@ pub(super) fn save(session: &mut Session, arguments: &Arguments<'_>) -> Answered
     Ok(format!("{shown}: {lines}, a recipe ({version}){note}"))
 }
 
-/// Whether a saved script gives the last value at the prompt. Hooks are always saved as they were typed.
-fn is_same_as_typed(session: &Session, recipe: &Recipe) -> bool {
+/// Whether a script gives the last value at the prompt. Hooks are saved as they were typed.
+fn is_same_as_typed(session: &PromptSession, recipe: &Recipe) -> bool {
     let inputs = session.script.inputs();
     let Some(signal) = inputs.signal().filter(|_| !inputs.has_hook()) else {
         return true;

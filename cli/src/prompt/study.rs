@@ -2,9 +2,9 @@
 //! `:plot`, `:grad` and `:profile`.
 
 use super::arguments::Arguments;
-use super::session::{Answered, Session};
+use super::session::{Answered, PromptSession};
 use super::show::{self, title};
-use crate::report::figure::{Figure, Mark, Panel, Series};
+use crate::report::draw::{Figure, Mark, Panel, Series};
 use crate::report::profile::Measured;
 use crate::report::study::{
     Curve, Mass, Objective, Point, label, largest_group, objectives, surface as drawn,
@@ -26,7 +26,12 @@ const BARS: usize = 32;
 const RUNS: usize = 5;
 
 /// The figure, or a line with the file that it was written to, and the text below it; if possible no higher than the window.
-fn shown(session: &Session, figure: &Figure, arguments: &Arguments<'_>, below: &str) -> Answered {
+fn shown(
+    session: &PromptSession,
+    figure: &Figure,
+    arguments: &Arguments<'_>,
+    below: &str,
+) -> Answered {
     let text = match arguments.out {
         None => {
             let room = session.height.saturating_sub(below.lines().count());
@@ -40,7 +45,7 @@ fn shown(session: &Session, figure: &Figure, arguments: &Arguments<'_>, below: &
     Ok(format!("{text}\n{below}").trim_end().to_string())
 }
 
-pub(super) fn curve(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+pub(super) fn curve(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let batch = &session.data.batch;
     let size = arguments.size.unwrap_or_else(|| largest_group(batch));
     let curve = |recipe: Recipe| Ok((Curve::of(&recipe, batch, size)?, recipe));
@@ -62,7 +67,7 @@ pub(super) fn curve(session: &mut Session, arguments: &Arguments<'_>) -> Answere
     shown(session, &curves_figure(size, &curves), arguments, &below)
 }
 
-pub(super) fn objective(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+pub(super) fn objective(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let batch = &session.data.batch;
     let size = arguments.size.unwrap_or_else(|| largest_group(batch));
     let recipes = session.recipes(arguments.text)?;
@@ -72,7 +77,7 @@ pub(super) fn objective(session: &mut Session, arguments: &Arguments<'_>) -> Ans
     shown(session, &objectives::figure(&all), arguments, &table)
 }
 
-pub(super) fn mass(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+pub(super) fn mass(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipe = session.recipe_of(arguments.text)?;
     let loss = session.script.host().loss()?;
     let mass = Mass::of(&recipe, &loss, &session.data.batch)?;
@@ -80,7 +85,7 @@ pub(super) fn mass(session: &mut Session, arguments: &Arguments<'_>) -> Answered
     Ok(format!("{head}\n{}", mass.table(session.paint)))
 }
 
-pub(super) fn surface(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+pub(super) fn surface(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let words = arguments.text.split_whitespace();
     let (loss, named): (Vec<&str>, Vec<&str>) = words.partition(|word| *word == "loss");
     let recipe = session.recipe_of(&named.join(" "))?;
@@ -88,7 +93,7 @@ pub(super) fn surface(session: &mut Session, arguments: &Arguments<'_>) -> Answe
 }
 
 /// A histogram of a tensor, a line through an array, or a scatter of two expressions separated by a comma.
-pub(super) fn plot(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+pub(super) fn plot(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let (text, script) = (arguments.text, &mut session.script);
     let pairs = text.match_indices(',');
     let mut pairs = pairs.map(|(at, _)| (text[..at].trim(), text[at + 1..].trim()));
@@ -137,8 +142,8 @@ fn bars(values: &[f64]) -> Vec<(f64, f64)> {
     bars.filter(|_| least < most).collect()
 }
 
-/// The gradient of an expression with respect to each token's log-prob; without one, the gradient of the loss.
-pub(super) fn grad(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+/// The gradient of an expression by each token's log-prob; that of the loss without one.
+pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let text = arguments.text;
     let (note, gradient) = if text.is_empty() || text == "loss()" {
         let recipe = session.recipe()?;
@@ -156,8 +161,8 @@ pub(super) fn grad(session: &mut Session, arguments: &Arguments<'_>) -> Answered
     Ok(lines.join("\n"))
 }
 
-/// The profile of an expression, of a named recipe, or of the recipe in use.
-pub(super) fn profile(session: &mut Session, arguments: &Arguments<'_>) -> Answered {
+/// Where the time of an expression goes, or that of the recipe that is named or in use.
+pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let text = arguments.text;
     let first = text.split_whitespace().next().unwrap_or_default();
     let is_recipe = Builtin::find(first).is_some() || first.ends_with(".rhai");

@@ -13,7 +13,7 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper};
 
-use super::session::{Session, is_command};
+use super::session::{PromptSession, is_command};
 use super::show::highlighted;
 use super::watch::{Watched, Watching, lock};
 use advlab::paint::NARROWEST;
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const HISTORY: usize = 5000;
 
 /// Runs a session at the terminal until Ctrl-D.
-pub fn terminal(mut session: Session) -> io::Result<()> {
+pub fn terminal(mut session: PromptSession) -> io::Result<()> {
     session.editor = Some(Box::new(edit));
     let guard = session.guard().clone();
     // At the prompt Ctrl-C is an ordinary key; while an input is evaluated it is a signal.
@@ -53,7 +53,7 @@ pub fn terminal(mut session: Session) -> io::Result<()> {
         let _ = editor.add_history_entry(input.trim_end());
         let _ = editor.append_history(&history);
         let window = editor.dimensions();
-        let Some(Prompt(session)) = editor.helper_mut() else {
+        let Some(LineHelper(session)) = editor.helper_mut() else {
             return Ok(());
         };
         if let Some((columns, rows)) = window {
@@ -91,16 +91,16 @@ fn edit(file: &Path) -> io::Result<()> {
         .ok_or_else(|| failed(&status))
 }
 
-type Terminal = Editor<Prompt, DefaultHistory>;
+type Terminal = Editor<LineHelper, DefaultHistory>;
 
-fn editor(session: Session) -> rustyline::Result<Terminal> {
+fn editor(session: PromptSession) -> rustyline::Result<Terminal> {
     let config = Config::builder()
         .completion_type(CompletionType::List)
         .completion_show_all_if_ambiguous(true)
         .max_history_size(HISTORY)?
         .build();
     let mut editor = Editor::with_config(config)?;
-    editor.set_helper(Some(Prompt(session)));
+    editor.set_helper(Some(LineHelper(session)));
     Ok(editor)
 }
 
@@ -131,7 +131,11 @@ fn tell_news(editor: &mut Terminal, watching: Watching) -> io::Result<()> {
 }
 
 /// Runs a session on lines, and writes its replies, errors too. Returns the number of inputs that were wrong.
-pub fn piped(session: &mut Session, lines: impl BufRead, mut out: impl Write) -> io::Result<usize> {
+pub fn piped(
+    session: &mut PromptSession,
+    lines: impl BufRead,
+    mut out: impl Write,
+) -> io::Result<usize> {
     let (mut input, mut wrong) = (String::new(), 0);
     let mut lines = lines.split(b'\n');
     while !session.is_over {
@@ -164,11 +168,11 @@ pub fn piped(session: &mut Session, lines: impl BufRead, mut out: impl Write) ->
 }
 
 /// Completion, suggestions from the history, and colours for the line that is being typed.
-struct Prompt(Session);
+struct LineHelper(PromptSession);
 
-impl Helper for Prompt {}
+impl Helper for LineHelper {}
 
-impl Completer for Prompt {
+impl Completer for LineHelper {
     type Candidate = Pair;
 
     fn complete(
@@ -186,7 +190,7 @@ impl Completer for Prompt {
     }
 }
 
-impl Hinter for Prompt {
+impl Hinter for LineHelper {
     type Hint = String;
 
     fn hint(&self, line: &str, cursor: usize, context: &Context<'_>) -> Option<String> {
@@ -194,7 +198,7 @@ impl Hinter for Prompt {
     }
 }
 
-impl Highlighter for Prompt {
+impl Highlighter for LineHelper {
     fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
         match is_command(line) {
             true => Cow::Borrowed(line),
@@ -215,7 +219,7 @@ impl Highlighter for Prompt {
     }
 }
 
-impl Validator for Prompt {
+impl Validator for LineHelper {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
         Ok(match self.0.is_incomplete(context.input()) {
             true => ValidationResult::Incomplete,

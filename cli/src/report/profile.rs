@@ -34,7 +34,7 @@ pub struct Measured {
     /// The runs with the native kernel in the script's place, if there is one.
     native: Option<Vec<f64>>,
     /// The fastest of the runs in which operations were timed.
-    run: Run,
+    run: TimedRun,
     /// The lines that asked for operations, the longest time first.
     lines: Vec<(Place, f64)>,
     /// The time in the script and in making plans: what no operation took.
@@ -43,7 +43,7 @@ pub struct Measured {
 
 /// One run of all hooks of a recipe, or of an input.
 #[derive(Default)]
-struct Run {
+struct TimedRun {
     hooks: Vec<(&'static str, f64)>,
     map_groups: Vec<MapGroups>,
     /// The most bytes that tensors held at once, without the batch and the padded array.
@@ -55,7 +55,7 @@ struct Run {
 /// The script of an operation, unless it is the measured one, its line and the line's text.
 type Place = (Option<String>, usize, String);
 
-impl Run {
+impl TimedRun {
     fn seconds(&self) -> f64 {
         self.hooks.iter().map(|(_, seconds)| seconds).sum()
     }
@@ -75,11 +75,11 @@ impl Runs<'_> {
     }
 
     /// Runs all hooks once. The advantage goes into a padded array [B, T], or, if there is a loss, the loss's gradient.
-    fn run(&self, host: &Host, padded: &mut Array2<f32>) -> Result<Run, Diagnostics> {
+    fn run(&self, host: &Host, padded: &mut Array2<f32>) -> Result<TimedRun, Diagnostics> {
         let (recipe, behind) = (self.recipe.on(host), self.loss.map(|loss| loss.on(host)));
         let (guard, padded) = (recipe.host().guard(), &mut padded.view_mut());
         let before = guard.begin_run();
-        let (mut run, mut state) = (Run::default(), recipe.init()?);
+        let (mut run, mut state) = (TimedRun::default(), recipe.init()?);
         let (mut advantage, mut weighted) = (None, self.batch.clone());
         let mut add = |hook, started: Instant, native: Option<Duration>, calls| {
             run.hooks.push((hook, started.elapsed().as_secs_f64()));
@@ -197,10 +197,10 @@ impl Measured {
         text: &str,
     ) -> Result<Measured, Diagnostics> {
         let times = session.measure(text)?;
-        let run = Run {
+        let run = TimedRun {
             hooks: vec![("input", times.seconds)],
             peak_bytes: times.peak,
-            ..Run::default()
+            ..TimedRun::default()
         };
         let find = |origin: &Origin| session.line_of(text, origin);
         Ok(Measured {
@@ -213,7 +213,7 @@ impl Measured {
     fn of(
         recipe: &str,
         batch: &Batch,
-        (run, timings): (Run, Vec<Timing>),
+        (run, timings): (TimedRun, Vec<Timing>),
         find: impl Fn(&Origin) -> Place,
     ) -> Measured {
         let mut lines: BTreeMap<Place, f64> = BTreeMap::new();

@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use rhai::Map;
 
 use super::{DERIVED, ScriptBatch, Source};
-use crate::batch::{Batch, Buffer, FloatBuffer, known};
+use crate::batch::{Batch, Buffer, FloatBuffer, column_names};
 use crate::diagnostic::{Diagnostic, ProblemKind};
 use crate::script::error::CallError;
 use crate::script::explain::habit;
@@ -225,13 +225,15 @@ impl ScriptBatch {
                 help,
             );
         }
-        let theirs = own.iter().find(|theirs| known::ours(theirs) == Some(name));
+        let theirs = own
+            .iter()
+            .find(|theirs| column_names::ours(theirs) == Some(name));
         let derived = DERIVED.iter().map(|(name, _)| *name);
         let also = ["advantage", "groups", "step"];
         let texts = batch.texts().map(|(name, _)| name);
         let names = own.iter().copied().chain(derived).chain(also);
         let near = suggest::nearest(name, names.chain(texts));
-        let ours = known::ours(name).or(near).unwrap_or(name);
+        let ours = column_names::ours(name).or(near).unwrap_or(name);
         let known = habit("columns", ours).filter(|_| !self.has(ours));
         let help = if name == "verified" && !cfg!(feature = "answers") {
             "advlab was built without its feature `answers`, which compares completions".to_string()

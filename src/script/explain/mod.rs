@@ -14,7 +14,7 @@ pub(super) use self::names::unknown_function;
 use super::builtin::Sources;
 use super::error::call_error;
 use super::hook::Hook;
-use super::syntax::{Site, Token, code, sites};
+use super::syntax::{CodeSite, Token, code, sites};
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::tensor::Origin;
 
@@ -128,7 +128,7 @@ impl<'a> Script<'a> {
             column,
             length: 1,
         };
-        let Site { code, index } = self.site(&span);
+        let CodeSite { code, index } = self.site(&span);
         let here = code.get(index);
         let is_here = |token: &&Token<'_>| (token.line, token.column) == (line, column);
         let token = match here.filter(is_here) {
@@ -140,11 +140,11 @@ impl<'a> Script<'a> {
     }
 
     /// The first token that does not begin before the location.
-    fn site(&self, span: &Span) -> Site<'_, 'a> {
+    fn site(&self, span: &Span) -> CodeSite<'_, 'a> {
         let code = self.code(&span.source);
         let place = (span.line, span.column);
         let index = code.partition_point(|token| (token.line, token.column) < place);
-        Site { code, index }
+        CodeSite { code, index }
     }
 
     /// The tokens of the location's line.
@@ -157,7 +157,7 @@ impl<'a> Script<'a> {
 
     /// The location right after the previous token: where something is missing.
     fn end_before(&self, span: &Span) -> Span {
-        let Site { code, index } = self.site(span);
+        let CodeSite { code, index } = self.site(span);
         let Some(last) = code[..index].last() else {
             return span.clone();
         };
@@ -191,7 +191,7 @@ impl<'a> Script<'a> {
 
     /// The place where the script declares a parameter of that name, or else its first use of the name as the key of a map.
     pub(super) fn key(&self, key: &str) -> Option<Span> {
-        let is_key = |site: &Site<'_, '_>| site.text(0) == key && site.text(1) == ":";
+        let is_key = |site: &CodeSite<'_, '_>| site.text(0) == key && site.text(1) == ":";
         let declared = self.first(|site| is_key(site) && site.text(2) == "#{");
         declared.or_else(|| self.first(is_key))
     }
@@ -199,7 +199,8 @@ impl<'a> Script<'a> {
     /// Where an import is written, in the script or in one that it imports.
     pub(super) fn import(&self, path: &str) -> Option<Span> {
         let path = format!("\"{path}\"");
-        let is_import = |site: &Site<'_, '_>| [site.text(-1), site.text(0)] == ["import", &path];
+        let is_import =
+            |site: &CodeSite<'_, '_>| [site.text(-1), site.text(0)] == ["import", &path];
         self.all(is_import).next()
     }
 
@@ -210,13 +211,13 @@ impl<'a> Script<'a> {
     }
 
     /// The first token of the script itself for which `is_it` holds.
-    fn first(&self, is_it: impl Fn(&Site<'_, '_>) -> bool) -> Option<Span> {
+    fn first(&self, is_it: impl Fn(&CodeSite<'_, '_>) -> bool) -> Option<Span> {
         let site = sites(self.code(self.name)).find(is_it)?;
         Some(site.token().span(self.name, &self.text()))
     }
 
     /// The tokens of all sources for which `is_it` holds.
-    fn all(&self, is_it: impl Fn(&Site<'_, '_>) -> bool) -> impl Iterator<Item = Span> {
+    fn all(&self, is_it: impl Fn(&CodeSite<'_, '_>) -> bool) -> impl Iterator<Item = Span> {
         self.sources.iter().flat_map(move |(source, text)| {
             let found = sites(self.code(source)).filter(|site| is_it(site));
             let places = found.map(|site| site.token().span(source, text));

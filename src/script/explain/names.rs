@@ -1,7 +1,7 @@
 //! Messages for names that do not exist: functions, variables, modules, keys of maps.
 
 use super::{CLOSURE, Script, habit, row, say};
-use crate::batch::known;
+use crate::batch::column_names;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::figures::counted;
 use crate::script::builtin::Builtin;
@@ -44,7 +44,7 @@ fn recipe(name: &str) -> Option<String> {
 
 /// A column that scripts often use, for those who forget the `batch.`.
 fn is_column(script: &Script<'_>, name: &str) -> bool {
-    known::column(name).is_some()
+    column_names::column(name).is_some()
         || ["advantage", "groups", "step"].contains(&name)
         || script.columns.iter().any(|column| column == name)
 }

@@ -11,7 +11,7 @@ use ndarray::ArrayViewMut2;
 pub(crate) use outcome::Computation;
 pub use outcome::{Loss, Outcome};
 use rhai::{Dynamic, Engine, FuncArgs};
-use run::{Array, invoke};
+use run::{PaddedOutput, invoke};
 
 use super::batch_type::ScriptBatch;
 use super::call::Call;
@@ -224,7 +224,7 @@ impl<'a> Request<'a> {
     fn by_script(
         &self,
         state: &mut State,
-        array: Array<'_, '_>,
+        array: PaddedOutput<'_, '_>,
     ) -> Result<Computation, Diagnostics> {
         let started = Instant::now();
         let (step, is_loss) = (self.batch.step(), self.hook == Hook::Loss);

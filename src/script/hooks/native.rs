@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use ndarray::Array2;
 
-use super::{Array, Computation, Request, correct};
+use super::{Computation, PaddedOutput, Request, correct};
 use crate::batch::Computed;
 use crate::diagnostic::Diagnostics;
-use crate::native::{CallKey, Inputs, Kernel, State as Known};
+use crate::native::{CallKey, HookInputs, HookState, NativeHook};
 use crate::script::batch_type::ScriptBatch;
 use crate::script::call::Call;
 use crate::script::hook::Hook;
@@ -23,7 +23,7 @@ impl Request<'_> {
     pub(super) fn run(
         &self,
         state: &mut State,
-        mut array: Array<'_, '_>,
+        mut array: PaddedOutput<'_, '_>,
     ) -> Result<Computation, Diagnostics> {
         let (recipe, native) = (self.recipe, &self.recipe.host.native);
         let builtin = recipe.script.builtin;
@@ -34,7 +34,7 @@ impl Request<'_> {
         };
         let call = self.key(array.is_some());
         let known = native.state(&call);
-        if known == Known::Switched
+        if known == HookState::Switched
             && let Some(answer) = self.by_kernel(kernel, array.as_deref_mut())
         {
             return Ok(answer);
@@ -42,8 +42,8 @@ impl Request<'_> {
         let started = Instant::now();
         let answer = self.by_script(state, array.as_deref_mut())?;
         match known {
-            Known::Timed(last) => native.timed(&call, last, started),
-            Known::Due => {
+            HookState::Timed(last) => native.timed(&call, last, started),
+            HookState::Due => {
                 let script = started.elapsed();
                 let kernel = self.compare(kernel, &answer, array);
                 native.compared(&call, script, kernel, self.batch);
@@ -74,9 +74,9 @@ impl Request<'_> {
     /// The time of the kernel, and whether its results equal the script's bit for bit; `None` if it declines or has no memory.
     fn compare(
         &self,
-        kernel: Kernel,
+        kernel: NativeHook,
         script: &Computation,
-        array: Array<'_, '_>,
+        array: PaddedOutput<'_, '_>,
     ) -> Option<(Duration, bool)> {
         let cells = array.as_ref().map_or(0, |array| array.len());
         let _reservation = self.guard.reserve(cells * size_of::<f32>()).ok()?;
@@ -94,14 +94,18 @@ impl Request<'_> {
     }
 
     /// The kernel's answer on the batch as the script would see it; `None` if it declines, fails, or has no memory.
-    fn by_kernel(&self, kernel: Kernel, mut array: Array<'_, '_>) -> Option<Computation> {
+    fn by_kernel(
+        &self,
+        kernel: NativeHook,
+        mut array: PaddedOutput<'_, '_>,
+    ) -> Option<Computation> {
         let started = Instant::now();
         let (host, layout) = (&self.recipe.host, self.batch.layout());
         let bytes = layout.responses() * BYTES_PER_RESPONSE;
         let _reservation = self.guard.reserve(bytes).ok()?;
         let call = Call::new(host, &self.guard, self.batch.step(), None);
         let is_advantage = self.hook == Hook::Advantage;
-        let inputs = Inputs {
+        let inputs = HookInputs {
             batch: self.batch,
             script: ScriptBatch::new(call, self.batch),
             guard: &self.guard,

@@ -20,10 +20,10 @@ use crate::tensor::op;
 use crate::tensor::{Level, Origin, Tensor, Value, depends_on, grad};
 
 /// The caller's padded array [B, T] that a result is written into.
-pub(super) type Array<'a, 'b> = Option<&'a mut ArrayViewMut2<'b, f32>>;
+pub(super) type PaddedOutput<'a, 'b> = Option<&'a mut ArrayViewMut2<'b, f32>>;
 
 /// One call of a recipe's hooks: an engine, the batch, and the state as it changes.
-pub(super) struct Run<'a> {
+pub(super) struct HookRun<'a> {
     pub(super) recipe: &'a Recipe,
     engine: Engine,
     /// The batch as it was given.
@@ -49,12 +49,12 @@ impl Recipe {
         doing: &str,
         input: ScriptBatch,
         state: &State,
-        run: impl FnOnce(&mut Run<'a>) -> Raised<T>,
+        run: impl FnOnce(&mut HookRun<'a>) -> Raised<T>,
     ) -> Result<T, Diagnostics> {
         guarded(doing, || {
             let tables = state.tables.clone();
             input.call().tables(|own| *own = tables);
-            let mut hooks = Run {
+            let mut hooks = HookRun {
                 recipe: self,
                 engine: self.engine(input.call()),
                 input,
@@ -67,7 +67,7 @@ impl Recipe {
     }
 }
 
-impl Run<'_> {
+impl HookRun<'_> {
     pub(super) fn batch(&self) -> ScriptBatch {
         self.input.with(self.given.clone())
     }
@@ -259,7 +259,7 @@ impl Run<'_> {
         &self,
         tensor: &Tensor,
         loss: Option<&Tensor>,
-        mut array: Array<'_, '_>,
+        mut array: PaddedOutput<'_, '_>,
     ) -> Raised<Option<Computed>> {
         let mut all = vec![tensor.clone()];
         all.extend(loss.cloned());

@@ -8,7 +8,7 @@ use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
 use rayon::prelude::*;
 
-use super::kernels::{Source, binary, ternary, unary};
+use super::kernels::{Operand, binary, ternary, unary};
 use super::pass::Arg;
 use super::reduce::{reduce, within};
 use super::run::Execution;
@@ -169,12 +169,12 @@ fn map(
     let block = |(start, out): (usize, &mut [f64])| -> Result<(), Failure> {
         guard.check()?;
         let source = |arg: usize| match &*args[arg] {
-            [number] => Source::Number(*number),
-            values => Source::Values(&values[start..start + out.len()]),
+            [number] => Operand::Number(*number),
+            values => Operand::Values(&values[start..start + out.len()]),
         };
         match (kernel, source(0)) {
-            (Kernel::One(op), Source::Values(values)) => unary(op, values, out),
-            (Kernel::One(op), Source::Number(number)) => out.fill(op.of(number)),
+            (Kernel::One(op), Operand::Values(values)) => unary(op, values, out),
+            (Kernel::One(op), Operand::Number(number)) => out.fill(op.of(number)),
             (Kernel::Two(op), first) => binary(op, first, source(1), out),
             (Kernel::Three(op), first) => ternary(op, [first, source(1), source(2)], out),
             (Kernel::Checked(f), _) => {

@@ -364,6 +364,16 @@ impl<'a> Execution<'a> {
         steps
     }
 
+    /// For a profile, shares out the time since the start of a pass to the lines of its steps.
+    fn note_times(&self, pass: &Pass<'_>, started: Instant) {
+        if let Some(profile) = self.context.profile() {
+            let seconds = started.elapsed().as_secs_f64();
+            for (step, share) in pass.shares() {
+                profile.note(self.tensor(step).origin(), seconds * share);
+            }
+        }
+    }
+
     /// One pass over the tokens.
     fn pass(
         &mut self,
@@ -398,12 +408,7 @@ impl<'a> Execution<'a> {
             moments: moments.iter_mut().map(|of| &mut of[..]).collect(),
         };
         (pass.run(layout, written)).map_err(|failure| self.error(any, failure))?;
-        if let Some(profile) = self.context.profile() {
-            let seconds = started.elapsed().as_secs_f64();
-            for (step, share) in pass.shares() {
-                profile.note(self.tensor(step).origin(), seconds * share);
-            }
-        }
+        self.note_times(&pass, started);
         let mut values: Vec<(usize, Arc<Value>)> = Vec::new();
         for ((&step, memory), share) in targets.stored.iter().zip(memory).zip(reserved) {
             let is_finite = pass.is_finite(step);

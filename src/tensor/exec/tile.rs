@@ -6,11 +6,11 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::kernels::{Loop, Source, binary, is_finite, ternary, unary};
+use super::kernels::{Loop, Operand, binary, is_finite, ternary, unary};
 use super::moments::{Depth, Moments};
 use super::pass::{Arg, Code, Job, Pass, Store, Written};
 use super::scan::Running;
-use super::tokens::{Location, Share, Token};
+use super::tokens::{Location, Share, TokenPrecision};
 use super::{Failure, Precision};
 use crate::batch::FloatBuffer;
 use crate::tensor::Level;
@@ -128,7 +128,7 @@ impl From<Floats<'static>> for FloatBuffer {
 }
 
 /// A precision that jobs compute in.
-trait Lane: Token {
+trait Lane: TokenPrecision {
     fn buffers(scratch: &mut Scratch) -> &mut Vec<Vec<Self>>;
     fn floats(values: Slice<'_, Self>) -> Floats<'_>;
     /// The values, which are of this precision.
@@ -385,13 +385,13 @@ impl<'t> Tile<'t> {
         out: &mut [T],
     ) {
         let source = |index: usize| match &args[index] {
-            arg @ Arg::Tile(_) => Source::Values(&self.tile::<T>(arg)[own.clone()]),
-            arg => Source::Number(arg.of_response(response)),
+            arg @ Arg::Tile(_) => Operand::Values(&self.tile::<T>(arg)[own.clone()]),
+            arg => Operand::Number(arg.of_response(response)),
         };
         match kernel {
             Kernel::One(op) => match source(0) {
-                Source::Values(values) => unary(op, values, out),
-                Source::Number(number) => out.fill(T::narrow(op.to::<T>(number))),
+                Operand::Values(values) => unary(op, values, out),
+                Operand::Number(number) => out.fill(T::narrow(op.to::<T>(number))),
             },
             Kernel::Two(op) => binary(op, source(0), source(1), out),
             Kernel::Three(op) => ternary(op, [source(0), source(1), source(2)], out),

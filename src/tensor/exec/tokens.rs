@@ -63,7 +63,7 @@ impl Location<'_> {
 }
 
 /// A precision that token columns are read in.
-pub(crate) trait Token: Precision {
+pub(crate) trait TokenPrecision: Precision {
     /// A response's values of a padded column of exactly this type, if they are contiguous.
     fn padded_row(column: &TokenValues, response: usize, columns: Range<usize>) -> Option<&[Self]>;
 
@@ -81,7 +81,7 @@ pub(crate) trait Token: Precision {
     fn gather(column: &TokenValues, location: &Location<'_>, out: &mut [Self]);
 }
 
-impl Token for f32 {
+impl TokenPrecision for f32 {
     fn padded_row(column: &TokenValues, response: usize, columns: Range<usize>) -> Option<&[f32]> {
         match column {
             TokenValues::F32(array) => array.row(response, columns),
@@ -99,7 +99,7 @@ impl Token for f32 {
     }
 }
 
-impl Token for f64 {
+impl TokenPrecision for f64 {
     fn padded_row(column: &TokenValues, response: usize, columns: Range<usize>) -> Option<&[f64]> {
         match column {
             TokenValues::F64(array) => array.row(response, columns),

@@ -2,7 +2,8 @@
 //!
 //! A row is the single definition of an operation: the script bindings, the documentation, the executors' dispatch
 //! and the tests (its example runs, its derivative agrees with finite differences, executors agree) all read it. To add
-//! an operation, add a row to the file of its class; write a kernel only where none of the existing ones serves.
+//! an operation, add a row to the file of its class (for a new function of numbers, also the function to `functions`); write a
+//! kernel only if none of the existing ones serves.
 
 /// Rows with a kernel, and the list of them: `NAME = "name", parameters, "doc"; "example" => [its values]; kernel,
 /// gradients;`. A row without gradients is piecewise constant. All other fields are `$base`'s.
@@ -30,11 +31,11 @@ mod build;
 mod combinatorics;
 mod elementwise;
 mod field;
+mod functions;
 mod logic;
 mod order;
 mod param;
 mod reduction;
-mod scalar;
 mod scan;
 mod statistics;
 
@@ -49,11 +50,11 @@ pub(crate) use build::Term;
 pub(crate) use build::sub;
 pub(crate) use build::{add, at_last_token, greater, mul, sum, sum_to};
 pub(crate) use field::FAR;
+pub(crate) use functions::{Binary, Ternary, Unary, VisitBinary, VisitTernary, VisitUnary};
 pub(crate) use order::{Within, subset};
 pub use param::{Argument, Param, ParamKind};
 use param::{choice, level, level_at, number, number_at, optional, tensor, tensor_at};
 pub(crate) use reduction::Reduction;
-pub(crate) use scalar::{Binary, Ternary, Unary, VisitBinary, VisitTernary, VisitUnary};
 pub(crate) use scan::{Scan, at_last_token_grad};
 
 /// The kinds of operation, in the order in which the reference lists them.

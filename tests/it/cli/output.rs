@@ -6,7 +6,7 @@ use std::process::Stdio;
 use advlab::batch::Batch;
 use advlab::script::{BUILTINS, BuiltinKind, Host};
 use advlab::tensor::op::{self, Class};
-use advlab_cli::prompt::{Paint, Session};
+use advlab_cli::prompt::{Paint, PromptSession};
 use serde_json::Value;
 
 use super::lab::Lab;
@@ -357,7 +357,7 @@ fn words_are_searched_for() {
     ] {
         lab.ok(arguments).shows(found);
     }
-    let mut session = Session::new(&Host::new(), Paint::PLAIN);
+    let mut session = PromptSession::new(&Host::new(), Paint::PLAIN);
     assert!(session.submit("?leave one out").text.contains("rloo"));
 }
 

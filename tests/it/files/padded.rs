@@ -8,7 +8,7 @@ use super::{
     tensor, tokens,
 };
 use advlab::batch::{Batch, Computed, FloatBuffer, GroupId};
-use advlab::files::{self, Column, Dtype, ReadOptions};
+use advlab::files::{self, AddedColumn, Dtype, ReadOptions};
 use ndarray::{Array1, Array2, array};
 use ndarray_npy::{NpzReader, NpzWriter};
 use safetensors::tensor::Dtype as Type;
@@ -102,7 +102,10 @@ fn advantages_are_added_to_a_copy_that_others_can_read() {
     check(&written);
     for returns in [[7.0, 8.0, 9.0], [0.5, -1.0, 2.0]] {
         let returns = per_response(&rollouts, &returns);
-        let all = [(Column::Advantage, &advantage), (Column::Returns, &returns)];
+        let all = [
+            (AddedColumn::Advantage, &advantage),
+            (AddedColumn::Returns, &returns),
+        ];
         rollouts.write_outputs(&out, &all, &|_, _| {}).unwrap();
         // Read again: a second time takes the place of the first.
         rollouts = read(&out);

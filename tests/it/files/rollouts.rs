@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{columns, mapping, notes, per_response, per_token, read, read_later, refused, tokens};
 use advlab::batch::{FloatBuffer, TokenValues};
-use advlab::files::{self, Column, Dtype, Mapping, ReadOptions, Rollouts};
+use advlab::files::{self, AddedColumn, Dtype, Mapping, ReadOptions, Rollouts};
 
 fn data(name: &str) -> PathBuf {
     Path::new(crate::ROOT).join("tests/data").join(name)
@@ -245,7 +245,10 @@ fn an_advantage_is_written_into_lines_that_stay_as_they_are() {
             "\"advantage\": [0.1, 2.0], \"returns\": 0.1}",
         ),
     ] {
-        let columns = [(Column::Advantage, advantage), (Column::Returns, returns)];
+        let columns = [
+            (AddedColumn::Advantage, advantage),
+            (AddedColumn::Returns, returns),
+        ];
         read(from).write_outputs(to, &columns, &|_, _| {}).unwrap();
         assert!(written(to).contains(expected), "{}", written(to));
     }

@@ -1,7 +1,7 @@
 //! What designs optimise: exact objectives, their limits for large groups, and the updates of whole policies.
 
 use advlab::Recipe;
-use advlab_cli::report::study::{Curve, Known, Objective, objectives};
+use advlab_cli::report::study::{Curve, KnownObjective, Objective, objectives};
 use serde_json::Value;
 
 use super::cases::{cases, numbers, recipe, script};
@@ -91,12 +91,12 @@ fn objectives_are_those_of_the_golden_cases() {
 /// The known objectives are the limits of large groups.
 fn limits(case: &Value) {
     let known = [
-        ("grpo", Known::Arcsine(1)),
-        ("passk2", Known::Arcsine(2)),
-        ("passk4", Known::Arcsine(4)),
-        ("passk8", Known::Arcsine(8)),
-        ("pacs_balanced", Known::Logit),
-        ("maxrl", Known::Log),
+        ("grpo", KnownObjective::Arcsine(1)),
+        ("passk2", KnownObjective::Arcsine(2)),
+        ("passk4", KnownObjective::Arcsine(4)),
+        ("passk8", KnownObjective::Arcsine(8)),
+        ("pacs_balanced", KnownObjective::Logit),
+        ("maxrl", KnownObjective::Log),
     ];
     for (name, known) in known {
         let slopes = numbers(&case["expected"][name]);
@@ -137,7 +137,7 @@ fn what_is_no_function_of_p_is_estimated_or_refused() {
     assert!(!sampled.is_exact());
     let exact = Objective::of(&recipe("rloo", ""), None, 8).expect("exact");
     let (known, off) = exact.nearest()[0];
-    assert!(known == Known::Reward && off < 1e-9, "{off}");
+    assert!(known == KnownObjective::Reward && off < 1e-9, "{off}");
 }
 
 /// What teaches the opposite has its sign, and nothing is nearest; of groups of two p = 1/2 says nothing; a recipe's own
@@ -189,8 +189,11 @@ fn the_page_says_what_is_computed() {
         let objective = Objective::of(&recipe(cells[0], ""), None, size).expect("exact");
         let scale = objective.scale(None);
         let nearest = objective.nearest();
-        let off = |of: Option<&(Known, f64)>| format!("{:.1} %", 100.0 * of.expect("known").1);
-        let reward = nearest.iter().find(|(known, _)| *known == Known::Reward);
+        let off =
+            |of: Option<&(KnownObjective, f64)>| format!("{:.1} %", 100.0 * of.expect("known").1);
+        let reward = nearest
+            .iter()
+            .find(|(known, _)| *known == KnownObjective::Reward);
         let slope = |p| format!("{:.2}", objective.slope(p).0 / scale);
         let slopes = [0.1, 0.5, 0.9].map(slope);
         let name = nearest[0].0.name().to_string();

@@ -1,11 +1,11 @@
 //! What Tab offers.
 
-use advlab_cli::prompt::Session;
+use advlab_cli::prompt::PromptSession;
 
 use super::session;
 
 /// What the word at the end can become.
-fn offers(session: &Session, text: &str) -> Vec<String> {
+fn offers(session: &PromptSession, text: &str) -> Vec<String> {
     let (_, all) = session.complete(text, text.len());
     all.into_iter().map(|one| one.text).collect()
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use advlab::Host;
-use advlab_cli::prompt::{Paint, Session, piped};
+use advlab_cli::prompt::{Paint, PromptSession, piped};
 
 use super::{play, session};
 
@@ -162,6 +162,14 @@ const DIALOGUES: &[&str] = &[
        ! `(-x) ** y` or `-(x ** y)`
        > -(2 ** 2) + (-2) ** 2 - 2 ** 2
        = -4"#,
+    // `^` and `with` beside `_` are as without it.
+    r#"> 2
+       > _ ^ 3
+       ! ^
+       > batch.with(#{ reward: _ * batch.reward }).reward.max("batch").value()
+       = 2
+       > batch.with(#{ reward: 3 * batch.reward }).reward.max("batch").value()
+       = 3"#,
     r#"> batch.reward.std("group", 0)
        ! ddof
        > max(1, 2, 3)
@@ -228,7 +236,7 @@ fn an_endless_loop_ends_at_the_limit_or_when_it_is_cancelled() {
         time: std::time::Duration::from_millis(50),
         ..Limits::default()
     };
-    let mut limited = Session::new(&Host::new().with_limits(limits), Paint::PLAIN);
+    let mut limited = PromptSession::new(&Host::new().with_limits(limits), Paint::PLAIN);
     let mut session = session();
     let guard = session.guard().clone();
     let stop = std::thread::spawn(move || {
@@ -286,7 +294,7 @@ fn answers_fill_the_width_of_the_terminal() {
             width,
             ..Paint::PLAIN
         };
-        let mut session = Session::new(&Host::new(), paint);
+        let mut session = PromptSession::new(&Host::new(), paint);
         for input in narrow.iter().chain(&filled) {
             let text = session.submit(input).text;
             let widths = text.lines().map(|line| line.chars().count());

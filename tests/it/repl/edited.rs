@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use advlab_cli::prompt::Session;
+use advlab_cli::prompt::PromptSession;
 
 use super::{play, session};
 
 /// A session whose editor replaces one text by another.
-fn editing(from: &'static str, to: &'static str) -> Session {
+fn editing(from: &'static str, to: &'static str) -> PromptSession {
     let mut session = session();
     session.editor = Some(Box::new(move |file| {
         let text = std::fs::read_to_string(file)?;
@@ -69,7 +69,7 @@ fn an_edited_file_becomes_the_recipe() {
 }
 
 /// The next news, which come some tenths of a second after a save.
-fn news(session: &Session) -> String {
+fn news(session: &PromptSession) -> String {
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(30) {
         if let Some(news) = session.news() {

@@ -11,18 +11,18 @@ mod terminal;
 mod transcripts;
 
 use advlab::Host;
-use advlab_cli::prompt::{Paint, Session};
+use advlab_cli::prompt::{Paint, PromptSession};
 
 /// A session without colours on the built-in batch, in the repository's folder.
-fn session() -> Session {
+fn session() -> PromptSession {
     std::env::set_current_dir(crate::ROOT).expect("the repository");
-    Session::new(&Host::new(), Paint::PLAIN)
+    PromptSession::new(&Host::new(), Paint::PLAIN)
 }
 
 /// Plays a dialogue: lines of input after `> `, which go on after `. `, each with what is expected of its answer: `= ` the
 /// whole, `~ ` a part of it, `! ` a part of an error. Without an expectation, the input must not be wrong.
 #[track_caller]
-fn play(session: &mut Session, dialogue: &str) {
+fn play(session: &mut PromptSession, dialogue: &str) {
     let lines: Vec<&str> = dialogue.lines().map(str::trim_start).collect();
     let mut at = 0;
     while let Some(line) = lines.get(at) {

@@ -2,7 +2,7 @@
 
 use advlab::native::Mode;
 use advlab::script::Host;
-use advlab_cli::prompt::{Paint, Session};
+use advlab_cli::prompt::{Paint, PromptSession};
 use advlab_train::{Difference, Ending, Event, Replay, Run};
 use serde_json::json;
 
@@ -113,7 +113,7 @@ fn a_batch_of_a_run_is_drawn_for_with_the_runs_seed() {
         assert_eq!(applied(""), *noise);
         assert_ne!(applied(" --seed 0"), *noise);
     }
-    let mut session = Session::new(&Host::new(), Paint::PLAIN);
+    let mut session = PromptSession::new(&Host::new(), Paint::PLAIN);
     session.open(&run, &[]).unwrap();
     let typed = "batch.random(\"response\").sum(\"batch\").value()";
     let drawn: f64 = session.submit(typed).text.parse().unwrap();

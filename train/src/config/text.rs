@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 use toml::de::{DeTable, Deserializer};
 
-use super::{Bound, Config, Key, keys};
+use super::{Bound, Config, ConfigKey, keys};
 use crate::error::{Result, io};
 use advlab::diagnostic::Diagnostic;
 use advlab::script::Host;
@@ -176,7 +176,7 @@ impl Config {
     }
 }
 
-impl Key {
+impl ConfigKey {
     /// Whether this is a table of a recipe's parameters.
     fn is_open(&self) -> bool {
         matches!(self.bound, Bound::Scalars)

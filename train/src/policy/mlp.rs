@@ -16,7 +16,7 @@ use super::{AdamWConfig, NonFinite, POLICY, Policy, REFERENCE, Responses, Sample
 use crate::task::{Prompt, TaskShape};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::{Purpose, RandomStream, StreamKey};
-use network::{Choice, Network, Pass, draw};
+use network::{Choice, Forward, Network, draw};
 
 /// Responses per pass, for any number of threads: the order of summing a batch's gradients depends on this.
 const PART: usize = 256;
@@ -71,13 +71,13 @@ fn pass<'a>(
     responses: &Responses,
     part: &[usize],
     keeps_hidden: bool,
-) -> Pass<'a> {
+) -> Forward<'a> {
     let owners = part.iter().map(|&index| responses.prompts()[index]);
     let given = |index: usize, position: usize, _: &[f64]| {
         let tokens = responses.response(part[index]);
         (tokens[position], position + 1 == tokens.len())
     };
-    Pass::new(network, prompts, owners, keeps_hidden, given)
+    Forward::new(network, prompts, owners, keeps_hidden, given)
 }
 
 fn scores<'a>(choices: impl Iterator<Item = &'a Choice>) -> Scores {
@@ -136,7 +136,7 @@ impl Policy for Mlp {
                 let is_longest = position + 1 == task.max_response_tokens;
                 (token, token == task.stop || is_longest)
             };
-            Pass::new(network, prompts, owners, false, choose).choices
+            Forward::new(network, prompts, owners, false, choose).choices
         });
         let choices: Vec<Vec<Choice>> = choices.collect();
         let mut responses = Responses::new();

@@ -37,6 +37,19 @@ pub(super) struct Group {
     responses: Vec<Response>,
 }
 
+impl Group {
+    /// Rewards the responses of a group of so many trajectories.
+    fn set_rewards(&mut self, trajectories: usize) {
+        let mut right = vec![0.0; trajectories];
+        for response in self.responses.iter().filter(|response| response.is_right) {
+            right[response.trajectory] = 1.0;
+        }
+        for response in &mut self.responses {
+            response.reward = right[response.trajectory];
+        }
+    }
+}
+
 /// The groups of a step, and the policy's inputs, all in the order of the groups.
 pub(super) struct Rollout {
     pub(super) groups: Vec<Group>,
@@ -105,13 +118,7 @@ pub(super) fn sample(
         group
             .responses
             .sort_by_key(|one| (one.trajectory, one.turn));
-        let mut right = vec![0.0; size];
-        for response in group.responses.iter().filter(|response| response.is_right) {
-            right[response.trajectory] = 1.0;
-        }
-        for response in &mut group.responses {
-            response.reward = right[response.trajectory];
-        }
+        group.set_rewards(size);
     }
     Ok(groups)
 }

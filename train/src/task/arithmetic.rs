@@ -19,7 +19,7 @@ const SIGNS: [char; 13] = [
 /// - A prompt is `a + b =`, both with exactly n digits, the most significant first: 2n + 2 tokens, 0 to 9 for the
 ///   digits, 12 for `+`, 11 for `=`. Its features are the 2n digits one-hot, `[2n * 10]`.
 /// - A response gives the sum's digits, the least significant first, so that every digit depends on two digits of the
-/// prompt and on a carry which the digits before it determine. Then comes the stop token, 10. Right is the exact
+///   prompt and on a carry that the digits before it determine. Then comes the stop token, 10. Right is the exact
 ///   sum without leading zeros, stopped within n + 2 tokens.
 /// - `a + b` and `b + a` are held out together, because each gives away the other's answer.
 #[derive(Clone, Copy, Debug)]

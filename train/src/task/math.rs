@@ -39,7 +39,7 @@ const ANSWERS: [&str; 6] = [
 /// prompt, with the first answer. Only a question's words decide whether it is held out, not the template or the model.
 #[derive(Debug)]
 pub struct Math {
-    rows: Vec<Row>,
+    rows: Vec<MathProblem>,
     by_prompt: HashMap<Vec<u32>, usize>,
     text: Arc<Text>,
     max_response_tokens: usize,
@@ -52,7 +52,7 @@ struct ModelSizes {
 }
 
 #[derive(Debug)]
-struct Row {
+struct MathProblem {
     question: String,
     answer: String,
     prompt: Vec<u32>,
@@ -85,14 +85,14 @@ impl Math {
                 }])?,
                 false => text.encode(&content)?,
             };
-            Ok(Row {
+            Ok(MathProblem {
                 question,
                 answer,
                 prompt,
             })
         };
         let pairs = pairs(path, config)?.into_par_iter();
-        let rows: Vec<Row> = pairs.map(row).collect::<Result<_>>()?;
+        let rows: Vec<MathProblem> = pairs.map(row).collect::<Result<_>>()?;
         let by_prompt = rows.iter().enumerate();
         let by_prompt = by_prompt.map(|(index, row)| (row.prompt.clone(), index));
         let task = Math {
@@ -110,7 +110,7 @@ impl Math {
         Ok(task)
     }
 
-    fn row(&self, prompt: &Prompt) -> Option<&Row> {
+    fn row(&self, prompt: &Prompt) -> Option<&MathProblem> {
         Some(&self.rows[*self.by_prompt.get(&prompt.tokens)?])
     }
 

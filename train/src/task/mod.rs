@@ -19,8 +19,9 @@ pub use math::Math;
 pub use maze::Maze;
 
 use super::config::Config;
+use super::error::Result;
 #[cfg(not(feature = "torch"))]
-use super::error::{Result, without_libtorch};
+use super::error::without_libtorch;
 #[cfg(feature = "torch")]
 use super::text::Text;
 use advlab::diagnostic::Diagnostic;
@@ -32,6 +33,12 @@ pub const EVALUATION_SHARE: u8 = 16;
 /// How often a prompt is drawn again before the task counts as one without training prompts: this cannot be bad luck, because
 /// only a sixteenth of the draws is held out.
 const DRAWS: usize = 1000;
+
+/// The task of a run whose steps are another program's: see [`Record`](super::Record).
+pub(super) const TRAINER: &str = "trainer";
+
+/// The names of tasks in a configuration, and of what stands there if another program trains.
+pub(super) const NAMES: [&str; 4] = ["maze", "arithmetic", "math", TRAINER];
 
 /// The task of a configuration.
 pub(super) fn of_config(config: &Config) -> Result<Box<dyn Task>> {

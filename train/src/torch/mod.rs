@@ -13,7 +13,7 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 pub const VERSION: &str = env!("ADVLAB_TORCH_VERSION");
 
 /// A result of libtorch.
-pub(crate) type Result<T> = std::result::Result<T, TorchError>;
+pub(crate) type TorchResult<T> = std::result::Result<T, TorchError>;
 
 /// Why libtorch refused a computation: the first line of its message, without the stack of its C++ that follows.
 #[derive(Debug, Error)]
@@ -58,7 +58,7 @@ unsafe extern "C" {
 ///
 /// # Errors
 /// [`Diagnostics`] for another name, and for `cuda` if there is none.
-pub fn start(device: &str, threads: NonZeroUsize) -> std::result::Result<Device, Diagnostics> {
+pub fn start(device: &str, threads: NonZeroUsize) -> Result<Device, Diagnostics> {
     let device = match device {
         "cpu" => Device::Cpu,
         "auto" => Device::cuda_if_available(),
@@ -100,7 +100,7 @@ pub(crate) fn peak_memory(device: Device) -> Option<u64> {
 ///
 /// With deterministic algorithms, libtorch refuses every such floating-point sum on a GPU, although its
 /// kernel for several rows adds each row in a fixed order; only the kernel for a single row does not.
-pub(crate) fn cumsum(rows: &Tensor, kind: Kind) -> Result<Tensor> {
+pub(crate) fn cumsum(rows: &Tensor, kind: Kind) -> TorchResult<Tensor> {
     let (count, _) = rows.size2()?;
     if rows.device() == Device::Cpu {
         return Ok(rows.f_cumsum(1, kind)?);
@@ -116,17 +116,17 @@ pub(crate) fn cumsum(rows: &Tensor, kind: Kind) -> Result<Tensor> {
 }
 
 /// An int64 tensor `[values.len()]` on a device.
-pub(crate) fn indices(values: &[i64], device: Device) -> Result<Tensor> {
+pub(crate) fn indices(values: &[i64], device: Device) -> TorchResult<Tensor> {
     Ok(Tensor::f_from_slice(values)?.f_to_device(device)?)
 }
 
 /// A float32 tensor `[values.len()]` on a device.
-pub(crate) fn floats(values: &[f32], device: Device) -> Result<Tensor> {
+pub(crate) fn floats(values: &[f32], device: Device) -> TorchResult<Tensor> {
     Ok(Tensor::f_from_slice(values)?.f_to_device(device)?)
 }
 
 /// The values of a tensor of any shape, kind and device, row by row.
-pub(crate) fn to_vec<T: Element>(tensor: &Tensor) -> Result<Vec<T>> {
+pub(crate) fn to_vec<T: Element>(tensor: &Tensor) -> TorchResult<Vec<T>> {
     let host = tensor.f_to_device(Device::Cpu)?.f_to_kind(T::KIND)?;
     let host = host.f_contiguous()?;
     let mut values = vec![T::ZERO; host.numel()];

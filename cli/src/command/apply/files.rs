@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::files::{Replacement, Unfinished, cannot_be_written, step_of, steps};
+use advlab::files::{Replacement, TemporaryFile, cannot_be_written, step_of, steps};
 use advlab::regular_file;
 use advlab::script::{Recipe, State};
 use advlab_train::RunFolder;
@@ -21,7 +21,7 @@ use crate::wrong;
 
 /// The recipe's state after a step, in a file.
 #[derive(Serialize, Deserialize)]
-struct Saved {
+struct SavedState {
     recipe: String,
     version: String,
     params: Value,
@@ -119,7 +119,7 @@ impl Apply {
     }
 
     /// Locks the state until this is dropped: of two processes that go on from one state, the work of one would be lost.
-    pub(super) fn lock(&self) -> Result<Option<(Unfinished, File)>, Diagnostics> {
+    pub(super) fn lock(&self) -> Result<Option<(TemporaryFile, File)>, Diagnostics> {
         let Some(state) = &self.state else {
             return Ok(None);
         };
@@ -145,7 +145,7 @@ impl Apply {
             // The process that held the lock may have removed it after it was opened here.
             let handle = file.try_clone().and_then(Handle::from_file);
             if handle.ok() == Handle::from_path(&path).ok() {
-                return Ok(Some((Unfinished::there(&path).map_err(failed)?, file)));
+                return Ok(Some((TemporaryFile::there(&path).map_err(failed)?, file)));
             }
         }
     }
@@ -161,7 +161,8 @@ impl Apply {
         };
         let text = regular_file::read_to_string(path);
         let text = text.with_context(|| format!("{}", path.display()))?;
-        let saved: Saved = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let saved: SavedState =
+            serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         if saved.recipe != recipe.name() {
             return Err(wrong(format!("it is the state of {:?}", saved.recipe)).into());
         }
@@ -203,7 +204,7 @@ impl Apply {
         let Some(path) = &self.state else {
             return Ok(());
         };
-        let saved = serde_json::to_string_pretty(&Saved {
+        let saved = serde_json::to_string_pretty(&SavedState {
             recipe: recipe.name().to_string(),
             version: recipe.version().as_str().to_string(),
             params: params(recipe),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub use self::report::Comparison;
-pub use self::training::{Failed, Planned, run};
+pub use self::training::{FailedRun, Planned, run};
 use crate::wrong;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab_train::{Config, RunFolder};

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::stats::{self, Estimate, improvement, interquartile, mean};
-use super::{Compared, Failed, Finished};
-use crate::report::figure::{Figure, Mark, Panel, Series, quoted};
+use super::{Compared, FailedRun, Finished};
+use crate::report::draw::{Figure, Mark, Panel, Series, quoted};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
 use advlab::files::Replacement;
@@ -31,7 +31,7 @@ pub struct Comparison {
 impl Comparison {
     /// Compares designs with the first one by the last pass@1 that all runs have, or by the mean reward if no run has that. Runs
     /// that failed are listed.
-    pub fn of(designs: Vec<Compared>, failed: &[Failed]) -> Comparison {
+    pub fn of(designs: Vec<Compared>, failed: &[FailedRun]) -> Comparison {
         let runs = || designs.iter().flat_map(|design| &design.runs);
         let has = |name: &str| runs().any(|run| run.curves.contains_key(name));
         let score = ["reward_mean", "pass@1"][usize::from(has("pass@1"))];

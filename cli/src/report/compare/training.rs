@@ -22,10 +22,10 @@ pub struct Planned {
 }
 
 /// A run that failed: its folder and its error.
-pub type Failed = (PathBuf, Diagnostics);
+pub type FailedRun = (PathBuf, Diagnostics);
 
 /// Called when a step of one of the runs is done, and, with the run's folder, when a whole run is done.
-pub type Progress<'a> = dyn Fn(Option<&Path>) + Sync + 'a;
+pub type OnProgress<'a> = dyn Fn(Option<&Path>) + Sync + 'a;
 
 impl Planned {
     /// The runs of some designs with the seeds 0, 1, ..., each in a folder with its design's name below `folder`.
@@ -74,7 +74,7 @@ impl Planned {
         Ok(Planned { config, done })
     }
 
-    fn go(&self, stop: &AtomicBool, progress: &Progress<'_>) -> Result<(), Diagnostics> {
+    fn go(&self, stop: &AtomicBool, progress: &OnProgress<'_>) -> Result<(), Diagnostics> {
         let folder = PathBuf::from(&self.config.out);
         let mut run = match folder.join("config.toml").is_file() {
             true => Run::resume(&folder, Some(self.config.steps), self.config.native)?,
@@ -114,7 +114,7 @@ fn check_versions(run: &RunFolder, config: &Config) -> Result<(), Diagnostics> {
 
 /// Does the remaining steps of the runs until all are done or `stop` is set, as many runs at a time as there are cores, which
 /// they share. Returns the runs that failed.
-pub fn run(runs: &[Planned], stop: &AtomicBool, progress: &Progress<'_>) -> Vec<Failed> {
+pub fn run(runs: &[Planned], stop: &AtomicBool, progress: &OnProgress<'_>) -> Vec<FailedRun> {
     let is_left = |run: &&Planned| run.done < run.config.steps;
     let left: Vec<&Planned> = runs.iter().filter(is_left).collect();
     let cores = thread::available_parallelism().map_or(1, usize::from);

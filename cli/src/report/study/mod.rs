@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 pub use self::curve::{Curve, Point};
 pub use self::mass::{Mass, Part};
-pub use self::objective::{Known, Objective};
+pub use self::objective::{KnownObjective, Objective};
 pub use self::surface::surface;
 use crate::wrong;
 use advlab::Batch;

@@ -116,7 +116,7 @@ impl Objective {
 
     /// The named objectives by their distances from this one, the nearest first: the share of F' from p = 1/N to 1 - 1/N whose
     /// position differs. Empty if F' is 0 or somewhere negative, and for N < 3, for which that range is a point.
-    pub fn nearest(&self) -> Vec<(Known, f64)> {
+    pub fn nearest(&self) -> Vec<(KnownObjective, f64)> {
         let (places, scale) = (self.places(), self.scale(None));
         let is_below = |&p: &f64| self.is_below(p, scale);
         if self.size < 3 || scale < 1e-12 || places.iter().any(is_below) {
@@ -128,12 +128,15 @@ impl Objective {
             slopes.iter().map(|slope| slope / sum).collect()
         };
         let own = density(&|p| self.slope(p).0);
-        let far = |known: Known| {
+        let far = |known: KnownObjective| {
             let other = density(&|p| known.slope(p));
             let apart: f64 = own.iter().zip(&other).map(|(a, b)| (a - b).abs()).sum();
             (known, apart / 2.0)
         };
-        let mut all: Vec<(Known, f64)> = Known::all(self.size).into_iter().map(far).collect();
+        let mut all: Vec<(KnownObjective, f64)> = KnownObjective::all(self.size)
+            .into_iter()
+            .map(far)
+            .collect();
         all.sort_by(|a, b| a.1.total_cmp(&b.1));
         all
     }
@@ -144,8 +147,8 @@ impl Objective {
         slope + 2.0 * error < -(ROUNDING * scale.abs()).max(1e-12)
     }
 
-    /// The mean of F' (this objective's or a named one's) between p = 1/N and 1 - 1/N.
-    pub fn scale(&self, known: Option<Known>) -> f64 {
+    /// The mean of F' between p = 1/N and 1 - 1/N, or of a named objective's F'.
+    pub fn scale(&self, known: Option<KnownObjective>) -> f64 {
         let places = self.places();
         let slope = |&p: &f64| known.map_or_else(|| self.slope(p).0, |known| known.slope(p));
         places.iter().map(slope).sum::<f64>() / places.len() as f64
@@ -159,7 +162,7 @@ impl Objective {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum KnownObjective {
     /// p, the reward itself.
     Reward,
     /// log p, the likelihood of a right response.
@@ -172,25 +175,30 @@ pub enum Known {
     Arcsine(usize),
 }
 
-impl Known {
+impl KnownObjective {
     /// The objectives with which the objectives of groups of `size` are compared.
-    pub fn all(size: usize) -> Vec<Known> {
+    pub fn all(size: usize) -> Vec<KnownObjective> {
         let powers = std::iter::successors(Some(2), |k| Some(2 * k));
         let powers: Vec<usize> = powers.take_while(|k| *k <= size).collect();
-        let mut all = vec![Known::Reward, Known::Log, Known::Logit, Known::Arcsine(1)];
-        all.extend(powers.iter().map(|&k| Known::PassAt(k)));
-        all.extend(powers.iter().map(|&k| Known::Arcsine(k)));
+        let mut all = vec![
+            KnownObjective::Reward,
+            KnownObjective::Log,
+            KnownObjective::Logit,
+            KnownObjective::Arcsine(1),
+        ];
+        all.extend(powers.iter().map(|&k| KnownObjective::PassAt(k)));
+        all.extend(powers.iter().map(|&k| KnownObjective::Arcsine(k)));
         all
     }
 
     pub fn name(self) -> String {
         match self {
-            Known::Reward => "reward".to_string(),
-            Known::Log => "log p".to_string(),
-            Known::Logit => "logit p".to_string(),
-            Known::PassAt(k) => format!("pass@{k}"),
-            Known::Arcsine(1) => "arcsin sqrt p".to_string(),
-            Known::Arcsine(k) => format!("arcsin sqrt pass@{k}"),
+            KnownObjective::Reward => "reward".to_string(),
+            KnownObjective::Log => "log p".to_string(),
+            KnownObjective::Logit => "logit p".to_string(),
+            KnownObjective::PassAt(k) => format!("pass@{k}"),
+            KnownObjective::Arcsine(1) => "arcsin sqrt p".to_string(),
+            KnownObjective::Arcsine(k) => format!("arcsin sqrt pass@{k}"),
         }
     }
 
@@ -198,11 +206,11 @@ impl Known {
     pub fn slope(self, p: f64) -> f64 {
         let fails = |k: usize| (1.0 - p).powi(k as i32);
         match self {
-            Known::Reward => 1.0,
-            Known::Log => 1.0 / p,
-            Known::Logit => 1.0 / (4.0 * p * (1.0 - p)),
-            Known::PassAt(k) => k as f64 * fails(k - 1),
-            Known::Arcsine(k) => fails(k - 1) / (fails(k) * (1.0 - fails(k))).sqrt(),
+            KnownObjective::Reward => 1.0,
+            KnownObjective::Log => 1.0 / p,
+            KnownObjective::Logit => 1.0 / (4.0 * p * (1.0 - p)),
+            KnownObjective::PassAt(k) => k as f64 * fails(k - 1),
+            KnownObjective::Arcsine(k) => fails(k - 1) / (fails(k) * (1.0 - fails(k))).sqrt(),
         }
     }
 }

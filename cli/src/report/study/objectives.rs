@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Known, Objective};
-use crate::report::figure::{Figure, Mark, Panel, Series};
+use super::{KnownObjective, Objective};
+use crate::report::draw::{Figure, Mark, Panel, Series};
 use advlab::figures::value;
 use advlab::paint::{Paint, beside, cut, filled, wrapped};
 
@@ -46,7 +46,7 @@ pub fn figure(all: &[Objective]) -> Figure {
     if all.len() > MOST {
         return multiples(format!("Weight F'(p), mean 1, in groups of {size}"), all);
     }
-    let mut shown = vec![Known::Reward];
+    let mut shown = vec![KnownObjective::Reward];
     for objective in all.iter().filter(|_| all.len() <= NEAREST) {
         let nearest = objective.nearest().first().map(|(known, _)| *known);
         shown.extend(nearest.filter(|known| !shown.contains(known)));
@@ -108,8 +108,13 @@ pub fn table(all: &[Objective], paint: Paint) -> String {
             lines.push(row("  standard error", &error, ""));
         }
     }
-    let half = Known::PassAt((all[0].size / 2).max(2));
-    for known in [Known::Reward, Known::Log, Known::Arcsine(1), half] {
+    let half = KnownObjective::PassAt((all[0].size / 2).max(2));
+    for known in [
+        KnownObjective::Reward,
+        KnownObjective::Log,
+        KnownObjective::Arcsine(1),
+        half,
+    ] {
         let scale = all[0].scale(Some(known));
         lines.push(paint.dim(&row(&known.name(), &|p| known.slope(p) / scale, "")));
     }

@@ -1,6 +1,6 @@
 //! A loss over ratio and advantage: the picture of clipping that papers have.
 
-use crate::report::figure::{Figure, Mark, Panel, Series};
+use crate::report::draw::{Figure, Mark, Panel, Series};
 use crate::wrong;
 use advlab::Batch;
 use advlab::check::usual;

@@ -33,7 +33,7 @@ pub struct Server {
 }
 
 /// The status, the media type and the body of an answer.
-type Answer = (&'static str, &'static str, String);
+type HttpResponse = (&'static str, &'static str, String);
 
 impl Server {
     /// Listens on a port of 127.0.0.1; if none is given, on the usual one, or on a free one if that is taken.
@@ -122,7 +122,7 @@ impl Server {
     }
 
     /// The answer to a request, from the bytes of its head.
-    fn found(&self, head: &[u8], stream: &Arc<TcpStream>) -> Answer {
+    fn found(&self, head: &[u8], stream: &Arc<TcpStream>) -> HttpResponse {
         let mut headers = [EMPTY_HEADER; HEADERS];
         let mut request = httparse::Request::new(&mut headers);
         // `head` has parsed it already.
@@ -152,7 +152,7 @@ impl Server {
     }
 }
 
-fn refusal(status: &'static str, help: &str) -> Answer {
+fn refusal(status: &'static str, help: &str) -> HttpResponse {
     let body = format!("{status}\n{help}");
     (status, "text/plain; charset=utf-8", body)
 }

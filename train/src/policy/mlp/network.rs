@@ -128,7 +128,7 @@ pub(super) struct Choice {
 }
 
 /// A forward pass over some responses. A response's bits do not depend on the others.
-pub(super) struct Pass<'a> {
+pub(super) struct Forward<'a> {
     network: &'a Network,
     prompts: &'a [Prompt],
     /// The tokens of each response.
@@ -147,7 +147,7 @@ pub(super) struct Pass<'a> {
     probabilities: Vec<f64>,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> Forward<'a> {
     /// Runs the network for responses to the prompts at the indices `owners`, each with at least one token. `choose` returns
     /// the token of a response at a position, given its probabilities, and whether it is the last token. The hidden layers are
     /// only needed for [`Pass::gradient`].
@@ -158,7 +158,7 @@ impl<'a> Pass<'a> {
         keeps_hidden: bool,
         mut choose: impl FnMut(usize, usize, &[f64]) -> (u32, bool),
     ) -> Self {
-        let mut pass = Pass {
+        let mut pass = Forward {
             network,
             prompts,
             choices: Vec::new(),

@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 use super::decoder::attention;
 use crate::policy::Responses;
 use crate::task::Prompt;
-use crate::torch::{Result, indices};
+use crate::torch::{TorchResult, indices};
 
 /// Divides the responses that have tokens among forward passes of at most `limit` tokens, padding included, but at least
 /// one response. Responses of similar length and with the same prompt go together.
@@ -48,7 +48,7 @@ pub(super) fn passes(prompts: &[Prompt], responses: &Responses, limit: usize) ->
 }
 
 /// The tokens of a forward pass: the rows of the prompts, then those of the responses, padded at their end.
-pub(super) struct Inputs {
+pub(super) struct ModelInputs {
     /// int64 `[tokens]`.
     pub tokens: Tensor,
     /// int64 `[tokens]`.
@@ -67,14 +67,14 @@ pub(super) struct Inputs {
     mask: Tensor,
 }
 
-impl Inputs {
+impl ModelInputs {
     /// The inputs for the responses at these indices.
     pub(super) fn new(
         prompts: &[Prompt],
         responses: &Responses,
         pass: &[usize],
         device: Device,
-    ) -> Result<Inputs> {
+    ) -> TorchResult<ModelInputs> {
         let (mut own, mut owners): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
         for &response in pass {
             let prompt = responses.prompts()[response];
@@ -114,7 +114,7 @@ impl Inputs {
         ];
         let owners: Vec<i64> = owners.into_iter().map(size).collect();
         let lengths = indices(&lengths, device)?;
-        Ok(Inputs {
+        Ok(ModelInputs {
             tokens: indices(&tokens, device)?,
             positions: indices(&positions, device)?,
             targets: indices(&targets, device)?,
@@ -127,7 +127,7 @@ impl Inputs {
     }
 
     /// A list `[tokens, heads, head_dim]` as the rows of the prompts and of the responses, `[rows, heads, width, head_dim]`.
-    fn rows(&self, x: &Tensor) -> Result<[Tensor; 2]> {
+    fn rows(&self, x: &Tensor) -> TorchResult<[Tensor; 2]> {
         let (_, heads, head_dim) = x.size3()?;
         let parts = x.f_split_with_sizes(self.blocks.map(|(rows, width)| rows * width), 0)?;
         let rows = |index: usize| {
@@ -139,13 +139,13 @@ impl Inputs {
     }
 
     /// A list of the prompts' tokens, as a row `[heads, width, head_dim]` per response.
-    pub(super) fn of_prompts(&self, x: &Tensor) -> Result<Tensor> {
+    pub(super) fn of_prompts(&self, x: &Tensor) -> TorchResult<Tensor> {
         let [prompts, _] = self.rows(x)?;
         Ok(prompts.f_index_select(0, &self.owners)?)
     }
 
     /// Causal attention: a token attends to earlier tokens of its row; response tokens also attend to the prompt.
-    pub(super) fn attend(&self, [queries, keys, values]: &[Tensor; 3]) -> Result<Tensor> {
+    pub(super) fn attend(&self, [queries, keys, values]: &[Tensor; 3]) -> TorchResult<Tensor> {
         let [queries, own_queries] = self.rows(queries)?;
         let [keys, own_keys] = self.rows(keys)?;
         let [values, own_values] = self.rows(values)?;
@@ -165,7 +165,7 @@ impl Inputs {
 }
 
 /// Causal mask of the responses' tokens: they attend to their prompts, which have these lengths, and to earlier tokens.
-fn mask([(_, width), (rows, longest)]: [(i64, i64); 2], lengths: &Tensor) -> Result<Tensor> {
+fn mask([(_, width), (rows, longest)]: [(i64, i64); 2], lengths: &Tensor) -> TorchResult<Tensor> {
     let range = |width: i64| Tensor::f_arange(width, (Kind::Int64, lengths.device()));
     let prompt = range(width)?.f_less_tensor(&lengths.f_view([-1, 1, 1, 1])?)?;
     let own = range(longest)?;

@@ -3,7 +3,7 @@
 use tch::{Kind, Tensor};
 
 use super::config::{ModelConfig, Rope, RopeScaling};
-use crate::torch::{Result, floats};
+use crate::torch::{TorchResult, floats};
 
 /// The hidden states after the last norm at some of the tokens, `[places, hidden]`. `tokens`, `positions` and `places` are
 /// int64 lists; the last layer is computed only at `places`. `attend` is the attention of the layer at an index: it maps
@@ -14,8 +14,8 @@ pub(super) fn hidden_states(
     tokens: &Tensor,
     positions: &Tensor,
     places: &Tensor,
-    mut attend: impl FnMut(usize, [Tensor; 3]) -> Result<Tensor>,
-) -> Result<Tensor> {
+    mut attend: impl FnMut(usize, [Tensor; 3]) -> TorchResult<Tensor>,
+) -> TorchResult<Tensor> {
     let eps = config.rms_norm_eps;
     let rotation = rotation(config, positions)?;
     let is_head = usize::from(!config.tie_word_embeddings);
@@ -40,12 +40,12 @@ pub(super) fn hidden_states(
     rms_norm(&x, norm, eps)
 }
 
-fn linear(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+fn linear(x: &Tensor, weight: &Tensor) -> TorchResult<Tensor> {
     Ok(x.f_linear(weight, None::<Tensor>)?)
 }
 
 /// Each vector of the last dimension divided by its root mean square (arXiv 1910.07467).
-fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
+fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> TorchResult<Tensor> {
     let squares = x.f_square()?;
     let mean = squares.f_mean_dim([-1i64].as_slice(), true, Kind::Float)?;
     let normed = x.f_mul(&mean.f_add_scalar(eps)?.f_rsqrt()?)?;
@@ -53,7 +53,7 @@ fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
 }
 
 /// SwiGLU (arXiv 2002.05202).
-fn mlp(x: &Tensor, gate_up: &Tensor, down: &Tensor) -> Result<Tensor> {
+fn mlp(x: &Tensor, gate_up: &Tensor, down: &Tensor) -> TorchResult<Tensor> {
     let halves = linear(x, gate_up)?.f_chunk(2, -1)?;
     linear(&halves[0].f_silu()?.f_mul(&halves[1])?, down)
 }
@@ -65,7 +65,7 @@ fn heads(
     extra: &[Tensor],
     rotation: &[Tensor; 2],
     x: &Tensor,
-) -> Result<[Tensor; 3]> {
+) -> TorchResult<[Tensor; 3]> {
     let bias = match extra {
         [bias] => Some(bias),
         _ => None,
@@ -83,7 +83,7 @@ fn heads(
 }
 
 /// Cosine and sine of each position's angles, `[tokens, 1, head_dim]`; both halves of a head have the same angles.
-fn rotation(config: &ModelConfig, positions: &Tensor) -> Result<[Tensor; 2]> {
+fn rotation(config: &ModelConfig, positions: &Tensor) -> TorchResult<[Tensor; 2]> {
     let frequencies = frequencies(&config.rope_parameters, config.head_dim);
     let frequencies = floats(&frequencies, positions.device())?;
     let positions = positions.f_to_kind(Kind::Float)?.f_view([-1, 1, 1])?;
@@ -93,7 +93,7 @@ fn rotation(config: &ModelConfig, positions: &Tensor) -> Result<[Tensor; 2]> {
 }
 
 /// Rotates the pairs (i, i + head_dim / 2) of each head.
-fn rotated(x: &Tensor, [cos, sin]: &[Tensor; 2]) -> Result<Tensor> {
+fn rotated(x: &Tensor, [cos, sin]: &[Tensor; 2]) -> TorchResult<Tensor> {
     let halves = x.f_chunk(2, -1)?;
     let turned = Tensor::f_cat(&[&halves[1].f_neg()?, &halves[0]], -1)?;
     Ok(x.f_mul(cos)?.f_add(&turned.f_mul(sin)?)?)
@@ -129,7 +129,7 @@ pub(super) fn attention(
     keys: &Tensor,
     values: &Tensor,
     mask: Option<&Tensor>,
-) -> Result<Tensor> {
+) -> TorchResult<Tensor> {
     let is_causal = mask.is_none();
     let is_grouped = queries.size()[1] != keys.size()[1];
     Ok(Tensor::f_scaled_dot_product_attention(

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use tch::Tensor;
 
 use super::Transformer;
-use super::optimizer::State;
+use super::optimizer::OptimizerState;
 use super::weights::{load, views};
 use crate::error::{damaged, io, read_json};
 use crate::policy::tensor_file::{TensorFile, write};
@@ -109,8 +109,8 @@ impl Transformer {
             })
         };
         self.gradient.clear();
-        // The old tensors are freed before the new ones are allocated.
-        self.state = State::default();
+        // The old ones go before the new ones come.
+        self.state = OptimizerState::default();
         self.state.weights = read(&file, "")?;
         if updates > 0 {
             self.state.updates = updates;

@@ -29,8 +29,8 @@ use crate::torch;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::{Purpose, RandomStream, StreamKey};
 use batch::passes;
-use optimizer::{State, copies, zeros};
-use weights::Parameter;
+use optimizer::{OptimizerState, copies, zeros};
+use weights::ParameterTensors;
 
 /// The settings of a transformer: device, sampling, and optimizer.
 #[derive(Clone, Debug)]
@@ -59,15 +59,15 @@ pub struct Transformer {
     options: TransformerOptions,
     /// The folder that the model came from.
     origin: Option<PathBuf>,
-    layout: Vec<Parameter>,
+    layout: Vec<ParameterTensors>,
     /// The index of the output layer in the layout.
     head: usize,
     /// A tensor for each parameter of the layout, float32 and on the device, as in all lists of tensors here.
-    state: State,
+    state: OptimizerState,
     reference: Option<Vec<Tensor>>,
     /// The accumulated gradient; empty if it is zero.
     gradient: Vec<Tensor>,
-    savepoint: Option<State>,
+    savepoint: Option<OptimizerState>,
 }
 
 impl Transformer {
@@ -163,9 +163,9 @@ impl Transformer {
             origin: None,
             head: if is_tied { 0 } else { layout.len() - 1 },
             layout,
-            state: State {
+            state: OptimizerState {
                 weights,
-                ..State::default()
+                ..OptimizerState::default()
             },
             reference,
             gradient: Vec::new(),

@@ -4,14 +4,14 @@ use tch::{Kind, Tensor, no_grad_guard};
 
 use crate::policy::adamw::Scalars;
 use crate::policy::{AdamWConfig, NonFinite};
-use crate::torch::{Result, to_vec};
+use crate::torch::{TorchResult, to_vec};
 
 /// Numbers that are updated at a time, so that intermediate results are small compared with a large model's embedding.
 const BLOCK: i64 = 1 << 22;
 
 /// Parameters with their optimizer's state, all in the order of the layout.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct OptimizerState {
     pub weights: Vec<Tensor>,
     pub updates: u64,
     /// The moving averages of the gradient; empty before the first update.
@@ -20,9 +20,9 @@ pub(super) struct State {
     pub second: Vec<Tensor>,
 }
 
-impl State {
-    pub(super) fn copied(&self) -> Result<Self> {
-        Ok(State {
+impl OptimizerState {
+    pub(super) fn copied(&self) -> TorchResult<Self> {
+        Ok(OptimizerState {
             weights: copies(&self.weights)?,
             updates: self.updates,
             first: copies(&self.first)?,
@@ -37,7 +37,7 @@ impl State {
         config: &AdamWConfig,
         gradient: &mut [Tensor],
         max_norm: Option<f64>,
-    ) -> Result<std::result::Result<f64, NonFinite>> {
+    ) -> TorchResult<Result<f64, NonFinite>> {
         let _guard = no_grad_guard();
         let norm = norm(gradient)?;
         if !norm.is_finite() {
@@ -82,7 +82,7 @@ fn next(
     scalars: &Scalars,
     [weight, first, second]: &[Tensor; 3],
     gradient: &Tensor,
-) -> Result<[Tensor; 3]> {
+) -> TorchResult<[Tensor; 3]> {
     let number = f64::from;
     let first = first.f_lerp(gradient, number(scalars.toward))?;
     let square = gradient.f_square()?.f_mul_scalar(number(scalars.add))?;
@@ -96,7 +96,7 @@ fn next(
 
 /// The L2 norm of all gradients together. Each row is summed, and then the sums in order, so that the norm is the same for any
 /// number of threads. Infinite if float32 cannot square a value.
-fn norm(gradient: &[Tensor]) -> Result<f64> {
+fn norm(gradient: &[Tensor]) -> TorchResult<f64> {
     let mut squares = 0.0;
     for gradient in gradient {
         let rows = gradient.f_square()?.f_view([gradient.size()[0], -1])?;
@@ -106,8 +106,8 @@ fn norm(gradient: &[Tensor]) -> Result<f64> {
     Ok(squares.sqrt())
 }
 
-/// Copies of the tensors, in memory of their own.
-pub(super) fn copies(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
+/// Tensors with the same numbers, in memory of their own.
+pub(super) fn copies(tensors: &[Tensor]) -> TorchResult<Vec<Tensor>> {
     tensors
         .iter()
         .map(|tensor| Ok(tensor.f_detach_copy()?))
@@ -115,7 +115,7 @@ pub(super) fn copies(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
 }
 
 /// Zeros of the tensors' shapes.
-pub(super) fn zeros(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
+pub(super) fn zeros(tensors: &[Tensor]) -> TorchResult<Vec<Tensor>> {
     let zeros = |tensor: &Tensor| tensor.f_detach()?.f_zeros_like();
     tensors.iter().map(|tensor| Ok(zeros(tensor)?)).collect()
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use tch::{Kind, Tensor, no_grad_guard};
 
 use super::Transformer;
-use super::batch::Inputs;
+use super::batch::ModelInputs;
 use super::decoder::{attention, hidden_states};
 use crate::policy::Responses;
 use crate::task::Prompt;
 use crate::text::Text;
-use crate::torch::{self, Result, TorchError, indices, to_vec};
+use crate::torch::{self, TorchError, TorchResult, indices, to_vec};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::RandomStream;
 
@@ -35,7 +35,7 @@ pub struct Decoding {
 
 impl Decoding {
     /// Whether a response ends with its last token.
-    fn is_end(&self, response: &[u32]) -> std::result::Result<bool, Diagnostics> {
+    fn is_end(&self, response: &[u32]) -> Result<bool, Diagnostics> {
         let mut last = response.last().into_iter();
         if last.any(|token| self.stops.contains(token)) || response.len() >= self.max_tokens {
             return Ok(true);
@@ -45,7 +45,7 @@ impl Decoding {
     }
 
     /// Logits `[rows, vocabulary]` after temperature and filters: -inf for a token that is left out.
-    pub(super) fn warped(&self, logits: &Tensor) -> Result<Tensor> {
+    pub(super) fn warped(&self, logits: &Tensor) -> TorchResult<Tensor> {
         let mut logits = logits.f_div_scalar(self.temperature)?;
         let (_, vocabulary) = logits.size2()?;
         if self.top_k > 0 && (self.top_k as i64) < vocabulary {
@@ -67,7 +67,7 @@ impl Decoding {
     }
 
     /// A token for each row of logits, from one number in [0, 1) each; the vocabulary's size if logits are NaN or infinite.
-    fn draw(&self, logits: &Tensor, uniforms: &[f64]) -> Result<Vec<i64>> {
+    fn draw(&self, logits: &Tensor, uniforms: &[f64]) -> TorchResult<Vec<i64>> {
         let tokens = if self.temperature == 0.0 {
             let (largest, token) = logits.f_max_dim(-1, false)?;
             let is_wrong = largest.f_isfinite()?.f_logical_not()?;
@@ -104,7 +104,7 @@ struct Cache {
 
 impl Cache {
     /// Keeps these rows, in their order.
-    fn select(&mut self, rows: &Tensor) -> Result<()> {
+    fn select(&mut self, rows: &Tensor) -> TorchResult<()> {
         for (keys, values) in &mut self.layers {
             *keys = keys.f_index_select(0, rows)?;
             *values = values.f_index_select(0, rows)?;
@@ -114,7 +114,7 @@ impl Cache {
     }
 
     /// The attention of one new token per row to itself and the tokens so far. `mask` is `[rows, 1, 1, columns]`.
-    fn attend(&self, layer: usize, heads: &[Tensor; 3], mask: &Tensor) -> Result<Tensor> {
+    fn attend(&self, layer: usize, heads: &[Tensor; 3], mask: &Tensor) -> TorchResult<Tensor> {
         let (keys, values) = &self.layers[layer];
         let [queries, new_keys, new_values] = heads;
         for (all, new) in [(keys, new_keys), (values, new_values)] {
@@ -136,7 +136,7 @@ impl Transformer {
         &self,
         prompts: &[Prompt],
         mut streams: Vec<RandomStream>,
-    ) -> std::result::Result<Vec<Vec<u32>>, Diagnostics> {
+    ) -> Result<Vec<Vec<u32>>, Diagnostics> {
         let _guard = no_grad_guard();
         let (device, decoding) = (self.options.device, &self.options.decoding);
         let (mut cache, mut hidden) = self.read_prompts(prompts, streams.len())?;
@@ -175,18 +175,18 @@ impl Transformer {
     }
 
     /// The cache with the prompts, each computed once for its group, and the hidden state after its prompt for each row.
-    fn read_prompts(&self, prompts: &[Prompt], rows: usize) -> Result<(Cache, Tensor)> {
+    fn read_prompts(&self, prompts: &[Prompt], rows: usize) -> TorchResult<(Cache, Tensor)> {
         let group_size = rows / prompts.len();
         // Responses of one token need only the prompt's forward pass.
         let mut responses = Responses::new();
         (0..rows).for_each(|row| responses.push(row / group_size, &[0]));
         let all: Vec<usize> = (0..rows).collect();
-        let inputs = Inputs::new(prompts, &responses, &all, self.options.device)?;
-        // No token follows a response's last token.
+        let inputs = ModelInputs::new(prompts, &responses, &all, self.options.device)?;
+        // Nothing follows a response's last token.
         let free = self.options.decoding.max_tokens.saturating_sub(1) as i64;
         let mut layers = Vec::new();
         let hidden = self.hidden_states(&self.state.weights, &inputs, |[_, keys, values]| {
-            let column = |x: &Tensor| -> Result<Tensor> {
+            let column = |x: &Tensor| -> TorchResult<Tensor> {
                 let prompts = inputs.of_prompts(x)?;
                 let (rows, heads, _, head_dim) = prompts.size4()?;
                 let shape = [rows, heads, free, head_dim];
@@ -208,7 +208,7 @@ impl Transformer {
     }
 
     /// The hidden states `[rows, hidden]` after one more token per row, int64 `[rows]`.
-    fn read_tokens(&self, cache: &mut Cache, tokens: &Tensor) -> Result<Tensor> {
+    fn read_tokens(&self, cache: &mut Cache, tokens: &Tensor) -> TorchResult<Tensor> {
         let options = (Kind::Int64, tokens.device());
         let positions = cache.lengths.f_add_scalar(cache.used - cache.width)?;
         let columns = Tensor::f_arange(cache.used + 1, options)?;

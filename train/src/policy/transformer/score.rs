@@ -6,11 +6,11 @@
 use tch::{Kind, Tensor, no_grad_guard};
 
 use super::Transformer;
-use super::batch::{Inputs, passes};
+use super::batch::{ModelInputs, passes};
 use super::decoder::hidden_states;
 use crate::policy::{Responses, Scores};
 use crate::task::Prompt;
-use crate::torch::{Result, floats, to_vec};
+use crate::torch::{TorchResult, floats, to_vec};
 
 /// Tokens whose logits are in memory at a time.
 const CHUNK: i64 = 1024;
@@ -20,7 +20,7 @@ fn chunks<'a>(
     weight: &'a Tensor,
     hidden: &'a Tensor,
     targets: &'a Tensor,
-) -> impl Iterator<Item = Result<(Tensor, Tensor, Tensor)>> + 'a {
+) -> impl Iterator<Item = TorchResult<(Tensor, Tensor, Tensor)>> + 'a {
     let count = hidden.size()[0];
     (0..count).step_by(CHUNK as usize).map(move |start| {
         let size = CHUNK.min(count - start);
@@ -38,7 +38,7 @@ impl Transformer {
         weights: &[Tensor],
         prompts: &[Prompt],
         responses: &Responses,
-    ) -> Result<Scores> {
+    ) -> TorchResult<Scores> {
         let _guard = no_grad_guard();
         let count = responses.tokens().len();
         let mut scores = Scores {
@@ -46,7 +46,7 @@ impl Transformer {
             entropy: vec![0.0; count],
         };
         for pass in passes(prompts, responses, self.options.tokens_per_forward) {
-            let inputs = Inputs::new(prompts, responses, &pass, self.options.device)?;
+            let inputs = ModelInputs::new(prompts, responses, &pass, self.options.device)?;
             let hidden = self.hidden_states(weights, &inputs, |_| Ok(()))?;
             let (mut logp, mut entropy) = (Vec::new(), Vec::new());
             for chunk in chunks(&weights[self.head], &hidden, &inputs.targets) {
@@ -71,9 +71,9 @@ impl Transformer {
     pub(super) fn hidden_states(
         &self,
         weights: &[Tensor],
-        inputs: &Inputs,
-        mut look: impl FnMut(&[Tensor; 3]) -> Result<()>,
-    ) -> Result<Tensor> {
+        inputs: &ModelInputs,
+        mut look: impl FnMut(&[Tensor; 3]) -> TorchResult<()>,
+    ) -> TorchResult<Tensor> {
         let (tokens, positions) = (&inputs.tokens, &inputs.positions);
         let attend = |_, heads: [Tensor; 3]| {
             look(&heads)?;
@@ -96,12 +96,12 @@ impl Transformer {
         prompts: &[Prompt],
         responses: &Responses,
         dloss_dlogp: &[f64],
-    ) -> Result<()> {
+    ) -> TorchResult<()> {
         let device = self.options.device;
         let places = pass.iter().flat_map(|&response| responses.range(response));
         let dlogp: Vec<f32> = places.map(|place| dloss_dlogp[place] as f32).collect();
         let dlogp = floats(&dlogp, device)?;
-        let inputs = Inputs::new(prompts, responses, pass, device)?;
+        let inputs = ModelInputs::new(prompts, responses, pass, device)?;
         for weight in &self.state.weights {
             let _ = weight.f_set_requires_grad(true)?;
         }
@@ -128,7 +128,7 @@ impl Transformer {
         hidden: &Tensor,
         targets: &Tensor,
         dlogp: &Tensor,
-    ) -> Result<Tensor> {
+    ) -> TorchResult<Tensor> {
         let _guard = no_grad_guard();
         let weight = &self.state.weights[self.head];
         let (mut dhidden, mut rest) = (Vec::new(), dlogp.shallow_clone());

@@ -4,14 +4,14 @@
 use tch::{Device, Tensor};
 
 use super::config::{Architecture, ModelConfig};
-use crate::torch::{Result, TorchError, floats};
+use crate::torch::{TorchError, TorchResult, floats};
 use advlab::diagnostic::Diagnostics;
 
-/// The tensors in the files that form one parameter, with their shapes.
-pub(super) type Parameter = Vec<(String, Vec<usize>)>;
+/// The tensors of files that are one parameter, with their shapes.
+pub(super) type ParameterTensors = Vec<(String, Vec<usize>)>;
 
 /// All parameters of a model: the embedding, the layers, the last norm, and the output layer unless it is the embedding.
-pub(super) fn layout(config: &ModelConfig) -> Vec<Parameter> {
+pub(super) fn layout(config: &ModelConfig) -> Vec<ParameterTensors> {
     let [vocabulary, hidden, inner, head] = [
         config.vocab_size,
         config.hidden_size,
@@ -21,7 +21,7 @@ pub(super) fn layout(config: &ModelConfig) -> Vec<Parameter> {
     .map(|size| size as usize);
     let queries = head * config.num_attention_heads as usize;
     let keys = head * config.num_key_value_heads as usize;
-    let mut all: Vec<Parameter> = Vec::new();
+    let mut all: Vec<ParameterTensors> = Vec::new();
     let mut add = |prefix: &str, parts: &[(&str, &[usize])]| {
         let named = parts.iter();
         let named = named.map(|(name, shape)| (format!("{prefix}{name}"), shape.to_vec()));
@@ -66,11 +66,11 @@ pub(super) fn layout(config: &ModelConfig) -> Vec<Parameter> {
 
 /// Parameters `[rows, columns]`; `read` gives the values of their tensors, by name and shape.
 pub(super) fn load(
-    layout: &[Parameter],
+    layout: &[ParameterTensors],
     device: Device,
-    mut read: impl FnMut(&str, &[usize]) -> std::result::Result<Vec<f32>, Diagnostics>,
-) -> std::result::Result<Vec<Tensor>, Diagnostics> {
-    let parameter = |parts: &Parameter| {
+    mut read: impl FnMut(&str, &[usize]) -> Result<Vec<f32>, Diagnostics>,
+) -> Result<Vec<Tensor>, Diagnostics> {
+    let parameter = |parts: &ParameterTensors| {
         let mut values = Vec::new();
         for (name, shape) in parts {
             values.extend(read(name, shape)?);
@@ -85,9 +85,9 @@ pub(super) fn load(
 
 /// Views of parameters, or of other tensors of their shapes, as the tensors of the layout.
 pub(super) fn views(
-    layout: &[Parameter],
+    layout: &[ParameterTensors],
     tensors: &[Tensor],
-) -> Result<Vec<(String, Vec<usize>, Tensor)>> {
+) -> TorchResult<Vec<(String, Vec<usize>, Tensor)>> {
     let mut views = Vec::new();
     for (parts, tensor) in layout.iter().zip(tensors) {
         let rows: Vec<i64> = parts.iter().map(|(_, shape)| shape[0] as i64).collect();

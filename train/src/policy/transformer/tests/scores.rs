@@ -5,7 +5,7 @@ use tch::{Device, Tensor};
 
 use super::*;
 use crate::policy::transformer::ModelConfig;
-use crate::policy::transformer::batch::{Inputs, passes};
+use crate::policy::transformer::batch::{ModelInputs, passes};
 use crate::policy::{NonFinite, Scores};
 
 fn assert_scores(found: &Scores, expected: &Scores, what: &str) {
@@ -39,7 +39,7 @@ fn the_logits_of_every_position_are_those_of_transformers() {
             let mut response = Responses::new();
             response.push(0, &[&tokens[1..], &[0]].concat());
             let prompt = [prompt(&tokens[..1])];
-            let inputs = Inputs::new(&prompt, &response, &[0], Device::Cpu).unwrap();
+            let inputs = ModelInputs::new(&prompt, &response, &[0], Device::Cpu).unwrap();
             let weights = &transformer.state.weights;
             let hidden = transformer.hidden_states(weights, &inputs, |_| Ok(()));
             let (hidden, head) = (hidden.unwrap(), &weights[transformer.head]);
@@ -148,7 +148,7 @@ fn a_shared_prompt_is_one_of_their_own_to_each_response() {
         }
         let tokens = |prompts, responses| {
             let pass = &passes(prompts, responses, 1 << 20)[0];
-            let inputs = Inputs::new(prompts, responses, pass, Device::Cpu);
+            let inputs = ModelInputs::new(prompts, responses, pass, Device::Cpu);
             inputs.unwrap().tokens.numel()
         };
         assert!(4 * tokens(&prompts, &shared) < 3 * tokens(&own, &apart));

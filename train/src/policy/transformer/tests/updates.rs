@@ -4,7 +4,7 @@ use tch::{Device, Tensor};
 
 use super::*;
 use crate::policy::NonFinite;
-use crate::policy::transformer::optimizer::State;
+use crate::policy::transformer::optimizer::OptimizerState;
 use crate::torch::{floats, to_vec};
 use advlab::batch::{Batch, FloatBuffer};
 use advlab::script::Host;
@@ -35,9 +35,9 @@ fn adamw_is_that_of_torch() {
     let all = |of: &str| named.map(|(name, _)| expected.floats(&format!("{name}.{of}")));
     let (begin, gradients, after) = (all("begin"), all("gradient"), all("after"));
     let weights = [0, 1].map(|index| tensor(&begin[index], named[index].1));
-    let mut state = State {
+    let mut state = OptimizerState {
         weights: weights.into(),
-        ..State::default()
+        ..OptimizerState::default()
     };
     for step in 0..STEPS {
         let mut gradient = [0, 1].map(|index| {
@@ -114,11 +114,11 @@ fn updates_along_a_recipes_loss_are_those_of_pytorch() {
 fn what_is_not_finite_changes_nothing() {
     let config = AdamWConfig::default();
     let far = AdamWConfig { lr: 1e38, ..config };
-    let mut state = State {
+    let mut state = OptimizerState {
         weights: vec![floats(&[1.0, f32::MAX], Device::Cpu).unwrap()],
-        ..State::default()
+        ..OptimizerState::default()
     };
-    let update = |state: &mut State, gradient: [f32; 2], config| {
+    let update = |state: &mut OptimizerState, gradient: [f32; 2], config| {
         let mut gradient = [floats(&gradient, Device::Cpu).unwrap()];
         state.update(config, &mut gradient, None).unwrap()
     };

@@ -3,7 +3,7 @@
 use crate::batch::Level;
 
 /// A column with a fixed level.
-pub struct Known {
+pub struct KnownColumn {
     pub(crate) name: &'static str,
     pub(crate) level: Level,
     /// Help for a user who provides the column at another level, or not at all.
@@ -27,7 +27,7 @@ const REWARD: &str = "; a reward for each token is `token_reward`";
 const TOKEN_REWARD: &str = "; a reward for the whole response is `reward`";
 
 use Level::{Response, Token};
-static COLUMNS: [Known; 10] = [
+static COLUMNS: [KnownColumn; 10] = [
     known("reward", Response, REWARD, FINITE),
     known("correct", Response, "", LABEL),
     known("length", Response, "", COUNT),
@@ -40,8 +40,13 @@ static COLUMNS: [Known; 10] = [
     known("entropy", Token, "", ANY),
 ];
 
-const fn known(name: &'static str, level: Level, hint: &'static str, allowed: Allowed) -> Known {
-    Known {
+const fn known(
+    name: &'static str,
+    level: Level,
+    hint: &'static str,
+    allowed: Allowed,
+) -> KnownColumn {
+    KnownColumn {
         name,
         level,
         hint,
@@ -49,8 +54,8 @@ const fn known(name: &'static str, level: Level, hint: &'static str, allowed: Al
     }
 }
 
-impl Known {
-    /// The first invalid value of the column, and its error message.
+impl KnownColumn {
+    /// The first value that the column cannot have, and the message that says so.
     pub(super) fn misfit(&self, values: &[f64]) -> Option<(usize, String)> {
         let (is_allowed, expected) = self.allowed;
         let index = values.iter().position(|&value| !is_allowed(value))?;
@@ -60,7 +65,7 @@ impl Known {
 }
 
 /// The column of this name, if it has a fixed level.
-pub fn column(name: &str) -> Option<&'static Known> {
+pub fn column(name: &str) -> Option<&'static KnownColumn> {
     COLUMNS.iter().find(|known| known.name == name)
 }
 

@@ -18,7 +18,7 @@ use super::json;
 use super::names::{FileKind, Schema};
 use super::open::checksum_of_end;
 use super::parquet::{self, line, open, whole};
-use super::table::{Column, Content, Data, Origin, Table};
+use super::table::{ColumnData, Content, FileColumn, FileOrigin, Table};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
 
@@ -43,17 +43,17 @@ pub(super) fn read(path: &Path, schema: Schema) -> Result<Table, Diagnostic> {
     let parts = roots.par_chunks(part).map(|roots| {
         let file = file()?;
         let columns = roots.iter().map(|root| {
-            let mut column = Column::new(root.name(), &names);
+            let mut column = FileColumn::new(root.name(), &names);
             if names.only.as_ref().is_none_or(|only| only == root.name()) {
                 whole(|| read_column(&file, root, &mut column))?;
             }
             Ok(column)
         });
-        columns.collect::<std::io::Result<Vec<Column>>>()
+        columns.collect::<std::io::Result<Vec<FileColumn>>>()
     });
     let columns = parts.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
     let blank = Vec::new();
-    let origin = Origin {
+    let origin = FileOrigin {
         path: path.to_path_buf(),
         content: Content::Lines { blank, sum },
     };
@@ -61,22 +61,23 @@ pub(super) fn read(path: &Path, schema: Schema) -> Result<Table, Diagnostic> {
     Ok(Table::of_lines(names, columns, rows, origin))
 }
 
-fn read_column(file: &File, root: &TypePtr, column: &mut Column) -> Result<()> {
+fn read_column(file: &File, root: &TypePtr, column: &mut FileColumn) -> Result<()> {
     let schema = file.metadata().file_metadata().schema_descr();
     let mut leaves = 0..schema.num_columns();
     let leaf = leaves.find(|&leaf| schema.get_column_root(leaf).name() == root.name());
-    let leaf = leaf.unwrap_or_default();
     let is_plain = !column.keep.ids && !column.keep.counts;
-    if is_plain && is_list_of_numbers(root, &schema.column(leaf)) {
+    // An empty struct has no leaf.
+    let listed = leaf.filter(|&leaf| is_list_of_numbers(root, &schema.column(leaf)));
+    if let Some(leaf) = listed.filter(|_| is_plain) {
         return read_lists(file, leaf, column);
     }
     let groups = file.metadata().row_groups().iter();
-    let nulls = |group: &RowGroupMetaData| group.column(leaf).statistics()?.null_count_opt();
+    let nulls = |group: &RowGroupMetaData| group.column(leaf?).statistics()?.null_count_opt();
     let is_text = root.is_primitive() && root.get_physical_type() == Physical::BYTE_ARRAY;
     let is_needed = column.keep.texts || !is_plain;
     if is_text && !is_needed && groups.clone().all(|group| nulls(group) == Some(0)) {
         let rows = groups.map(|group| usize::try_from(group.num_rows()).unwrap_or(0));
-        column.data = Data::Texts(Vec::new(), Vec::new());
+        column.data = ColumnData::Texts(Vec::new(), Vec::new());
         column.first = "a string".to_string();
         column.filled = rows.sum();
         return Ok(());
@@ -110,7 +111,7 @@ fn is_list_of_numbers(root: &Type, leaf: &ColumnDescriptor) -> bool {
     is_list && is_deep && is_number
 }
 
-fn read_lists(file: &File, leaf: usize, column: &mut Column) -> Result<()> {
+fn read_lists(file: &File, leaf: usize, column: &mut FileColumn) -> Result<()> {
     // The levels of definition of an item, and of a value, if items may be null.
     let descriptor = file.metadata().file_metadata().schema_descr().column(leaf);
     let value = descriptor.max_def_level();

@@ -35,18 +35,18 @@ const AXIS: &str = "stroke=\"#666666\"";
 const ZERO: &str = "stroke=\"#666666\" stroke-width=\"0.7\"";
 const LEVEL: &str = "stroke=\"#e4e4e4\" stroke-width=\"0.8\"";
 
-type Place = (f64, f64);
+type PagePoint = (f64, f64);
 
 /// The position of a panel's data on the page.
-struct Frame {
+struct PlotArea {
     range: Range,
     x: (f64, f64),
     /// The bottom, then the top.
     y: (f64, f64),
 }
 
-impl Frame {
-    fn at(&self, x: f64, y: f64) -> Place {
+impl PlotArea {
+    fn at(&self, x: f64, y: f64) -> PagePoint {
         let between = |(a, b): (f64, f64), share: f64| a + share * (b - a);
         let (x, y) = (along(x, self.range.x), along(y, self.range.y));
         (between(self.x, x), between(self.y, y))
@@ -88,7 +88,7 @@ impl Drawing {
         self.0 += "\n";
     }
 
-    fn line(&mut self, (x1, y1): Place, (x2, y2): Place, stroke: &str) {
+    fn line(&mut self, (x1, y1): PagePoint, (x2, y2): PagePoint, stroke: &str) {
         self.add(&format!(
             "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" {stroke}/>"
         ));
@@ -99,7 +99,7 @@ impl Drawing {
         self.add(&format!("<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" fill=\"{ink}\" shape-rendering=\"crispEdges\"/>"));
     }
 
-    fn text(&mut self, (x, y): Place, anchor: &str, content: &str) {
+    fn text(&mut self, (x, y): PagePoint, anchor: &str, content: &str) {
         let content = cut(&visible(content), ((WIDTH - MARGIN) / LETTER) as usize);
         let content = content.replace('&', "&amp;").replace('<', "&lt;");
         let content = content.replace('>', "&gt;");
@@ -125,7 +125,7 @@ impl Drawing {
         y
     }
 
-    fn panel(&mut self, panel: &Panel, legend: &[&Series], (x0, y0): Place, size: (f64, f64)) {
+    fn panel(&mut self, panel: &Panel, legend: &[&Series], (x0, y0): PagePoint, size: (f64, f64)) {
         self.text((x0 + 5.0, y0 + 13.0), "start", &panel.y);
         let Some(range) = Range::of(panel) else {
             return self.text((x0 + 5.0, y0 + 40.0), "start", "no finite value to draw");
@@ -139,7 +139,7 @@ impl Drawing {
         let left = x0 + 14.0 + longest(&upright);
         let (right, top, bottom) = (x0 + size.0 - beside, y0 + ABOVE, y0 + size.1 - UNDER);
         let (x, y) = ((left, right), (bottom, top));
-        let frame = Frame { range, x, y };
+        let frame = PlotArea { range, x, y };
         let level = |drawing: &mut Drawing, value: f64, stroke: &str| {
             let (_, y) = frame.at(range.x.0, value);
             drawing.line((left, y), (right, y), stroke);
@@ -183,7 +183,7 @@ impl Drawing {
         }
     }
 
-    fn series(&mut self, series: &Series, index: usize, frame: &Frame) {
+    fn series(&mut self, series: &Series, index: usize, frame: &PlotArea) {
         let points = series.finite().map(|(x, y, _)| frame.at(x, y));
         let (ink, stroke) = stroke(&series.mark, index);
         let Range { x, y, cell } = frame.range;
@@ -198,7 +198,8 @@ impl Drawing {
                 ));
             }
             Mark::Band(_) => {
-                let back: Vec<Place> = series.finite().map(|(x, _, z)| frame.at(x, z)).collect();
+                let back: Vec<PagePoint> =
+                    series.finite().map(|(x, _, z)| frame.at(x, z)).collect();
                 let path = path(points.chain(back.into_iter().rev()));
                 self.add(&format!(
                     "<polygon fill=\"{ink}\" fill-opacity=\"0.16\" points=\"{path}\"/>"
@@ -206,7 +207,7 @@ impl Drawing {
             }
             Mark::Points => {
                 // Dots in one square are one dot: a figure of a million points can still be opened.
-                let mut dots: BTreeMap<(i64, i64), (Place, i32)> = BTreeMap::new();
+                let mut dots: BTreeMap<(i64, i64), (PagePoint, i32)> = BTreeMap::new();
                 for (x, y) in points {
                     let square = ((x / SQUARE) as i64, (y / SQUARE) as i64);
                     dots.entry(square).or_insert(((x, y), 0)).1 += 1;
@@ -257,7 +258,7 @@ fn stroke(mark: &Mark, index: usize) -> (&'static str, String) {
     (ink, stroke)
 }
 
-fn path(points: impl Iterator<Item = Place>) -> String {
+fn path(points: impl Iterator<Item = PagePoint>) -> String {
     let mut path: Vec<String> = points.map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     path.dedup();
     path.join(" ")
