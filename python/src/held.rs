@@ -20,7 +20,7 @@ pub type Settings = Vec<(String, String)>;
 /// The version in use, its serial number, and whether the previous step used another one.
 pub type Used = (String, u64, bool);
 
-/// The outcome of a step, and the target of a critic.
+/// The outcome of a step, and what a critic is to learn.
 pub type StepResult = (Outcome, Option<Computed>);
 
 /// The options for following a file: the keywords of `advlab.watch`.
@@ -46,7 +46,7 @@ pub struct Held {
     pub record: Option<Record>,
     /// Whether the last step could be written to the folder.
     is_recorded: bool,
-    /// Events that the caller has not fetched yet.
+    /// Events that nobody has asked for yet.
     pub events: Vec<EventFields>,
 }
 
@@ -129,7 +129,7 @@ impl Held {
 
     /// A step of a recipe that follows its file, which is also written to the folder.
     pub fn step(&mut self, batch: &PyBatch) -> Result<StepResult, Diagnostics> {
-        // No version has the hook, but the batch may have the column instead.
+        // No version has the hook, but the batch may have the column.
         let mut refuses = self.options.refuses.iter();
         let weight = refuses.find(|(hook, _)| *hook == Hook::Weight);
         if let Some((_, why)) = weight.filter(|_| batch.batch.has("weight")) {
@@ -213,7 +213,7 @@ fn of_file(event: LiveEvent) -> EventFields {
     (kind, line, version, error, at_step)
 }
 
-/// The advantage, and the critic's target if the recipe has one, from the state before the step.
+/// The advantage, and what a critic is to learn if the recipe says it, from the state before the step.
 pub fn compute(
     recipe: &Recipe,
     batch: &Batch,

@@ -55,7 +55,7 @@ const fn known(
 }
 
 impl KnownColumn {
-    /// The first invalid value of the column, and its error message.
+    /// The first value that the column cannot have, and the message that says so.
     pub(super) fn misfit(&self, values: &[f64]) -> Option<(usize, String)> {
         let (is_allowed, expected) = self.allowed;
         let index = values.iter().position(|&value| !is_allowed(value))?;

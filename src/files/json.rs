@@ -25,7 +25,7 @@ pub(super) enum JsonType {
     Object,
 }
 
-/// The type of a value, from its first character.
+/// The type of a value, which its first character tells.
 pub(super) fn type_of(raw: &str) -> JsonType {
     match raw.as_bytes().first() {
         Some(b'n') => JsonType::Null,

@@ -95,7 +95,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Moves to the first block with a response, and returns that response's fields with the types of their values.
+    /// Goes to the first block with a response, and gives the fields of that with the types of their values.
     pub(super) fn begin(&mut self) -> Result<Vec<(String, JsonType)>> {
         while !self.block.is_empty() {
             for (line, number) in lines(&self.block).zip(self.passed + 1..) {

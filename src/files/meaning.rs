@@ -252,7 +252,7 @@ impl Meaning<'_> {
         Ok(None)
     }
 
-    /// The level of a tensor. If the level does not fit its name, the tensor is left out, or is an error.
+    /// The level of a tensor. One that is not of its name's level is left out, or an error.
     fn level_of_tensor(&mut self, reading: &Reading, tensor: &FileTensor) -> Result<Option<Level>> {
         let (rows, role) = (self.responses, reading.role);
         let level = match *tensor.shape.as_slice() {

@@ -299,7 +299,7 @@ const LIKELY_REWARDS: &str = "rewards score scores token_level_scores total_rewa
 #[serde(deny_unknown_fields)]
 struct Dump {
     kind: String,
-    /// Fields that the first line must have, each with one of these types.
+    /// Fields that the first line has, each of one of these types.
     known_by: BTreeMap<String, Vec<JsonType>>,
     /// Ours, and theirs.
     names: Vec<(String, String)>,

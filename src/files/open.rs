@@ -173,7 +173,7 @@ impl Read for Counted<'_> {
     }
 }
 
-/// Writes lines to a file in the format that its name gives.
+/// Writes lines to a file in the form that its name says.
 pub(super) enum LineSink<'a> {
     Plain(&'a mut Replacement),
     Gzip(GzEncoder<&'a mut Replacement>),

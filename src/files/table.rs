@@ -168,7 +168,7 @@ pub(super) enum ColumnData {
     Lists(Lists),
     /// An array of the whole batch.
     Tensor(FileTensor),
-    /// A value that cannot be part of any column.
+    /// Something that no column is made of.
     Other,
 }
 

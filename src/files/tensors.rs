@@ -87,7 +87,7 @@ macro_rules! each_number {
 }
 
 impl FileTensor {
-    /// Bytes of one element; `None` if unknown or zero.
+    /// Bytes of one element; `None` if that is not known, or is nothing.
     fn size(&self) -> Option<usize> {
         match &self.kind {
             ElementType::String(letters) => letters.checked_mul(4).filter(|&size| size > 0),
@@ -240,7 +240,7 @@ impl FileTensor {
     }
 }
 
-/// Refuses a file whose tensors differ from those at the time of reading.
+/// Refuses a file whose tensors are others than when it was read.
 pub(super) fn check_same(input: &Path, then: &[FileTensor], there: &[FileTensor]) -> Result<()> {
     let is_same = |(then, there): (&FileTensor, &FileTensor)| then.is_like(there);
     match then.len() == there.len() && then.iter().zip(there).all(is_same) {

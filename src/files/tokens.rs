@@ -88,7 +88,7 @@ impl Meaning<'_> {
         Ok(Some(tokens))
     }
 
-    /// The reason why a column does not have a value for each token; an error if the column is known.
+    /// Why a column does not have a value for each token; an error if it is known.
     fn misfit(&self, lengths: Option<&Lengths>, bound: &BoundColumn) -> Result<Option<String>> {
         let Some((tokens, from, counted)) = lengths else {
             let why = "nothing says how many tokens a response has (`mask`, `length`)";

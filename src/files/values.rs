@@ -81,7 +81,7 @@ impl TokenColumn {
         })
     }
 
-    /// A tensor [B, T] in the file's own precision, unless another one was requested.
+    /// A tensor [B, T] in the file's own precision, unless another one is asked for.
     pub(super) fn of_tensor(self, tensor: &FileTensor) -> UnreadColumn {
         use Number::{BF16, F16, F32, F64, I32, I64, U32, U64};
         let ElementType::Number(number) = tensor.kind else {

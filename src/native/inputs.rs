@@ -148,7 +148,7 @@ fn scale<T: Precision>(values: &mut [T], factor: Option<f64>) -> bool {
     is_finite
 }
 
-/// A response's values in a column; `None` if they have another precision or are not contiguous.
+/// A column's values of a response; `None` if they have another precision or are not contiguous.
 pub(super) fn row<'a, T: TokenPrecision>(
     column: &'a TokenValues,
     layout: &Layout,

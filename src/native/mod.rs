@@ -234,7 +234,7 @@ mod tests {
     use super::*;
     use crate::script::Host;
 
-    /// The states of six calls of a hook whose script takes `script` ms and whose kernel takes `kernel` ms.
+    /// The states of six calls of a hook whose script takes `script` ms and whose kernel `kernel`.
     fn six_calls(native: &Native, script: u64, kernel: u64, agrees: bool) -> [HookState; 6] {
         let grpo = Host::new().load("grpo").unwrap();
         let call = CallKey {

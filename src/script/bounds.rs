@@ -10,7 +10,7 @@ use super::error::CallError;
 
 /// Operations per call: a formula over 4096 groups, group by group, takes a million; an endless loop reaches this in a second.
 pub(super) const OPERATIONS: usize = 20_000_000;
-/// Bytes of a string, with all strings in the same array or map.
+/// The total bytes of a string and of all other strings in the same array or map.
 pub(super) const TEXT_BYTES: usize = 1 << 20;
 /// Elements of an array, with those of the arrays in it.
 ///

@@ -97,7 +97,7 @@ pub(crate) struct FoundImports {
     loading: Vec<String>,
     /// The files that imports were looked for in.
     pub(super) files: BTreeMap<PathBuf, FileBytes>,
-    /// The import that could not be found or read, or that is circular. The engine does not give its place.
+    /// The import that could not be found or read, or that closes a circle. The engine does not give its place.
     pub(super) missing: Option<String>,
 }
 

@@ -144,7 +144,7 @@ fn is_declaration(code: &[Token<'_>], index: usize) -> bool {
     open.is_some_and(|open| open >= 2 && code[open - 2].text == "fn")
 }
 
-/// Functions that nobody calls, and whose names are similar to a hook that the script lacks.
+/// Functions that nobody calls, and whose names are near that of a hook that the script lacks.
 fn misspelt_hooks(script: &Script<'_>, functions: &Arities) -> Vec<Diagnostic> {
     let code = script.code(script.name);
     let warnings = functions.iter().filter_map(|(name, counts)| {

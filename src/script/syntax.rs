@@ -290,7 +290,7 @@ pub(crate) struct CodeSite<'s, 'a> {
 }
 
 impl<'s, 'a> CodeSite<'s, 'a> {
-    /// The text of the token at this distance (negative: before this one); empty if there is none.
+    /// The text of the token at this distance, negative before this one; empty if there is none.
     pub(crate) fn text(&self, offset: isize) -> &'a str {
         let index = self.index.checked_add_signed(offset);
         let token = index.and_then(|index| self.code.get(index));

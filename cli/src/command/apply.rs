@@ -256,7 +256,7 @@ impl Applied {
         Ok(())
     }
 
-    /// The columns to write: all that training on the batch needs.
+    /// What is written: all columns that training on the batch needs.
     fn columns(&self) -> Vec<(AddedColumn, &Computed)> {
         let outcome = &self.outcome;
         // An advantage that is equivalent to a loss has the weights in it; weights of no hook are in the input already.

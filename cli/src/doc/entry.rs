@@ -22,7 +22,7 @@ pub(super) struct Entry {
     /// How it is written.
     pub(super) call: String,
     pub(super) doc: &'static str,
-    /// Its section of the reference, with the section's scope; for functions, their effect on levels.
+    /// Its section of the reference; `about` describes the section, for functions by their effect on levels.
     pub(super) section: String,
     pub(super) about: &'static str,
     is_function: bool,

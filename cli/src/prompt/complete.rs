@@ -18,7 +18,7 @@ fn plain(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<Name> {
 }
 
 impl PromptSession {
-    /// The start of the word at the cursor, and its completions.
+    /// Where the word at the cursor begins, and its completions.
     pub fn complete(&self, text: &str, cursor: usize) -> (usize, Vec<Name>) {
         let before = &text[..cursor];
         let (start, mut all) = if let Some(command) = before.strip_prefix(':') {

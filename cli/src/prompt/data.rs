@@ -120,7 +120,7 @@ impl LoadedBatch {
             let message = format!("{} is not a run's folder, and has one batch", self.name);
             return Err(wrong(message, "`:load RUN` opens a run's folder"));
         };
-        // A run in progress may have new batches by now.
+        // A run that goes on has others by now.
         LoadedBatch::of_step(host, RunFolder::open(run.folder())?, step)
     }
 

@@ -1,7 +1,7 @@
 //! The prompt: a session that turns text into replies, and a terminal for it.
 //!
-//! [`Session`] is the state, and knows no command; a command is a function of the session and its arguments; this file maps
-//! an input to its command.
+//! [`PromptSession`] is the state, and knows no command; a command is a function of the session and its arguments; this file
+//! finds the command that an input names.
 
 mod arguments;
 mod complete;
@@ -34,7 +34,7 @@ use advlab::session::{Answer, is_typed};
 use advlab::suggest::nearest;
 
 impl PromptSession {
-    /// Evaluates an input: a piece of script, a command, or a question; or several of these pasted together, with
+    /// Evaluates an input: a piece of script, a command, or a question; or several of them that were pasted together, with
     /// each command and question on its own line.
     pub fn submit(&mut self, text: &str) -> Reply {
         let (mut texts, mut is_error) = (Vec::new(), false);

@@ -93,8 +93,8 @@ pub(super) fn run(session: &mut PromptSession, arguments: &Arguments<'_>) -> Ans
     Ok(lines.join("\n"))
 }
 
-/// Compares two named recipes, or the recipe in use with a named one; `k=8` is the recipe in use with another
-/// setting.
+/// Compares the two recipes that the words name, or the one in use and the one that they name; `k=8` is the one in use, set
+/// otherwise.
 pub(super) fn diff(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let words = arguments.text;
     let mut both = Vec::new();

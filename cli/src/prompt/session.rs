@@ -122,7 +122,7 @@ impl PromptSession {
         self.use_data(data);
     }
 
-    /// Replaces the batch, and the recipe if one comes with the batch; a recipe that the user chose stays in use.
+    /// Replaces the batch, and the recipe if one comes with the batch; the user's own choice stays beside a run's batch.
     pub(super) fn use_data(&mut self, mut data: LoadedBatch) {
         let is_tensor = |value| matches!(value, Ok(Answer::Tensor(_)));
         let old = self.script.variables().into_iter();

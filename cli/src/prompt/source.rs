@@ -22,7 +22,7 @@ pub(super) fn show(session: &PromptSession, name: &str) -> Answered {
     Ok(highlighted(text.trim_end(), session.paint))
 }
 
-/// The script of a recipe, by name or path or the one in use; or the source of a function, typed or in that recipe.
+/// The script of a recipe, by name or path, or of the one in use; or of a function that was typed or is in that recipe.
 fn text_of(session: &PromptSession, name: &str) -> Answered {
     if name.is_empty() {
         return match session.script.recipe() {
@@ -110,7 +110,7 @@ pub(super) fn watch(session: &mut PromptSession, arguments: &Arguments<'_>) -> A
     Ok(line)
 }
 
-/// Writes the typed inputs as a script, never over a file that the session did not write.
+/// Writes what was typed as a script, never over a file that the session did not write.
 pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let file = PathBuf::from(arguments.text.trim_matches('"'));
     let shown = file.display();
@@ -157,7 +157,7 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     Ok(format!("{shown}: {lines}, a recipe ({version}){note}"))
 }
 
-/// Whether a saved script gives the last value at the prompt. Hooks are always saved as they were typed.
+/// Whether a script gives the last value at the prompt. Hooks are saved as they were typed.
 fn is_same_as_typed(session: &PromptSession, recipe: &Recipe) -> bool {
     let inputs = session.script.inputs();
     let Some(signal) = inputs.signal().filter(|_| !inputs.has_hook()) else {

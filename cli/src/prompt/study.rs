@@ -142,7 +142,7 @@ fn bars(values: &[f64]) -> Vec<(f64, f64)> {
     bars.filter(|_| least < most).collect()
 }
 
-/// The gradient of an expression with respect to each token's log-prob; without one, the gradient of the loss.
+/// The gradient of an expression by each token's log-prob; that of the loss without one.
 pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let text = arguments.text;
     let (note, gradient) = if text.is_empty() || text == "loss()" {
@@ -161,7 +161,7 @@ pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     Ok(lines.join("\n"))
 }
 
-/// The profile of an expression, of a named recipe, or of the recipe in use.
+/// Where the time of an expression goes, or that of the recipe that is named or in use.
 pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let text = arguments.text;
     let first = text.split_whitespace().next().unwrap_or_default();

@@ -88,7 +88,7 @@ pub(super) struct Job<'a> {
     /// Whether to check that all values are finite, and whether one was not.
     pub(super) is_checked: bool,
     pub(super) not_finite: AtomicBool,
-    /// The jobs whose values nobody reads after it.
+    /// The jobs whose values are not needed after this job.
     pub(super) frees: Vec<usize>,
     /// Nanoseconds in all threads.
     pub(super) time: AtomicU64,

@@ -341,7 +341,7 @@ impl<'a> Execution<'a> {
         targets
     }
 
-    /// The steps of a pass in the plan's order, but what waits in the caller's rows first: it is read before anything is
+    /// The steps of a pass in the plan's order, except that a value which waits in the caller's rows is read first, before they
     /// are overwritten.
     fn steps(&self, targets: &Targets) -> Vec<usize> {
         let mut stack: Vec<usize> = targets.all().collect();

@@ -24,7 +24,7 @@ use advlab::script::Statistics;
 const ATTEMPTS: u8 = 8;
 
 impl Run {
-    /// Tries the recipes on the batch of the next step, which it samples for this, in a copy of their states.
+    /// Samples the batch of the next step, and tries the recipes on it in copies of their states.
     pub(super) fn dry_run(&mut self) -> Result<()> {
         let sampled = self.sample()?;
         if self.config.sft_steps > 0 {

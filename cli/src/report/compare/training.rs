@@ -35,7 +35,7 @@ impl Planned {
         folder: &Path,
     ) -> Result<Vec<Planned>, Diagnostics> {
         let mut all: Vec<Planned> = Vec::new();
-        // Seed by seed: a comparison that is stopped early has all designs.
+        // Ordered by seed, so that a comparison that is stopped early has runs of all designs.
         for seed in 0..seeds {
             for (name, design) in designs {
                 let is_other = |c: char| !c.is_alphanumeric() && !"._=-".contains(c);

@@ -20,7 +20,7 @@ use advlab::check::needs;
 use advlab::diagnostic::Diagnostics;
 use advlab::script::{Computed, Hook, Outcome, Recipe};
 
-/// The advantage that a pure loss is given: it optimises the reward itself, so that only the loss shows.
+/// The advantage for recipes that have only a loss: it optimises the reward itself, so that only the loss has an effect.
 pub const NEUTRAL: &str = "rloo";
 
 /// A recipe, with an advantage for it if it is only a loss on `batch.advantage`.

@@ -301,7 +301,7 @@ impl<'a> Forward<'a> {
         let mut dlogits = vec![0.0; self.probabilities.len()];
         for (choices, dlogp) in self.choices.iter().zip(dloss_dlogp) {
             for (choice, derivative) in choices.iter().zip(dlogp) {
-                // A token's log-prob moves with its own logit by 1 - p and with every other by -p.
+                // A token's log-prob has the derivative 1 - p by its own logit, and -p by each other logit.
                 let place = choice.prefix * vocabulary;
                 let probabilities = &self.probabilities[place..];
                 let row = dlogits[place..].iter_mut().zip(probabilities);

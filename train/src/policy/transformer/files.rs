@@ -109,7 +109,7 @@ impl Transformer {
             })
         };
         self.gradient.clear();
-        // The old tensors are freed before the new ones are allocated.
+        // The old ones go before the new ones come.
         self.state = OptimizerState::default();
         self.state.weights = read(&file, "")?;
         if updates > 0 {

@@ -106,7 +106,7 @@ fn norm(gradient: &[Tensor]) -> TorchResult<f64> {
     Ok(squares.sqrt())
 }
 
-/// Copies of the tensors, in memory of their own.
+/// Tensors with the same numbers, in memory of their own.
 pub(super) fn copies(tensors: &[Tensor]) -> TorchResult<Vec<Tensor>> {
     tensors
         .iter()

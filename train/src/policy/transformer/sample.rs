@@ -182,7 +182,7 @@ impl Transformer {
         (0..rows).for_each(|row| responses.push(row / group_size, &[0]));
         let all: Vec<usize> = (0..rows).collect();
         let inputs = ModelInputs::new(prompts, &responses, &all, self.options.device)?;
-        // No token follows a response's last token.
+        // Nothing follows a response's last token.
         let free = self.options.decoding.max_tokens.saturating_sub(1) as i64;
         let mut layers = Vec::new();
         let hidden = self.hidden_states(&self.state.weights, &inputs, |[_, keys, values]| {

@@ -7,7 +7,7 @@ use super::config::{Architecture, ModelConfig};
 use crate::torch::{TorchError, TorchResult, floats};
 use advlab::diagnostic::Diagnostics;
 
-/// The tensors in the files that form one parameter, with their shapes.
+/// The tensors of files that are one parameter, with their shapes.
 pub(super) type ParameterTensors = Vec<(String, Vec<usize>)>;
 
 /// All parameters of a model: the embedding, the layers, the last norm, and the output layer unless it is the embedding.
