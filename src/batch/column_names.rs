@@ -1,4 +1,5 @@
-//! The columns that the batch knows by name, with their levels and the values that they may have.
+//! The columns that the batch knows by name, with their levels and allowed values; and the aliases of columns: the names that
+//! trainers give them.
 
 use crate::batch::Level;
 

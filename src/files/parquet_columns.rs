@@ -1,4 +1,5 @@
-//! The columns of a parquet file: lists of numbers are read by typed readers, which is many times faster, all others by rows.
+//! The columns of a parquet file: lists of numbers are read by typed readers, which is many times faster, values of all
+//! other types by rows (`parquet`).
 
 use std::path::Path;
 use std::sync::Arc;
