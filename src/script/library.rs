@@ -59,16 +59,26 @@ pub(super) fn constants(text: &str) -> Scope<'static> {
     let Ok(ast) = engine.compile(text) else {
         return scope;
     };
-    let mut looped = Vec::new();
+    let (mut looped, mut captured) = (Vec::new(), Vec::new());
     ast.walk(&mut |path| {
-        if let Some(ASTNode::Stmt(Stmt::For(parts, _))) = path.last() {
-            looped.push(parts.0.name.clone());
-            looped.extend(parts.1.iter().map(|count| count.name.clone()));
+        match path.last() {
+            Some(ASTNode::Stmt(Stmt::For(parts, _))) => {
+                looped.push(parts.0.name.clone());
+                looped.extend(parts.1.iter().map(|count| count.name.clone()));
+            }
+            Some(ASTNode::Stmt(Stmt::Share(variables))) => {
+                captured.extend(variables.iter().map(|(variable, _)| variable.name.clone()));
+            }
+            _ => {}
         }
         true
     });
     for (name, _, value) in ast.iter_literal_variables(true, false) {
-        let is_parameter = |name| ast.iter_functions().any(|f| f.params.contains(&name));
+        // What a closure captures is a parameter of its function.
+        let is_parameter = |name| {
+            let functions = ast.iter_functions().filter(|f| f.params.contains(&name));
+            functions.count() > captured.iter().filter(|own| *own == name).count()
+        };
         if !is_parameter(name) && !looped.iter().any(|variable| variable == name) {
             scope.push_constant_dynamic(name, value);
         }

@@ -13,6 +13,8 @@ fn functions_see_the_constants_of_their_script() {
         "const K = 4; fn advantage(batch, p) { K * batch.reward } => 4",
         "const HALF = -0.5; fn advantage(batch, p) { twice(batch.reward) } fn twice(x) { x * HALF * 2 } => -1",
         "const NAME = \"reward\"; fn advantage(batch, p) { batch.column(NAME) } => 1",
+        "const K = 4; fn advantage(batch, p) { batch.map_groups(|g| g.reward * K) } => 4",
+        "const K = 4; fn advantage(batch, p) { let k = |K| K; batch.reward * k.call(3) } => 3",
         // What is nearer comes first.
         "const k = 4; fn advantage(batch, p) { of(2) * batch.reward } fn of(k) { k } => 2",
         "const k = 4; fn advantage(batch, p) { let k = 3; k * batch.reward } => 3",
