@@ -172,9 +172,9 @@ impl Batch {
         self.is_f64
     }
 
-    /// The text columns, one string per response, such as `prompt` and `completion`.
-    pub fn texts(&self) -> impl Iterator<Item = (&str, &[Arc<str>])> {
-        self.texts.iter().map(|(name, texts)| (&**name, &**texts))
+    /// The text columns, one string per response, such as `prompt` and `completion`. Those of a file are read on first use.
+    pub fn texts(&self) -> impl Iterator<Item = (&str, &Buffer<Arc<str>>)> {
+        self.texts.iter().map(|(name, texts)| (&**name, texts))
     }
 
     /// A text column by its name.

@@ -207,7 +207,7 @@ impl ScriptBatch {
     }
 
     /// Whether the batch has the column itself, or was given it.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(in crate::script) fn has(&self, name: &str) -> bool {
         let is_given = self.0.given.contains_key(name);
         is_given
             || match &self.0.source {

@@ -113,9 +113,11 @@ impl HookRun<'_> {
         self.hook = Hook::Weight;
         let layout = self.input.frame().layout().clone();
         if !self.recipe.has(Hook::Weight) {
-            let own = self.input.column("weight").ok();
-            let own = own.map(|own| own.evaluate()).transpose()?;
-            return Ok(own.map(|own| own.over(&layout)));
+            if !self.input.has("weight") {
+                return Ok(None);
+            }
+            let own = self.input.column("weight")?.evaluate()?;
+            return Ok(Some(own.over(&layout)));
         }
         let (tensor, value) = self.signal_value(Hook::Weight)?;
         if let Some(index) = value.buffer().iter().position(|weight| weight < 0.0) {

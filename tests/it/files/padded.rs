@@ -225,7 +225,10 @@ fn a_saved_batch_reads_back_as_it_was() {
     batch.write_safetensors(&path).unwrap();
     let again = read(&path).batch;
     assert_eq!(again.step(), 12);
-    assert!(again.texts().eq(batch.texts()) && again.texts().count() == 1);
+    assert!(again.texts().count() == 1);
+    for (name, texts) in batch.texts() {
+        assert_eq!(again.text(name), Some(&**texts));
+    }
     assert_eq!(columns(&again), columns(&batch));
     let rows = |batch: &Batch| -> Vec<(GroupId, Vec<_>)> {
         let layout = batch.layout();
