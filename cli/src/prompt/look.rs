@@ -141,9 +141,10 @@ impl View<'_> {
             }
         }
         let help = "it is a response's number, a group's name, `best`, `worst`, or a condition on columns of responses, such as `correct == 0 & advantage > 0`";
-        let (level, values) = self.script.numbers(condition).map_err(|mut error| {
+        let (level, values) = self.script.numbers(condition).map_err(|error| {
+            let mut error = self.unknown(condition, &names).unwrap_or(error);
             error.first_mut().notes.push(help.to_string());
-            self.unknown(condition, &names).unwrap_or(error)
+            error
         })?;
         if level != Some(Level::Response) {
             return Err(wrong(format!("`{condition}` names no responses"), help));
@@ -166,7 +167,7 @@ impl View<'_> {
         };
         let word = tokens[(0..tokens.len()).find(is_unknown)?].text;
         // A group's name may have signs in it.
-        let is_letter = |letter: char| letter.is_alphanumeric() || "_-.:/".contains(letter);
+        let is_letter = |letter: char| letter.is_alphanumeric() || "_-.:/ ".contains(letter);
         let is_whole = condition.chars().all(is_letter);
         let named = if is_whole { condition } else { word };
         let layout = self.batch.layout();
@@ -174,7 +175,7 @@ impl View<'_> {
         let groups: Vec<_> = groups.collect();
         let help = match nearest(named, groups.iter().map(|name| &**name)) {
             Some(near) => format!("did you mean the group `{near}`?"),
-            None => did_you_mean(word, names.iter().copied()),
+            None => did_you_mean(word, names.iter().copied().chain(["best", "worst"])),
         };
         let message = format!("`{named}` is neither a column nor a group");
         Some(wrong(message, help))

@@ -26,6 +26,9 @@ class Batch(_native.Batch, Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._columns())
 
+    def __copy__(self) -> Batch:
+        return self
+
     def __repr__(self) -> str:
         return f"Batch({self.responses} responses, columns {', '.join(self)})"
 
@@ -73,7 +76,7 @@ class Call:
         texts = {name: found for name, value in given.items() if (found := _arrays.texts(name, value)) is not None}
         numbers = {name: _arrays.column(name, value) for name, value in given.items() if name not in texts}
         is_torch = any(_arrays.is_tensor(value) for value in (groups, *given.values()))
-        rows = max((column.rows() for column in numbers.values()), default=0)
+        rows = max([0, *(column.rows() for column in numbers.values()), *(len(values) for values in texts.values())])
         masked = numbers.pop("mask", None)
         native = _native.Batch.of_columns(
             _arrays.groups(range(rows) if groups is None else groups),

@@ -104,6 +104,7 @@ fn wrong_configurations() {
         // Of the recipe, of the run, or of neither.
         "train --set seeds=1",
         "train --set sdt=false",
+        "train --set run.params.a.lr=1",
         "train --set run.eps=1",
         "train --set nothing=1",
         "train /nowhere/config.toml",

@@ -115,15 +115,12 @@ impl Config {
 
     fn with_key(&self, key: &str, text: &str) -> Result<Config, toml::de::Error> {
         let mut table = self.to_table();
-        let (table_of_key, bare) = key.rsplit_once('.').unwrap_or(("", key));
-        let inner = table
-            .get_mut(table_of_key)
-            .and_then(|own| own.as_table_mut());
-        let place = match inner {
-            Some(inner) => inner,
-            None => &mut table,
+        let (own, bare) = key.split_once('.').unwrap_or(("", key));
+        let (place, key) = match table.get_mut(own).and_then(|own| own.as_table_mut()) {
+            Some(own) => (own, bare),
+            None => (&mut table, key),
         };
-        place.insert(bare.to_string(), parsed(text));
+        place.insert(key.to_string(), parsed(text));
         let config: Config = table.try_into()?;
         Ok(Config {
             native: self.native,

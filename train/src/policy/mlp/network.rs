@@ -150,7 +150,7 @@ pub(super) struct Forward<'a> {
 impl<'a> Forward<'a> {
     /// Runs the network for responses to the prompts at the indices `owners`, each with at least one token. `choose` returns
     /// the token of a response at a position, given its probabilities, and whether it is the last token. The hidden layers are
-    /// only needed for [`Pass::gradient`].
+    /// only needed for [`Forward::gradient`].
     pub fn new(
         network: &'a Network,
         prompts: &'a [Prompt],
