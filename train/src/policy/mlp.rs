@@ -16,13 +16,14 @@ use super::{AdamWConfig, NonFinite, POLICY, Policy, REFERENCE, Responses, Sample
 use crate::task::{Prompt, TaskShape};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::{Purpose, RandomStream, StreamKey};
-use network::{Choice, Forward, Network, draw};
+use network::{Forward, Network, Token, draw};
 
 /// Responses per pass, for any number of threads: the order of summing a batch's gradients depends on this.
 const PART: usize = 256;
 
-/// Passes of a gradient that are in memory at a time.
+/// The most passes that are in memory at a time, and the most bytes of their hidden layers.
 const PASSES: usize = 8;
+const MEMORY: usize = 1 << 28;
 
 /// Two hidden layers with ReLU, trained with AdamW.
 ///
@@ -33,6 +34,10 @@ pub struct Mlp {
     gradient: Vec<f32>,
     reference: Network,
     savepoint: Option<(Network, AdamW)>,
+    /// The last passes of the network, and those of the reference.
+    passes: [Vec<Forward>; 2],
+    /// What the network's passes ran for, if all of them are there: their gradient needs no other forward pass.
+    last: Option<(Vec<Prompt>, Responses)>,
 }
 
 impl Mlp {
@@ -47,6 +52,8 @@ impl Mlp {
             network,
             optimizer: AdamW::new(adamw, count),
             gradient: vec![0.0; count],
+            passes: Default::default(),
+            last: None,
         }
     }
 
@@ -64,34 +71,53 @@ impl Mlp {
     }
 }
 
-/// The passes over those responses that have tokens, for their scores or their gradient.
-fn pass<'a>(
-    network: &'a Network,
-    prompts: &'a [Prompt],
-    responses: &Responses,
-    part: &[usize],
-    keeps_hidden: bool,
-) -> Forward<'a> {
-    let owners = part.iter().map(|&index| responses.prompts()[index]);
-    let given = |index: usize, position: usize, _: &[f64]| {
-        let tokens = responses.response(part[index]);
-        (tokens[position], position + 1 == tokens.len())
-    };
-    Forward::new(network, prompts, owners, keeps_hidden, given)
+/// Calls `run` for parts of some responses, each with a pass, and `take` with what it returns, in the order of the parts.
+/// Whether all passes are still there.
+fn each_part<T: Send>(
+    network: &Network,
+    passes: &mut Vec<Forward>,
+    responses: &[usize],
+    run: impl Fn(&mut Forward, &[usize]) -> T + Sync,
+    mut take: impl FnMut(T),
+) -> bool {
+    let parts: Vec<&[usize]> = responses.chunks(PART).collect();
+    let at_a_time = (MEMORY / network.most_bytes(PART)).clamp(1, PASSES);
+    for parts in parts.chunks(at_a_time) {
+        passes.resize_with(parts.len().max(passes.len()), Forward::default);
+        let results = passes.par_iter_mut().zip(parts);
+        let results = results.map(|(pass, part)| run(pass, part));
+        results.collect::<Vec<T>>().into_iter().for_each(&mut take);
+    }
+    parts.len() <= at_a_time
 }
 
-fn scores<'a>(choices: impl Iterator<Item = &'a Choice>) -> Scores {
-    let (logp, entropy) = choices.map(|choice| (choice.logp, choice.entropy)).unzip();
-    Scores { logp, entropy }
-}
-
-fn score(network: &Network, prompts: &[Prompt], responses: &Responses) -> Scores {
+/// The indices of the responses that have tokens.
+fn with_tokens(responses: &Responses) -> Vec<usize> {
     let has_tokens = |&index: &usize| !responses.range(index).is_empty();
-    let all: Vec<usize> = (0..responses.len()).filter(has_tokens).collect();
-    let parts = all.par_chunks(PART);
-    let choices =
-        parts.flat_map_iter(|part| pass(network, prompts, responses, part, false).choices);
-    scores(choices.collect::<Vec<_>>().iter().flatten())
+    (0..responses.len()).filter(has_tokens).collect()
+}
+
+fn score(
+    network: &Network,
+    passes: &mut Vec<Forward>,
+    prompts: &[Prompt],
+    responses: &Responses,
+) -> (Scores, bool) {
+    let mut tokens = Vec::new();
+    let run = |pass: &mut Forward, part: &[usize]| {
+        let owners = part.iter().map(|&index| responses.prompts()[index]);
+        pass.score(network, prompts, owners, |at| responses.response(part[at]));
+        pass.tokens(network.task.vocabulary)
+    };
+    let all = with_tokens(responses);
+    let is_whole = each_part(network, passes, &all, run, |own| tokens.extend(own));
+    (scores(&tokens), is_whole)
+}
+
+fn scores(responses: &[Vec<Token>]) -> Scores {
+    let tokens = responses.iter().flatten();
+    let (logp, entropy) = tokens.map(|token| (token.logp, token.entropy)).unzip();
+    Scores { logp, entropy }
 }
 
 /// The names in files of the parameters, of their moments and of the number of updates.
@@ -127,7 +153,7 @@ impl Policy for Mlp {
         self.check(prompts, &Responses::new())?;
         let (network, task) = (&self.network, self.network.task);
         let all: Vec<usize> = (0..prompts.len() * group_size).collect();
-        let choices = all.par_chunks(PART).flat_map_iter(|part| {
+        let run = |pass: &mut Forward, part: &[usize]| {
             let streams = part.iter().map(|&index| key.stream(index as u64));
             let mut streams: Vec<RandomStream> = streams.collect();
             let owners = part.iter().map(|index| index / group_size);
@@ -136,22 +162,29 @@ impl Policy for Mlp {
                 let is_longest = position + 1 == task.max_response_tokens;
                 (token, token == task.stop || is_longest)
             };
-            Forward::new(network, prompts, owners, false, choose).choices
-        });
-        let choices: Vec<Vec<Choice>> = choices.collect();
+            pass.sample(network, prompts, owners, choose);
+            pass.tokens(task.vocabulary)
+        };
+        let mut tokens: Vec<Vec<Token>> = Vec::new();
+        let [passes, _] = &mut self.passes;
+        let is_whole = each_part(network, passes, &all, run, |own| tokens.extend(own));
         let mut responses = Responses::new();
-        for (index, choices) in choices.iter().enumerate() {
-            let tokens: Vec<u32> = choices.iter().map(|choice| choice.token).collect();
-            responses.push(index / group_size, &tokens);
+        for (index, tokens) in tokens.iter().enumerate() {
+            let ids: Vec<u32> = tokens.iter().map(|token| token.id).collect();
+            responses.push(index / group_size, &ids);
         }
-        let scores = scores(choices.iter().flatten());
+        let scores = scores(&tokens);
+        self.last = is_whole.then(|| (prompts.to_vec(), responses.clone()));
         Ok(Samples { responses, scores })
     }
 
     /// The bits depend neither on the rest of the batch nor on whether the tokens were just sampled or are scored again.
     fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
         self.check(prompts, responses)?;
-        Ok(score(&self.network, prompts, responses))
+        let [passes, _] = &mut self.passes;
+        let (scores, is_whole) = score(&self.network, passes, prompts, responses);
+        self.last = is_whole.then(|| (prompts.to_vec(), responses.clone()));
+        Ok(scores)
     }
 
     fn accumulate(
@@ -164,18 +197,31 @@ impl Policy for Mlp {
         responses.check_derivatives(dloss_dlogp)?;
         let own = |index: usize| &dloss_dlogp[responses.range(index)];
         // Groups without a signal cost nothing.
-        let has_part = |&index: &usize| own(index).iter().any(|&derivative| derivative != 0.0);
-        let chosen: Vec<usize> = (0..responses.len()).filter(has_part).collect();
-        for chosen in chosen.chunks(PASSES * PART) {
-            let gradients = chosen.par_chunks(PART).map(|part| {
-                let pass = pass(&self.network, prompts, responses, part, true);
-                pass.gradient(part.iter().map(|&index| own(index)))
-            });
-            for gradient in gradients.collect::<Vec<_>>() {
-                let sums = self.gradient.iter_mut().zip(gradient);
-                sums.for_each(|(sum, own)| *sum += own);
-            }
+        let mut has_signal = vec![false; prompts.len()];
+        for (index, &prompt) in responses.prompts().iter().enumerate() {
+            has_signal[prompt] |= own(index).iter().any(|&derivative| derivative != 0.0);
         }
+        let last = (self.last.take()).filter(|last| last.0 == prompts && last.1 == *responses);
+        let is_there = last.is_some();
+        let network = &self.network;
+        let run = |pass: &mut Forward, part: &[usize]| {
+            let owner = |&index: &usize| responses.prompts()[index];
+            let ran = |index: &usize| is_there || has_signal[owner(index)];
+            let part: Vec<usize> = part.iter().copied().filter(ran).collect();
+            if !is_there {
+                let owners = part.iter().map(owner);
+                pass.score(network, prompts, owners, |at| responses.response(part[at]));
+            }
+            let derivatives = part.iter().map(|&index| own(index));
+            pass.gradient(network, prompts, &has_signal, derivatives)
+        };
+        let [passes, _] = &mut self.passes;
+        let add = |gradient: Vec<f32>| {
+            let sums = self.gradient.iter_mut().zip(gradient);
+            sums.for_each(|(sum, own)| *sum += own);
+        };
+        each_part(network, passes, &with_tokens(responses), run, add);
+        self.last = last;
         Ok(())
     }
 
@@ -196,6 +242,7 @@ impl Policy for Mlp {
             let scale = (max / norm) as f32;
             gradient.iter_mut().for_each(|g| *g *= scale);
         }
+        self.last = None;
         let is_done = self.optimizer.update(&mut self.network.values, &gradient);
         Ok(is_done.then_some(norm).ok_or(NonFinite::Parameters))
     }
@@ -215,7 +262,8 @@ impl Policy for Mlp {
         responses: &Responses,
     ) -> Result<Vec<f32>, Diagnostics> {
         self.check(prompts, responses)?;
-        Ok(score(&self.reference, prompts, responses).logp)
+        let [_, passes] = &mut self.passes;
+        Ok(score(&self.reference, passes, prompts, responses).0.logp)
     }
 
     fn savepoint(&mut self) -> Result<(), Diagnostics> {
@@ -227,6 +275,7 @@ impl Policy for Mlp {
         if let Some((network, optimizer)) = self.savepoint.take() {
             (self.network, self.optimizer) = (network, optimizer);
             self.gradient.fill(0.0);
+            self.last = None;
         }
         Ok(())
     }
@@ -259,6 +308,7 @@ impl Policy for Mlp {
         let reference = TensorFile::open(&folder.join(REFERENCE))?;
         self.reference.values = read(&reference, PARAMETERS, &self.network)?;
         self.network.values = values;
+        self.last = None;
         (self.optimizer.first, self.optimizer.second) = (first, second);
         self.optimizer.updates = digits[0] as u64 + digits[1] as u64 * BASE;
         self.gradient.fill(0.0);

@@ -61,6 +61,11 @@ impl Network {
         ]
     }
 
+    /// The most memory that the hidden layers of so many responses take.
+    pub fn most_bytes(&self, responses: usize) -> usize {
+        2 * size_of::<f32>() * responses * self.task.max_response_tokens * self.hidden
+    }
+
     /// The index of the input for: `token` is at `position`.
     fn token_row(&self, position: usize, token: u32) -> usize {
         self.task.prompt_features + position * self.task.vocabulary + token as usize
@@ -117,80 +122,119 @@ struct Prefix {
     parent: Option<(usize, usize)>,
 }
 
-/// A token of a response.
-pub(super) struct Choice {
-    pub token: u32,
-    /// The index of the prefix before it.
+/// The choice of a token after a prefix.
+struct Choice {
+    id: u32,
     prefix: usize,
+}
+
+/// A token of a response.
+pub(super) struct Token {
+    pub id: u32,
     pub logp: f32,
     /// The entropy of the distribution at this token.
     pub entropy: f32,
 }
 
 /// A forward pass over some responses. A response's bits do not depend on the others.
-pub(super) struct Forward<'a> {
-    network: &'a Network,
-    prompts: &'a [Prompt],
-    /// The tokens of each response.
-    pub choices: Vec<Vec<Choice>>,
+///
+/// A pass is used again for other responses: asking the system for its memory each time took a seventh of the README's
+/// run.
+#[derive(Default)]
+pub(super) struct Forward {
+    choices: Vec<Vec<Choice>>,
     /// Position by position.
     prefixes: Vec<Prefix>,
-    keeps_hidden: bool,
     /// The newest prefixes' sums in the first layer, without the input of the position: `[prefixes, hidden]`.
     sums: Vec<f32>,
-    /// Memory for the next sums: allocating it at each position would cost more than computing them.
+    /// The next position's.
     next: Vec<f32>,
-    /// The hidden layers after their ReLU, `[prefixes, hidden]`, of all positions if they are kept, else of the newest one.
+    /// The hidden layers after their ReLU, `[prefixes, hidden]`.
     h1: Vec<f32>,
     h2: Vec<f32>,
-    /// Probabilities of the next token, `[prefixes, vocabulary]`; f64, since exact log-probs of so small a vocabulary are cheap.
+    /// Of the next token, `[prefixes, vocabulary]`; f64, since exact log-probs of so small a vocabulary are cheap.
     probabilities: Vec<f64>,
+    /// `[prefixes, vocabulary]`
+    logp: Vec<f64>,
+    /// `[prefixes]`
+    entropies: Vec<f64>,
+    /// The hidden layers of those prefixes that have a gradient, and their gradients.
+    backward: [Vec<f32>; 4],
 }
 
-impl<'a> Forward<'a> {
-    /// Runs the network for responses to the prompts at the indices `owners`, each with at least one token. `choose` returns
-    /// the token of a response at a position, given its probabilities, and whether it is the last token. The hidden layers are
-    /// only needed for [`Forward::gradient`].
-    pub fn new(
-        network: &'a Network,
-        prompts: &'a [Prompt],
+impl Forward {
+    /// Samples responses to the prompts at the indices `owners`. `choose` returns the token of a response, given its
+    /// index, the position and the probabilities, and whether it is the last token.
+    pub fn sample(
+        &mut self,
+        network: &Network,
+        prompts: &[Prompt],
         owners: impl Iterator<Item = usize>,
-        keeps_hidden: bool,
         mut choose: impl FnMut(usize, usize, &[f64]) -> (u32, bool),
-    ) -> Self {
-        let mut pass = Forward {
-            network,
-            prompts,
-            choices: Vec::new(),
-            prefixes: Vec::new(),
-            keeps_hidden,
-            sums: Vec::new(),
-            next: Vec::new(),
-            h1: Vec::new(),
-            h2: Vec::new(),
-            probabilities: Vec::new(),
-        };
+    ) {
+        let mut live = self.begin(network, prompts, owners);
+        while !live.is_empty() {
+            self.evaluate(network);
+            let probabilities = std::mem::take(&mut self.probabilities);
+            self.extend(network, &mut live, |index, position, prefix| {
+                let vocabulary = network.task.vocabulary;
+                let own = &probabilities[prefix * vocabulary..][..vocabulary];
+                choose(index, position, own)
+            });
+            self.probabilities = probabilities;
+        }
+    }
+
+    /// Runs the network for responses, each with at least one token, to the prompts at the indices `owners`.
+    pub fn score<'r>(
+        &mut self,
+        network: &Network,
+        prompts: &[Prompt],
+        owners: impl Iterator<Item = usize>,
+        response: impl Fn(usize) -> &'r [u32],
+    ) {
+        let mut live = self.begin(network, prompts, owners);
+        while !live.is_empty() {
+            self.extend(network, &mut live, |index, position, _| {
+                let tokens = response(index);
+                (tokens[position], position + 1 == tokens.len())
+            });
+        }
+        // One product for all positions: each packs the weights anew.
+        self.evaluate(network);
+    }
+
+    /// Forgets the last responses; the new ones, with the indices of their first prefixes.
+    fn begin(
+        &mut self,
+        network: &Network,
+        prompts: &[Prompt],
+        owners: impl Iterator<Item = usize>,
+    ) -> Vec<(usize, usize)> {
+        self.prefixes.clear();
+        self.sums.clear();
+        self.h1.clear();
+        self.probabilities.clear();
+        self.logp.clear();
+        self.entropies.clear();
         let mut by_prompt = HashMap::new();
         let mut prefix = |prompt| {
             *by_prompt
                 .entry(prompt)
-                .or_insert_with(|| pass.begin(prompt))
+                .or_insert_with(|| self.add_prompt(network, prompts, prompt))
         };
-        // The responses that go on, with their prefixes.
-        let mut live: Vec<(usize, usize)> = owners.map(&mut prefix).enumerate().collect();
-        pass.choices.resize_with(live.len(), Vec::new);
-        while !live.is_empty() {
-            let scores = pass.evaluate();
-            pass.extend(&scores, &mut live, &mut choose);
-        }
-        pass
+        let live: Vec<(usize, usize)> = owners.map(&mut prefix).enumerate().collect();
+        self.choices.clear();
+        self.choices.resize_with(live.len(), Vec::new);
+        self.enter(network, 0);
+        live
     }
 
     /// Adds the empty prefix of a prompt, and returns its index.
-    fn begin(&mut self, prompt: usize) -> usize {
-        let [w1, b1, ..] = self.network.matrices();
+    fn add_prompt(&mut self, network: &Network, prompts: &[Prompt], prompt: usize) -> usize {
+        let [w1, b1, ..] = network.matrices();
         let mut sum = b1.row(0).to_owned();
-        for (&x, weights) in self.prompts[prompt].features.iter().zip(w1.rows()) {
+        for (&x, weights) in prompts[prompt].features.iter().zip(w1.rows()) {
             if x != 0.0 {
                 sum.scaled_add(x, &weights);
             }
@@ -204,31 +248,74 @@ impl<'a> Forward<'a> {
         self.prefixes.len() - 1
     }
 
-    /// Runs the network for the prefixes of the newest position: log-probs `[prefixes, vocabulary]` and entropies of their
-    /// next tokens.
-    fn evaluate(&mut self) -> (Vec<f64>, Vec<f64>) {
-        let [w1, _, w2, b2, w3, b3] = self.network.matrices();
-        let (hidden, vocabulary) = w3.dim();
-        let count = self.sums.len() / hidden;
-        let position = self.prefixes[self.prefixes.len() - count].position;
-        if !self.keeps_hidden {
-            self.h1.clear();
-            self.h2.clear();
+    /// Chooses the next token of each live response, given its index, the position and its prefix, and adds the prefixes of
+    /// the next position.
+    fn extend(
+        &mut self,
+        network: &Network,
+        live: &mut Vec<(usize, usize)>,
+        mut choose: impl FnMut(usize, usize, usize) -> (u32, bool),
+    ) {
+        let Network { task, hidden, .. } = *network;
+        let Self { sums, next, .. } = self;
+        let first = self.prefixes.len() - sums.len() / hidden;
+        let position = self.prefixes[first].position;
+        let mut children = vec![None; sums.len() / hidden * task.vocabulary];
+        next.clear();
+        live.retain_mut(|(index, prefix)| {
+            let (token, is_last) = choose(*index, position, *prefix);
+            self.choices[*index].push(Choice {
+                id: token,
+                prefix: *prefix,
+            });
+            if !is_last {
+                let own = *prefix - first;
+                let child = &mut children[own * task.vocabulary + token as usize];
+                *prefix = *child.get_or_insert_with(|| {
+                    let row = network.token_row(position, token);
+                    let weights = &network.values[row * hidden..][..hidden];
+                    let sums = sums[own * hidden..][..hidden].iter().zip(weights);
+                    next.extend(sums.map(|(sum, weight)| sum + weight));
+                    self.prefixes.push(Prefix {
+                        prompt: self.prefixes[*prefix].prompt,
+                        position: position + 1,
+                        parent: Some((*prefix, row)),
+                    });
+                    self.prefixes.len() - 1
+                });
+            }
+            !is_last
+        });
+        std::mem::swap(sums, next);
+        if !live.is_empty() {
+            self.enter(network, position + 1);
         }
+    }
+
+    /// Computes the first hidden layer of the newest prefixes.
+    fn enter(&mut self, network: &Network, position: usize) {
         let start = self.h1.len();
         self.h1.extend_from_slice(&self.sums);
-        self.h2.resize(self.h1.len(), 0.0);
-        let mut h1 = matrix_mut(&mut self.h1[start..], hidden);
-        h1 += &w1.row(self.network.position_row(position));
+        let [w1, ..] = network.matrices();
+        let mut h1 = matrix_mut(&mut self.h1[start..], network.hidden);
+        h1 += &w1.row(network.position_row(position));
         h1.mapv_inplace(relu);
+    }
+
+    /// Runs the network for the prefixes for which it has not run: the probabilities of their next tokens and the entropies.
+    fn evaluate(&mut self, network: &Network) {
+        let [_, _, w2, b2, w3, b3] = network.matrices();
+        let (hidden, vocabulary) = w3.dim();
+        let start = self.entropies.len() * hidden;
+        self.h2.resize(self.h1.len(), 0.0);
+        let h1 = matrix(&self.h1[start..], hidden);
         let mut h2 = matrix_mut(&mut self.h2[start..], hidden);
         h2.assign(&b2);
         general_mat_mul(1.0, &h1, &w2, 1.0, &mut h2);
         h2.mapv_inplace(relu);
-        let mut logits = Array2::zeros((count, vocabulary));
+        let mut logits = Array2::zeros((h1.nrows(), vocabulary));
         logits += &b3.row(0);
         general_mat_mul(1.0, &h2, &w3, 1.0, &mut logits);
-        let (mut logp, mut entropies) = (Vec::new(), Vec::new());
         for logits in logits.rows() {
             let first = self.probabilities.len();
             let largest = f64::from(logits.fold(f32::MIN, |most, &z| most.max(z)));
@@ -240,95 +327,89 @@ impl<'a> Forward<'a> {
             let mut entropy = 0.0;
             for (probability, &z) in probabilities.iter_mut().zip(logits) {
                 *probability /= total;
-                logp.push(f64::from(z) - log_total);
+                let logp = f64::from(z) - log_total;
+                self.logp.push(logp);
                 // A probability of 0 adds nothing, even though its log-prob is infinite.
                 if *probability > 0.0 {
-                    entropy -= *probability * (f64::from(z) - log_total);
+                    entropy -= *probability * logp;
                 }
             }
-            entropies.push(entropy);
+            self.entropies.push(entropy);
         }
-        (logp, entropies)
     }
 
-    /// Chooses the next token of each live response, and adds the prefixes of the next position.
-    fn extend(
+    /// The tokens of each response.
+    pub fn tokens(&self, vocabulary: usize) -> Vec<Vec<Token>> {
+        let token = |&Choice { id, prefix }: &Choice| Token {
+            id,
+            logp: self.logp[prefix * vocabulary + id as usize] as f32,
+            entropy: self.entropies[prefix] as f32,
+        };
+        let responses = self.choices.iter();
+        responses
+            .map(|own| own.iter().map(token).collect())
+            .collect()
+    }
+
+    /// The gradient of a loss with respect to the network's parameters, given dloss/dlogp of each token of each response;
+    /// those to prompts that have no signal are left out.
+    pub fn gradient<'d>(
         &mut self,
-        (logp, entropies): &(Vec<f64>, Vec<f64>),
-        live: &mut Vec<(usize, usize)>,
-        choose: &mut impl FnMut(usize, usize, &[f64]) -> (u32, bool),
-    ) {
-        let Network { task, hidden, .. } = *self.network;
-        let [w1, ..] = self.network.matrices();
-        let first = self.prefixes.len() - entropies.len();
-        let position = self.prefixes[first].position;
-        let mut children = vec![None; logp.len()];
-        self.next.clear();
-        live.retain_mut(|(index, prefix)| {
-            let own = *prefix - first;
-            let probabilities = &self.probabilities[*prefix * task.vocabulary..];
-            let (token, is_last) = choose(*index, position, &probabilities[..task.vocabulary]);
-            let place = own * task.vocabulary + token as usize;
-            self.choices[*index].push(Choice {
-                token,
-                prefix: *prefix,
-                logp: logp[place] as f32,
-                entropy: entropies[own] as f32,
-            });
-            if !is_last {
-                *prefix = *children[place].get_or_insert_with(|| {
-                    let row = self.network.token_row(position, token);
-                    let sum = &self.sums[own * hidden..][..hidden];
-                    let sums = sum.iter().zip(w1.row(row));
-                    self.next.extend(sums.map(|(sum, weight)| sum + weight));
-                    self.prefixes.push(Prefix {
-                        prompt: self.prefixes[*prefix].prompt,
-                        position: position + 1,
-                        parent: Some((*prefix, row)),
-                    });
-                    self.prefixes.len() - 1
-                });
+        network: &Network,
+        prompts: &[Prompt],
+        has_signal: &[bool],
+        dloss_dlogp: impl Iterator<Item = &'d [f64]>,
+    ) -> Vec<f32> {
+        let Network { task, hidden, .. } = *network;
+        let mut rows = vec![usize::MAX; self.prefixes.len()];
+        let mut chosen = Vec::new();
+        let [h1, h2, dh1, dh2] = &mut self.backward;
+        h1.clear();
+        h2.clear();
+        for (index, prefix) in self.prefixes.iter().enumerate() {
+            if has_signal[prefix.prompt] {
+                rows[index] = chosen.len();
+                chosen.push(prefix);
+                h1.extend_from_slice(&self.h1[index * hidden..][..hidden]);
+                h2.extend_from_slice(&self.h2[index * hidden..][..hidden]);
             }
-            !is_last
-        });
-        std::mem::swap(&mut self.sums, &mut self.next);
-    }
-
-    /// The gradient of a loss with respect to the network's parameters, given dloss/dlogp of each token of each response.
-    pub fn gradient<'d>(&self, dloss_dlogp: impl Iterator<Item = &'d [f64]>) -> Vec<f32> {
-        let network = self.network;
-        let vocabulary = network.task.vocabulary;
-        let mut dlogits = vec![0.0; self.probabilities.len()];
+        }
+        let mut dlogits = vec![0.0; chosen.len() * task.vocabulary];
         for (choices, dlogp) in self.choices.iter().zip(dloss_dlogp) {
             for (choice, derivative) in choices.iter().zip(dlogp) {
+                let row = rows[choice.prefix];
+                if row == usize::MAX {
+                    break;
+                }
                 // A token's log-prob has the derivative 1 - p by its own logit, and -p by each other logit.
-                let place = choice.prefix * vocabulary;
-                let probabilities = &self.probabilities[place..];
-                let row = dlogits[place..].iter_mut().zip(probabilities);
-                row.take(vocabulary).for_each(|(d, p)| *d -= derivative * p);
-                dlogits[place + choice.token as usize] += derivative;
+                let probabilities = &self.probabilities[choice.prefix * task.vocabulary..];
+                let row = &mut dlogits[row * task.vocabulary..][..task.vocabulary];
+                let own = row.iter_mut().zip(probabilities);
+                own.for_each(|(d, p)| *d -= derivative * p);
+                row[choice.id as usize] += derivative;
             }
         }
         let dlogits: Vec<f32> = dlogits.into_iter().map(|d| d as f32).collect();
         let mut gradient = vec![0.0; network.values.len()];
         let [_, _, w2, _, w3, _] = network.matrices();
         let [mut dw1, mut db1, dw2, db2, dw3, db3] = network.matrices_of(&mut gradient);
-        let dh2 = backward(&self.h2, w3, matrix(&dlogits, vocabulary), dw3, db3);
-        let mut dh1 = backward(&self.h1, w2, dh2.view(), dw2, db2);
-        for (prefix, dh1) in self.prefixes.iter().zip(dh1.rows()) {
+        let dlogits = matrix(&dlogits, task.vocabulary);
+        let dh2 = backward(h2, w3, dlogits, dw3, db3, dh2);
+        let mut dh1 = backward(h1, w2, dh2.view(), dw2, db2, dh1);
+        for (prefix, dh1) in chosen.iter().zip(dh1.rows()) {
             let mut row = dw1.row_mut(network.position_row(prefix.position));
             row += &dh1;
         }
         // A token is an input of all later prefixes, so each prefix adds its sum to its parent, which comes before it.
-        for (index, prefix) in self.prefixes.iter().enumerate().rev() {
+        for (index, prefix) in chosen.iter().enumerate().rev() {
             let own = dh1.row(index).to_owned();
             if let Some((parent, row)) = prefix.parent {
                 dw1.row_mut(row).scaled_add(1.0, &own);
-                dh1.row_mut(parent).scaled_add(1.0, &own);
+                dh1.row_mut(rows[parent]).scaled_add(1.0, &own);
                 continue;
             }
             db1.row_mut(0).scaled_add(1.0, &own);
-            let features = &self.prompts[prefix.prompt].features;
+            let features = &prompts[prefix.prompt].features;
             for (mut row, &x) in dw1.rows_mut().into_iter().zip(features) {
                 if x != 0.0 {
                     row.scaled_add(x, &own);
@@ -340,20 +421,23 @@ impl<'a> Forward<'a> {
 }
 
 /// The backward pass of a linear layer after a ReLU, with outputs `x`: adds the gradients of its weights and bias, and returns
-/// the gradient of the ReLU's input. `dy` is the gradient of the layer's outputs.
-fn backward(
+/// the gradient of the ReLU's input, in the memory `dx`. `dy` is the gradient of the layer's outputs.
+fn backward<'a>(
     x: &[f32],
     weights: ArrayView2<'_, f32>,
     dy: ArrayView2<'_, f32>,
     mut dweights: ArrayViewMut2<'_, f32>,
     mut dbias: ArrayViewMut2<'_, f32>,
-) -> Array2<f32> {
+    dx: &'a mut Vec<f32>,
+) -> ArrayViewMut2<'a, f32> {
+    dx.resize(x.len(), 0.0);
+    let mut dx = matrix_mut(dx, weights.nrows());
     let x = matrix(x, weights.nrows());
     general_mat_mul(1.0, &x.t(), &dy, 1.0, &mut dweights);
     for row in dy.rows() {
         dbias.row_mut(0).scaled_add(1.0, &row);
     }
-    let mut dx = dy.dot(&weights.t());
+    general_mat_mul(1.0, &dy, &weights.t(), 0.0, &mut dx);
     dx.zip_mut_with(&x, |dx, &x| *dx = if x == 0.0 { 0.0 } else { *dx });
     dx
 }
