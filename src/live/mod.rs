@@ -19,9 +19,9 @@
 //! of the run's columns, and only a script without an end is rejected.
 //!
 //! The state outlives a reload. A new version's `migrate(old, p)` takes it over; without one it stays, and gets what
-//! the new `init(p)` has beyond it. A version that fails at a step after all gives way to the one that did the last step
-//! before it, with the state that it left; that is the only one to fall back to. If it fails there too, or if there is
-//! none, the batch is at fault: the step fails, and all stays as it was before it.
+//! the new `init(p)` has beyond it. A version that fails at a step after all gives way to the one in use before it, with
+//! the state that it left; if that fails too, to the one before that, up to eight. If all fail, the batch is at fault:
+//! the step fails, and all stays as it was before it.
 
 mod check;
 mod event;
@@ -32,6 +32,7 @@ mod watch;
 pub use event::{LiveEvent, VersionChange};
 pub use options::LiveOptions;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -123,8 +124,13 @@ impl Drop for LiveRecipe {
 #[derive(Clone, Debug)]
 struct Versions {
     in_use: InUse,
-    fallback: Option<InUse>,
+    /// The versions in use before, the last one at the end.
+    fallbacks: VecDeque<InUse>,
 }
+
+/// How many versions are kept to fall back to. One is too few: an edit may fail at its first step, and the version before it at
+/// a later one.
+const FALLBACKS: usize = 8;
 
 /// A version, and the state that its last step left.
 #[derive(Clone, Debug)]
@@ -220,8 +226,8 @@ impl LiveRecipe {
             unreachable!("a run begins with a version");
         };
         let (next_step, first) = (options.next_step, in_use.loaded.clone());
-        let fallback = versions.pop();
-        let versions = Versions { in_use, fallback };
+        let fallbacks = versions.into();
+        let versions = Versions { in_use, fallbacks };
         Ok(LiveRecipe {
             shared: Arc::new(Shared::new(host, options, first)),
             before: versions.clone(),
@@ -232,7 +238,7 @@ impl LiveRecipe {
     }
 
     /// One step of a run: the advantage of a batch, by the newest version that passed its checks. If it fails, the
-    /// version before does the step, and the failure is among the events. The batch is kept to try new versions on.
+    /// versions before are tried, the last one first, and the failures are among the events. The batch is kept to try new versions on.
     ///
     /// # Errors
     /// [`Diagnostics`] of the newest version if none can do the step; all is as it was before, and the next step
@@ -255,7 +261,8 @@ impl LiveRecipe {
     /// [`Failed`] if `migrate` fails on the state; the version before stays in use, and the failure is reported.
     pub fn begin_step(&mut self) -> Result<(), Failed> {
         self.before = self.versions.clone();
-        let (loaded, Versions { in_use, fallback }) = (self.newest(), &mut self.versions);
+        let loaded = self.newest();
+        let Versions { in_use, fallbacks } = &mut self.versions;
         if loaded.version() == in_use.loaded.version() {
             in_use.loaded = loaded;
             return Ok(());
@@ -265,7 +272,10 @@ impl LiveRecipe {
         let host = self.shared.host.clone().with_guard(guard);
         match loaded.recipe.on(&host).migrate(&in_use.state) {
             Ok(state) => {
-                *fallback = Some(std::mem::replace(in_use, InUse { loaded, state }));
+                if fallbacks.len() == FALLBACKS {
+                    fallbacks.pop_front();
+                }
+                fallbacks.push_back(std::mem::replace(in_use, InUse { loaded, state }));
                 Ok(())
             }
             Err(error) => {
@@ -282,8 +292,8 @@ impl LiveRecipe {
     }
 
     /// Runs a function with a version and a copy of its state, which is kept if that succeeds. If it fails, runs it with the
-    /// version to fall back to, which stays in use until another version is published. If that fails too, the batch is at
-    /// fault: all is as it was before the step, and the next one uses the newest version again.
+    /// versions to fall back to, until one succeeds, which stays in use until another version is published. If all fail, the
+    /// batch is at fault: all is as it was before the step, and the next one uses the newest version again.
     ///
     /// New versions are tried on the batch, which has the columns that the hooks see. Nothing is copied. The next step has
     /// the number after the batch's, unless all versions fail.
@@ -308,7 +318,7 @@ impl LiveRecipe {
                 }
                 Err(error) => error,
             };
-            let fallback = self.versions.fallback.take();
+            let fallback = self.versions.fallbacks.pop_back();
             failed.push(Failed {
                 loaded,
                 error,
@@ -345,7 +355,7 @@ impl LiveRecipe {
     }
 
     /// The recipe's state after the last step: what a checkpoint keeps, with the version of [`LiveRecipe::in_use`] and
-    /// with [`LiveRecipe::fallback`].
+    /// with [`LiveRecipe::fallbacks`].
     pub fn state(&self) -> &State {
         &self.versions.in_use.state
     }
@@ -355,10 +365,11 @@ impl LiveRecipe {
         self.versions.in_use.state = state;
     }
 
-    /// The version that [`LiveRecipe::attempt`] can fall back to, with the state that it left.
-    pub fn fallback(&self) -> Option<(&Arc<Loaded>, &State)> {
-        let fallback = self.versions.fallback.as_ref();
-        fallback.map(|one| (&one.loaded, &one.state))
+    /// The versions that [`LiveRecipe::attempt`] can fall back to, with the states that they left: the one to try first is the
+    /// last.
+    pub fn fallbacks(&self) -> impl Iterator<Item = (&Arc<Loaded>, &State)> {
+        let fallbacks = self.versions.fallbacks.iter();
+        fallbacks.map(|one| (&one.loaded, &one.state))
     }
 
     /// The version of the last step; before the first one, the version to start with.

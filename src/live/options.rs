@@ -32,8 +32,8 @@ pub struct LiveOptions {
     /// Parameters that `settings` contains if the first version reads `token_reward` or `value`: each version that declares
     /// one of them must read these columns if and only if the first one does.
     pub of_returns: Vec<String>,
-    /// The versions of a resumed run, each with the state that it left: the last one is in use, the one before it is
-    /// [`LiveRecipe::fallback`](super::LiveRecipe::fallback). The content of the file is then checked before the first step
+    /// The versions of a resumed run, each with the state that it left: the last one is in use, those before it are
+    /// [`LiveRecipe::fallbacks`](super::LiveRecipe::fallbacks). The content of the file is then checked before the first step
     /// like any new version; the file may even be missing.
     pub left: Vec<(Recipe, State)>,
     /// Versions, with all their digits, that were rejected or failed before the run was resumed. If the file still holds one

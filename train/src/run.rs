@@ -196,7 +196,7 @@ impl Run {
             Ok((recipe, State::from_json(&left.state)?))
         };
         let versions = checkpoint.into_iter();
-        let versions = versions.flat_map(|one| one.fallback.iter().chain([&one.recipe]));
+        let versions = versions.flat_map(|one| one.fallbacks.iter().chain([&one.recipe]));
         let options = LiveOptions {
             left: versions.map(left).collect::<Result<_>>()?,
             rejected: log.rejected_before(steps.end),
@@ -355,12 +355,13 @@ impl Run {
             version: KeptVersion::of(loaded.recipe()),
             state: state.to_json(),
         };
-        let fallback = self.live.fallback();
         let checkpoint = Checkpoint {
             step,
             recipe: left(self.live.in_use(), self.live.state()),
             loss_state: self.learner.loss_state.to_json(),
-            fallback: fallback.map(|(loaded, state)| left(loaded, state)),
+            fallbacks: (self.live.fallbacks())
+                .map(|(loaded, state)| left(loaded, state))
+                .collect(),
             folder: PathBuf::new(),
         };
         let keep = self.config.keep_checkpoints;

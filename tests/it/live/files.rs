@@ -20,7 +20,7 @@ fn a_save_is_published_with_what_changed() {
     let second = lab.step();
     assert_eq!(*second.version(), published.to);
     assert_eq!(second.serial(), 1);
-    let (fallback, _) = lab.live.fallback().unwrap();
+    let (fallback, _) = lab.live.fallbacks().last().unwrap();
     assert_eq!(fallback.version(), first.version());
 }
 

@@ -73,11 +73,11 @@ fn a_batch_at_fault_takes_no_version_out_of_use() {
     // The second version meets such batches at its first step, and then at later ones.
     for n in 1..4 {
         for (batch, why) in at_fault {
-            let before = (lab.live.in_use().serial(), lab.live.fallback().is_some());
+            let before = (lab.live.in_use().serial(), lab.live.fallbacks().count());
             let error = lab.live.step(batch).unwrap_err().to_string();
             assert!(error.contains(why) && !error.contains("first"), "{error}");
             assert_eq!(fields(lab.live.state()), json!({ "n": n }));
-            let after = (lab.live.in_use().serial(), lab.live.fallback().is_some());
+            let after = (lab.live.in_use().serial(), lab.live.fallbacks().count());
             assert_eq!(after, before);
             assert_eq!(lab.live.newest().serial(), 1);
         }
@@ -87,6 +87,27 @@ fn a_batch_at_fault_takes_no_version_out_of_use() {
         assert_eq!(fields(lab.live.state()), json!({ "n": n + 1 }));
         assert!(step.events.is_empty(), "{:#?}", step.events);
     }
+}
+
+/// An edit may fail at its first step, and the version before it at a later one.
+#[test]
+fn a_run_falls_back_as_far_as_a_version_that_works() {
+    let from = |step: u32| {
+        format!(
+            "fn advantage(batch, p) {{ if batch.step >= {step} {{ \"text\" }} else {{ batch.reward * {step}.0 }} }}"
+        )
+    };
+    let mut lab = Lab::new(&from(99));
+    for step in [8, 6, 4] {
+        lab.live.step(&batch().at_step(1)).unwrap();
+        lab.publish(&from(step));
+    }
+    let mut used = |step| {
+        let done = lab.live.step(&batch().at_step(step)).unwrap();
+        (done.outcome.advantage.at(0, 0), done.events.len())
+    };
+    assert_eq!([3, 4, 5].map(&mut used), [(4.0, 0), (6.0, 1), (6.0, 0)]);
+    assert_eq!([9, 10].map(&mut used), [(99.0, 2), (99.0, 0)]);
 }
 
 /// Where all versions of a resumed run fail before it has begun a step, it is as it was: with the version to fall back to.
@@ -103,7 +124,7 @@ fn a_resumed_run_that_no_version_can_go_on_with_keeps_its_fallback() {
     let error = || Err::<(), _>(advlab::Diagnostic::error("no").into());
     let attempt = live.attempt(&batch(), |_, _| error());
     assert!(attempt.result.is_err() && attempt.failed.len() == 2);
-    let (fallback, _) = live.fallback().unwrap();
+    let (fallback, _) = live.fallbacks().last().unwrap();
     assert_eq!(
         [fallback, live.in_use()].map(|one| one.version()),
         versions.each_ref()

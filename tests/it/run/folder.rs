@@ -91,9 +91,9 @@ fn a_damaged_checkpoint_costs_the_steps_since_the_one_before() {
     drop(run);
     let path = checkpoint(&lab, 12).join("run.json");
     let text = std::fs::read_to_string(&path).unwrap();
-    says(&text, &["advlab checkpoint 3"]);
+    says(&text, &["advlab checkpoint 4"]);
     // Other formats have other fields.
-    std::fs::write(&path, "{\"format\": \"advlab checkpoint 2\", \"run\": {}}").unwrap();
+    std::fs::write(&path, "{\"format\": \"advlab checkpoint 3\", \"run\": {}}").unwrap();
     run = lab.resume();
     let note = &run.notes()[0];
     says(note, &["its format is \"advlab checkpoint 2\""]);

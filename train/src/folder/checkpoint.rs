@@ -13,7 +13,7 @@ use crate::error::{Result, damaged, io};
 use crate::policy::Policy;
 use advlab::files::Replacement;
 
-const FORMAT: &str = "advlab checkpoint 3";
+const FORMAT: &str = "advlab checkpoint 4";
 const RUN: &str = "run.json";
 
 /// All that a run needs to continue with the same numbers, except the policy. In the file [`RUN`] it is `run`, beside the CRC-32C
@@ -24,8 +24,8 @@ pub(crate) struct Checkpoint {
     pub(crate) step: u64,
     pub(crate) recipe: VersionState,
     pub(crate) loss_state: Value,
-    /// The version to fall back to.
-    pub(crate) fallback: Option<VersionState>,
+    /// The versions to fall back to.
+    pub(crate) fallbacks: Vec<VersionState>,
     /// The folder of the policy's files; set if the checkpoint was read from disk.
     #[serde(skip)]
     pub(crate) folder: PathBuf,
