@@ -14,8 +14,8 @@ fn advantage(batch, p) {
 """
 
 
-def documented(language, words):
-    """The block of docs/mixing.md that has these words."""
-    blocks = (Path(__file__).parents[2] / "docs/mixing.md").read_text().split("\n```")[1::2]
+def documented(language, words, page="mixing"):
+    """The block of a page in docs/ that has these words."""
+    blocks = (Path(__file__).parents[2] / f"docs/{page}.md").read_text().split("\n```")[1::2]
     (found,) = (text for name, _, text in (block.partition("\n") for block in blocks) if name == language and words in text)
     return found

@@ -171,6 +171,31 @@ def test_the_built_in_filters_run(tmp_path, cls, config):
         assert is_filtered, recipe
 
 
+def test_dapo_weighs_by_the_answers_and_shapes_by_length(tmp_path, script, caplog):
+    """The recipe of docs/trl.md."""
+
+    def has_a(completions, **_):
+        return [float("a" in text) for text in completions]
+
+    path = script(documented("rhai", "DAPO", "trl") + "fn loss(batch, p) { batch.logp.mean() }")
+    settings = {"max_completion_length": 12, "recipe_params": {"max_length": 8, "buffer": 4}, "epsilon_high": 0.28}
+    run = trainer(tmp_path, path, reward_funcs=(has_a,), per_device_train_batch_size=16, max_steps=3, **settings)
+    assert f"advlab runs reward, weight, advantage, and not loss, of {path}" in caplog.text
+    seen, kinds = watched(run), set()
+    run.train()
+    for output, rewards in seen:
+        lengths = output["completion_mask"].sum(1)
+        shaped = (rewards[:, 0] + ((4 - lengths) / 4).clamp(-1, 0)).view(-1, 4)
+        grpo = (shaped - shaped.mean(1, keepdim=True)) / (shaped.std(1, keepdim=True) + 1e-6)
+        right = rewards.view(-1, 4).mean(1, keepdim=True)
+        weight = ((right > 0) & (right < 1)).expand(-1, 4).reshape(-1).float()
+        share = lengths.sum() / (weight * lengths).sum().clamp(min=1)
+        assert torch.allclose(output["advantages"], weight * grpo.view(-1) * share, atol=1e-4)
+        kinds |= {(bool(counts), bool(spread > 0)) for counts, spread in zip(weight.view(-1, 4)[:, 0], shaped.std(1))}
+    # Some group without weight has shaped rewards that differ.
+    assert (False, True) in kinds and (True, True) in kinds
+
+
 def test_a_missing_value_of_the_data_set_does_not_end_a_run(tmp_path, script):
     path = script(
         'fn advantage(batch, p) { metric("known", (batch.level == 0).mean("batch").value()); metric("x", (batch.key("agent") == "x").mean("batch").value()); batch.reward }'
