@@ -75,7 +75,7 @@ pub const BUILTINS: &[Builtin] = scripts! {
     Passk "passk": "passk" "passk_full_sampling" "passk_bootstrap" "passk_exceeding" "passk_combination"
         "passk_by_entropy" "pkpo" "grpo_passk";
     Token "token": "reinforce" "reinforce_pp" "reinforce_pp_baseline" "remax" "gae" "gae_decoupled" "otb" "prime" "entropy_advantage"
-        "kl_advantage" "opd";
+        "kl_advantage" "opd" "sdpo";
     Reward "reward": "grpo_lambda" "dapo_overlong" "kimi_length" "linear_length_penalty" "stop_properly";
     Agent "agent": "step_grpo" "gigpo" "hierarchical_grpo";
     Filter "filter": "zero_variance_filter" "difficulty_filter" "truncation_filter";

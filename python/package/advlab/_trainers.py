@@ -175,9 +175,11 @@ def warn_once(text: str) -> None:
 
 
 def announce(live: LiveRecipe, notes: Mapping[str, str]) -> None:
-    """Logs a recipe with its parameters, as a warning: a trainer's log shows nothing less."""
+    """Logs a recipe with the hooks that run in a trainer and its parameters, as a warning: a trainer's log shows nothing less."""
     params = " ".join(f"{name}={value}{notes.get(name, '')}" for name, value in live.params.items())
-    log.warning("%s %s %s", live.name, live.version[:6], params)
+    hooks = [hook for hook in live.hooks if hook in ("reward", "weight", "advantage", "returns")]
+    runs = f"{', '.join(hooks)}{', and not loss,' * ('loss' in live.hooks)}" if "advantage" in hooks else "loss"
+    log.warning("advlab runs %s of %s %s %s", runs, live.name, live.version[:6], params)
 
 
 PRINTED = 20  # Lines of a step that are logged; the rest is counted.

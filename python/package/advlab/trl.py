@@ -34,11 +34,14 @@ TRL = Trainer(
         "rollout_logp": "the sampler's log-probs are there with `use_vllm=True`",
         "value": "TRL has no critic here",
         "entropy": "TRL does not compute entropies before the advantage",
+        "teacher_logp": "TRL runs no teacher: a subclass with `GRPOMixin` adds `teacher_per_token_logps` to what "
+        "`_generate_and_score_completions` returns (docs/mixing.md)",
     },
     {
         "old_per_token_logps": "old_logp",
         "ref_per_token_logps": "ref_logp",
         "sampling_per_token_logps": "rollout_logp",
+        "teacher_per_token_logps": "teacher_logp",
     },
 )
 NO_LOGP = "RLOOTrainer has no log-probs per token for it: use GRPOTrainer"

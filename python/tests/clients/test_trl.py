@@ -1,5 +1,6 @@
 """TRL 1.16: runs of its trainers on a tiny random model, with the advantage of a recipe."""
 
+import functools
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl", reason="TRL is not installed: pip install trl==1.16.0")
 
-from scripts import MEAN
+from scripts import MEAN, documented
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -29,8 +30,8 @@ def tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", eos_token="<eos>")
 
 
-def model():
-    torch.manual_seed(0)
+def model(seed=0):
+    torch.manual_seed(seed)
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     made = Qwen2Config(vocab_size=len(WORDS), num_key_value_heads=1, eos_token_id=1, pad_token_id=0, bos_token_id=0, **sizes)
     return Qwen2ForCausalLM(made)
@@ -170,6 +171,31 @@ def test_the_built_in_filters_run(tmp_path, cls, config):
         assert is_filtered, recipe
 
 
+def test_dapo_weighs_by_the_answers_and_shapes_by_length(tmp_path, script, caplog):
+    """The recipe of docs/trl.md."""
+
+    def has_a(completions, **_):
+        return [float("a" in text) for text in completions]
+
+    path = script(documented("rhai", "DAPO", "trl") + "fn loss(batch, p) { batch.logp.mean() }")
+    settings = {"max_completion_length": 12, "recipe_params": {"max_length": 8, "buffer": 4}, "epsilon_high": 0.28}
+    run = trainer(tmp_path, path, reward_funcs=(has_a,), per_device_train_batch_size=16, max_steps=3, **settings)
+    assert f"advlab runs reward, weight, advantage, and not loss, of {path}" in caplog.text
+    seen, kinds = watched(run), set()
+    run.train()
+    for output, rewards in seen:
+        lengths = output["completion_mask"].sum(1)
+        shaped = (rewards[:, 0] + ((4 - lengths) / 4).clamp(-1, 0)).view(-1, 4)
+        grpo = (shaped - shaped.mean(1, keepdim=True)) / (shaped.std(1, keepdim=True) + 1e-6)
+        right = rewards.view(-1, 4).mean(1, keepdim=True)
+        weight = ((right > 0) & (right < 1)).expand(-1, 4).reshape(-1).float()
+        share = lengths.sum() / (weight * lengths).sum().clamp(min=1)
+        assert torch.allclose(output["advantages"], weight * grpo.view(-1) * share, atol=1e-4)
+        kinds |= {(bool(counts), bool(spread > 0)) for counts, spread in zip(weight.view(-1, 4)[:, 0], shaped.std(1))}
+    # Some group without weight has shaped rewards that differ.
+    assert (False, True) in kinds and (True, True) in kinds
+
+
 def test_a_missing_value_of_the_data_set_does_not_end_a_run(tmp_path, script):
     path = script(
         'fn advantage(batch, p) { metric("known", (batch.level == 0).mean("batch").value()); metric("x", (batch.key("agent") == "x").mean("batch").value()); batch.reward }'
@@ -186,7 +212,7 @@ def test_prints_and_the_start_are_logged(tmp_path, script, caplog):
     path = script("fn params() { #{ k: 4 } } fn advantage(batch, p) { for i in 0..30 { print(`line ${i}`); } batch.reward }")
     trainer(tmp_path, path, max_steps=2, recipe_params={"k": 8}).train()
     told = [record.getMessage() for record in caplog.records if record.name == "advlab" and record.levelname == "WARNING"]
-    assert told[0].endswith("k=8") and len(told) == 3
+    assert told[0].startswith(f"advlab runs advantage of {path} ") and told[0].endswith("k=8") and len(told) == 3
     assert all("line 19\n... and 10 more lines" in printed for printed in told[1:])
 
 
@@ -215,6 +241,36 @@ def test_a_token_recipe_is_spread_by_its_mask(tmp_path, script):
     assert torch.allclose(output["advantages"], rewards.nansum(1)[:, None] * output["completion_mask"])
 
 
+def test_a_teachers_term_is_mixed_in(tmp_path, script):
+    """The recipe and the trainer of docs/mixing.md; each log-prob by hand from a response without padding."""
+    exec(documented("python", "class MixedTrainer"), own := {})
+    teacher = model(1)
+    cls = functools.partial(own["MixedTrainer"], teacher=teacher)
+    path = script(documented("rhai", "opd::advantage"))
+    settings = {"recipe_params": {"teacher": 0.25}, "reward_funcs": (many_a,), "temperature": 0.7, "learning_rate": 0.0, "bf16": False}
+    run = trainer(tmp_path, path, cls, max_steps=2, **settings)
+    seen = watched(run)
+    run.train()
+
+    @torch.no_grad()
+    def logps(of, prompt, completion):
+        logits = of(torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1] / 0.7
+        return logits.log_softmax(1).gather(1, completion[:, None])[:, 0]
+
+    assert len(seen) == 2
+    for output, rewards in seen:
+        by_group = rewards[:, 0].view(-1, 4)
+        grpo = ((by_group - by_group.mean(1, keepdim=True)) / (by_group.std(1, keepdim=True) + 1e-6)).view(-1)
+        assert grpo.abs().sum() > 0
+        for row, counts in enumerate(output["completion_mask"].bool()):
+            texts = output["prompt_ids"][row][output["prompt_mask"][row].bool()], output["completion_ids"][row][counts]
+            gain = logps(teacher, *texts) - logps(model(), *texts)
+            assert torch.allclose(output["advantages"][row][counts], 0.75 * grpo[row] + 0.25 * gain, atol=1e-5)
+            assert (output["advantages"][row][~counts] == 0).all()
+    logged = [row for row in run.state.log_history if "loss" in row]
+    assert all(row["advlab/std_teacher"] > 0 for row in logged)
+
+
 def named(name):
     def score(completions, **_):
         return [0.0] * len(completions)
@@ -237,6 +293,7 @@ BY_TOKEN = "fn advantage(batch, p) { batch.token_reward.suffix_sum(1.0) }"
     [
         (needs("old_logp"), {}, "num_iterations=2"),
         (needs("ref_logp"), {}, "`beta`"),
+        (needs("teacher_logp"), {}, "teacher_per_token_logps"),
         ("grppo", {}, "grpo"),
         ("rloo", RLOO, "`beta=.*GRPOTrainer"),
         ("rloo", {**RLOO, "beta": 0.0, "reward_clip_range": (-1.0, 1.0)}, "`reward_clip_range=.*clamp"),

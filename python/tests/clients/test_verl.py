@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("verl", reason="verl is not installed: pip install verl==0.9.1")
 
-from scripts import MEAN
+from scripts import MEAN, documented
 from omegaconf import OmegaConf
 from verl import DataProto
 from verl.trainer.ppo import core_algos
@@ -375,6 +375,46 @@ def test_weights_that_verls_loss_would_not_follow_are_refused(script, caplog):
     for mode, is_told in [("gspo", False), ("dppo_tv", False), ("my_own", True)]:
         run(path, loss_agg_mode="token-mean", policy_loss={"loss_mode": mode})
         assert (f"loss_mode={mode}` is unknown" in caplog.text) is is_told
+
+
+def mixed_by_hand(share, reward, uid, mask, gain):
+    """The advantage of docs/mixing.md's recipe."""
+    groups = [np.flatnonzero(uid == name) for name in uid]
+    grpo = [(reward[row] - reward[peers].mean()) / (reward[peers].std() + 1e-6) for row, peers in enumerate(groups)]
+    return ((1 - share) * torch.stack(grpo)[:, None] + share * gain) * mask
+
+
+def test_a_teachers_term_is_mixed_in(script):
+    path = script(documented("rhai", "opd::advantage"))
+    data = batch(old_log_probs=-noise(1), teacher_log_probs=-noise(2))
+    found, _ = advantages(data, "advlab", advlab={"recipe": str(path), "params": {"teacher": 0.4}})
+    gain = data.batch["teacher_log_probs"] - data.batch["old_log_probs"]
+    reward, uid, mask = data.batch["token_level_rewards"].sum(1), data.non_tensor_batch["uid"], data.batch["response_mask"]
+    assert torch.allclose(found, mixed_by_hand(0.4, reward, uid, mask, gain), atol=1e-5)
+    with pytest.raises(ValueError, match="distillation.enabled=True"):
+        advantages(batch(old_log_probs=-noise(1)), "advlab", advlab={"recipe": str(path)})
+
+
+def test_verls_own_teachers_are_the_column(script):
+    """In verl's queue: [S, 1] over prompt and response, the log-prob of the next token at each place."""
+    from tensordict import TensorDict
+
+    from advlab.verl.caller import Caller
+
+    lengths = [(2, 3), (4, 1)]
+    nested = lambda rows: torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+    scores = [torch.arange(1.0, sum(pair) + 1) for pair in lengths]
+    stored = {
+        "prompts": nested([torch.ones(prompt) for prompt, _ in lengths]),
+        "responses": nested([torch.ones(response) for _, response in lengths]),
+        "teacher_logprobs": nested([row[:, None] for row in scores]),
+    }
+    queue = type("Queue", (), {"kv_batch_get": lambda _, select_fields, **__: TensorDict({n: stored[n] for n in select_fields}, 2)})
+    rows = type("Rows", (), {"keys": ["a", "b"], "partition_id": "train", "fields": list(stored)})
+    found = Caller(queue=(queue(), rows)).tensors()
+    assert found["teacher_log_probs"].tolist() == [[2, 3, 4], [4, 0, 0]]
+    stored["teacher_logprobs"] = nested([row[:, None].expand(-1, 8) for row in scores])
+    assert Caller(queue=(queue(), rows)).tensors() == {}
 
 
 def test_what_is_not_found_among_the_callers_is_told_once(script, caplog):

@@ -57,10 +57,39 @@ def of_losses(module):
     module.get_policy_loss_fn, module.compute_value_loss = get_policy_loss_fn, compute_value_loss
 
 
+def of_servers(module):
+    """Servers that also score a prompt, as verl's teachers do, under a name of their own."""
+    import ray
+    import torch
+
+    class Server(module.Server):
+        async def generate(self, prompt_ids, sampling_params, request_id, **kwargs):
+            out = await super().generate(prompt_ids, {}, request_id, **kwargs)
+            ids = torch.tensor(list(prompt_ids))
+            logp = self.model(ids[None]).logits[0, :-1].float().log_softmax(-1).gather(1, ids[1:, None]).detach()
+            # As vLLM has them: the log-prob of the next token, and 0 at the last.
+            out.extra_fields |= {"prompt_ids": [[int(i)] for i in [*ids[1:], 0]], "prompt_logprobs": [*logp.tolist(), [0.0]]}
+            return out
+
+    theirs = module.Replica.launch_servers
+
+    async def launch_servers(self):
+        if not self.is_teacher_model:
+            return await theirs(self)
+        server = ray.remote(num_cpus=0)(Server).options(max_concurrency=64).remote(self.model_config.path, self.config)
+        self.servers, self._server_handle, self._server_address = [server], server, "127.0.0.1:9900"
+
+    module.Replica.launch_servers = launch_servers
+
+
 class Finder(importlib.abc.MetaPathFinder):
     """Changes modules once they are loaded: this one is imported at verl's own import."""
 
-    changes = {"verl.trainer.ppo.v1.trainer_base": of_trainer, "verl.workers.utils.losses": of_losses}
+    changes = {
+        "verl.trainer.ppo.v1.trainer_base": of_trainer,
+        "verl.workers.utils.losses": of_losses,
+        "hf_rollout": of_servers,
+    }
 
     def find_spec(self, name, path, target=None):
         change = self.changes.pop(name, None)

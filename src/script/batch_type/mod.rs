@@ -16,6 +16,7 @@ use super::error::{CallError, Raised, method, raise};
 use super::key::{Key, of_responses};
 use super::value::{as_tensor, describe, text};
 use crate::batch::Batch;
+use crate::suggest;
 use crate::tensor::op;
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
@@ -188,7 +189,17 @@ impl ScriptBatch {
             let groups = (0..layout.responses()).map(|row| layout.group_of(row));
             return Ok(groups.map(|group| names[group].clone()).collect());
         }
-        self.numbers(name, &self.column(name)?)
+        let column = self.column(name).map_err(|mut error| {
+            let texts = suggest::list(batch.texts().map(|(name, _)| name));
+            if let Some(help) = &mut error.diagnostic.help
+                && help.starts_with("it has")
+                && !texts.is_empty()
+            {
+                *help += &format!("; its columns of texts are {texts}");
+            }
+            error
+        })?;
+        self.numbers(name, &column)
     }
 
     /// The numbers of a response column as texts.

@@ -50,13 +50,25 @@ class Caller:
         return found
 
     def tensors(self) -> dict[str, Any]:
-        """The tensors of verl's batch, and the entropy, which the default trainer computes and leaves in its queue."""
+        """The tensors of verl's batch, and those that the default trainer leaves in its queue: entropies and a teacher's log-probs."""
         found = dict(self.batch.items()) if self.batch is not None else {}
-        if self.queue is not None and "entropy" in (getattr(self.queue[1], "fields", None) or ()):
-            queue, rows = self.queue
-            data = queue.kv_batch_get(keys=rows.keys, partition_id=rows.partition_id, select_fields=["entropy"])
-            found.setdefault("entropy", data.to_padded_tensor()["entropy"])
+        for name in ("entropy", "teacher_log_probs"):
+            if (data := self._queued(name)) is not None:
+                found.setdefault(name, data.to_padded_tensor()[name])
+        # verl's own teachers score prompts and responses; of several tokens per place none is the sampled one for certain.
+        data = self._queued("teacher_logprobs", "prompts", "responses")
+        if data is not None and data["teacher_logprobs"].shape[-1] == 1:
+            from verl.workers.utils.padding import no_padding_2_padding
+
+            found.setdefault("teacher_log_probs", no_padding_2_padding(data["teacher_logprobs"], data).squeeze(-1))
         return found
+
+    def _queued(self, *names: str) -> Any:
+        """Fields of the default trainer's queue; None if it has not all of them."""
+        if self.queue is None or not {*names} <= {*(getattr(self.queue[1], "fields", None) or ())}:
+            return None
+        queue, rows = self.queue
+        return queue.kv_batch_get(keys=rows.keys, partition_id=rows.partition_id, select_fields=list(names))
 
     @property
     def step(self) -> int | None:

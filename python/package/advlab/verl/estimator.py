@@ -28,6 +28,7 @@ VERL = Trainer(
         "rollout_logp": "`actor_rollout_ref.rollout.calculate_log_probs=True` keeps the sampler's log-probs",
         "entropy": "the default trainer has it, unless `algorithm.rollout_correction.bypass_mode=True`",
         "reward_baseline": "verl's trainers sample no baseline for other estimators than their own `remax`",
+        "teacher_logp": "verl's teachers run with `distillation.enabled=True`, at a `loss_mode` without top-k (docs/mixing.md)",
         "sum_pi_squared": "`+actor_rollout_ref.actor.calculate_sum_pi_squared=True`, with `trainer.use_v1=False`",
     },
     # Others reach recipes under their own names.
