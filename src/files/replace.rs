@@ -61,11 +61,14 @@ impl TemporaryFile {
     /// It is finished, and gets its name. No signal comes in between.
     fn finish(mut self, place: &Path) -> io::Result<()> {
         let mut unfinished = unfinished();
-        let Some(file) = self.0.take() else {
+        let Some(mut file) = self.0.take() else {
             return Ok(());
         };
         unfinished.retain(|other| **other != *file);
-        file.persist(place).map_err(|error| error.error)
+        // Not `persist`: on Windows it fails while somebody reads the file that is replaced.
+        fs::rename(&file, place)?;
+        file.disable_cleanup(true);
+        Ok(())
     }
 }
 

@@ -54,7 +54,7 @@ const COLUMNS: [(&str, &str, usize); 3] = [
 fn write_safetensors(path: &Path) {
     let cells = || (0..RESPONSES).flat_map(|row| (0..WIDTH).map(move |column| (row, column)));
     let mask: Vec<u8> = cells()
-        .map(|(row, column)| counts(row, column).into())
+        .map(|(row, column)| u8::from(counts(row, column)))
         .collect();
     let rewards = (0..RESPONSES).flat_map(|row| reward(row).to_le_bytes());
     let rewards: Vec<u8> = rewards.collect();
@@ -88,7 +88,9 @@ fn write_jsonl(path: &Path) {
     for row in 0..RESPONSES {
         let last = (0..WIDTH).rev().find(|&column| counts(row, column));
         let places = || 0..last.map_or(0, |last| last + 1);
-        let mask: Vec<u8> = places().map(|column| counts(row, column).into()).collect();
+        let mask: Vec<u8> = places()
+            .map(|column| u8::from(counts(row, column)))
+            .collect();
         let mut line = json!({ "group": row / SIZE, "reward": reward(row), "mask": mask });
         for (_, name, salt) in COLUMNS {
             let value = |column| match counts(row, column) {

@@ -1,4 +1,4 @@
-//! What other trainers call the built-ins, from `stdlib/trainers.toml`.
+//! What other trainers call the built-ins, from `trainers.toml`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -38,8 +38,8 @@ pub(super) struct Alias {
 }
 
 static TRAINERS: LazyLock<BTreeMap<String, Trainer>> = LazyLock::new(|| {
-    let text = include_str!("../../../stdlib/trainers.toml");
-    toml::from_str(text).expect("stdlib/trainers.toml")
+    let text = include_str!("trainers.toml");
+    toml::from_str(text).expect("trainers.toml")
 });
 
 /// The trainers by their names, in alphabetical order.

@@ -132,7 +132,7 @@ fn command_names() -> Vec<Name> {
 
 /// Folders, and files with an ending, that begin as the word does.
 fn files(word: &str, ending: &str) -> Vec<Name> {
-    let (folder, start) = word.split_at(word.rfind('/').map_or(0, |at| at + 1));
+    let (folder, start) = word.split_at(word.rfind(std::path::is_separator).map_or(0, |at| at + 1));
     let entries = std::fs::read_dir(if folder.is_empty() { "." } else { folder });
     let entries = entries.into_iter().flatten().flatten();
     let shown = |entry: std::fs::DirEntry| {

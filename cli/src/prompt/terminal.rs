@@ -78,10 +78,11 @@ fn variable(name: &str) -> Option<String> {
 /// Opens a file in the user's editor, and waits until it ends.
 fn edit(file: &Path) -> io::Result<()> {
     let editor = variable("VISUAL").or_else(|| variable("EDITOR"));
-    let editor = editor.unwrap_or("vi".to_string());
+    let usual = if cfg!(windows) { "notepad" } else { "vi" };
+    let editor = editor.unwrap_or(usual.to_string());
     // It may have arguments, as in `code --wait`.
     let mut words = editor.split_whitespace();
-    let mut command = std::process::Command::new(words.next().unwrap_or("vi"));
+    let mut command = std::process::Command::new(words.next().unwrap_or(usual));
     let failed = |why: &dyn std::fmt::Display| io::Error::other(format!("{editor}: {why}"));
     let status = command.args(words).arg(file).status();
     let status = status.map_err(|error| failed(&error))?;

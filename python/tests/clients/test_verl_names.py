@@ -1,4 +1,4 @@
-"""Every name of verl's that `stdlib/trainers.toml` gives a recipe for: verl's own function on random ragged batches, or by how much
+"""Every name of verl's in `cli/src/doc/trainers.toml`: verl's own function on random ragged batches, or by how much
 the recipe differs, as its row states."""
 
 import tomllib
@@ -17,7 +17,7 @@ from verl.workers.config import ActorConfig
 import advlab
 
 ROOT = Path(__file__).resolve().parents[3]
-ROWS = {row["theirs"]: row for row in tomllib.loads((ROOT / "stdlib/trainers.toml").read_text())["verl"]["names"]}
+ROWS = {row["theirs"]: row for row in tomllib.loads((ROOT / "cli/src/doc/trainers.toml").read_text())["verl"]["names"]}
 GROUPS, SIZE, WIDTH = 7, 5, 13
 
 NOT_IN_THE_WHEEL = {"recipe/prime": "verl's recipes are a repository of their own"}

@@ -77,7 +77,7 @@ impl Rows {
         let line = |row: usize| {
             let mask: Vec<u8> = self.masks[row]
                 .iter()
-                .map(|&counts| counts.into())
+                .map(|&counts| u8::from(counts))
                 .collect();
             let logps = (0..mask.len()).map(|column| match self.logp(row, column) {
                 value if value.is_nan() => "NaN".to_string(),

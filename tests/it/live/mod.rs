@@ -3,6 +3,7 @@
 mod checks;
 mod files;
 mod lab;
+#[cfg(unix)]
 mod places;
 mod said;
 mod state;

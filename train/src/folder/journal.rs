@@ -1,7 +1,7 @@
 //! A file of JSON lines that only grows, and that may be cut at any byte.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -26,14 +26,24 @@ impl Journal {
     pub(crate) fn open(path: &Path, keep: impl Fn(&Value) -> bool) -> Result<Journal> {
         let kept = lines(path)?.into_iter().take_while(|(_, line)| keep(line));
         let length = kept.last().map_or(0, |(end, _)| end);
-        let file = File::options().create(true).append(true).open(path);
+        let mut options = File::options();
+        options.create(true).truncate(false).write(true);
+        // Windows cuts no file that is opened for appending.
+        let file = options.append(cfg!(not(windows))).open(path);
         let file = file.map_err(io("write", path))?;
-        file.set_len(length).map_err(io("write", path))?;
-        Ok(Journal {
+        let mut journal = Journal {
             path: path.to_path_buf(),
             file,
             length,
-        })
+        };
+        journal.cut().map_err(io("write", path))?;
+        Ok(journal)
+    }
+
+    /// Cuts the file after its whole lines; the next one is written there.
+    fn cut(&mut self) -> io::Result<()> {
+        self.file.set_len(self.length)?;
+        self.file.seek(SeekFrom::Start(self.length)).map(drop)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -46,7 +56,7 @@ impl Journal {
         // In one call: a process that is killed leaves all of the line or nothing, except on a full disk.
         if let Err(error) = self.file.write_all(text.as_bytes()) {
             // Readers skip the rest of an incomplete line in any case.
-            let _ = self.file.set_len(self.length);
+            let _ = self.cut();
             return Err(io("write", &self.path)(error));
         }
         self.length += text.len() as u64;

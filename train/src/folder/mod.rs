@@ -179,7 +179,9 @@ pub(super) fn make_empty(path: &Path) -> Result<PathBuf> {
 
 fn lock(folder: &Path) -> Result<File> {
     let path = folder.join(LOCK);
-    let file = File::options().create(true).append(true).open(&path);
+    let mut options = File::options();
+    // Windows locks no file that is opened only for appending.
+    let file = options.create(true).read(true).append(true).open(&path);
     let file = file.map_err(io("write", &path))?;
     let started = Instant::now();
     loop {

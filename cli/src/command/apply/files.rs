@@ -129,7 +129,10 @@ impl Apply {
         path.push(".lock");
         let path = PathBuf::from(path);
         loop {
-            let file = File::create(&path).map_err(failed)?;
+            let mut options = File::options();
+            // Not truncated: Windows may refuse that while another process holds the lock.
+            let file = options.create(true).truncate(false).write(true).open(&path);
+            let file = file.map_err(failed)?;
             match file.try_lock() {
                 Err(TryLockError::WouldBlock) => {
                     let error = Diagnostic::error("another `apply --state` is using it");
