@@ -7,13 +7,17 @@
     [0.707, -0.707]
 
 `load` gives a recipe, `watch` one that follows its file, `read` the rollouts of a file. Arrays are NumPy's or torch's, on
-the CPU; what comes back is of the kind that went in.
+the CPU; what comes back is of the kind that went in. In a notebook, `recipe.curve()`, `recipe.mass(batch)` and others show what
+the command line does, and after `%load_ext advlab` a cell that begins with `%%advantage` is a recipe.
 """
+
+from typing import Any
 
 from ._batch import Batch
 from ._native import __version__, answer, doc, recipes, verify
 from ._outcome import Advantage, Finding, LiveEvent, Loss, RecipeError
 from ._recipe import LiveRecipe, Recipe, check, load, read, watch
+from ._report import Report, compare, diff
 
 __all__ = [
     "Advantage",
@@ -24,9 +28,12 @@ __all__ = [
     "Loss",
     "Recipe",
     "RecipeError",
+    "Report",
     "__version__",
     "answer",
     "check",
+    "compare",
+    "diff",
     "doc",
     "load",
     "read",
@@ -34,3 +41,10 @@ __all__ = [
     "verify",
     "watch",
 ]
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """What `%load_ext advlab` calls: adds `%%advantage`."""
+    from ._magic import register
+
+    register(shell)

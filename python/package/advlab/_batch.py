@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _native
+
+if TYPE_CHECKING:
+    from ._report import Report
 
 
 class Batch(_native.Batch, Mapping[str, Any]):
@@ -25,6 +28,20 @@ class Batch(_native.Batch, Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._columns())
+
+    def summary(self) -> Report:
+        """What the prompt shows of `batch`: a line per column.
+
+        Returns
+        -------
+        Report
+            `numbers`, a row per column of numbers: `column`, `level` (`response`, `token`, ...), `dtype`, `is_derived` (from other
+            columns), `mean`, `std` (ddof 1), `min`, `max` over all of its finite values; `about`: how many `responses`, `groups` and
+            `tokens` there are, and the `step`.
+        """
+        from ._report import Report
+
+        return Report(_native.report("summary", [], self))
 
     def __copy__(self) -> Batch:
         return self

@@ -67,7 +67,7 @@ impl Series {
     }
 
     /// x, y, and the third number: the other end of a band, or the value of a cell.
-    fn all(&self) -> impl Iterator<Item = (f64, f64, Option<f64>)> + '_ {
+    pub(super) fn all(&self) -> impl Iterator<Item = (f64, f64, Option<f64>)> + '_ {
         let third = match &self.mark {
             Mark::Band(third) | Mark::Heat(third) => &third[..],
             _ => &[],
