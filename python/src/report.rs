@@ -9,7 +9,7 @@ use advlab::session::Answer;
 use advlab::{Batch, Diagnostic};
 use advlab_cli::prompt::builtin;
 use advlab_cli::report::compare::{Comparison, read};
-use advlab_cli::report::study::{Mass, curves, diff, objectives, run, surface};
+use advlab_cli::report::study::{Mass, curves, diff, objectives, run, surface, with_advantage};
 use advlab_cli::report::{Report, check, show};
 use pyo3::prelude::*;
 use serde_json::Value;
@@ -89,6 +89,14 @@ pub fn report(
     report.map(PyReport).map_err(raise)
 }
 
+/// A report with lines above its text.
+fn below(lines: &str, report: Report) -> Report {
+    Report {
+        text: format!("{lines}{}", report.text),
+        ..report
+    }
+}
+
 fn made(
     kind: &str,
     recipes: Vec<Recipe>,
@@ -97,14 +105,23 @@ fn made(
     folders: &[PathBuf],
 ) -> Result<Report, Diagnostics> {
     match (kind, &recipes[..], batch) {
-        ("check", [recipe], batch) => Ok(check::report(recipe, batch, PAINT)),
+        ("check", [recipe], batch) => {
+            let warnings = Diagnostics::several(recipe.warnings().to_vec());
+            let warnings = warnings
+                .map(|them| them.render_within(PAINT))
+                .unwrap_or_default();
+            Ok(below(&warnings, check::report(recipe, batch, PAINT)))
+        }
         ("curve", [_, ..], Some(batch)) => curves::report(recipes, batch, n, PAINT),
         ("curve", [_, ..], None) => curves::report(recipes, &builtin(), n.or(Some(16)), PAINT),
         ("objective", [_, ..], batch) => objectives::report(&recipes, batch, n, PAINT),
         ("surface", [recipe], None) => Ok(Report::of_figure(surface(recipe, false)?)),
         ("mass", [recipe], Some(batch)) => {
-            let loss = recipe.host().loss()?;
-            Ok(Mass::of(recipe, &loss, batch)?.report(recipe, PAINT))
+            let note = with_advantage(recipe, batch)?
+                .1
+                .map(|note| PAINT.dim(&format!("note: {note}\n")));
+            let mass = Mass::of(recipe, &recipe.host().loss()?, batch)?;
+            Ok(below(&note.unwrap_or_default(), mass.report(recipe, PAINT)))
         }
         ("run", [recipe], Some(batch)) => {
             let loss = (recipe.host().loss()?, "default");

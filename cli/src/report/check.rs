@@ -49,7 +49,7 @@ pub fn report(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Report {
     Report {
         text: lines.join("\n"),
         rows,
-        about: json!({ "recipe": recipe.name(), "holds": hold, "fails": fail, "notes": to_know }),
+        about: json!({ "recipe": recipe.name(), "holds": hold, "fails": fail, "notes": to_know, "warnings": recipe.warnings().len() }),
         ..Report::default()
     }
 }

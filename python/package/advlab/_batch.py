@@ -82,7 +82,8 @@ class Call:
         """The output is float64 if one of the columns `f64` is, and torch's if any column is."""
         if batch is not None:
             if not isinstance(batch, Batch):
-                raise TypeError(f"a batch is what `advlab.read` gives, not {type(batch).__name__}: columns are keywords")
+                help = f"`advlab.read({batch!r})` reads a file" if isinstance(batch, str) else "columns are keywords"
+                raise TypeError(f"a batch is what `advlab.read` gives, not {type(batch).__name__}: {help}")
             if groups is not None or mask is not None or columns:
                 raise TypeError("a batch has its columns already: pass either a batch or columns")
             # JSONL has no types: its numbers are f64 as NumPy's are.

@@ -29,7 +29,10 @@ def register(shell: Any) -> None:
     parser.add_argument("--set", metavar="PARAMETER=VALUE", action="append", default=[])
 
     def advantage(line: str, cell: str) -> None:
-        options = parser.parse_args(shlex.split(line))
+        try:
+            options = parser.parse_args(shlex.split(line))
+        except ValueError as error:
+            parser.error(str(error))
         name = options.name
         if name is not None and not name.isidentifier():
             parser.error(f"`{name}` is no name of a variable")
@@ -44,22 +47,26 @@ def register(shell: Any) -> None:
             # A name that is a built-in's would be the built-in.
             title = "cell" if name is None else f"{name} (cell)" if name in _native.recipes() else name
             recipe = Recipe(title, settings, {title: cell})
-            if name is not None:
-                shell.user_ns[name] = recipe
             run, check = recipe.run(batch), recipe.check(batch)
+            if name is not None:
+                # After a slip the variable keeps the last recipe that ran.
+                shell.user_ns[name] = recipe
+            if options.batch is None:
+                print("on a small built-in batch; `--batch VARIABLE` takes yours")
             display(run)
-            # What holds needs no lines; what fails is shown whole.
-            print(f"check:{str(check).rpartition(chr(10))[2]}; {f'`{name}.check()` lists them' if name else 'a NAME keeps the recipe'}")
-            if check.about["fails"]:
+            if check.about["fails"] or check.about["warnings"]:
                 display(check)
+            else:
+                more = f"`{name}.check()` lists them" if name else f"to keep the recipe, name it: {USAGE}"
+                print(f"checks: {check.about['holds']} hold, {check.about['notes']} to know; {more}")
         except RecipeError as error:
             # The line and the caret say where; Python's own lines would say nothing about the cell.
-            error._render_traceback_ = lambda: str(error).splitlines()  # type: ignore[attr-defined]
+            error._render_traceback_ = str(error).splitlines  # type: ignore[attr-defined]
             raise
 
     advantage.__doc__ = f"""A cell that is a recipe: {USAGE}
 
-    It is compiled and checked, and its first step on the batch is shown, or on a small built-in batch. The recipe is then in
-    the variable NAME.
+    It is compiled and checked, and its first step on the batch is shown, or on a small built-in batch. If it runs, the variable
+    NAME has the recipe.
     """
     shell.register_magic_function(advantage, magic_kind="cell", magic_name="advantage")

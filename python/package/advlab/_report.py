@@ -281,7 +281,8 @@ def _recipe(given: Any) -> _native.Recipe:
         from ._recipe import load
 
         return load(given)
-    help = "`batch=` is a keyword here" if isinstance(given, Batch) else "`advlab.load` gives one"
+    keyword = "batch" if isinstance(given, Batch) else "n" if isinstance(given, int) else None
+    help = f"`{keyword}=` is a keyword here" if keyword else "`advlab.load` gives one"
     raise TypeError(f"a recipe or its name is needed, not {type(given).__name__}: {help}")
 
 
