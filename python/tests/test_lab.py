@@ -18,7 +18,9 @@ GRPO = advlab.load("grpo")
 
 
 def program(*words, stdin=None, cwd=None):
-    done = subprocess.run([sys.executable, "-m", "advlab", *map(str, words)], input=stdin, capture_output=True, text=True, cwd=cwd)
+    done = subprocess.run(
+        [sys.executable, "-m", "advlab", *map(str, words)], input=stdin, capture_output=True, text=True, cwd=cwd
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -27,7 +29,9 @@ def program(*words, stdin=None, cwd=None):
 def runs(tmp_path_factory):
     """Four tiny runs of two designs, and what the command said of them."""
     folder = tmp_path_factory.mktemp("runs")
-    small = [word for key in ("rollout_batch_size=8", "eval_prompts=8", "hidden_size=16", "batch_every=1") for word in ("--set", key)]
+    small = [
+        word for key in ("rollout_batch_size=8", "eval_prompts=8", "hidden_size=16", "batch_every=1") for word in ("--set", key)
+    ]
     program("compare", "grpo", "maxrl", "--seeds", 2, "--steps", 2, *small, "--out", folder)
     return folder, program("compare", folder)
 
@@ -64,7 +68,7 @@ def test_a_report_says_what_the_prompt_says(make, typed, columns, has_figure, tm
     assert (report._repr_svg_() is not None) == has_figure
     page = report._repr_html_()
     assert Shown.of(page).text.count("\x1b") == 0 and ("<svg style=" in page) == has_figure
-    for ending in (["svg", "csv", "json", "txt"] if has_figure else ["csv", "txt"]):
+    for ending in ["svg", "csv", "json", "txt"] if has_figure else ["csv", "txt"]:
         report.save(tmp_path / f"report.{ending}")
         assert (tmp_path / f"report.{ending}").read_text().strip()
     with pytest.raises(advlab.RecipeError, match=r"its file ends in .*\.csv"):
@@ -139,7 +143,7 @@ def test_numbers_are_those_of_formulas():
 def test_columns_stand_for_a_batch_and_the_state_is_left_alone(script):
     columns = {"groups": [1, 1, 2, 2], "reward": [1.0, 0.0, 0.0, 1.0], "mask": np.ones((4, 2))}
     assert GRPO.mass(**columns).about["summary"]["tokens"] == 8
-    recipe = advlab.load(script('fn init(p) { #{ n: 0 } } fn advantage(batch, p) { this.n += 1; this.n * batch.reward }'))
+    recipe = advlab.load(script("fn init(p) { #{ n: 0 } } fn advantage(batch, p) { this.n += 1; this.n * batch.reward }"))
     recipe.advantage(**columns)
     assert recipe.run(**columns).numbers["advantage"].tolist() == columns["reward"] and recipe.state_dict() == {"n": 1}
 
@@ -224,7 +228,12 @@ CELLS = [
     ("grpo", RECIPE, r"grpo \(cell\)", True),
     ("", RECIPE, "built-in batch.*to keep the recipe, name it", True),
     ("mine --batch batch", RECIPE, "`mine.check\\(\\)` lists them", True),
-    ("mine", 'fn advantage(batch, p) { batch.old_logp.sum("response") / batch.length }', "FAILS  a response without tokens", True),
+    (
+        "mine",
+        'fn advantage(batch, p) { batch.old_logp.sum("response") / batch.length }',
+        "FAILS  a response without tokens",
+        True,
+    ),
     ("mine", RECIPE + "fn advantgae(batch, p) { batch.reward }", "nothing calls the function `advantgae`.*with 1 warning", True),
     ("mine --batch other", RECIPE, "`other` is not there: a batch is what `advlab.read` gives", False),
     ("mine --batch number", RECIPE, "`number` is of the type int", False),
@@ -277,7 +286,10 @@ def executed(cells, folder):
 
 def words(cell):
     """What a cell shows, as text."""
-    outputs = [output.get("text") or output.get("data", {}).get("text/plain") or "\n".join(output.get("traceback", [])) for output in cell.outputs]
+    outputs = [
+        output.get("text") or output.get("data", {}).get("text/plain") or "\n".join(output.get("traceback", []))
+        for output in cell.outputs
+    ]
     return "\n".join(outputs)
 
 
@@ -299,7 +311,19 @@ def test_the_example_runs(cells):
     failed = [cell for cell in cells if any(output.output_type == "error" for output in cell.outputs)]
     assert [cell.source.splitlines()[0] for cell in failed] == ["%%advantage mine --batch batch"]
     assert "did you mean `reward`" in words(failed[0]) and "Traceback" not in words(failed[0])
-    expected = ["batch   128 responses", "grpo 88bc72", "A+ right", "nearest", "mine ", "75.0 %|differ", "dloss/dlogp is that of", "nan", "count", "A = 1", "no difference|every number"]
+    expected = [
+        "batch   128 responses",
+        "grpo 88bc72",
+        "A+ right",
+        "nearest",
+        "mine ",
+        "75.0 %|differ",
+        "dloss/dlogp is that of",
+        "nan",
+        "count",
+        "A = 1",
+        "no difference|every number",
+    ]
     shown = "\n".join(map(words, cells))
     assert [one for one in expected if not re.search(one, shown)] == []
 
@@ -361,11 +385,22 @@ def test_a_browser_shows_the_figures(cells, tmp_path, window, background):
     mine = [page for page in pages if page.startswith("<div>") and "<style" not in page]
     colour = "color:white" if background != "white" else "color:black"
     page = tmp_path / "page.html"
-    page.write_text(f"<!doctype html><meta charset=utf-8><body style='background:{background};{colour}'>{''.join(mine)}{LOOK}", "utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000", f"--user-data-dir={tmp_path / 'profile'}"]
+    page.write_text(
+        f"<!doctype html><meta charset=utf-8><body style='background:{background};{colour}'>{''.join(mine)}{LOOK}", "utf-8"
+    )
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=10000",
+        f"--user-data-dir={tmp_path / 'profile'}",
+    ]
     # The window of a headless browser is at least 500 wide.
     shown = subprocess.run(
-        [browser, *flags, f"--window-size={window},2000", "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120
+        [browser, *flags, f"--window-size={window},2000", "--dump-dom", page.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
     ).stdout
     title = re.search(r"<title>(.*?)</title>", shown)
     assert title, "the page's script did not end"

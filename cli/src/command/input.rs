@@ -35,14 +35,10 @@ impl ReadArguments {
         };
         rollouts(input, self.step, &options)
     }
-
-    /// The step, if one was given.
-    pub(super) fn of_run(&self, input: &Path) -> Result<Option<u64>, Diagnostics> {
-        of_run(self.step, input)
-    }
 }
 
-fn of_run(step: Option<u64>, input: &Path) -> Result<Option<u64>, Diagnostics> {
+/// The step, if one was given; only a run's folder has several.
+pub(super) fn of_run(step: Option<u64>, input: &Path) -> Result<Option<u64>, Diagnostics> {
     if step.is_some() && !input.is_dir() {
         let error = "`--step` takes a batch of a run's folder, and this is none";
         return Err(Diagnostic::error(error).in_file(input).into());

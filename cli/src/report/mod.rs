@@ -22,8 +22,6 @@ use advlab::paint::Paint;
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub figure: Option<Figure>,
-    /// How many of the figure's panels are shown as text; all if it is `None`.
-    pub panels: Option<usize>,
     /// Lines without a line break at the end, for the [`Paint`] with which the report was made.
     pub text: String,
     /// The numbers as rows of a table: JSON objects with the same keys.
@@ -37,68 +35,54 @@ pub struct Report {
 impl Report {
     /// A report that is a figure; its points are the rows.
     pub fn of_figure(figure: Figure) -> Report {
-        let mut rows = Vec::new();
-        for panel in &figure.panels {
-            for series in &panel.series {
-                let of = series.all().map(|(x, y, z)| json!({ "panel": panel.y, "series": series.name, "x": x, "y": y, "z": z }));
-                rows.extend(of);
-            }
-        }
-        let about = json!({ "title": figure.title });
         Report {
+            rows: figure.rows(),
+            about: json!({ "title": figure.title }),
             figure: Some(figure),
-            rows,
-            about,
             ..Report::default()
         }
     }
 
-    /// The figure in at most `most` lines, if its panels can be that low, and the text.
+    /// The figure in at most `most` lines, if its panels can be that low, and the text. Of a comparison's figure, the first panel.
     pub fn whole(&self, paint: Paint, most: usize) -> String {
-        let room = most.saturating_sub(self.text.lines().count());
-        let mut figure = self.figure.clone();
-        if let (Some(figure), Some(panels)) = (&mut figure, self.panels) {
-            figure.panels.truncate(panels);
+        let Some(mut figure) = self.figure.clone() else {
+            return self.text.clone();
+        };
+        if !self.files.is_empty() {
+            figure.panels.truncate(1);
         }
-        let figure = figure.map(|figure| figure.text(paint, room));
-        let parts: Vec<&str> = figure
-            .iter()
-            .map(String::as_str)
-            .chain([&*self.text])
-            .collect();
-        parts.join("\n").trim_end().to_string()
+        let room = most.saturating_sub(self.text.lines().count());
+        let text = format!("{}\n{}", figure.text(paint, room), self.text);
+        text.trim_end().to_string()
     }
 
     /// Writes what its command writes, as the name ends: the figure (.svg) or its points (.csv, .json), a table (.csv), a page
-    /// (.html); or the text (.txt). A name without an ending is a folder for all the files that the command writes.
+    /// (.html); or `plain`, the whole text (.txt). A name without an ending is a folder for all files that the command writes.
     pub fn write(&self, path: &Path, plain: &str) -> Result<(), Diagnostics> {
-        let ending = path.extension().and_then(|ending| ending.to_str());
-        let ending = ending.unwrap_or_default();
-        let file = self
-            .files
-            .iter()
-            .find(|(name, _)| name.ends_with(&format!(".{ending}")));
-        match (file, &self.figure) {
-            (Some((_, text)), _) => Replacement::write(path, text.as_bytes()),
-            _ if ending == "txt" => Replacement::write(path, format!("{plain}\n").as_bytes()),
-            (_, Some(figure)) if ["svg", "csv", "json"].contains(&ending) => figure.write(path),
-            (_, None) if ending == "csv" => Replacement::write(path, csv(&self.rows).as_bytes()),
-            _ if ending.is_empty() && !self.files.is_empty() => self.write_folder(path),
-            (_, figure) => {
-                let message = format!(
-                    "{}: this report is not written as such a file",
-                    path.display()
-                );
+        let ending = path.extension().unwrap_or_default().to_string_lossy();
+        let mut files = self.files.iter();
+        let file = files.find(|(name, _)| name.ends_with(&format!(".{ending}")));
+        let text = match (file, &self.figure, &*ending) {
+            (Some((_, text)), ..) => text.clone(),
+            (_, _, "txt") => format!("{plain}\n"),
+            (_, Some(figure), "svg" | "csv" | "json") => return figure.write(path),
+            (_, None, "csv") => csv(&self.rows),
+            (_, _, "") if !self.files.is_empty() => return self.write_folder(path),
+            (_, figure, _) => {
+                let path = path.display();
+                let message = format!("{path}: this report is not written as such a file");
                 let kinds = match figure {
                     Some(_) if self.files.is_empty() => ".svg, .csv, .json or .txt",
                     Some(_) => ".html, .svg, .csv or .txt, or a folder for all of them",
                     None => ".csv or .txt: it has no figure",
                 };
-                Err(wrong(message, format!("its file ends in {kinds}")))
+                return Err(wrong(message, format!("its file ends in {kinds}")));
             }
-        }
+        };
+        Replacement::write(path, text.as_bytes())
     }
 
+    /// Writes all files of its command.
     pub fn write_folder(&self, folder: &Path) -> Result<(), Diagnostics> {
         std::fs::create_dir_all(folder).map_err(|error| {
             let message = format!("cannot make the folder {}: {error}", folder.display());

@@ -21,7 +21,9 @@ INKS = {"1": "font-weight:bold", "2": "opacity:.65"} | {
 }
 CODE = r"\x1b\[([\d;]*)m"  # What a terminal takes as a change of colour or weight.
 FONT = "var(--jp-code-font-family,ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace)"
-PRE = f"margin:.4em 0;padding:0;white-space:pre;overflow-x:auto;line-height:1.25;text-align:left;font-family:{FONT};font-size:12px"
+PRE = (
+    f"margin:.4em 0;padding:0;white-space:pre;overflow-x:auto;line-height:1.25;text-align:left;font-family:{FONT};font-size:12px"
+)
 # The figures are on white: a frame of it is what a dark page needs.
 FIGURE = "max-width:100%;height:auto;background:#fff;border-radius:4px;margin:.4em 0"
 
@@ -100,7 +102,7 @@ class Report:
     def _repr_html_(self) -> str:
         figure = (self._native.svg or "").replace("<svg ", f'<svg style="{FIGURE}" ', 1)
         text = self._native.text.strip("\n")
-        return f'<div>{figure}{html_of(text) if text else ""}</div>'
+        return f"<div>{figure}{html_of(text) if text else ''}</div>"
 
 
 def html_of(text: str) -> str:
@@ -260,7 +262,9 @@ def compare(folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
     """
     given = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
     if not given:
-        raise ValueError("no folder was given: `advlab.compare` takes those of runs, as `advlab train` and `advlab.watch` write them")
+        raise ValueError(
+            "no folder was given: `advlab.compare` takes those of runs, as `advlab train` and `advlab.watch` write them"
+        )
     return _report("compare", [], folders=[os.fspath(folder) for folder in given])
 
 

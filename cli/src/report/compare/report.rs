@@ -210,7 +210,6 @@ impl Comparison {
                 ("runs.csv", csv(&rows)),
             ],
             figure: Some(figure),
-            panels: Some(1),
             text: format!("\n{}", self.text(paint)),
             rows,
             about: json!({ "claims": self.claims(), "method": self.method() }),

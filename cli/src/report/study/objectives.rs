@@ -99,28 +99,20 @@ pub fn report(
     let size = size.or(input.map(largest_group)).unwrap_or(16);
     let of = |recipe| Objective::of(recipe, input, size);
     let all = recipes.iter().map(of).collect::<Result<Vec<_>, _>>()?;
-    let designs = to_json(&all);
-    let places = |design: &Value| {
-        let cell = |name: &str, place: usize| design[name][place].clone();
-        let row = |place| {
-            let [p, slope, error, value] =
-                ["p", "slope", "slope_error", "value"].map(|name| cell(name, place));
-            json!({ "recipe": design["recipe"], "p": p, "slope": slope, "slope_error": error, "value": value })
-        };
-        (0..design["p"].as_array().map_or(0, Vec::len))
-            .map(row)
-            .collect::<Vec<_>>()
+    let row = |of: &Objective, p: f64| {
+        let (slope, error) = of.slope(p);
+        let error = (!of.is_exact()).then_some(error);
+        json!({ "recipe": of.name, "p": p, "slope": slope, "slope_error": error, "value": of.value(p).0 })
     };
+    let percents = || (0..=100).map(|p| f64::from(p) / 100.0);
+    let rows = all
+        .iter()
+        .flat_map(|of| percents().map(move |p| row(of, p)));
     Ok(Report {
         text: table(&all, paint),
-        rows: designs
-            .as_array()
-            .into_iter()
-            .flatten()
-            .flat_map(places)
-            .collect(),
+        rows: rows.collect(),
         figure: Some(figure(&all)),
-        about: json!({ "n": size, "designs": designs }),
+        about: json!({ "n": size, "designs": to_json(&all) }),
         ..Report::default()
     })
 }
