@@ -234,7 +234,7 @@ CELLS = [
         "FAILS  a response without tokens",
         True,
     ),
-    ("mine", RECIPE + "fn advantgae(batch, p) { batch.reward }", "nothing calls the function `advantgae`.*with 1 warning", True),
+    ("mine", RECIPE + "fn wieght(batch, p) { batch.reward }", "nothing calls the function `wieght`.*with 1 warning", True),
     ("mine --batch other", RECIPE, "`other` is not there: a batch is what `advlab.read` gives", False),
     ("mine --batch number", RECIPE, "`number` is of the type int", False),
     ("mine --set by", RECIPE, "not of the form PARAMETER=VALUE", False),
