@@ -10,7 +10,7 @@ pub mod doc;
 pub mod prompt;
 pub mod report;
 
-pub use command::command_line;
+pub use command::{command_line, read_rollouts};
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::files::Mapping;

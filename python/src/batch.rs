@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use advlab::Batch;
 use advlab::batch::{FloatBuffer, GroupId, TokenValues};
-use advlab::files::{Dtype, Mapping, ReadOptions, read};
+use advlab::files::{Dtype, Mapping, ReadOptions, Tokenize};
+use advlab_cli::prompt::builtin;
+use advlab_cli::read_rollouts;
+use advlab_train::tokenizer::Tokenizer;
 use ndarray::{ArrayView, ArrayView1, Dimension};
 use numpy::{Element, PyArray, PyArray1, PyArray2, PyReadonlyArray1, PyUntypedArray};
 use pyo3::IntoPyObjectExt;
@@ -97,27 +100,40 @@ impl PyBatch {
         })
     }
 
-    /// Reads a file of rollouts.
+    /// Reads rollouts; without a path, the prompt's built-in ones.
     #[new]
     fn new(
         py: Python<'_>,
-        path: PathBuf,
+        path: Option<PathBuf>,
         map: Vec<(String, String)>,
         f64: Option<bool>,
+        step: Option<u64>,
+        tokenizer: Option<PathBuf>,
     ) -> PyResult<PyBatch> {
+        let Some(path) = path else {
+            return Ok(PyBatch {
+                batch: builtin(),
+                given_step: None,
+                notes: Vec::new(),
+            });
+        };
         let pairs = map.into_iter();
         let map: Vec<Mapping> = pairs
             .map(|(ours, theirs)| Mapping { ours, theirs })
             .collect();
+        let load = |path: PathBuf| Tokenizer::load(&path, false).map_err(raise);
+        let tokenizer = tokenizer.map(load).transpose()?;
+        let tokenizer = tokenizer.map(|one| Arc::new(one) as Arc<dyn Tokenize>);
         let options = ReadOptions {
             map: &map,
             dtype: f64.map(|wide| if wide { Dtype::F64 } else { Dtype::F32 }),
+            tokenizer: tokenizer.as_ref(),
             ..ReadOptions::default()
         };
-        let rollouts = in_pool(py, || read(&path, &options))?.map_err(raise)?;
-        let notes = rollouts.notes.iter();
+        let read = in_pool(py, || read_rollouts(&path, step, &options))?;
+        let (rollouts, notes) = read.map_err(raise)?;
         Ok(PyBatch {
-            notes: notes.map(|note| in_python(&note.to_string())).collect(),
+            notes: notes.iter().map(|note| in_python(note)).collect(),
             given_step: Some(rollouts.batch.step()).filter(|step| *step > 0),
             batch: rollouts.batch,
         })

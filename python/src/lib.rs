@@ -8,6 +8,7 @@ mod error;
 mod held;
 mod pool;
 mod recipe;
+mod report;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -30,6 +31,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<PyBatch>()?;
     module.add_class::<PyRecipe>()?;
+    module.add_class::<report::PyReport>()?;
+    module.add_function(wrap_pyfunction!(report::report, module)?)?;
     module.add_function(wrap_pyfunction!(row_sums, module)?)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add_function(wrap_pyfunction!(recipes, module)?)?;

@@ -1,7 +1,8 @@
 """What the tests share.
 
 `python -m pytest python/tests` in an environment with the package (`pip install ./python pytest`). Tests of what is not installed
-skip themselves: those of tensors need `pip install torch`, those in `clients` also `trl==1.16.0` or `verl==0.9.1`.
+skip themselves: those of tensors need `pip install torch`, those in `clients` also `trl==1.16.0` or `verl==0.9.1`, those of notebooks
+`nbclient ipykernel pandas`.
 """
 
 import json

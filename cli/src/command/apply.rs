@@ -148,7 +148,7 @@ impl Apply {
             defer: Some(recipe.reads()),
             ..ReadOptions::default()
         };
-        let (mut rollouts, mut notes) = rollouts(input, &options)?;
+        let (mut rollouts, mut notes) = rollouts(input, None, &options)?;
         if let Some(step) = step.filter(|_| self.step.is_some() || rollouts.batch.step() == 0) {
             rollouts.batch = rollouts.batch.at_step(step);
         }

@@ -5,12 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use advlab::batch::Batch;
-use advlab::check::{CheckResult, check};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::figures::counted;
+use advlab::diagnostic::Diagnostic;
 use advlab::files::is_rollouts;
-use advlab::paint::{Paint, beside};
-use advlab::script::{Host, Limits, Recipe};
+use advlab::script::{Host, Limits};
 use anyhow::Result;
 use clap::Args;
 use console::Term;
@@ -18,6 +15,7 @@ use console::Term;
 use super::streams::{self, out};
 use super::{ReadArguments, load};
 use crate::pair;
+use crate::report::check;
 
 /// Test what must hold of a recipe's advantage and loss, on degenerate batches.
 #[derive(Args)]
@@ -58,7 +56,9 @@ impl Check {
                     if index > 0 {
                         out!();
                     }
-                    failed |= !passes(&recipe, input.as_ref(), paint)?;
+                    let report = check::report(&recipe, input.as_ref(), paint);
+                    out!("{}", report.text);
+                    failed |= report.about["fails"] != 0;
                 }
                 Err(error) => {
                     super::report(&error);
@@ -81,45 +81,4 @@ impl Check {
         streams::tell(&notes);
         Ok(Some(rollouts.batch))
     }
-}
-
-/// Prints the checks of a recipe and the errors of failed ones, each error once. Returns whether none fails.
-fn passes(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Result<bool> {
-    let lint = match recipe.warnings().len() {
-        0 => "passes the lint".to_string(),
-        warnings => format!("with {}", counted(warnings, "warning")),
-    };
-    let version = paint.dim(recipe.version().short());
-    out!("{} {version}  compiles, {lint}", paint.bold(recipe.name()));
-    let findings = check(recipe, input);
-    let mut errors: Vec<&Diagnostics> = Vec::new();
-    for finding in &findings {
-        let (sign, color) = match finding.result {
-            CheckResult::Holds => ("holds", "32"),
-            CheckResult::Fails => ("FAILS", "31;1"),
-            CheckResult::Note => ("note ", "33"),
-        };
-        let head = format!("  {}  {}", paint.with(color, sign), finding.check);
-        out!("{}", beside(&head, 39, &finding.detail, paint.width));
-        let error = finding.error.as_ref();
-        if let Some(error) = error.filter(|_| finding.result == CheckResult::Fails)
-            && !errors.iter().any(|known| is_same(&known[0], &error[0]))
-        {
-            errors.push(error);
-        }
-    }
-    for error in errors {
-        out!("{}", error.render_within(paint).trim_end());
-    }
-    let number = |result| findings.iter().filter(|f| f.result == result).count();
-    let results = [CheckResult::Holds, CheckResult::Fails, CheckResult::Note];
-    let [hold, fail, to_know] = results.map(number);
-    out!("  {hold} hold, {fail} fail, {to_know} to know");
-    Ok(fail == 0)
-}
-
-/// Whether one edit fixes both errors: they have the same place and help; the values in their messages may differ.
-fn is_same(a: &Diagnostic, b: &Diagnostic) -> bool {
-    let is_placed = a.span.is_some() && a.help.is_some();
-    a.span == b.span && a.help == b.help && (is_placed || a.message == b.message)
 }

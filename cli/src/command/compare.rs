@@ -77,16 +77,11 @@ impl Compare {
         };
         let comparison = Comparison::of(compare::read(&runs)?, &failed);
         let paint = on_stdout();
-        let mut figure = comparison.figure();
-        figure.panels.truncate(1);
-        out!(
-            "{}\n\n{}",
-            figure.text(paint, usize::MAX),
-            comparison.text(paint)
-        );
+        let command: Vec<String> = std::env::args().skip(1).collect();
+        let report = comparison.report(paint, &format!("advlab {}", command.join(" ")));
+        out!("{}", report.whole(paint, usize::MAX));
         if let Some(folder) = folder {
-            let command: Vec<String> = std::env::args().skip(1).collect();
-            comparison.write(&folder, &format!("advlab {}", command.join(" ")))?;
+            report.write_folder(&folder)?;
             let folder = folder.display();
             out!("\n{folder}/report.html, curves.svg, runs.csv");
         }

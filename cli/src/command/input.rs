@@ -33,20 +33,17 @@ impl ReadArguments {
             map: &self.map,
             ..ReadOptions::default()
         };
-        match self.of_run(input)? {
-            Some(step) => rollouts(RunFolder::open(input)?.at(step)?, &options),
-            None => rollouts(input, &options),
-        }
+        rollouts(input, self.step, &options)
     }
+}
 
-    /// The step, if one was given.
-    pub(super) fn of_run(&self, input: &Path) -> Result<Option<u64>, Diagnostics> {
-        if self.step.is_some() && !input.is_dir() {
-            let error = "`--step` takes a batch of a run's folder, and this is none";
-            return Err(Diagnostic::error(error).in_file(input).into());
-        }
-        Ok(self.step)
+/// The step, if one was given; only a run's folder has several.
+pub(super) fn of_run(step: Option<u64>, input: &Path) -> Result<Option<u64>, Diagnostics> {
+    if step.is_some() && !input.is_dir() {
+        let error = "`--step` takes a batch of a run's folder, and this is none";
+        return Err(Diagnostic::error(error).in_file(input).into());
     }
+    Ok(step)
 }
 
 /// How the tokens of completions are counted.
@@ -69,23 +66,42 @@ impl Tokenizing {
     }
 }
 
-/// The rollouts of a file, or of the last batch in a run's folder, and notes on how they were read.
-pub(super) fn rollouts(input: &Path, options: &ReadOptions) -> Result<(Rollouts, Vec<String>)> {
-    let run = RunFolder::open(input).ok();
-    let path = run.as_ref().map_or(input, |run| run.last().1);
-    let note = format!(
-        "{} is a run's folder: this is its last batch, {} (`--step N` takes another)",
-        input.display(),
-        path.display()
-    );
+/// As [`read_rollouts`], with a bar.
+pub(super) fn rollouts(
+    input: &Path,
+    step: Option<u64>,
+    options: &ReadOptions,
+) -> Result<(Rollouts, Vec<String>)> {
+    let progress = streams::bytes_bar("reading");
     let options = ReadOptions {
-        progress: Some(&streams::bytes_bar("reading")),
+        progress: Some(&progress),
         ..*options
     };
-    let rollouts = read(path, &options)?;
-    let notes = run.is_some().then_some(note).into_iter();
-    let notes = notes.chain(rollouts.notes.iter().map(ToString::to_string));
-    let notes = notes.collect();
+    Ok(read_rollouts(input, step, &options)?)
+}
+
+/// The rollouts of a file, or of a batch in a run's folder: that of a step, or the last one; and notes on how they were read.
+pub fn read_rollouts(
+    input: &Path,
+    step: Option<u64>,
+    options: &ReadOptions,
+) -> Result<(Rollouts, Vec<String>), Diagnostics> {
+    let run = RunFolder::open(input);
+    let (path, note) = match (of_run(step, input)?, &run) {
+        (Some(step), _) => (run.as_ref().map_err(Clone::clone)?.at(step)?, None),
+        (None, Ok(run)) => {
+            let (folder, path) = (input.display(), run.last().1);
+            let note = format!(
+                "{folder} is a run's folder: this is its last batch, {} (`--step N` takes another)",
+                path.display()
+            );
+            (path, Some(note))
+        }
+        (None, Err(_)) => (input, None),
+    };
+    let rollouts = read(path, options)?;
+    let notes = rollouts.notes.iter().map(ToString::to_string);
+    let notes = note.into_iter().chain(notes).collect();
     Ok((rollouts, notes))
 }
 

@@ -29,7 +29,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+pub use self::input::read_rollouts;
 use self::input::{ReadArguments, Tokenizing, rollouts};
+
 /// Runs the command line: the program's name and its arguments, as in `advlab apply grpo rollouts.jsonl`. Prints what the
 /// command prints, errors included. The status is 0 on success, 1 if the input is wrong, 2 on wrong usage.
 pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -9,6 +9,7 @@ use advlab::script::Host;
 use anyhow::Result;
 use clap::Args;
 
+use super::input::of_run;
 use super::streams::{self, out};
 use super::{ReadArguments, Tokenizing, load};
 use crate::prompt::{self, PromptSession};
@@ -96,7 +97,7 @@ impl Look {
         let mut session = PromptSession::new(&host, streams::on_stdout());
         session.tokenizer = self.tokenizing.load()?;
         session.open(&self.input, &self.reading.map)?;
-        if let Some(step) = self.reading.of_run(&self.input)? {
+        if let Some(step) = of_run(self.reading.step, &self.input)? {
             session.go_to(step)?;
         }
         if self.input.is_dir() {

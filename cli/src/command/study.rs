@@ -13,9 +13,7 @@ use serde_json::json;
 use super::streams::{on_stdout, out};
 use super::{ReadArguments, load, title};
 use crate::pair;
-use crate::report::study::{
-    Mass, Objective, largest_group, objectives, recipes_of, with_advantage,
-};
+use crate::report::study::{Mass, objectives, recipes_of, with_advantage};
 
 /// See what a design optimises: F'(p), the weight of prompts whose responses are right with chance p
 #[derive(Args)]
@@ -54,20 +52,15 @@ impl ShowObjective {
         let recipes: Vec<Recipe> = recipes.collect::<Result<_>>()?;
         let input = self.input.as_deref().map(|path| self.reading.read(path));
         let batch = input.transpose()?.map(|(rollouts, _)| rollouts.batch);
-        let largest = batch.as_ref().map(largest_group);
-        let size = self.n.map(usize::from).or(largest).unwrap_or(16);
-        let of = |recipe| Objective::of(recipe, batch.as_ref(), size);
-        let all = recipes.iter().map(of).collect::<Result<Vec<_>, _>>()?;
-        let figure = objectives::figure(&all);
-        if let Some(path) = &self.out {
+        let paint = on_stdout();
+        let report = objectives::report(&recipes, batch.as_ref(), self.n.map(usize::from), paint)?;
+        if let (Some(path), Some(figure)) = (&self.out, &report.figure) {
             figure.write(path)?;
         }
-        let paint = on_stdout();
-        let table = objectives::table(&all, paint);
         match &self.out {
-            _ if self.json => out!("{}", objectives::to_json(&all)),
-            Some(path) => out!("{table}\n\nwritten to {}", path.display()),
-            None => out!("{}\n{table}", figure.text(paint, usize::MAX)),
+            _ if self.json => out!("{}", report.about["designs"]),
+            Some(path) => out!("{}\n\nwritten to {}", report.text, path.display()),
+            None => out!("{}", report.whole(paint, usize::MAX)),
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -1,16 +1,12 @@
 //! The commands that name, set, run and compare recipes.
 
 use super::arguments::Arguments;
-use super::diff;
 use super::session::{Answered, PromptSession, assign, step};
-use super::show::{self, title};
 use super::watch::lock;
 use crate::doc;
-use crate::report::study::with_advantage;
+use crate::report::study::{diff, run, title};
 use crate::wrong;
-use advlab::figures::{time, value};
-use advlab::paint::{cut, laid_out, wrapped};
-use advlab::script::{Computed, Hook, State, Summary};
+use advlab::paint::wrapped;
 
 pub(super) fn load(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipe = session.recipe_of(arguments.text)?;
@@ -54,43 +50,9 @@ pub(super) fn set(session: &mut PromptSession, arguments: &Arguments<'_>) -> Ans
 
 pub(super) fn run(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipe = session.recipe_of(arguments.text)?;
-    let paint = session.paint;
-    let (outcome, state) = session.try_recipe(&recipe)?;
-    let (batch, note) = with_advantage(&recipe, &session.data.batch)?;
-    let spread = |computed: &Computed| show::spread(&computed.buffer().iter().collect::<Vec<_>>());
-    let mut rows = Vec::new();
-    if let Some(reward) = &outcome.reward {
-        let text = format!("{}   per {}", spread(reward), reward.level());
-        rows.push(("reward", text));
-    }
-    rows.extend(Summary::of(&outcome).rows());
-    match session.loss(&recipe, &outcome, &batch) {
-        Ok(loss) => {
-            let whose = ["default", "of the run"][usize::from(session.data.loss.is_some())];
-            let other = match recipe.has(Hook::Loss) {
-                true => String::new(),
-                false => format!("   ({whose}: {})", session.script.host().loss()?.name()),
-            };
-            rows.push(("loss", format!("{}{other}", value(loss.value))));
-            rows.push(("dloss/dlogp", spread(&loss.gradient)));
-        }
-        Err(error) => rows.push(("loss", format!("none: {}", error[0].message))),
-    }
-    let metrics = outcome.metrics.iter();
-    rows.extend(metrics.map(|(name, number)| ("metric", format!("{name} {}", value(*number)))));
-    if recipe.has(Hook::Init) && state != State::default() {
-        let room = paint.width.saturating_sub(15);
-        rows.push(("state", cut(&state.to_string(), room)));
-    }
-    rows.push(("time", time(outcome.time)));
-    let mut lines = outcome.prints;
-    let notes = note.iter().chain(&outcome.notes);
-    lines.extend(notes.map(|note| session.note(note)));
-    lines.push(paint.bold(&wrapped("", &title(&recipe), paint.width)));
-    let row =
-        |(name, text): &(&str, String)| laid_out(&format!("  {name:<11} "), text, paint.width);
-    lines.extend(rows.iter().map(row));
-    Ok(lines.join("\n"))
+    let whose = ["default", "of the run"][usize::from(session.data.loss.is_some())];
+    let loss = (session.script.host().loss()?, whose);
+    Ok(run::report(&recipe, &session.data.batch, loss, session.paint)?.text)
 }
 
 /// Compares the two recipes that the words name, or the one in use and the one that they name; `k=8` is the one in use, set
@@ -111,7 +73,7 @@ pub(super) fn diff(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
         both.insert(0, session.recipe()?);
     }
     match &both[..] {
-        [a, b] => diff::difference(a, b, &session.data.batch, session.paint),
+        [a, b] => Ok(diff::report(a, b, &session.data.batch, session.paint)?.text),
         _ => Err(wrong(
             "`:diff` compares two recipes",
             "it is `:diff [A] B [k=8]`",

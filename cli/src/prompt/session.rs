@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::data::LoadedBatch;
-use super::show::{self, title};
 use super::watch::{Watching, lock};
-use crate::report::study::{recipes_of, with_advantage};
+use crate::report::show;
+use crate::report::study::{recipes_of, run, title, with_advantage};
 use crate::wrong;
 use advlab::Batch;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
@@ -286,14 +286,7 @@ impl PromptSession {
         outcome: &Outcome,
         batch: &Batch,
     ) -> Result<Loss, Diagnostics> {
-        let other = match recipe.has(Hook::Loss) {
-            true => None,
-            false => Some(self.script.host().loss()?),
-        };
-        let loss = other.as_ref().unwrap_or(recipe);
-        // A recipe with only a loss has the equivalent advantage: the loss itself reads the batch's column.
-        let advantage = recipe.has(Hook::Advantage).then_some(&outcome.advantage);
-        loss.loss(&outcome.weighted(batch), advantage, &mut loss.init()?)
+        run::loss_of(recipe, outcome, batch, &self.script.host().loss()?)
     }
 
     /// Uses the newest version of a watched script, if the recipe in use is that script.

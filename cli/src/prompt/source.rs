@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::arguments::Arguments;
 use super::session::{Answered, PromptSession};
-use super::show::{highlighted, title};
 use super::watch::{Watched, lock};
 use crate::doc;
+use crate::report::show::highlighted;
+use crate::report::study::title;
 use crate::wrong;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;

@@ -14,8 +14,8 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper};
 
 use super::session::{PromptSession, is_command};
-use super::show::highlighted;
 use super::watch::{Watched, Watching, lock};
+use crate::report::show::highlighted;
 use advlab::paint::NARROWEST;
 use advlab::session::Name;
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::diff::difference;
+use crate::report::study::diff;
 use advlab::Batch;
 use advlab::diagnostic::Diagnostics;
 use advlab::live::{LiveEvent, LiveOptions, LiveRecipe};
@@ -64,8 +64,8 @@ impl Watched {
             LiveEvent::Published(change) => {
                 let mut next = self.live.newest().recipe().clone();
                 next.keep_settings(&self.last);
-                let difference = difference(&self.last, &next, &self.batch, paint);
-                let difference = difference.unwrap_or_else(|error| rendered(&error));
+                let difference = diff::report(&self.last, &next, &self.batch, paint);
+                let difference = difference.map_or_else(|error| rendered(&error), |one| one.text);
                 self.last = next;
                 format!("{name} saved: {change}\n{difference}")
             }

@@ -1,7 +1,111 @@
-//! Reports on designs, as text, figures and JSON: the same for commands, prompt and page.
+//! Reports on designs, as text, figures and JSON: the same for commands, prompt, page and the Python package.
 
+pub mod check;
 pub mod compare;
 pub mod draw;
 pub mod profile;
+pub mod show;
 pub mod study;
 pub mod view;
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use self::draw::{Figure, quoted};
+use crate::wrong;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::files::Replacement;
+use advlab::paint::Paint;
+
+/// A report: a figure if it has one, the text below it, and its numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    pub figure: Option<Figure>,
+    /// Lines without a line break at the end, for the [`Paint`] with which the report was made.
+    pub text: String,
+    /// The numbers as rows of a table: JSON objects with the same keys.
+    pub rows: Vec<Value>,
+    /// All other numbers: a JSON object.
+    pub about: Value,
+    /// The files that its command writes in place of figure and table, by their names.
+    pub files: Vec<(&'static str, String)>,
+}
+
+impl Report {
+    /// A report that is a figure; its points are the rows.
+    pub fn of_figure(figure: Figure) -> Report {
+        Report {
+            rows: figure.rows(),
+            about: json!({ "title": figure.title }),
+            figure: Some(figure),
+            ..Report::default()
+        }
+    }
+
+    /// The figure in at most `most` lines, if its panels can be that low, and the text. Of a comparison's figure, the first panel.
+    pub fn whole(&self, paint: Paint, most: usize) -> String {
+        let Some(mut figure) = self.figure.clone() else {
+            return self.text.clone();
+        };
+        if !self.files.is_empty() {
+            figure.panels.truncate(1);
+        }
+        let room = most.saturating_sub(self.text.lines().count());
+        let text = format!("{}\n{}", figure.text(paint, room), self.text);
+        text.trim_end().to_string()
+    }
+
+    /// Writes what its command writes, as the name ends: the figure (.svg) or its points (.csv, .json), a table (.csv), a page
+    /// (.html); or `plain`, the whole text (.txt). A name without an ending is a folder for all files that the command writes.
+    pub fn write(&self, path: &Path, plain: &str) -> Result<(), Diagnostics> {
+        let ending = path.extension().unwrap_or_default().to_string_lossy();
+        let mut files = self.files.iter();
+        let file = files.find(|(name, _)| name.ends_with(&format!(".{ending}")));
+        let text = match (file, &self.figure, &*ending) {
+            (Some((_, text)), ..) => text.clone(),
+            (_, _, "txt") => format!("{plain}\n"),
+            (_, Some(figure), "svg" | "csv" | "json") => return figure.write(path),
+            (_, None, "csv") => csv(&self.rows),
+            (_, _, "") if !self.files.is_empty() => return self.write_folder(path),
+            (_, figure, _) => {
+                let path = path.display();
+                let message = format!("{path}: this report is not written as such a file");
+                let kinds = match figure {
+                    Some(_) if self.files.is_empty() => ".svg, .csv, .json or .txt",
+                    Some(_) => ".html, .svg, .csv or .txt, or a folder for all of them",
+                    None => ".csv or .txt: it has no figure",
+                };
+                return Err(wrong(message, format!("its file ends in {kinds}")));
+            }
+        };
+        Replacement::write(path, text.as_bytes())
+    }
+
+    /// Writes all files of its command.
+    pub fn write_folder(&self, folder: &Path) -> Result<(), Diagnostics> {
+        std::fs::create_dir_all(folder).map_err(|error| {
+            let message = format!("cannot make the folder {}: {error}", folder.display());
+            Diagnostic::error(message)
+        })?;
+        let mut files = self.files.iter();
+        files.try_for_each(|(name, text)| Replacement::write(&folder.join(name), text.as_bytes()))
+    }
+}
+
+/// Rows as CSV, with the names of the columns first.
+fn csv(rows: &[Value]) -> String {
+    let cell = |value: &Value| match value {
+        Value::Number(number) => number.as_f64().unwrap_or(f64::NAN).to_string(),
+        Value::String(text) => quoted(text),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    };
+    let line = |cells: Vec<String>| cells.join(",") + "\n";
+    let objects = || rows.iter().flat_map(Value::as_object);
+    let heads = objects()
+        .take(1)
+        .map(|row| line(row.keys().map(|key| quoted(key)).collect()));
+    let rows = objects().map(|row| line(row.values().map(cell).collect()));
+    heads.chain(rows).collect()
+}

@@ -7,7 +7,8 @@
     [0.707, -0.707]
 
 `load` gives a recipe, `watch` one that follows its file, `read` the rollouts of a file. Arrays are NumPy's or torch's, on
-the CPU; what comes back is of the kind that went in.
+the CPU; what comes back is of the kind that went in. In a notebook, `recipe.curve()`, `recipe.mass(batch)` and others show what
+the command line does, and after `%load_ext advlab` a cell that begins with `%%advantage` is a recipe.
 """
 
 from importlib import import_module
@@ -15,16 +16,19 @@ from importlib import import_module
 # As typing's, without the time that its import takes.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._batch import Batch
     from ._native import __version__, answer, doc, recipes, verify
     from ._outcome import Advantage, Finding, LiveEvent, Loss, RecipeError
     from ._recipe import LiveRecipe, Recipe, check, load, read, watch
+    from ._report import Report, compare, diff
 else:
 
     def __getattr__(name: str) -> object:
         """Imports what has the name at its first use: the command line starts in half the time without."""
         if name in __all__:
-            for part in ("_recipe", "_native"):
+            for part in ("_recipe", "_report", "_native"):
                 module = import_module(f"{__name__}.{part}")
                 if hasattr(module, name):
                     return globals().setdefault(name, getattr(module, name))
@@ -40,9 +44,12 @@ __all__ = [
     "Loss",
     "Recipe",
     "RecipeError",
+    "Report",
     "__version__",
     "answer",
     "check",
+    "compare",
+    "diff",
     "doc",
     "load",
     "read",
@@ -50,3 +57,10 @@ __all__ = [
     "verify",
     "watch",
 ]
+
+
+def load_ipython_extension(shell: "Any") -> None:
+    """What `%load_ext advlab` calls: adds `%%advantage`."""
+    from ._magic import register
+
+    register(shell)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _native
+
+if TYPE_CHECKING:
+    from ._report import Report
 
 
 class Batch(_native.Batch, Mapping[str, Any]):
@@ -25,6 +28,20 @@ class Batch(_native.Batch, Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._columns())
+
+    def summary(self) -> Report:
+        """What the prompt shows of `batch`: a line per column.
+
+        Returns
+        -------
+        Report
+            `numbers`, a row per column of numbers: `column`, `level` (`response`, `token`, ...), `dtype`, `is_derived` (from other
+            columns), `mean`, `std` (ddof 1), `min`, `max` over all of its finite values; `about`: how many `responses`, `groups` and
+            `tokens` there are, and the `step`.
+        """
+        from ._report import Report
+
+        return Report(_native.report("summary", [], self))
 
     def __copy__(self) -> Batch:
         return self
@@ -65,7 +82,8 @@ class Call:
         """The output is float64 if one of the columns `f64` is, and torch's if any column is."""
         if batch is not None:
             if not isinstance(batch, Batch):
-                raise TypeError(f"a batch is what `advlab.read` gives, not {type(batch).__name__}: columns are keywords")
+                help = f"`advlab.read({batch!r})` reads a file" if isinstance(batch, str) else "columns are keywords"
+                raise TypeError(f"a batch is what `advlab.read` gives, not {type(batch).__name__}: {help}")
             if groups is not None or mask is not None or columns:
                 raise TypeError("a batch has its columns already: pass either a batch or columns")
             # JSONL has no types: its numbers are f64 as NumPy's are.

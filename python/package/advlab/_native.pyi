@@ -15,7 +15,9 @@ _Given: TypeAlias = npt.NDArray[Any] | tuple[npt.NDArray[Any], list[int]]
 _Labels: TypeAlias = tuple[list[int], list[Any]]
 
 class Batch:
-    def __new__(cls, path: str, map: list[tuple[str, str]], f64: bool | None) -> Self: ...
+    def __new__(
+        cls, path: str | None, map: list[tuple[str, str]], f64: bool | None, step: int | None, tokenizer: str | None
+    ) -> Self: ...
     @staticmethod
     def of_columns(
         groups: _Labels,
@@ -86,6 +88,23 @@ class Recipe:
     def _refresh(self, seconds: float) -> bool: ...
     def _close(self) -> None: ...
 
+Kind: TypeAlias = Literal["check", "compare", "curve", "diff", "mass", "objective", "run", "summary", "surface"]
+
+class Report:
+    @property
+    def text(self) -> str:
+        """The text below the figure, with a terminal's colours."""
+    @property
+    def svg(self) -> str | None: ...
+    def whole(self) -> str:
+        """The figure as text, and the text below it."""
+    def numbers(self) -> tuple[str, str]:
+        """The rows of the table and all other numbers, as JSON."""
+    def save(self, path: str, plain: str) -> None: ...
+
+def report(
+    kind: Kind, recipes: list[Recipe], batch: Batch | None = None, n: int | None = None, folders: list[str] = ...
+) -> Report: ...
 def row_sums(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]: ...
 def command_line(words: list[str]) -> int: ...
 def recipes() -> dict[str, str]:

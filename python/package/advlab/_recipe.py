@@ -13,13 +13,14 @@ from weakref import WeakValueDictionary
 from . import _native, _state
 from ._batch import Batch, Call, mask_of
 from ._outcome import Advantage, Finding, LiveEvent, Loss, RecipeError
+from ._report import Lab, grouped
 
 log = logging.getLogger("advlab")
 
 KEPT_TOKENS = 1 << 18  # Tokens of the last batch that a live recipe keeps to try new versions on, unless told otherwise.
 
 
-class _Hooks(_native.Recipe):
+class _Hooks(Lab):
     """The calls that a recipe and a live one have in common."""
 
     _groupless: frozenset[str] = frozenset()  # Versions whose loss was found not to look at groups.
@@ -39,11 +40,7 @@ class _Hooks(_native.Recipe):
 
         Raises `RecipeError` if the recipe or the batch is at fault, TypeError for what is no array of numbers.
         """
-        call = Call.of(batch, groups, mask_of(mask, columns), step, columns, ("reward", "token_reward"))
-        if call.levels is not None:
-            raise TypeError(
-                "`groups` is missing, [B]: it says which responses answer one prompt; `range(B)` if each is by itself"
-            )
+        call = grouped(batch, {"groups": groups, "mask": mask, "step": step, **columns}, ("reward", "token_reward"))
         return self._advantage(call, padded=False)
 
     def _advantage(self, call: Call, padded: bool) -> Advantage:
@@ -288,16 +285,44 @@ def watch(
     return live
 
 
-def read(path: str | os.PathLike[str], *, map: Mapping[str, str] | None = None, dtype: str | None = None) -> Batch:
-    """Reads rollouts from a .jsonl (.gz, .zst), .parquet, .safetensors or .npz file.
+def read(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    map: Mapping[str, str] | None = None,
+    dtype: str | None = None,
+    step: int | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
+) -> Batch:
+    """Reads rollouts as the commands do; without a path, the small built-in batch of the prompt.
 
-    `map` names fields that the file calls otherwise: `{"reward": "score"}`. `dtype` is `float32` or `float64` for token
-    columns; that of the file unless given. Raises `RecipeError` with the file, the line and the field.
+    Parameters
+    ----------
+    path
+        A .jsonl (.gz, .zst), .parquet, .safetensors or .npz file, of advlab or as a trainer dumps it; a folder of such lines; or
+        a run's folder: its last batch.
+    map
+        Fields that the file calls otherwise, by their names here: `{"reward": "score"}`.
+    dtype
+        `float32` or `float64` for token columns; that of the file unless given.
+    step
+        Of a run's folder, the batch of this step.
+    tokenizer
+        A model's tokenizer.json, which counts the tokens of completions if nothing else says how long they are; without it,
+        words are counted.
+
+    Raises
+    ------
+    RecipeError
+        With the file, the line and the field.
     """
+    from ._arrays import whole
+
     if dtype not in (None, "float32", "float64"):
         raise ValueError(f"dtype is 'float32' or 'float64', not {dtype!r}")
     wide = None if dtype is None else dtype == "float64"
-    return Batch(os.fspath(path), list((map or {}).items()), wide)
+    place = None if path is None else os.fspath(path)
+    at, tokens = None if step is None else whole("step", step), None if tokenizer is None else os.fspath(tokenizer)
+    return Batch(place, list((map or {}).items()), wide, at, tokens)
 
 
 def check(recipe: str | os.PathLike[str] | Recipe, batch: Batch | None = None, **params: Any) -> list[Finding]:

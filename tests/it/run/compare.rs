@@ -87,7 +87,8 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
     let claims = Comparison::of(same, &[]).claims();
     assert!(claims[0].ends_with("they compute the same"), "{claims:?}");
     comparison
-        .write(&folder, "advlab compare grpo passk k=2")
+        .report(Paint::PLAIN, "advlab compare grpo passk k=2")
+        .write_folder(&folder)
         .expect("a report");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("a file");
     let html = read("report.html");
@@ -220,7 +221,8 @@ fn runs_without_a_common_step_say_so_and_names_stay_in_their_cells() {
     run_at(&one, None, &[3, 7]);
     run_at(&other, Some("task = \"trainer\"\n"), &[5]);
     let text = Comparison::of(compare::read(&[one, other]).expect("runs"), &[]);
-    text.write(folder.path(), "").expect("a report");
+    let report = text.report(Paint::PLAIN, "");
+    report.write_folder(folder.path()).expect("a report");
     let runs = std::fs::read_to_string(folder.path().join("runs.csv")).expect("runs.csv");
     assert!(runs.lines().all(|line| !line.contains(",0,")), "{runs}");
     let text = text.text(Paint::PLAIN).replace('\n', " ");

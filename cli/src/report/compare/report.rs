@@ -1,13 +1,12 @@
 //! The result of a comparison: a table, its conclusions, learning curves, and the files of a report.
 
-use std::path::Path;
+use serde_json::{Value, json};
 
 use super::stats::{self, Estimate, improvement, interquartile, mean};
 use super::{Compared, FailedRun, Finished};
-use crate::report::draw::{Figure, Mark, Panel, Series, quoted};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use crate::report::draw::{Figure, Mark, Panel, Series};
+use crate::report::{Report, csv};
 use advlab::figures::counted;
-use advlab::files::Replacement;
 use advlab::paint::{Paint, cut, table, wrapped};
 
 /// The most points of a curve: each is a bootstrap.
@@ -198,21 +197,23 @@ impl Comparison {
         Figure::new(title, 2.min(panels.len()), panels)
     }
 
-    /// Writes `report.html`, a single file with all that reproduces it, its figure `curves.svg`, and `runs.csv`, a line per run.
-    pub fn write(&self, folder: &Path, command: &str) -> Result<(), Diagnostics> {
-        std::fs::create_dir_all(folder).map_err(|error| {
-            let message = format!("cannot make the folder {}: {error}", folder.display());
-            Diagnostic::error(message)
-        })?;
-        let svg = self.figure().svg();
-        for (name, text) in [
-            ("report.html", self.html(&svg, command)),
-            ("curves.svg", svg),
-            ("runs.csv", self.csv()),
-        ] {
-            Replacement::write(&folder.join(name), text.as_bytes())?;
+    /// The comparison with what its command writes: `report.html`, a single file with all that reproduces it, its figure
+    /// `curves.svg`, and `runs.csv`, a line per run.
+    pub fn report(&self, paint: Paint, command: &str) -> Report {
+        let figure = self.figure();
+        let svg = figure.svg();
+        let (page, rows) = (self.html(&svg, command), self.rows());
+        Report {
+            files: vec![
+                ("report.html", page),
+                ("curves.svg", svg),
+                ("runs.csv", csv(&rows)),
+            ],
+            figure: Some(figure),
+            text: format!("\n{}", self.text(paint)),
+            rows,
+            about: json!({ "claims": self.claims(), "method": self.method() }),
         }
-        Ok(())
     }
 
     /// The report with the command, this machine, and each design's configuration and scripts.
@@ -257,22 +258,22 @@ advlab {version}, {os} {arch}, {cores} cores</pre>
         )
     }
 
-    fn csv(&self) -> String {
-        let names = self.numbers.join(",");
-        let mut text = format!("design,seed,folder,{names},seconds\n");
-        for design in &self.designs {
-            for run in &design.runs {
-                let seed = run.seed.map(|seed| seed.to_string()).unwrap_or_default();
-                let folder = quoted(&run.folder.display().to_string());
-                let numbers = self.numbers.iter().map(|name| run.at(name, self.end));
-                let numbers = numbers.map(|number| number.map(|x| x.to_string()));
-                let numbers: Vec<String> = numbers.map(Option::unwrap_or_default).collect();
-                let (name, numbers, seconds) =
-                    (quoted(&design.name), numbers.join(","), run.seconds);
-                text += &format!("{name},{seed},{folder},{numbers},{seconds}\n");
+    /// A row per run: its design, its seed, its folder, its numbers and its seconds.
+    fn rows(&self) -> Vec<Value> {
+        let runs = self
+            .designs
+            .iter()
+            .flat_map(|design| design.runs.iter().map(move |run| (design, run)));
+        let row = |(design, run): (&Compared, &Finished)| {
+            let folder = run.folder.display().to_string();
+            let mut row = json!({ "design": design.name, "seed": run.seed, "folder": folder });
+            for name in &self.numbers {
+                row[name] = json!(run.at(name, self.end));
             }
-        }
-        text
+            row["seconds"] = json!(run.seconds);
+            row
+        };
+        runs.map(row).collect()
     }
 }
 

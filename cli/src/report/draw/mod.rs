@@ -8,7 +8,9 @@ mod text;
 use std::path::Path;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
+use super::csv;
 use crate::wrong;
 use advlab::diagnostic::Diagnostics;
 use advlab::files::Replacement;
@@ -139,8 +141,8 @@ impl Figure {
     pub fn write(&self, path: &Path) -> Result<(), Diagnostics> {
         let text = match path.extension().and_then(|ending| ending.to_str()) {
             Some("svg") => self.svg(),
-            Some("csv") => self.csv(),
-            Some("json") => format!("{}\n", serde_json::json!(self)),
+            Some("csv") => csv(&self.rows()),
+            Some("json") => format!("{}\n", json!(self)),
             _ => {
                 let message = format!("{}: this is no kind of figure", path.display());
                 let help = "figures are written as .svg, their numbers as .csv or .json";
@@ -150,23 +152,16 @@ impl Figure {
         Replacement::write(path, text.as_bytes())
     }
 
-    /// A line per point: the panel by its y axis, the series, x, y, and the third number of bands and heat maps.
-    fn csv(&self) -> String {
-        let number = |x: f64| match x.is_finite() {
-            true => x.to_string(),
-            false => String::new(),
+    /// A row per point: the panel by its y axis, the series, x, y, and the third number of bands and heat maps.
+    pub fn rows(&self) -> Vec<Value> {
+        let of_panel = |panel: &Panel| {
+            let row = |series: &Series, (x, y, z)| json!({ "panel": panel.y, "series": series.name, "x": x, "y": y, "z": z });
+            let of_series = |series: &Series| -> Vec<Value> {
+                series.all().map(|point| row(series, point)).collect()
+            };
+            panel.series.iter().flat_map(of_series).collect::<Vec<_>>()
         };
-        let mut lines = String::from("panel,series,x,y,z\n");
-        for panel in &self.panels {
-            for series in &panel.series {
-                let names = format!("{},{}", quoted(&panel.y), quoted(&series.name));
-                for (x, y, z) in series.all() {
-                    let z = z.map(number).unwrap_or_default();
-                    lines += &format!("{names},{},{},{z}\n", number(x), number(y));
-                }
-            }
-        }
-        lines
+        self.panels.iter().flat_map(of_panel).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The distribution of the gradient: shares of the sum of |A| by group accuracy, by length, by position, right against wrong.
 
 use serde::Serialize;
+use serde_json::json;
 
 use advlab::Batch;
 use advlab::diagnostic::Diagnostics;
@@ -9,7 +10,8 @@ use advlab::paint::{Paint, laid_out};
 use advlab::script::{Hook, Outcome, Recipe, Summary};
 use advlab::tensor::Level;
 
-use super::{accuracies, with_advantage};
+use super::{accuracies, title, with_advantage};
+use crate::report::Report;
 
 /// The number of parts of groups by accuracy, of responses by length, and of tokens by position.
 const PARTS: usize = 4;
@@ -92,6 +94,17 @@ impl Mass {
             loss: gradient.is_some().then(|| loss.name().to_string()),
             summary: Summary::of(outcome),
         })
+    }
+
+    /// The shares below the recipe's title.
+    pub fn report(&self, recipe: &Recipe, paint: Paint) -> Report {
+        let head = paint.bold(&title(recipe));
+        Report {
+            text: format!("{head}\n{}", self.table(paint)),
+            rows: self.parts.iter().map(|part| json!(part)).collect(),
+            about: json!({ "loss": self.loss, "summary": self.summary }),
+            ..Report::default()
+        }
     }
 
     /// The shares as a table, with a summary.

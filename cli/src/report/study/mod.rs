@@ -1,10 +1,13 @@
 //! Studies of a design: the advantages of right and wrong responses ([`Curve`]), the objective that they optimise
-//! ([`Objective`]), and a loss over ratio and advantage ([`surface`]).
+//! ([`Objective`]), a loss over ratio and advantage ([`surface`]), what a recipe gives ([`run`]), and how two differ ([`diff`]).
 
 mod curve;
+pub mod curves;
+pub mod diff;
 mod mass;
 mod objective;
 pub mod objectives;
+pub mod run;
 mod surface;
 
 use std::borrow::Cow;
@@ -102,6 +105,13 @@ pub(crate) fn accuracies(correct: &Computed) -> Vec<f64> {
         right / layout.members(group).len().max(1) as f64
     };
     (0..layout.groups()).map(share).collect()
+}
+
+/// A recipe's name, version and settings in one line.
+pub fn title(recipe: &Recipe) -> String {
+    let (name, version, settings) = (recipe.name(), recipe.version(), recipe.params());
+    let title = format!("{name} {version} {settings}");
+    title.trim_end().to_string()
 }
 
 /// A recipe's name with the parameters that differ from their defaults: `passk k=8`.

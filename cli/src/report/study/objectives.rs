@@ -2,10 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::{KnownObjective, Objective};
+use super::{KnownObjective, Objective, largest_group};
+use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
+use advlab::Batch;
+use advlab::diagnostic::Diagnostics;
 use advlab::figures::value;
 use advlab::paint::{Paint, beside, cut, filled, wrapped};
+use advlab::script::Recipe;
 
 /// Places of a curve, and of one in a small panel.
 const PLACES: usize = 200;
@@ -83,6 +87,34 @@ pub fn figure(all: &[Objective]) -> Figure {
 fn scale(objective: &Objective) -> f64 {
     let scale = objective.scale(None).abs();
     if scale > 1e-12 { scale } else { 1.0 }
+}
+
+/// The objectives of recipes for groups of `size`, of the input's largest group, or of 16: their figure, table and numbers.
+pub fn report(
+    recipes: &[Recipe],
+    input: Option<&Batch>,
+    size: Option<usize>,
+    paint: Paint,
+) -> Result<Report, Diagnostics> {
+    let size = size.or(input.map(largest_group)).unwrap_or(16);
+    let of = |recipe| Objective::of(recipe, input, size);
+    let all = recipes.iter().map(of).collect::<Result<Vec<_>, _>>()?;
+    let row = |of: &Objective, p: f64| {
+        let (slope, error) = of.slope(p);
+        let error = (!of.is_exact()).then_some(error);
+        json!({ "recipe": of.name, "p": p, "slope": slope, "slope_error": error, "value": of.value(p).0 })
+    };
+    let percents = || (0..=100).map(|p| f64::from(p) / 100.0);
+    let rows = all
+        .iter()
+        .flat_map(|of| percents().map(move |p| row(of, p)));
+    Ok(Report {
+        text: table(&all, paint),
+        rows: rows.collect(),
+        figure: Some(figure(&all)),
+        about: json!({ "n": size, "designs": to_json(&all) }),
+        ..Report::default()
+    })
 }
 
 /// The numbers in lines, with notes on each design.
@@ -166,7 +198,7 @@ fn rows(objective: &Objective) -> Vec<(&'static str, String)> {
 }
 
 /// The numbers as JSON, one object per design.
-pub fn to_json(all: &[Objective]) -> Value {
+fn to_json(all: &[Objective]) -> Value {
     let one = |objective: &Objective| {
         let places: Vec<f64> = (0..=100).map(|p| f64::from(p) / 100.0).collect();
         let slopes = places.iter().map(|&p| objective.slope(p));

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::show::title;
-use crate::report::study::{accuracies, members, with_advantage};
+use serde_json::{Value, json};
+
+use super::{accuracies, members, title, with_advantage};
+use crate::report::Report;
 use advlab::Batch;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, share, value};
@@ -19,12 +21,7 @@ const EXACT: usize = 16;
 const PARTS: usize = 8;
 
 /// Where and how much two recipes differ on a batch.
-pub(super) fn difference(
-    a: &Recipe,
-    b: &Recipe,
-    batch: &Batch,
-    paint: Paint,
-) -> Result<String, Diagnostics> {
+pub fn report(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) -> Result<Report, Diagnostics> {
     let (of_a, note) = with_advantage(a, batch)?;
     let (of_b, other) = with_advantage(b, batch)?;
     let outcomes = [
@@ -40,17 +37,25 @@ pub(super) fn difference(
         note.or(other)
             .map(|note| paint.dim(&format!("note: {note}"))),
     );
-    let rounding = overall(&outcomes, &mut lines);
+    let (rounding, about) = overall(&outcomes, &mut lines);
     let correct = outcomes.iter().find_map(|outcome| outcome.correct.as_ref());
+    let mut rows = Vec::new();
     if let Some(correct) = correct {
         lines.push(String::new());
-        lines.extend(by_accuracy(&outcomes, correct, rounding, paint));
+        let (shown, numbers) = by_accuracy(&outcomes, correct, rounding, paint);
+        lines.extend(shown);
+        rows = numbers;
     }
-    Ok(lines.join("\n"))
+    Ok(Report {
+        text: lines.join("\n"),
+        rows,
+        about,
+        ..Report::default()
+    })
 }
 
-/// Compares all values, per token if either advantage is. Returns the largest difference that counts as rounding.
-fn overall(outcomes: &[Outcome; 2], lines: &mut Vec<String>) -> f64 {
+/// Compares all values, per token if either advantage is. Returns the largest difference that counts as rounding, and the numbers.
+fn overall(outcomes: &[Outcome; 2], lines: &mut Vec<String>) -> (f64, Value) {
     let is_token = |outcome: &Outcome| outcome.advantage.level() == Level::Token;
     let (level, [a, b]) = match outcomes.iter().any(is_token) {
         true => {
@@ -75,13 +80,22 @@ fn overall(outcomes: &[Outcome; 2], lines: &mut Vec<String>) -> f64 {
         let beyond = if a == b { "" } else { " beyond rounding" };
         let values = counted(all, level.name());
         lines.push(format!("no difference{beyond} on any of the {values}"));
-        return rounding;
+        let about = json!({ "level": level.name(), "values": all, "differ": 0.0, "mean": 0.0, "same_sign": 1.0 });
+        return (rounding, about);
     };
     let sign = |x: &f64| (x.abs() > rounding).then(|| x.signum());
     let same_sign = a.iter().zip(&b).filter(|(a, b)| sign(a) == sign(b)).count();
-    let mean = value(gaps.iter().sum::<f64>() / all as f64);
+    let mean = gaps.iter().sum::<f64>() / all as f64;
     let correlation = correlation(&a, &b);
-    let correlation = correlation.map_or(String::new(), |r| format!(", correlation {r:.3}"));
+    let part = |number: usize| number as f64 / all as f64;
+    let about = json!({
+        "level": level.name(), "values": all, "differ": part(moved), "mean": mean, "same_sign": part(same_sign),
+        "correlation": correlation, "most": { "index": farthest, "a": a[farthest], "b": b[farthest] },
+    });
+    let (mean, correlation) = (
+        value(mean),
+        correlation.map_or(String::new(), |r| format!(", correlation {r:.3}")),
+    );
     let place = outcomes[0].advantage.layout().describe(level, farthest);
     let (a, b) = (value(a[farthest]), value(b[farthest]));
     lines.extend([
@@ -95,7 +109,7 @@ fn overall(outcomes: &[Outcome; 2], lines: &mut Vec<String>) -> f64 {
         ),
         format!("most at {place}: {a} and {b}"),
     ]);
-    rounding
+    (rounding, about)
 }
 
 /// A table by the groups' accuracy: the mean advantages of right and of wrong responses, and the sum of |A| per group.
@@ -104,7 +118,7 @@ fn by_accuracy(
     correct: &Computed,
     rounding: f64,
     paint: Paint,
-) -> Vec<String> {
+) -> (Vec<String>, Vec<Value>) {
     let layout = correct.layout();
     let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
     let size = sizes().next().unwrap_or(0);
@@ -118,19 +132,19 @@ fn by_accuracy(
     }
     let advantages = by_response(outcomes);
     let mean = |values: &[f64], number: usize| match values.iter().sum::<f64>() {
-        _ if number == 0 => "-".to_string(),
-        sum if sum.abs() <= rounding * values.len() as f64 => "0".to_string(),
-        sum => value(sum / number as f64),
+        _ if number == 0 => None,
+        sum if sum.abs() <= rounding * values.len() as f64 => Some(0.0),
+        sum => Some(sum / number as f64),
     };
     let titles = "accuracy,groups,A right a,b,A wrong a,b,sum |A| a,b".split(',');
-    let mut cells = vec![titles.map(String::from).collect()];
+    let (mut cells, mut numbers) = (vec![titles.map(String::from).collect()], Vec::new());
     for (part, groups) in rows {
         let accuracy = match is_exact {
             true => format!("{part}/{parts}"),
             false if part == parts => "1".to_string(),
             false => format!("{:.2} up", part as f64 / parts as f64),
         };
-        let mut row = vec![accuracy, groups.len().to_string()];
+        let mut row = Vec::new();
         let all = groups.iter().flat_map(|&group| members(layout, group));
         for is_right in [true, false] {
             let is_own = |one: &usize| (correct.at(*one, 0) == 1.0) == is_right;
@@ -144,11 +158,23 @@ fn by_accuracy(
             let sizes: Vec<f64> = all.clone().map(|one| advantage[one].abs()).collect();
             row.push(mean(&sizes, groups.len()));
         }
-        cells.push(row);
+        numbers.push(json!({
+            "accuracy": accuracy, "groups": groups.len(), "right_a": row[0], "right_b": row[1],
+            "wrong_a": row[2], "wrong_b": row[3], "total_a": row[4], "total_b": row[5],
+        }));
+        let shown = row
+            .into_iter()
+            .map(|number| number.map_or("-".to_string(), value));
+        cells.push(
+            [accuracy, groups.len().to_string()]
+                .into_iter()
+                .chain(shown)
+                .collect(),
+        );
     }
     let mut lines = table(&cells);
     lines[0] = paint.dim(&lines[0]);
-    lines
+    (lines, numbers)
 }
 
 fn by_response(outcomes: &[Outcome; 2]) -> [Vec<f64>; 2] {

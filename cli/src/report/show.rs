@@ -1,12 +1,14 @@
 //! Answers as text: tensors, batches, plain values, and scripts in colours.
 
-use crate::report::study::indices;
+use super::Report;
+use super::study::indices;
 use advlab::batch::Layout;
 use advlab::figures::{BLOCKS, along, column, counted, exact, shape, share, value};
 use advlab::paint::{Paint, cut, table, visible, width};
-use advlab::script::{Computed, Recipe, Statistics, Token, TokenKind, lex};
+use advlab::script::{Computed, Statistics, Token, TokenKind, lex};
 use advlab::session::{Answer, BatchColumns};
 use advlab::tensor::Level;
+use serde_json::json;
 
 /// The most groups, or responses of a token tensor, that are shown.
 const ROWS: usize = 4;
@@ -17,19 +19,12 @@ const VALUES: usize = 24;
 /// The columns of a group's name before it is cut.
 const LABEL: usize = 15;
 
-/// A recipe's name, version and settings in one line.
-pub(super) fn title(recipe: &Recipe) -> String {
-    let (name, version, settings) = (recipe.name(), recipe.version(), recipe.params());
-    let title = format!("{name} {version} {settings}");
-    title.trim_end().to_string()
-}
-
 /// An answer as lines; `None` if there is nothing to show.
-pub(super) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
+pub(crate) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
     Some(match answer {
         Answer::Nothing => return None,
         Answer::Tensor(computed) => tensor(computed, paint),
-        Answer::Batch(columns) => batch(columns, paint),
+        Answer::Batch(columns) => batch(columns, paint).text,
         // A string that is the whole answer is not cut.
         Answer::String(text) => format!("{text:?}"),
         other => brief(other, paint.width),
@@ -37,7 +32,7 @@ pub(super) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
 }
 
 /// An answer in one line of so many columns.
-pub(super) fn brief(answer: &Answer, columns: usize) -> String {
+pub(crate) fn brief(answer: &Answer, columns: usize) -> String {
     let more = |shown: usize, length: usize| match length - shown {
         0 => String::new(),
         more => format!(", ... {more} more"),
@@ -74,29 +69,48 @@ pub(super) fn brief(answer: &Answer, columns: usize) -> String {
 }
 
 /// A batch: its shape, and a line for each column.
-fn batch(columns: &BatchColumns, paint: Paint) -> String {
+pub fn batch(columns: &BatchColumns, paint: Paint) -> Report {
     let about = format!("{}, step {}", shape(&columns.layout), columns.step);
     let titles = ["column", "level", "mean", "std", "min", "max"];
-    let mut rows = vec![titles.map(String::from).to_vec()];
+    let (mut lines, mut rows) = (vec![titles.map(String::from).to_vec()], Vec::new());
     for (index, (name, computed)) in columns.columns.iter().enumerate() {
         let values: Vec<f64> = computed.buffer().iter().collect();
-        let spread = finite(&values);
-        let derived = if index < columns.own { "" } else { "= " };
-        let level = format!("{} {}", computed.level(), dtype(computed));
-        let mut row = vec![format!("{derived}{}", visible(name)), level];
-        let numbers = [spread.mean, spread.std, spread.min, spread.max];
-        row.extend(numbers.map(|number| column(&[number]).concat()));
-        row.push(paint.blue(&blocks(&counts(&values, 10).2)));
-        rows.push(row);
+        let Statistics {
+            mean,
+            std,
+            min,
+            max,
+        } = finite(&values);
+        let is_derived = index >= columns.own;
+        let derived = if is_derived { "= " } else { "" };
+        let (level, dtype) = (computed.level().name(), dtype(computed));
+        let mut line = vec![
+            format!("{derived}{}", visible(name)),
+            format!("{level} {dtype}"),
+        ];
+        line.extend([mean, std, min, max].map(|number| column(&[number]).concat()));
+        line.push(paint.blue(&blocks(&counts(&values, 10).2)));
+        lines.push(line);
+        rows.push(json!({
+            "column": name, "level": level, "dtype": dtype, "is_derived": is_derived,
+            "mean": mean, "std": std, "min": min, "max": max,
+        }));
     }
-    let lines = table(&rows).into_iter();
+    let lines = table(&lines).into_iter();
     let lines: Vec<String> = lines.map(|line| line.trim_end().to_string()).collect();
-    format!(
-        "{}   {}\n{}\n  = follows from the others",
-        paint.bold("batch"),
-        paint.dim(&about),
-        lines.join("\n")
-    )
+    let (head, layout) = (paint.bold("batch"), &columns.layout);
+    Report {
+        text: format!(
+            "{head}   {}\n{}\n  = follows from the others",
+            paint.dim(&about),
+            lines.join("\n")
+        ),
+        rows,
+        about: json!({
+            "responses": layout.responses(), "groups": layout.groups(), "tokens": layout.tokens(), "step": columns.step,
+        }),
+        ..Report::default()
+    }
 }
 
 fn dtype(computed: &Computed) -> &'static str {
@@ -127,7 +141,7 @@ fn tensor(computed: &Computed, paint: Paint) -> String {
 }
 
 /// Mean, standard deviation, minimum and maximum, and the shares of zeros and of values that are not finite.
-pub(super) fn spread(values: &[f64]) -> String {
+pub(crate) fn spread(values: &[f64]) -> String {
     let of = finite(values);
     // A mean that is 0 but for rounding is 0.
     let is_zero = of.mean.abs() < 1e-12 * of.min.abs().max(of.max.abs());
@@ -234,7 +248,7 @@ fn label(layout: &Layout, group: usize) -> String {
 }
 
 /// The range of the finite values, and the number of values in each of `buckets` equal parts of it.
-pub(super) fn counts(values: &[f64], buckets: usize) -> (f64, f64, Vec<usize>) {
+pub(crate) fn counts(values: &[f64], buckets: usize) -> (f64, f64, Vec<usize>) {
     let Statistics { min, max, .. } = finite(values);
     let mut counts = vec![0; buckets];
     if min < max {
@@ -261,7 +275,7 @@ fn blocks(counts: &[usize]) -> String {
 }
 
 /// A script in colours.
-pub(super) fn highlighted(text: &str, paint: Paint) -> String {
+pub(crate) fn highlighted(text: &str, paint: Paint) -> String {
     let all = lex(text);
     let (mut out, mut at) = (String::new(), 0);
     for (index, token) in all.iter().enumerate() {

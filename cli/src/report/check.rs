@@ -1,0 +1,61 @@
+//! The report of `advlab check`: properties that hold, properties that fail, and notes.
+
+use serde_json::json;
+
+use super::Report;
+use advlab::batch::Batch;
+use advlab::check::{CheckResult, check};
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::figures::counted;
+use advlab::paint::{Paint, beside};
+use advlab::script::Recipe;
+
+/// Checks a recipe. The text ends with the errors of failed checks, each error once.
+pub fn report(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Report {
+    let lint = match recipe.warnings().len() {
+        0 => "passes the lint".to_string(),
+        warnings => format!("with {}", counted(warnings, "warning")),
+    };
+    let version = paint.dim(recipe.version().short());
+    let head = format!("{} {version}  compiles, {lint}", paint.bold(recipe.name()));
+    let (mut lines, mut rows) = (vec![head], Vec::new());
+    let findings = check(recipe, input);
+    let mut errors: Vec<&Diagnostics> = Vec::new();
+    for finding in &findings {
+        let (sign, color, result) = match finding.result {
+            CheckResult::Holds => ("holds", "32", "holds"),
+            CheckResult::Fails => ("FAILS", "31;1", "fails"),
+            CheckResult::Note => ("note ", "33", "note"),
+        };
+        let head = format!("  {}  {}", paint.with(color, sign), finding.check);
+        lines.push(beside(&head, 39, &finding.detail, paint.width));
+        let error = finding.error.as_ref();
+        let text = error.map(|error| error.render(false).trim_end().to_string());
+        rows.push(json!({ "check": finding.check, "result": result, "detail": finding.detail, "error": text.unwrap_or_default() }));
+        if let Some(error) = error.filter(|_| finding.result == CheckResult::Fails)
+            && !errors.iter().any(|known| is_same(&known[0], &error[0]))
+        {
+            errors.push(error);
+        }
+    }
+    let shown = errors
+        .iter()
+        .map(|error| error.render_within(paint).trim_end().to_string());
+    lines.extend(shown);
+    let number = |result| findings.iter().filter(|f| f.result == result).count();
+    let results = [CheckResult::Holds, CheckResult::Fails, CheckResult::Note];
+    let [hold, fail, to_know] = results.map(number);
+    lines.push(format!("  {hold} hold, {fail} fail, {to_know} to know"));
+    Report {
+        text: lines.join("\n"),
+        rows,
+        about: json!({ "recipe": recipe.name(), "holds": hold, "fails": fail, "notes": to_know, "warnings": recipe.warnings().len() }),
+        ..Report::default()
+    }
+}
+
+/// Whether one edit fixes both errors: they have the same place and help; the values in their messages may differ.
+fn is_same(a: &Diagnostic, b: &Diagnostic) -> bool {
+    let is_placed = a.span.is_some() && a.help.is_some();
+    a.span == b.span && a.help == b.help && (is_placed || a.message == b.message)
+}

@@ -1,0 +1,319 @@
+"""The reports of the command line and its prompt, for notebooks: text, figures and numbers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+from ._batch import Batch, Call, mask_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pandas
+
+INKS = {"1": "font-weight:bold", "2": "opacity:.65"} | {
+    # Readable on white and on black.
+    code: f"color:{ink}"
+    for code, ink in zip(("31", "32", "33", "34", "35", "36"), "#d9413d #2e8b57 #b8860b #3b82d6 #b05fc0 #2a9aa5".split())
+}
+CODE = r"\x1b\[([\d;]*)m"  # What a terminal takes as a change of colour or weight.
+FONT = "var(--jp-code-font-family,ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace)"
+PRE = (
+    f"margin:.4em 0;padding:0;white-space:pre;overflow-x:auto;line-height:1.25;text-align:left;font-family:{FONT};font-size:12px"
+)
+# The figures are on white: a frame of it is what a dark page needs.
+FIGURE = "max-width:100%;height:auto;background:#fff;border-radius:4px;margin:.4em 0"
+
+
+class Report:
+    """What a command shows: a text, a figure if it has one, and its numbers.
+
+    `str` is what the command prints, without colours; a notebook shows the figure as SVG and the rest in colours.
+    """
+
+    def __init__(self, native: _native.Report) -> None:
+        self._native = native
+
+    @cached_property
+    def _numbers(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        import json
+
+        rows, about = map(json.loads, self._native.numbers())
+        return rows, about
+
+    @cached_property
+    def numbers(self) -> dict[str, npt.NDArray[Any]]:
+        """The table: for each column a NumPy array with a value per row, NaN for one that is missing."""
+        import numpy as np
+
+        rows, _ = self._numbers
+        columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+        return {name: np.array([np.nan if one is None else one for one in values]) for name, values in columns.items()}
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """All numbers that are no column of the table, by their names."""
+        return self._numbers[1]
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The table as a DataFrame.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; `numbers` has the same columns.
+        """
+        try:
+            import pandas
+        except ImportError:
+            message = "a DataFrame needs pandas, which is not here: `pip install pandas`; `report.numbers` has the same columns as arrays"
+            raise ImportError(message) from None
+        return pandas.DataFrame(self.numbers)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes what the command writes, as the name ends.
+
+        Parameters
+        ----------
+        path
+            `.svg`, `.csv` (the points of the figure) and `.json` of a report with a figure; `.csv` (the table) of one without;
+            `.txt` of any. Of a comparison `.html`, `.svg`, `.csv` (a line per run), or a folder for all three.
+
+        Raises
+        ------
+        RecipeError
+            If the report is not written as such a file, or the file cannot be written.
+        """
+        self._native.save(os.fspath(path), str(self))
+
+    def __str__(self) -> str:
+        import re
+
+        return re.sub(CODE, "", self._native.whole())
+
+    __repr__ = __str__
+
+    def _repr_svg_(self) -> str | None:
+        return self._native.svg
+
+    def _repr_html_(self) -> str:
+        figure = (self._native.svg or "").replace("<svg ", f'<svg style="{FIGURE}" ', 1)
+        text = self._native.text.strip("\n")
+        return f"<div>{figure}{html_of(text) if text else ''}</div>"
+
+
+def html_of(text: str) -> str:
+    """A terminal's text with its colours as HTML."""
+    import html
+    import re
+
+    def span(match: re.Match[str]) -> str:
+        styles = [INKS[code] for code in match[1].split(";") if code in INKS]
+        return f'<span style="{";".join(styles)}">' if styles else "</span>"
+
+    return f'<pre style="{PRE}">{re.sub(CODE, span, html.escape(text))}</pre>'
+
+
+class Lab(_native.Recipe):
+    """The reports on a recipe. All begin with the state that its `init` makes, and leave its own state alone."""
+
+    def check(self, batch: Batch | None = None, **columns: Any) -> Report:
+        """What `advlab check` shows: what must hold of the recipe, tried on degenerate batches, and what is worth knowing.
+
+        Parameters
+        ----------
+        batch
+            Its columns and the sizes of its groups are those of the batches that are tried; also as keywords, as `advantage`
+            takes them. Without it, those of the script's `test_batch()`, or usual ones.
+
+        Returns
+        -------
+        Report
+            `numbers`: `check`, `result` (`holds`, `fails` or `note`), `detail`, `error`; `about`: how many of each there are.
+        """
+        return _report("check", [self], _batch(batch, columns))
+
+    def run(self, batch: Batch | None = None, **columns: Any) -> Report:
+        """What `:run` shows: the recipe's first step on a batch, with its signal, its loss and its metrics.
+
+        Parameters
+        ----------
+        batch
+            What `advlab.read` gives; or columns as keywords, as `advantage` takes them.
+
+        Returns
+        -------
+        Report
+            `numbers`, a row per response: `response`, `group`, `length` in tokens, `correct` (0 or 1), `weight`, and
+            `advantage`, that of its tokens' mean; `about`: `summary`, `loss`, `metrics`, `notes`.
+        """
+        return _report("run", [self], _batch(batch, columns, "run"))
+
+    def curve(self, *others: Any, n: int | None = None, batch: Batch | None = None) -> Report:
+        """What `:curve` shows: the advantage of right and of wrong responses by the number of right ones in the group.
+
+        Parameters
+        ----------
+        others
+            Recipes, or their names, to draw in the same figure.
+        n
+            Responses of a group; 16, or those of the batch's largest group, unless given.
+        batch
+            If the groups of a batch influence each other: the batch whose shares of groups of each accuracy are taken; the
+            prompt's built-in one unless given.
+
+        Returns
+        -------
+        Report
+            `numbers`, a row per number of right responses, from 0 to n: `recipe`, `right`, `a_right` and `a_wrong` (mean
+            advantages, NaN where there is no such response), `total` (the sum of |A| over the group).
+        """
+        return _report("curve", [self, *map(_recipe, others)], _batch(batch, {}), _size(n))
+
+    def objective(self, *others: Any, n: int | None = None, batch: Batch | None = None) -> Report:
+        """What `advlab objective` shows: F(p), what the recipe optimises, and F'(p), the weight of prompts by their chance p of
+        a right response.
+
+        Parameters
+        ----------
+        others
+            Recipes, or their names, to draw in the same figure.
+        n
+            Responses of a group; 16, or those of the batch's largest group, unless given.
+        batch
+            Rollouts, on whose groups F is estimated if the advantage depends on more than how many are right.
+
+        Returns
+        -------
+        Report
+            `numbers`, a row per percent of p: `recipe`, `p`, `slope` (F', not scaled), `slope_error` (its standard error, NaN if
+            it is exact), `value` (F); `about["designs"]`: for each recipe its `nearest` known objectives with distances.
+        """
+        return _report("objective", [self, *map(_recipe, others)], _batch(batch, {}), _size(n))
+
+    def mass(self, batch: Batch | None = None, **columns: Any) -> Report:
+        """What `advlab mass` shows: who gets the gradient, as shares of the sum of |A| and of |dloss/dlogp|.
+
+        Parameters
+        ----------
+        batch
+            What `advlab.read` gives; or columns as keywords, as `advantage` takes them.
+
+        Returns
+        -------
+        Report
+            `numbers`, a row per part: `by` (`accuracy` of the group, `response`, `length`, `position`), `part`, and shares from
+            0 to 1: `tokens`, `advantage`, `gradient` (NaN without log-probs); `about`: `loss`, `summary`.
+        """
+        return _report("mass", [self], _batch(batch, columns, "mass"))
+
+    def surface(self) -> Report:
+        """What `:surface` shows: -dloss/dlogp of one token over its ratio, exp(logp - old_logp), and its advantage.
+
+        Raises
+        ------
+        RecipeError
+            If the recipe has no loss.
+        """
+        return _report("surface", [self])
+
+
+def diff(a: Any, b: Any, batch: Batch | None = None, **columns: Any) -> Report:
+    """What `:diff` shows: where and how much two recipes differ on a batch.
+
+    Parameters
+    ----------
+    a, b
+        Recipes, or their names.
+    batch
+        What `advlab.read` gives; or columns as keywords, as `recipe.advantage` takes them.
+
+    Returns
+    -------
+    Report
+        `numbers`, a row per accuracy of the group: `accuracy`, `groups`, and of either recipe the mean advantage of right and of
+        wrong responses and the mean sum of |A| of a group: `right_a`, `right_b`, `wrong_a`, ..., `total_b`. `about`: the
+        shares of values that `differ` and that have the `same_sign`, the `mean` difference, the `correlation`, the `most`.
+    """
+    return _report("diff", [_recipe(a), _recipe(b)], _batch(batch, columns, "diff"))
+
+
+def compare(folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Report:
+    """What `advlab compare RUN...` shows: designs over their seeds, with intervals and learning curves.
+
+    Parameters
+    ----------
+    folders
+        Folders of runs, or folders that have such in them. Runs that differ only in their seed are one design.
+
+    Returns
+    -------
+    Report
+        `numbers`, a row per run: `design`, `seed`, `folder`, its numbers (`pass@1`, `entropy`, `length` in tokens, ...), and
+        `seconds`; `about`: `claims`, statements about each design compared with the first.
+
+    Raises
+    ------
+    RecipeError
+        If a folder is no run and has none in it.
+    """
+    given = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
+    if not given:
+        raise ValueError(
+            "no folder was given: `advlab.compare` takes those of runs, as `advlab train` and `advlab.watch` write them"
+        )
+    return _report("compare", [], folders=[os.fspath(folder) for folder in given])
+
+
+def _report(
+    kind: _native.Kind,
+    recipes: list[_native.Recipe],
+    batch: _native.Batch | None = None,
+    n: int | None = None,
+    folders: Iterable[str] = (),
+) -> Report:
+    return Report(_native.report(kind, recipes, batch, n, list(folders)))
+
+
+def _recipe(given: Any) -> _native.Recipe:
+    if isinstance(given, _native.Recipe):
+        return given
+    if isinstance(given, (str, os.PathLike)):
+        from ._recipe import load
+
+        return load(given)
+    keyword = "batch" if isinstance(given, Batch) else "n" if isinstance(given, int) else None
+    help = f"`{keyword}=` is a keyword here" if keyword else "`advlab.load` gives one"
+    raise TypeError(f"a recipe or its name is needed, not {type(given).__name__}: {help}")
+
+
+def _size(n: Any) -> int | None:
+    from ._arrays import whole
+
+    if n is None:
+        return None
+    if not 1 <= whole("n", n) <= 1024:
+        raise ValueError(f"`n` is {n}: a group has 1 to 1024 responses")
+    return int(n)
+
+
+def _batch(batch: Batch | None, columns: Mapping[str, Any], needed_by: str | None = None) -> _native.Batch | None:
+    """The batch of a call, or one of its columns; None if there is neither and nobody needs one."""
+    if batch is None and not columns:
+        if needed_by:
+            help = "`advlab.read(path)` gives one, `advlab.read()` a small example; or pass columns, as to `recipe.advantage`"
+            raise TypeError(f"`{needed_by}` needs a batch: {help}")
+        return None
+    return grouped(batch, dict(columns), ()).batch
+
+
+def grouped(batch: Batch | None, columns: dict[str, Any], f64: tuple[str, ...]) -> Call:
+    """A call whose responses are in groups."""
+    groups, mask, step = (columns.pop(name, None) for name in ("groups", "mask", "step"))
+    call = Call.of(batch, groups, mask_of(mask, columns), step, columns, f64)
+    if call.levels is not None:
+        raise TypeError("`groups` is missing, [B]: it says which responses answer one prompt; `range(B)` if each is by itself")
+    return call

@@ -1,0 +1,144 @@
+//! The reports of the commands and the prompt: text in colours, a figure, numbers.
+
+use std::path::PathBuf;
+
+use advlab::diagnostic::Diagnostics;
+use advlab::paint::{Paint, WIDTH};
+use advlab::script::Recipe;
+use advlab::session::Answer;
+use advlab::{Batch, Diagnostic};
+use advlab_cli::prompt::builtin;
+use advlab_cli::report::compare::{Comparison, read};
+use advlab_cli::report::study::{Mass, curves, diff, objectives, run, surface, with_advantage};
+use advlab_cli::report::{Report, check, show};
+use pyo3::prelude::*;
+use serde_json::Value;
+
+use crate::batch::PyBatch;
+use crate::error::{in_python, raise};
+use crate::pool::in_pool;
+use crate::recipe::PyRecipe;
+
+/// Lines as wide as those of a file, in colours.
+const PAINT: Paint = Paint {
+    color: true,
+    width: WIDTH,
+};
+
+/// What a command shows.
+#[pyclass(frozen, name = "Report", module = "advlab._native")]
+pub struct PyReport(Report);
+
+#[pymethods]
+impl PyReport {
+    /// The text below the figure.
+    #[getter]
+    fn text(&self) -> String {
+        in_python(&self.0.text)
+    }
+
+    /// The figure as text, and the text below it.
+    fn whole(&self) -> String {
+        in_python(&self.0.whole(PAINT, usize::MAX))
+    }
+
+    #[getter]
+    fn svg(&self) -> Option<String> {
+        self.0.figure.as_ref().map(|figure| figure.svg())
+    }
+
+    /// The rows of the table and all other numbers, as JSON.
+    fn numbers(&self) -> (String, String) {
+        let mut numbers = (Value::from(self.0.rows.clone()), self.0.about.clone());
+        translate(&mut numbers.0);
+        translate(&mut numbers.1);
+        (numbers.0.to_string(), numbers.1.to_string())
+    }
+
+    /// Writes what the command writes; `plain` is the whole text without colours.
+    fn save(&self, path: PathBuf, plain: &str) -> PyResult<()> {
+        self.0.write(&path, plain).map_err(raise)
+    }
+}
+
+/// Replaces the command line's names in all strings.
+fn translate(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = in_python(text),
+        Value::Array(values) => values.iter_mut().for_each(translate),
+        Value::Object(entries) => entries.values_mut().for_each(translate),
+        _ => {}
+    }
+}
+
+/// The report of a command or of one of the prompt's commands.
+#[pyfunction]
+#[pyo3(signature = (kind, recipes, batch = None, n = None, folders = Vec::new()))]
+pub fn report(
+    py: Python<'_>,
+    kind: &str,
+    recipes: Vec<PyRef<'_, PyRecipe>>,
+    batch: Option<PyRef<'_, PyBatch>>,
+    n: Option<usize>,
+    folders: Vec<PathBuf>,
+) -> PyResult<PyReport> {
+    let recipes = recipes.iter().map(|recipe| recipe.in_use(py));
+    let recipes: Vec<Recipe> = recipes.collect::<PyResult<_>>()?;
+    let batch = batch.map(|batch| batch.batch.clone());
+    let report = in_pool(py, || made(kind, recipes, batch.as_ref(), n, &folders))?;
+    report.map(PyReport).map_err(raise)
+}
+
+/// A report with lines above its text.
+fn below(lines: &str, report: Report) -> Report {
+    Report {
+        text: format!("{lines}{}", report.text),
+        ..report
+    }
+}
+
+fn made(
+    kind: &str,
+    recipes: Vec<Recipe>,
+    batch: Option<&Batch>,
+    n: Option<usize>,
+    folders: &[PathBuf],
+) -> Result<Report, Diagnostics> {
+    match (kind, &recipes[..], batch) {
+        ("check", [recipe], batch) => {
+            let warnings = Diagnostics::several(recipe.warnings().to_vec());
+            let warnings = warnings
+                .map(|them| them.render_within(PAINT))
+                .unwrap_or_default();
+            Ok(below(&warnings, check::report(recipe, batch, PAINT)))
+        }
+        ("curve", [_, ..], Some(batch)) => curves::report(recipes, batch, n, PAINT),
+        ("curve", [_, ..], None) => curves::report(recipes, &builtin(), n.or(Some(16)), PAINT),
+        ("objective", [_, ..], batch) => objectives::report(&recipes, batch, n, PAINT),
+        ("surface", [recipe], None) => Ok(Report::of_figure(surface(recipe, false)?)),
+        ("mass", [recipe], Some(batch)) => {
+            let note = with_advantage(recipe, batch)?
+                .1
+                .map(|note| PAINT.dim(&format!("note: {note}\n")));
+            let mass = Mass::of(recipe, &recipe.host().loss()?, batch)?;
+            Ok(below(&note.unwrap_or_default(), mass.report(recipe, PAINT)))
+        }
+        ("run", [recipe], Some(batch)) => {
+            let loss = (recipe.host().loss()?, "default");
+            run::report(recipe, batch, loss, PAINT)
+        }
+        ("diff", [a, b], Some(batch)) => diff::report(a, b, batch, PAINT),
+        ("compare", [], None) => {
+            let words = folders
+                .iter()
+                .map(|folder| format!(" {}", folder.display()));
+            let command = format!("advlab compare{}", words.collect::<String>());
+            Ok(Comparison::of(read(folders)?, &[]).report(PAINT, &command))
+        }
+        ("summary", [], Some(batch)) => match advlab::Host::new().evaluate("batch", batch)? {
+            Answer::Batch(columns) => Ok(show::batch(&columns, PAINT)),
+            _ => unreachable!("`batch` is a batch"),
+        },
+        _ => Err(Diagnostic::error(format!("there is no report `{kind}` of these")).into()),
+    }
+}
