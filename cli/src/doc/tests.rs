@@ -38,11 +38,14 @@ fn pages_are_what_the_tables_make() {
 fn recipes() -> Result<Vec<(String, String)>, Diagnostics> {
     let host = Host::new();
     let (mut page, mut entries, mut pictures) = (String::from(RECIPES), String::new(), Vec::new());
+    for (title, own) in super::recipes() {
+        let names = own.iter().map(|one| format!("[{0}](#{0})", one.name));
+        let names: Vec<String> = names.collect();
+        page.push_str(&format!("\n- {}: {}", capital(title), names.join(", ")));
+    }
     for kind in BuiltinKind::OF_RECIPES {
         let title = capital(kind.title());
         let own = || BUILTINS.iter().filter(|builtin| builtin.kind == kind);
-        let names: Vec<String> = own().map(|one| format!("[{0}](#{0})", one.name)).collect();
-        page.push_str(&format!("\n- {title}: {}", names.join(", ")));
         let (mut texts, mut objectives) = (String::new(), Vec::new());
         for builtin in own() {
             let recipe = host.load(builtin.name)?;
