@@ -56,7 +56,7 @@ impl Compare {
             all if all == paths.len() => {
                 if self.steps.is_some() || self.config.is_some() || !self.set.is_empty() {
                     bail!(
-                        "runs that are there are read as they are: --steps, --config and --set are for recipes"
+                        "folders of runs are only read: --steps, --config and --set are for recipes"
                     );
                 }
                 (self.out.clone(), paths, Vec::new())

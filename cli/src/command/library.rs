@@ -104,7 +104,7 @@ impl New {
             bail!("{file}: a recipe's file ends in .rhai, such as {better}");
         }
         if self.file.exists() {
-            bail!("{file} is there already, and is left as it is: choose another name");
+            bail!("{file} already exists: choose another name");
         }
         Replacement::write(&self.file, recipe.text().as_bytes())?;
         out!("{file} is a copy of {from}. Edit it, then:");

@@ -346,7 +346,7 @@ fn framed(op: &'static Op, x: &Tensor) -> Result<std::sync::Arc<super::Frame>, T
 }
 
 fn unframed(op: &'static Op) -> TensorError {
-    TensorError::argument(op.name, "x", "a tensor of a batch", "a number alone")
+    TensorError::argument(op.name, "x", "a tensor of a batch", "a plain number")
 }
 
 fn grad_node(_: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {

@@ -106,7 +106,7 @@ fn scan(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
             .is_some_and(|frame| frame.layout.has_trajectories());
     if x.level() != Level::Token && !is_of_turns {
         let message = format!(
-            "needs a token tensor, this is a {} tensor: a response's value is put on its last token by `x.at_last_token()`; responses follow each other in a batch with a column `trajectory` alone",
+            "needs a token tensor, this is a {} tensor: a response's value is put on its last token by `x.at_last_token()`; responses follow each other only in a batch with a column `trajectory`",
             x.level()
         );
         return Err(TensorError::level(op.name, message));
