@@ -63,7 +63,7 @@ pub use live::LiveRecipe;
 pub use script::{Host, Recipe};
 pub use suggest::nearest;
 
-/// The README's Rust blocks, run as documentation tests.
+/// The Rust block of docs/embedding.md, run as a documentation test.
 #[cfg(all(doctest, feature = "files"))]
-#[doc = include_str!("../README.md")]
+#[doc = include_str!("../docs/embedding.md")]
 struct Readme;

@@ -70,7 +70,7 @@ impl Checks<'_> {
                 let why = format!("groups influence each other: by up to {off:.3}");
                 (off <= EXACT, why)
             }
-            Err(_) => (false, "refused for a group alone".to_string()),
+            Err(_) => (false, "refused for a single group".to_string()),
         };
         self.holds_or("groups are independent", holds, Note, why);
         if let Some(right) = &base.correct {

@@ -107,7 +107,7 @@ impl Batch {
         let mut tensors = vec![NewTensor::of("group", Dtype::I64, groups)];
         tensors.extend(self.tensors());
         safetensors::write_file(out, &strings, &tensors)?;
-        let what = "the texts are left out: the header of safetensors has no room for so many";
+        let what = "the texts are left out: the header of safetensors has no room for this many";
         Ok((!has_room).then(|| what.to_string()))
     }
 

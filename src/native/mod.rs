@@ -224,7 +224,7 @@ impl fmt::Display for KernelChange {
         let (kernel, script) = (time(self.kernel), time(self.script));
         write!(
             f,
-            "{version}: `{hook}` is native from here on, the same bits in {kernel} and not {script}"
+            "{version}: `{hook}` now uses its native kernel (identical bits, {kernel} instead of {script})"
         )
     }
 }

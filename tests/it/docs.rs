@@ -52,13 +52,71 @@ pub fn blocks_in(language: &str) -> Vec<(String, String)> {
 fn every_block_is_of_a_kind_that_a_test_runs() {
     for (name, text) in pages() {
         for (language, block) in blocks(&text) {
-            // README's Rust is a documentation test, its commands are run; other pages have none.
-            let run: &[&str] = match &*name {
-                "README.md" => &["sh", "rhai", "repl", "python", "text", "rust"],
-                _ => &["rhai", "repl", "python", "text"],
-            };
-            assert!(run.contains(&language), "{name}: ```{language}\n{block}");
+            // The Rust of embedding.md is a documentation test of the library.
+            let run = ["sh", "rhai", "repl", "python", "text"];
+            let is_run =
+                run.contains(&language) || (&*name, language) == ("docs/embedding.md", "rust");
+            assert!(is_run, "{name}: ```{language}\n{block}");
         }
+    }
+}
+
+/// The anchor that GitHub gives a heading.
+fn anchor(heading: &str) -> String {
+    let heading = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = heading
+        .chars()
+        .filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+    kept.map(|letter| if letter == ' ' { '-' } else { letter })
+        .collect()
+}
+
+/// All pages with links: also those beside docs/.
+#[test]
+fn every_relative_link_leads_to_a_file_and_an_anchor() {
+    let mut seen = 0;
+    let others = ["CONTRIBUTING.md", "CHANGELOG.md", "python/README.md"];
+    let all = pages()
+        .into_iter()
+        .chain(others.map(|name| (name.to_string(), read(name))));
+    for (name, text) in all {
+        let prose: Vec<&str> = text.split("\n```").step_by(2).collect();
+        for link in prose.join("\n").split("](").skip(1) {
+            let link = link.split_once(')').expect("a link ends").0;
+            if link.contains("://") {
+                continue;
+            }
+            let (path, wanted) = link.split_once('#').unwrap_or((link, ""));
+            let folder = Path::new(&name).parent().expect("a folder");
+            let target = match path {
+                "" => name.clone(),
+                path => folder.join(path).display().to_string(),
+            };
+            assert!(root().join(&target).exists(), "{name}: {link}");
+            let has_anchor = |text: &str| {
+                let mut headings = text.lines().filter(|line| line.starts_with('#'));
+                headings.any(|heading| anchor(heading) == wanted)
+            };
+            assert!(
+                wanted.is_empty() || has_anchor(&read(&target)),
+                "{name}: {link}"
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen > 100, "{seen} links");
+}
+
+#[test]
+fn every_page_is_in_the_summary() {
+    let summary = read("docs/SUMMARY.md");
+    for (name, _) in pages() {
+        let page = name.trim_start_matches("docs/");
+        let is_listed = summary.contains(&format!("]({page})"));
+        assert!(
+            is_listed || ["README.md", "SUMMARY.md"].contains(&page),
+            "{name}"
+        );
     }
 }
 

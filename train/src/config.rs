@@ -135,86 +135,86 @@ keys! {
     task: String = "maze".to_string(), OneOf(&task::NAMES);
     /// The side of the mazes, 2 to 32; a response has at most four moves a side.
     maze_size: usize = 4, Whole(MAZE_SIZES);
-    /// In how many turns a maze is walked at the most. Each turn of a trajectory is a response to the maze from the cell that was reached.
+    /// The most turns of a walk. Each turn is a response whose prompt shows the maze from the cell reached so far.
     maze_turns: usize = 1, Whole(MAZE_TURNS);
     /// The digits of each of the two numbers, 1 to 18.
     arithmetic_digits: usize = 2, Whole(DIGITS);
-    /// The recipe: a built-in's name, or the path of a .rhai file, which the run follows as it is edited.
+    /// The recipe: a built-in's name, or the path of a .rhai file, which the run watches for edits.
     recipe: String = "grpo".to_string(), Any;
     /// The loss for recipes that have none of their own; it sees their advantage as `batch.advantage`.
     loss_recipe: String = "ppo_clip".to_string(), Any;
-    /// The seed of everything that is drawn.
+    /// The seed of all random numbers.
     seed: u64 = 0, ANY;
     /// Training steps.
     steps: u64 = 400, SOME;
     /// Prompts per step.
     rollout_batch_size: usize = 64, MANY;
-    /// The size of a pool from which each step draws its prompts, each at most once; `group` is the index there. 0 for new ones always.
+    /// The number of prompts in a pool that each step draws from, each at most once; `group` is the index there. 0: always new prompts.
     prompts: usize = 0, Whole(0..=1 << 20);
-    /// Whether groups in which no response has weight (`weight(batch, p)`) are drawn again, with other prompts, up to 8 times.
+    /// Whether groups whose responses all have weight 0 (`weight(batch, p)`) are replaced by groups of other prompts, in up to 8 rounds.
     resample: bool = false, Any;
     /// Responses to each prompt.
     group_size: usize = 16, FEW;
-    /// How often a step goes through its batch.
+    /// Epochs: passes over the batch of a step.
     epochs: usize = 1, FEW;
-    /// Updates per epoch; each takes its share of whole groups. 1 epoch and 1 minibatch is one on-policy update.
+    /// Updates per epoch, each on an equal share of whole groups. 1 epoch and 1 minibatch is one on-policy update.
     minibatches: usize = 1, MANY;
     /// "mlp" (a small network that reads the task's features) or "transformer" (a language model, through libtorch: see [transformer]).
     policy: String = "mlp".to_string(), OneOf(&["mlp", "transformer"]);
     /// The width of the mlp's two hidden layers.
     hidden_size: usize = 256, Whole(1..=1 << 14);
-    /// Updates of supervised fine-tuning before the first step, each on the task's own solutions ("arithmetic" has some) of as many
-    /// prompts as a step has responses. The policy that they give is the reference.
+    /// Updates of supervised fine-tuning before the first step, each on the task's own solutions ("arithmetic" has them) to as many
+    /// prompts as a step has responses. The resulting policy is the reference.
     sft_steps: u64 = 0, ANY;
-    /// Their learning rate.
+    /// The learning rate of these updates.
     sft_lr: f64 = 0.001, AtLeast0;
     /// The learning rate of AdamW.
     lr: f64 = 0.001, AtLeast0;
-    /// How it goes on after the warm-up: "constant", or "cosine", which falls to 0 at the last step.
+    /// The learning rate after the warm-up: "constant", or "cosine", which falls to 0 at the last step.
     lr_schedule: String = "constant".to_string(), OneOf(&[CONSTANT, COSINE]);
     /// Steps over which the learning rate rises to lr.
     warmup_steps: u64 = 0, ANY;
     /// The decoupled weight decay of AdamW.
     weight_decay: f64 = 0.01, AtLeast0;
-    /// The norm that a gradient is scaled down to; 0 for none.
+    /// Gradients with a larger norm are scaled down to this norm; 0 for no limit.
     max_grad_norm: f64 = 0.0, AtLeast0;
-    /// Whether there is a reference policy, whose log-probs are `batch.ref_logp`. A run without one needs less time and memory.
+    /// Whether there is a reference policy, whose log-probs are `batch.ref_logp`. Without it a run needs less time and memory.
     reference: bool = true, Any;
-    /// After how many steps the reference policy becomes the present one; 0 for never.
+    /// The reference policy is replaced by the current one every so many steps; 0 for never.
     reset_reference_every: u64 = 0, ANY;
-    /// After how many steps the policy is evaluated; 0 for only before the first and after the last.
+    /// The policy is evaluated every so many steps; 0: only before the first and after the last.
     eval_every: u64 = 50, ANY;
     /// Prompts of the evaluation set, which training never draws from.
     eval_prompts: usize = 256, MANY;
-    /// Responses to each of them: pass@k is estimated for k = 1, 2, 4, ... up to this.
+    /// Responses to each evaluation prompt: pass@k is estimated for k = 1, 2, 4, ... up to this.
     eval_samples: usize = 16, FEW;
-    /// After how many steps a checkpoint is written: what a crash can cost.
+    /// A checkpoint is written every so many steps, so a crash costs at most these.
     checkpoint_every: u64 = 50, SOME;
-    /// How many checkpoints are kept; with more than one, a damaged one is not the end.
+    /// How many checkpoints are kept; with two or more, a run survives a damaged one.
     keep_checkpoints: usize = 2, MANY;
-    /// Every how many steps the batch is written to batches/; 0 for none. Those that made a version fail always are.
+    /// The batch is written to batches/ every so many steps; 0 for none. Batches at which a version failed are always written.
     batch_every: u64 = 10, ANY;
-    /// How many of these batches are kept: as far as `advlab repl RUN` can look back.
+    /// How many of these batches are kept, for `advlab repl RUN --step N`.
     keep_batches: usize = 20, MANY;
-    /// The milliseconds that a saved version has for all its checks before the run uses it.
+    /// The time limit for all checks of a saved version, in milliseconds.
     check_deadline_ms: u64 = 2000, SOME;
-    /// The seconds that the hooks of a step have together, and the loss of each update, before the version counts as failed.
+    /// The time limit for the hooks of a step together, and for the loss of each update, in seconds; beyond it the version has failed.
     hook_deadline_s: u64 = 60, SOME;
-    /// The share of a step's time from which on a kernel may answer a built-in's hook, with the bits of its script (--native auto).
+    /// With --native auto, a native kernel (identical bits) is tried for a built-in's hook that takes more than this share of a step.
     native_threshold: f64 = 0.02, AtLeast0;
     /// Whether to write TensorBoard event files.
     tensorboard: bool = true, Any;
-    /// The run's folder; empty for the next free runs/TASK-RECIPE-N.
+    /// The run's folder; if empty, the next free runs/TASK-RECIPE-N.
     out: String = String::new(), Any;
-    /// Parameters of the recipe, such as k = 8; every version of it must take them.
+    /// Parameters of the recipe, such as k = 8; every saved version must accept them.
     params: toml::Table = toml::Table::new(), Scalars;
     /// Parameters of the loss recipe, such as clip_high = 0.28 or kl_beta = 0.01.
     loss_params: toml::Table = toml::Table::new(), Scalars;
-    /// What a run warns of, once each, by the mean of ten steps; 0 for never.
+    /// When a run warns: once each, if the mean of ten steps is beyond the bound; 0 for never.
     warnings: WarningConfig = WarningConfig::default(), Table(WarningConfig::KEYS);
-    /// What task = "math" reads beside the keys above.
+    /// Keys that only task = "math" uses.
     math: MathConfig = MathConfig::default(), Table(MathConfig::KEYS);
-    /// What policy = "transformer" reads beside the keys above.
+    /// Keys that only policy = "transformer" uses.
     transformer: TransformerConfig = TransformerConfig::default(), Table(TransformerConfig::KEYS);
     =>
     /// When kernels answer hooks of built-ins; the file does not have it. The numbers of a run are the same.
@@ -223,59 +223,59 @@ keys! {
 }
 
 keys! {
-    /// The table `[warnings]`: the bounds beyond which a run warns; 0 for never.
+    /// The table `[warnings]`.
     WarningConfig;
-    /// More than this share of the groups has no signal.
+    /// Warn if more than this share of the groups has advantage 0.
     groups_without_signal: f64 = 0.95, Any;
-    /// The entropy is below so many nats.
+    /// Warn if the entropy, in nats, is below this.
     entropy: f64 = 0.02, Any;
-    /// More than this share of the tokens is clipped.
+    /// Warn if more than this share of the tokens is clipped.
     clip_share: f64 = 0.3, Any;
-    /// The sum of |A| is spread as over less than this share of the responses.
+    /// Warn if fewer than this share of the responses carry nearly all of the advantage (their effective number, (sum |A|)^2 / sum A^2).
     effective_responses: f64 = 0.02, Any;
-    /// Responses are more than so many times as long as in the first ten steps.
+    /// Warn if responses are more than this many times as long as in the first ten steps.
     length_growth: f64 = 4.0, Any;
 }
 
 keys! {
-    /// The table `[math]`: what a run with `task = "math"` reads beside the other keys.
+    /// The table `[math]`: keys that only `task = "math"` uses.
     MathConfig;
     /// A JSONL file of questions and reference answers.
     data: String = String::new(), Any;
-    /// The fields of its lines; empty for those that are known by their names.
+    /// The names of its fields; empty to find them by their usual names.
     question_field: String = String::new(), Any;
     answer_field: String = String::new(), Any;
     /// The text of a prompt.
     prompt_template: String = "{question}".to_string(), Any;
-    /// Whether that text is a user's message in the model's chat template, if it has one.
+    /// Whether the prompt is wrapped as a user's message in the model's chat template, if it has one.
     chat_template: bool = true, Any;
 }
 
 keys! {
-    /// The table `[transformer]`: what a run with `policy = "transformer"` reads beside the other keys.
+    /// The table `[transformer]`: keys that only `policy = "transformer"` uses.
     TransformerConfig;
-    /// A folder as save_pretrained of transformers writes it (Qwen2, Qwen3 or Llama); empty for random weights of the sizes below.
+    /// A folder written by save_pretrained of transformers (Qwen2, Qwen3 or Llama); empty for random weights of the sizes below.
     model: String = String::new(), Any;
-    /// The sizes of a model of random weights, which is a Qwen3.
+    /// The sizes of a model with random weights, a Qwen3.
     hidden_size: usize = 128, FEW;
     intermediate_size: usize = 512, MANY;
     num_hidden_layers: usize = 4, FEW;
     num_attention_heads: usize = 4, FEW;
     num_key_value_heads: usize = 4, FEW;
-    /// The most tokens of a response, if the task allows as many.
+    /// The most tokens of a response; the task may allow fewer.
     max_new_tokens: usize = 1024, MANY;
-    /// How tokens are drawn: logits are divided by the temperature (0 takes the likeliest token), then the top_k likeliest are kept (0 for
-    /// all), then the likeliest with the probability top_p together. Log-probs are those of temperature 1 without filters.
+    /// Sampling: logits are divided by the temperature (0 takes the likeliest token), then the top_k likeliest are kept (0 for
+    /// all), then the likeliest whose probabilities add up to top_p. Log-probs are those of temperature 1 without filters.
     temperature: f64 = 1.0, AtLeast0;
     top_k: usize = 0, Whole(0..=1 << 20);
     top_p: f64 = 1.0, Any;
-    /// With task = "math", strings that end a response beside the end tokens and the stop strings of the model's own generation config.
+    /// With task = "math", strings that end a response, in addition to the end tokens and stop strings of the model's generation config.
     stop_strings: Vec<String> = Vec::new(), Any;
     /// "cpu", "cuda", or "auto", which is the GPU if there is one.
     device: String = "auto".to_string(), OneOf(&["auto", "cpu", "cuda"]);
-    /// Tokens that are scored or learned from at a time, padding included: less needs less memory.
+    /// Tokens per forward pass in scores and updates, padding included; fewer need less memory.
     tokens_per_forward: usize = 16384, SOME;
-    /// Responses that are sampled at a time, in whole groups: less needs less memory.
+    /// Responses sampled at a time, in whole groups; fewer need less memory.
     rows_per_batch: usize = 1024, MANY;
 }
 

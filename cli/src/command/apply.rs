@@ -33,8 +33,8 @@ use crate::{mapping, pair, wrong};
 pub struct Apply {
     /// A built-in's name, or the path of a .rhai file
     recipe: String,
-    /// The rollouts: .jsonl (.gz, .zst), .parquet, .safetensors or .npz; a run's folder: its last batch; several files, or a
-    /// folder of them: steps, in their order, over which the recipe's state lasts
+    /// The rollouts: .jsonl (.gz, .zst), .parquet, .safetensors or .npz; or a run's folder, whose last batch is used. Several files, or a
+    /// folder of them, are steps in the order of their numbers; the recipe's state lasts over them
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
     /// Write a copy of the input with the advantage added, and with `weight`, `shaped_reward` and `returns` if the recipe has
@@ -55,18 +55,18 @@ pub struct Apply {
     #[arg(long, value_parser = PossibleValuesParser::new(["f32", "f64"])
         .map(|name| if name == "f32" { Dtype::F32 } else { Dtype::F64 }))]
     dtype: Option<Dtype>,
-    /// Of a run's folder, the batch of this step. Of files, the step that the recipe sees, or that of the first of them; theirs,
-    /// or the number in their name, if not given
+    /// For a run's folder, the batch of this step. For files, the number of the first step; if not given, the one in the file
+    /// or in its name
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     step: Option<u64>,
-    /// Write a row of figures for each input
+    /// Write a row of numbers for each input
     #[arg(long, value_name = "FILE.jsonl")]
     metrics: Option<PathBuf>,
-    /// Go on with the recipe's state in this file, if it is there, and keep the state there after each input; steps that
+    /// Continue with the recipe's state in this file, if it exists, and save the state there after each input; steps that
     /// it has seen are refused
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// The seed of `batch.random`; the run's whose batch it is, or 0, if not given
+    /// The seed of `batch.random`; the run's seed for a run's batch, else 0, if not given
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     seed: Option<u64>,
     /// Print the summary as one JSON object

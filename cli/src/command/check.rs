@@ -17,16 +17,16 @@ use super::{ReadArguments, load};
 use crate::pair;
 use crate::report::check;
 
-/// Test what must hold of a recipe's advantage and loss, on degenerate batches.
+/// Test properties of a recipe's advantage and loss, on degenerate batches.
 #[derive(Args)]
 pub struct Check {
-    /// Built-in names, or paths to .rhai files; behind them a file of rollouts or a run's folder to take the batches from
+    /// Built-in names, or paths of .rhai files; then, if you like, a file of rollouts or a run's folder to take the batches from
     #[arg(required = true, value_name = "RECIPE")]
     recipes: Vec<String>,
     /// Set a parameter
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// The most seconds that the checks of a recipe may take together
+    /// The time limit for all checks of a recipe, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     time: Duration,
     #[command(flatten)]

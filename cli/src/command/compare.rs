@@ -18,27 +18,27 @@ use super::train::stop_at_ctrl_c;
 
 /// Compare designs over several seeds, with intervals, learning curves and a report
 ///
-/// Recipes are run, several at a time; what was stopped goes on when the same is called again. Folders of runs, or folders
-/// that have runs in them, are read.
+/// Recipes are trained, several runs at a time; the same command resumes interrupted runs. Folders of runs, or folders
+/// that contain runs, are compared as they are.
 #[derive(Args)]
 pub struct Compare {
-    /// Recipes, each with its settings behind it, a parameter or a key of the configuration: grpo passk k=4 mine.rhai
+    /// Recipes, each followed by its settings (parameters or keys of the configuration): grpo passk k=4 mine.rhai
     /// lr=0.01; or folders of runs
     #[arg(value_name = "RECIPE [K=V]|RUN", required = true)]
     designs: Vec<String>,
-    /// How many seeds each design is run with: 0, 1, ...
+    /// The number of seeds for each design: 0, 1, ...
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
-    /// How many steps each run has
+    /// Steps of each run
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
     /// Set a parameter of every recipe, or a key of the configuration
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// What all runs have in common: a configuration as `advlab train` takes it
+    /// The configuration of all runs, as for `advlab train`
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The folder of the runs and of the report; runs/compare if not given, and no report where runs are read
+    /// The folder of the runs and of the report; if not given, runs/compare, and no report for folders of runs
     #[arg(short, long = "out", value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -56,7 +56,7 @@ impl Compare {
             all if all == paths.len() => {
                 if self.steps.is_some() || self.config.is_some() || !self.set.is_empty() {
                     bail!(
-                        "runs that are there are read as they are: --steps, --config and --set are for recipes"
+                        "folders of runs are only read: --steps, --config and --set are for recipes"
                     );
                 }
                 (self.out.clone(), paths, Vec::new())

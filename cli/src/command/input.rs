@@ -21,7 +21,7 @@ pub(super) struct ReadArguments {
     /// Read a field of the rollouts under another name, as in --map reward=score
     #[arg(long, value_name = "OURS=THEIRS", value_parser = mapping)]
     pub(super) map: Vec<Mapping>,
-    /// Of a run's folder, the batch of this step; the last one if not given
+    /// For a run's folder, the batch of this step; the last one if not given
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(super) step: Option<u64>,
 }
@@ -49,11 +49,11 @@ pub(super) fn of_run(step: Option<u64>, input: &Path) -> Result<Option<u64>, Dia
 /// How the tokens of completions are counted.
 #[derive(Args)]
 pub(super) struct Tokenizing {
-    /// Count the tokens of completions by a model's tokenizer.json, where nothing else says how long responses are; without it,
+    /// Count the tokens of completions by a model's tokenizer.json, if the rollouts have no lengths; without it,
     /// words are counted
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
-    /// Count those tokens too that the tokenizer puts around a text by itself
+    /// Also count the special tokens that the tokenizer adds to a text
     #[arg(long, requires = "tokenizer")]
     special_tokens: bool,
 }
@@ -112,7 +112,7 @@ pub struct Convert {
     input: PathBuf,
     /// The file to write; its ending says what kind it is
     output: PathBuf,
-    /// Read a field under another name, as in --map reward=score, where lines become tensors: these have groups and rewards
+    /// Read a field under another name, as in --map reward=score; for output as tensors, which need groups and rewards
     #[arg(long, value_name = "OURS=THEIRS", value_parser = mapping)]
     map: Vec<Mapping>,
 }

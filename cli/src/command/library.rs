@@ -7,14 +7,14 @@ use crate::doc;
 use advlab::check::needs;
 use advlab::files::Replacement;
 use advlab::paint::{Paint, beside};
-use advlab::script::{BUILTINS, BuiltinKind, Host};
+use advlab::script::Host;
 use anyhow::{Result, bail};
 use clap::Args;
 use console::Term;
 
 use super::streams::{self, out};
 
-/// List the built-in recipes by kind, one line each.
+/// List the built-in recipes, one line each: five to start with, then the others by kind.
 #[derive(Args)]
 pub struct Recipes {
     /// A trainer, such as verl: what its names mean here; or words to search for, such as overlong
@@ -40,9 +40,9 @@ impl Recipes {
 fn list(column: Option<&str>, paint: Paint) -> Result<()> {
     let host = Host::new();
     let mut kinds = Vec::new();
-    for kind in BuiltinKind::OF_RECIPES {
-        let mut lines = vec![paint.dim(kind.title())];
-        for builtin in BUILTINS.iter().filter(|builtin| builtin.kind == kind) {
+    for (title, own) in doc::recipes() {
+        let mut lines = vec![paint.dim(title)];
+        for builtin in own {
             let recipe = host.load(builtin.name)?;
             if column.is_none_or(|column| needs(&recipe, column)) {
                 let name = paint.bold(builtin.name);
@@ -104,7 +104,7 @@ impl New {
             bail!("{file}: a recipe's file ends in .rhai, such as {better}");
         }
         if self.file.exists() {
-            bail!("{file} is there already, and is left as it is: choose another name");
+            bail!("{file} already exists: choose another name");
         }
         Replacement::write(&self.file, recipe.text().as_bytes())?;
         out!("{file} is a copy of {from}. Edit it, then:");

@@ -150,7 +150,7 @@ fn end_cleanly(told: fn()) -> Result<()> {
 /// Whether native kernels compute the hooks of built-ins.
 #[derive(Args, Clone, Copy)]
 struct Natively {
-    /// Whether kernels answer hooks of built-ins, with the bits of their scripts: where these take long, always, or never
+    /// Whether native kernels (identical bits) run built-ins' hooks: if the scripts take long, always, or never
     #[arg(long, value_name = "WHEN", default_value = "auto",
         value_parser = PossibleValuesParser::new(["auto", "on", "off"]).map(|when| match &*when {
             "on" => Mode::On,

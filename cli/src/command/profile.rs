@@ -13,7 +13,7 @@ use super::streams::{on_stdout, out};
 use super::{ReadArguments, load, set};
 use crate::pair;
 
-/// See where the time of a recipe goes, by hook and by line of the script.
+/// See where a recipe spends its time, by hook and by line of the script.
 #[derive(Args)]
 pub struct ProfileArguments {
     /// A built-in's name, or the path of a .rhai file; or a run's folder: the version that its last batch saw, with the run's loss
@@ -26,7 +26,7 @@ pub struct ProfileArguments {
     /// Set a parameter of the recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// How often the recipe is run
+    /// The number of runs
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Print all figures as one JSON object

@@ -18,8 +18,8 @@ use crate::{mapping, pair};
 /// Try formulas at a prompt, on a real batch.
 #[derive(Args)]
 pub struct Repl {
-    /// Rollouts (.jsonl, .gz, .zst, .parquet, .safetensors, .npz), a folder of them: the last, a run's folder, or a .rhai
-    /// file: the recipe on its own test batch; a small built-in batch if not given
+    /// Rollouts (.jsonl, .gz, .zst, .parquet, .safetensors, .npz), a folder of them (the last file), a run's folder, or a .rhai
+    /// file (the recipe on its own test batch); a small built-in batch if not given
     input: Option<PathBuf>,
     /// Load a recipe: a built-in's name, or the path of a .rhai file
     #[arg(long, value_name = "RECIPE")]
@@ -30,13 +30,13 @@ pub struct Repl {
     /// Set a parameter of the recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, requires = "recipe")]
     set: Vec<(String, String)>,
-    /// The step that the batch is of
+    /// The step of the batch
     #[arg(long, value_name = "N")]
     step: Option<u64>,
-    /// The seed of `batch.random`; the run's whose batch it is, or 0, if not given
+    /// The seed of `batch.random`; the run's seed for a run's batch, else 0, if not given
     #[arg(long)]
     seed: Option<u64>,
-    /// Take the inputs from standard input, line by line, and end with it
+    /// Read inputs from standard input, one per line
     #[arg(long)]
     stdin: bool,
     #[command(flatten)]
@@ -79,7 +79,7 @@ pub struct Look {
     /// A group's name, a response's number, `best`, `worst`, or a condition such as 'correct == 0 & advantage > 0'
     #[arg(default_value = "best", allow_negative_numbers = true)]
     what: String,
-    /// The recipe whose advantage is shown; the file's own if not given
+    /// Show the advantage of this recipe; the file's own if not given
     #[arg(long, value_name = "RECIPE")]
     recipe: Option<String>,
     /// Set a parameter of the recipe

@@ -12,7 +12,7 @@ use super::streams::{self, err, out};
 use super::{Natively, end_cleanly};
 use crate::report::view::{Server, Site};
 
-/// Repeat a run with its reloads, and say whether every number agrees.
+/// Repeat a run with its reloads, and report whether every number agrees.
 ///
 /// The same versions at the same steps give the same numbers, bit for bit; only times are not compared. The run's folder
 /// is not changed.
@@ -59,9 +59,9 @@ impl ReplayArguments {
     }
 }
 
-/// Write a run's model as a folder that transformers (Python) opens.
+/// Write a run's model as a folder for transformers (Python).
 ///
-/// It is the model of the newest checkpoint. What came with a model from a folder, such as its tokenizer, goes along.
+/// The model is that of the newest checkpoint. Files that came with the model, such as its tokenizer, are copied.
 #[derive(Args)]
 pub struct Export {
     /// The run's folder
@@ -84,18 +84,18 @@ impl Export {
     }
 }
 
-/// Look at runs in a browser: curves, reloads, groups and responses, while they go or after
+/// Look at runs in a browser, during or after them: curves, reloads, groups and responses
 ///
 /// The page only reads the runs' folders, and only its address shows it: the address has a secret token.
 #[derive(Args)]
 pub struct ShowRuns {
-    /// Folders of runs, also of a trainer's, or folders that have runs in them
+    /// Folders of runs (also of a trainer's), or folders that contain runs
     #[arg(value_name = "RUN|FOLDER", required = true)]
     runs: Vec<PathBuf>,
-    /// The port of 127.0.0.1; 8765, or a free one where that is taken, if not given
+    /// The port of 127.0.0.1; if not given, 8765, or a free one if that is in use
     #[arg(long)]
     port: Option<u16>,
-    /// Write the page to a file that needs no server, and end
+    /// Write the page to one file that needs no server
     #[arg(long, value_name = "FILE.html", conflicts_with = "port")]
     export: Option<PathBuf>,
 }

@@ -15,16 +15,16 @@ use super::{ReadArguments, load, title};
 use crate::pair;
 use crate::report::study::{Mass, objectives, recipes_of, with_advantage};
 
-/// See what a design optimises: F'(p), the weight of prompts whose responses are right with chance p
+/// See what a design optimises: F'(p), the weight of prompts with success rate p
 #[derive(Args)]
 pub struct ShowObjective {
-    /// Recipes, each with its settings behind it: grpo passk k=4 mine.rhai
+    /// Recipes, each followed by its settings: grpo passk k=4 mine.rhai
     #[arg(value_name = "RECIPE [K=V]", required = true)]
     recipes: Vec<String>,
-    /// The size of a group; 16, or that of the largest in the input, if not given
+    /// The size of a group; if not given, 16, or the largest one of the input
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     n: Option<u16>,
-    /// Rollouts on whose groups it is estimated where it depends on more than how many are right
+    /// Rollouts to estimate it on, for recipes that depend on more than the number of right responses
     #[arg(long, value_name = "FILE|RUN")]
     input: Option<PathBuf>,
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub struct ShowObjective {
     /// Write the figure: .svg, or its numbers as .csv or .json
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Print all numbers as JSON, an object a recipe
+    /// Print all numbers as JSON, an object per recipe
     #[arg(long)]
     json: bool,
 }
@@ -66,7 +66,7 @@ impl ShowObjective {
     }
 }
 
-/// See who gets the gradient: shares of the sum of |A| by group accuracy, length and position
+/// See which responses get the gradient: shares of the sum of |A| by group accuracy, length and position
 #[derive(Args)]
 pub struct ShowMass {
     /// A built-in's name, or the path of a .rhai file

@@ -18,39 +18,39 @@ use super::train_view::TrainView;
 use super::{Natively, whole};
 use crate::pair;
 
-/// Train an embedded policy, with a recipe that can be edited while the run goes.
+/// Train a small policy, with a recipe that can be edited during the run.
 ///
-/// Saving the recipe's file changes the next step; a save that fails its checks changes nothing but what is printed.
-/// Without any argument, the maze is learned with grpo.
+/// A save of the recipe's file is used at the next step; a save that fails its checks is reported and not used.
+/// Without arguments, it trains on the maze with grpo.
 #[derive(Args)]
 pub struct Train {
     /// The run's configuration, a TOML file; `--print-config` prints one
     config: Option<PathBuf>,
-    /// The recipe: a built-in's name, or the path of a .rhai file, which the run follows as it is edited
+    /// The recipe: a built-in's name, or the path of a .rhai file, which the run watches for edits
     #[arg(long)]
     recipe: Option<String>,
     /// Set a parameter of the recipe, or a key of the configuration
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// How many steps to do; with --resume, how many in all
+    /// The number of steps; with --resume, including those already done
     #[arg(long, value_parser = whole, allow_negative_numbers = true)]
     steps: Option<u64>,
-    /// The seed of everything that is drawn
+    /// The seed of all random numbers
     #[arg(long, value_parser = whole, allow_negative_numbers = true)]
     seed: Option<u64>,
     /// The run's folder, which must be empty or not exist yet
     #[arg(long, value_name = "DIR")]
     out: Option<String>,
-    /// Go on with a run that was stopped, to the same numbers as if it had not been
+    /// Continue an interrupted run, with the same numbers as if it had not stopped
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "recipe", "set", "seed", "out", "print_config"])]
     resume: Option<PathBuf>,
-    /// With --resume: move lines of metrics.jsonl and reloads.jsonl that are damaged to a file beside them, and go on
+    /// With --resume: move damaged lines of metrics.jsonl and reloads.jsonl to a file beside them, and continue
     #[arg(long, requires = "resume")]
     force: bool,
     /// Print the configuration, with a comment for each key, and do nothing else
     #[arg(long)]
     print_config: bool,
-    /// Show the run in a browser while it goes, as `advlab view` does; on a port of 127.0.0.1, 8765 if none is given
+    /// Show the run in a browser, as `advlab view` does; on this port of 127.0.0.1 (8765)
     #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true)]
     view: Option<Option<u16>>,
     #[command(flatten)]

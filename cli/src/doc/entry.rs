@@ -34,9 +34,9 @@ pub(super) struct Entry {
     pub(super) shows: String,
 }
 
-const BATCH: &str = "what a step produced: columns over tokens, responses and groups";
+const BATCH: &str = "what a step produced: columns of tokens, responses and groups";
 const TENSORS: &str =
-    "beside the functions below, each of which can be called as a method: `x.exp()`";
+    "members of tensors; all functions below can also be called as methods: `x.exp()`";
 /// The parts of the reference that have members.
 const OWNERS: [(Owner, &str, &str); 3] = [
     (Owner::Batch, "the batch", BATCH),
@@ -44,7 +44,7 @@ const OWNERS: [(Owner, &str, &str); 3] = [
     (
         Owner::Nobody,
         "reports",
-        "what a step says beside its result",
+        "what a recipe reports or remembers",
     ),
 ];
 

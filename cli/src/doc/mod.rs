@@ -102,14 +102,27 @@ pub fn overview(paint: Paint) -> String {
         let names: Vec<&str> = own.iter().map(|entry| entry.name).collect();
         lines.push(line(&own[0].section, 24, &names.join(", "), paint));
     }
-    let about = "start with grpo, dr_grpo, passk, reinforce_pp, ppo_clip";
+    let about = "`advlab recipes` has a line for each";
     lines.extend([String::new(), heading("recipes", about, paint)]);
-    for kind in BuiltinKind::OF_RECIPES {
-        let own = BUILTINS.iter().filter(|builtin| builtin.kind == kind);
-        let names: Vec<&str> = own.map(|builtin| builtin.name).collect();
-        lines.push(line(kind.title(), 6, &names.join(", "), paint));
+    for (title, own) in recipes() {
+        let names: Vec<&str> = own.iter().map(|builtin| builtin.name).collect();
+        lines.push(line(title, 6, &names.join(", "), paint));
     }
     lines.join("\n")
+}
+
+/// The recipes that a newcomer needs first.
+const START_HERE: [&str; 5] = ["grpo", "dr_grpo", "passk", "reinforce_pp", "ppo_clip"];
+
+/// The built-in recipes in the order in which they are listed: those to start with, then the others by kind, each with its title.
+pub fn recipes() -> impl Iterator<Item = (&'static str, Vec<&'static Builtin>)> {
+    let first = START_HERE.into_iter().filter_map(Builtin::find).collect();
+    let kinds = BuiltinKind::OF_RECIPES.into_iter().map(|kind| {
+        let own = BUILTINS.iter().filter(|builtin| builtin.kind == kind);
+        let others = own.filter(|builtin| !START_HERE.contains(&builtin.name));
+        (kind.title(), others.collect())
+    });
+    [("start here", first)].into_iter().chain(kinds)
 }
 
 fn heading(name: &str, about: &str, paint: Paint) -> String {

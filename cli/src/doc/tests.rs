@@ -38,11 +38,14 @@ fn pages_are_what_the_tables_make() {
 fn recipes() -> Result<Vec<(String, String)>, Diagnostics> {
     let host = Host::new();
     let (mut page, mut entries, mut pictures) = (String::from(RECIPES), String::new(), Vec::new());
+    for (title, own) in super::recipes() {
+        let names = own.iter().map(|one| format!("[{0}](#{0})", one.name));
+        let names: Vec<String> = names.collect();
+        page.push_str(&format!("\n- {}: {}", capital(title), names.join(", ")));
+    }
     for kind in BuiltinKind::OF_RECIPES {
         let title = capital(kind.title());
         let own = || BUILTINS.iter().filter(|builtin| builtin.kind == kind);
-        let names: Vec<String> = own().map(|one| format!("[{0}](#{0})", one.name)).collect();
-        page.push_str(&format!("\n- {title}: {}", names.join(", ")));
         let (mut texts, mut objectives) = (String::new(), Vec::new());
         for builtin in own() {
             let recipe = host.load(builtin.name)?;
@@ -93,25 +96,24 @@ fn climbs(objective: Result<&Objective, &Diagnostics>) -> String {
 
 const RECIPES: &str = "# Recipes
 
-The built-in recipes: this page is made from the scripts in `stdlib/`, and a test compares it with them. `advlab doc NAME` shows
-one at the prompt of a shell, `advlab new FILE --from NAME` copies one to edit, and `import \"NAME\" as it;` uses one. Each is
-pinned to golden values of its formula at 1e-9.
+For those who look for a method. This page is generated from the scripts in `stdlib/`. `advlab doc NAME` shows one recipe, `advlab new
+FILE --from NAME` copies one to edit, and `import \"NAME\" as it;` uses one. Each is tested against golden values of its formula at 1e-9.
 
-A column that a recipe needs is one that it does not run without, as its parameters are by default; `reward` follows from
-`correct` or `token_reward`, and `logp` from `old_logp`.
+\"Needs\" lists the columns without which a recipe does not run, with its default parameters; `reward` follows from `correct` or
+`token_reward`, and `logp` from `old_logp`.
 
-The pictures show which prompts a recipe weighs: F'(p), the derivative of the objective that it climbs by p, the chance of a
-right response, in groups of 16, scaled to a mean of 1; dashed is the reward itself. [objectives.md](objectives.md) says how
-it is computed, and `advlab objective NAME` shows one.
+The pictures show which prompts a recipe weighs: F'(p), the derivative of its objective with respect to p, the chance of a right
+response, in groups of 16, scaled to a mean of 1; dashed is the reward itself. [objectives.md](objectives.md) says how it is
+computed, and `advlab objective NAME` shows one.
 ";
 
 const NAMES: &str = "
 ## Names elsewhere
 
-What other trainers call these, read in their code at the version given, though not all of it was run; `advlab recipes verl`
-shows one trainer's. With the parameters in the second column the formulas are the same but for what stands in the third. The
-fourth, of verl, is measured: the largest difference of advantages, or of a loss and its gradient times the number of tokens,
-between verl's function and ours in f64 on four batches of ragged responses in ragged groups, two of them with holes in the mask.
+What other trainers call these, read in their code at the given version; not all of it was run. `advlab recipes verl` shows one trainer's
+names. With the parameters in the second column the formulas are the same, except for the differences in the third. The fourth, of
+verl, is measured: the largest difference of advantages, or of a loss and its gradient times the number of tokens, between verl's
+function and ours, in f64 on four batches of ragged responses in ragged groups, two of them with holes in the mask.
 ";
 
 fn recipe_entry(recipe: &Recipe, objective: Result<&Objective, &Diagnostics>) -> String {
@@ -192,12 +194,11 @@ fn reference() -> String {
 
 const REFERENCE: &str = "# Reference
 
-What scripts have. This page is made from the tables that the script host itself is made from (`advlab doc NAME` and
-`?NAME` at the prompt show the same), and a test runs every example.
+For those who write scripts: everything that they can use. `advlab doc NAME`, and `?NAME` at the prompt, show the same. A test runs every
+example.
 
-The examples run on five responses to two prompts: `a`, with three responses of which the first and the third are right,
-and `b`, with two that are both wrong; their tokens number 2, 3, 1 and 2, 1. What an example gives stands after the arrow,
-all values in order.
+The examples run on five responses to two prompts: `a`, with three responses of 2, 3 and 1 tokens, of which the first and the third are
+right, and `b`, with two wrong ones of 2 and 1 tokens. After the arrow are the values of the result, in order.
 ";
 
 fn section(title: &str, about: &str) -> String {

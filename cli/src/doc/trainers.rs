@@ -66,7 +66,7 @@ pub fn trainer(name: &str, paint: Paint) -> Result<String, Diagnostics> {
     };
     let mut lines = vec![
         paint.bold(&format!("{name} {}", trainer.version)),
-        paint.dim("its name, the recipe here with the parameters that give its numbers,\nand where the numbers differ all the same"),
+        paint.dim("its name, the recipe here with the parameters that give the same numbers,\nand the remaining differences"),
     ];
     for alias in &trainer.names {
         let ours = format!("{} {}", paint.bold(&alias.ours), alias.set);

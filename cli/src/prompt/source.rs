@@ -134,7 +134,7 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     }
     let there = advlab::regular_file::read_to_string(&file).ok();
     if file.exists() && there.as_ref() != session.saved.get(&file) {
-        let message = format!("{shown} is not what `:save` wrote, and is left as it is");
+        let message = format!("{shown} is not what `:save` wrote, and is not replaced");
         return Err(wrong(message, "choose another name"));
     }
     let script = session.script.typed_script();

@@ -23,14 +23,14 @@ rows! {
     MUL = "*", A_B, "the product";
         "2 * batch.length" => [4.0, 6.0, 2.0, 4.0, 2.0];
         Two(Binary::Mul), |vjp| vec![vjp.grad() * vjp.arg(1), vjp.grad() * vjp.arg(0)];
-    DIV = "/", A_B, "the quotient, as IEEE has it: 1 / 0 is infinite, 0 / 0 NaN; see `safe_div`";
+    DIV = "/", A_B, "the quotient: 1 / 0 is infinite, 0 / 0 is NaN (IEEE); see `safe_div`";
         "batch.length / 2" => [1.0, 1.5, 0.5, 1.0, 0.5];
         Two(Binary::Div), |vjp| {
             let by_a = vjp.grad() / vjp.arg(1);
             let by_b = -(&by_a * vjp.arg(0) / vjp.arg(1));
             vec![by_a, by_b]
         };
-    REM = "%", A_B, "the remainder with the sign of the dividend, as of numbers in Rhai (torch.fmod)";
+    REM = "%", A_B, "the remainder, with the sign of the dividend (torch.fmod)";
         "batch.length % 2" => [0.0, 1.0, 1.0, 0.0, 1.0];
         Two(Binary::Rem), |vjp| {
             let quotient = vjp.arg(0) / vjp.arg(1);
@@ -92,7 +92,7 @@ rows! {
     ROUND = "round", X, "the nearest whole number, halves to the even one (torch.round)";
         "round(batch.length / 2)" => [1.0, 2.0, 0.0, 1.0, 0.0]; One(Unary::Round);
     CLAMP = "clamp", &[tensor("x"), tensor("low"), tensor("high")],
-        "x, at least low and at most high; NaN where any of the three is";
+        "x, limited to low ... high; NaN if any of the three is";
         "batch.length.clamp(1.5, 2.5)" => [2.0, 2.5, 1.5, 2.0, 1.5]; Three(Ternary::Clamp), clamp_grads;
     MIN = "min", A_B, "the smaller of two values; NaN where either is";
         "min(batch.length, 2)" => [2.0, 2.0, 1.0, 2.0, 1.0];
@@ -101,7 +101,7 @@ rows! {
         "max(batch.length, 2)" => [2.0, 3.0, 2.0, 2.0, 2.0];
         Two(Binary::Max), |vjp| pick_grads(vjp, vjp.arg(1), vjp.arg(0));
     WHERE = "where", &[tensor("c"), tensor("a"), tensor("b")],
-        "a where c is not 0, else b; what the other one holds there, NaN included, has no influence";
+        "a where c is not 0, else b; the value that is not chosen has no influence, even NaN";
         "where(batch.correct, batch.length, 0)" => [2.0, 0.0, 1.0, 0.0, 0.0];
         Three(Ternary::Where), |vjp| {
             let by_a = select(vjp.arg(0), vjp.grad(), 0.0);

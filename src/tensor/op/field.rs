@@ -63,7 +63,7 @@ const WRONG: f64 = -0.8164965809277261;
 static WHITEN: Op = Op {
     name: "whiten",
     params: &[tensor("x"), level("level")],
-    doc: "(x - mean) / sqrt(max(var, 1e-8)) in each cell of a level, with ddof 0; of one value, 0",
+    doc: "(x - mean) / sqrt(max(var, 1e-8)) in each cell of a level, with ddof 0; 0 for a single value",
     source: "REINFORCE++, arXiv 2501.03262",
     example: "batch.reward.whiten(\"batch\")",
     shows: &[RIGHT, WRONG, RIGHT, WRONG, WRONG],
@@ -95,7 +95,7 @@ static BCE_WITH_LOGITS: Op = Op {
 static GRAD: Op = Op {
     name: "grad",
     params: &[tensor("loss"), tensor("x")],
-    doc: "the derivative of a batch tensor by each value of x, at x's level; 0 where the loss does not depend on x",
+    doc: "the derivative of a batch tensor with respect to each value of x, at x's level; 0 where it does not depend on x",
     example: "let r = batch.reward; grad((r * r).sum(\"batch\"), r)",
     shows: &[2.0, 0.0, 2.0, 0.0, 0.0],
     ..ROW

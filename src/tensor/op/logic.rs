@@ -23,9 +23,9 @@ rows! {
         "batch.length == 2" => [1.0, 0.0, 0.0, 1.0, 0.0]; Two(Binary::Equal);
     NOT_EQUAL = "!=", A_B, "1 where a and b differ";
         "batch.length != 2" => [0.0, 1.0, 1.0, 0.0, 1.0]; Two(Binary::NotEqual);
-    AND = "&", A_B, "1 where both are not 0 (`&&` is not for tensors)";
+    AND = "&", A_B, "1 where both are not 0 (`&&` works only for single values)";
         "batch.correct & (batch.length < 2)" => [0.0, 0.0, 1.0, 0.0, 0.0]; Two(Binary::And);
-    OR = "|", A_B, "1 where either is not 0 (`||` is not for tensors)";
+    OR = "|", A_B, "1 where either is not 0 (`||` works only for single values)";
         "batch.correct | (batch.length < 2)" => [1.0, 0.0, 1.0, 0.0, 1.0]; Two(Binary::Or);
     NOT = "!", &[tensor("x")], "1 where x is 0, else 0";
         "!batch.correct" => [0.0, 1.0, 0.0, 1.0, 1.0]; One(Unary::Not);

@@ -94,12 +94,12 @@ impl Class {
             Class::Elementwise | Class::Logic | Class::Combinatorics => {
                 "arguments of any levels; the result is at the coarsest level that is finer than each"
             }
-            Class::Reduction => "from the tensor's level to the coarser one that is named",
+            Class::Reduction => "from the tensor's level to the named coarser one",
             Class::Order => "the result is at the tensor's own level",
             Class::Scan => {
                 "along the tokens of each response; a response tensor along the turns of its trajectory"
             }
-            Class::Field => "as the formula says",
+            Class::Field => "the level depends on the formula",
         }
     }
 }
@@ -346,7 +346,7 @@ fn framed(op: &'static Op, x: &Tensor) -> Result<std::sync::Arc<super::Frame>, T
 }
 
 fn unframed(op: &'static Op) -> TensorError {
-    TensorError::argument(op.name, "x", "a tensor of a batch", "a number alone")
+    TensorError::argument(op.name, "x", "a tensor of a batch", "a plain number")
 }
 
 fn grad_node(_: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {

@@ -71,7 +71,7 @@ pub(super) static INDEX: Op = Op {
 static CUMSUM_BY: Op = Op {
     name: "cumsum_by",
     params: &[tensor("x"), tensor("key"), level("level")],
-    doc: "the sum up to and with each value in its cell of a level, in the order of a key: the smallest first, ties in batch order",
+    doc: "the running sum in each cell of a level, this value included, in ascending order of a key, ties in batch order",
     example: "batch.reward.cumsum_by(batch.length, \"batch\")",
     shows: &[2.0, 2.0, 1.0, 2.0, 1.0],
     kernel: Kernel::Within(Within::CumsumBy),

@@ -43,12 +43,12 @@ rows! {
     MEAN = "mean", PARAMS, "the mean in each cell of a level; exact for equal values; 0 for an empty cell";
         "batch.length.mean(\"group\", batch.correct)" => [1.5, 0.0];
         Reduce(Reduction::Mean), |vjp| spread(vjp, safe_div(vjp.grad(), count(vjp)));
-    MIN = "min", PARAMS, "the smallest value in each cell of a level; of nothing, 0";
+    MIN = "min", PARAMS, "the smallest value in each cell of a level; 0 for an empty cell";
         "batch.length.min(\"group\")" => [1.0, 1.0]; Reduce(Reduction::Min), extreme_grads;
-    MAX = "max", PARAMS, "the largest value in each cell of a level; of nothing, 0";
+    MAX = "max", PARAMS, "the largest value in each cell of a level; 0 for an empty cell";
         "batch.length.max(\"group\")" => [3.0, 2.0]; Reduce(Reduction::Max), extreme_grads;
     STD = "std", PARAMS,
-        "the sample standard deviation (ddof 1, as torch.std); exactly 0 for equal values and for one alone";
+        "the sample standard deviation (ddof 1, as torch.std); exactly 0 for equal values and for a single value";
         "batch.length.std(\"group\")" => [1.0, std::f64::consts::FRAC_1_SQRT_2];
         Reduce(Reduction::Std), |vjp| deviation_grads(vjp, 1.0);
     POPULATION_STD = "population_std", PARAMS,
@@ -56,7 +56,7 @@ rows! {
         "batch.length.population_std(\"group\")" => [0.816496580927726, 0.5];
         Reduce(Reduction::PopulationStd), |vjp| deviation_grads(vjp, 0.0);
     COUNT = "count", PARAMS,
-        "the number of values in each cell of a level (of those selected, where there is a selection)";
+        "the number of values in each cell of a level (only the selected ones, if there is a selection)";
         "batch.reward.count(\"group\")" => [3.0, 2.0]; Reduce(Reduction::Count);
 }
 

@@ -34,7 +34,7 @@ pub(super) const ROWS: &[&Op] = &[&CUMSUM, &SUFFIX_SUM, &NEXT, &PREV, &AT_LAST_T
 
 static CUMSUM: Op = Op {
     name: "cumsum",
-    doc: "the sum up to and with each token; with gamma, a number or one for each response, y_t = x_t + gamma y_(t-1)",
+    doc: "the running sum, this token included; with gamma, a number or one for each response, y_t = x_t + gamma y_(t-1)",
     example: "batch.token_reward.cumsum()",
     shows: &[0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
     kernel: Kernel::Scan(Scan::Cumsum),
@@ -106,7 +106,7 @@ fn scan(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
             .is_some_and(|frame| frame.layout.has_trajectories());
     if x.level() != Level::Token && !is_of_turns {
         let message = format!(
-            "needs a token tensor, this is a {} tensor: a response's value is put on its last token by `x.at_last_token()`; responses follow each other in a batch with a column `trajectory` alone",
+            "needs a token tensor, this is a {} tensor: a response's value is put on its last token by `x.at_last_token()`; responses follow each other only in a batch with a column `trajectory`",
             x.level()
         );
         return Err(TensorError::level(op.name, message));

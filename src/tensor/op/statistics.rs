@@ -32,7 +32,7 @@ pub(super) const ROWS: &[&Op] = &[
 
 static LAST: Op = Op {
     name: "last",
-    doc: "the last value in each cell of a level: a response's last token, a trajectory's last turn, a group's last response; of nothing, 0",
+    doc: "the last value in each cell of a level: a response's last token, a trajectory's last turn, a group's last response; 0 for an empty cell",
     example: "batch.logp.last(\"response\")",
     shows: &[-0.5, -0.5, -1.0, -0.5, -0.5],
     build: |op, args| {
@@ -53,7 +53,7 @@ static LAST: Op = Op {
 
 static VARIANCE: Op = Op {
     name: "variance",
-    doc: "the sample variance (ddof 1, as torch.var); exactly 0 for equal values and for one alone",
+    doc: "the sample variance (ddof 1, as torch.var); exactly 0 for equal values and for a single value",
     example: "batch.length.variance(\"group\")",
     shows: &[1.0, 0.5],
     build: |op, args| {
@@ -66,7 +66,7 @@ static VARIANCE: Op = Op {
 
 static MEDIAN: Op = Op {
     name: "median",
-    doc: "the middle value in each cell of a level, the mean of the two middle ones where their number is even",
+    doc: "the middle value in each cell of a level, the mean of the two middle ones if their number is even",
     example: "batch.length.median(\"group\")",
     shows: &[2.0, 1.5],
     build: |op, args| {
@@ -85,7 +85,7 @@ static QUANTILE: Op = Op {
         number("q"),
         optional(tensor("selection")),
     ],
-    doc: "the value in each cell of a level that a share q of them is below, between two by a line (as torch.quantile)",
+    doc: "the q-quantile in each cell of a level, interpolated linearly (as torch.quantile)",
     example: "batch.length.quantile(\"group\", 0.75)",
     shows: &[2.5, 1.75],
     build: |op, args| {
@@ -108,7 +108,7 @@ static QUANTILE: Op = Op {
 
 static LOGSUMEXP: Op = Op {
     name: "logsumexp",
-    doc: "ln of the sum of e to the power of x in each cell of a level, without overflow; of nothing, 0",
+    doc: "ln of the sum of e to the power of x in each cell of a level, without overflow; 0 for an empty cell",
     example: "(batch.reward * 1000).logsumexp(\"group\")",
     shows: &[1000.0 + std::f64::consts::LN_2, std::f64::consts::LN_2],
     build: |op, args| {
@@ -142,7 +142,7 @@ static CORRELATION: Op = Op {
 
 static OTHERS_MEAN: Op = Op {
     name: "others_mean",
-    doc: "for each value the mean of the others in its cell (leave-one-out); of one alone, itself",
+    doc: "for each value the mean of the others in its cell (leave-one-out); a single value itself",
     source: "RLOO, arXiv 2402.14740",
     example: "batch.reward.others_mean(\"group\")",
     shows: &[0.5, 1.0, 0.5, 0.0, 0.0],
@@ -164,7 +164,7 @@ static OTHERS_MEAN: Op = Op {
 
 static OTHERS_STD: Op = Op {
     name: "others_std",
-    doc: "for each value the sample standard deviation of the others in its cell; exactly 0 where these are equal, or one",
+    doc: "for each value the sample standard deviation of the others in its cell; exactly 0 if these are equal, or only one",
     example: "batch.length.others_std(\"group\")",
     shows: &[
         std::f64::consts::SQRT_2,

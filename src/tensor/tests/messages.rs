@@ -46,7 +46,7 @@ fn levels_that_do_not_fit() {
     );
     assert_snapshot!(
         message(row("suffix_sum", 2), &[tensor(Level::Group)]),
-        @"`suffix_sum`: needs a token tensor, this is a group tensor: a response's value is put on its last token by `x.at_last_token()`; responses follow each other in a batch with a column `trajectory` alone"
+        @"`suffix_sum`: needs a token tensor, this is a group tensor: a response's value is put on its last token by `x.at_last_token()`; responses follow each other only in a batch with a column `trajectory`"
     );
     assert_snapshot!(
         message(row("at_last_token", 1), &[tensor(Level::Token)]),
@@ -58,7 +58,7 @@ fn levels_that_do_not_fit() {
     );
     assert_snapshot!(
         message(row("mean", 3), &[Argument::Number(1.0), Argument::Level(Level::Batch)]),
-        @"`mean`: `x` must be a tensor of a batch, this is a number alone"
+        @"`mean`: `x` must be a tensor of a batch, this is a plain number"
     );
 }
 

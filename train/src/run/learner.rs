@@ -222,7 +222,7 @@ fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
         }
         Some("ref_logp") => "with `reference = true` in the configuration there is one".to_string(),
         Some("advantage") if !recipe.has(Hook::Advantage) => format!(
-            "{name} is a loss alone: choose a recipe for the advantage, such as `--recipe grpo`, and this one as the configuration's `loss_recipe`"
+            "{name} has only a loss: choose a recipe for the advantage, such as `--recipe grpo`, and this one as the configuration's `loss_recipe`"
         ),
         _ => first.help.take().unwrap_or_default(),
     };
