@@ -96,7 +96,7 @@ fn a_damaged_checkpoint_costs_the_steps_since_the_one_before() {
     std::fs::write(&path, "{\"format\": \"advlab checkpoint 3\", \"run\": {}}").unwrap();
     run = lab.resume();
     let note = &run.notes()[0];
-    says(note, &["its format is \"advlab checkpoint 2\""]);
+    says(note, &["its format is \"advlab checkpoint 3\""]);
     go(&mut run);
     assert_eq!(rows(&lab.run()), whole);
 }
