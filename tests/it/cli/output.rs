@@ -315,6 +315,19 @@ fn every_built_in_passes_the_check() {
 fn recipes() {
     let lab = Lab::new();
     let all = lab.ok("recipes").out;
+    let first = all.split_once("\n\n").expect("several kinds").0;
+    let names = first
+        .lines()
+        .map(|line| line.split(' ').next().unwrap_or(""));
+    let start = [
+        "start",
+        "grpo",
+        "dr_grpo",
+        "passk",
+        "reinforce_pp",
+        "ppo_clip",
+    ];
+    assert!(names.eq(start), "{first}");
     assert!(all.lines().all(|line| line.chars().count() <= 80));
     for builtin in BUILTINS
         .iter()

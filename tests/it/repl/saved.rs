@@ -85,7 +85,7 @@ fn a_file_is_written_for_a_recipe_and_over_no_other_file() {
     let written = format!("> :reset\n> batch.reward * 2\n{save}\n> _ + 1\n{save}");
     play(&mut session, &written);
     std::fs::write(&file, "// MY EDITS").expect("an edit");
-    play(&mut session, &format!("{save}\n! is left as it is"));
+    play(&mut session, &format!("{save}\n! is not replaced"));
     let text = std::fs::read_to_string(&file).expect("the file");
     assert_eq!(text, "// MY EDITS");
 }
