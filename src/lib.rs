@@ -66,4 +66,4 @@ pub use suggest::nearest;
 /// The Rust block of docs/embedding.md, run as a documentation test.
 #[cfg(all(doctest, feature = "files"))]
 #[doc = include_str!("../docs/embedding.md")]
-struct Readme;
+struct Embedding;

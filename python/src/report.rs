@@ -49,7 +49,7 @@ impl PyReport {
 
     /// The rows of the table and all other numbers, as JSON.
     fn numbers(&self) -> (String, String) {
-        let mut numbers = (Value::from(self.0.rows.clone()), self.0.about.clone());
+        let mut numbers = (Value::from(self.0.rows()), self.0.about.clone());
         translate(&mut numbers.0);
         translate(&mut numbers.1);
         (numbers.0.to_string(), numbers.1.to_string())
@@ -125,7 +125,7 @@ fn made(
         }
         ("run", [recipe], Some(batch)) => {
             let loss = (recipe.host().loss()?, "default");
-            run::report(recipe, batch, loss, PAINT)
+            run::report(recipe, batch, loss, true, PAINT)
         }
         ("diff", [a, b], Some(batch)) => diff::report(a, b, batch, PAINT),
         ("compare", [], None) => {

@@ -272,6 +272,8 @@ impl LiveRecipe {
         let host = self.shared.host.clone().with_guard(guard);
         match loaded.recipe.on(&host).migrate(&in_use.state) {
             Ok(state) => {
+                // An edit that is undone brings back a version that was in use before.
+                fallbacks.retain(|one| one.loaded.version() != loaded.version());
                 if fallbacks.len() == FALLBACKS {
                     fallbacks.pop_front();
                 }

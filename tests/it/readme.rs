@@ -58,7 +58,7 @@ fn every_command_runs() {
                 run(&short(arguments), folder.path());
                 ran += 1;
             } else {
-                // The first runs this test, `.ci/run` builds the others.
+                // The first runs this test; the others build for minutes.
                 let elsewhere = [
                     "cargo test",
                     "cargo install --path cli",

@@ -102,7 +102,7 @@ pub enum LogEvent {
         #[serde(default)]
         ready_after_ms: f64,
     },
-    /// A version failed at this step, or its `migrate` did (`hook`); `back_to` did the step instead, if there was one.
+    /// A version failed at this step, or its `migrate` did (`hook`); `back_to` was tried instead, if there was one.
     Failed {
         #[serde(default)]
         hook: String,

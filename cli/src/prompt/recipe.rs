@@ -52,7 +52,7 @@ pub(super) fn run(session: &mut PromptSession, arguments: &Arguments<'_>) -> Ans
     let recipe = session.recipe_of(arguments.text)?;
     let whose = ["default", "of the run"][usize::from(session.data.loss.is_some())];
     let loss = (session.script.host().loss()?, whose);
-    Ok(run::report(&recipe, &session.data.batch, loss, session.paint)?.text)
+    Ok(run::report(&recipe, &session.data.batch, loss, false, session.paint)?.text)
 }
 
 /// Compares the two recipes that the words name, or the one in use and the one that they name; `k=8` is the one in use, set

@@ -24,7 +24,7 @@ pub struct Report {
     pub figure: Option<Figure>,
     /// Lines without a line break at the end, for the [`Paint`] with which the report was made.
     pub text: String,
-    /// The numbers as rows of a table: JSON objects with the same keys.
+    /// The numbers as rows of a table: JSON objects with the same keys. A figure's points are made when they are asked for.
     pub rows: Vec<Value>,
     /// All other numbers: a JSON object.
     pub about: Value,
@@ -36,10 +36,17 @@ impl Report {
     /// A report that is a figure; its points are the rows.
     pub fn of_figure(figure: Figure) -> Report {
         Report {
-            rows: figure.rows(),
             about: json!({ "title": figure.title }),
             figure: Some(figure),
             ..Report::default()
+        }
+    }
+
+    /// The rows of the table, or of the figure's points.
+    pub fn rows(&self) -> Vec<Value> {
+        match &self.figure {
+            Some(figure) if self.rows.is_empty() => figure.rows(),
+            _ => self.rows.clone(),
         }
     }
 
@@ -96,7 +103,10 @@ impl Report {
 /// Rows as CSV, with the names of the columns first.
 fn csv(rows: &[Value]) -> String {
     let cell = |value: &Value| match value {
-        Value::Number(number) => number.as_f64().unwrap_or(f64::NAN).to_string(),
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(number) => number.to_string(),
+            None => number.to_string(),
+        },
         Value::String(text) => quoted(text),
         Value::Null => String::new(),
         other => other.to_string(),

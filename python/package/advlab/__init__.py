@@ -11,7 +11,7 @@ the CPU; what comes back is of the kind that went in. In a notebook, `recipe.cur
 the command line does, and after `%load_ext advlab` a cell that begins with `%%advantage` is a recipe.
 """
 
-from importlib import import_module
+from importlib import import_module as _import_module
 
 # As typing's, without the time that its import takes.
 TYPE_CHECKING = False
@@ -29,10 +29,13 @@ else:
         """Imports what has the name at its first use: the command line starts in half the time without."""
         if name in __all__:
             for part in ("_recipe", "_report", "_native"):
-                module = import_module(f"{__name__}.{part}")
+                module = _import_module(f"{__name__}.{part}")
                 if hasattr(module, name):
                     return globals().setdefault(name, getattr(module, name))
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> "list[str]":
+        return sorted([*__all__, "load_ipython_extension"])
 
 
 __all__ = [

@@ -98,7 +98,7 @@ fn a_run_falls_back_as_far_as_a_version_that_works() {
         )
     };
     let mut lab = Lab::new(&from(99));
-    for step in [8, 6, 4] {
+    for step in [20, 18, 16, 14, 12, 8, 6, 4] {
         lab.live.step(&batch().at_step(1)).unwrap();
         lab.publish(&from(step));
     }
@@ -107,7 +107,9 @@ fn a_run_falls_back_as_far_as_a_version_that_works() {
         (done.outcome.advantage.at(0, 0), done.events.len())
     };
     assert_eq!([3, 4, 5].map(&mut used), [(4.0, 0), (6.0, 1), (6.0, 0)]);
-    assert_eq!([9, 10].map(&mut used), [(99.0, 2), (99.0, 0)]);
+    assert_eq!([9, 10].map(&mut used), [(12.0, 2), (12.0, 0)]);
+    // The first of nine versions is the last one that is kept.
+    assert_eq!([30, 31].map(&mut used), [(99.0, 5), (99.0, 0)]);
 }
 
 /// Where all versions of a resumed run fail before it has begun a step, it is as it was: with the version to fall back to.

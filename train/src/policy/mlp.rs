@@ -21,9 +21,10 @@ use network::{Forward, Network, Token, draw};
 /// Responses per pass, for any number of threads: the order of summing a batch's gradients depends on this.
 const PART: usize = 256;
 
-/// The most passes that are in memory at a time, and the most bytes of their hidden layers.
-const PASSES: usize = 8;
-const MEMORY: usize = 1 << 28;
+/// The most passes that are in memory at a time, and the most bytes that they may take together if no two responses have
+/// a prefix in common; one pass takes what it needs.
+const PASSES: usize = 64;
+const MEMORY: usize = 1 << 30;
 
 /// Two hidden layers with ReLU, trained with AdamW.
 ///

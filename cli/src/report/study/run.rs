@@ -11,10 +11,12 @@ use advlab::paint::{Paint, cut, laid_out, wrapped};
 use advlab::script::{Computed, Hook, Loss, Outcome, Recipe, State, Summary};
 
 /// A recipe's first step on a batch. A recipe without a loss gets the loss given here, which is called default or of the run.
+/// `has_rows` asks for a row per response.
 pub fn report(
     recipe: &Recipe,
     batch: &Batch,
     (loss, whose): (Recipe, &str),
+    has_rows: bool,
     paint: Paint,
 ) -> Result<Report, Diagnostics> {
     let mut state = recipe.init()?;
@@ -67,7 +69,10 @@ pub fn report(
     };
     Ok(Report {
         text: text.join("\n"),
-        rows: advantage.iter().enumerate().map(row).collect(),
+        rows: match has_rows {
+            true => advantage.iter().enumerate().map(row).collect(),
+            false => Vec::new(),
+        },
         about: json!({
             "summary": summary,
             "loss": of_loss.ok().map(|loss| loss.value),

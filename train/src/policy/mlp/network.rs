@@ -61,9 +61,12 @@ impl Network {
         ]
     }
 
-    /// The most memory that the hidden layers of so many responses take.
+    /// The most memory that a pass over so many responses takes: the hidden layers, a copy of them and their gradients,
+    /// probabilities and log-probs.
     pub fn most_bytes(&self, responses: usize) -> usize {
-        2 * size_of::<f32>() * responses * self.task.max_response_tokens * self.hidden
+        let prefix =
+            6 * size_of::<f32>() * self.hidden + 2 * size_of::<f64>() * self.task.vocabulary;
+        prefix * responses * self.task.max_response_tokens
     }
 
     /// The index of the input for: `token` is at `position`.

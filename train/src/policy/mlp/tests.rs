@@ -16,6 +16,10 @@ struct Case {
 }
 
 fn cases() -> [Case; 2] {
+    cases_of(3)
+}
+
+fn cases_of(prompts: usize) -> [Case; 2] {
     let tasks: [Box<dyn Task>; 2] = [
         Box::new(Maze::new(2).unwrap()),
         Box::new(Arithmetic::new(1).unwrap()),
@@ -24,7 +28,7 @@ fn cases() -> [Case; 2] {
         let mut policy = Mlp::new(&task.shape(), HIDDEN, AdamWConfig::default(), 4);
         // Twice the initial parameters, so that no distribution is close to uniform.
         policy.network.values.iter_mut().for_each(|x| *x *= 2.0);
-        let prompts = training_prompts(&*task, 4, 0, 3).unwrap();
+        let prompts = training_prompts(&*task, 4, 0, prompts).unwrap();
         let key = StreamKey::new(4, Purpose::Responses, 1);
         let responses = policy.sample(&prompts, GROUP, key).unwrap().responses;
         let mut random = StreamKey::new(4, Purpose::Responses, 2).stream(0);
@@ -137,6 +141,24 @@ fn the_gradient_agrees_with_central_differences_but_for_rounding() {
             length += difference.powi(2);
         }
         assert!(error < 1e-12 * length, "{error} of {length}, squared");
+    }
+}
+
+/// A replay depends on this: it has no passes that sampled.
+#[test]
+fn the_passes_that_sampled_give_the_gradient_of_new_ones() {
+    // A group lies across two parts.
+    for mut case in cases_of(PART / GROUP + 10) {
+        for (response, prompt) in case.responses.prompts().iter().enumerate() {
+            if prompt % 3 == 0 {
+                case.weights[case.responses.range(response)].fill(0.0);
+            }
+        }
+        assert!(case.policy.last.is_some());
+        let gradient = case.gradient();
+        case.policy.last = None;
+        assert_eq!(case.gradient(), gradient);
+        assert!(case.policy.last.is_none());
     }
 }
 
