@@ -29,7 +29,7 @@ fn print_config_documents_every_key() {
     let parts = [
         "\n# Prompts per step.\nrollout_batch_size = 64\n",
         "\n[params]\nk = 8\n",
-        "\n[warnings]\n\n# More than this share",
+        "\n[warnings]\n\n# Warn if more than this share",
         "question_field = \"\"\nanswer_field = \"\"\n",
     ];
     says(&text, &parts);
