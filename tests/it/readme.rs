@@ -62,6 +62,7 @@ fn every_command_runs() {
                 let elsewhere = [
                     "cargo test",
                     "cargo install --path cli",
+                    "pip install ./python",
                     ".ci/wheel x86_64-unknown-linux-gnu",
                     "pip install target/wheels/advlab-*x86_64.whl",
                 ];
