@@ -171,6 +171,7 @@ WRONG = [
     (lambda: advlab.compare("nothing"), advlab.RecipeError, "nothing is not a run"),
     (lambda: GRPO.check().save("x.svg"), advlab.RecipeError, "it has no figure"),
     (lambda: advlab.read("x.jsonl", step=1), advlab.RecipeError, "`step` takes a batch of a run's folder"),
+    (lambda: advlab.read(step=3), TypeError, "are for a file"),
     (lambda: advlab.read("x.jsonl", step="a"), TypeError, "`step` is 'a': an integer"),
     (lambda: advlab.read("x.jsonl", tokenizer="none.json"), advlab.RecipeError, "the tokenizer cannot be read"),
 ]
@@ -418,3 +419,9 @@ def test_importing_takes_nothing_that_only_reports_need():
     code = "import sys, advlab; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numpy", "pandas", "html", "html.parser", "IPython", "argparse", "advlab._magic"} & set(found)
+
+
+def test_a_fresh_package_lists_what_it_has() -> None:
+    """Names are imported at their first use; completion and `help` must know them before."""
+    code = "import advlab; missing = set(advlab.__all__) - set(dir(advlab)); raise SystemExit(str(missing) if missing else 0)"
+    subprocess.run([sys.executable, "-c", code], check=True)

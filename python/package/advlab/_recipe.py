@@ -319,6 +319,8 @@ def read(
 
     if dtype not in (None, "float32", "float64"):
         raise ValueError(f"dtype is 'float32' or 'float64', not {dtype!r}")
+    if path is None and (map, dtype, step, tokenizer) != (None,) * 4:
+        raise TypeError("map, dtype, step and tokenizer are for a file: read(path, ...)")
     wide = None if dtype is None else dtype == "float64"
     place = None if path is None else os.fspath(path)
     at, tokens = None if step is None else whole("step", step), None if tokenizer is None else os.fspath(tokenizer)
