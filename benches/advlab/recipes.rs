@@ -26,7 +26,7 @@ fn at(shapes: &[Shape], names: &[&'static str]) -> Vec<Case> {
     shapes.iter().flat_map(of_shape).collect()
 }
 
-/// The recipe's hook into one padded array.
+/// Times the recipe's hook, which writes into one padded array.
 fn run(bencher: Bencher<'_, '_>, recipe: &Recipe, batch: &Batch) {
     let layout = batch.layout();
     let mut padded = Array2::<f32>::zeros((layout.responses(), layout.width()));

@@ -107,7 +107,7 @@ pub(super) struct Names {
     pub(super) kind: FileKind,
     /// Columns that are read from a field of another name.
     pub(super) readings: Vec<Reading>,
-    /// The groups come from a trainer's dump, which also tells them apart by step.
+    /// The groups come from a trainer's dump: equal names in different steps are different groups.
     pub(super) are_dumped: bool,
     /// Only the words of a completion give the length of a response.
     pub(super) count_words: bool,

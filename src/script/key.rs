@@ -178,7 +178,7 @@ fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> 
 }
 
 /// `remember`, with one value per response, or `running`, with three. Writes response by response in batch order, and returns
-/// the earlier values; for a new key, the response's first value. Nothing is written if a new value is not finite.
+/// the value that each key had before; for a new key, the response's first value. Nothing is written if a new value is not finite.
 fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     let (Some(name), Some(key)) = (text(args[0]), args[1].read_lock::<Key>()) else {
         unreachable!("the function is registered for a string and a key");

@@ -1,4 +1,5 @@
-//! The errors of operations on tensors, with the operation, the levels and the line of the script.
+//! The errors of operations on tensors, with the operation, the levels and the line of the script. Those of one operation
+//! are made where it is, in `op/` and `frame.rs`.
 
 use std::fmt;
 use std::sync::Arc;

@@ -55,7 +55,7 @@ pub struct Row {
     /// Mean norm of the step's gradients, before clipping.
     pub grad_norm: f64,
     /// The values that scripts report with `metric`; a loss's metrics are averaged over the step's updates with equal
-    /// weights. If advantage and loss report one name, they are `advantage/name` and `loss/name`.
+    /// weights. If the advantage and the loss report the same name, they are `advantage/name` and `loss/name`.
     #[serde(
         skip_serializing_if = "BTreeMap::is_empty",
         serialize_with = "all_numbers"

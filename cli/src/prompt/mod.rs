@@ -1,7 +1,7 @@
 //! The prompt: a session that turns text into replies, and a terminal for it.
 //!
-//! [`PromptSession`] is the state, and knows no command; a command is a function of the session and its arguments; this file
-//! finds the command that an input names.
+//! [`PromptSession`] is the state, and knows no command; a command is a function of the session and its arguments; `run`
+//! below finds the one that an input names: a new command is a line there and in `help.txt`.
 
 mod arguments;
 mod complete;
