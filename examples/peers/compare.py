@@ -153,7 +153,7 @@ def markdown(rows, options, bandwidths):
     """The table, under a line with what it was measured on."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
-    shape = f"{options.groups} groups of {options.size}, to {options.tokens} tokens"
+    shape = f"{options.groups} groups of {options.size}, responses of up to {options.tokens} tokens"
     moved = ", ".join(f"{rate / 1e9:.1f} GB/s on {threads}" for threads, rate in bandwidths.items())
     lines = [
         f"{date}, commit {commit.stdout.strip()}, {platform.machine()} with {os.cpu_count()} cores, {shape}; "

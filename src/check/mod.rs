@@ -47,8 +47,8 @@ const LOSS: &str = "the loss";
 /// Runs the recipe on degenerate batches and compares what comes out.
 ///
 /// The batches are made from `input`; if it is `None`, from the batch that the script's `test_batch()` returns; else from
-/// one that has all usual columns. All checks together have the time and the memory of one call, by the
-/// [`Limits`](crate::script::Limits) of the recipe's host; a check that was stopped is left out, and a finding says so.
+/// one that has all usual columns. All checks together share the time and the memory of one call
+/// ([`Limits`](crate::script::Limits) of the recipe's host); a check that was stopped is left out, and a finding says so.
 pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     let recipe = &recipe.for_step();
     let mut checks = Checks::new(recipe);

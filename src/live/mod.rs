@@ -238,7 +238,8 @@ impl LiveRecipe {
     }
 
     /// One step of a run: the advantage of a batch, by the newest version that passed its checks. If it fails, the
-    /// versions before are tried, the last one first, and the failures are among the events. The batch is kept to try new versions on.
+    /// versions before are tried, the last one first, and the failures are among the events. The batch is kept to try
+    /// new versions on.
     ///
     /// # Errors
     /// [`Diagnostics`] of the newest version if none can do the step; all is as it was before, and the next step

@@ -21,8 +21,8 @@ use network::{Forward, Network, Token, draw};
 /// Responses per pass, for any number of threads: the order of summing a batch's gradients depends on this.
 const PART: usize = 256;
 
-/// The most passes that are in memory at a time, and the most bytes that they may take together if no two responses have
-/// a prefix in common; one pass takes what it needs.
+/// The most passes that are in memory at a time, of the policy and of its reference each, and the most bytes that they may
+/// take together if no two responses have a prefix in common; one pass takes what it needs. They are kept for the next step.
 const PASSES: usize = 64;
 const MEMORY: usize = 1 << 30;
 
