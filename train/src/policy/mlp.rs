@@ -207,6 +207,8 @@ impl Policy for Mlp {
         let network = &self.network;
         let run = |pass: &mut Forward, part: &[usize]| {
             let owner = |&index: &usize| responses.prompts()[index];
+            // Without groups that have no signal the others' prefixes keep their order, and so the gradient its bits:
+            // prompts share no prefix.
             let ran = |index: &usize| is_there || has_signal[owner(index)];
             let part: Vec<usize> = part.iter().copied().filter(ran).collect();
             if !is_there {
