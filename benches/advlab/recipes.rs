@@ -26,7 +26,7 @@ fn at(shapes: &[Shape], names: &[&'static str]) -> Vec<Case> {
     shapes.iter().flat_map(of_shape).collect()
 }
 
-/// Times the recipe's hook, which writes into one padded array.
+/// Times the recipe's hook, and writing its result into one padded array.
 fn run(bencher: Bencher<'_, '_>, recipe: &Recipe, batch: &Batch) {
     let layout = batch.layout();
     let mut padded = Array2::<f32>::zeros((layout.responses(), layout.width()));
@@ -35,11 +35,11 @@ fn run(bencher: Bencher<'_, '_>, recipe: &Recipe, batch: &Batch) {
     bencher.bench_local(|| {
         let padded = &mut padded.view_mut();
         if recipe.has(Hook::Advantage) {
-            let outcome = recipe.advantage_into(batch, &mut state, padded);
-            outcome.expect("an advantage").time
+            let outcome = recipe.advantage(batch, &mut state).expect("an advantage");
+            outcome.advantage.write_into(padded).expect("its shape");
         } else {
-            let loss = recipe.loss_into(batch, None, &mut state, padded);
-            loss.expect("a loss").time
+            let loss = recipe.loss(batch, None, &mut state).expect("a loss");
+            loss.gradient.write_into(padded).expect("its shape");
         }
     });
 }

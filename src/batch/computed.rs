@@ -107,20 +107,20 @@ impl Computed {
     /// # Errors
     /// A [`Diagnostic`] if the array has another shape; it is not changed.
     pub fn write_into(&self, array: &mut ArrayViewMut2<'_, f32>) -> Result<(), Diagnostic> {
-        has_shape_of(array, &self.layout, "an advantage")?;
+        let (found, shape) = (array.dim(), (self.layout.responses(), self.layout.width()));
+        if found != shape {
+            let what = format!("an array {found:?} for an advantage {shape:?}");
+            let help = "one row a response, as wide as the batch's padded columns";
+            return Err(Diagnostic::error(what).with_help(help));
+        }
         self.fill(array);
         Ok(())
     }
 
     fn fill(&self, array: &mut ArrayViewMut2<'_, f32>) {
-        match array.as_slice_mut() {
-            Some(rows) => self.fill_rows(rows),
-            None => array.assign(&self.to_padded()),
-        }
-    }
-
-    /// As [`Computed::write_into`], for the rows of a contiguous array.
-    pub(crate) fn fill_rows(&self, rows: &mut [f32]) {
+        let Some(rows) = array.as_slice_mut() else {
+            return array.assign(&self.to_padded());
+        };
         // Without columns there is nothing to write.
         let rows = rows.par_chunks_mut(self.layout.width().max(1)).enumerate();
         rows.for_each(|(response, row)| self.fill_row(response, row));
@@ -140,21 +140,6 @@ impl Computed {
             }
         }
     }
-}
-
-/// Checks that an array has the shape of a layout's padded values.
-pub(crate) fn has_shape_of(
-    array: &ArrayViewMut2<'_, f32>,
-    layout: &Layout,
-    what: &str,
-) -> Result<(), Diagnostic> {
-    let (found, shape) = (array.dim(), (layout.responses(), layout.width()));
-    if found == shape {
-        return Ok(());
-    }
-    let what = format!("an array {found:?} for {what} {shape:?}");
-    let help = "one row a response, as wide as the batch's padded columns";
-    Err(Diagnostic::error(what).with_help(help))
 }
 
 #[cfg(test)]

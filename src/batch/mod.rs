@@ -17,7 +17,6 @@ use rayon::prelude::*;
 pub use builder::BatchBuilder;
 pub use column::{Buffer, BufferOwner, Element, FloatBuffer, Padded, TokenValues};
 pub use computed::Computed;
-pub(crate) use computed::has_shape_of;
 pub use layout::{GroupId, Layout};
 pub use level::Level;
 pub use tokens::{Numeric, TokenRun};

@@ -2,7 +2,7 @@
 
 use super::inputs::HookInputs;
 use crate::batch::{Computed, Level};
-use crate::script::{Computation, Setting};
+use crate::script::{Outcome, Setting};
 use crate::tensor::op::{Binary, Reduction};
 use crate::tensor::{Depth, Moments, binomial_ratio, finish};
 
@@ -30,7 +30,7 @@ fn advantage<F: Fn(f64) -> f64>(
     values: &[f64],
     depth: Depth,
     of: impl Fn(Moments) -> Option<F>,
-) -> Option<Computation> {
+) -> Option<Outcome> {
     let mut out = vec![0.0; values.len()];
     each_group(inputs, values, depth, |members, moments| {
         let of = of(moments)?;
@@ -41,13 +41,10 @@ fn advantage<F: Fn(f64) -> f64>(
     })?;
     let is_finite = out.iter().all(|value| value.is_finite());
     let advantage = Computed::new(inputs.layout().clone(), Level::Response, out);
-    is_finite.then(|| Computation {
-        advantage: Some(advantage),
-        ..Computation::default()
-    })
+    is_finite.then(|| Outcome::of(advantage))
 }
 
-pub(super) fn grpo(inputs: &HookInputs<'_>, _: Option<&mut [f32]>) -> Option<Computation> {
+pub(super) fn grpo(inputs: &HookInputs<'_>) -> Option<Outcome> {
     let rewards = inputs.response("reward")?;
     let std = match inputs.text("std")? {
         "sample" => Reduction::Std,
@@ -61,7 +58,7 @@ pub(super) fn grpo(inputs: &HookInputs<'_>, _: Option<&mut [f32]>) -> Option<Com
     })
 }
 
-pub(super) fn rloo(inputs: &HookInputs<'_>, _: Option<&mut [f32]>) -> Option<Computation> {
+pub(super) fn rloo(inputs: &HookInputs<'_>) -> Option<Outcome> {
     let rewards = inputs.response("reward")?;
     advantage(inputs, &rewards, Depth::Extremes, |group| {
         Some(move |reward| reward - others_mean(reward, &group))
@@ -74,7 +71,7 @@ pub(super) fn others_mean(own: f64, group: &Moments) -> f64 {
     mean + Binary::SafeDiv.of(mean - own, group.count as f64 - 1.0)
 }
 
-pub(super) fn passk(inputs: &HookInputs<'_>, _: Option<&mut [f32]>) -> Option<Computation> {
+pub(super) fn passk(inputs: &HookInputs<'_>) -> Option<Outcome> {
     let Setting::Whole(k) = *inputs.params.get("k")? else {
         return None;
     };

@@ -1,6 +1,5 @@
 //! The inputs of a kernel, as the script sees them; `None` if one is missing or is of a kind that no kernel supports.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use multiversion::multiversion;
@@ -90,14 +89,13 @@ impl<'a> HookInputs<'a> {
         }
     }
 
-    /// Computes a gradient response by response, into the caller's rows if they have its precision, else into new memory,
-    /// which it returns; `None` if it is not finite. `compute` also gives a summary of each response, in batch order.
+    /// Computes a gradient response by response; `None` if it is not finite. `compute` also gives a summary of each response,
+    /// in batch order.
     pub(super) fn gradient<T: TokenPrecision, S, R: Send>(
         &self,
-        rows: Option<&mut [f32]>,
         scratch: impl Fn() -> S + Send + Sync,
         compute: impl Fn(&mut S, usize, &mut [T]) -> Option<R> + Sync,
-    ) -> Option<(Option<Computed>, Vec<R>)> {
+    ) -> Option<(Computed, Vec<R>)> {
         let layout = &**self.layout();
         let compute = |scratch: &mut S, response: usize, out: &mut [T]| {
             if response.is_multiple_of(RESPONSES_PER_CHECK) {
@@ -106,15 +104,6 @@ impl<'a> HookInputs<'a> {
             let summary = compute(scratch, response, out)?;
             scale(out, self.factor).then_some(summary)
         };
-        if let Some(rows) = rows.filter(|_| T::of_rows(&mut []).is_some()) {
-            let rows = rows.par_chunks_mut(layout.width().max(1)).enumerate();
-            let summaries = rows.map_init(&scratch, |scratch, (response, row)| {
-                layout.clear_padding(response, row);
-                let out = T::of_rows(&mut row[columns(layout, response)?])?;
-                compute(scratch, response, out)
-            });
-            return Some((None, summaries.collect::<Option<_>>()?));
-        }
         let _reservation = self.guard.reserve(layout.tokens() * size_of::<T>()).ok()?;
         let mut values = vec![T::default(); layout.tokens()];
         let mut rest = &mut values[..];
@@ -129,7 +118,7 @@ impl<'a> HookInputs<'a> {
         });
         let summaries = summaries.collect::<Option<_>>()?;
         let gradient = Computed::new(self.layout().clone(), Level::Token, T::wrap(values));
-        Some((Some(gradient), summaries))
+        Some((gradient, summaries))
     }
 }
 
@@ -154,18 +143,14 @@ pub(super) fn row<'a, T: TokenPrecision>(
     layout: &Layout,
     response: usize,
 ) -> Option<&'a [T]> {
-    let columns = columns(layout, response)?;
+    let columns = match layout.runs(response) {
+        [] => 0..0,
+        [run] => run.columns(),
+        // There are holes between the tokens.
+        _ => return None,
+    };
     match column {
         TokenValues::Compact(values) => Some(&T::slice(values)?[layout.tokens_of(response)]),
         _ => T::padded_row(column, response, columns),
-    }
-}
-
-/// The columns of a response's tokens, if there are no holes between them.
-fn columns(layout: &Layout, response: usize) -> Option<Range<usize>> {
-    match layout.runs(response) {
-        [] => Some(0..0),
-        [run] => Some(run.columns()),
-        _ => None,
     }
 }

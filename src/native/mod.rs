@@ -18,11 +18,10 @@ pub(crate) use inputs::HookInputs;
 
 use crate::batch::Batch;
 use crate::figures::time;
-use crate::script::{Computation, Hook, Version};
+use crate::script::{Hook, Outcome, Version};
 
-/// Computes a hook of a built-in; `None` if it declines. A loss writes its gradient into the rows, if there are any that it
-/// can write into.
-pub(crate) type NativeHook = fn(&HookInputs<'_>, Option<&mut [f32]>) -> Option<Computation>;
+/// Computes a hook of a built-in; `None` if it declines.
+pub(crate) type NativeHook = fn(&HookInputs<'_>) -> Option<Outcome>;
 
 /// The built-ins with a kernel, and the hook that it computes.
 const KERNELS: [(&str, Hook, NativeHook); 5] = [

@@ -8,33 +8,31 @@ use rayon::prelude::*;
 use super::groups::{each_group, others_mean};
 use super::inputs::{HookInputs, row};
 use crate::batch::{Computed, TokenValues};
-use crate::script::Computation;
+use crate::script::Outcome;
 use crate::tensor::op::{Binary, Reduction, Unary};
 use crate::tensor::{Depth, Moments, TokenPrecision, finish};
 
-pub fn loss(inputs: &HookInputs<'_>, rows: Option<&mut [f32]>) -> Option<Computation> {
+pub fn loss(inputs: &HookInputs<'_>) -> Option<Outcome> {
     let usual = ["rloo", "sum", "question"].map(Some);
     if ["adv_estimator", "reward_method", "weight_mode"].map(|name| inputs.text(name)) != usual {
         return None;
     }
     let (logp, notes) = inputs.logp()?;
     let (loss, advantage) = match inputs.batch.is_f64() {
-        true => loss_of::<f64>(inputs, logp, rows),
-        false => loss_of::<f32>(inputs, logp, rows),
+        true => loss_of::<f64>(inputs, logp),
+        false => loss_of::<f32>(inputs, logp),
     }?;
-    Some(Computation {
-        advantage,
+    Some(Outcome {
         loss: Some(loss),
         notes,
-        ..Computation::default()
+        ..Outcome::of(advantage)
     })
 }
 
 fn loss_of<T: TokenPrecision>(
     inputs: &HookInputs<'_>,
     logp: &TokenValues,
-    rows: Option<&mut [f32]>,
-) -> Option<(f64, Option<Computed>)> {
+) -> Option<(f64, Computed)> {
     let (layout, old) = (&**inputs.layout(), inputs.tokens("old_logp")?);
     let beta = inputs.number("beta")?;
     let responses = (0..layout.responses()).into_par_iter();
@@ -50,7 +48,7 @@ fn loss_of<T: TokenPrecision>(
         out.fill(T::narrow(by_score[response] * beta));
         Some(())
     };
-    let (gradient, _) = inputs.gradient(rows, || (), fill)?;
+    let (gradient, _) = inputs.gradient(|| (), fill)?;
     loss.is_finite().then_some((loss, gradient))
 }
 

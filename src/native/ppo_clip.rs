@@ -7,11 +7,11 @@ use multiversion::multiversion;
 
 use super::inputs::{Advantage, HookInputs, row};
 use crate::batch::{Computed, Layout, TokenValues};
-use crate::script::{Computation, Setting};
+use crate::script::{Outcome, Setting};
 use crate::tensor::op::{Binary, FAR, Reduction};
 use crate::tensor::{Depth, Moments, Precision, TILE, TokenPrecision, finish, in_strides, k3};
 
-pub fn loss(inputs: &HookInputs<'_>, rows: Option<&mut [f32]>) -> Option<Computation> {
+pub fn loss(inputs: &HookInputs<'_>) -> Option<Outcome> {
     let is = |name, setting: Setting| inputs.params.get(name) == Some(&setting);
     if !is("dual_clip", Setting::Nothing) || !is("kl_is", Setting::Truth(false)) {
         return None;
@@ -38,15 +38,14 @@ pub fn loss(inputs: &HookInputs<'_>, rows: Option<&mut [f32]>) -> Option<Computa
         },
     };
     let (loss, advantage, clip_share) = match inputs.batch.is_f64() {
-        true => clip.loss::<f64>(inputs, rows),
-        false => clip.loss::<f32>(inputs, rows),
+        true => clip.loss::<f64>(inputs),
+        false => clip.loss::<f32>(inputs),
     }?;
-    Some(Computation {
-        advantage,
+    Some(Outcome {
         loss: Some(loss),
         metrics: vec![("clip_share".to_string(), clip_share)],
         notes,
-        ..Computation::default()
+        ..Outcome::of(advantage)
     })
 }
 
@@ -65,11 +64,7 @@ struct Clip<'a> {
 
 impl Clip<'_> {
     /// The loss, its gradient, and the share of clipped tokens.
-    fn loss<T: TokenPrecision>(
-        &self,
-        inputs: &HookInputs<'_>,
-        rows: Option<&mut [f32]>,
-    ) -> Option<(f64, Option<Computed>, f64)> {
+    fn loss<T: TokenPrecision>(&self, inputs: &HookInputs<'_>) -> Option<(f64, Computed, f64)> {
         let layout = &**inputs.layout();
         let with_tokens = (0..layout.responses()).filter(|&r| !layout.tokens_of(r).is_empty());
         let tokens = layout.tokens().max(1) as f64;
@@ -87,7 +82,7 @@ impl Clip<'_> {
             });
             self.response(layout, response, grad, scratch, out)
         };
-        let (gradient, summaries) = inputs.gradient(rows, scratch, compute)?;
+        let (gradient, summaries) = inputs.gradient(scratch, compute)?;
         let loss = finish(Reduction::Mean, &self.moments(&summaries));
         let clipped: usize = summaries.iter().map(|(_, clipped)| clipped).sum();
         (loss.is_finite()).then(|| (loss, gradient, clipped as f64 / tokens))

@@ -38,7 +38,6 @@ pub use builtin::{BUILTINS, Builtin, BuiltinKind};
 pub use call::MapGroups;
 pub use explain::help_for_foreign;
 pub use hook::{Hook, Version};
-pub(crate) use hooks::Computation;
 pub use hooks::{Loss, Outcome};
 pub use host::{Host, Limits};
 pub use members::{MEMBERS, Member, Owner};

@@ -195,15 +195,6 @@ fn kernels_have_the_bits_of_the_script() {
                 assert_eq!(outcome.native.is_some(), is_native, "{what}");
                 assert!(shown(&outcome) == expected, "{what}");
             }
-            let padded = [script, native].map(|recipe| {
-                let layout = batch.layout();
-                let shape = (layout.responses(), layout.width());
-                let mut array = Array2::from_elem(shape, f32::NAN);
-                let mut state = recipe.init().unwrap();
-                let written = recipe.advantage_into(&batch, &mut state, &mut array.view_mut());
-                (array.mapv(f32::to_bits), written.unwrap().advantage)
-            });
-            assert!(padded[0] == padded[1], "{what}");
             // With a given advantage, per token or per response.
             for given in given.iter().filter(|_| is_loss) {
                 let given = advantage(given, &batch).advantage;

@@ -95,7 +95,8 @@ impl Runs<'_> {
             advantage = Some(outcome.advantage);
             add("advantage", started, outcome.native, outcome.map_groups);
         } else if recipe.has(Hook::Advantage) {
-            let outcome = recipe.advantage_into(self.batch, &mut state, padded)?;
+            let outcome = recipe.advantage(self.batch, &mut state)?;
+            outcome.advantage.write_into(padded)?;
             add("advantage", started, outcome.native, outcome.map_groups);
         }
         if let Some(loss) = loss {
@@ -103,7 +104,8 @@ impl Runs<'_> {
                 state = loss.init()?;
             }
             let started = Instant::now();
-            let done = loss.loss_into(&weighted, advantage.as_ref(), &mut state, padded)?;
+            let done = loss.loss(&weighted, advantage.as_ref(), &mut state)?;
+            done.gradient.write_into(padded)?;
             add("loss and gradient", started, done.native, done.map_groups);
         }
         run.peak_bytes = guard.peak() - before;

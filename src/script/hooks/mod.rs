@@ -7,11 +7,9 @@ mod run;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ndarray::ArrayViewMut2;
-pub(crate) use outcome::Computation;
 pub use outcome::{Loss, Outcome};
 use rhai::{Dynamic, Engine, FuncArgs};
-use run::{PaddedOutput, invoke};
+use run::invoke;
 
 use super::batch_type::ScriptBatch;
 use super::call::Call;
@@ -19,7 +17,7 @@ use super::hook::Hook;
 use super::recipe::Recipe;
 use super::sandbox::on_deep_stack;
 use super::state::State;
-use crate::batch::{Batch, Computed, has_shape_of};
+use crate::batch::{Batch, Computed};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::native::KernelChange;
 use crate::tensor::{Guard, Tensor};
@@ -77,24 +75,7 @@ impl Recipe {
     /// [`Diagnostics`] if a hook fails, runs out of time or memory, or returns an invalid reward or advantage: not a
     /// tensor, of a level other than response or token, or with values that are not finite.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
-        let request = Request::new(self, Hook::Advantage, batch, None);
-        Ok(request.run(state, None)?.outcome(outcome::unwritten))
-    }
-
-    /// As [`Recipe::advantage`], with the advantage written into the caller's padded array [B, T], 0 where the mask
-    /// is 0; no other memory of its size is used. If an error is returned, the array may hold anything.
-    ///
-    /// # Errors
-    /// As [`Recipe::advantage`]; also if the array has another shape.
-    pub fn advantage_into(
-        &self,
-        batch: &Batch,
-        state: &mut State,
-        array: &mut ArrayViewMut2<'_, f32>,
-    ) -> Result<Outcome<()>, Diagnostics> {
-        has_shape_of(array, batch.layout(), "an advantage")?;
-        let request = Request::new(self, Hook::Advantage, batch, None);
-        Ok(request.run(state, Some(array))?.outcome(drop))
+        Request::new(self, Hook::Advantage, batch, None).run(state)
     }
 
     /// Computes the recipe's loss and its gradient with respect to `logp`. The hook sees `advantage` as `batch.advantage`.
@@ -108,24 +89,7 @@ impl Recipe {
         state: &mut State,
     ) -> Result<Loss, Diagnostics> {
         let request = Request::new(self, Hook::Loss, batch, advantage);
-        Ok(request.run(state, None)?.loss(outcome::unwritten))
-    }
-
-    /// As [`Recipe::loss`], with the gradient written into the caller's padded array [B, T], 0 where the mask is 0.
-    /// If an error is returned, the array may hold anything.
-    ///
-    /// # Errors
-    /// As [`Recipe::loss`]; also if the array has another shape.
-    pub fn loss_into(
-        &self,
-        batch: &Batch,
-        advantage: Option<&Computed>,
-        state: &mut State,
-        array: &mut ArrayViewMut2<'_, f32>,
-    ) -> Result<Loss<()>, Diagnostics> {
-        has_shape_of(array, batch.layout(), "a gradient")?;
-        let request = Request::new(self, Hook::Loss, batch, advantage);
-        Ok(request.run(state, Some(array))?.loss(drop))
+        Ok(request.run(state)?.into_loss())
     }
 
     /// The weight of each response, from the `reward` and `weight` hooks or the batch's column; `None` if there are none.
@@ -177,7 +141,7 @@ impl Recipe {
             }
             if hook == Hook::Advantage || self.has(Hook::Advantage) {
                 let (advantage, loss) = run.advantage()?;
-                run.place(&advantage, loss.as_ref(), None)?;
+                run.compute(&advantage, loss.as_ref())?;
                 if hook == Hook::Advantage {
                     return Ok(advantage);
                 }
@@ -221,11 +185,7 @@ impl<'a> Request<'a> {
     }
 
     /// Computes the request by the script; `state` changes only if that succeeds.
-    fn by_script(
-        &self,
-        state: &mut State,
-        array: PaddedOutput<'_, '_>,
-    ) -> Result<Computation, Diagnostics> {
+    fn by_script(&self, state: &mut State) -> Result<Outcome, Diagnostics> {
         let started = Instant::now();
         let (step, is_loss) = (self.batch.step(), self.hook == Hook::Loss);
         let update = is_loss.then(|| state.updates(step));
@@ -244,11 +204,11 @@ impl<'a> Request<'a> {
                 }
                 false => run.advantage()?,
             };
-            let advantage = run.place(&tensor, loss.as_ref(), array)?;
+            let advantage = run.compute(&tensor, loss.as_ref())?;
             let loss = loss.map(|loss| loss.evaluate()).transpose()?;
             let correct = (!is_loss).then(|| correct(&run.input)).flatten();
             let reports = call.take_reports();
-            let computation = Computation {
+            let outcome = Outcome {
                 reward,
                 weight,
                 advantage,
@@ -262,14 +222,14 @@ impl<'a> Request<'a> {
                 peak_bytes: self.guard.peak(),
                 native: None,
             };
-            Ok((computation, run.finished_state()?))
+            Ok((outcome, run.finished_state()?))
         });
-        let (computation, left) = computed?;
+        let (outcome, left) = computed?;
         *state = left;
         if let Some(update) = update {
             state.set_updates(step, update + 1);
         }
-        Ok(computation)
+        Ok(outcome)
     }
 }
 

@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ndarray::Array2;
-
-use super::{Computation, PaddedOutput, Request, correct};
+use super::{Outcome, Request, correct};
 use crate::batch::Computed;
 use crate::diagnostic::Diagnostics;
 use crate::native::{CallKey, HookInputs, HookState, NativeHook};
@@ -20,32 +18,28 @@ const BYTES_PER_RESPONSE: usize = 8 * size_of::<f64>() + 2 * size_of::<Moments>(
 
 impl Request<'_> {
     /// Computes the request, with `state` changed if that succeeds; by the script if the kernel declines.
-    pub(super) fn run(
-        &self,
-        state: &mut State,
-        mut array: PaddedOutput<'_, '_>,
-    ) -> Result<Computation, Diagnostics> {
+    pub(super) fn run(&self, state: &mut State) -> Result<Outcome, Diagnostics> {
         let (recipe, native) = (self.recipe, &self.recipe.host.native);
         let builtin = recipe.script.builtin;
         let kernel = builtin.and_then(|builtin| native.kernel(builtin.name, self.hook));
         // No kernel knows weights.
         let Some(kernel) = kernel.filter(|_| !self.batch.has("weight")) else {
-            return self.by_script(state, array);
+            return self.by_script(state);
         };
-        let call = self.key(array.is_some());
+        let call = self.key();
         let known = native.state(&call);
         if known == HookState::Switched
-            && let Some(answer) = self.by_kernel(kernel, array.as_deref_mut())
+            && let Some(answer) = self.by_kernel(kernel)
         {
             return Ok(answer);
         }
         let started = Instant::now();
-        let answer = self.by_script(state, array.as_deref_mut())?;
+        let answer = self.by_script(state)?;
         match known {
             HookState::Timed(last) => native.timed(&call, last, started),
             HookState::Due => {
                 let script = started.elapsed();
-                let kernel = self.compare(kernel, &answer, array);
+                let kernel = self.compare(kernel, &answer);
                 native.compared(&call, script, kernel, self.batch);
             }
             _ => {}
@@ -53,8 +47,8 @@ impl Request<'_> {
         Ok(answer)
     }
 
-    /// Everything that selects the code of a kernel: parameters, columns and their precision, and the place of the result.
-    fn key(&self, has_array: bool) -> CallKey<'_> {
+    /// Everything that selects the code of a kernel: parameters, columns and their precision.
+    fn key(&self) -> CallKey<'_> {
         let mut tokens: Vec<&str> = self.batch.token_columns().map(|(name, _)| name).collect();
         tokens.sort_unstable();
         let columns: Vec<&str> = self.batch.columns().collect();
@@ -64,7 +58,7 @@ impl Request<'_> {
             version: &self.recipe.script.version,
             hook: self.hook,
             kind: format!(
-                "{} {columns:?} {tokens:?} {} {given:?} {has_array}",
+                "{} {columns:?} {tokens:?} {} {given:?}",
                 self.recipe.params,
                 self.batch.is_f64()
             ),
@@ -72,33 +66,15 @@ impl Request<'_> {
     }
 
     /// The time of the kernel, and whether its results equal the script's bit for bit; `None` if it declines or has no memory.
-    fn compare(
-        &self,
-        kernel: NativeHook,
-        script: &Computation,
-        array: PaddedOutput<'_, '_>,
-    ) -> Option<(Duration, bool)> {
-        let cells = array.as_ref().map_or(0, |array| array.len());
-        let _reservation = self.guard.reserve(cells * size_of::<f32>()).ok()?;
-        let mut own = array.as_ref().map(|array| Array2::zeros(array.dim()));
-        let mut run = || {
-            let mut view = own.as_mut().map(|own| own.view_mut());
-            self.by_kernel(kernel, view.as_mut())
-        };
+    fn compare(&self, kernel: NativeHook, script: &Outcome) -> Option<(Duration, bool)> {
         // The script has run before, so its code and memory are warm: the kernel's are at its second run.
-        run()?;
-        let answer = run()?;
-        let mut pairs = (array.iter().zip(&own)).flat_map(|(array, own)| array.iter().zip(own));
-        let agrees = pairs.all(|(a, b): (&f32, &f32)| a.to_bits() == b.to_bits());
-        Some((answer.time, agrees && same_bits(script, &answer)))
+        self.by_kernel(kernel)?;
+        let answer = self.by_kernel(kernel)?;
+        Some((answer.time, same_bits(script, &answer)))
     }
 
     /// The kernel's answer on the batch as the script would see it; `None` if it declines, fails, or has no memory.
-    fn by_kernel(
-        &self,
-        kernel: NativeHook,
-        mut array: PaddedOutput<'_, '_>,
-    ) -> Option<Computation> {
+    fn by_kernel(&self, kernel: NativeHook) -> Option<Outcome> {
         let started = Instant::now();
         let (host, layout) = (&self.recipe.host, self.batch.layout());
         let bytes = layout.responses() * BYTES_PER_RESPONSE;
@@ -113,16 +89,10 @@ impl Request<'_> {
             advantage: self.advantage,
             factor: is_advantage.then(|| -(layout.tokens() as f64)),
         };
-        let rows = array.as_deref_mut().and_then(|array| array.as_slice_mut());
-        let mut answer = guarded("in a kernel", || kernel(&inputs, rows)).ok()??;
-        if let Some(array) = array
-            && let Some(values) = answer.advantage.take()
-        {
-            values.write_into(array).ok()?;
-        }
+        let answer = guarded("in a kernel", || kernel(&inputs)).ok()??;
         let correct = is_advantage.then(|| correct(&inputs.script)).flatten();
         let time = started.elapsed();
-        Some(Computation {
+        Some(Outcome {
             correct,
             time,
             peak_bytes: self.guard.peak(),
@@ -133,8 +103,8 @@ impl Request<'_> {
 }
 
 /// Whether the kernel's results equal the script's bit for bit.
-fn same_bits(script: &Computation, kernel: &Computation) -> bool {
-    let of = |a: &Option<Computed>, b: &Option<Computed>| match (a, b) {
+fn same_bits(script: &Outcome, kernel: &Outcome) -> bool {
+    let of = |a: Option<&Computed>, b: Option<&Computed>| match (a, b) {
         (Some(a), Some(b)) => {
             let (level, a, b) = (a.level() == b.level(), a.buffer(), b.buffer());
             let mut pairs = a.iter().zip(b.iter());
@@ -144,10 +114,10 @@ fn same_bits(script: &Computation, kernel: &Computation) -> bool {
         }
         (a, b) => a.is_none() && b.is_none(),
     };
-    let told = |all: &Computation| format!("{:?}", (all.loss, &all.metrics, &all.notes));
-    of(&script.advantage, &kernel.advantage)
-        && of(&script.reward, &kernel.reward)
-        && of(&script.correct, &kernel.correct)
+    let told = |all: &Outcome| format!("{:?}", (all.loss, &all.metrics, &all.notes));
+    of(Some(&script.advantage), Some(&kernel.advantage))
+        && of(script.reward.as_ref(), kernel.reward.as_ref())
+        && of(script.correct.as_ref(), kernel.correct.as_ref())
         && script.prints.is_empty()
         && told(script) == told(kernel)
 }

@@ -7,15 +7,15 @@ use crate::script::call::MapGroups;
 use crate::script::hook::Hook;
 
 /// The advantage of a batch, with the hooks' reports.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Outcome<A = Computed> {
+pub struct Outcome {
     /// The reward, if the recipe replaced it: at response or token level.
     pub reward: Option<Computed>,
     /// How much each response counts in a loss, at response level: from the `weight` hook, or the column `weight`.
     pub weight: Option<Computed>,
-    /// The advantage, at response or token level; `()` if [`Recipe::advantage_into`] wrote it.
-    pub advantage: A,
+    /// The advantage, at response or token level.
+    pub advantage: Computed,
     /// The loss, if the advantage is derived from one as -M dloss/dlogp, with M the number of tokens.
     pub loss: Option<f64>,
     /// Which responses are right, if the batch says so: `batch.correct`, as scripts see it.
@@ -39,11 +39,11 @@ pub struct Outcome<A = Computed> {
 /// A loss with its gradient.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Loss<G = Computed> {
+pub struct Loss {
     /// The loss.
     pub value: f64,
-    /// dloss/dlogp, at token level; `()` if [`Recipe::loss_into`] wrote it.
-    pub gradient: G,
+    /// dloss/dlogp, at token level.
+    pub gradient: Computed,
     /// The numbers of `metric`.
     pub metrics: Vec<(String, f64)>,
     /// The printed lines.
@@ -58,36 +58,30 @@ pub struct Loss<G = Computed> {
     pub native: Option<Duration>,
 }
 
-/// An advantage, or in its place the gradient of a loss; `None` if it was written into the caller's array.
-pub(crate) type Computation = Outcome<Option<Computed>>;
-
-/// The values of a computation that had no array to be written into.
-pub(super) fn unwritten(values: Option<Computed>) -> Computed {
-    values.unwrap_or_else(|| unreachable!("without an array, the values are returned"))
-}
-
-impl Computation {
-    pub(super) fn outcome<A>(self, values: impl FnOnce(Option<Computed>) -> A) -> Outcome<A> {
+impl Outcome {
+    /// An advantage, or in its place the gradient of a loss, without anything else.
+    pub(crate) fn of(advantage: Computed) -> Outcome {
         Outcome {
-            reward: self.reward,
-            weight: self.weight,
-            advantage: values(self.advantage),
-            loss: self.loss,
-            correct: self.correct,
-            metrics: self.metrics,
-            prints: self.prints,
-            notes: self.notes,
-            map_groups: self.map_groups,
-            time: self.time,
-            peak_bytes: self.peak_bytes,
-            native: self.native,
+            advantage,
+            reward: None,
+            weight: None,
+            loss: None,
+            correct: None,
+            metrics: Vec::new(),
+            prints: Vec::new(),
+            notes: Vec::new(),
+            map_groups: Vec::new(),
+            time: Duration::ZERO,
+            peak_bytes: 0,
+            native: None,
         }
     }
 
-    pub(crate) fn loss<G>(self, values: impl FnOnce(Option<Computed>) -> G) -> Loss<G> {
+    /// The loss whose gradient stands in the place of the advantage.
+    pub(super) fn into_loss(self) -> Loss {
         Loss {
             value: self.loss.unwrap_or_default(),
-            gradient: values(self.advantage),
+            gradient: self.advantage,
             metrics: self.metrics,
             prints: self.prints,
             notes: self.notes,
@@ -96,18 +90,14 @@ impl Computation {
             native: self.native,
         }
     }
-}
 
-impl Outcome {
     /// How much a response's advantage counts: its weight; or 1 if the advantage is derived from a loss, which already
     /// contains the weight.
     pub fn counts(&self, response: usize) -> f64 {
         let weight = self.weight.as_ref().filter(|_| self.loss.is_none());
         weight.map_or(1.0, |weight| weight.at(response, 0))
     }
-}
 
-impl<A> Outcome<A> {
     /// The batch as a loss is to see it: with the weights as its column `weight`.
     pub fn weighted(&self, batch: &Batch) -> Batch {
         match &self.weight {
@@ -118,7 +108,7 @@ impl<A> Outcome<A> {
 
     /// Adds the reports and the time of a loss that saw this advantage; metrics that both have get their hooks, as in
     /// `loss/clipped`.
-    pub fn add_reports<G>(&mut self, mut loss: Loss<G>) {
+    pub fn add_reports(&mut self, mut loss: Loss) {
         for (name, _) in &mut loss.metrics {
             if let Some((same, _)) = self.metrics.iter_mut().find(|(own, _)| own == name) {
                 *same = format!("{}/{name}", Hook::Advantage.name());

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ndarray::ArrayViewMut2;
 use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 
-use super::outcome::unwritten;
 use crate::batch::{Batch, Computed};
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::batch_type::ScriptBatch;
@@ -18,9 +16,6 @@ use crate::script::state::State;
 use crate::script::value::{describe, number};
 use crate::tensor::op;
 use crate::tensor::{Level, Origin, Tensor, Value, depends_on, grad};
-
-/// The caller's padded array [B, T] that a result is written into.
-pub(super) type PaddedOutput<'a, 'b> = Option<&'a mut ArrayViewMut2<'b, f32>>;
 
 /// One call of a recipe's hooks: an engine, the batch, and the state as it changes.
 pub(super) struct HookRun<'a> {
@@ -199,8 +194,8 @@ impl HookRun<'_> {
     /// Calls a hook that gives a value to each response or token, and computes it.
     pub(super) fn signal_value(&mut self, hook: Hook) -> Raised<(Tensor, Computed)> {
         let tensor = self.signal(hook)?;
-        let value = self.place(&tensor, None, None)?;
-        Ok((tensor, unwritten(value)))
+        let value = self.compute(&tensor, None)?;
+        Ok((tensor, value))
     }
 
     /// Calls a hook that gives a value to each response or token, not yet computed.
@@ -255,43 +250,23 @@ impl HookRun<'_> {
         Err(CallError::new(message, help).into())
     }
 
-    /// The values of a hook's tensor, or of the gradient of a loss; `None` if they are written into the array. The tensor, the
-    /// loss and the reported metrics are computed together, so that common parts are computed once.
-    pub(super) fn place(
-        &self,
-        tensor: &Tensor,
-        loss: Option<&Tensor>,
-        mut array: PaddedOutput<'_, '_>,
-    ) -> Raised<Option<Computed>> {
+    /// The values of a hook's tensor, or of the gradient of a loss. The tensor, the loss and the reported metrics are computed
+    /// together, so that common parts are computed once.
+    pub(super) fn compute(&self, tensor: &Tensor, loss: Option<&Tensor>) -> Raised<Computed> {
         let mut all = vec![tensor.clone()];
         all.extend(loss.cloned());
         let call = self.input.call();
         call.report(|reports| all.extend(reports.metric_tensors().cloned()));
-        let rows = array.as_deref_mut().and_then(|array| array.as_slice_mut());
-        let is_written = match rows {
-            Some(rows) => Tensor::evaluate_into(&all, rows)?,
-            None => false,
-        };
-        if !is_written {
-            Tensor::evaluate_together(&all)?;
-        }
-        if let Some(loss) = loss {
-            self.finite(loss, "the loss")?;
-        }
-        if is_written {
-            return Ok(None);
-        }
+        Tensor::evaluate_together(&all)?;
         let what = match loss {
-            Some(_) => GRADIENT.to_string(),
+            Some(loss) => {
+                self.finite(loss, "the loss")?;
+                GRADIENT.to_string()
+            }
             None => format!("the {}", self.hook.name()),
         };
         let value = self.finite(tensor, &what)?;
-        let values = value.over(self.input.frame().layout());
-        let Some(array) = array else {
-            return Ok(Some(values));
-        };
-        values.write_into(array).map_err(CallError::from)?;
-        Ok(None)
+        Ok(value.over(self.input.frame().layout()))
     }
 
     /// The value of a result. If it is not finite, the error says where, and which line of the script caused it.

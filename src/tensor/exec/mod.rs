@@ -48,30 +48,18 @@ impl From<Stopped> for Failure {
     }
 }
 
-/// The caller's padded array for the values of a plan's first output.
-pub(crate) struct Sink<'a> {
-    pub(crate) rows: &'a mut [f32],
-    /// Whether all values are finite, once an executor has written them.
-    pub(crate) is_finite: Option<bool>,
-}
-
 impl Context {
-    /// Computes the values of a plan's steps, in their order. A step's value may be left out; an output's value
-    /// only if it was written into the sink.
+    /// Computes the values of a plan's steps, in their order. The value of a step that is no output may be left out.
     ///
     /// # Errors
     /// [`TensorError`] if values do not allow an operation, or if the guard stops the computation.
-    pub(crate) fn run(
-        &self,
-        plan: &Plan,
-        sink: Option<&mut Sink<'_>>,
-    ) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
+    pub(crate) fn run(&self, plan: &Plan) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
         let is_fused = self.executor == Executor::Fused;
-        run::run(plan, self, is_fused, sink).or_else(|error| match error.kind {
+        run::run(plan, self, is_fused).or_else(|error| match error.kind {
             // If several operations fail, the first one's error counts, found by computing one operation at a time. That
             // takes more memory: if there is not enough, the error stays what it was.
             TensorErrorKind::Value(_) if is_fused => {
-                run::run(plan, self, false, None).map_err(|first| match first.kind {
+                run::run(plan, self, false).map_err(|first| match first.kind {
                     TensorErrorKind::Value(_) => first,
                     _ => error,
                 })
@@ -99,8 +87,6 @@ pub(crate) trait Precision: Copy + Default + PartialOrd + Send + Sync + 'static 
             false => narrow,
         }
     }
-    /// Padded rows hold f32.
-    fn of_rows(values: &mut [f32]) -> Option<&mut [Self]>;
 }
 
 impl Precision for f32 {
@@ -127,9 +113,6 @@ impl Precision for f32 {
     fn next_up(self) -> f32 {
         f32::next_up(self)
     }
-    fn of_rows(values: &mut [f32]) -> Option<&mut [f32]> {
-        Some(values)
-    }
 }
 
 impl Precision for f64 {
@@ -154,9 +137,6 @@ impl Precision for f64 {
     }
     fn next_up(self) -> f64 {
         f64::next_up(self)
-    }
-    fn of_rows(_: &mut [f32]) -> Option<&mut [f64]> {
-        None
     }
 }
 

@@ -55,8 +55,6 @@ impl Arg<'_> {
 pub(super) enum Code<'a> {
     Column(&'a TokenValues),
     Values(&'a FloatBuffer),
-    /// Values that wait in the caller's rows.
-    Rows,
     Map(Kernel),
     /// An elementwise kernel whose arguments are all f64; its result may be f32.
     MapF64(Kernel),
@@ -70,21 +68,13 @@ pub(super) enum Code<'a> {
     Reduce(usize, Depth),
 }
 
-/// The destination of a job's values, besides the tile.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Store {
-    Nowhere,
-    Memory(usize),
-    /// The caller's rows.
-    Rows,
-}
-
 pub(super) struct Job<'a> {
     pub(super) step: usize,
     pub(super) code: Code<'a>,
     pub(super) args: Vec<Arg<'a>>,
     pub(super) is_f64: bool,
-    pub(super) store: Store,
+    /// The memory that keeps its values after the pass.
+    pub(super) memory: Option<usize>,
     /// Whether to check that all values are finite, and whether one was not.
     pub(super) is_checked: bool,
     pub(super) not_finite: AtomicBool,
@@ -103,8 +93,6 @@ impl Job<'_> {
 pub(super) struct Pass<'a> {
     pub(super) execution: &'a Execution<'a>,
     pub(super) jobs: Vec<Job<'a>>,
-    /// Whether to write zeros around the values in the caller's rows.
-    pub(super) clears_padding: bool,
     pub(super) reductions: usize,
     job_of: HashMap<usize, usize>,
     /// By job of f32 values: the job that widens them.
@@ -117,7 +105,6 @@ impl<'a> Pass<'a> {
         let mut pass = Pass {
             execution,
             jobs: Vec::new(),
-            clears_padding: false,
             reductions: 0,
             job_of: HashMap::new(),
             widened: HashMap::new(),
@@ -140,7 +127,7 @@ impl<'a> Pass<'a> {
             code,
             args,
             is_f64,
-            store: Store::Nowhere,
+            memory: None,
             is_checked: false,
             not_finite: AtomicBool::new(false),
             frees: Vec::new(),
@@ -153,12 +140,13 @@ impl<'a> Pass<'a> {
     fn load(&mut self, step: usize) -> usize {
         let execution = self.execution;
         let (code, args) = match &execution.values[step] {
-            _ if execution.method(step) == Method::Uniform => (
+            Some(value) if execution.method(step) != Method::Uniform => {
+                (Code::Values(value.buffer()), Vec::new())
+            }
+            _ => (
                 Code::Map(Kernel::One(Unary::Detach)),
                 vec![execution.coarser(step)],
             ),
-            Some(value) => (Code::Values(value.buffer()), Vec::new()),
-            None => (Code::Rows, Vec::new()),
         };
         self.push(step, code, args, execution.tensor(step).is_f64())
     }
@@ -244,11 +232,10 @@ impl<'a> Pass<'a> {
         self.push(step, Code::Reduce(self.reductions - 1, depth), args, false)
     }
 
-    /// Stores a step's values: in memory, or in the caller's rows.
-    pub(super) fn store(&mut self, step: usize, memory: Option<usize>, is_checked: bool) {
+    /// Keeps a step's values in memory.
+    pub(super) fn store(&mut self, step: usize, memory: usize, is_checked: bool) {
         let job = &mut self.jobs[self.job_of[&step]];
-        job.store = memory.map_or(Store::Rows, Store::Memory);
-        job.is_checked = is_checked;
+        (job.memory, job.is_checked) = (Some(memory), is_checked);
     }
 
     /// Whether all values of a stored step are known to be finite.
@@ -325,17 +312,10 @@ impl<'a> Pass<'a> {
                     end += 1;
                 }
                 let tokens = start..layout.tokens_of(end - 1).end;
-                let mut own = written.split(end - first, tokens.len());
-                let responses = first..end;
-                if let (true, Some(rows)) = (self.clears_padding, &mut own.rows) {
-                    for (row, response) in responses.clone().enumerate() {
-                        let row = &mut rows[row * layout.width()..][..layout.width()];
-                        layout.clear_padding(response, row);
-                    }
-                }
+                let own = written.split(end - first, tokens.len());
                 let location = Location {
                     layout,
-                    responses,
+                    responses: first..end,
                     tokens,
                 };
                 Tile::run(self, location, scratch, own)?;
@@ -358,9 +338,6 @@ impl<'a> Pass<'a> {
 /// The outputs of a pass, or a share of them.
 pub(super) struct Written<'a> {
     pub(super) memory: Vec<Floats<'a>>,
-    /// The responses' rows of a padded array, with its width.
-    pub(super) rows: Option<&'a mut [f32]>,
-    pub(super) width: usize,
     /// By reduction: the moments of each response's tokens.
     pub(super) moments: Vec<&'a mut [Moments]>,
 }
@@ -373,9 +350,6 @@ impl Share for Written<'_> {
             memory: memory
                 .map(|values| values.split(responses, tokens))
                 .collect(),
-            rows: (self.rows.as_mut())
-                .and_then(|rows| rows.split_off_mut(..responses * self.width)),
-            width: self.width,
             moments: moments.map(|of| of.split(tokens, responses)).collect(),
         }
     }

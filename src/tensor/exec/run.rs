@@ -9,7 +9,7 @@ use super::moments::Moments;
 use super::pass::{Arg, Pass, Written};
 use super::reduce::{finish, of_responses};
 use super::tile::Floats;
-use super::{Failure, Sink, coarse};
+use super::{Failure, coarse};
 use crate::batch::FloatBuffer;
 use crate::tensor::error::{TensorError, TensorErrorKind};
 use crate::tensor::graph::Prim;
@@ -38,15 +38,11 @@ pub(super) enum Method {
 struct Targets {
     stored: Vec<usize>,
     reduced: Vec<usize>,
-    /// The step that goes into the caller's rows.
-    in_rows: Option<usize>,
-    /// Whether the step stays there as the plan's first output. Otherwise it is stored there for a later pass.
-    is_final: bool,
 }
 
 impl Targets {
     fn all(&self) -> impl Iterator<Item = usize> {
-        (self.stored.iter().chain(&self.reduced).chain(&self.in_rows)).copied()
+        self.stored.iter().chain(&self.reduced).copied()
     }
 }
 
@@ -61,10 +57,6 @@ pub(super) struct Execution<'a> {
     pub(super) values: Vec<Option<Arc<Value>>>,
     /// By uniform step: its values by response.
     uniform: Vec<Option<Vec<f64>>>,
-    /// The step whose values are in the caller's rows until a later pass has read them.
-    pub(super) waiting: Option<usize>,
-    /// Whether the first output is in the caller's rows.
-    is_sink_written: bool,
 }
 
 /// Computes a plan. If fused, one pass computes as many steps as it can; otherwise each step is computed separately, in order.
@@ -72,7 +64,6 @@ pub(super) fn run(
     plan: &Plan,
     context: &Context,
     is_fused: bool,
-    mut sink: Option<&mut Sink<'_>>,
 ) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
     let frame = main_frame(plan).filter(|_| is_fused);
     let mut execution = Execution::new(plan, context, frame);
@@ -82,10 +73,10 @@ pub(super) fn run(
         let needed = execution.needed();
         execution.free(&needed);
         execution.compute_in_full(&needed)?;
-        let targets = execution.targets(&needed, sink.is_some());
+        let targets = execution.targets(&needed);
         match frame {
             Some(frame) if targets.all().next().is_some() => {
-                execution.pass(&targets, frame, sink.as_deref_mut())?;
+                execution.pass(&targets, frame)?;
             }
             _ => return Ok(execution.values),
         }
@@ -119,8 +110,6 @@ impl<'a> Execution<'a> {
             is_output: vec![false; steps.len()],
             values: (0..steps.len()).map(known).collect(),
             uniform: vec![None; steps.len()],
-            waiting: None,
-            is_sink_written: false,
         };
         for &output in plan.outputs() {
             execution.is_output[output] = true;
@@ -181,18 +170,9 @@ impl<'a> Execution<'a> {
         self.methods[step]
     }
 
-    /// Whether a step's values are in memory or in the caller's rows.
-    fn is_done(&self, step: usize) -> bool {
-        self.values[step].is_some() || self.waiting == Some(step)
-    }
-
     /// Whether the next pass can read a step without computing it.
     pub(super) fn is_readable(&self, step: usize) -> bool {
-        self.is_done(step) || self.uniform[step].is_some()
-    }
-
-    fn is_in_sink(&self, step: usize) -> bool {
-        self.is_sink_written && self.plan.outputs().first() == Some(&step)
+        self.values[step].is_some() || self.uniform[step].is_some()
     }
 
     /// A step with one value per response or coarser cell, or per position.
@@ -217,7 +197,7 @@ impl<'a> Execution<'a> {
     fn needed(&self) -> Vec<bool> {
         let mut needed = self.is_output.clone();
         for step in (0..needed.len()).rev() {
-            if needed[step] && !self.is_done(step) && !self.is_in_sink(step) {
+            if needed[step] && self.values[step].is_none() {
                 self.args(step).iter().for_each(|&arg| needed[arg] = true);
             }
         }
@@ -231,7 +211,6 @@ impl<'a> Execution<'a> {
                 *value = None;
             }
         }
-        self.waiting = self.waiting.filter(|&step| needed[step]);
     }
 
     /// Computes the steps in full, and the uniform steps, whose arguments are available.
@@ -257,7 +236,7 @@ impl<'a> Execution<'a> {
                     stored: vec![step],
                     ..Targets::default()
                 };
-                self.pass(&alone, frame, None)?;
+                self.pass(&alone, frame)?;
             } else {
                 let started = Instant::now();
                 let value = coarse::value(self, step);
@@ -281,7 +260,7 @@ impl<'a> Execution<'a> {
     }
 
     /// The steps that a pass can compute now: reductions, outputs, and token values that a full step or a later pass reads.
-    fn targets(&self, needed: &[bool], has_rows: bool) -> Targets {
+    fn targets(&self, needed: &[bool]) -> Targets {
         let count = self.methods.len();
         // Steps that the pass can compute, and steps that others in the pass can read.
         let (mut now, mut ready) = (vec![false; count], vec![false; count]);
@@ -292,9 +271,9 @@ impl<'a> Execution<'a> {
                 _ => self.args(step).iter().all(|&arg| ready[arg]),
             };
             let has_tokens = matches!(self.methods[step], Method::ByTile | Method::Uniform);
-            ready[step] = self.is_done(step) || now[step] && has_tokens;
+            ready[step] = self.values[step].is_some() || now[step] && has_tokens;
         }
-        let is_due = |step: usize| needed[step] && !self.is_done(step) && !self.is_in_sink(step);
+        let is_due = |step: usize| needed[step] && self.values[step].is_none();
         // Whether a later step reads this one: a full step if `in_full`, otherwise a step of a later pass.
         let is_read = |step: usize, in_full: bool| {
             self.readers[step].iter().any(|&reader| {
@@ -316,51 +295,32 @@ impl<'a> Execution<'a> {
             let is_held = self.methods[step] == Method::Uniform
                 || matches!(prim, Prim::Column(_) | Prim::AtLastToken);
             let is_kept = is_for_full && for_full <= STORED_FOR_FULL || is_for_later && !is_held;
-            if !self.is_output[step] && !is_kept {
-                continue;
-            }
-            // The caller's rows hold the first output, and before that one value for a later pass.
-            let fits_rows = has_rows && !self.tensor(step).is_f64() && !is_for_full;
-            let is_final = self.plan.outputs().first() == Some(&step) && !is_for_later;
-            let are_rows_free =
-                !self.is_sink_written && self.waiting.is_none() && targets.in_rows.is_none();
-            if fits_rows && is_final {
-                targets.stored.extend(targets.in_rows.replace(step));
-                targets.is_final = true;
-            } else if fits_rows && !self.is_output[step] && are_rows_free {
-                targets.in_rows = Some(step);
-            } else {
+            if self.is_output[step] || is_kept {
                 targets.stored.push(step);
             }
-        }
-        // A value that waits in the rows is moved before they are overwritten.
-        if targets.is_final {
-            let is_read = |&step: &usize| is_read(step, true) || is_read(step, false);
-            targets.stored.extend(self.waiting.filter(is_read));
         }
         targets
     }
 
-    /// The steps of a pass in the plan's order, except that a value which waits in the caller's rows is read first, before they
-    /// are overwritten.
+    /// The steps of a pass, in the plan's order.
     fn steps(&self, targets: &Targets) -> Vec<usize> {
         let mut stack: Vec<usize> = targets.all().collect();
         let (mut steps, mut seen) = (Vec::new(), BTreeSet::new());
         while let Some(step) = stack.pop() {
             let is_coarser = self.tensor(step).level() != Level::Token;
             let is_reduced = matches!(self.methods[step], Method::Reduced(_));
-            if is_coarser && (!is_reduced || self.is_done(step)) || !seen.insert(step) {
+            if is_coarser && (!is_reduced || self.values[step].is_some()) || !seen.insert(step) {
                 continue;
             }
             let is_uniform = self.methods[step] == Method::Uniform;
             if !is_uniform || targets.all().any(|target| target == step) {
                 steps.push(step);
             }
-            if !is_uniform && !self.is_done(step) {
+            if !is_uniform && self.values[step].is_none() {
                 stack.extend(self.args(step));
             }
         }
-        steps.sort_unstable_by_key(|&step| (Some(step) != self.waiting, step));
+        steps.sort_unstable();
         steps
     }
 
@@ -375,26 +335,17 @@ impl<'a> Execution<'a> {
     }
 
     /// One pass over the tokens.
-    fn pass(
-        &mut self,
-        targets: &Targets,
-        frame: &Frame,
-        mut sink: Option<&mut Sink<'_>>,
-    ) -> Result<(), TensorError> {
+    fn pass(&mut self, targets: &Targets, frame: &Frame) -> Result<(), TensorError> {
         let (layout, guard) = (&*frame.layout, &self.context.guard);
         let started = Instant::now();
         let mut pass = Pass::new(self, &self.steps(targets));
         let mut memory: Vec<Floats<'static>> = Vec::new();
         let mut reserved = Vec::new();
         for (index, &step) in targets.stored.iter().enumerate() {
-            pass.store(step, Some(index), self.is_output[step]);
+            pass.store(step, index, self.is_output[step]);
             let (values, share) = self.memory(step, layout.tokens())?;
             memory.push(values);
             reserved.push(share);
-        }
-        if let Some(step) = targets.in_rows {
-            pass.store(step, None, targets.is_final);
-            pass.clears_padding = targets.is_final;
         }
         let any = targets.all().next().unwrap_or_default();
         let scratch = pass.free(layout) * rayon::current_num_threads();
@@ -403,8 +354,6 @@ impl<'a> Execution<'a> {
         let mut moments = vec![vec![Moments::EMPTY; layout.responses()]; pass.reductions];
         let written = Written {
             memory: memory.iter_mut().map(Floats::reborrow).collect(),
-            rows: sink.as_mut().map(|sink| &mut *sink.rows),
-            width: layout.width(),
             moments: moments.iter_mut().map(|of| &mut of[..]).collect(),
         };
         (pass.run(layout, written)).map_err(|failure| self.error(any, failure))?;
@@ -419,16 +368,8 @@ impl<'a> Execution<'a> {
             let moments = &moments[pass.reduction_of(step)];
             values.push((step, self.reduced(step, moments)?));
         }
-        let is_finite = targets.in_rows.map(|step| pass.is_finite(step));
         for (step, value) in values {
             self.values[step] = Some(value);
-        }
-        if let (Some(step), Some(sink)) = (targets.in_rows, sink) {
-            self.waiting = (!targets.is_final).then_some(step);
-            if targets.is_final {
-                sink.is_finite = is_finite;
-                self.is_sink_written = true;
-            }
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::kernels::{Loop, Operand, binary, is_finite, ternary, unary};
 use super::moments::{Depth, Moments};
-use super::pass::{Arg, Code, Job, Pass, Store, Written};
+use super::pass::{Arg, Code, Job, Pass, Written};
 use super::scan::Running;
 use super::tokens::{Location, Share, TokenPrecision};
 use super::{Failure, Precision};
@@ -187,7 +187,7 @@ impl<'t> Tile<'t> {
         written: Written<'t>,
     ) -> Result<(), Failure> {
         let mut memory: Vec<Option<Floats<'t>>> = written.memory.into_iter().map(Some).collect();
-        let (mut rows, mut moments) = (written.rows, written.moments);
+        let mut moments = written.moments;
         let mut values = Vec::with_capacity(pass.jobs.len());
         values.resize_with(pass.jobs.len(), || None);
         let mut tile = Tile {
@@ -201,28 +201,15 @@ impl<'t> Tile<'t> {
                 pass.execution.context.guard.check()?;
             }
             let started = is_timed.then(Instant::now);
-            let out = match (job.store, tile.location.stretch()) {
-                (Store::Memory(at), _) => memory[at].take(),
-                (Store::Rows, Some(columns)) => {
-                    let row = |rows: &'t mut [f32]| Slice::Out(&mut rows[columns]);
-                    rows.take().map(row).map(Floats::F32)
-                }
-                _ => None,
-            };
+            let out = job.memory.and_then(|at| memory[at].take());
             match &job.code {
                 Code::Reduce(at, depth) => tile.reduce(job, *depth, moments[*at]),
-                _ if job.is_f64 => tile.job::<f64>(index, out, &mut rows, scratch)?,
-                _ => tile.job::<f32>(index, out, &mut rows, scratch)?,
+                _ if job.is_f64 => tile.job::<f64>(index, out, scratch)?,
+                _ => tile.job::<f32>(index, out, scratch)?,
             }
             let values = tile.values[index].as_ref();
             if job.is_checked && !values.is_none_or(|values| tile.are_finite(job, values)) {
                 job.not_finite.store(true, Ordering::Relaxed);
-            }
-            if let (Store::Rows, Some(rows), Some(Floats::F32(values))) =
-                (job.store, &mut rows, values)
-            {
-                let write = |row: &mut [f32], own: Range<usize>| row.copy_from_slice(&values[own]);
-                tile.location.copy(rows, write);
             }
             for &done in &job.frees {
                 if let Some(values) = tile.values[done].take() {
@@ -260,7 +247,6 @@ impl<'t> Tile<'t> {
         &mut self,
         index: usize,
         out: Option<Floats<'t>>,
-        rows: &mut Option<&'t mut [f32]>,
         scratch: &mut Scratch,
     ) -> Result<(), Failure> {
         let job = &self.pass.jobs[index];
@@ -279,7 +265,7 @@ impl<'t> Tile<'t> {
             (None, out) => {
                 let length = self.location.tokens.len();
                 let mut out = out.map_or_else(|| buffer(scratch, length), T::into_slice);
-                self.compute(job, &mut out, rows)?;
+                self.compute(job, &mut out)?;
                 out
             }
         };
@@ -287,24 +273,9 @@ impl<'t> Tile<'t> {
         Ok(())
     }
 
-    fn compute<T: Lane>(
-        &self,
-        job: &Job<'t>,
-        out: &mut [T],
-        rows: &mut Option<&'t mut [f32]>,
-    ) -> Result<(), Failure> {
+    fn compute<T: Lane>(&self, job: &Job<'t>, out: &mut [T]) -> Result<(), Failure> {
         match &job.code {
             Code::Column(column) => T::gather(column, &self.location, out),
-            Code::Rows => {
-                let read = |row: &mut [f32], own: Range<usize>| {
-                    if let Some(row) = T::of_rows(row) {
-                        out[own].copy_from_slice(row);
-                    }
-                };
-                if let Some(rows) = rows {
-                    self.location.copy(rows, read);
-                }
-            }
             Code::Map(kernel) => self.map(*kernel, &job.args, out),
             Code::MapF64(kernel) => return self.map_f64(job, *kernel, out),
             Code::Widen => {

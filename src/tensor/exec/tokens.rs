@@ -31,19 +31,6 @@ impl Location<'_> {
         stretches.next().filter(|_| stretches.next().is_none())
     }
 
-    /// Calls a function with each stretch of a response's tokens in the rows of a padded array, which begin with the first
-    /// response's row, and with the index of these tokens among all.
-    pub(crate) fn copy(&self, rows: &mut [f32], mut f: impl FnMut(&mut [f32], Range<usize>)) {
-        let mut next = 0;
-        for (row, response) in self.responses.clone().enumerate() {
-            for columns in self.stretches(response) {
-                let own = next..next + columns.len();
-                next = own.end;
-                f(&mut rows[row * self.layout.width()..][columns], own);
-            }
-        }
-    }
-
     fn gather<T: batch::Element>(&self, array: &Padded<T>, out: &mut [T::Wide]) {
         let mut next = 0;
         for response in self.responses.clone() {

@@ -432,7 +432,7 @@ fn random_graph(
     let frame = world.frame_with(is_f64, Guard::unlimited());
     let leaves = leaves(world, &frame, is_f64, 0.0);
     let mut nodes = grow(&leaves, picked, &Level::ALL);
-    agree(executors, frame.layout(), &nodes)?;
+    agree(executors, &nodes)?;
     if let Some(last) = nodes.last() {
         let loss = op::sum(last, Level::Batch);
         let by = |leaf: &Tensor| loss.as_ref().ok().and_then(|loss| grad(loss, leaf).ok());

@@ -2,12 +2,10 @@
 
 use std::sync::{Arc, LazyLock};
 
-use ndarray::Array2;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::batch::layout::{Tokens, TurnOrder};
 use crate::batch::{GroupId, Layout};
-use crate::tensor::exec::Sink;
 use crate::tensor::{Context, Executor, Frame, Guard, Level, Plan, Tensor, TensorError, Value};
 
 /// A cell of any level: what it leaves out is coarser. The batch's one cell has nothing.
@@ -279,21 +277,7 @@ impl OnThreads {
         guard: &Arc<Guard>,
     ) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
         let context = context(self.1, guard.clone());
-        self.0.install(|| context.run(plan, None))
-    }
-
-    /// The padded array that the first output is written into, with whether all of it is finite; `None` where the
-    /// executor left it to the caller.
-    pub(super) fn run_into(&self, plan: &Plan, layout: &Layout) -> Option<(Array2<f32>, bool)> {
-        let context = context(self.1, Guard::unlimited());
-        let mut array = Array2::from_elem((layout.responses(), layout.width()), 7.0f32);
-        let mut sink = Sink {
-            rows: array.as_slice_mut().unwrap(),
-            is_finite: None,
-        };
-        (self.0.install(|| context.run(plan, Some(&mut sink)))).unwrap();
-        let is_finite = sink.is_finite?;
-        Some((array, is_finite))
+        self.0.install(|| context.run(plan))
     }
 }
 
