@@ -1,6 +1,5 @@
 //! The context of a call: bounds, random numbers and reports that the hooks of one step share.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hmac_sha256::Hash as Sha256;
@@ -9,7 +8,7 @@ use super::error::CallError;
 use super::hook::Hook;
 use super::host::Host;
 use super::memory::Tables;
-use crate::tensor::{ByGroup, Context, Depth, Guard, Moments, Origin, Tensor, TensorError};
+use crate::tensor::{Context, Depth, Guard, Moments, Origin, Tensor, TensorError};
 
 /// The most metrics of a step.
 const METRICS: usize = 256;
@@ -80,13 +79,10 @@ impl Call {
         self.effects().clone()
     }
 
-    /// The effects of scripts since a snapshot that would occur once per group.
-    pub(super) fn effect_since(&self, before: &Effects) -> Option<ByGroup> {
+    /// Whether scripts have drawn, reported or remembered something since a snapshot: this would occur once per group.
+    pub(super) fn has_effect_since(&self, before: &Effects) -> bool {
         let now = self.effects();
-        if now.draws != before.draws {
-            return Some(ByGroup::Draws);
-        }
-        (now.reports.said != before.reports.said).then_some(ByGroup::Reports)
+        (now.draws, now.reports.said) != (before.draws, before.reports.said)
     }
 
     /// Undoes the effects of scripts since a snapshot, except the host's notes, which are given once.
@@ -116,23 +112,8 @@ impl Call {
 pub struct MapGroups {
     /// The place of the call.
     pub origin: Origin,
-    /// Why the function was called for each group; `None` if one call was enough.
-    pub by_group: Option<ByGroup>,
-}
-
-impl fmt::Display for MapGroups {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = match self.by_group {
-            None => return f.write_str("by one call for all groups"),
-            Some(ByGroup::Looks) => "its function looks at values, or at the group's shape",
-            Some(ByGroup::Reports) => "its function reports a metric, prints or remembers",
-            Some(ByGroup::Draws) => "its function draws random numbers",
-            Some(ByGroup::Writes) => "its function changes a variable from outside",
-            Some(ByGroup::Mixes) => "its function computes with what is not the group's own",
-            Some(ByGroup::Fails) => "an operation of its function fails",
-        };
-        write!(f, "group by group: {why}")
-    }
+    /// Whether one call of the function was enough for all groups.
+    pub by_one_call: bool,
 }
 
 /// A number that a script reports.

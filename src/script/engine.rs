@@ -24,7 +24,7 @@ use super::numbers;
 use super::sandbox::{CALL_LEVELS, EXPRESSION_DEPTH};
 use super::value::{as_tensor, describe};
 use crate::diagnostic::Diagnostic;
-use crate::tensor::{ByGroup, Level, Tensor, TensorError};
+use crate::tensor::{Level, Tensor, TensorError};
 
 /// The functions of the language itself. There is no clock and there are no files or bytes: no formula needs them, and a
 /// step's result must depend only on its seed.
@@ -179,7 +179,7 @@ fn metric(name: &str, value: &Dynamic) -> Result<Tensor, CallError> {
     }
     let tensor = as_tensor(value);
     if let Some(frame) = tensor.as_ref().and_then(Tensor::frame) {
-        frame.goes_by_group(ByGroup::Reports);
+        frame.look_at();
     }
     tensor
         .filter(|tensor| tensor.level() == Level::Batch)

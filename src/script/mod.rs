@@ -32,7 +32,6 @@ mod test_batch;
 pub(crate) mod value;
 
 pub use crate::batch::Computed;
-pub use crate::tensor::ByGroup;
 pub(crate) use batch_type::{OLD_FOR_LOGP, ScriptBatch};
 pub use builtin::{BUILTINS, Builtin, BuiltinKind};
 pub use call::MapGroups;

@@ -1,7 +1,7 @@
 //! The frame: the batch that a tensor's values belong to, as a layout with a precision and bounds.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use super::error::TensorError;
 use super::exec::Executor;
@@ -45,27 +45,11 @@ pub struct Frame {
 #[derive(Debug)]
 pub(crate) struct GroupView {
     is_open: AtomicBool,
-    by_group: OnceLock<ByGroup>,
+    /// Whether the function has to be called for each group: it looks at values or at the group's shape, reports something, or
+    /// computes with what is not the group's own.
+    is_by_group: AtomicBool,
     /// Whether an operation may refuse values.
     is_checked: AtomicBool,
-}
-
-/// Why a function of `map_groups` has to be called for each group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ByGroup {
-    /// The function reads values of the group, or its shape, so its actions may depend on them.
-    Looks,
-    /// The function reports metrics, prints, or reads or writes values remembered by key.
-    Reports,
-    /// It draws random numbers.
-    Draws,
-    /// It may change a variable from outside.
-    Writes,
-    /// The function computes with tensors that are neither the group's nor single numbers.
-    Mixes,
-    /// One of its operations fails.
-    Fails,
 }
 
 /// The executor of a batch's tensors, and its bounds.
@@ -118,7 +102,7 @@ impl Frame {
     pub(crate) fn view(&self) -> Arc<Frame> {
         let view = Arc::new(GroupView {
             is_open: AtomicBool::new(true),
-            by_group: OnceLock::new(),
+            is_by_group: AtomicBool::new(false),
             is_checked: AtomicBool::new(false),
         });
         Arc::new(Frame {
@@ -136,16 +120,11 @@ impl Frame {
         self.open_view().is_some()
     }
 
-    /// Notes, in an open view, why the function has to be called for each group.
-    pub(crate) fn goes_by_group(&self, why: ByGroup) {
-        if let Some(view) = self.open_view() {
-            let _ = view.by_group.set(why);
-        }
-    }
-
-    /// Notes that the script's further actions may depend on a group's own values, or on its shape.
+    /// Notes, in an open view, that the function has to be called for each group.
     pub(crate) fn look_at(&self) {
-        self.goes_by_group(ByGroup::Looks);
+        if let Some(view) = self.open_view() {
+            view.is_by_group.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn note_checked(&self) {
@@ -154,19 +133,13 @@ impl Frame {
         }
     }
 
-    /// Closes the view: its tensors belong to the batch from here on. Returns whether an operation may refuse values.
-    ///
-    /// # Errors
-    /// The reason why the function has to be called once per group.
-    pub(crate) fn close_view(&self) -> Result<bool, ByGroup> {
-        let Some(view) = &self.view else {
-            return Ok(false);
-        };
+    /// Closes the view: its tensors belong to the batch from here on. Returns whether an operation may refuse values; `None` if
+    /// the function has to be called for each group.
+    pub(crate) fn close_view(&self) -> Option<bool> {
+        let view = self.view.as_ref()?;
         view.is_open.store(false, Ordering::Relaxed);
-        match view.by_group.get() {
-            Some(why) => Err(*why),
-            None => Ok(view.is_checked.load(Ordering::Relaxed)),
-        }
+        let is_by_group = view.is_by_group.load(Ordering::Relaxed);
+        (!is_by_group).then(|| view.is_checked.load(Ordering::Relaxed))
     }
 
     /// Whether a tensor of this frame comes from the view of another frame.
@@ -180,8 +153,8 @@ impl Frame {
         let view = |frame: &Frame| frame.open_view().map(std::ptr::from_ref);
         let is_same_view = view(self) == view(other);
         if !is_same_view {
-            self.goes_by_group(ByGroup::Mixes);
-            other.goes_by_group(ByGroup::Mixes);
+            self.look_at();
+            other.look_at();
         }
         is_same_view && self.responses == other.responses
     }

@@ -25,7 +25,6 @@ pub(crate) use exec::moments::{Depth, Moments, TILE};
 pub(crate) use exec::tokens::TokenPrecision;
 pub(crate) use exec::{Precision, finish, in_strides};
 pub use exp::{exponentials, k3};
-pub use frame::ByGroup;
 pub(crate) use frame::{Context, Frame};
 pub(crate) use grad::depends_on;
 pub use grad::grad;

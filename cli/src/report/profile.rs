@@ -247,8 +247,7 @@ impl Measured {
         let hooks = hooks.map(|(hook, seconds)| json!({ "hook": hook, "seconds": seconds }));
         let calls = self.run.map_groups.iter().map(|call| {
             let (script, line) = (call.origin.source.as_deref(), call.origin.line);
-            let by_one_call = call.by_group.is_none();
-            json!({ "script": script, "line": line, "by_one_call": by_one_call, "told": call.to_string() })
+            json!({ "script": script, "line": line, "by_one_call": call.by_one_call })
         });
         let lines = self.lines.iter().map(|((script, line, text), seconds)| {
             json!({ "script": script, "line": line, "text": text, "seconds": seconds })
@@ -319,7 +318,11 @@ impl Measured {
             format!("{size} at most, beside the batch and the array that the result goes into");
         lines.push(beside("memory", 11, &peak, paint.width));
         for call in &self.run.map_groups {
-            let text = format!("line {}: {call}", call.origin.line);
+            let how = match call.by_one_call {
+                true => "by one call for all groups",
+                false => "group by group",
+            };
+            let text = format!("line {}: {how}", call.origin.line);
             lines.push(beside("map_groups", 11, &text, paint.width));
         }
         lines.join("\n")

@@ -14,7 +14,7 @@ use crate::diagnostic::Diagnostic;
 use crate::script::call::MapGroups;
 use crate::script::error::{CallError, Raised, origin, raise};
 use crate::script::value::{as_tensor, describe};
-use crate::tensor::{ByGroup, Frame, Level, Tensor, TensorError};
+use crate::tensor::{Frame, Level, Tensor, TensorError};
 
 impl ScriptBatch {
     /// The results of `f` for each group's batch, put together over the whole batch.
@@ -28,47 +28,49 @@ impl ScriptBatch {
         let once = self.called_once(context, f);
         let now = captured(f);
         let is_written = now.iter().zip(&held).any(|(now, held)| !is_same(now, held));
-        let effect = is_written.then_some(ByGroup::Writes);
-        let effect = effect.or_else(|| call.effect_since(&before));
-        let (tensor, by_group) = match effect.map_or(once, Err) {
-            Ok(tensor) => (tensor, None),
-            Err(why) => {
+        let once = once.filter(|_| !is_written && !call.has_effect_since(&before));
+        let by_one_call = once.is_some();
+        let tensor = match once {
+            Some(tensor) => tensor,
+            None => {
                 call.restore(before);
                 for (variable, held) in f.iter_curry().zip(held) {
                     if let Some(mut value) = variable.clone().write_lock::<Dynamic>() {
                         *value = held;
                     }
                 }
-                (self.called_for_each(context, f)?, Some(why))
+                self.called_for_each(context, f)?
             }
         };
         let origin = origin(context);
         tensor.mark(&origin);
-        call.report(|reports| reports.map_groups(MapGroups { origin, by_group }));
+        let called = MapGroups {
+            origin,
+            by_one_call,
+        };
+        call.report(|reports| reports.map_groups(called));
         Ok(tensor)
     }
 
-    /// The results of all groups by one call of the function.
-    fn called_once(&self, context: &NativeCallContext, f: &FnPtr) -> Result<Tensor, ByGroup> {
+    /// The results of all groups by one call of the function; `None` if it has to be called for each group.
+    fn called_once(&self, context: &NativeCallContext, f: &FnPtr) -> Option<Tensor> {
         let frame = self.frame().view();
         let batch = self.part(frame.clone(), None);
         let result = f.call_within_context::<Dynamic>(context, (batch,));
         let part = result.and_then(|result| part_of(context, &result));
         let is_checked = frame.close_view()?;
-        let part = part.map_err(|_| ByGroup::Fails)?;
+        let part = part.ok()?;
         let is_own = |own: &Arc<Frame>| own.is_of_view(&frame);
         if part.level() != Level::Batch && !part.frame().is_some_and(is_own) {
-            return Err(ByGroup::Mixes);
+            return None;
         }
         let level = part.level().join(Level::Group);
-        let tensor = part
-            .expanded(level, self.frame())
-            .map_err(|_| ByGroup::Fails)?;
+        let tensor = part.expanded(level, self.frame()).ok()?;
         if is_checked {
             // In a call for a single group, the error names the group's own response.
-            tensor.evaluate().map_err(|_| ByGroup::Fails)?;
+            tensor.evaluate().ok()?;
         }
-        Ok(tensor)
+        Some(tensor)
     }
 
     /// The results of a call for each group.
