@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hmac_sha256::Hash as Sha256;
 
 use super::error::CallError;
-use super::hook::Hook;
 use super::host::Host;
 use super::memory::Tables;
+use super::recipe::Hook;
 use crate::tensor::{Context, Depth, Guard, Moments, Origin, Tensor, TensorError};
 
 /// The most metrics of a step.

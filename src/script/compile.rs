@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use rhai::{AST, Dynamic, Engine, Map, Scope};
 
-use super::builtin::Builtin;
 use super::explain::Script;
-use super::hook::{Hook, Version};
 use super::host::Host;
-use super::library::{Arities, Library, by_name, constants, functions_of};
+use super::library::{Arities, Builtin, Library, by_name, constants, functions_of};
 use super::lint;
 use super::params::Parameters;
-use super::recipe::{Compiled, Recipe};
+use super::recipe::{Compiled, Hook, Recipe, Version};
 use super::sandbox::guarded;
 use super::source_files::LARGEST;
 use super::value::describe;

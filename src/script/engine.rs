@@ -14,14 +14,14 @@ use rhai::{Dynamic, Engine, Module, NativeCallContext, Scope, Shared, Token};
 
 use super::batch_type::{self, ScriptBatch};
 use super::bind;
-use super::bounds::{
-    ARRAY_ELEMENTS, MAP_ENTRIES, OPERATIONS, PER_READ, READS, TEXT_BYTES, measure_all,
-};
 use super::call::Call;
 use super::error::{CallError, raise};
 use super::key;
 use super::numbers;
-use super::sandbox::{CALL_LEVELS, EXPRESSION_DEPTH};
+use super::sandbox::{
+    ARRAY_ELEMENTS, CALL_LEVELS, EXPRESSION_DEPTH, MAP_ENTRIES, OPERATIONS, PER_READ, READS,
+    TEXT_BYTES, measure_all,
+};
 use super::value::{as_tensor, describe};
 use crate::diagnostic::Diagnostic;
 use crate::tensor::{Level, Tensor, TensorError};

@@ -1,12 +1,21 @@
-//! The host: the data that recipes share, and their limits.
+//! The host: what recipes share, their limits, and how they are loaded: built-ins by their names, scripts by their paths, or from text.
 
+use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::call::Call;
+use super::compile::compile;
 use super::engine::Functions;
-use super::recipe::Recipe;
+use super::library::{BUILTINS, Builtin, Library};
+use super::recipe::{Recipe, Version};
+use super::source_files::{
+    FileBytes, ReadFailure, SourceFiles, folder_of, is_missing, scripts_in, text,
+};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::native::Native;
+use crate::suggest;
 use crate::tensor::profile::Profile;
 use crate::tensor::{Executor, Guard};
 
@@ -125,5 +134,195 @@ impl Host {
     pub fn guard(&self) -> Arc<Guard> {
         let new = || Guard::new(Some(self.limits.time), self.limits.memory);
         self.guard.clone().unwrap_or_else(new)
+    }
+}
+
+/// The loss for recipes that have none, unless the run names another.
+const DEFAULT_LOSS: &str = "ppo_clip";
+
+impl Host {
+    /// The loss for a recipe that has only an advantage.
+    ///
+    /// # Errors
+    /// As [`Host::load`].
+    pub fn loss(&self) -> Result<Recipe, Diagnostics> {
+        match &self.loss {
+            Some(loss) => Ok(loss.on(self)),
+            None => self.load(DEFAULT_LOSS),
+        }
+    }
+
+    /// Loads a recipe: a built-in by its name, or a script by its path.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] if there is no such recipe, or if it does not compile, fails the lint, or declares its parameters
+    /// wrongly.
+    pub fn load(&self, recipe: &str) -> Result<Recipe, Diagnostics> {
+        self.load_reading(recipe).0
+    }
+
+    /// As [`Host::load`], with the files that were read, also if the script does not compile.
+    pub fn load_reading(&self, recipe: &str) -> (Result<Recipe, Diagnostics>, SourceFiles) {
+        let path = Path::new(recipe);
+        if let Some(builtin) = Builtin::find(recipe) {
+            let compiled = self.compile(builtin.name, builtin.text);
+            return (compiled, SourceFiles::default());
+        }
+        let is_path = recipe.contains(['/', '\\']) || recipe.ends_with(".rhai") || path.exists();
+        let error = match another_kind(path) {
+            Some(kind) => Diagnostic::error(format!("`{recipe}` is {kind}, not a recipe")).with_help(
+                "a recipe is a built-in's name, such as `grpo`, or the path of a .rhai script; rollouts stand behind it: \
+                 `advlab apply grpo rollouts.jsonl`",
+            ),
+            None if is_path => return self.load_read(&SourceFiles::of(path)),
+            None => {
+                let names = BUILTINS.iter().map(|builtin| builtin.name);
+                let file = format!("{recipe}.rhai");
+                let help = match suggest::nearest(recipe, names) {
+                    _ if Path::new(&file).is_file() => format!("the script is `{file}`"),
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => "`advlab recipes` lists the built-ins; a script is given by its path, such as `my/recipe.rhai`"
+                        .to_string(),
+                };
+                Diagnostic::error(format!("there is no recipe `{recipe}`")).with_help(help)
+            }
+        };
+        (Err(error.into()), SourceFiles::default())
+    }
+
+    /// Compiles from the bytes of a reading, not from the file. The new reading also has the imports that were needed.
+    pub(crate) fn load_read(
+        &self,
+        read: &SourceFiles,
+    ) -> (Result<Recipe, Diagnostics>, SourceFiles) {
+        let (Some(path), Some(content)) = (read.main.as_deref(), read.main_content()) else {
+            unreachable!("the reading of a built-in is not compiled again")
+        };
+        let name = path.display().to_string();
+        let mut library = Library::new(Some(folder_of(path)));
+        library.read.clone_from(&read.files);
+        let compiled = match text(path, content) {
+            Err(why) => Err(unreadable(path, content, &why).into()),
+            Ok(text) => compile(self, &name, text, &library),
+        };
+        let found = library.found();
+        let mut files = found.files.clone();
+        files.insert(path.to_path_buf(), content.clone());
+        let version = content.as_ref().ok();
+        let version = version.map(|bytes| Version::of(&name, bytes, &found.sources));
+        let reading = SourceFiles {
+            main: Some(path.to_path_buf()),
+            files,
+            version,
+        };
+        (compiled, reading)
+    }
+
+    /// Compiles a recipe from a string. Messages call it `name`; it can only import built-ins.
+    ///
+    /// # Errors
+    /// As [`Host::load`].
+    pub fn compile(&self, name: &str, text: &str) -> Result<Recipe, Diagnostics> {
+        compile(self, name, text, &Library::new(None))
+    }
+
+    /// Compiles a recipe again from its [`Recipe::name`] and [`Recipe::sources`], without its files: this gives the same version
+    /// in another process or on another machine, independently of the files there.
+    ///
+    /// # Errors
+    /// As [`Host::load`]; also if a built-in that it imports has another text here.
+    pub fn restore<'a>(
+        &self,
+        name: &str,
+        sources: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Recipe, Diagnostics> {
+        let folder = folder_of(Path::new(name));
+        let (mut script, mut library) = ("", Library::new(Some(folder)));
+        for (source, text) in sources {
+            let builtin = Builtin::find(source);
+            if source == name {
+                script = text;
+            } else if builtin.is_some() {
+                // A file of that name is ignored.
+                let (kind, why) = (ErrorKind::NotFound, String::new());
+                let file = folder.join(format!("{source}.rhai"));
+                library.read.insert(file, Err(ReadFailure { kind, why }));
+            } else {
+                let content: FileBytes = Ok(text.as_bytes().into());
+                library.read.insert(source.into(), content);
+            }
+            if builtin.is_some_and(|here| here.text != text) {
+                let message = format!("`{source}` is not the built-in of this version of advlab");
+                let help = format!("import a copy of it: `advlab new mine.rhai --from {source}`");
+                return Err(Diagnostic::error(message).with_help(help).into());
+            }
+        }
+        compile(self, name, script, &library)
+    }
+
+    /// As [`Host::compile`], with imports of scripts in a folder too.
+    pub fn compile_beside(
+        &self,
+        name: &str,
+        text: &str,
+        folder: &Path,
+    ) -> Result<Recipe, Diagnostics> {
+        compile(self, name, text, &Library::new(Some(folder)))
+    }
+}
+
+/// The kind of a path that cannot be a script.
+fn another_kind(path: &Path) -> Option<&'static str> {
+    let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
+    match ending.as_deref().and_then(|ending| ending.to_str()) {
+        _ if path.is_dir() => Some("a folder"),
+        Some("jsonl" | "ndjson" | "gz" | "zst" | "json" | "safetensors" | "npz" | "parquet") => {
+            Some("a file of rollouts")
+        }
+        Some("toml") => Some("a configuration"),
+        _ => None,
+    }
+}
+
+fn unreadable(path: &Path, content: &FileBytes, why: &str) -> Diagnostic {
+    let error = Diagnostic::error(format!("cannot read {why}"));
+    if !is_missing(content) {
+        return error;
+    }
+    let name = path.file_stem().and_then(|name| name.to_str());
+    let names = scripts_in(folder_of(path));
+    let near = suggest::nearest(name.unwrap_or(""), names.iter().map(String::as_str));
+    error.with_help(match near {
+        Some(near) => {
+            let file = path.with_file_name(format!("{near}.rhai"));
+            format!("did you mean `{}`?", file.display())
+        }
+        None => "`advlab new FILE --from grpo` makes a recipe to edit, `advlab recipes` lists the built-ins".to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Batch;
+    use crate::tensor::op;
+
+    #[test]
+    fn every_example_of_the_op_table_gives_what_it_shows() {
+        let (host, batch) = (Host::new(), Batch::example());
+        for op in op::table() {
+            let got = match host.evaluate(op.example, &batch) {
+                Ok(answer) => answer.numbers(),
+                Err(error) => panic!("{}: {}", op.name, error.render(false)),
+            };
+            assert_eq!(got.len(), op.shows.len(), "{}: {got:?}", op.name);
+            for (got, shown) in got.iter().zip(op.shows) {
+                assert!(
+                    (got - shown).abs() <= 1e-15 * shown.abs().max(1.0),
+                    "{}: {got:?} {shown:?}",
+                    op.name
+                );
+            }
+        }
     }
 }

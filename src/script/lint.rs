@@ -10,9 +10,9 @@ use rhai::{AST, ASTNode, Expr, FnCallExpr, Position, Stmt};
 
 use super::engine::bare;
 use super::explain::{CLOSURE, Script, unknown_function};
-use super::hook::Hook;
 use super::library::{Arities, Modules, functions_of, imports_of};
 use super::members::ops;
+use super::recipe::Hook;
 use super::syntax::{CodeSite, Token, TokenKind, code, declared_names, lex, sites};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::figures::counted;

@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::hook::Version;
+use super::recipe::Version;
 use crate::regular_file;
 
 /// The bytes of a file when it was read, or why it could not be read.

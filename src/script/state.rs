@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rhai::{Array, Dynamic, Map};
 use serde_json::{Value, json};
 
-use super::bounds;
 use super::memory::{MemoryTable, Tables};
+use super::sandbox::check_size;
 use super::value::{describe, text, written};
 use crate::diagnostic::Diagnostic;
 use crate::tensor::Tensor;
@@ -45,7 +45,7 @@ impl State {
                 "`this` is {found}, and the state is a map, as in `#{{ count: 0 }}`"
             ));
         }
-        bounds::check(&value).map_err(|(excess, _)| format!("`this` {excess}"))?;
+        check_size(&value).map_err(|(excess, _)| format!("`this` {excess}"))?;
         let this = plain(value, 0).map_err(|(path, why)| format!("`this{path}` {why}"))?;
         Ok(State {
             this: Arc::new(this),

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use rhai::{AST, Engine, Token as EngineToken};
 
-use super::answer::Answer;
+use super::values::Answer;
 use crate::batch::Computed;
 use crate::diagnostic::Diagnostic;
 use crate::script::engine::own_token;

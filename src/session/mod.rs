@@ -1,6 +1,5 @@
 //! A session: pieces of script evaluated one after the other on a batch, with variables and functions that persist.
 
-mod answer;
 mod inputs;
 mod names;
 mod values;
@@ -10,11 +9,10 @@ use std::sync::Arc;
 
 use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, NativeCallContext, OptimizationLevel, Scope};
 
-pub use self::answer::{Answer, BatchColumns};
 pub use self::inputs::Inputs;
 use self::inputs::{LAST, SOURCE, items};
 pub use self::names::Name;
-pub use self::values::{InputTimes, Pairs};
+pub use self::values::{Answer, BatchColumns, InputTimes, Pairs};
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::batch_type::ScriptBatch;

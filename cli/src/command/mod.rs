@@ -3,9 +3,8 @@
 mod apply;
 mod check;
 mod compare;
-mod input;
+mod files;
 mod library;
-mod outputs;
 mod profile;
 mod prompt;
 mod runs;
@@ -29,8 +28,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-pub use self::input::read_rollouts;
-use self::input::{ReadArguments, Tokenizing, rollouts};
+pub use self::files::read_rollouts;
+use self::files::{ReadArguments, Tokenizing, rollouts};
 
 /// Runs the command line: the program's name and its arguments, as in `advlab apply grpo rollouts.jsonl`. Prints what the
 /// command prints, errors included. The status is 0 on success, 1 if the input is wrong, 2 on wrong usage.
@@ -95,7 +94,7 @@ enum Command {
     Apply(apply::Apply),
     Verify(verify::Verify),
     Look(prompt::Look),
-    Convert(input::Convert),
+    Convert(files::Convert),
     Repl(prompt::Repl),
     Check(check::Check),
     Profile(profile::ProfileArguments),

@@ -9,7 +9,7 @@ use advlab::script::Host;
 use anyhow::Result;
 use clap::Args;
 
-use super::input::of_run;
+use super::files::of_run;
 use super::streams::{self, out};
 use super::{ReadArguments, Tokenizing, load};
 use crate::prompt::{self, PromptSession};

@@ -12,7 +12,7 @@ use anyhow::Result;
 use clap::Args;
 use console::Term;
 
-use super::{Tokenizing, end_cleanly, outputs, streams};
+use super::{Tokenizing, end_cleanly, files, streams};
 
 /// Compare the answers of completions with reference solutions.
 ///
@@ -52,10 +52,10 @@ const ROWS: [(Verdict, &str); 4] = [
 impl Verify {
     pub fn run(self) -> Result<ExitCode> {
         if let Some(output) = &self.output {
-            outputs::spare_the_input(&self.input, output, self.force)?;
+            files::spare_the_input(&self.input, output, self.force)?;
         }
         end_cleanly(streams::interrupted)?;
-        let is_stdout = self.output.as_deref().is_some_and(outputs::is_stdout);
+        let is_stdout = self.output.as_deref().is_some_and(files::is_stdout);
         let stream = match is_stdout {
             true => Term::stderr(),
             false => Term::stdout(),
@@ -82,7 +82,7 @@ impl Verify {
         let verify =
             |output: Option<&Path>| Ok(verify_lines(input, asked, tokenizer, &bar, output, told)?);
         match &self.output {
-            Some(output) => outputs::written(output, input, |output| verify(Some(output)))?,
+            Some(output) => files::written(output, input, |output| verify(Some(output)))?,
             None => verify(None)?,
         }
         self.tell(&counts, &stream)?;

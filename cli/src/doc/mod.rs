@@ -6,7 +6,6 @@ mod entry;
 mod search;
 #[cfg(test)]
 mod tests;
-mod trainers;
 
 use std::path::Path;
 
@@ -20,7 +19,7 @@ use advlab::suggest;
 use self::entry::{ENTRIES, TOPICS, Topic, sections};
 pub use self::entry::{parameters, recipe};
 use self::search::search;
-pub use self::trainers::trainer;
+pub use self::search::trainer;
 
 /// Whether a name has an explanation: a topic, a function, a member, or a built-in recipe.
 pub fn is_known(name: &str) -> bool {

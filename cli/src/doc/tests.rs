@@ -4,8 +4,7 @@
 use std::path::Path;
 
 use super::entry::{Entry, TOPICS, Topic, filled, sections, shown};
-use super::search::{found, items};
-use super::trainers::{Alias, trainers};
+use super::search::{Alias, found, items, trainers};
 use crate::report::study::Objective;
 use crate::report::study::objectives::multiples;
 use advlab::Batch;

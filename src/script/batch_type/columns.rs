@@ -12,8 +12,7 @@ use crate::script::error::CallError;
 use crate::script::explain::habit;
 use crate::script::value::{as_tensor, describe};
 use crate::suggest;
-use crate::tensor::op;
-use crate::tensor::{Level, Stopped, Tensor, TensorError};
+use crate::tensor::{Level, Stopped, Tensor, TensorError, op};
 
 /// The note for a batch without `logp`.
 pub(crate) const OLD_FOR_LOGP: &str =

@@ -17,8 +17,7 @@ use super::key::{Key, of_responses};
 use super::value::{as_tensor, describe, text};
 use crate::batch::Batch;
 use crate::suggest;
-use crate::tensor::op;
-use crate::tensor::{Frame, Level, Tensor, TensorError};
+use crate::tensor::{Frame, Level, Tensor, TensorError, op};
 
 #[derive(Clone, Debug)]
 pub(crate) struct ScriptBatch(Arc<Inner>);

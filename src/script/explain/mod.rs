@@ -1,8 +1,7 @@
 //! Turns the script engine's errors into diagnostics: what happened in terms of the field, where, and what to do.
 
-mod compiling;
+mod messages;
 mod names;
-mod running;
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -11,9 +10,9 @@ use std::sync::Arc;
 use rhai::{EvalAltResult, Position};
 
 pub(super) use self::names::unknown_function;
-use super::builtin::Sources;
 use super::error::call_error;
-use super::hook::Hook;
+use super::library::Sources;
+use super::recipe::Hook;
 use super::syntax::{CodeSite, Token, code, sites};
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::tensor::Origin;
@@ -81,9 +80,9 @@ impl<'a> Script<'a> {
         let place = self.reported_place(innermost);
         let place = place.or_else(|| self.place(&source, innermost.position()));
         if let EvalAltResult::ErrorParsing(kind, _) = innermost {
-            return compiling::not_parsed(self, kind, place);
+            return messages::not_parsed(self, kind, place);
         }
-        let diagnostic = running::failed(self, innermost, place.as_ref()).at(place);
+        let diagnostic = messages::failed(self, innermost, place.as_ref()).at(place);
         trace.into_iter().fold(diagnostic, Diagnostic::with_note)
     }
 

@@ -4,7 +4,7 @@ use super::{CLOSURE, Script, habit, row, say};
 use crate::batch::column_names;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::figures::counted;
-use crate::script::builtin::Builtin;
+use crate::script::library::Builtin;
 use crate::script::members::{self, ops};
 use crate::script::syntax::{TokenKind, declared_names, sites};
 use crate::script::value::type_named;

@@ -7,14 +7,13 @@ mod run;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use outcome::{Loss, Outcome};
+pub use outcome::{Loss, Outcome, Statistics, Summary};
 use rhai::{Dynamic, Engine, FuncArgs};
 use run::invoke;
 
 use super::batch_type::ScriptBatch;
 use super::call::Call;
-use super::hook::Hook;
-use super::recipe::Recipe;
+use super::recipe::{Hook, Recipe};
 use super::sandbox::on_deep_stack;
 use super::state::State;
 use crate::batch::{Batch, Computed};

@@ -8,7 +8,7 @@ use crate::diagnostic::Diagnostics;
 use crate::native::{CallKey, HookInputs, HookState, NativeHook};
 use crate::script::batch_type::ScriptBatch;
 use crate::script::call::Call;
-use crate::script::hook::Hook;
+use crate::script::recipe::Hook;
 use crate::script::sandbox::guarded;
 use crate::script::state::State;
 use crate::tensor::Moments;

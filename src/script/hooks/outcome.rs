@@ -1,10 +1,15 @@
-//! The results of hooks: an advantage or a loss, with the hooks' reports.
+//! The results of hooks: an advantage or a loss, with the hooks' reports; and a summary of an outcome: how many groups carry a
+//! signal, and the distribution of the advantage.
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::batch::{Batch, Computed};
+use crate::figures::{count, share};
 use crate::script::call::MapGroups;
-use crate::script::hook::Hook;
+use crate::script::recipe::Hook;
+use crate::tensor::Level;
 
 /// The advantage of a batch, with the hooks' reports.
 #[derive(Clone, Debug)]
@@ -122,5 +127,203 @@ impl Outcome {
         self.time += loss.time;
         let native = self.native.into_iter().chain(loss.native);
         self.native = native.reduce(|a, b| a + b);
+    }
+}
+
+/// Mean, standard deviation (ddof 1, as `std` in scripts), minimum and maximum of some values; all 0 if there are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Statistics {
+    /// The mean.
+    pub mean: f64,
+    /// The standard deviation, ddof 1; 0 for a single value.
+    pub std: f64,
+    /// The smallest value.
+    pub min: f64,
+    /// The largest value.
+    pub max: f64,
+}
+
+impl Statistics {
+    /// The statistics of some values.
+    pub fn of(values: impl Iterator<Item = f64> + Clone) -> Statistics {
+        let (mut count, mut sum) = (0usize, 0.0);
+        let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
+        for value in values.clone() {
+            count += 1;
+            sum += value;
+            min = min.min(value);
+            max = max.max(value);
+        }
+        if count == 0 {
+            return Statistics::default();
+        }
+        let mean = (sum / count as f64).clamp(min, max);
+        let squares: f64 = values.map(|value| (value - mean) * (value - mean)).sum();
+        Statistics {
+            mean,
+            std: (squares / (count - 1).max(1) as f64).sqrt(),
+            min,
+            max,
+        }
+    }
+}
+
+/// A summary of an outcome.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Number of groups.
+    pub groups: usize,
+    /// Size of the smallest and of the largest group.
+    pub group_size: [usize; 2],
+    /// Number of responses.
+    pub responses: usize,
+    /// Number of tokens that count.
+    pub tokens: usize,
+    /// Groups whose responses are all right; `None` if the batch does not say which responses are right.
+    pub all_right: Option<usize>,
+    /// Groups whose responses are all wrong.
+    pub all_wrong: Option<usize>,
+    /// The level of the advantage: `response` or `token`.
+    pub level: &'static str,
+    /// The advantage, over the values at its own level.
+    pub advantage: Statistics,
+    /// Groups in which every advantage or weight is exactly 0: the policy learns nothing from them.
+    pub groups_without_signal: usize,
+    /// Responses with weight 0, which the loss ignores; `None` if there are no weights.
+    pub without_weight: Option<usize>,
+    /// The weights, if some are neither 0 nor 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<Statistics>,
+    /// Tokens whose advantage or weight is exactly 0.
+    pub tokens_without_signal: usize,
+    /// The effective number of responses behind the weighted sum of |A|: (sum of s)² / (sum of s²), where s is the sum of
+    /// |A| over a response's tokens; 0 without a signal.
+    pub effective_responses: f64,
+}
+
+impl Summary {
+    /// Counts groups, tokens and signals.
+    pub fn of(outcome: &Outcome) -> Summary {
+        let (advantage, layout) = (&outcome.advantage, outcome.advantage.layout());
+        let value = advantage.lookup();
+        let is_per_token = advantage.level() == Level::Token;
+        let weight = outcome.weight.as_ref().map(Computed::buffer);
+        // For each response: its tokens, its tokens without a signal, and the sum of |A| over them.
+        let of_response = |response: usize| {
+            let tokens = layout.tokens_of(response);
+            let is_out = weight.is_some_and(|weight| weight.get(response) == 0.0);
+            let values = tokens.clone().map(|token| value(response, token));
+            let zero = match is_out {
+                true => tokens.len(),
+                false => values.clone().filter(|x| *x == 0.0).count(),
+            };
+            let sum = match layout.tokens() {
+                _ if is_per_token => values.map(f64::abs).sum(),
+                // A batch without tokens counts by response.
+                0 => value(response, 0).abs(),
+                _ => value(response, 0).abs() * tokens.len() as f64,
+            };
+            let is_zero = match is_per_token {
+                true => zero == tokens.len(),
+                false => is_out || value(response, 0) == 0.0,
+            };
+            (zero, is_zero, outcome.counts(response) * sum)
+        };
+        let responses: Vec<_> = (0..layout.responses()).map(of_response).collect();
+        let groups = || (0..layout.groups()).map(|group| layout.members(group));
+        let groups_with = |test: &dyn Fn(usize) -> bool| {
+            let all = |group: &&[u32]| group.iter().all(|&response| test(response as usize));
+            groups().filter(all).count()
+        };
+        let groups_of = |label: f64| {
+            let right = outcome.correct.as_ref()?.buffer();
+            Some(groups_with(&|response| right.get(response) == label))
+        };
+        let whole: f64 = responses.iter().map(|(.., sum)| sum).sum();
+        let squares: f64 = responses.iter().map(|(.., sum)| sum * sum).sum();
+        let sizes = || groups().map(<[u32]>::len);
+        Summary {
+            groups: layout.groups(),
+            group_size: [sizes().min().unwrap_or(0), sizes().max().unwrap_or(0)],
+            responses: layout.responses(),
+            tokens: layout.tokens(),
+            all_right: groups_of(1.0),
+            all_wrong: groups_of(0.0),
+            level: advantage.level().name(),
+            advantage: Statistics::of(advantage.buffer().iter()),
+            groups_without_signal: groups_with(&|response| responses[response].1),
+            tokens_without_signal: responses.iter().map(|(zero, ..)| zero).sum(),
+            weight: weight
+                .filter(|weight| weight.iter().any(|x| x != 0.0 && x != 1.0))
+                .map(|weight| Statistics::of(weight.iter())),
+            without_weight: weight.map(|weight| weight.iter().filter(|x| *x == 0.0).count()),
+            effective_responses: match squares > 0.0 {
+                true => whole * whole / squares,
+                false => 0.0,
+            },
+        }
+    }
+
+    /// The summary as rows: a label and a text.
+    pub fn rows(&self) -> Vec<(&'static str, String)> {
+        let mut rows = Vec::new();
+        if let (Some(right), Some(wrong)) = (self.all_right, self.all_wrong) {
+            let of = |number: usize| format!("{} ({})", count(number), share(number, self.groups));
+            let mixed = of(self.groups - right - wrong);
+            let (right, wrong) = (of(right), of(wrong));
+            let text = format!("all right {right}   all wrong {wrong}   mixed {mixed}");
+            rows.push(("groups", text));
+        }
+        let spread = |Statistics { min, max, .. }| format!("min {min:.4}   max {max:.4}");
+        let (mean, std) = (rounded(self.advantage.mean), self.advantage.std);
+        let (range, level) = (spread(self.advantage), self.level);
+        let text = format!("mean {mean}   std {std:.4}   {range}   per {level}");
+        rows.push(("advantage", text));
+        if let Some(out) = self.without_weight {
+            let weight = self.weight;
+            let spread = weight.map(|of| format!("mean {:.4}   {}", of.mean, spread(of)));
+            let of = share(out, self.responses);
+            let none = format!("0 for {} ({of}) of the responses", count(out));
+            let none = Some(none).filter(|_| out > 0 || spread.is_none());
+            let parts: Vec<String> = spread.into_iter().chain(none).collect();
+            rows.push(("weight", parts.join("   ")));
+        }
+        let groups = share(self.groups_without_signal, self.groups);
+        let zero = match self.without_weight {
+            Some(_) => "advantage or weight",
+            None => "advantage",
+        };
+        let tokens = match self.tokens {
+            0 => String::new(),
+            all => format!(", {} of the tokens", share(self.tokens_without_signal, all)),
+        };
+        let text = format!("{groups} of the groups{tokens} have {zero} 0");
+        rows.push(("no signal", text));
+        if self.groups_without_signal == self.groups {
+            let none = "no group gives a learning signal";
+            rows.push(("", none.to_string()));
+        }
+        rows
+    }
+}
+
+/// A mean that is 0 but for rounding is shown as 0, not as -0.0000.
+fn rounded(mean: f64) -> String {
+    format!("{mean:.4}").replace("-0.0000", "0.0000")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_std_of_a_spread_is_that_of_scripts() {
+        let std = |values: &[f64]| Statistics::of(values.iter().copied()).std;
+        assert_eq!(std(&[1.0, 2.0, 3.0]), 1.0);
+        assert_eq!(std(&[1.0, 3.0]), 2f64.sqrt());
+        assert_eq!(std(&[5.0]), 0.0);
+        assert_eq!(std(&[]), 0.0);
+        assert_eq!(std(&[0.1, 0.1, 0.1]), 0.0);
     }
 }

@@ -9,13 +9,11 @@ use crate::batch::{Batch, Computed};
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::batch_type::ScriptBatch;
 use crate::script::error::{CallError, Raised};
-use crate::script::hook::Hook;
-use crate::script::recipe::Recipe;
+use crate::script::recipe::{Hook, Recipe};
 use crate::script::sandbox::guarded;
 use crate::script::state::State;
 use crate::script::value::{describe, number};
-use crate::tensor::op;
-use crate::tensor::{Level, Origin, Tensor, Value, depends_on, grad};
+use crate::tensor::{Level, Origin, Tensor, Value, depends_on, grad, op};
 
 /// One call of a recipe's hooks: an engine, the batch, and the state as it changes.
 pub(super) struct HookRun<'a> {

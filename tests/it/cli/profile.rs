@@ -52,10 +52,7 @@ fn map_groups_is_told_to_go_by_one_call_or_group_by_group() {
         .collect();
     assert_eq!(of, [(&2.into(), &true.into()), (&3.into(), &false.into())]);
     let table = lab.run("profile groups.rhai rollouts.jsonl --runs 2").out;
-    for line in [
-        "2: by one call for all groups",
-        "3: group by group",
-    ] {
+    for line in ["2: by one call for all groups", "3: group by group"] {
         assert!(
             table.contains(&format!("map_groups line {line}")),
             "{table}"

@@ -8,7 +8,7 @@ use super::rollout::{self, Group, Rollout, Sampled};
 use super::{Observer, Run};
 use crate::event::{Event, LogLine};
 use crate::policy::Responses;
-use crate::replay::{Difference, difference};
+use crate::record::{Difference, difference};
 use crate::row::{Evaluation, Milliseconds, Row, milliseconds};
 use crate::task::{Prompt, drawn_prompts, pooled_prompts};
 use serde_json::Value;

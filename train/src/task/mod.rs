@@ -19,9 +19,8 @@ pub use math::Math;
 pub use maze::Maze;
 
 use super::config::Config;
-use super::error::Result;
+use super::error::{Result, without_libtorch};
 #[cfg(not(feature = "torch"))]
-use super::error::without_libtorch;
 #[cfg(feature = "torch")]
 use super::text::Text;
 use advlab::diagnostic::Diagnostic;

@@ -14,7 +14,7 @@ use same_file::Handle;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::outputs::{holds, is_same, is_stdout, resolved};
+use super::super::files::{holds, is_same, is_stdout, resolved};
 use super::super::streams::tell;
 use super::{Apply, params};
 use crate::wrong;

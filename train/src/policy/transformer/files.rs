@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use tch::Tensor;
 
 use super::Transformer;
+use super::config::{load, views};
 use super::optimizer::OptimizerState;
-use super::weights::{load, views};
 use crate::error::{damaged, io, read_json};
 use crate::policy::tensor_file::{TensorFile, write};
 use crate::policy::{POLICY, REFERENCE};

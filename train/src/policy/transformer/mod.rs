@@ -10,7 +10,6 @@ mod sample;
 mod score;
 #[cfg(test)]
 pub(crate) mod tests;
-mod weights;
 
 use std::f64::consts::TAU;
 use std::num::NonZeroUsize;
@@ -29,8 +28,8 @@ use crate::torch;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::{Purpose, RandomStream, StreamKey};
 use batch::passes;
+use config::ParameterTensors;
 use optimizer::{OptimizerState, copies, zeros};
-use weights::ParameterTensors;
 
 /// The settings of a transformer: device, sampling, and optimizer.
 #[derive(Clone, Debug)]
@@ -153,8 +152,8 @@ impl Transformer {
         options: TransformerOptions,
         read: impl FnMut(&str, &[usize]) -> Result<Vec<f32>, Diagnostics>,
     ) -> Result<Self, Diagnostics> {
-        let layout = weights::layout(&config);
-        let weights = weights::load(&layout, options.device, read)?;
+        let layout = config::layout(&config);
+        let weights = config::load(&layout, options.device, read)?;
         let reference = options.reference.then(|| copies(&weights)).transpose()?;
         let is_tied = config.tie_word_embeddings;
         Ok(Transformer {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensors;
 
-use super::weights::views;
+use super::config::views;
 use super::{Decoding, Transformer, TransformerOptions};
 use crate::policy::{AdamWConfig, Policy, Responses};
 use crate::task::Prompt;
