@@ -239,11 +239,7 @@ impl Inputs {
     }
 
     /// The input of a line of the whole text: its name, the line within it, and its text.
-    pub(super) fn input_at<'a>(
-        &'a self,
-        text: &'a str,
-        line: usize,
-    ) -> (&'static str, usize, &'a str) {
+    fn input_at<'a>(&'a self, text: &'a str, line: usize) -> (&'static str, usize, &'a str) {
         let mut before = 1;
         for input in self.counted() {
             let lines = line_count(&input.text);

@@ -12,7 +12,7 @@ use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, NativeCallContext, Optimiza
 pub use self::inputs::Inputs;
 use self::inputs::{LAST, SOURCE, items};
 pub use self::names::Name;
-pub use self::values::{Answer, BatchColumns, InputTimes, Pairs};
+pub use self::values::{Answer, BatchColumns, Pairs};
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::batch_type::ScriptBatch;
@@ -24,14 +24,10 @@ use crate::script::lint::misread_operators;
 use crate::script::sandbox::{guarded, on_deep_stack};
 use crate::script::syntax::code;
 use crate::script::{Hook, Host, Recipe, Setting};
-use crate::tensor::profile::Profile;
 use crate::tensor::{Guard, Tensor, TensorError};
 
 /// The name of the recipe that was typed, in messages.
 const TYPED: &str = "what you typed";
-
-/// The activity that an internal failure's message names.
-const EVALUATING: &str = "to evaluate this";
 
 /// Pieces of script evaluated one after the other on a batch: `_` is the last value; variables and functions persist.
 ///
@@ -48,7 +44,6 @@ const EVALUATING: &str = "to evaluate this";
 pub struct Session {
     host: Host,
     guard: Arc<Guard>,
-    profile: Arc<Profile>,
     batch: ScriptBatch,
     scope: Scope<'static>,
     functions: AST,
@@ -79,14 +74,11 @@ impl Session {
     pub fn new(host: &Host, batch: &Batch) -> Session {
         let limits = host.limits();
         let guard = Guard::new(Some(limits.time), limits.memory);
-        let profile = Arc::new(Profile::default());
         let host = host.clone().with_guard(guard.clone());
-        let host = host.with_profile(profile.clone());
         let mut session = Session {
             batch: ScriptBatch::new(host.call(batch.step()), batch),
             host,
             guard,
-            profile,
             scope: Scope::new(),
             functions: AST::empty(),
             inputs: Inputs::default(),
@@ -255,7 +247,8 @@ impl Session {
 
     fn run(&mut self, engine: &Engine, ast: &AST, text: &str) -> Result<Dynamic, Diagnostics> {
         let run = || engine.eval_ast_with_scope::<Dynamic>(&mut self.scope, ast);
-        let value = guarded(EVALUATING, run)?.map_err(|error| self.explain(text, &error))?;
+        let value =
+            guarded("to evaluate this", run)?.map_err(|error| self.explain(text, &error))?;
         Ok(value.flatten())
     }
 

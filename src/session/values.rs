@@ -1,21 +1,17 @@
 //! The values of inputs, independent of the script engine; and inputs that are looked into without keeping their value: their
-//! numbers, their gradient, their time.
+//! numbers and their gradient.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use rhai::{AST, Array, Dynamic, Engine, FnPtr, Map};
+use rhai::{Array, Dynamic, FnPtr, Map};
 
-use super::{EVALUATING, SOURCE, Session};
+use super::Session;
 use crate::batch::{Computed, Layout};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::Recipe;
 use crate::script::batch_type::ScriptBatch;
 use crate::script::explain::CLOSURE;
-use crate::script::sandbox::guarded;
 use crate::script::value::{as_tensor, describe, number, text};
-use crate::tensor::profile::Timing;
-use crate::tensor::{Level, Origin, Tensor, TensorError, grad};
+use crate::tensor::{Level, Tensor, TensorError, grad};
 
 /// The most elements of an array or a map that are kept for display.
 const SHOWN: usize = 32;
@@ -132,26 +128,6 @@ impl BatchColumns {
     }
 }
 
-/// The most time that measuring an input takes, after the first few runs.
-const MEASURING: Duration = Duration::from_millis(400);
-/// The most runs, the fewest, and those whose operations are timed.
-const RUNS: usize = 5000;
-const LEAST_RUNS: usize = 3;
-const TIMED_RUNS: usize = 5;
-
-/// The times of an input's runs, and the profile of one of the runs.
-#[derive(Debug)]
-pub struct InputTimes {
-    /// Seconds, run by run.
-    pub runs: Vec<f64>,
-    /// The fastest of some runs whose operations were timed, in seconds.
-    pub seconds: f64,
-    /// The times of that run's operations.
-    pub timings: Vec<Timing>,
-    /// The most bytes that the run held at once, without those held before.
-    pub peak: usize,
-}
-
 /// The paired values of two inputs, and the level where they meet; `None` for arrays.
 pub type Pairs = (Option<Level>, Vec<(f64, f64)>);
 
@@ -220,100 +196,15 @@ impl Session {
         self.answer(text, &Dynamic::from(gradient))
     }
 
-    /// Runs an input again and again. Each run builds its graph and computes it, and leaves the session as it was.
-    ///
-    /// # Errors
-    /// As [`Session::evaluate`].
-    pub fn measure(&mut self, text: &str) -> Result<InputTimes, Diagnostics> {
-        // All of it on the deep stack: the values are dropped there too, and no run pays for it.
-        let measured = guarded(EVALUATING, || {
-            self.guard.rearm();
-            let engine = self.engine(text);
-            let ast = self.functions.merge(&self.compile(&engine, text)?);
-            self.measured(&engine, &ast, text)
-        });
-        self.profile.switch(false);
-        self.profile.take();
-        self.batch.call().take_reports();
-        measured?
-    }
-
-    fn measured(
-        &mut self,
-        engine: &Engine,
-        ast: &AST,
-        text: &str,
-    ) -> Result<InputTimes, Diagnostics> {
-        let mut times = InputTimes {
-            runs: Vec::new(),
-            seconds: f64::INFINITY,
-            timings: Vec::new(),
-            peak: 0,
-        };
-        let (guard, profile) = (self.guard.clone(), self.profile.clone());
-        let mut run = || {
-            let started = Instant::now();
-            let value = self.looked_at(engine, ast, text)?;
-            if let Some(tensor) = value.read_lock::<Tensor>() {
-                let computed = tensor.evaluate();
-                computed.map_err(|error| self.failed_in(text, error))?;
-            }
-            Ok::<f64, Diagnostics>(started.elapsed().as_secs_f64())
-        };
-        run()?;
-        let began = Instant::now();
-        while times.runs.len() < LEAST_RUNS
-            || (times.runs.len() < RUNS && began.elapsed() < MEASURING)
-        {
-            times.runs.push(run()?);
-        }
-        profile.switch(true);
-        for _ in 0..TIMED_RUNS {
-            let before = guard.begin_run();
-            let (seconds, timings) = (run()?, profile.take());
-            if seconds < times.seconds {
-                (times.seconds, times.timings) = (seconds, timings);
-                times.peak = guard.peak() - before;
-            }
-        }
-        Ok(times)
-    }
-
-    /// The line of an operation of an input: the name of its source, unless that is the input, its number and its text.
-    pub fn line_of(&self, text: &str, origin: &Origin) -> (Option<String>, usize, String) {
-        let name = origin.source.as_deref().unwrap_or_default();
-        let (name, number, text) = match name {
-            SOURCE => self.inputs.input_at(text, origin.line),
-            _ => {
-                let mut sources = self.recipe.iter().flat_map(Recipe::sources);
-                let text = sources.find(|(own, _)| *own == name);
-                (name, origin.line, text.map_or("", |(_, text)| text))
-            }
-        };
-        let line = text.lines().nth(number.saturating_sub(1));
-        let name = (name != SOURCE).then(|| name.to_string());
-        (name, number, line.unwrap_or_default().trim().to_string())
-    }
-
     /// Runs an input for its value, and leaves the session as it was.
     fn value(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
         self.guard.rearm();
         let engine = self.engine(text);
         let ast = self.functions.merge(&self.compile(&engine, text)?);
-        let value = self.looked_at(&engine, &ast, text);
-        self.batch.call().take_reports();
-        value
-    }
-
-    fn looked_at(
-        &mut self,
-        engine: &Engine,
-        ast: &AST,
-        text: &str,
-    ) -> Result<Dynamic, Diagnostics> {
         let scope = self.scope.clone();
-        let value = self.run(engine, ast, text);
+        let value = self.run(&engine, &ast, text);
         self.scope = scope;
+        self.batch.call().take_reports();
         value
     }
 }

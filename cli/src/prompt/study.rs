@@ -11,7 +11,6 @@ use crate::report::study::{Mass, curves, objectives, surface as drawn, with_adva
 use advlab::diagnostic::Diagnostic;
 use advlab::figures::counted;
 use advlab::paint::cut;
-use advlab::script::Builtin;
 use advlab::session::Answer;
 
 /// Bars of a histogram.
@@ -128,17 +127,9 @@ pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     Ok(lines.join("\n"))
 }
 
-/// Where the time of an expression goes, or that of the recipe that is named or in use.
+/// Where the time of the recipe goes that is named, was typed or is in use.
 pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
-    let text = arguments.text;
-    let first = text.split_whitespace().next().unwrap_or_default();
-    let is_recipe = Builtin::find(first).is_some() || first.ends_with(".rhai");
-    let batch = session.data.batch.clone();
-    let measured = if text.is_empty() || is_recipe && !session.script.has_variable(first) {
-        let recipe = session.recipe_of(text)?;
-        Measured::new(session.script.host(), &recipe, None, &batch, RUNS)?
-    } else {
-        Measured::input(&mut session.script, &batch, text)?
-    };
-    Ok(measured.table(session.paint))
+    let recipe = session.recipe_of(arguments.text)?;
+    let (host, batch) = (session.script.host(), &session.data.batch);
+    Ok(Measured::new(host, &recipe, None, batch, RUNS)?.table(session.paint))
 }

@@ -16,15 +16,13 @@ use advlab::figures::{counted, shape, time};
 use advlab::native::{Mode, Native};
 use advlab::paint::{Paint, beside, cut, width, wrapped};
 use advlab::script::{Hook, Host, MapGroups, Recipe};
-use advlab::session::Session;
 use advlab::tensor::Origin;
-use advlab::tensor::profile::{Profile, Timing};
+use advlab::tensor::profile::Profile;
 
-/// The times of a recipe, or of an input at the prompt, in seconds.
+/// The times of a recipe, in seconds.
 pub struct Measured {
     recipe: String,
-    /// `None` for an input.
-    version: Option<String>,
+    version: String,
     settings: String,
     layout: Arc<Layout>,
     /// The times of the script's runs, with one array for all results.
@@ -41,7 +39,7 @@ pub struct Measured {
     in_script: f64,
 }
 
-/// One run of all hooks of a recipe, or of an input.
+/// One run of all hooks of a recipe.
 #[derive(Default)]
 struct TimedRun {
     hooks: Vec<(&'static str, f64)>,
@@ -182,63 +180,28 @@ impl Measured {
                 fastest = other;
             }
         }
-        Ok(Measured {
-            version: Some(recipe.version().as_str().to_string()),
-            settings: recipe.params().to_string(),
-            script,
-            script_new_array,
-            native,
-            ..Measured::of(recipe.name(), batch, fastest, |origin| all.place(origin))
-        })
-    }
-
-    /// Runs an input of a session, a number of times.
-    pub fn input(
-        session: &mut Session,
-        batch: &Batch,
-        text: &str,
-    ) -> Result<Measured, Diagnostics> {
-        let times = session.measure(text)?;
-        let run = TimedRun {
-            hooks: vec![("input", times.seconds)],
-            peak_bytes: times.peak,
-            ..TimedRun::default()
-        };
-        let find = |origin: &Origin| session.line_of(text, origin);
-        Ok(Measured {
-            script: Some(times.runs),
-            ..Measured::of(text, batch, (run, times.timings), find)
-        })
-    }
-
-    /// A run taken apart.
-    fn of(
-        recipe: &str,
-        batch: &Batch,
-        (run, timings): (TimedRun, Vec<Timing>),
-        find: impl Fn(&Origin) -> Place,
-    ) -> Measured {
+        let (run, timings) = fastest;
         let mut lines: BTreeMap<Place, f64> = BTreeMap::new();
         for timing in &timings {
             if let Some(origin) = &timing.origin {
-                *lines.entry(find(origin)).or_default() += timing.seconds;
+                *lines.entry(all.place(origin)).or_default() += timing.seconds;
             }
         }
         let mut lines: Vec<(Place, f64)> = lines.into_iter().collect();
         lines.sort_by(|(_, a), (_, b)| b.total_cmp(a));
         let timed: f64 = timings.iter().map(|timing| timing.seconds).sum();
-        Measured {
-            recipe: recipe.to_string(),
-            version: None,
-            settings: String::new(),
+        Ok(Measured {
+            recipe: recipe.name().to_string(),
+            version: recipe.version().as_str().to_string(),
+            settings: recipe.params().to_string(),
             layout: batch.layout().clone(),
-            script: None,
-            script_new_array: None,
-            native: None,
+            script,
+            script_new_array,
+            native,
             lines,
             in_script: (run.seconds() - timed).max(0.0),
             run,
-        }
+        })
     }
 
     pub fn to_json(&self) -> Value {
@@ -272,9 +235,8 @@ impl Measured {
 
     /// The table, without a line break at its end.
     pub fn table(&self, paint: Paint) -> String {
-        let version = self.version.as_deref().unwrap_or_default();
-        let version = version.get(..6).unwrap_or(version);
-        let head = format!("{} {}", paint.bold(&self.recipe), paint.dim(version));
+        let version = paint.dim(&self.version[..6]);
+        let head = format!("{} {version}", paint.bold(&self.recipe));
         let settings = paint.dim(&self.settings);
         let threads = counted(rayon::current_num_threads(), "thread");
         let batch = format!("{}; {threads}", shape(&self.layout));

@@ -219,7 +219,7 @@ fn huge_lengths_are_cut() {
 
 /// Here the function `deep` needs a larger stack than the thread's own.
 #[test]
-fn a_test_batch_and_an_input_that_is_timed_have_the_stack_of_a_hook() {
+fn a_test_batch_and_an_input_have_the_stack_of_a_hook() {
     let run = || {
         let (open, close) = ("[".repeat(15), "]".repeat(15));
         let deep =
@@ -230,8 +230,7 @@ fn a_test_batch_and_an_input_that_is_timed_have_the_stack_of_a_hook() {
         );
         assert!(recipe(&text).test_batch().unwrap().is_some());
         let mut session = Session::new(&Host::new(), &Batch::example());
-        let times = session.measure(&format!("{deep} deep(28)")).unwrap();
-        assert!(!times.runs.is_empty());
+        session.evaluate(&format!("{deep} deep(28)")).unwrap();
     };
     let thread = std::thread::Builder::new().stack_size(256 << 10);
     thread.spawn(run).unwrap().join().unwrap();

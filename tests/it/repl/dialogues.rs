@@ -11,13 +11,13 @@ use super::{play, session};
 const DIALOGUES: &[&str] = &[
     // What is only looked at changes nothing.
     r#"> let r = 1
-       > :profile r += 1
+       > :plot r += batch.reward
        > r
        = 1
        > :plot { let s = batch.reward; s }
        > s
        ! there is no variable
-       > :profile fn f() { 1 } batch.reward
+       > :plot fn f() { 1 } batch.reward
        > f()
        ! there is no function"#,
     // An input that fails leaves nothing.
@@ -130,18 +130,16 @@ const DIALOGUES: &[&str] = &[
        = 1e300 batch tensor, f64
        > batch.reward.population_std("batch").value() < batch.reward.std("batch").value()
        = true"#,
-    // A profile is of the recipe, in use or named, or of an expression; its lines are those of what ran.
+    // A profile is of the recipe that is named, was typed or is in use.
     r#"> :profile passk k=2
        ~ passk 13a556
        ~ let n = right.count("group");
-       > fn gap(x) { x - x.mean("group") }
-       > :profile gap(batch.old_logp.sum("response"))
-       ~ an earlier input:1 fn gap(x)
        > :recipe grpo
        > :profile
        ~ grpo 88bc72
-       > :profile batch.rewrad
-       ! did you mean `reward`?"#,
+       > batch.reward - batch.reward.mean("group")
+       > :profile
+       ~ what you typed"#,
     r#"> :plot batch.reward * (0.0/0.0)
        ! nothing to draw
        > :plot batch.length batch.reward
