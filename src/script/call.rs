@@ -210,7 +210,7 @@ impl Reports {
         named.collect()
     }
 
-    /// Keeps the last call of `map_groups` at each place.
+    /// Keeps a call of `map_groups`, in the place of an earlier one on the same line.
     pub(super) fn map_groups(&mut self, call: MapGroups) {
         self.map_groups.retain(|known| known.origin != call.origin);
         self.map_groups.push(call);

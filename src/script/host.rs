@@ -142,9 +142,6 @@ const DEFAULT_LOSS: &str = "ppo_clip";
 
 impl Host {
     /// The loss for a recipe that has only an advantage.
-    ///
-    /// # Errors
-    /// As [`Host::load`].
     pub fn loss(&self) -> Result<Recipe, Diagnostics> {
         match &self.loss {
             Some(loss) => Ok(loss.on(self)),
@@ -219,9 +216,6 @@ impl Host {
     }
 
     /// Compiles a recipe from a string. Messages call it `name`; it can only import built-ins.
-    ///
-    /// # Errors
-    /// As [`Host::load`].
     pub fn compile(&self, name: &str, text: &str) -> Result<Recipe, Diagnostics> {
         compile(self, name, text, &Library::new(None))
     }

@@ -60,7 +60,7 @@ impl Key {
         self.codes.frame().expect("a key is one of a batch")
     }
 
-    /// For each response 1 or 0, by `==` or `!=` with a name or with another key's.
+    /// Compares each response's name with a name, or with its name in another key, by `==` or `!=`: 1 or 0.
     fn compare(&self, sign: &str, other: &Dynamic) -> Result<Tensor, CallError> {
         let row = op::table().find(|op| op.name == sign);
         let row = row.expect("the op table has `==` and `!=`");

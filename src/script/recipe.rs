@@ -199,9 +199,6 @@ impl Recipe {
     }
 
     /// Sets a parameter.
-    ///
-    /// # Errors
-    /// As [`Recipe::set_text`].
     pub fn set(&mut self, name: &str, setting: Setting) -> Result<(), Diagnostic> {
         self.params.set(name, |_| setting)
     }

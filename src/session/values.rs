@@ -151,9 +151,6 @@ impl Session {
     }
 
     /// The values of two inputs, tensors of any levels, at the level where they meet.
-    ///
-    /// # Errors
-    /// As [`Session::numbers`].
     pub fn pairs(&mut self, x: &str, y: &str) -> Result<Pairs, Diagnostics> {
         let (left, right) = (self.value(x)?, self.value(y)?);
         let (level, left, right) = match (as_tensor(&left), as_tensor(&right)) {

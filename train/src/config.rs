@@ -76,7 +76,7 @@ impl Bound {
             }
             OneOf(words) => {
                 let text = value.as_str().unwrap_or_default();
-                // That task is left out: no run begins with it.
+                // `advlab train` cannot begin the run of another trainer.
                 let shown = || words.iter().copied().filter(|word| *word != TRAINER);
                 let near = suggest::nearest(text, shown());
                 let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
@@ -188,7 +188,7 @@ keys! {
     eval_prompts: usize = 256, MANY;
     /// Responses to each evaluation prompt: pass@k is estimated for k = 1, 2, 4, ... up to this.
     eval_samples: usize = 16, FEW;
-    /// A checkpoint is written every so many steps, so a crash costs at most these.
+    /// A checkpoint is written every so many steps; a crash costs at most so many.
     checkpoint_every: u64 = 50, SOME;
     /// How many checkpoints are kept; with two or more, a run survives a damaged one.
     keep_checkpoints: usize = 2, MANY;
@@ -210,7 +210,7 @@ keys! {
     params: toml::Table = toml::Table::new(), Scalars;
     /// Parameters of the loss recipe, such as clip_high = 0.28 or kl_beta = 0.01.
     loss_params: toml::Table = toml::Table::new(), Scalars;
-    /// When a run warns: once each, if the mean of ten steps is beyond the bound; 0 for never.
+    /// Bounds of a run's numbers: it warns once about each whose mean of ten steps is beyond its bound; 0 turns the warning off.
     warnings: WarningConfig = WarningConfig::default(), Table(WarningConfig::KEYS);
     /// Keys that only task = "math" uses.
     math: MathConfig = MathConfig::default(), Table(MathConfig::KEYS);

@@ -16,8 +16,8 @@ use super::{Tokenizing, end_cleanly, files, streams};
 
 /// Compare the answers of completions with reference solutions.
 ///
-/// A table says how many are right, are wrong, have no answer, and could not be decided: these last count as wrong. With
-/// `--tokenizer`, lines without a `length` get theirs in tokens, and the table says how long each kind is.
+/// A table says how many are right, are wrong, have no answer, or could not be decided; the last two count as wrong. With
+/// `--tokenizer`, lines without a `length` get theirs in tokens, and the table says how long the responses of each row are.
 #[derive(Args)]
 pub struct Verify {
     /// The responses, one a line (.jsonl)

@@ -35,9 +35,6 @@ impl Recipe {
 
     /// The state with which this version continues after another version: the result of `migrate(old, p)`. Without a
     /// `migrate` it is the old state, plus the entries that only `init(p)` has.
-    ///
-    /// # Errors
-    /// As [`Recipe::init`].
     pub fn migrate(&self, old: &State) -> Result<State, Diagnostics> {
         if !self.has(Hook::Migrate) {
             return Ok(old.with_missing_of(&self.init()?));
@@ -93,9 +90,6 @@ impl Recipe {
 
     /// The weight of each response, from the `reward` and `weight` hooks or the batch's column; `None` if there are none.
     /// The hooks' changes of the state are not kept.
-    ///
-    /// # Errors
-    /// As [`Recipe::advantage`].
     pub fn weights(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
         let input = ScriptBatch::new(self.host.call(batch.step()), batch);
         self.run("to compute the weights", input, state, |run| {
@@ -105,10 +99,7 @@ impl Recipe {
     }
 
     /// The target of a critic, if the recipe has the hook `returns`: at response or token level. The hook's changes of
-    /// the state is not kept.
-    ///
-    /// # Errors
-    /// As [`Recipe::advantage`].
+    /// the state are not kept.
     pub fn returns(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
         if !self.has(Hook::Returns) {
             return Ok(None);

@@ -37,7 +37,7 @@ pub struct Mlp {
     savepoint: Option<(Network, AdamW)>,
     /// The last passes of the network, and those of the reference.
     passes: [Vec<Forward>; 2],
-    /// What the network's passes ran for, if all of them are there: their gradient needs no other forward pass.
+    /// The prompts and responses of the last forward passes, if all of these are in memory: their gradient needs no other pass.
     last: Option<(Vec<Prompt>, Responses)>,
 }
 
@@ -72,8 +72,8 @@ impl Mlp {
     }
 }
 
-/// Calls `run` for parts of some responses, each with a pass, and `take` with what it returns, in the order of the parts.
-/// Whether all passes are still there.
+/// Divides responses into parts, calls `run` for each part with a pass of its own, and `take` with the results in the order of
+/// the parts. Returns whether the passes of all parts are still in memory.
 fn each_part<T: Send>(
     network: &Network,
     passes: &mut Vec<Forward>,

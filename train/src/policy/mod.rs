@@ -199,7 +199,7 @@ impl Responses {
         selected
     }
 
-    /// Whether all belong to one of the `prompts` prompts, and have only tokens of the vocabulary, at most `longest`.
+    /// Checks that each response belongs to one of `prompts` prompts, and has only tokens of the vocabulary, at most `longest`.
     fn check(&self, prompts: usize, vocabulary: usize, longest: usize) -> Result<(), Diagnostics> {
         for (index, &prompt) in self.prompts.iter().enumerate() {
             let (tokens, what) = (self.response(index), format!("response {index}"));
@@ -219,7 +219,7 @@ impl Responses {
         Ok(())
     }
 
-    /// Whether there is a derivative for each token.
+    /// Checks that there is a derivative for each token.
     fn check_derivatives(&self, dloss_dlogp: &[f64]) -> Result<(), Diagnostics> {
         let (found, expected) = (dloss_dlogp.len(), self.tokens.len());
         if found == expected {
@@ -231,7 +231,7 @@ impl Responses {
     }
 }
 
-/// Whether the tokens of `what` are all in the vocabulary.
+/// Checks that all tokens are in the vocabulary; `what` names them in the message.
 fn in_vocabulary(what: &str, tokens: &[u32], vocabulary: usize) -> Result<(), Diagnostics> {
     let mut wrong = tokens.iter().filter(|&&token| token as usize >= vocabulary);
     wrong.next().map_or(Ok(()), |token| {

@@ -36,7 +36,7 @@ const DRAWS: usize = 1000;
 /// The task of a run whose steps are another program's: see [`Record`](super::Record).
 pub(super) const TRAINER: &str = "trainer";
 
-/// The names of tasks in a configuration, and of what stands there if another program trains.
+/// The values of the key `task`. The last one marks the run of another trainer.
 pub(super) const NAMES: [&str; 4] = ["maze", "arithmetic", "math", TRAINER];
 
 /// The task of a configuration.

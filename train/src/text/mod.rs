@@ -158,9 +158,6 @@ impl Text {
     }
 
     /// Whether the text of a response contains a stop string; called after each token.
-    ///
-    /// # Errors
-    /// As [`Text::decode`].
     pub fn has_stop(&self, response: &[u32]) -> Result<bool, Diagnostics> {
         // Each token of a string has at least one byte of it.
         let Some(longest) = self.stops.iter().map(String::len).max() else {

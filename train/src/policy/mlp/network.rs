@@ -69,12 +69,12 @@ impl Network {
         prefix * responses * self.task.max_response_tokens
     }
 
-    /// The index of the input for: `token` is at `position`.
+    /// The index of the input that says that `token` is at `position`.
     fn token_row(&self, position: usize, token: u32) -> usize {
         self.task.prompt_features + position * self.task.vocabulary + token as usize
     }
 
-    /// The index of the input for: the next token is at `position`.
+    /// The index of the input that says that the next token is at `position`.
     fn position_row(&self, position: usize) -> usize {
         self.token_row(self.task.max_response_tokens, 0) + position
     }
