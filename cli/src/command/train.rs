@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crate::report::view::{Server, Site};
 use advlab::script::Builtin;
@@ -57,6 +58,9 @@ pub struct Train {
     natively: Natively,
 }
 
+/// A page asks twice a second.
+const PAGE: Duration = Duration::from_millis(700);
+
 impl Train {
     /// Runs until all steps are done or Ctrl-C is pressed.
     pub fn run(self) -> Result<ExitCode> {
@@ -87,7 +91,13 @@ impl Train {
         let mut view = TrainView::new(&run, &notes);
         streams::tell(&run.warnings());
         let ending = run.go(&stop, &mut |event| view.tell(event));
-        view.ended(ending, run.saved(), run.step())
+        let code = view.ended(ending, run.saved(), run.step());
+        if self.view.is_some() {
+            // The page reads how the run ended, before its server ends.
+            drop(run);
+            thread::sleep(PAGE);
+        }
+        code
     }
 
     /// The file's configuration, or the default one, changed by the flags.

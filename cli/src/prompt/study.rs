@@ -20,9 +20,10 @@ const BARS: usize = 32;
 const RUNS: usize = 5;
 
 /// The figure, or a line with the file that it was written to, and the text below it; if possible no higher than the window.
-fn shown(session: &PromptSession, report: Report, arguments: &Arguments<'_>) -> Answered {
-    match (arguments.out, &report.figure) {
+fn shown(session: &PromptSession, mut report: Report, arguments: &Arguments<'_>) -> Answered {
+    match (arguments.out, &mut report.figure) {
         (Some(file), Some(figure)) => {
+            figure.width = arguments.width;
             figure.write(file)?;
             let text = format!("written to {}\n{}", file.display(), report.text);
             Ok(text.trim_end().to_string())

@@ -63,7 +63,7 @@ impl Report {
         text.trim_end().to_string()
     }
 
-    /// Writes what its command writes, as the name ends: the figure (.svg) or its points (.csv, .json), a table (.csv), a page
+    /// Writes what its command writes, as the name ends: the figure (.svg, .pdf) or its points (.csv, .json), a table (.csv), a page
     /// (.html); or `plain`, the whole text (.txt). A name without an ending is a folder for all files that the command writes.
     pub fn write(&self, path: &Path, plain: &str) -> Result<(), Diagnostics> {
         let ending = path.extension().unwrap_or_default().to_string_lossy();
@@ -72,15 +72,15 @@ impl Report {
         let text = match (file, &self.figure, &*ending) {
             (Some((_, text)), ..) => text.clone(),
             (_, _, "txt") => format!("{plain}\n"),
-            (_, Some(figure), "svg" | "csv" | "json") => return figure.write(path),
+            (_, Some(figure), "svg" | "pdf" | "csv" | "json") => return figure.write(path),
             (_, None, "csv") => csv(&self.rows),
             (_, _, "") if !self.files.is_empty() => return self.write_folder(path),
             (_, figure, _) => {
                 let path = path.display();
                 let message = format!("{path}: this report is not written as such a file");
                 let kinds = match figure {
-                    Some(_) if self.files.is_empty() => ".svg, .csv, .json or .txt",
-                    Some(_) => ".html, .svg, .csv or .txt, or a folder for all of them",
+                    Some(_) if self.files.is_empty() => ".svg, .pdf, .csv, .json or .txt",
+                    Some(_) => ".html, .svg, .pdf, .csv or .txt, or a folder for all of them",
                     None => ".csv or .txt: it has no figure",
                 };
                 return Err(wrong(message, format!("its file ends in {kinds}")));

@@ -24,12 +24,18 @@ const WARM: [char; 4] = ['░', '▒', '▓', '█'];
 const COLD: [char; 4] = ['⠄', '⠆', '⠶', '⣿'];
 
 impl Figure {
-    /// The figure in lines of the terminal's width, without a line break at the end: in at most `most` lines, if its panels can
-    /// be that low.
+    /// The figure in lines of the terminal's width, without a line break at the end: in at most `most` lines, if its first panel
+    /// can be that low. The last panels are left out if there is no room for them.
     pub fn text(&self, paint: Paint, most: usize) -> String {
         let fits = |down: &usize| self.lines(*down, paint).lines().count() <= most;
         let down = (LEAST_DOWN..=DOWN).rev().find(fits);
-        self.lines(down.unwrap_or(LEAST_DOWN), paint)
+        match (down, &self.panels[..]) {
+            (None, [panels @ .., last]) if !panels.is_empty() => {
+                let title = format!("{}; no room for {}", self.title, last.y);
+                Figure::new(title, self.columns, panels.to_vec()).text(paint, most)
+            }
+            _ => self.lines(down.unwrap_or(LEAST_DOWN), paint),
+        }
     }
 
     /// The figure with panels of so many rows.
