@@ -59,9 +59,9 @@ impl ShowObjective {
         let paint = on_stdout();
         let mut report =
             objectives::report(&recipes, batch.as_ref(), self.n.map(usize::from), paint)?;
-        if let (Some(path), Some(figure)) = (&self.out, &mut report.figure) {
-            figure.width = self.width;
-            figure.write(path)?;
+        report.set_width(self.width);
+        if let Some(path) = &self.out {
+            report.write(path, &report.text)?;
         }
         match &self.out {
             _ if self.json => out!("{}", report.about["designs"]),

@@ -58,9 +58,6 @@ pub struct Train {
     natively: Natively,
 }
 
-/// A page asks twice a second.
-const PAGE: Duration = Duration::from_millis(700);
-
 impl Train {
     /// Runs until all steps are done or Ctrl-C is pressed.
     pub fn run(self) -> Result<ExitCode> {
@@ -93,9 +90,9 @@ impl Train {
         let ending = run.go(&stop, &mut |event| view.tell(event));
         let code = view.ended(ending, run.saved(), run.step());
         if self.view.is_some() {
-            // The page reads how the run ended, before its server ends.
+            // The page, which asks twice a second, reads how the run ended before its server ends.
             drop(run);
-            thread::sleep(PAGE);
+            thread::sleep(Duration::from_millis(700));
         }
         code
     }

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use self::draw::{Figure, quoted};
+use self::draw::{Figure, FigureWidth, quoted};
 use crate::wrong;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::files::Replacement;
@@ -39,6 +39,13 @@ impl Report {
             about: json!({ "title": figure.title }),
             figure: Some(figure),
             ..Report::default()
+        }
+    }
+
+    /// Sets the width of its drawing.
+    pub fn set_width(&mut self, width: FigureWidth) {
+        if let Some(figure) = &mut self.figure {
+            figure.width = width;
         }
     }
 
@@ -69,10 +76,11 @@ impl Report {
         let ending = path.extension().unwrap_or_default().to_string_lossy();
         let mut files = self.files.iter();
         let file = files.find(|(name, _)| name.ends_with(&format!(".{ending}")));
-        let text = match (file, &self.figure, &*ending) {
-            (Some((_, text)), ..) => text.clone(),
+        let file = file.map(|(_, text)| text.clone());
+        let drawn = || self.figure.as_ref()?.file(&ending);
+        let text = match (file.or_else(drawn), &self.figure, &*ending) {
+            (Some(text), ..) => text,
             (_, _, "txt") => format!("{plain}\n"),
-            (_, Some(figure), "svg" | "pdf" | "csv" | "json") => return figure.write(path),
             (_, None, "csv") => csv(&self.rows),
             (_, _, "") if !self.files.is_empty() => return self.write_folder(path),
             (_, figure, _) => {

@@ -138,31 +138,25 @@ impl Compared {
     fn about(&self) -> String {
         let (mut text, mut sources) = (String::new(), BTreeMap::new());
         for run in &self.runs {
-            let seed = run
-                .seed
-                .map_or("unknown".to_string(), |seed| seed.to_string());
-            let versions = run.log.versions();
-            let used = versions
-                .iter()
-                .map(|(step, version)| format!("{version} from step {step}"));
-            text += &format!(
-                "seed {seed}: version {}\n",
-                used.collect::<Vec<_>>().join(", ")
-            );
-            if let Some(LogEvent::Start { platform, .. }) =
-                run.log.0.first().map(|line| &line.event)
-            {
+            let seed = run.seed.map_or("?".to_string(), |seed| seed.to_string());
+            text += &format!("seed {seed}\n");
+            let versions = run.log.versions().into_iter();
+            let versions = versions.map(|(step, version)| (format!("from step {step}"), version));
+            let loss = run
+                .log
+                .loss_version()
+                .map(|version| ("the loss".to_string(), version));
+            for (place, version) in versions.chain(loss) {
+                text += &format!("    {version} {place}\n");
+                sources.insert(version, run.folder.join("scripts").join(version));
+            }
+            let start = run.log.0.first().map(|line| &line.event);
+            if let Some(LogEvent::Start { platform, .. }) = start {
                 text.extend(
                     platform
                         .iter()
                         .map(|(name, value)| format!("    {name} {value}\n")),
                 );
-            }
-            let used = versions.iter().map(|(_, version)| *version);
-            for version in used.chain(run.log.loss_version()) {
-                sources
-                    .entry(version)
-                    .or_insert(run.folder.join("scripts").join(version));
             }
         }
         let first = &self.runs[0].folder.join("config.toml");
@@ -171,12 +165,9 @@ impl Compared {
         }
         for (version, folder) in sources {
             for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-                let script = advlab::regular_file::read_to_string(&entry.path());
-                let script = script.unwrap_or_default();
-                text += &format!(
-                    "\n---- {}, version {version}\n{script}",
-                    file_name(&entry.path())
-                );
+                let (path, name) = (entry.path(), file_name(&entry.path()));
+                let script = advlab::regular_file::read_to_string(&path).unwrap_or_default();
+                text += &format!("\n---- {name}, version {version}\n{script}");
             }
         }
         text
@@ -216,18 +207,18 @@ fn words_of(config: &Config) -> Vec<String> {
         };
         match key.strip_prefix("params.") {
             Some(name) => words[0] += &format!(" {name}={text}"),
-            None if ["recipe", "seed", "steps"].contains(&&*key) => {}
             None => words.push(format!("{key}={text}")),
         }
     }
     words
 }
 
-/// The keys of a configuration that differ from the default one, and are not its folder.
+/// The keys of a configuration that differ from the default one, except those that differ between runs of one design.
 pub fn own_settings(config: &Config) -> toml::Table {
     let defaults = flat(Config::default().with_absolute_paths().to_table());
     let mut settings = flat(config.with_absolute_paths().to_table());
-    settings.retain(|key, value| key != "out" && defaults.get(key) != Some(value));
+    let others = ["recipe", "seed", "steps", "out"];
+    settings.retain(|key, value| !others.contains(&&**key) && defaults.get(key) != Some(value));
     settings
 }
 

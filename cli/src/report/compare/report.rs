@@ -11,6 +11,7 @@ use advlab::paint::{Paint, cut, table, wrapped};
 
 /// The most points of a curve: each is a bootstrap.
 const PLACES: usize = 200;
+const TITLE: &str = "Interquartile mean over seeds, 95 % interval";
 /// The fewest points of a learning curve.
 const LEAST: usize = 5;
 /// The number of columns in the first of two tables: a terminal of 80 columns has no room for all.
@@ -213,11 +214,9 @@ impl Comparison {
             Panel::new("step", name, series)
         };
         let panels: Vec<Panel> = self.numbers.iter().map(panel).collect();
-        let title = "Interquartile mean over seeds, 95 % interval";
-        Figure {
-            width: self.width,
-            ..Figure::new(title, 2.min(panels.len()), panels)
-        }
+        let mut figure = Figure::new(TITLE, 2.min(panels.len()), panels);
+        figure.width = self.width;
+        figure
     }
 
     /// The comparison with what its command writes: `report.html`, a single file with all that reproduces it, its figure
@@ -252,10 +251,9 @@ impl Comparison {
         let claims: String = self.claims().iter().map(claim).collect();
         let (version, machine) = (env!("CARGO_PKG_VERSION"), safe(&machine()));
         let (method, command) = (safe(&self.method()), safe(command));
-        let title = safe(&self.figure().title);
-        let figure =
-            svg.map(|svg| format!("<figure>{svg}<figcaption>{title}</figcaption></figure>\n"));
-        let figure = figure.unwrap_or_default();
+        let figure = svg.map_or(String::new(), |svg| {
+            format!("<figure>{svg}<figcaption>{TITLE}</figcaption></figure>\n")
+        });
         let about = self.designs.iter().map(|design| {
             let (name, about) = (safe(&design.name), safe(&design.about()));
             format!("<details><summary>{name}</summary><pre>{about}</pre></details>\n")

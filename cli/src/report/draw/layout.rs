@@ -24,28 +24,27 @@ const INKS: [Ink; 7] = [
     0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x000000,
 ];
 /// Lines differ by these, also in grey.
-const DASHES: [&[f32]; 4] = [&[], &[7.0, 3.0], &[2.0, 2.5], &[9.0, 3.0, 2.0, 3.0]];
+const DASHES: [&str; 4] = ["none", "7 3", "2 2.5", "9 3 2 3"];
 /// The ends of a heat map's colours: below 0, and above.
 const COLD: [f64; 3] = [5.0, 90.0, 150.0];
 const WARM: [f64; 3] = [190.0, 70.0, 0.0];
 pub(super) const BLACK: Ink = 0x1a1a1a;
 const GREY: Ink = 0x666666;
 /// The strokes of axes, of the zero line, and of the other labelled levels.
-const AXIS: Stroke = (GREY, 1.0, &[]);
-const ZERO: Stroke = (GREY, 0.7, &[]);
-const LEVEL: Stroke = (0xe4e4e4, 0.8, &[]);
+const AXIS: Stroke = (GREY, 1.0, "none");
+const ZERO: Stroke = (GREY, 0.7, "none");
+const LEVEL: Stroke = (0xe4e4e4, 0.8, "none");
 /// Letters that stand for a quantity if they are words of their own.
 const QUANTITIES: [char; 3] = ['F', 'p', 'A'];
 
 /// The size of text.
 pub(super) const TEXT: f64 = 11.0;
-
 /// A point in CSS pixels, (0, 0) at the top left.
 pub(super) type PagePoint = (f64, f64);
 /// Red, green and blue.
 pub(super) type Ink = u32;
 /// The ink of a line, its width, and its dashes.
-pub(super) type Stroke = (Ink, f32, &'static [f32]);
+pub(super) type Stroke = (Ink, f32, &'static str);
 
 pub(super) enum Shape {
     Line(Vec<PagePoint>, Stroke),
@@ -57,6 +56,7 @@ pub(super) enum Shape {
 }
 
 /// A figure's shapes, from the bottom to the top, with its width and height.
+#[derive(Default)]
 pub(super) struct Drawing {
     pub(super) width: f64,
     pub(super) height: f64,
@@ -88,16 +88,12 @@ impl Figure {
             FigureWidth::Double => (648.0, columns, [260.0, 230.0, 190.0, 130.0]),
             FigureWidth::Single => (312.0, columns.div_ceil(3), [190.0, 130.0, 130.0, 130.0]),
         };
+        let (legend, height) = (self.legend(), heights[columns.min(4) - 1]);
+        let size = ((width - MARGIN) / columns as f64, height);
         let mut drawing = Drawing {
             width,
-            height: 0.0,
-            shapes: Vec::new(),
+            ..Drawing::default()
         };
-        let size = (
-            (width - MARGIN) / columns as f64,
-            heights[columns.min(4) - 1],
-        );
-        let legend = self.legend();
         let top = drawing.legend(&legend) + 8.0;
         for (index, panel) in self.panels.iter().enumerate() {
             let (row, column) = ((index / columns) as f64, (index % columns) as f64);
@@ -274,22 +270,20 @@ fn stroke(mark: &Mark, index: usize) -> Stroke {
 
 /// Text in parts, italic where it is a quantity: the F and the p of `F'(p)`.
 fn set(text: &str) -> Vec<(bool, String)> {
-    let letters: Vec<char> = text.chars().collect();
     let mut parts: Vec<(bool, String)> = Vec::new();
-    for (index, &letter) in letters.iter().enumerate() {
-        let near = |other: Option<&char>, more: &str| {
-            other.is_some_and(|&other| other.is_alphanumeric() || more.contains(other))
-        };
-        let before = index.checked_sub(1).and_then(|before| letters.get(before));
-        let is_word = !near(before, "_.-") && !near(letters.get(index + 1), "_.=");
-        let is_prime =
-            letter == '\'' && before == Some(&'F') && parts.last().is_some_and(|last| last.0);
+    let (mut before, mut letters) = (' ', text.chars().peekable());
+    while let Some(letter) = letters.next() {
+        let near = |other: char, more: &str| other.is_alphanumeric() || more.contains(other);
+        let after = *letters.peek().unwrap_or(&' ');
+        let is_word = !near(before, "_.-") && !near(after, "_.=");
+        let is_prime = letter == '\'' && before == 'F' && parts.last().is_some_and(|last| last.0);
         let is_italic = is_prime || is_word && QUANTITIES.contains(&letter);
-        let letter = if is_prime { '\u{2032}' } else { letter };
-        match parts.last_mut() {
-            Some((own, part)) if *own == is_italic => part.push(letter),
-            _ => parts.push((is_italic, letter.to_string())),
+        let shown = if is_prime { '\u{2032}' } else { letter };
+        match parts.last_mut().filter(|last| last.0 == is_italic) {
+            Some((_, part)) => part.push(shown),
+            None => parts.push((is_italic, shown.to_string())),
         }
+        before = letter;
     }
     parts
 }
@@ -301,4 +295,32 @@ fn colour(share: f64) -> Ink {
     let share = share.abs().min(1.0).sqrt();
     let [red, green, blue] = end.map(|end| (255.0 + share * (end - 255.0)).round() as u8);
     Ink::from_be_bytes([0, red, green, blue])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Italic parts are in brackets here.
+    #[test]
+    fn quantities_are_italic_and_other_letters_are_not() {
+        for (text, expected) in [
+            ("weight F'(p), mean 1", "weight [F\u{2032}]([p]), mean 1"),
+            ("p, the chance", "[p], the chance"),
+            ("advantage A", "advantage [A]"),
+            ("total |A|", "total |[A]|"),
+            ("arcsin sqrt p", "arcsin sqrt [p]"),
+            ("passk k=4 p=2", "passk k=4 p=2"),
+            ("p.k - batch.p", "p.k - batch.p"),
+            ("a'b'", "a'b'"),
+            ("", ""),
+        ] {
+            let parts = set(text).into_iter();
+            let shown = parts.map(|(is_italic, part)| match is_italic {
+                true => format!("[{part}]"),
+                false => part,
+            });
+            assert_eq!(shown.collect::<String>(), expected);
+        }
+    }
 }

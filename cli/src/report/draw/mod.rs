@@ -7,16 +7,11 @@ mod scale;
 mod svg;
 mod text;
 
-use std::path::Path;
-
 use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::csv;
-use crate::wrong;
-use advlab::diagnostic::Diagnostics;
-use advlab::files::Replacement;
 
 /// How points are drawn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -152,20 +147,15 @@ impl Figure {
         legend
     }
 
-    /// Writes the figure: as SVG or PDF, or its numbers as CSV or JSON, as the name ends.
-    pub fn write(&self, path: &Path) -> Result<(), Diagnostics> {
-        let text = match path.extension().and_then(|ending| ending.to_str()) {
-            Some("svg") => self.svg(),
-            Some("pdf") => self.pdf(),
-            Some("csv") => csv(&self.rows()),
-            Some("json") => format!("{}\n", json!(self)),
-            _ => {
-                let message = format!("{}: this is no kind of figure", path.display());
-                let help = "figures are written as .svg or .pdf, their numbers as .csv or .json";
-                return Err(wrong(message, help));
-            }
-        };
-        Replacement::write(path, text.as_bytes())
+    /// The figure as a file with this ending, as SVG or PDF, or its numbers as CSV or JSON; `None` for other endings.
+    pub fn file(&self, ending: &str) -> Option<String> {
+        match ending {
+            "svg" => Some(self.svg()),
+            "pdf" => Some(self.pdf()),
+            "csv" => Some(csv(&self.rows())),
+            "json" => Some(format!("{}\n", json!(self))),
+            _ => None,
+        }
     }
 
     /// A row per point: the panel by its y axis, the series, x, y, and the third number of bands and heat maps.

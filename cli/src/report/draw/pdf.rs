@@ -1,6 +1,6 @@
 //! A figure as PDF, for a paper: one page of its size. The text is in Helvetica, which every reader of PDF has.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::Figure;
@@ -15,18 +15,16 @@ impl Figure {
         let (width, height) = (POINTS * drawing.width, POINTS * drawing.height);
         // In pixels from the top, as the shapes are, with round joins.
         let mut content = format!("{POINTS} 0 0 -{POINTS} 0 {height} cm 1 j\n");
-        let mut states = BTreeMap::new();
+        let mut states = BTreeSet::new();
         for shape in &drawing.shapes {
             if let Shape::Area(.., opacity) | Shape::Dot(.., opacity) = shape {
-                let state = format!("<< /ca {opacity} /CA {opacity} >>");
-                states.insert(opacity.to_bits(), state);
+                let name = opacity.to_bits();
+                states.insert(format!("/o{name} << /ca {opacity} /CA {opacity} >> "));
             }
             content += &operators(shape);
         }
-        let states: String = states
-            .iter()
-            .map(|(name, state)| format!("/o{name} {state} "))
-            .collect();
+        let states: String = states.into_iter().collect();
+        let length = content.len();
         // The minus sign is in the font, and not in its usual encoding.
         let font = |name: &str| {
             format!(
@@ -39,10 +37,7 @@ impl Figure {
             format!(
                 "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 {width} {height}] /Contents 4 0 R /Resources << /Font << /f0 5 0 R /f1 6 0 R >> /ExtGState << {states}>> >> >>"
             ),
-            format!(
-                "<< /Length {} >>\nstream\n{content}\nendstream",
-                content.len() + 1
-            ),
+            format!("<< /Length {length} >>\nstream\n{content}\nendstream"),
             font("Helvetica"),
             font("Helvetica-Oblique"),
         ];
@@ -62,12 +57,8 @@ impl Figure {
 fn operators(shape: &Shape) -> String {
     match shape {
         Shape::Line(points, (ink, width, dashes)) => {
-            let dashes = format!("{dashes:?}").replace(',', "");
-            format!(
-                "{} RG {width} w {dashes} 0 d {}S\n",
-                rgb(*ink),
-                path(points)
-            )
+            let (ink, path, dashes) = (rgb(*ink), path(points), dashes.replace("none", ""));
+            format!("{ink} RG {width} w [{dashes}] 0 d {path}S\n")
         }
         Shape::Area(points, ink, opacity) => {
             let name = opacity.to_bits();
@@ -75,11 +66,8 @@ fn operators(shape: &Shape) -> String {
         }
         Shape::Dot(at, ink, opacity) => {
             // A line without a length, with round ends.
-            let (name, path) = (opacity.to_bits(), path(&[*at, *at]));
-            format!(
-                "q /o{name} gs {} RG 4.8 w 1 J [] 0 d {path}S Q\n",
-                rgb(*ink)
-            )
+            let (name, ink, path) = (opacity.to_bits(), rgb(*ink), path(&[*at, *at]));
+            format!("q /o{name} gs {ink} RG 4.8 w 1 J [] 0 d {path}S Q\n")
         }
         Shape::Text((x, y), share, parts) => {
             let letters = parts.iter().flat_map(|(_, text)| text.chars());
@@ -120,16 +108,53 @@ fn code(letter: char) -> String {
     }
 }
 
-/// About the width of a letter of Helvetica, in pixels; exact for those of numbers.
+/// About the width of a letter of Helvetica, in pixels; exact for those of most numbers.
 fn width(letter: char) -> f64 {
     let width = match letter {
-        ' ' | '.' | ',' | '/' | 'f' | 'i' | 'j' | 'l' | 't' | '|' | '\'' | 'I' => 0.278,
-        '-' | '(' | ')' | 'r' => 0.333,
-        'c' | 'k' | 's' | 'v' | 'x' | 'y' | 'z' => 0.5,
-        'A'..='Z' => 0.7,
-        'm' => 0.833,
-        '\u{2212}' => 0.584,
+        ' ' | '.' | ',' | '/' | '-' | 'f' | 'i' | 'j' | 'l' | 'r' | 't' | '(' | ')' => 0.278,
+        'm' | 'A'..='Z' => 0.7,
         _ => 0.556,
     };
     TEXT * width
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::report::draw::{Figure, FigureWidth, Mark, Panel, Series};
+
+    #[test]
+    fn a_reader_finds_all_objects_and_the_text() {
+        let points = [(0.0, -1.0), (1.0, 2.0)];
+        let marks = [Mark::Line, Mark::Points, Mark::Band(vec![1.0, 2.0])];
+        let series = marks.map(|mark| Series::new("é (a)", mark, points));
+        let panel = Panel::new("p, 世", "weight F'(p)", series.into());
+        let mut figure = Figure::new("title", 1, vec![panel]);
+        figure.width = FigureWidth::Single;
+        let pdf = figure.pdf();
+        let (_, table) = pdf.rsplit_once("xref\n0 7\n").unwrap();
+        for (index, line) in (1..7).zip(table.lines().skip(1)) {
+            let place: usize = line[..10].parse().unwrap();
+            assert!(
+                pdf[place..].starts_with(&format!("{index} 0 obj\n")),
+                "{line}"
+            );
+        }
+        let start = pdf.lines().nth_back(1).unwrap().parse::<usize>().unwrap();
+        assert!(pdf[start..].starts_with("xref\n"));
+        let (head, stream) = pdf.split_once("\nstream\n").unwrap();
+        let (_, length) = head.rsplit_once("/Length ").unwrap();
+        let (stream, _) = stream.split_once("\nendstream").unwrap();
+        assert_eq!(length, format!("{} >>", stream.len()));
+        // 3.25 inches.
+        assert!(pdf.contains("/MediaBox [0 0 234 ") && pdf.is_ascii());
+        for text in [
+            "/f0 11 Tf (\\351 \\(a\\)) Tj",
+            "(weight ) Tj /f1 11 Tf (F') Tj /f0 11 Tf (\\() Tj /f1 11 Tf (p) Tj",
+            "/f1 11 Tf (p) Tj /f0 11 Tf (, ?) Tj",
+            "(\\2001) Tj",
+        ] {
+            assert!(pdf.contains(text), "{text} in {pdf}");
+        }
+        assert!(!pdf.contains("title"));
+    }
 }

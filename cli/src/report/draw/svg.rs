@@ -1,7 +1,7 @@
 //! A figure as SVG.
 
+use super::Figure;
 use super::layout::{BLACK, PagePoint, Shape};
-use super::{Figure, scale::written};
 
 impl Figure {
     pub fn svg(&self) -> String {
@@ -21,35 +21,16 @@ impl Figure {
 
 fn element(shape: &Shape) -> String {
     let element = match shape {
-        Shape::Line(points, (ink, width, dashes)) => {
-            let dashes: Vec<String> = dashes.iter().map(f32::to_string).collect();
-            let dashes = match &dashes[..] {
-                [] => String::new(),
-                dashes => format!(r#" stroke-dasharray="{}""#, dashes.join(" ")),
-            };
-            let stroke = format!(r##"stroke="#{ink:06x}" stroke-width="{width}"{dashes}"##);
-            match points[..] {
-                [(x1, y1), (x2, y2)] => format!(
-                    r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" {stroke}/>"#
-                ),
-                _ => format!(
-                    r#"<polyline fill="none" stroke-linejoin="round" {stroke} points="{}"/>"#,
-                    path(points)
-                ),
-            }
-        }
-        Shape::Area(points, ink, opacity) => {
-            let edges = match opacity {
-                // Bars and cells have no seams then.
-                1.0 => r#"shape-rendering="crispEdges""#.to_string(),
-                _ => format!(r#"fill-opacity="{opacity}""#),
-            };
-            let path = path(points);
-            format!(r##"<polygon fill="#{ink:06x}" {edges} points="{path}"/>"##)
-        }
+        Shape::Line(points, (ink, width, dashes)) => format!(
+            r##"<polyline fill="none" stroke-linejoin="round" stroke="#{ink:06x}" stroke-width="{width}" stroke-dasharray="{dashes}" points="{}"/>"##,
+            path(points)
+        ),
+        Shape::Area(points, ink, opacity) => format!(
+            r##"<polygon fill="#{ink:06x}" fill-opacity="{opacity}" points="{}"/>"##,
+            path(points)
+        ),
         Shape::Dot((x, y), ink, opacity) => format!(
-            r##"<circle cx="{x:.1}" cy="{y:.1}" r="2.4" fill="#{ink:06x}" fill-opacity="{}"/>"##,
-            written(*opacity)
+            r##"<circle cx="{x:.1}" cy="{y:.1}" r="2.4" fill="#{ink:06x}" fill-opacity="{opacity}"/>"##
         ),
         Shape::Text((x, y), share, parts) => {
             let anchor = ["start", "middle", "end"][(2.0 * share) as usize];

@@ -242,3 +242,25 @@ impl Canvas {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_as_low_as_the_window() {
+        let panel = |y| {
+            Panel::new(
+                "x",
+                y,
+                vec![Series::new("", Mark::Line, [(0.0, 1.0), (1.0, 2.0)])],
+            )
+        };
+        let figure = Figure::new("title", 2, ["one", "two", "three"].map(panel).into());
+        let lines = |most| figure.text(Paint::PLAIN, most).lines().count();
+        assert_eq!([100, 40, 23, 19].map(lines), [40, 40, 22, 19]);
+        let low = figure.text(Paint::PLAIN, 18);
+        assert!(low.starts_with("title; no room for three\n"), "{low}");
+        assert_eq!([18, 12, 7, 1].map(lines), [17, 7, 7, 7]);
+    }
+}

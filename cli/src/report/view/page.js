@@ -150,8 +150,8 @@ const zoomTo = (ends) => { zoom = ends; redraw(); };
 
 const done = (run) => Math.max(0, run.step);
 
-// A run's settings that are not the default ones, and its first version.
-const settings = ({ heading: { recipe, settings }, events }) => ({ ...settings, recipe, version: events?.[0] && short(events[0].version) });
+// A run's settings, and its first version.
+const settings = ({ heading: { recipe, seed, steps, settings }, events }) => ({ recipe, seed, steps, ...settings, version: events?.[0] && short(events[0].version) });
 
 // The shown runs in lists, each a line with its ink: a run, or a design's seeds.
 function families() {

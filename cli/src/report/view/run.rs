@@ -98,10 +98,10 @@ impl ShownRun {
                 (&mut file).take(PLACE).read_to_end(&mut piece)?;
                 let piece = String::from_utf8_lossy(&piece);
                 // It begins and ends in the middle of a line.
-                let lines = || piece.split_inclusive('\n').skip(1);
-                let mut whole = lines().filter(|line| line.ends_with('\n'));
-                let evaluated = lines().find(|line| line.ends_with('\n') && is_evaluated(line));
-                rows.extend(evaluated.or_else(|| whole.next()));
+                let lines = piece.split_inclusive('\n').skip(1);
+                let whole: Vec<&str> = lines.filter(|line| line.ends_with('\n')).collect();
+                let evaluated = whole.iter().find(|line| is_evaluated(line));
+                rows.extend(evaluated.or(whole.first()).copied());
             }
             Ok(rows)
         };
