@@ -106,8 +106,8 @@ def test_runs_are_compared_as_the_command_does(runs, tmp_path):
     assert str(report).strip() == said.strip() and "too few seeds" in report.about["claims"][0]
     assert report.numbers["design"].tolist() == ["grpo"] * 2 + ["maxrl"] * 2 and report.numbers["seed"].tolist() == [0, 1, 0, 1]
     report.save(tmp_path / "all")
-    assert sorted(file.name for file in (tmp_path / "all").iterdir()) == ["curves.svg", "report.html", "runs.csv"]
-    for name in ("runs.csv", "curves.svg", "report.html"):
+    assert sorted(file.name for file in (tmp_path / "all").iterdir()) == ["report.html", "runs.csv"]
+    for name in ("runs.csv", "report.html"):
         report.save(tmp_path / name)
         assert (tmp_path / name).read_text() == (tmp_path / "all" / name).read_text()
     assert (folder / "runs.csv").read_text() == (tmp_path / "runs.csv").read_text()

@@ -324,7 +324,8 @@ pub(super) fn difference(step: u64, recorded: &Value, repeated: &Value) -> Optio
     // Bit for bit, which only texts tell: 0 is not -0.
     let shown = |value: Option<&Value>| value.map(Value::to_string);
     let differs = |name: &&String| shown(recorded.get(*name)) != shown(repeated.get(*name));
-    let is_of_machine = |name: &&String| name.starts_with("ms/") || *name == "device_memory";
+    let of_machine = ["time", "device_memory"];
+    let is_of_machine = |name: &&String| name.starts_with("ms/") || of_machine.contains(&&***name);
     let mut names = recorded.keys().chain(repeated.keys());
     let field = names.find(|name| !is_of_machine(name) && differs(name))?;
     Some(Difference {

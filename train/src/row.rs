@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 use advlab::figures::in_json;
 use advlab::tensor::binomial_ratio;
 
-/// One row of `metrics.jsonl`. All fields but `ms` and `device_memory` are the same, bit for bit, in a resumed run or a replay.
+/// One row of `metrics.jsonl`, which also has the `time` when it was written. All fields but that, `ms` and `device_memory` are
+/// the same, bit for bit, in a resumed run or a replay.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
     /// The step, from 0.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::pair;
 use crate::report::compare::{self, Comparison, FailedRun, Planned, stats};
+use crate::report::draw::FigureWidth;
 use crate::report::study::recipes_of;
 use advlab::figures::counted;
 use advlab::script::Builtin;
@@ -41,6 +42,9 @@ pub struct Compare {
     /// The folder of the runs and of the report; if not given, runs/compare, and no report for folders of runs
     #[arg(short, long = "out", value_name = "DIR")]
     out: Option<PathBuf>,
+    /// The width of the curves: that of a paper's column, or of its page
+    #[arg(long, default_value = "double")]
+    width: FigureWidth,
 }
 
 impl Compare {
@@ -75,15 +79,17 @@ impl Compare {
                 }
             }
         };
-        let comparison = Comparison::of(compare::read(&runs)?, &failed);
+        let mut comparison = Comparison::of(compare::read(&runs)?, &failed);
+        comparison.width = self.width;
         let paint = on_stdout();
         let command: Vec<String> = std::env::args().skip(1).collect();
-        let report = comparison.report(paint, &format!("advlab {}", command.join(" ")));
-        out!("{}", report.whole(paint, usize::MAX));
+        let command = format!("advlab {}", command.join(" "));
+        let report = comparison.report(paint, &command);
+        out!("{}", report.whole(paint, usize::MAX).trim_start());
         if let Some(folder) = folder {
             report.write_folder(&folder)?;
-            let folder = folder.display();
-            out!("\n{folder}/report.html, curves.svg, runs.csv");
+            let names: Vec<&str> = report.files.iter().map(|(name, _)| *name).collect();
+            out!("\n{}/{}", folder.display(), names.join(", "));
         }
         Ok(ExitCode::from(u8::from(!failed.is_empty())))
     }

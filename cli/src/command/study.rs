@@ -13,6 +13,7 @@ use serde_json::json;
 use super::streams::{on_stdout, out};
 use super::{ReadArguments, load, title};
 use crate::pair;
+use crate::report::draw::FigureWidth;
 use crate::report::study::{Mass, objectives, recipes_of, with_advantage};
 
 /// See what a design optimises: F'(p), the weight of prompts with success rate p
@@ -32,9 +33,12 @@ pub struct ShowObjective {
     /// Set a parameter of every recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// Write the figure: .svg, or its numbers as .csv or .json
+    /// Write the figure: .svg or .pdf, or its numbers as .csv or .json
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// The width of the figure: that of a paper's column, or of its page
+    #[arg(long, default_value = "double")]
+    width: FigureWidth,
     /// Print all numbers as JSON, an object per recipe
     #[arg(long)]
     json: bool,
@@ -53,9 +57,11 @@ impl ShowObjective {
         let input = self.input.as_deref().map(|path| self.reading.read(path));
         let batch = input.transpose()?.map(|(rollouts, _)| rollouts.batch);
         let paint = on_stdout();
-        let report = objectives::report(&recipes, batch.as_ref(), self.n.map(usize::from), paint)?;
-        if let (Some(path), Some(figure)) = (&self.out, &report.figure) {
-            figure.write(path)?;
+        let mut report =
+            objectives::report(&recipes, batch.as_ref(), self.n.map(usize::from), paint)?;
+        report.set_width(self.width);
+        if let Some(path) = &self.out {
+            report.write(path, &report.text)?;
         }
         match &self.out {
             _ if self.json => out!("{}", report.about["designs"]),

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crate::report::view::{Server, Site};
 use advlab::script::Builtin;
@@ -87,7 +88,13 @@ impl Train {
         let mut view = TrainView::new(&run, &notes);
         streams::tell(&run.warnings());
         let ending = run.go(&stop, &mut |event| view.tell(event));
-        view.ended(ending, run.saved(), run.step())
+        let code = view.ended(ending, run.saved(), run.step());
+        if self.view.is_some() {
+            // The page, which asks twice a second, reads how the run ended before its server ends.
+            drop(run);
+            thread::sleep(Duration::from_millis(700));
+        }
+        code
     }
 
     /// The file's configuration, or the default one, changed by the flags.

@@ -2,17 +2,20 @@
 
 use std::path::Path;
 
+use crate::report::draw::FigureWidth;
 use crate::{mapping, wrong};
 use advlab::diagnostic::Diagnostics;
 use advlab::files::Mapping;
+use clap::ValueEnum;
 
 /// The answer to `:help`. Its second paragraph is the table of commands, in the order in which a newcomer needs them.
 pub(super) const HELP: &str = include_str!("help.txt");
 
 /// The options, and the commands that take them.
-pub(super) const OPTIONS: [(&str, &[&str]); 3] = [
+pub(super) const OPTIONS: [(&str, &[&str]); 4] = [
     ("--n", &["curve", "objective"]),
     ("--out", &["curve", "objective", "plot", "surface"]),
+    ("--width", &["curve", "objective", "plot", "surface"]),
     ("--map", &["load"]),
 ];
 
@@ -56,6 +59,8 @@ pub(super) struct Arguments<'t> {
     pub(super) size: Option<usize>,
     /// The file of the figure, `--out figure.svg`.
     pub(super) out: Option<&'t Path>,
+    /// The width of that figure, `--width single`.
+    pub(super) width: FigureWidth,
     /// The fields of a file by their names here, `--map reward=score`.
     pub(super) map: Vec<Mapping>,
 }
@@ -104,6 +109,7 @@ impl<'t> Arguments<'t> {
         match name {
             "--n" => self.size = Some(value.parse().ok().filter(|n| (1..=1024).contains(n))?),
             "--out" => self.out = Some(Path::new(value)),
+            "--width" => self.width = FigureWidth::from_str(value, false).ok()?,
             _ => self.map.push(mapping(value).ok()?),
         }
         Some(())

@@ -19,15 +19,14 @@ const BARS: usize = 32;
 const RUNS: usize = 5;
 
 /// The figure, or a line with the file that it was written to, and the text below it; if possible no higher than the window.
-fn shown(session: &PromptSession, report: Report, arguments: &Arguments<'_>) -> Answered {
-    match (arguments.out, &report.figure) {
-        (Some(file), Some(figure)) => {
-            figure.write(file)?;
-            let text = format!("written to {}\n{}", file.display(), report.text);
-            Ok(text.trim_end().to_string())
-        }
-        _ => Ok(report.whole(session.paint, session.height)),
-    }
+fn shown(session: &PromptSession, mut report: Report, arguments: &Arguments<'_>) -> Answered {
+    let Some(file) = arguments.out else {
+        return Ok(report.whole(session.paint, session.height));
+    };
+    report.set_width(arguments.width);
+    report.write(file, &report.text)?;
+    let text = format!("written to {}\n{}", file.display(), report.text);
+    Ok(text.trim_end().to_string())
 }
 
 pub(super) fn curve(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {

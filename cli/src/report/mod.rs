@@ -12,7 +12,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use self::draw::{Figure, quoted};
+use self::draw::{Figure, FigureWidth, quoted};
 use crate::wrong;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::files::Replacement;
@@ -42,6 +42,13 @@ impl Report {
         }
     }
 
+    /// Sets the width of its drawing.
+    pub fn set_width(&mut self, width: FigureWidth) {
+        if let Some(figure) = &mut self.figure {
+            figure.width = width;
+        }
+    }
+
     /// The rows of the table, or of the figure's points.
     pub fn rows(&self) -> Vec<Value> {
         match &self.figure {
@@ -63,24 +70,25 @@ impl Report {
         text.trim_end().to_string()
     }
 
-    /// Writes what its command writes, as the name ends: the figure (.svg) or its points (.csv, .json), a table (.csv), a page
+    /// Writes what its command writes, as the name ends: the figure (.svg, .pdf) or its points (.csv, .json), a table (.csv), a page
     /// (.html); or `plain`, the whole text (.txt). A name without an ending is a folder for all files that the command writes.
     pub fn write(&self, path: &Path, plain: &str) -> Result<(), Diagnostics> {
         let ending = path.extension().unwrap_or_default().to_string_lossy();
         let mut files = self.files.iter();
         let file = files.find(|(name, _)| name.ends_with(&format!(".{ending}")));
-        let text = match (file, &self.figure, &*ending) {
-            (Some((_, text)), ..) => text.clone(),
+        let file = file.map(|(_, text)| text.clone());
+        let drawn = || self.figure.as_ref()?.file(&ending);
+        let text = match (file.or_else(drawn), &self.figure, &*ending) {
+            (Some(text), ..) => text,
             (_, _, "txt") => format!("{plain}\n"),
-            (_, Some(figure), "svg" | "csv" | "json") => return figure.write(path),
             (_, None, "csv") => csv(&self.rows),
             (_, _, "") if !self.files.is_empty() => return self.write_folder(path),
             (_, figure, _) => {
                 let path = path.display();
                 let message = format!("{path}: this report is not written as such a file");
                 let kinds = match figure {
-                    Some(_) if self.files.is_empty() => ".svg, .csv, .json or .txt",
-                    Some(_) => ".html, .svg, .csv or .txt, or a folder for all of them",
+                    Some(_) if self.files.is_empty() => ".svg, .pdf, .csv, .json or .txt",
+                    Some(_) => ".html, .svg, .pdf, .csv or .txt, or a folder for all of them",
                     None => ".csv or .txt: it has no figure",
                 };
                 return Err(wrong(message, format!("its file ends in {kinds}")));

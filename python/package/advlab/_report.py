@@ -79,8 +79,8 @@ class Report:
         Parameters
         ----------
         path
-            `.svg`, `.csv` (the points of the figure) and `.json` of a report with a figure; `.csv` (the table) of one without;
-            `.txt` of any. Of a comparison `.html`, `.svg`, `.csv` (a line per run), or a folder for all three.
+            `.svg`, `.pdf`, `.csv` (the points of the figure) and `.json` of a report with a figure; `.csv` (the table) of one without;
+            `.txt` of any. Of a comparison `.html`, `.svg`, `.pdf`, `.csv` (a line per run), or a folder for all of them.
 
         Raises
         ------

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use advlab::paint::Paint;
 use advlab_cli::report::compare::{self, Comparison, Planned};
+use advlab_cli::report::draw::FigureWidth;
 use advlab_train::Config;
 
 use super::lab::{Lab, refused, says};
@@ -92,12 +93,20 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
         .expect("a report");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("a file");
     let html = read("report.html");
-    assert!(html.contains("<svg ") && html.contains("passk k=2") && !html.contains("src="));
-    let command = "advlab compare grpo passk k=2";
-    says(
-        &html,
-        &[command, "seeds 0, 1", "lr=0.01", "---- passk.rhai"],
-    );
+    // Four evaluations are no learning curve.
+    assert!(html.contains("passk k=2") && !html.contains("src=") && !html.contains("<svg"));
+    let parts = [
+        "<pre>advlab compare grpo passk k=2</pre>",
+        "a design has 4 evaluations, and they take 5 at least",
+        "seed 1\n    ",
+        " from step 0\n",
+        "lr = 0.01",
+        "---- passk.rhai, version ",
+        "---- ppo_clip.rhai, version ",
+        " core",
+    ];
+    says(&html, &parts);
+    assert!(!folder.join("curves.svg").exists());
     assert_eq!(read("runs.csv").lines().count(), 7);
 
     // The same folder with another configuration is refused, and so are two designs of one name.
@@ -223,8 +232,21 @@ fn runs_without_a_common_step_say_so_and_names_stay_in_their_cells() {
     let text = Comparison::of(compare::read(&[one, other]).expect("runs"), &[]);
     let report = text.report(Paint::PLAIN, "");
     report.write_folder(folder.path()).expect("a report");
-    let runs = std::fs::read_to_string(folder.path().join("runs.csv")).expect("runs.csv");
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("a file");
+    let runs = read("runs.csv");
     assert!(runs.lines().all(|line| !line.contains(",0,")), "{runs}");
     let text = text.text(Paint::PLAIN).replace('\n', " ");
     says(&text, &["the runs have none after equally many steps"]);
+    // Five evaluations are a learning curve, in all of its files.
+    let five = folder.path().join("five");
+    run_at(&five, None, &[1, 2, 3, 4, 5]);
+    let mut comparison = Comparison::of(compare::read(&[five]).expect("a run"), &[]);
+    comparison.width = FigureWidth::Single;
+    let report = comparison.report(Paint::PLAIN, "");
+    report.write_folder(folder.path()).expect("a report");
+    says(
+        &read("report.html"),
+        &["<svg ", "width=\"312\"", "<figcaption>Interquartile mean"],
+    );
+    assert!(read("curves.svg").starts_with("<svg") && read("curves.pdf").starts_with("%PDF"));
 }

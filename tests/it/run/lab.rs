@@ -147,7 +147,9 @@ pub fn lines(path: &Path) -> Vec<Value> {
 pub fn rows(run: &Path) -> Vec<Value> {
     let mut rows = lines(&run.join("metrics.jsonl"));
     for row in &mut rows {
-        row.as_object_mut().unwrap().remove("ms");
+        let row = row.as_object_mut().unwrap();
+        assert!(row.remove("time").is_some_and(|time| time.is_f64()));
+        row.remove("ms");
     }
     rows
 }

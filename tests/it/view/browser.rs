@@ -182,17 +182,12 @@ fn a_file_shows_the_same_without_a_server() {
     let folders = [folder.path(), trainer.path()].map(|path| path.to_path_buf());
     Site::of(&folders).unwrap().export(&file).unwrap();
     on_page(&format!("file://{}", file.display()), |browser| {
-        let choose = |run: usize| {
-            format!(
-                "{{ const select = q('nav select'); select.value = {run}; select.onchange(); }}"
-            )
-        };
         browser.until("qq('#panels svg polyline').length > 1");
         browser.click("#strip .use");
         browser.until("text('#detail .add').includes('batch.reward - 1')");
 
         // The other run: its last batch, sorted by a click, and the tokens of a response.
-        browser.value(&choose(1));
+        browser.value("turn(1)");
         browser.until("qq('#groups tbody tr').length === 2");
         for first in ["a", "b"] {
             browser.value("qq('#groups th button')[4].click()");
@@ -209,7 +204,7 @@ fn a_file_shows_the_same_without_a_server() {
         browser.until("qq('#responses article').length === 2 && q('#objective svg') !== null");
         browser.until("text('#mass').includes('accuracy')");
         browser.value("for (const name in data.answers) if (name.startsWith('change')) delete data.answers[name]");
-        browser.value(&choose(0));
+        browser.value("turn(0)");
         browser.until("q('#strip .use') !== null");
         browser.click("#strip .use");
         browser.until("text('#detail').endsWith('not in this file')");
@@ -261,8 +256,13 @@ fn a_run_that_begins_and_is_removed_is_shown_so() {
         browser.until("qq('figure, #detail *').length === 0");
         // As when the server ends.
         browser.value("{ window.own = fetch; window.fetch = async () => { throw 0; }; }");
-        let command = json!(format!("`advlab view {}`", folder.path().display()));
-        browser.until(&format!("text('#state').includes({command})"));
+        let command = json!(format!(
+            "the server is gone: `advlab view {}`",
+            folder.path().display()
+        ));
+        browser.until(&format!(
+            "text('#state').startsWith('the folder is gone; ' + {command})"
+        ));
         browser.until("q('#state').className === ''");
         // It begins again: its files are shorter than they were.
         browser.value("{ window.fetch = own; }");
@@ -286,12 +286,18 @@ fn a_long_run_is_drawn_in_marks() {
     std::fs::write(&metrics, &rows).unwrap();
     on_page(&serve(&[folder.path()]).url(), |browser| {
         browser.until("text('#state').startsWith('step 1000')");
-        let marks = "runs[0].curves.reward_mean.marks";
+        let marks =
+            "marked(runs[0], runs[0].curves.reward_mean, false, zoom ?? [0, done(runs[0])])";
         browser.until(&format!("{marks}.length === 250"));
         let mark = browser.value(&format!("{marks}[777 >> 2]"));
         assert_eq!(mark, json!([776, 0.25, 0, 1, 4]));
+        // A part of the axis has finer ones, and one more on each side.
+        browser.value("zoomTo([700, 800])");
+        let found = browser.value(&format!("[{marks}.length, {marks}[78]]"));
+        assert_eq!(found, json!([103, [777, 1, 1, 1, 1]]));
+        browser.value("zoomTo(null)");
         browser.until("qq('#panels svg polygon').length === 1");
-        // Each number that goes on changes the last mark only; other numbers are no curves.
+        // Other numbers are no curves.
         browser.value("addRow(runs[0], { step: 1000, reward_mean: 3, other: 'NaN' })");
         let last = browser.value(&format!("{marks}.at(-1)"));
         assert_eq!(last, json!([1000, 3, 3, 3, 1]));
@@ -328,12 +334,12 @@ fn a_run_s_place_and_the_means_around_a_change() {
             assert_eq!(browser.value(&place), shown);
         }
         browser.value(
-            "{ window.run = { events: [20, 40, 60].map((step) => ({ step, kind: 'use' })), curves: {}, step: -1, width: 1 }; \
+            "{ window.run = { events: [20, 40, 60].map((step) => ({ step, kind: 'use' })), curves: {}, step: -1 }; \
              addRow(run, { step: 0, loss: 1, initial_evaluation: { e: 5 } }); \
              for (let step = 1; step < 100; step++) addRow(run, { step, loss: step < 40 ? 1 : 3, evaluation: { 39: { e: 6 }, 79: { e: 8 } }[step] }); }",
         );
         let around = |index: usize| format!("[...around(run, {index}).means].sort().join(' ')");
-        assert_eq!(browser.value(&around(1)), "evaluation/e,6, loss,1,3");
+        assert_eq!(browser.value(&around(1)), "evaluation/e,6,NaN loss,1,3");
         browser.value("{ run.events = [{ step: 30, kind: 'use' }]; }");
         let first = browser.value(&around(0));
         assert_eq!(first, "evaluation/e,5,7 loss,1,2.6");
@@ -369,6 +375,9 @@ fn a_run_is_followed_in_a_browser() {
         // A click shows the lines, and the numbers before and after.
         browser.click("#strip .use");
         browser.until("text('#detail .add').includes('batch.reward - 1')");
+        // The characters that changed are seen.
+        let marked = "qq('#detail mark').map((one) => one.textContent).join('|')";
+        assert_eq!(browser.value(marked), "| - 1");
         // A line that is wider than its place is wrapped: what changed may be at its end.
         browser.value("q('#detail .add').append(' + 1'.repeat(200))");
         browser.until("q('#detail pre').scrollWidth <= q('#detail pre').clientWidth");
@@ -406,4 +415,176 @@ fn a_run_is_followed_in_a_browser() {
             assert_eq!(ground, expected);
         }
     });
+}
+
+/// Two designs with two seeds each, of which one has a `lr` of its own, and a run of a trainer without a configuration.
+fn designs() -> TempDir {
+    let place = tempfile::tempdir().unwrap();
+    for (run, config, offset) in [
+        ("a0", "seed = 0\n", 1.0),
+        ("a1", "seed = 1\n", 3.0),
+        ("b0", "seed = 0\nlr = 0.5\n", 10.0),
+        ("b1", "seed = 1\nlr = 0.5\n", 20.0),
+        ("trainer", "task = \"trainer\"\n", 7.0),
+    ] {
+        let folder = place.path().join(run);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("config.toml"), config).unwrap();
+        let row = |step: u32| {
+            let (kl, time) = (
+                offset * 10f64.powi(step as i32 % 4),
+                1e9 + f64::from(step) * 3600.0,
+            );
+            format!(
+                "{{\"step\":{step},\"kl\":{kl},\"loss\":{},\"time\":{time}}}\n",
+                step % 2
+            )
+        };
+        let rows: String = (0..100).map(row).collect();
+        std::fs::write(folder.join("metrics.jsonl"), rows).unwrap();
+    }
+    place
+}
+
+#[test]
+fn runs_are_compared_on_the_page() {
+    let place = designs();
+    on_page(&serve(&[place.path()]).url(), |browser| {
+        browser.until("qq('#runs tbody tr').length === 5 && qq('#panels figure').length === 2");
+        let lines = |name: &str| format!("panel('{name}').svg.querySelectorAll('polyline').length");
+        // The table has what differs, and is sorted by a click; a click on a row shows that run.
+        let heads = "qq('#runs th').map((head) => head.textContent).join()";
+        assert_eq!(browser.value(heads), "run,state,seed,lr,loss,kl");
+        browser.value("qq('#runs th button')[5].click(); qq('#runs tbody tr button')[0].click()");
+        browser.until(
+            "text('#about').startsWith('b1') && text('#runs tr[aria-current=true]').includes('b1')",
+        );
+        for (change, expected) in [
+            // A run that is not shown has no line.
+            (
+                "q('#runs tbody input').click()",
+                format!("{} === 4", lines("kl")),
+            ),
+            (
+                "q('#runs tbody input').click()",
+                format!("{} === 5", lines("kl")),
+            ),
+            // Designs by seed: the mean of two runs, with a band.
+            (
+                "q('#seeds').click()",
+                format!(
+                    "{} === 3 && panel('kl').svg.querySelectorAll('polygon').length === 2",
+                    lines("kl")
+                ),
+            ),
+            (
+                "1",
+                "String(panel('kl').lines[0].marks[0]) === '0,2,1,3,1'".to_string(),
+            ),
+            // The raw line stands behind the smooth one.
+            (
+                "{ q('#smooth').value = 0.1; q('#smooth').oninput(); }",
+                format!("{} === 6", lines("kl")),
+            ),
+            (
+                "toggle('log', 'kl')",
+                "panel('kl').svg.textContent.startsWith('110100')".to_string(),
+            ),
+            // What has no logarithm is left out.
+            (
+                "toggle('log', 'loss')",
+                "panel('loss').lines[0].marks.length === 50".to_string(),
+            ),
+            (
+                "q('#time').click()",
+                "panel('kl').svg.textContent.includes('50 h')".to_string(),
+            ),
+            (
+                "{ q('#search').value = '^l'; q('#search').oninput(); }",
+                "qq('#panels figure').length === 1 && text('#panels b') === 'loss'".to_string(),
+            ),
+            (
+                "{ q('#search').value = '('; q('#search').oninput(); }",
+                "qq('#panels figure').length === 0".to_string(),
+            ),
+            (
+                "{ q('#search').value = ''; q('#search').oninput(); toggle('moved', 'kl'); }",
+                "qq('#panels figure').length === 1".to_string(),
+            ),
+        ] {
+            browser.value(change);
+            browser.until(&expected);
+        }
+        // Dragging over a panel zooms all of them.
+        let corner = browser
+            .value("{ const { x, y } = panel('loss').svg.getBoundingClientRect(); ({ x, y }); }");
+        let at = |share: f64| corner["x"].as_f64().unwrap() + 50.0 + share * 100.0;
+        for (kind, share) in [
+            ("mousePressed", 0.0),
+            ("mouseMoved", 0.5),
+            ("mouseReleased", 1.0),
+        ] {
+            let y = corner["y"].as_f64().unwrap() + 50.0;
+            let parameters = json!({ "type": kind, "x": at(share), "y": y, "button": "left", "buttons": 1, "clickCount": 1 });
+            browser.call("Input.dispatchMouseEvent", parameters);
+        }
+        browser
+            .until("zoom?.length === 2 && zoom[0] > 0 && zoom[1] > zoom[0] && !q('#whole').hidden");
+        browser.click("#whole");
+        browser.until("zoom === null && q('#whole').hidden");
+        // The address keeps what was chosen.
+        browser.call("Page.reload", json!({}));
+        browser.until("window.runs === undefined && q('#time')?.checked && q('#smooth').value === '0.1' && qq('#panels figure').length === 1");
+    });
+}
+
+/// 100,000 steps with 500 reloads: three times the 100 ms of the first paint, and the 0.5 s in which the curves stand.
+#[test]
+fn a_very_long_run_is_seen_at_once() {
+    let folder = Folder::new();
+    let numbers: Vec<String> = (0..24)
+        .map(|index| format!("\"number_{index}\":0.1234567890123"))
+        .collect();
+    let (numbers, mut rows) = (numbers.join(","), String::new());
+    for step in 0..100_000 {
+        let evaluation = if step % 50 == 49 {
+            ",\"evaluation\":{\"pass@1\":0.5}"
+        } else {
+            ""
+        };
+        rows += &format!(
+            "{{\"step\":{step},\"pass@1\":0.{},{numbers}{evaluation},\"time\":{step}}}\n",
+            step % 97
+        );
+    }
+    std::fs::write(folder.path().join("metrics.jsonl"), &rows).unwrap();
+    (0..500).for_each(|reload| folder.reload(200 * reload + 3));
+    if let Some(mut browser) = Browser::open() {
+        let source = "addEventListener('DOMContentLoaded', function look() { \
+             if (document.querySelectorAll('#panels polyline').length > 1) window.stood = performance.now(); \
+             else requestAnimationFrame(look); });";
+        browser.call(
+            "Page.addScriptToEvaluateOnNewDocument",
+            json!({ "source": source }),
+        );
+        let url = serve(&[folder.path()]).url();
+        browser.call("Page.navigate", json!({ "url": url }));
+        browser.until("window.stood > 0 && qq('#strip .use').length === 501");
+        let paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime";
+        let [paint, stood] = [paint, "stood"].map(|of| browser.value(of).as_f64().unwrap());
+        println!(
+            "{} MB: first paint {paint:.0} ms, curves {stood:.0} ms",
+            rows.len() >> 20
+        );
+        assert!(paint < 300.0 && stood < 1500.0, "{paint} {stood}");
+        // A sample is shown until all rows are read.
+        browser.until("text('#state').includes('a sample of its rows') || runs[0].curves.number_1.values.length === 100000");
+        browser.until("runs[0].curves.number_1.values.length === 100000");
+        println!(
+            "all rows {:.0} ms",
+            browser.value("performance.now()").as_f64().unwrap()
+        );
+        browser.until("!text('#state').includes('sample')");
+        assert_eq!(browser.complaints(), Vec::<String>::new());
+    }
 }

@@ -141,6 +141,38 @@ fn a_file_is_read_line_by_line_while_it_grows() {
     }
 }
 
+/// Rows from all parts of a large file, whole ones, with evaluations where they are.
+#[test]
+fn a_sample_of_the_rows_is_of_the_whole_file() {
+    let folder = Folder::new();
+    let row = |step: u32| {
+        let is_evaluated = if step.is_multiple_of(5) {
+            "evaluation"
+        } else {
+            "other"
+        };
+        format!(
+            "{{\"step\":{step},\"{is_evaluated}\":{{}},\"text\":\"{}\"}}\n",
+            "x".repeat(900)
+        )
+    };
+    let rows: String = (0..10_000).map(row).collect();
+    std::fs::write(folder.path().join("metrics.jsonl"), rows).unwrap();
+    let page = serve(&[folder.path()]);
+    let sample = json_of(&page, "/sample?run=0");
+    let steps = sample["text"].as_str().unwrap().lines();
+    let steps = steps.map(|line| serde_json::from_str::<Value>(line).unwrap()["step"].as_u64());
+    let steps: Vec<u64> = steps.map(Option::unwrap).collect();
+    assert_eq!(steps.len(), 400);
+    assert!(
+        steps.is_sorted() && steps[0] < 25 && steps[399] > 9_970,
+        "{steps:?}"
+    );
+    assert!(steps.iter().all(|step| step.is_multiple_of(5)), "{steps:?}");
+    std::fs::remove_file(folder.path().join("metrics.jsonl")).unwrap();
+    assert_eq!(json_of(&page, "/sample?run=0")["text"], "");
+}
+
 #[test]
 fn a_batch_is_told_by_groups_and_by_tokens() {
     let place = trainers();

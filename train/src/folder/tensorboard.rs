@@ -55,7 +55,8 @@ impl EventFile {
     }
 }
 
-fn seconds() -> f64 {
+/// The time in seconds since 1970.
+pub(super) fn seconds() -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0.0, |now| now.as_secs_f64())
 }

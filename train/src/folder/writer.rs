@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::tensorboard::EventFile;
+use super::tensorboard::{EventFile, seconds};
 use super::{
     BATCHES, FAILED, Journal, KeptVersion, LockedFolder, METRICS, RELOADS, STATES, make_folder,
     remove, step_of,
@@ -100,7 +100,7 @@ impl RunWriter {
         self.log.append(line)
     }
 
-    /// Writes the row of a step, after the step's batch if that is one to keep. If the run has no checkpoints, the state at the
+    /// Writes the row of a step with the time, after the step's batch if that is one to keep. If the run has no checkpoints, the state at the
     /// start of the step is written with the batch.
     pub(crate) fn step(
         &mut self,
@@ -119,10 +119,13 @@ impl RunWriter {
             batch.write_safetensors(BATCHES.path(run, step))?;
             BATCHES.remove_old(run, self.keep_batches)?;
         }
-        self.metrics.append(row)?;
+        let mut row = row.clone();
+        row["time"] = ((seconds() * 1e3).round() / 1e3).into();
+        self.metrics.append(&row)?;
         if let Some(events) = &mut self.events {
-            let fields = flatten(row);
-            let fields = fields.iter().filter(|(name, _)| *name != "step");
+            let fields = flatten(&row);
+            let is_number = |name: &str| !["step", "time"].contains(&name);
+            let fields = fields.iter().filter(|(name, _)| is_number(name));
             let numbers = fields.filter_map(|(name, value)| Some((name.as_str(), value.as_f64()?)));
             events.scalars(step, numbers)?;
         }

@@ -11,7 +11,7 @@ pub use self::report::Comparison;
 pub use self::training::{FailedRun, Planned, run};
 use crate::wrong;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab_train::{Config, RunFolder};
+use advlab_train::{Config, LogEvent, RunFolder, RunLog};
 
 /// The numbers of a run, read from its folder.
 #[derive(Clone, Debug)]
@@ -19,13 +19,11 @@ pub struct Finished {
     pub folder: PathBuf,
     /// The seed, if the run's own configuration has it.
     pub seed: Option<u64>,
-    /// The last version that it used, if the folder has it.
-    version: Option<String>,
     /// Numbers by name (`pass@1`, `pass@16`, `entropy`, `length`), each with the number of steps before it: of evaluations, or of
     /// training if there was no evaluation.
     pub curves: BTreeMap<String, Vec<(f64, f64)>>,
-    /// The steps from which another version was used.
-    reloads: Vec<u64>,
+    /// The versions that it used, among others.
+    log: RunLog,
     seconds: f64,
 }
 
@@ -75,13 +73,11 @@ impl Finished {
             return Err(Diagnostic::error(message).into());
         }
         let own = config.filter(|config| !config.is_recorded());
-        let versions = log.versions();
         Ok(Finished {
             folder,
             seed: own.map(|config| config.seed),
-            version: versions.last().map(|(_, version)| version.to_string()),
             curves,
-            reloads: versions.iter().skip(1).map(|(step, _)| *step).collect(),
+            log,
             seconds: ms / 1e3,
         })
     }
@@ -138,17 +134,41 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>, Diagnostics> {
 }
 
 impl Compared {
-    /// Its version, seeds, settings and scripts, for the report.
+    /// For an appendix: its seeds, the versions that its runs used with their sources, and its configuration.
     fn about(&self) -> String {
-        let seeds = self.runs.iter().filter_map(|run| run.seed);
-        let seeds: Vec<String> = seeds.map(|seed| seed.to_string()).collect();
-        let (seeds, words) = (seeds.join(", "), self.words.join("\n"));
-        let version = self.runs[0].version.as_deref().unwrap_or("unknown");
-        let mut text = format!("version {version}\nseeds {seeds}\n{words}\n");
-        let scripts = std::fs::read_dir(self.runs[0].folder.join("scripts").join(version));
-        for entry in scripts.into_iter().flatten().flatten() {
-            let script = advlab::regular_file::read_to_string(&entry.path()).unwrap_or_default();
-            text += &format!("\n---- {}\n{script}", file_name(&entry.path()));
+        let (mut text, mut sources) = (String::new(), BTreeMap::new());
+        for run in &self.runs {
+            let seed = run.seed.map_or("?".to_string(), |seed| seed.to_string());
+            text += &format!("seed {seed}\n");
+            let versions = run.log.versions().into_iter();
+            let versions = versions.map(|(step, version)| (format!("from step {step}"), version));
+            let loss = run
+                .log
+                .loss_version()
+                .map(|version| ("the loss".to_string(), version));
+            for (place, version) in versions.chain(loss) {
+                text += &format!("    {version} {place}\n");
+                sources.insert(version, run.folder.join("scripts").join(version));
+            }
+            let start = run.log.0.first().map(|line| &line.event);
+            if let Some(LogEvent::Start { platform, .. }) = start {
+                text.extend(
+                    platform
+                        .iter()
+                        .map(|(name, value)| format!("    {name} {value}\n")),
+                );
+            }
+        }
+        let first = &self.runs[0].folder.join("config.toml");
+        if let Ok(config) = advlab::regular_file::read_to_string(first) {
+            text += &format!("\n---- {}\n{config}", first.display());
+        }
+        for (version, folder) in sources {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                let (path, name) = (entry.path(), file_name(&entry.path()));
+                let script = advlab::regular_file::read_to_string(&path).unwrap_or_default();
+                text += &format!("\n---- {name}, version {version}\n{script}");
+            }
         }
         text
     }
@@ -177,10 +197,8 @@ pub fn folders_of_runs(folder: &Path) -> Result<Vec<PathBuf>, Diagnostics> {
 /// A recipe's name with its parameters, and `name=value` for each key that differs from the default configuration, except keys
 /// that differ between runs of one design.
 fn words_of(config: &Config) -> Vec<String> {
-    let config = config.with_absolute_paths();
-    let defaults = flat(Config::default().with_absolute_paths().to_table());
     let mut words = vec![file_stem(&config.recipe)];
-    for (key, value) in flat(config.to_table()) {
+    for (key, value) in own_settings(config) {
         // Of a script, its name.
         let text = match value.as_str() {
             Some(path) if path.ends_with(".rhai") => file_stem(path),
@@ -189,12 +207,19 @@ fn words_of(config: &Config) -> Vec<String> {
         };
         match key.strip_prefix("params.") {
             Some(name) => words[0] += &format!(" {name}={text}"),
-            None if ["recipe", "seed", "steps", "out"].contains(&&*key) => {}
-            None if defaults.get(&key) == Some(&value) => {}
             None => words.push(format!("{key}={text}")),
         }
     }
     words
+}
+
+/// The keys of a configuration that differ from the default one, except those that differ between runs of one design.
+pub fn own_settings(config: &Config) -> toml::Table {
+    let defaults = flat(Config::default().with_absolute_paths().to_table());
+    let mut settings = flat(config.with_absolute_paths().to_table());
+    let others = ["recipe", "seed", "steps", "out"];
+    settings.retain(|key, value| !others.contains(&&**key) && defaults.get(key) != Some(value));
+    settings
 }
 
 /// The keys of a configuration with their values; a key of a table is `table.key`.

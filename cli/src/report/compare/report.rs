@@ -4,13 +4,16 @@ use serde_json::{Value, json};
 
 use super::stats::{self, Estimate, improvement, interquartile, mean};
 use super::{Compared, FailedRun, Finished};
-use crate::report::draw::{Figure, Mark, Panel, Series};
+use crate::report::draw::{Figure, FigureWidth, Mark, Panel, Series};
 use crate::report::{Report, csv};
 use advlab::figures::counted;
 use advlab::paint::{Paint, cut, table, wrapped};
 
 /// The most points of a curve: each is a bootstrap.
 const PLACES: usize = 200;
+const TITLE: &str = "Interquartile mean over seeds, 95 % interval";
+/// The fewest points of a learning curve.
+const LEAST: usize = 5;
 /// The number of columns in the first of two tables: a terminal of 80 columns has no room for all.
 const FIRST: usize = 5;
 /// The widest cell of a table in a terminal.
@@ -25,6 +28,8 @@ pub struct Comparison {
     end: Option<f64>,
     /// Runs that are left out, with the reasons.
     failed: Vec<String>,
+    /// The width of its figure.
+    pub width: FigureWidth,
 }
 
 impl Comparison {
@@ -48,6 +53,7 @@ impl Comparison {
             end: shared(runs(), score).last().copied(),
             numbers,
             failed: failed.collect(),
+            width: FigureWidth::default(),
             designs,
         }
     }
@@ -102,7 +108,7 @@ impl Comparison {
         rows
     }
 
-    /// Statements about each design compared with the first, about too few seeds, and about failed runs.
+    /// Statements about each design compared with the first, about too few seeds, failed runs, and too few evaluations.
     pub fn claims(&self) -> Vec<String> {
         let claim = |design: &Compared| {
             let (first, name) = (&self.designs[0], &design.name);
@@ -124,7 +130,8 @@ impl Comparison {
             }
         };
         let claims = self.designs.iter().skip(1).map(claim);
-        claims.chain(self.failed.iter().cloned()).collect()
+        let claims = claims.chain(self.failed.iter().cloned());
+        claims.chain(self.no_curves()).collect()
     }
 
     pub fn text(&self, paint: Paint) -> String {
@@ -162,9 +169,23 @@ impl Comparison {
         )
     }
 
+    /// Why there are no learning curves, if a design has too few points in them.
+    fn no_curves(&self) -> Option<String> {
+        let points = self.designs.iter();
+        let points = points.map(|design| shared(design.runs.iter(), &self.numbers[0]).len());
+        let points = points.min().filter(|points| *points < LEAST)?;
+        Some(format!(
+            "No learning curves: a design has {}, and they take {LEAST} at least (more steps, or a smaller `eval_every`).",
+            counted(points, "evaluation")
+        ))
+    }
+
     /// Learning curves: the interquartile mean over seeds with its interval, and the reloads.
     pub fn figure(&self) -> Figure {
-        let mut reloads: Vec<u64> = self.runs().flat_map(|run| run.reloads.clone()).collect();
+        let reloads = self
+            .runs()
+            .flat_map(|run| run.log.versions().into_iter().skip(1));
+        let mut reloads: Vec<u64> = reloads.map(|(step, _)| step).collect();
         reloads.sort_unstable();
         reloads.dedup();
         let panel = |name: &String| {
@@ -193,31 +214,32 @@ impl Comparison {
             Panel::new("step", name, series)
         };
         let panels: Vec<Panel> = self.numbers.iter().map(panel).collect();
-        let title = "Interquartile mean over seeds, 95 % interval";
-        Figure::new(title, 2.min(panels.len()), panels)
+        let mut figure = Figure::new(TITLE, 2.min(panels.len()), panels);
+        figure.width = self.width;
+        figure
     }
 
     /// The comparison with what its command writes: `report.html`, a single file with all that reproduces it, its figure
     /// `curves.svg`, and `runs.csv`, a line per run.
     pub fn report(&self, paint: Paint, command: &str) -> Report {
-        let figure = self.figure();
-        let svg = figure.svg();
-        let (page, rows) = (self.html(&svg, command), self.rows());
+        let figure = self.no_curves().is_none().then(|| self.figure());
+        let svg = figure.as_ref().map(Figure::svg);
+        let rows = self.rows();
+        let mut files = vec![("report.html", self.html(svg.as_deref(), command))];
+        files.extend(svg.map(|svg| ("curves.svg", svg)));
+        files.extend(figure.as_ref().map(|figure| ("curves.pdf", figure.pdf())));
+        files.push(("runs.csv", csv(&rows)));
         Report {
-            files: vec![
-                ("report.html", page),
-                ("curves.svg", svg),
-                ("runs.csv", csv(&rows)),
-            ],
-            figure: Some(figure),
+            files,
+            figure,
             text: format!("\n{}", self.text(paint)),
             rows,
             about: json!({ "claims": self.claims(), "method": self.method() }),
         }
     }
 
-    /// The report with the command, this machine, and each design's configuration and scripts.
-    fn html(&self, svg: &str, command: &str) -> String {
+    /// The report with the command, this machine, and each design's seeds, versions, configuration and scripts.
+    fn html(&self, svg: Option<&str>, command: &str) -> String {
         let safe = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;");
         let row = |(index, row): (usize, &Vec<String>)| {
             let tag = if index == 0 { "th" } else { "td" };
@@ -227,10 +249,11 @@ impl Comparison {
         let table: String = self.cells().iter().enumerate().map(row).collect();
         let claim = |claim: &String| format!("<li>{}</li>\n", safe(claim));
         let claims: String = self.claims().iter().map(claim).collect();
-        let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
-        let cores = std::thread::available_parallelism().map_or(0, usize::from);
-        let version = env!("CARGO_PKG_VERSION");
+        let (version, machine) = (env!("CARGO_PKG_VERSION"), safe(&machine()));
         let (method, command) = (safe(&self.method()), safe(command));
+        let figure = svg.map_or(String::new(), |svg| {
+            format!("<figure>{svg}<figcaption>{TITLE}</figcaption></figure>\n")
+        });
         let about = self.designs.iter().map(|design| {
             let (name, about) = (safe(&design.name), safe(&design.about()));
             format!("<details><summary>{name}</summary><pre>{about}</pre></details>\n")
@@ -242,7 +265,8 @@ impl Comparison {
 <style>
 body {{ font: 15px/1.5 Helvetica, Arial, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #1a1a1a; background: white }}
 table {{ border-collapse: collapse; display: block; overflow-x: auto }} th, td {{ padding: .3em .8em; text-align: right; border-bottom: 1px solid #e4e4e4 }}
-th:first-child, td:first-child {{ text-align: left }} svg {{ max-width: 100%; height: auto }}
+th:first-child, td:first-child {{ text-align: left }} svg {{ max-width: 100%; height: auto }} figure {{ margin: 1em 0 }}
+pre {{ white-space: pre-wrap; overflow-wrap: anywhere }}
 @media (prefers-color-scheme: dark) {{ body {{ color: #ddd; background: #1a1a1a }} th, td {{ border-color: #444 }} }}
 </style>
 <h1>Designs compared</h1>
@@ -250,9 +274,11 @@ th:first-child, td:first-child {{ text-align: left }} svg {{ max-width: 100%; he
 {table}</table>
 <ul>
 {claims}</ul>
-{svg}<p>{method}</p>
-<pre>{command}
-advlab {version}, {os} {arch}, {cores} cores</pre>
+{figure}<p>{method}</p>
+<h2>Command</h2>
+<pre>{command}</pre>
+<p>advlab {version}, on {machine}</p>
+<h2>Designs: seeds, versions, configuration, sources</h2>
 {about}</html>
 "#
         )
@@ -275,6 +301,20 @@ advlab {version}, {os} {arch}, {cores} cores</pre>
         };
         runs.map(row).collect()
     }
+}
+
+/// This machine: its system, its cores and its memory, as far as the system says.
+fn machine() -> String {
+    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let field = |file: &str, name: &str| {
+        let text = std::fs::read_to_string(file).ok()?;
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(format!(", {}", line.split_once(':')?.1.trim()))
+    };
+    let model = field("/proc/cpuinfo", "model name").unwrap_or_default();
+    let memory = field("/proc/meminfo", "MemTotal").unwrap_or_default();
+    format!("{os} {arch}, {}{model}{memory}", counted(cores, "core"))
 }
 
 /// The steps at which all runs have the number, among runs that have it at all.

@@ -1,19 +1,17 @@
-//! Figures: lines, bands, points, bars and heat maps in panels, described once, and shown in a terminal, as SVG or as
+//! Figures: lines, bands, points, bars and heat maps in panels, described once, and shown in a terminal, as SVG, as PDF or as
 //! data.
 
+mod layout;
+mod pdf;
 mod scale;
 mod svg;
 mod text;
 
-use std::path::Path;
-
+use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::csv;
-use crate::wrong;
-use advlab::diagnostic::Diagnostics;
-use advlab::files::Replacement;
 
 /// How points are drawn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -48,12 +46,23 @@ pub struct Panel {
     pub series: Vec<Series>,
 }
 
-/// Panels, one below the other in a terminal, side by side in SVG.
+/// The width of a drawn figure: that of a paper's column, or of its page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
+pub enum FigureWidth {
+    Single,
+    #[default]
+    Double,
+}
+
+/// Panels, one below the other in a terminal, side by side in a drawing.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
+    /// What a caption says: it stands above the figure in a terminal only.
     pub title: String,
-    /// The number of panels in a row of the SVG.
+    /// The number of panels in a row of a drawing that is as wide as a page.
     pub columns: usize,
+    #[serde(skip)]
+    pub width: FigureWidth,
     /// The panels, row by row.
     pub panels: Vec<Panel>,
 }
@@ -117,6 +126,7 @@ impl Figure {
         Figure {
             title,
             columns,
+            width: FigureWidth::default(),
             panels,
         }
     }
@@ -137,19 +147,15 @@ impl Figure {
         legend
     }
 
-    /// Writes the figure: as SVG, or its numbers as CSV or JSON, as the name ends.
-    pub fn write(&self, path: &Path) -> Result<(), Diagnostics> {
-        let text = match path.extension().and_then(|ending| ending.to_str()) {
-            Some("svg") => self.svg(),
-            Some("csv") => csv(&self.rows()),
-            Some("json") => format!("{}\n", json!(self)),
-            _ => {
-                let message = format!("{}: this is no kind of figure", path.display());
-                let help = "figures are written as .svg, their numbers as .csv or .json";
-                return Err(wrong(message, help));
-            }
-        };
-        Replacement::write(path, text.as_bytes())
+    /// The figure as a file with this ending, as SVG or PDF, or its numbers as CSV or JSON; `None` for other endings.
+    pub fn file(&self, ending: &str) -> Option<String> {
+        match ending {
+            "svg" => Some(self.svg()),
+            "pdf" => Some(self.pdf()),
+            "csv" => Some(csv(&self.rows())),
+            "json" => Some(format!("{}\n", json!(self))),
+            _ => None,
+        }
     }
 
     /// A row per point: the panel by its y axis, the series, x, y, and the third number of bands and heat maps.

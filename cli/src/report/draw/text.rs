@@ -24,12 +24,18 @@ const WARM: [char; 4] = ['░', '▒', '▓', '█'];
 const COLD: [char; 4] = ['⠄', '⠆', '⠶', '⣿'];
 
 impl Figure {
-    /// The figure in lines of the terminal's width, without a line break at the end: in at most `most` lines, if its panels can
-    /// be that low.
+    /// The figure in lines of the terminal's width, without a line break at the end: in at most `most` lines, if its first panel
+    /// can be that low. The last panels are left out if there is no room for them.
     pub fn text(&self, paint: Paint, most: usize) -> String {
         let fits = |down: &usize| self.lines(*down, paint).lines().count() <= most;
         let down = (LEAST_DOWN..=DOWN).rev().find(fits);
-        self.lines(down.unwrap_or(LEAST_DOWN), paint)
+        match (down, &self.panels[..]) {
+            (None, [panels @ .., last]) if !panels.is_empty() => {
+                let title = format!("{}; no room for {}", self.title, last.y);
+                Figure::new(title, self.columns, panels.to_vec()).text(paint, most)
+            }
+            _ => self.lines(down.unwrap_or(LEAST_DOWN), paint),
+        }
     }
 
     /// The figure with panels of so many rows.
@@ -234,5 +240,27 @@ impl Canvas {
                 *letter = (shades[((share.abs() * 4.0) as usize).min(3)], code);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_as_low_as_the_window() {
+        let panel = |y| {
+            Panel::new(
+                "x",
+                y,
+                vec![Series::new("", Mark::Line, [(0.0, 1.0), (1.0, 2.0)])],
+            )
+        };
+        let figure = Figure::new("title", 2, ["one", "two", "three"].map(panel).into());
+        let lines = |most| figure.text(Paint::PLAIN, most).lines().count();
+        assert_eq!([100, 40, 23, 19].map(lines), [40, 40, 22, 19]);
+        let low = figure.text(Paint::PLAIN, 18);
+        assert!(low.starts_with("title; no room for three\n"), "{low}");
+        assert_eq!([18, 12, 7, 1].map(lines), [17, 7, 7, 7]);
     }
 }

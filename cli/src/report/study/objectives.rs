@@ -59,7 +59,11 @@ pub fn figure(all: &[Objective]) -> Figure {
     let known = shown.into_iter().map(|known| {
         let scale = all[0].scale(Some(known));
         let points = places((least, 1.0 - least), PLACES).map(|p| (p, known.slope(p) / scale));
-        Series::new(known.name(), Mark::Reference, points)
+        let name = match known {
+            KnownObjective::Reward => "expected reward".to_string(),
+            _ => known.name(),
+        };
+        Series::new(name, Mark::Reference, points)
     });
     let (mut slopes, mut values): (Vec<Series>, Vec<Series>) = (known.collect(), Vec::new());
     for objective in all {

@@ -15,8 +15,8 @@ const ADVANTAGES: i32 = 10;
 const LINES: [f64; 2] = [1.0, -1.0];
 /// Points are added to a line until it is straight between them, within this share of its height, or until they are this
 /// close.
-const STRAIGHT: f64 = 1e-3;
-const CLOSE: f64 = 1e-6;
+const STRAIGHT: f64 = 1e-6;
+const CLOSE: f64 = 1e-9;
 /// The most points of a line.
 const MOST: usize = 2000;
 
@@ -59,7 +59,7 @@ pub fn surface(recipe: &Recipe, draws_loss: bool) -> Result<Figure, Diagnostics>
     Ok(Figure::new(super::label(recipe), 2, panels))
 }
 
-/// A function of the ratio as a line, with points on both sides of each jump and dense points at corners.
+/// A function of the ratio as a line, with points on both sides of each jump and of each corner.
 fn line(value: &dyn Fn(f64) -> Result<f64, Diagnostics>) -> Result<Vec<(f64, f64)>, Diagnostics> {
     let ratios = (1..=2 * RATIOS).map(|index| index as f64 / RATIOS as f64);
     let mut line = ratios

@@ -26,7 +26,7 @@ use advlab_train::{LogEvent, RunFolder};
 const HTML: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-const _: () = assert!(HTML.len() + STYLE.len() + SCRIPT.len() <= 36 << 10);
+const _: () = assert!(HTML.len() + STYLE.len() + SCRIPT.len() <= 40 << 10);
 
 /// The most bytes of responses in an exported page, and of each run's rows.
 const EXPORTED: usize = 8 << 20;
@@ -76,6 +76,7 @@ impl Site {
                 let file = text("file").filter(|file| ["metrics", "reloads"].contains(file))?;
                 Ok(run.lines(file, number(query, "from")? as u64))
             }
+            "/sample" => Ok(run.sample()),
             "/change" => Ok(run.change(text("from")?, text("to")?)),
             "/batch" => batch()?.and_then(|batch| batch.groups()),
             "/objective" => batch()?.and_then(|batch| batch.objective()),

@@ -8,9 +8,13 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 use similar::TextDiff;
 
+use crate::report::compare::own_settings;
 use advlab::regular_file;
 use advlab_train::{Config, RunFolder, is_stopped};
 
+/// The rows of a sample, which is shown until all rows are read, and the bytes in which each is looked for.
+const SAMPLED: u64 = 400;
+const PLACE: u64 = 8 << 10;
 /// The most bytes of a file in one answer, and those at its end among which its last line is looked for.
 const PIECE: u64 = 4 << 20;
 const END: u64 = 64 << 10;
@@ -56,6 +60,7 @@ impl ShownRun {
             "is_stopped": is_stopped(&self.folder, done),
             "steps": own.map(|config| config.steps),
             "seed": own.map(|config| config.seed),
+            "settings": own.map(own_settings),
             "recipe": recipe.map(|name| name.to_string_lossy()),
             "written": written.map(|time| time.as_secs()),
             "batches": batches,
@@ -81,14 +86,35 @@ impl ShownRun {
         }
     }
 
+    /// Rows of `metrics.jsonl` at places that are evenly spaced in the file, if possible with an evaluation, without reading all
+    /// of it.
+    pub(super) fn sample(&self) -> Value {
+        let rows = || -> io::Result<String> {
+            let mut file = regular_file::open(&self.folder.join("metrics.jsonl"))?;
+            let (size, mut rows) = (file.metadata()?.len(), String::new());
+            for place in (0..SAMPLED).map(|index| index * size / SAMPLED) {
+                file.seek(SeekFrom::Start(place))?;
+                let mut piece = Vec::new();
+                (&mut file).take(PLACE).read_to_end(&mut piece)?;
+                let piece = String::from_utf8_lossy(&piece);
+                // It begins and ends in the middle of a line.
+                let lines = piece.split_inclusive('\n').skip(1);
+                let whole: Vec<&str> = lines.filter(|line| line.ends_with('\n')).collect();
+                let evaluated = whole.iter().find(|line| is_evaluated(line));
+                rows.extend(evaluated.or(whole.first()).copied());
+            }
+            Ok(rows)
+        };
+        json!({ "text": rows().unwrap_or_default() })
+    }
+
     /// The lines of a file for an exported page; of very many rows, some and all evaluations.
     pub(super) fn exported_lines(&self, file: &str, most: usize) -> Value {
         let text = regular_file::read_to_string(&self.folder.join(format!("{file}.jsonl")));
         let text = text.unwrap_or_default();
         let every = text.len().div_ceil(most).max(1);
-        let rows = text.lines().enumerate().filter(|(index, line)| {
-            index.is_multiple_of(every) || line.contains("\"evaluation\":")
-        });
+        let rows = text.lines().enumerate();
+        let rows = rows.filter(|(index, line)| index.is_multiple_of(every) || is_evaluated(line));
         let rows = rows.map(|(_, line)| format!("{line}\n"));
         json!({ "text": rows.collect::<String>() })
     }
@@ -120,6 +146,10 @@ impl ShownRun {
         };
         entries.filter_map(read).collect()
     }
+}
+
+fn is_evaluated(row: &str) -> bool {
+    row.contains("\"evaluation\":")
 }
 
 /// Whole lines of a file from a byte on, at most [`PIECE`] bytes, and the bytes at which the last of them begins and ends. A file

@@ -1,0 +1,326 @@
+//! The layout of a figure on its page: shapes, which `svg` and `pdf` write. Plain shapes on white, text as text, inks for
+//! colour-blind readers, lines that also differ in grey.
+
+use std::collections::BTreeMap;
+
+use super::scale::{Range, ticks, written};
+use super::{Figure, FigureWidth, Mark, Panel, Series};
+use advlab::figures::along;
+use advlab::paint::{cut, visible};
+
+const MARGIN: f64 = 10.0;
+/// Height above and below a panel's plot: for its name, and for the numbers and the name of the x axis.
+const ABOVE: f64 = 24.0;
+const UNDER: f64 = 38.0;
+/// About the width of a letter, and the height of a line of text.
+const LETTER: f64 = 6.2;
+const LINE: f64 = 17.0;
+/// The colour bar beside a heat map, with its numbers.
+const BESIDE: f64 = 58.0;
+/// The side of a square within which dots cannot be told apart: each dot is wider than two such squares.
+const SQUARE: f64 = 2.0;
+/// The inks of Okabe and Ito, except yellow, which is invisible on white.
+const INKS: [Ink; 7] = [
+    0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x000000,
+];
+/// Lines differ by these, also in grey.
+const DASHES: [&str; 4] = ["none", "7 3", "2 2.5", "9 3 2 3"];
+/// The ends of a heat map's colours: below 0, and above.
+const COLD: [f64; 3] = [5.0, 90.0, 150.0];
+const WARM: [f64; 3] = [190.0, 70.0, 0.0];
+pub(super) const BLACK: Ink = 0x1a1a1a;
+const GREY: Ink = 0x666666;
+/// The strokes of axes, of the zero line, and of the other labelled levels.
+const AXIS: Stroke = (GREY, 1.0, "none");
+const ZERO: Stroke = (GREY, 0.7, "none");
+const LEVEL: Stroke = (0xe4e4e4, 0.8, "none");
+/// Letters that stand for a quantity if they are words of their own.
+const QUANTITIES: [char; 3] = ['F', 'p', 'A'];
+
+/// The size of text.
+pub(super) const TEXT: f64 = 11.0;
+/// A point in CSS pixels, (0, 0) at the top left.
+pub(super) type PagePoint = (f64, f64);
+/// Red, green and blue.
+pub(super) type Ink = u32;
+/// The ink of a line, its width, and its dashes.
+pub(super) type Stroke = (Ink, f32, &'static str);
+
+pub(super) enum Shape {
+    Line(Vec<PagePoint>, Stroke),
+    /// The area inside of a line, with its opacity.
+    Area(Vec<PagePoint>, Ink, f64),
+    Dot(PagePoint, Ink, f64),
+    /// Text in parts, each upright or italic, and the share of its width that is on the left of its place.
+    Text(PagePoint, f64, Vec<(bool, String)>),
+}
+
+/// A figure's shapes, from the bottom to the top, with its width and height.
+#[derive(Default)]
+pub(super) struct Drawing {
+    pub(super) width: f64,
+    pub(super) height: f64,
+    pub(super) shapes: Vec<Shape>,
+}
+
+/// The position of a panel's data on the page.
+struct PlotArea {
+    range: Range,
+    x: (f64, f64),
+    /// The bottom, then the top.
+    y: (f64, f64),
+}
+
+impl PlotArea {
+    fn at(&self, x: f64, y: f64) -> PagePoint {
+        let between = |(a, b): (f64, f64), share: f64| a + share * (b - a);
+        let (x, y) = (along(x, self.range.x), along(y, self.range.y));
+        (between(self.x, x), between(self.y, y))
+    }
+}
+
+impl Figure {
+    /// Its shapes, without its title, which a paper has in the caption.
+    pub(super) fn drawing(&self) -> Drawing {
+        let columns = self.columns.clamp(1, self.panels.len().max(1));
+        // A paper's column is 3.25 inches wide, and its page 6.75 inches.
+        let (width, columns, heights) = match self.width {
+            FigureWidth::Double => (648.0, columns, [260.0, 230.0, 190.0, 130.0]),
+            FigureWidth::Single => (312.0, columns.div_ceil(3), [190.0, 130.0, 130.0, 130.0]),
+        };
+        let (legend, height) = (self.legend(), heights[columns.min(4) - 1]);
+        let size = ((width - MARGIN) / columns as f64, height);
+        let mut drawing = Drawing {
+            width,
+            ..Drawing::default()
+        };
+        let top = drawing.legend(&legend) + 8.0;
+        for (index, panel) in self.panels.iter().enumerate() {
+            let (row, column) = ((index / columns) as f64, (index % columns) as f64);
+            let corner = (MARGIN / 2.0 + size.0 * column, top + size.1 * row);
+            drawing.panel(panel, &legend, corner, size);
+        }
+        drawing.height = top + size.1 * self.panels.len().div_ceil(columns) as f64;
+        drawing
+    }
+}
+
+impl Drawing {
+    fn line(&mut self, from: PagePoint, to: PagePoint, stroke: Stroke) {
+        self.shapes.push(Shape::Line(vec![from, to], stroke));
+    }
+
+    /// A rectangle by its left upper corner, its width and its height.
+    fn bar(&mut self, [x, y, width, height]: [f64; 4], ink: Ink) {
+        let (right, bottom) = (x + width, y + height);
+        let corners = vec![(x, y), (right, y), (right, bottom), (x, bottom)];
+        self.shapes.push(Shape::Area(corners, ink, 1.0));
+    }
+
+    /// Text in a room of some width, of which a share is on the left of its place.
+    fn text(&mut self, at: PagePoint, share: f64, content: &str, room: f64) {
+        let content = cut(&visible(content), (room / LETTER) as usize);
+        self.shapes.push(Shape::Text(at, share, set(&content)));
+    }
+
+    /// Draws the legend at the top, and returns its lower end.
+    fn legend(&mut self, legend: &[&Series]) -> f64 {
+        let (mut x, mut y) = (f64::INFINITY, 0.0);
+        for (index, series) in legend.iter().enumerate() {
+            let room = 44.0 + LETTER * series.name.chars().count() as f64;
+            if x + room > self.width - MARGIN {
+                (x, y) = (MARGIN, y + LINE);
+            }
+            let stroke = stroke(&series.mark, index);
+            match series.mark {
+                Mark::Points | Mark::Bars => self.bar([x + 6.0, y - 8.0, 9.0, 9.0], stroke.0),
+                _ => self.line((x, y - 3.5), (x + 22.0, y - 3.5), stroke),
+            }
+            let left = self.width - MARGIN - x - 27.0;
+            self.text((x + 27.0, y), 0.0, &series.name, left);
+            x += room;
+        }
+        y
+    }
+
+    fn panel(&mut self, panel: &Panel, legend: &[&Series], (x0, y0): PagePoint, size: (f64, f64)) {
+        let heat = panel.heat();
+        let beside = heat.map_or(0.0, |(name, _)| LETTER * name.chars().count() as f64);
+        self.text((x0 + 5.0, y0 + 13.0), 0.0, &panel.y, size.0 - 10.0 - beside);
+        let Some(range) = Range::of(panel) else {
+            let none = "no finite value to draw";
+            return self.text((x0 + 5.0, y0 + 40.0), 0.0, none, size.0);
+        };
+        let (range, beside) = match heat {
+            Some(_) => (range, BESIDE),
+            None => (range.with_room(), 14.0),
+        };
+        let upright = ticks(range.y, ((size.1 - ABOVE - UNDER) / 32.0) as usize);
+        let left = x0 + 14.0 + longest(&upright);
+        let (right, top, bottom) = (x0 + size.0 - beside, y0 + ABOVE, y0 + size.1 - UNDER);
+        let (x, y) = ((left, right), (bottom, top));
+        let frame = PlotArea { range, x, y };
+        let level = |drawing: &mut Drawing, value: f64, stroke: Stroke| {
+            let (_, y) = frame.at(range.x.0, value);
+            drawing.line((left, y), (right, y), stroke);
+            y
+        };
+        for (tick, written) in &upright {
+            let y = level(self, *tick, LEVEL);
+            self.text((left - 5.0, y + 4.0), 1.0, written, size.0);
+        }
+        for series in &panel.series {
+            self.series(series, series.ink(legend), &frame);
+        }
+        if range.y.0 < 0.0 && range.y.1 > 0.0 && heat.is_none() {
+            level(self, 0.0, ZERO);
+        }
+        self.line((left, bottom), (right, bottom), AXIS);
+        let across = |room: f64| ticks(range.x, ((right - left) / room) as usize);
+        for (tick, written) in across((14.0 + longest(&across(40.0))).max(40.0)) {
+            let (x, _) = frame.at(tick, range.y.0);
+            self.line((x, bottom), (x, bottom + 4.0), AXIS);
+            self.text((x, bottom + 15.0), 0.5, &written, size.0);
+        }
+        self.text(((left + right) / 2.0, bottom + 30.0), 0.5, &panel.x, size.0);
+        if let Some((name, most)) = heat {
+            self.text((right + BESIDE - 14.0, y0 + 13.0), 1.0, name, size.0);
+            self.colours([right + 10.0, top, 10.0, bottom - top], most);
+        }
+    }
+
+    /// A heat map's bar of colours, from `-most` at its bottom to `most`.
+    fn colours(&mut self, [x, y, width, height]: [f64; 4], most: f64) {
+        const STEPS: u8 = 40;
+        let part = height / f64::from(STEPS);
+        for step in (0..STEPS).map(f64::from) {
+            let share = 1.0 - 2.0 * (step + 0.5) / f64::from(STEPS);
+            self.bar([x, y + part * step, width, part + 0.5], colour(share));
+        }
+        for (place, number) in [(0.0, most), (0.5, 0.0), (1.0, -most)] {
+            let at = (x + width + 4.0, y + place * height + 4.0);
+            self.text(at, 0.0, &written(number), BESIDE);
+        }
+    }
+
+    fn series(&mut self, series: &Series, index: usize, frame: &PlotArea) {
+        let points = series.finite().map(|(x, y, _)| frame.at(x, y));
+        let stroke = stroke(&series.mark, index);
+        let ink = stroke.0;
+        let Range { x, y, cell } = frame.range;
+        // The width and the height of a bar or a cell.
+        let corner = frame.at(x.0 + cell.0, y.0 + cell.1);
+        let (wide, tall) = (corner.0 - frame.x.0, frame.y.0 - corner.1);
+        match &series.mark {
+            Mark::Line | Mark::Reference => {
+                self.shapes.push(Shape::Line(points.collect(), stroke));
+            }
+            Mark::Band(_) => {
+                let back: Vec<PagePoint> =
+                    series.finite().map(|(x, _, z)| frame.at(x, z)).collect();
+                let around = points.chain(back.into_iter().rev()).collect();
+                self.shapes.push(Shape::Area(around, ink, 0.16));
+            }
+            Mark::Points => {
+                // Dots in one square are one dot: a figure of a million points can still be opened.
+                let mut dots: BTreeMap<(i64, i64), (PagePoint, i32)> = BTreeMap::new();
+                for (x, y) in points {
+                    let square = ((x / SQUARE) as i64, (y / SQUARE) as i64);
+                    dots.entry(square).or_insert(((x, y), 0)).1 += 1;
+                }
+                for (at, number) in dots.into_values() {
+                    // As dark as that many on top of each other; ten are as dark as any more.
+                    let opacity = 1.0 - 0.5f64.powi(number.min(10));
+                    self.shapes.push(Shape::Dot(at, ink, opacity));
+                }
+            }
+            Mark::Bars => {
+                let (_, floor) = frame.at(x.0, 0.0);
+                for (middle, end) in points {
+                    let (left, width) = (middle - 0.425 * wide, 0.85 * wide);
+                    self.bar([left, end.min(floor), width, (end - floor).abs()], ink);
+                }
+            }
+            Mark::Heat(_) => {
+                let most = series.largest();
+                for (x, y, z) in series.finite() {
+                    let (x, y) = frame.at(x, y);
+                    // A little larger, so that no seam shows.
+                    let place = [x - wide / 2.0, y - tall / 2.0, wide + 0.3, tall + 0.3];
+                    self.bar(place, colour(z / most));
+                }
+            }
+        }
+    }
+}
+
+/// The width of the longest number of an axis.
+fn longest(ticks: &[(f64, String)]) -> f64 {
+    let letters = ticks.iter().map(|(_, text)| text.chars().count());
+    LETTER * letters.max().unwrap_or(0) as f64
+}
+
+/// The stroke of a mark's lines, with its ink.
+fn stroke(mark: &Mark, index: usize) -> Stroke {
+    match mark {
+        Mark::Reference => (GREY, 1.0, DASHES[1 + index % 3]),
+        _ => (INKS[index % INKS.len()], 1.8, DASHES[index % DASHES.len()]),
+    }
+}
+
+/// Text in parts, italic where it is a quantity: the F and the p of `F'(p)`.
+fn set(text: &str) -> Vec<(bool, String)> {
+    let mut parts: Vec<(bool, String)> = Vec::new();
+    let (mut before, mut letters) = (' ', text.chars().peekable());
+    while let Some(letter) = letters.next() {
+        let near = |other: char, more: &str| other.is_alphanumeric() || more.contains(other);
+        let after = *letters.peek().unwrap_or(&' ');
+        let is_word = !near(before, "_.-") && !near(after, "_.=");
+        let is_prime = letter == '\'' && before == 'F' && parts.last().is_some_and(|last| last.0);
+        let is_italic = is_prime || is_word && QUANTITIES.contains(&letter);
+        let shown = if is_prime { '\u{2032}' } else { letter };
+        match parts.last_mut().filter(|last| last.0 == is_italic) {
+            Some((_, part)) => part.push(shown),
+            None => parts.push((is_italic, shown.to_string())),
+        }
+        before = letter;
+    }
+    parts
+}
+
+/// The colour of a share from -1 to 1: white at 0.
+fn colour(share: f64) -> Ink {
+    let end = if share < 0.0 { COLD } else { WARM };
+    // The square root makes small values visible.
+    let share = share.abs().min(1.0).sqrt();
+    let [red, green, blue] = end.map(|end| (255.0 + share * (end - 255.0)).round() as u8);
+    Ink::from_be_bytes([0, red, green, blue])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Italic parts are in brackets here.
+    #[test]
+    fn quantities_are_italic_and_other_letters_are_not() {
+        for (text, expected) in [
+            ("weight F'(p), mean 1", "weight [F\u{2032}]([p]), mean 1"),
+            ("p, the chance", "[p], the chance"),
+            ("advantage A", "advantage [A]"),
+            ("total |A|", "total |[A]|"),
+            ("arcsin sqrt p", "arcsin sqrt [p]"),
+            ("passk k=4 p=2", "passk k=4 p=2"),
+            ("p.k - batch.p", "p.k - batch.p"),
+            ("a'b'", "a'b'"),
+            ("", ""),
+        ] {
+            let parts = set(text).into_iter();
+            let shown = parts.map(|(is_italic, part)| match is_italic {
+                true => format!("[{part}]"),
+                false => part,
+            });
+            assert_eq!(shown.collect::<String>(), expected);
+        }
+    }
+}
