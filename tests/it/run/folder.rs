@@ -8,8 +8,9 @@ use advlab::native::Mode;
 use advlab_train::{Ending, Run};
 use serde_json::Value;
 
-use super::kill::wait_until;
-use super::lab::{Lab, STATEFUL, command, done, go, go_to, lines, refused, replayed, rows, says};
+use super::lab::{
+    Lab, STATEFUL, command, done, go, go_to, lines, refused, replayed, rows, says, wait_until,
+};
 
 fn begun(steps: u64) -> Lab {
     let lab = Lab::new(STATEFUL);

@@ -1,0 +1,258 @@
+//! Commands that change files, what they leave behind when they are interrupted, and how they go on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use super::lab::{Lab, STATEFUL, command, done, go_to, replayed, rows};
+use super::trace::{Act, Traced, run};
+
+/// A command in a folder of its own.
+pub struct Case {
+    pub name: &'static str,
+    line: &'static str,
+    /// What the folder contains before it.
+    prepare: fn() -> Lab,
+    /// Where it writes: a run's folder, or a file.
+    output: &'static str,
+}
+
+/// The steps of a run.
+const STEPS: u64 = 7;
+
+/// Each call adds a step, and the output and the rows are of that step.
+const COUNTS: &str = "fn init(p) { #{ n: 0 } }
+fn advantage(batch, p) { this.n += 1; metric(\"n\", this.n); batch.reward * this.n }
+";
+
+const CASES: [Case; 8] = [
+    Case {
+        name: "train",
+        line: "train FOLDER/config.toml",
+        prepare: new_run,
+        output: "run",
+    },
+    Case {
+        name: "train --resume",
+        line: "train --resume FOLDER/run",
+        prepare: stopped_run,
+        output: "run",
+    },
+    Case {
+        name: "apply -o",
+        line: "apply grpo FOLDER/in.jsonl -o FOLDER/out.jsonl",
+        prepare: rollouts,
+        output: "out.jsonl",
+    },
+    Case {
+        name: "apply --force",
+        line: "apply grpo FOLDER/in.jsonl --force -o FOLDER/in.jsonl",
+        prepare: rollouts,
+        output: "in.jsonl",
+    },
+    Case {
+        name: "convert to npz",
+        line: "convert FOLDER/in.jsonl FOLDER/out.npz",
+        prepare: rollouts,
+        output: "out.npz",
+    },
+    Case {
+        name: "convert to parquet",
+        line: "convert FOLDER/in.jsonl FOLDER/out.parquet",
+        prepare: rollouts,
+        output: "out.parquet",
+    },
+    Case {
+        name: "verify -o",
+        line: "verify FOLDER/math.jsonl -o FOLDER/out.jsonl",
+        prepare: rollouts,
+        output: "out.jsonl",
+    },
+    Case {
+        name: "apply --state",
+        line: "apply FOLDER/recipe.rhai FOLDER/in.jsonl --state FOLDER/s.json --metrics FOLDER/m.jsonl -o FOLDER/out.jsonl",
+        prepare: counted,
+        output: "out.jsonl",
+    },
+];
+
+/// A short run with everything that a folder can have: batches, checkpoints that are removed, events.
+fn new_run() -> Lab {
+    let mut lab = Lab::new(STATEFUL);
+    lab.config.steps = STEPS;
+    lab.config.checkpoint_every = 3;
+    (lab.config.keep_checkpoints, lab.config.keep_batches) = (2, 1);
+    (lab.config.batch_every, lab.config.eval_every) = (3, 4);
+    lab.write_config();
+    lab
+}
+
+/// A run that was stopped and whose recipe was edited.
+fn stopped_run() -> Lab {
+    let lab = new_run();
+    go_to(&mut lab.create(), 4);
+    fs::write(lab.script(), STATEFUL.replace("0.01 *", "0.02 *")).unwrap();
+    lab
+}
+
+fn rollouts() -> Lab {
+    let lab = Lab::new(COUNTS);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let place = |name: &str| lab.place().join(name);
+    fs::copy(root.join("examples/rollouts.jsonl"), place("in.jsonl")).unwrap();
+    fs::copy(root.join("tests/data/math.jsonl"), place("math.jsonl")).unwrap();
+    for ending in ["jsonl", "npz", "parquet"] {
+        fs::write(place(&format!("out.{ending}")), "old").unwrap();
+    }
+    lab
+}
+
+/// The state after one step.
+fn counted() -> Lab {
+    let lab = rollouts();
+    done(lab.place(), CASES[7].line);
+    lab
+}
+
+/// A case, and what it does if nothing happens to it.
+pub struct Expected {
+    pub case: &'static Case,
+    before: Vec<u8>,
+    after: Vec<u8>,
+    /// The changes of files that it makes.
+    pub changes: usize,
+}
+
+/// All cases.
+pub fn expected() -> &'static [Expected] {
+    static EXPECTED: OnceLock<Vec<Expected>> = OnceLock::new();
+    EXPECTED.get_or_init(|| CASES.iter().map(Expected::of).collect())
+}
+
+impl Expected {
+    fn of(case: &'static Case) -> Expected {
+        let lab = (case.prepare)();
+        let before = case.written(&lab);
+        let traced = case.run(&lab, |_| None);
+        assert!(traced.status.success(), "{}: {traced:?}", case.name);
+        Expected {
+            case,
+            before,
+            after: case.written(&lab),
+            changes: traced.changes,
+        }
+    }
+
+    /// Interrupts the command, and checks what there is then, and after it was called again. Files that are half written must not
+    /// be left if it could remove them.
+    pub fn check(
+        &self,
+        act: impl Fn(usize) -> Option<Act>,
+        can_remove: bool,
+    ) -> Result<Traced, String> {
+        let lab = (self.case.prepare)();
+        let traced = self.case.run(&lab, act);
+        let says = |what| format!("{}: {what}\n{:?}", self.case.name, traced);
+        if traced.stderr.contains("panicked") {
+            return Err(says("a panic".to_string()));
+        }
+        if can_remove && let Some(path) = left(lab.place()) {
+            return Err(says(format!("{} was left", path.display())));
+        }
+        self.check_files(&lab).map_err(says)?;
+        Ok(traced)
+    }
+
+    fn check_files(&self, lab: &Lab) -> Result<(), String> {
+        let case = self.case;
+        let says = |what: &str| Err(what.to_string());
+        if case.output == "run" {
+            // A run that had ended refuses to go on.
+            if !lab.file("checkpoints/000007").exists() {
+                let begun = lab.file("config.toml").exists();
+                let line = if begun { CASES[1].line } else { CASES[0].line };
+                let output = command(lab.place(), line).output().unwrap();
+                if !output.status.success() {
+                    return says(&format!("it does not go on: {output:?}"));
+                }
+            }
+            let (steps, difference) = replayed(&lab.run());
+            if (steps, &difference) != (STEPS, &None) {
+                return says(&format!("the replay of {steps} steps: {difference:?}"));
+            }
+            if case.written(lab) != self.after {
+                return says("the rows differ");
+            }
+            return match left(&lab.run()) {
+                Some(path) => says(&format!("{} was left", path.display())),
+                None => Ok(()),
+            };
+        }
+        let is_done = match case.written(lab) {
+            written if written == self.after => true,
+            written if written == self.before => false,
+            _ => return says("the output is neither the old one nor the new one"),
+        };
+        if case.name == "apply --state" {
+            return check_state(lab, is_done);
+        }
+        done(lab.place(), case.line);
+        match case.written(lab) == self.after {
+            true => Ok(()),
+            false => says("it does not do it again"),
+        }
+    }
+}
+
+/// The state is of the step before or of this one, which is then written, and its rows are each there once.
+fn check_state(lab: &Lab, is_done: bool) -> Result<(), String> {
+    let number = || {
+        let text =
+            fs::read_to_string(lab.place().join("s.json")).map_err(|error| error.to_string());
+        let state: serde_json::Value =
+            serde_json::from_str(&text?).map_err(|error| error.to_string())?;
+        state["state"]["map"]["n"]
+            .as_u64()
+            .ok_or(format!("{state}"))
+    };
+    let before = number()?;
+    if ![1, 2].contains(&before) || before == 2 && !is_done {
+        return Err(format!("the state is after step {before}"));
+    }
+    done(lab.place(), CASES[7].line);
+    let rows = super::lab::lines(&lab.place().join("m.jsonl"));
+    let seen: Vec<_> = rows
+        .iter()
+        .map(|row| row["metrics"]["n"].as_f64())
+        .collect();
+    let expected: Vec<_> = (1..=before + 1).map(|n| Some(n as f64)).collect();
+    match (number()?, seen == expected) {
+        (now, true) if now == before + 1 => Ok(()),
+        (now, _) => Err(format!("after state {before}: state {now}, rows {seen:?}")),
+    }
+}
+
+impl Case {
+    fn run(&self, lab: &Lab, act: impl Fn(usize) -> Option<Act>) -> Traced {
+        run(&mut command(lab.place(), self.line), lab.place(), act)
+    }
+
+    /// What it wrote, without times.
+    fn written(&self, lab: &Lab) -> Vec<u8> {
+        match self.output {
+            "run" if !lab.file("metrics.jsonl").exists() => Vec::new(),
+            "run" => format!("{:?}", rows(&lab.run())).into_bytes(),
+            file => fs::read(lab.place().join(file)).unwrap(),
+        }
+    }
+}
+
+/// A file in a folder that was not finished.
+fn left(folder: &Path) -> Option<PathBuf> {
+    let mut entries = fs::read_dir(folder).ok()?.flatten();
+    entries.find_map(|entry| match entry.path().is_dir() {
+        _ if entry.file_name().to_string_lossy().ends_with(".part") => Some(entry.path()),
+        true => left(&entry.path()),
+        false => None,
+    })
+}
