@@ -12,12 +12,12 @@ use super::trace::Act;
 
 #[test]
 fn kills_at_some_changes_of_files() {
-    at_changes(&Trials::few(16));
+    at_changes(&Trials::few(10));
 }
 
 #[test]
 fn kills_at_some_moments() {
-    at_moments(&Trials::few(12));
+    at_moments(&Trials::few(1));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn at_changes(trials: &Trials) {
 }
 
 /// How many times a run is killed before it may end.
-const KILLS: usize = 12;
+const KILLS: usize = 10;
 
 /// Kills runs at random moments; every second one is edited between its kills.
 fn at_moments(trials: &Trials) {

@@ -14,7 +14,7 @@ use super::lab::{Lab, STATEFUL, command, replayed, steps_of};
 
 #[test]
 fn some_attacks_on_the_page() {
-    attacks(&Trials::few(300));
+    attacks(&Trials::few(100));
 }
 
 #[test]

@@ -1,11 +1,14 @@
-//! Runs a program that is stopped before each system call that changes a file: there it is killed, or the call fails or waits.
+//! Runs a program that is stopped before each system call that changes a file: there it is killed, the call fails or waits, or
+//! the clock goes back.
 
 use std::ffi::c_long;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use libc::{pid_t, sock_filter, user_regs_struct};
 
@@ -18,6 +21,8 @@ pub enum Act {
     KillHalfway,
     Fail(Failure),
     Wait(Duration),
+    /// From here on the time of day is earlier by so many seconds more.
+    Back(i64),
 }
 
 /// What is wrong with a disk.
@@ -88,7 +93,9 @@ fn filter() -> Vec<sock_filter> {
     }
     let makes = (libc::O_CREAT | libc::O_TRUNC) as u32;
     let has = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
-    // The third argument of `openat`.
+    // The time of day, by the first argument; the third argument of `openat`.
+    filter.extend([equal(libc::SYS_clock_gettime as u32, 4), load(16)]);
+    filter.extend([equal(libc::CLOCK_REALTIME as u32, 1), stop, go]);
     let open = [
         equal(libc::SYS_openat as u32, 3),
         load(16 + 2 * 8),
@@ -98,6 +105,15 @@ fn filter() -> Vec<sock_filter> {
     ];
     filter.extend(open);
     filter
+}
+
+/// A program that is followed.
+struct Followed<'a> {
+    main: pid_t,
+    folder: &'a Path,
+    changes: usize,
+    /// How far its clock is behind, in seconds.
+    behind: i64,
 }
 
 fn check(result: c_long) -> io::Result<()> {
@@ -110,6 +126,14 @@ fn check(result: c_long) -> io::Result<()> {
 fn ptrace(request: u32, process: pid_t, data: usize) -> io::Result<()> {
     // SAFETY: the requests that are made with this write nothing into this process.
     check(unsafe { libc::ptrace(request, process, 0usize, data) })
+}
+
+fn registers(thread: pid_t) -> Option<user_regs_struct> {
+    // SAFETY: all bits may be zero.
+    let mut registers: user_regs_struct = unsafe { std::mem::zeroed() };
+    // SAFETY: it writes the registers. A thread that was killed has none.
+    let read = unsafe { libc::ptrace(libc::PTRACE_GETREGS, thread, 0usize, &raw mut registers) };
+    (read == 0).then_some(registers)
 }
 
 fn set_registers(thread: pid_t, registers: &user_regs_struct) {
@@ -145,7 +169,13 @@ pub fn run(command: &mut Command, folder: &Path, act: impl Fn(usize) -> Option<A
     // SAFETY: `begin` makes system calls only.
     let child = unsafe { command.pre_exec(begin) }.spawn().unwrap();
     let main = child.id() as pid_t;
-    let (mut changes, mut ended, mut is_followed) = (0, None, false);
+    let mut followed = Followed {
+        main,
+        folder,
+        changes: 0,
+        behind: 0,
+    };
+    let (mut ended, mut is_followed) = (None, false);
     loop {
         let mut status = 0;
         // Only children of this thread: other tests have their own.
@@ -161,10 +191,11 @@ pub fn run(command: &mut Command, folder: &Path, act: impl Fn(usize) -> Option<A
         }
         let signal = libc::WSTOPSIG(status);
         match status >> 16 {
-            libc::PTRACE_EVENT_SECCOMP => stopped(process, main, folder, &mut changes, &act),
+            libc::PTRACE_EVENT_SECCOMP => followed.stopped(process, &act),
             // After `exec`.
             0 if signal == libc::SIGTRAP && !is_followed => {
                 is_followed = true;
+                ask_the_system_for_the_time(process);
                 let options = libc::PTRACE_O_TRACESECCOMP
                     | libc::PTRACE_O_TRACECLONE
                     | libc::PTRACE_O_TRACEFORK
@@ -180,67 +211,101 @@ pub fn run(command: &mut Command, folder: &Path, act: impl Fn(usize) -> Option<A
         }
     }
     Traced {
-        changes,
+        changes: followed.changes,
         status: ExitStatus::from_raw(ended.expect("the program ended")),
         stderr: std::fs::read_to_string(log.path()).unwrap(),
     }
 }
 
-/// A thread is before a call.
-fn stopped(
-    thread: pid_t,
-    main: pid_t,
-    folder: &Path,
-    changes: &mut usize,
-    act: &impl Fn(usize) -> Option<Act>,
-) {
-    // SAFETY: all bits may be zero.
-    let mut registers: user_regs_struct = unsafe { std::mem::zeroed() };
-    // SAFETY: it writes the registers.
-    let read = unsafe { libc::ptrace(libc::PTRACE_GETREGS, thread, 0usize, &raw mut registers) };
-    if read == -1 {
-        // It was killed.
-        return;
-    }
-    let call = registers.orig_rax as c_long;
-    let file = || std::fs::read_link(format!("/proc/{main}/fd/{}", registers.rdi));
-    if WRITES.contains(&call) && !file().is_ok_and(|file| file.starts_with(folder)) {
-        return go_on(thread, 0);
-    }
-    let number = *changes;
-    *changes += 1;
-    let is_write = [libc::SYS_write, libc::SYS_pwrite64].contains(&call) && registers.rdx > 1;
-    let kill = || {
-        // SAFETY: it is the process that this function follows.
-        unsafe { libc::kill(main, libc::SIGKILL) };
+/// The memory of a program.
+fn memory(process: pid_t) -> File {
+    let path = format!("/proc/{process}/mem");
+    File::options().read(true).write(true).open(path).unwrap()
+}
+
+/// A program that begins is told nothing of the kernel's functions in its own memory, which give the time without a system call.
+fn ask_the_system_for_the_time(process: pid_t) {
+    const AT_IGNORE: u64 = 1;
+    let memory = memory(process);
+    let word = |at| {
+        let mut word = [0; 8];
+        memory.read_exact_at(&mut word, at).unwrap();
+        u64::from_ne_bytes(word)
     };
-    match act(number) {
-        Some(Act::Kill) => return kill(),
-        Some(Act::KillHalfway) if is_write => {
-            registers.rdx /= 2;
-            set_registers(thread, &registers);
-            let _ = ptrace(libc::PTRACE_SYSCALL, thread, 0);
-            let mut status = 0;
-            // SAFETY: it writes the status. The thread stops behind the call.
-            unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
-            return kill();
+    // The number of arguments, the arguments, the environment, each with a 0 behind it, and then pairs.
+    let mut at = registers(process).unwrap().rsp + 8;
+    for _ in 0..2 {
+        while word(at) != 0 {
+            at += 8;
         }
-        Some(Act::KillHalfway) => return kill(),
-        Some(Act::Fail(failure)) => {
-            // The first one that fails is shortened first.
-            if failure == Failure::Full && is_write && number.checked_sub(1).and_then(act).is_none()
-            {
-                registers.rdx /= 2;
-            } else if let Some(error) = failure.error(call) {
-                registers.orig_rax = u64::MAX;
-                registers.rax = -i64::from(error) as u64;
-            }
-            set_registers(thread, &registers);
-        }
-        Some(Act::Wait(time)) => std::thread::sleep(time),
-        None => {}
+        at += 8;
     }
-    go_on(thread, 0);
+    while word(at) != libc::AT_NULL {
+        if word(at) == libc::AT_SYSINFO_EHDR {
+            memory.write_all_at(&AT_IGNORE.to_ne_bytes(), at).unwrap();
+        }
+        at += 16;
+    }
+}
+
+impl Followed<'_> {
+    /// A thread is before a call.
+    fn stopped(&mut self, thread: pid_t, act: &impl Fn(usize) -> Option<Act>) {
+        let Some(mut registers) = registers(thread) else {
+            return;
+        };
+        let call = registers.orig_rax as c_long;
+        if call == libc::SYS_clock_gettime {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            let time = [
+                now.as_secs() as i64 - self.behind,
+                now.subsec_nanos().into(),
+            ];
+            let bytes: Vec<u8> = time.into_iter().flat_map(i64::to_ne_bytes).collect();
+            memory(thread).write_all_at(&bytes, registers.rsi).unwrap();
+            // The call is left out, and this is its result.
+            (registers.orig_rax, registers.rax) = (u64::MAX, 0);
+            set_registers(thread, &registers);
+            return go_on(thread, 0);
+        }
+        let file = || std::fs::read_link(format!("/proc/{}/fd/{}", self.main, registers.rdi));
+        if WRITES.contains(&call) && !file().is_ok_and(|file| file.starts_with(self.folder)) {
+            return go_on(thread, 0);
+        }
+        let number = self.changes;
+        self.changes += 1;
+        let is_write = [libc::SYS_write, libc::SYS_pwrite64].contains(&call) && registers.rdx > 1;
+        let act_now = act(number);
+        match act_now {
+            Some(Act::Kill | Act::KillHalfway) => {
+                if is_write && act_now == Some(Act::KillHalfway) {
+                    registers.rdx /= 2;
+                    set_registers(thread, &registers);
+                    let _ = ptrace(libc::PTRACE_SYSCALL, thread, 0);
+                    let mut status = 0;
+                    // SAFETY: it writes the status. The thread stops behind the call.
+                    unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
+                }
+                // SAFETY: it is the process that is followed.
+                unsafe { libc::kill(self.main, libc::SIGKILL) };
+                return;
+            }
+            Some(Act::Fail(failure)) => {
+                let is_first = number.checked_sub(1).and_then(act).is_none();
+                if failure == Failure::Full && is_write && is_first {
+                    registers.rdx /= 2;
+                } else if let Some(error) = failure.error(call) {
+                    registers.orig_rax = u64::MAX;
+                    registers.rax = -i64::from(error) as u64;
+                }
+                set_registers(thread, &registers);
+            }
+            Some(Act::Wait(time)) => std::thread::sleep(time),
+            Some(Act::Back(seconds)) => self.behind += seconds,
+            None => {}
+        }
+        go_on(thread, 0);
+    }
 }
 
 impl Failure {
