@@ -7,15 +7,8 @@ use std::sync::OnceLock;
 use super::lab::{Lab, STATEFUL, command, done, go_to, replayed, rows};
 use super::trace::{Act, Traced, run};
 
-/// A command in a folder of its own.
-pub struct Case {
-    pub name: &'static str,
-    line: &'static str,
-    /// What the folder contains before it.
-    prepare: fn() -> Lab,
-    /// Where it writes: a run's folder, or a file.
-    output: &'static str,
-}
+/// A command, what its folder contains before it, and where it writes: a run's folder, or a file.
+struct Case(&'static str, fn() -> Lab, &'static str);
 
 /// The steps of a run.
 const STEPS: u64 = 7;
@@ -25,55 +18,39 @@ const COUNTS: &str = "fn init(p) { #{ n: 0 } }
 fn advantage(batch, p) { this.n += 1; metric(\"n\", this.n); batch.reward * this.n }
 ";
 
-const CASES: [Case; 8] = [
-    Case {
-        name: "train",
-        line: "train FOLDER/config.toml",
-        prepare: new_run,
-        output: "run",
-    },
-    Case {
-        name: "train --resume",
-        line: "train --resume FOLDER/run",
-        prepare: stopped_run,
-        output: "run",
-    },
-    Case {
-        name: "apply -o",
-        line: "apply grpo FOLDER/in.jsonl -o FOLDER/out.jsonl",
-        prepare: rollouts,
-        output: "out.jsonl",
-    },
-    Case {
-        name: "apply --force",
-        line: "apply grpo FOLDER/in.jsonl --force -o FOLDER/in.jsonl",
-        prepare: rollouts,
-        output: "in.jsonl",
-    },
-    Case {
-        name: "convert to npz",
-        line: "convert FOLDER/in.jsonl FOLDER/out.npz",
-        prepare: rollouts,
-        output: "out.npz",
-    },
-    Case {
-        name: "convert to parquet",
-        line: "convert FOLDER/in.jsonl FOLDER/out.parquet",
-        prepare: rollouts,
-        output: "out.parquet",
-    },
-    Case {
-        name: "verify -o",
-        line: "verify FOLDER/math.jsonl -o FOLDER/out.jsonl",
-        prepare: rollouts,
-        output: "out.jsonl",
-    },
-    Case {
-        name: "apply --state",
-        line: "apply FOLDER/recipe.rhai FOLDER/in.jsonl --state FOLDER/s.json --metrics FOLDER/m.jsonl -o FOLDER/out.jsonl",
-        prepare: counted,
-        output: "out.jsonl",
-    },
+const RESUME: &str = "train --resume FOLDER/run";
+const COUNT: &str = "apply FOLDER/recipe.rhai FOLDER/in.jsonl --state FOLDER/s.json \
+     --metrics FOLDER/m.jsonl -o FOLDER/out.jsonl";
+
+static CASES: [Case; 8] = [
+    Case("train FOLDER/config.toml", new_run, "run"),
+    Case(RESUME, stopped_run, "run"),
+    Case(
+        "apply grpo FOLDER/in.jsonl -o FOLDER/out.jsonl",
+        rollouts,
+        "out.jsonl",
+    ),
+    Case(
+        "apply grpo FOLDER/in.jsonl --force -o FOLDER/in.jsonl",
+        rollouts,
+        "in.jsonl",
+    ),
+    Case(
+        "convert FOLDER/in.jsonl FOLDER/out.npz",
+        rollouts,
+        "out.npz",
+    ),
+    Case(
+        "convert FOLDER/in.jsonl FOLDER/out.parquet",
+        rollouts,
+        "out.parquet",
+    ),
+    Case(
+        "verify FOLDER/math.jsonl -o FOLDER/out.jsonl",
+        rollouts,
+        "out.jsonl",
+    ),
+    Case(COUNT, counted, "out.jsonl"),
 ];
 
 /// A short run with everything that a folder can have: batches, checkpoints that are removed, events.
@@ -110,13 +87,13 @@ fn rollouts() -> Lab {
 /// The state after one step.
 fn counted() -> Lab {
     let lab = rollouts();
-    done(lab.place(), CASES[7].line);
+    done(lab.place(), COUNT);
     lab
 }
 
 /// A case, and what it does if nothing happens to it.
 pub struct Expected {
-    pub case: &'static Case,
+    case: &'static Case,
     before: Vec<u8>,
     after: Vec<u8>,
     /// The changes of files that it makes.
@@ -131,10 +108,10 @@ pub fn expected() -> &'static [Expected] {
 
 impl Expected {
     fn of(case: &'static Case) -> Expected {
-        let lab = (case.prepare)();
+        let lab = (case.1)();
         let before = case.written(&lab);
         let traced = case.run(&lab, |_| None);
-        assert!(traced.status.success(), "{}: {traced:?}", case.name);
+        assert!(traced.status.success(), "{}: {traced:?}", case.0);
         Expected {
             case,
             before,
@@ -150,9 +127,9 @@ impl Expected {
         act: impl Fn(usize) -> Option<Act>,
         can_remove: bool,
     ) -> Result<Traced, String> {
-        let lab = (self.case.prepare)();
+        let lab = (self.case.1)();
         let traced = self.case.run(&lab, act);
-        let says = |what| format!("{}: {what}\n{:?}", self.case.name, traced);
+        let says = |what| format!("{}: {what}\n{:?}", self.case.0, traced);
         if traced.stderr.contains("panicked") {
             return Err(says("a panic".to_string()));
         }
@@ -166,11 +143,11 @@ impl Expected {
     fn check_files(&self, lab: &Lab) -> Result<(), String> {
         let case = self.case;
         let says = |what: &str| Err(what.to_string());
-        if case.output == "run" {
+        if case.2 == "run" {
             // A run that had ended refuses to go on.
             if !lab.file("checkpoints/000007").exists() {
                 let begun = lab.file("config.toml").exists();
-                let line = if begun { CASES[1].line } else { CASES[0].line };
+                let line = if begun { RESUME } else { CASES[0].0 };
                 let output = command(lab.place(), line).output().unwrap();
                 if !output.status.success() {
                     return says(&format!("it does not go on: {output:?}"));
@@ -193,10 +170,10 @@ impl Expected {
             written if written == self.before => false,
             _ => return says("the output is neither the old one nor the new one"),
         };
-        if case.name == "apply --state" {
+        if case.0 == COUNT {
             return check_state(lab, is_done);
         }
-        done(lab.place(), case.line);
+        done(lab.place(), case.0);
         match case.written(lab) == self.after {
             true => Ok(()),
             false => says("it does not do it again"),
@@ -219,7 +196,7 @@ fn check_state(lab: &Lab, is_done: bool) -> Result<(), String> {
     if ![1, 2].contains(&before) || before == 2 && !is_done {
         return Err(format!("the state is after step {before}"));
     }
-    done(lab.place(), CASES[7].line);
+    done(lab.place(), COUNT);
     let rows = super::lab::lines(&lab.place().join("m.jsonl"));
     let seen: Vec<_> = rows
         .iter()
@@ -234,12 +211,12 @@ fn check_state(lab: &Lab, is_done: bool) -> Result<(), String> {
 
 impl Case {
     fn run(&self, lab: &Lab, act: impl Fn(usize) -> Option<Act>) -> Traced {
-        run(&mut command(lab.place(), self.line), lab.place(), act)
+        run(&mut command(lab.place(), self.0), lab.place(), act)
     }
 
     /// What it wrote, without times.
     fn written(&self, lab: &Lab) -> Vec<u8> {
-        match self.output {
+        match self.2 {
             "run" if !lab.file("metrics.jsonl").exists() => Vec::new(),
             "run" => format!("{:?}", rows(&lab.run())).into_bytes(),
             file => fs::read(lab.place().join(file)).unwrap(),

@@ -108,7 +108,7 @@ fn failing(trials: &Trials) {
             // A file that cannot be tidied away is no error.
             Some(0) => Ok(0),
             Some(1) if traced.stderr.contains("os error") => Ok(1),
-            _ => Err(format!("{}: {traced:?}", expected.case.name)),
+            _ => Err(format!("{traced:?}")),
         });
         match checked {
             Ok(count) => ended += count,

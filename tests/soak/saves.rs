@@ -54,96 +54,56 @@ fn advantage(batch, p) {{
 
 const SCALE: &str = "fn by(x, factor) { x * factor * 0.001 }\n";
 
-/// Kinds of scripts that are no good, with the lines of their advantage.
-const WRONG: [(&str, &[&str]); 8] = [
-    (
-        "loops without an end",
-        &[
-            "loop {}",
-            "let n = 0; while true { n += 1; } batch.reward",
-            "try { loop {} } catch { batch.reward }",
-            "loop { try { loop {} } catch {} }",
-            "let x = batch.reward; loop { x = x + 1; }",
-            "loop { print(\"again\"); }",
-            "let i = 0; loop { metric(`m${i}`, i); i += 1; }",
-            "batch.map_groups(|g| { loop {} })",
-            "let a = [3, 1, 2]; a.sort(|x, y| { loop {} }); batch.reward",
-        ],
-    ),
-    (
-        "takes memory without an end",
-        &[
-            "let t = \"x\"; loop { t += t; }",
-            "let a = [1]; loop { a += a; }",
-            "let a = []; loop { a = [a, a]; }",
-            "let a = []; a.pad(1000000000, 0); batch.reward",
-            "let t = \"x\"; t.pad(1000000000, \"x\"); batch.reward",
-            "let xs = []; loop { xs.push(batch.old_logp + xs.len()); }",
-            "let m = #{}; loop { m[`k${m.len()}`] = m; }",
-            "let i = 0; loop { remember(`t${i}`, batch.key(\"group\"), batch.reward); i += 1; }",
-            "loop { this.inner = #{ inner: this }; }",
-        ],
-    ),
-    (
-        "goes too deep",
-        &[
-            "fn_d(batch.reward)",
-            "let f = |f| f.call(f); f.call(f)",
-            "let a = []; for n in 0..30000 { a = [a]; } batch.reward",
-            "let m = #{}; for n in 0..30000 { m = #{ inner: m }; } batch.reward",
-        ],
-    ),
-    (
-        "maths that panics elsewhere",
-        &[
-            "batch.reward / 0.0",
-            "1 / 0; batch.reward",
-            "-9223372036854775808 / -1; batch.reward",
-            "9223372036854775807 + 1; batch.reward",
-            "1 << 70; batch.reward",
-            "abs(-9223372036854775807 - 1); batch.reward",
-            "binomial(9223372036854775807, 2); batch.reward",
-            "(batch.reward - 2).log() * 1e308 * 1e308",
-        ],
-    ),
-    (
-        "wrong levels and names",
-        &[
-            "batch.reward.mean(\"batch\")",
-            "batch.rewrad",
-            "\"text\"",
-            "throw \"no\"",
-            "[1, 2, 3]",
-            "|x| x",
-            "exit(0)",
-            "sleep(100)",
-            "eval(\"1\")",
-        ],
-    ),
-    (
-        "fails at a step",
-        &[
-            "if batch.step % 5 == 0 { throw \"planned\"; } batch.reward",
-            "if batch.step % 7 == 3 { return batch.rewrad; } batch.reward",
-            "if batch.step % 4 == 1 { return batch.reward * (0.0 / 0.0); } batch.reward",
-            "if batch.step % 97 == 0 { loop {} } batch.reward",
-        ],
-    ),
-    (
-        "bad parameters",
-        &[
-            "batch.reward }\nfn params() { 5",
-            "batch.reward }\nfn params() { #{ w: #{ value: 99, min: 0, max: 1 } }",
-            "batch.reward }\nfn params() { loop {}",
-            "batch.reward }\nfn init(p) { loop {}",
-            "batch.reward }\nfn migrate(old, p) { throw 3",
-        ],
-    ),
-    (
-        "not Rhai",
-        &["", "fn fn fn", "}}}}", "`${`", "/*", "let s = \"", "1 +"],
-    ),
-];
+/// Kinds of scripts that are no good, each with bodies of its `advantage`.
+const WRONG: &str = r#"
+# loops without an end
+loop {}
+try { loop {} } catch { batch.reward }
+loop { try { loop {} } catch {} }
+let x = batch.reward; loop { x = x + 1; }
+loop { print("again"); }
+let i = 0; loop { metric(`m${i}`, i); i += 1; }
+batch.map_groups(|g| { loop {} })
+let a = [3, 1, 2]; a.sort(|x, y| { loop {} }); batch.reward
+# takes memory without an end
+let t = "x"; loop { t += t; }
+let a = [1]; loop { a += a; }
+let a = []; a.pad(1000000000, 0); batch.reward
+let xs = []; loop { xs.push(batch.old_logp + xs.len()); }
+let m = #{}; loop { m[`k${m.len()}`] = m; }
+let i = 0; loop { remember(`t${i}`, batch.key("group"), batch.reward); i += 1; }
+loop { this.inner = #{ inner: this }; }
+# goes too deep
+let f = |f| f.call(f); f.call(f)
+let a = []; for n in 0..30000 { a = [a]; } batch.reward
+} fn advantage(batch, p) { d(batch.reward) } fn d(x) { d(x + 1)
+# maths that panics elsewhere
+1 / 0; batch.reward / 0.0
+-9223372036854775808 / -1; abs(-9223372036854775807 - 1); batch.reward
+9223372036854775807 + 1; 1 << 70; batch.reward
+binomial(9223372036854775807, 2); batch.reward
+(batch.reward - 2).log() * 1e308 * 1e308
+# wrong levels and names
+batch.reward.mean("batch")
+batch.rewrad
+throw "no"
+|x| x
+sleep(100); eval("1"); exit(0)
+# fails at a step
+if batch.step % 5 == 0 { throw "planned"; } batch.reward
+if batch.step % 4 == 1 { return batch.reward * (0.0 / 0.0); } batch.reward
+if batch.step % 97 == 0 { loop {} } batch.reward
+# bad parameters
+batch.reward } fn params() { 5
+batch.reward } fn params() { #{ w: #{ value: 99, min: 0, max: 1 } }
+batch.reward } fn init(p) { loop {}
+batch.reward } fn migrate(old, p) { throw 3
+# not Rhai
+}}}}
+`${
+/*
+let s = "
+"#;
 
 /// Kinds of saves of which no text is good, and of files that are none.
 const OTHER: [&str; 14] = [
@@ -224,20 +184,19 @@ impl Writer {
     /// A save of any kind.
     fn any(&mut self, number: usize) {
         let recipe = self.path("recipe.rhai");
-        let kind = self.random.random_range(0..WRONG.len() + OTHER.len() + 4);
-        let name = if let Some((name, bodies)) = WRONG.get(kind) {
+        let mut kinds = WRONG.split("\n# ").skip(1);
+        let wrong = kinds.clone().count();
+        let kind = self.random.random_range(0..wrong + OTHER.len() + 4);
+        let name = if let Some(kind) = kinds.nth(kind) {
+            let (name, bodies) = kind.split_once('\n').unwrap();
+            let bodies: Vec<&str> = bodies.lines().collect();
             let body = bodies[self.random.random_range(0..bodies.len())];
-            let text = match *name {
-                "not Rhai" => body.to_string(),
-                _ => format!(
-                    "// {number}\nfn fn_d(x) {{ fn_d(x + 1) }}\nfn advantage(batch, p) {{ {body} }}\n"
-                ),
-            };
+            let text = format!("// {number}\nfn advantage(batch, p) {{ {body} }}\n");
             self.save(&recipe, &text);
-            *name
-        } else if let Some(name) = OTHER.get(kind - WRONG.len()) {
+            name
+        } else if let Some(name) = OTHER.get(kind - wrong) {
             self.other(name, &recipe, number);
-            *name
+            name
         } else {
             self.save(&recipe, &good(number));
             "good"

@@ -47,30 +47,23 @@ pub struct Traced {
 const SECONDS: u32 = 120;
 
 /// Calls on an open file, which is the first argument.
-const WRITES: [c_long; 8] = [
+const WRITES: [c_long; 6] = [
     libc::SYS_write,
     libc::SYS_pwrite64,
     libc::SYS_writev,
     libc::SYS_ftruncate,
-    libc::SYS_fallocate,
-    libc::SYS_sendfile,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
 ];
 
 /// Calls with a path; opening one counts if it may make or cut the file.
-const PATHS: [c_long; 12] = [
+const PATHS: [c_long; 7] = [
     libc::SYS_rename,
-    libc::SYS_renameat,
     libc::SYS_renameat2,
     libc::SYS_mkdir,
-    libc::SYS_mkdirat,
     libc::SYS_rmdir,
     libc::SYS_unlink,
     libc::SYS_unlinkat,
-    libc::SYS_link,
-    libc::SYS_linkat,
-    libc::SYS_truncate,
     libc::SYS_openat,
 ];
 
@@ -312,7 +305,7 @@ impl Failure {
     /// The error of a call, if it fails.
     fn error(self, call: c_long) -> Option<i32> {
         let takes_room = WRITES.contains(&call) && call != libc::SYS_ftruncate
-            || [libc::SYS_openat, libc::SYS_mkdir, libc::SYS_mkdirat].contains(&call);
+            || [libc::SYS_openat, libc::SYS_mkdir].contains(&call);
         match self {
             Failure::Full => takes_room.then_some(libc::ENOSPC),
             Failure::ReadOnly => {
