@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use super::Trials;
 use super::lab::{Lab, STATEFUL, command, done, go_to, replayed, rows};
-use super::trace::{Act, Traced, run};
+use super::trace::{Act, Failure, Traced, run};
 
 /// A command, what its folder contains before it, and where it writes: a run's folder, or a file.
 struct Case(&'static str, fn() -> Lab, &'static str);
@@ -92,16 +93,52 @@ fn counted() -> Lab {
 }
 
 /// A case, and what it does if nothing happens to it.
-pub struct Expected {
+struct Expected {
     case: &'static Case,
     before: Vec<u8>,
     after: Vec<u8>,
     /// The changes of files that it makes.
-    pub changes: usize,
+    changes: usize,
 }
 
-/// All cases.
-pub fn expected() -> &'static [Expected] {
+/// Interrupts the commands in these ways, each at the change of a file or from there on: at all changes that they make, or at
+/// some of them. Gives how many times.
+pub fn at_changes(trials: &Trials, kinds: &[(Act, bool)]) -> usize {
+    let mut points = Vec::new();
+    for expected in expected() {
+        let changes =
+            (0..expected.changes).flat_map(|at| kinds.iter().map(move |kind| (at, *kind)));
+        points.extend(changes.map(|(at, kind)| (expected, at, kind)));
+    }
+    let possible = points.len();
+    // No multiple of the number of kinds, so that all of them come.
+    let mut stride = possible.div_ceil(trials.count).max(1);
+    stride += usize::from(stride > 1 && stride.is_multiple_of(kinds.len()));
+    points.rotate_left(trials.seed as usize % stride);
+    let (mut done, mut ended, mut wrong) = (0, 0, Vec::new());
+    for (expected, at, (act, is_once)) in points.into_iter().step_by(stride) {
+        if trials.is_over(done) {
+            break;
+        }
+        done += 1;
+        let acts = |change| (change == at || change > at && !is_once).then_some(act);
+        match expected.check(acts, act) {
+            Ok(has_ended) => ended += usize::from(has_ended),
+            Err(what) => wrong.push(format!("{act:?} at change {at}, once {is_once}: {what}")),
+        }
+    }
+    let seed = trials.seed;
+    println!("{done} of {possible} interruptions, {ended} ended a command, seed {seed}");
+    assert!(
+        wrong.is_empty(),
+        "{} wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    done
+}
+
+fn expected() -> &'static [Expected] {
     static EXPECTED: OnceLock<Vec<Expected>> = OnceLock::new();
     EXPECTED.get_or_init(|| CASES.iter().map(Expected::of).collect())
 }
@@ -120,24 +157,31 @@ impl Expected {
         }
     }
 
-    /// Interrupts the command, and checks what there is then, and after it was called again. Files that are half written must not
-    /// be left if it could remove them.
-    pub fn check(
-        &self,
-        act: impl Fn(usize) -> Option<Act>,
-        can_remove: bool,
-    ) -> Result<Traced, String> {
+    /// Interrupts the command, and checks what it says, what there is then, and after it was called again; gives whether it ended.
+    fn check(&self, acts: impl Fn(usize) -> Option<Act>, act: Act) -> Result<bool, String> {
         let lab = (self.case.1)();
-        let traced = self.case.run(&lab, act);
-        let says = |what| format!("{}: {what}\n{:?}", self.case.0, traced);
-        if traced.stderr.contains("panicked") {
-            return Err(says("a panic".to_string()));
+        let traced = self.case.run(&lab, acts);
+        let says = |what| format!("{}: {what}\n{traced:?}", self.case.0);
+        let code = traced.status.code();
+        let is_told = traced.stderr.contains("os error") && !traced.stderr.contains("panicked");
+        let is_right = match act {
+            Act::Kill | Act::KillHalfway => code.is_none(),
+            // A file that cannot be tidied away is no error.
+            Act::Fail(_) => code == Some(0) || code == Some(1) && is_told,
+            Act::Wait(_) | Act::Back(_) => code == Some(0),
+        };
+        if !is_right {
+            return Err(says("how it ends".to_string()));
         }
+        let can_remove = !matches!(act, Act::Kill | Act::KillHalfway)
+            && ![Failure::ReadOnly, Failure::Gone]
+                .map(Act::Fail)
+                .contains(&act);
         if can_remove && let Some(path) = left(lab.place()) {
             return Err(says(format!("{} was left", path.display())));
         }
         self.check_files(&lab).map_err(says)?;
-        Ok(traced)
+        Ok(code != Some(0))
     }
 
     fn check_files(&self, lab: &Lab) -> Result<(), String> {

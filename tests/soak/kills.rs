@@ -6,13 +6,13 @@ use std::time::Duration;
 use rand::{Rng, RngExt};
 
 use super::Trials;
-use super::cases::expected;
+use super::cases::at_changes;
 use super::lab::{Lab, STATEFUL, command, done, lines, replayed, rows, steps_of, wait_until};
 use super::trace::Act;
 
 #[test]
 fn kills_at_some_changes_of_files() {
-    at_changes(&Trials::few(10));
+    at_changes(&Trials::few(10), &KINDS);
 }
 
 #[test]
@@ -24,46 +24,12 @@ fn kills_at_some_moments() {
 #[ignore = "takes an hour"]
 fn kills() {
     let mut trials = Trials::many(1000);
-    trials.count /= 2;
-    at_changes(&trials);
+    let done = at_changes(&trials, &KINDS);
+    trials.count = trials.count.saturating_sub(done);
     at_moments(&trials);
 }
 
-/// Kills each command at each change of a file that it makes, before the change or in the middle of it; or at some of them.
-fn at_changes(trials: &Trials) {
-    let points = expected().iter().flat_map(|expected| {
-        let acts = (0..expected.changes).flat_map(|at| [(at, Act::Kill), (at, Act::KillHalfway)]);
-        acts.map(move |act| (expected, act))
-    });
-    let mut points: Vec<_> = points.collect();
-    let possible = points.len();
-    // Those of a command are neighbours: a stride reaches all commands.
-    let stride = points.len().div_ceil(trials.count).max(1);
-    points.rotate_left(trials.seed as usize % stride);
-    let (mut done, mut wrong) = (0, Vec::new());
-    for (expected, (at, act)) in points.into_iter().step_by(stride) {
-        if trials.is_over(done) {
-            break;
-        }
-        done += 1;
-        let killed = expected.check(|change| (change == at).then_some(act), false);
-        wrong.extend(
-            killed
-                .err()
-                .map(|what| format!("{act:?} at change {at}: {what}")),
-        );
-    }
-    println!(
-        "kills at {done} of {possible} changes of files, seed {}",
-        trials.seed
-    );
-    assert!(
-        wrong.is_empty(),
-        "{} of {done}:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
-}
+const KINDS: [(Act, bool); 2] = [(Act::Kill, true), (Act::KillHalfway, true)];
 
 /// How many times a run is killed before it may end.
 const KILLS: usize = 10;

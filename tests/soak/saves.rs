@@ -1,6 +1,6 @@
 //! A run beside a writer whose saves are whole, half, wrong, endless, or no files at all.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -212,12 +212,8 @@ impl Writer {
         match name {
             "cut in place" if path.is_file() => {
                 let length = self.random.random_range(0..200);
-                File::options()
-                    .write(true)
-                    .open(path)
-                    .unwrap()
-                    .set_len(length)
-                    .unwrap();
+                let file = File::options().write(true).open(path);
+                file.unwrap().set_len(length).unwrap();
             }
             "half of a script" | "cut in place" => {
                 Writer::clear(path);
@@ -277,25 +273,18 @@ impl Writer {
     }
 }
 
-/// The memory of this process, in MB.
-fn memory() -> u64 {
+/// The memory of this process now (`VmRSS`) or at its most (`VmHWM`), in MB.
+fn memory(name: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let (_, resident) = status.split_once("VmRSS:").unwrap();
-    let kilobytes = resident.split_whitespace().next().unwrap();
+    let (_, resident) = status.split_once(name).unwrap();
+    let kilobytes = resident.split_whitespace().nth(1).unwrap();
     kilobytes.parse::<u64>().unwrap() / 1000
 }
 
-/// Saves in bursts. Behind each burst there is a good save, into quiet, whose time until a step uses it counts.
-fn write(trials: &Trials, folder: &Path, used: &Receiver<(String, Instant)>) -> Written {
-    let mut writer = Writer {
-        random: trials.random(),
-        folder: folder.to_path_buf(),
-        saved: BTreeMap::new(),
-    };
-    std::thread::sleep(Duration::from_secs(1));
-    let mut written = Written::default();
-    written.memory = [memory(); 3];
-    let mut done = 1;
+/// Saves in bursts. Behind each burst there is a good save, into quiet: gives how long these waited for a step, and the last one.
+fn write(writer: &mut Writer, trials: &Trials, used: &Receiver<String>) -> (Vec<Duration>, String) {
+    let (mut waits, mut done) = (Vec::new(), 1);
+    let (import, recipe) = (writer.path("scale.rhai"), writer.path("recipe.rhai"));
     while !trials.is_over(done) {
         for _ in 0..writer.random.random_range(20..100) {
             done += 1;
@@ -305,48 +294,31 @@ fn write(trials: &Trials, folder: &Path, used: &Receiver<(String, Instant)>) -> 
             writer.pause(if is_looked_at { 250 } else { 3 });
         }
         std::thread::sleep(Duration::from_millis(500));
-        done += 1;
-        let (import, recipe) = (writer.path("scale.rhai"), writer.path("recipe.rhai"));
         writer.save(&import, SCALE);
         while used.try_recv().is_ok() {}
+        done += 1;
         writer.save(&recipe, &good(done));
         let saved = Instant::now();
         let version = Host::new().load(recipe.to_str().unwrap()).unwrap();
-        let version = version.version().as_str();
-        let waited = loop {
-            match used.recv_timeout(Duration::from_secs(20)) {
-                Ok((used, at)) if used == version => break at.saturating_duration_since(saved),
-                Ok(_) => {}
-                Err(error) => panic!("save {done} is not used: {error}"),
-            }
-        };
-        written.waits.push(waited);
-        let now = memory();
-        written.memory = [written.memory[0], written.memory[1].max(now), now];
+        while used
+            .recv_timeout(Duration::from_secs(20))
+            .expect("it is used")
+            != version.version().as_str()
+        {}
+        waits.push(saved.elapsed());
     }
-    written.waits.sort();
-    written.last = good(done);
-    written.done = done;
-    written.saved = writer.saved;
-    written
-}
-
-#[derive(Default)]
-struct Written {
-    done: usize,
-    /// Saves of each kind.
-    saved: BTreeMap<&'static str, usize>,
-    /// How long good saves waited for their step, in order.
-    waits: Vec<Duration>,
-    /// At the start, at most and at the end.
-    memory: [u64; 3],
-    last: String,
+    waits.sort();
+    (waits, good(done))
 }
 
 fn storm(trials: &Trials) {
     let mut lab = Lab::new(&good(1));
-    let folder = lab.folder.path().to_path_buf();
-    fs::write(folder.join("scale.rhai"), SCALE).unwrap();
+    let mut writer = Writer {
+        random: trials.random(),
+        folder: lab.place().to_path_buf(),
+        saved: BTreeMap::new(),
+    };
+    fs::write(writer.path("scale.rhai"), SCALE).unwrap();
     lab.config.steps = 100_000_000;
     lab.config.checkpoint_every = 100;
     lab.config.check_deadline_ms = 250;
@@ -354,81 +326,68 @@ fn storm(trials: &Trials) {
     let stop = AtomicBool::new(false);
     let mut run = lab.create();
     let (tell, used) = channel();
-    let written = std::thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            let used = used;
-            let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                write(trials, &folder, &used)
-            }));
-            stop.store(true, Ordering::Relaxed);
-            written
-        });
+    let start = memory("VmRSS");
+    let (waits, last) = std::thread::scope(|scope| {
+        let (writer, used) = (&mut writer, used);
+        let writing = scope.spawn(move || write(writer, trials, &used));
         let mut observer = |event: &Event<'_>| match event {
-            Event::Step { .. } => std::thread::sleep(Duration::from_millis(10)),
+            Event::Step { .. } => {
+                stop.store(writing.is_finished(), Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(10));
+            }
             Event::Log(line) => {
                 if let LogEvent::Use { recipe, .. } = &line.event {
                     // The writer may have ended.
-                    let _ = tell.send((recipe.version.clone(), Instant::now()));
+                    let _ = tell.send(recipe.version.clone());
                 }
             }
             _ => {}
         };
         let ending = run.go(&stop, &mut observer).unwrap();
         assert_eq!(ending, Ending::Stopped(run.step()));
-        writer.join().unwrap()
+        writing.join().unwrap()
     });
-    let written = written.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    let steps = run.step();
+    let (steps, most) = (run.step(), memory("VmHWM"));
     drop(run);
     let reloads = lines(&lab.file("reloads.jsonl"));
     let count = |name: &str| reloads.iter().filter(|line| line["event"] == name).count();
-    let part = |share: usize| written.waits[(written.waits.len() - 1) * share / 100];
-    println!(
-        "{} saves, seed {}, {steps} steps: {:?}",
-        written.done, trials.seed, written.saved
+    let [used, rejected, failed] = ["use", "rejected", "failed"].map(count);
+    let part = |share: usize| waits[(waits.len() - 1) * share / 100];
+    let [half, most_waits, all] = [50, 99, 100].map(part);
+    let (saves, seed) = (
+        writer.saved.values().sum::<usize>() + waits.len(),
+        trials.seed,
     );
     println!(
-        "used {}, rejected {}, failed at a step {}",
-        count("use"),
-        count("rejected"),
-        count("failed")
+        "{saves} saves, seed {seed}, {steps} steps: {used} used, {rejected} rejected, {failed} failed at a step"
     );
-    let [start, most, end] = written.memory;
-    println!("memory {start} MB at the start, {most} at most, {end} at the end");
     println!(
-        "{} good saves into quiet: used after {:?} (median), {:?} (99 %), {:?} (100 %)",
-        written.waits.len(),
-        part(50),
-        part(99),
-        part(100)
+        "memory {start} MB at the start, {most} at most; {:?}",
+        writer.saved
+    );
+    println!(
+        "{} good saves into quiet, used after {half:?} (median), {most_waits:?} (99 %), {all:?} (all)",
+        waits.len()
     );
 
+    // Each row once; the log and the rows name the same versions, and each is kept whole.
     let rows = rows(&lab.run());
     let numbers = rows.iter().map(|row| row["step"].as_u64().unwrap());
-    assert!(numbers.eq(0..steps), "each row once");
-    // The log and the rows name the same versions, and each is kept whole.
+    assert!(numbers.eq(0..steps));
+    let versions = rows.iter().map(|row| row["version"].as_str().unwrap());
+    let mut versions: Vec<(u64, &str)> = (0..).zip(versions).collect();
+    versions.dedup_by_key(|(_, version)| *version);
     let folder = RunFolder::read(&lab.run());
-    let log = folder.log().unwrap();
-    let mut named = log.versions().into_iter().peekable();
-    let (mut now, mut all) = ("", BTreeSet::new());
-    for (step, row) in rows.iter().enumerate() {
-        while let Some((_, version)) = named.next_if(|(from, _)| *from <= step as u64) {
-            now = version;
-        }
-        assert_eq!(row["version"], now, "step {step}");
-        all.insert(now);
+    assert_eq!(folder.log().unwrap().versions(), versions);
+    let kept = |version| folder.recipe_named(&Host::new(), version).unwrap().unwrap();
+    for (_, version) in &versions {
+        assert_eq!(kept(version).version().as_str(), *version);
     }
-    for version in all {
-        let kept = folder.recipe_named(&Host::new(), version).unwrap();
-        assert_eq!(kept.unwrap().version().as_str(), version);
-    }
-    let last = folder.recipe_named(&Host::new(), now).unwrap().unwrap();
-    assert_eq!(last.text(), written.last);
+    assert_eq!(kept(versions.last().unwrap().1).text(), last);
     // It ends as any run does, and repeats itself.
     go(&mut Run::resume(&lab.run(), Some(steps + 5), Mode::Off).unwrap());
     assert_eq!(replayed(&lab.run()), (steps + 5, None));
     if trials.is_long {
-        assert!(most <= start + MORE, "{most} MB");
-        assert!(part(99) <= IN_USE, "{:?}", part(99));
+        assert!(most <= start + MORE && most_waits <= IN_USE);
     }
 }

@@ -109,16 +109,10 @@ struct Followed<'a> {
     behind: i64,
 }
 
-fn check(result: c_long) -> io::Result<()> {
-    match result {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
-}
-
-fn ptrace(request: u32, process: pid_t, data: usize) -> io::Result<()> {
+/// Whether it worked: not if the program was killed.
+fn ptrace(request: u32, process: pid_t, data: usize) -> bool {
     // SAFETY: the requests that are made with this write nothing into this process.
-    check(unsafe { libc::ptrace(request, process, 0usize, data) })
+    unsafe { libc::ptrace(request, process, 0usize, data) == 0 }
 }
 
 fn registers(thread: pid_t) -> Option<user_regs_struct> {
@@ -136,7 +130,7 @@ fn set_registers(thread: pid_t, registers: &user_regs_struct) {
 
 /// Lets a program go on. One that was killed has gone on already.
 fn go_on(process: pid_t, signal: i32) {
-    let _ = ptrace(libc::PTRACE_CONT, process, signal as usize);
+    ptrace(libc::PTRACE_CONT, process, signal as usize);
 }
 
 /// Runs a command, and does what `act` says at its changes of files in a folder, which have numbers from 0.
@@ -152,12 +146,15 @@ pub fn run(command: &mut Command, folder: &Path, act: impl Fn(usize) -> Option<A
         };
         let mode = libc::SECCOMP_MODE_FILTER as usize;
         // SAFETY: these calls may be made between fork and exec, and `program` outlives them.
-        unsafe {
+        let is_ready = unsafe {
             libc::alarm(SECONDS);
-            check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
-            check(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program).into())?;
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) == 0
+        };
+        match is_ready && ptrace(libc::PTRACE_TRACEME, 0, 0) {
+            true => Ok(()),
+            false => Err(io::Error::last_os_error()),
         }
-        ptrace(libc::PTRACE_TRACEME, 0, 0)
     };
     // SAFETY: `begin` makes system calls only.
     let child = unsafe { command.pre_exec(begin) }.spawn().unwrap();
@@ -194,7 +191,7 @@ pub fn run(command: &mut Command, folder: &Path, act: impl Fn(usize) -> Option<A
                     | libc::PTRACE_O_TRACEFORK
                     | libc::PTRACE_O_TRACEVFORK
                     | libc::PTRACE_O_EXITKILL;
-                ptrace(libc::PTRACE_SETOPTIONS, process, options as usize).unwrap();
+                ptrace(libc::PTRACE_SETOPTIONS, process, options as usize);
                 go_on(process, 0);
             }
             // A new thread begins with a stop.
@@ -274,7 +271,7 @@ impl Followed<'_> {
                 if is_write && act_now == Some(Act::KillHalfway) {
                     registers.rdx /= 2;
                     set_registers(thread, &registers);
-                    let _ = ptrace(libc::PTRACE_SYSCALL, thread, 0);
+                    ptrace(libc::PTRACE_SYSCALL, thread, 0);
                     let mut status = 0;
                     // SAFETY: it writes the status. The thread stops behind the call.
                     unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
