@@ -166,6 +166,8 @@ impl Expected {
         let is_told = traced.stderr.contains("os error") && !traced.stderr.contains("panicked");
         let is_right = match act {
             Act::Kill | Act::KillHalfway => code.is_none(),
+            // One that is not caught yet ends the program as a kill does.
+            Act::Signal(signal) => [None, Some(0), Some(128 + signal)].contains(&code),
             // A file that cannot be tidied away is no error.
             Act::Fail(_) => code == Some(0) || code == Some(1) && is_told,
             Act::Wait(_) | Act::Back(_) => code == Some(0),
@@ -173,10 +175,8 @@ impl Expected {
         if !is_right {
             return Err(says("how it ends".to_string()));
         }
-        let can_remove = !matches!(act, Act::Kill | Act::KillHalfway)
-            && ![Failure::ReadOnly, Failure::Gone]
-                .map(Act::Fail)
-                .contains(&act);
+        let cannot = [Failure::ReadOnly, Failure::Gone].map(Act::Fail);
+        let can_remove = code.is_some() && !cannot.contains(&act);
         if can_remove && let Some(path) = left(lab.place()) {
             return Err(says(format!("{} was left", path.display())));
         }

@@ -13,13 +13,13 @@ use super::trace::{Act, Failure};
 
 #[test]
 fn disks_that_fail_at_some_changes() {
-    at_changes(&Trials::few(13), &KINDS);
+    at_changes(&Trials::few(9), &KINDS);
 }
 
 #[test]
 #[ignore = "takes an hour"]
 fn disks() {
-    let trials = Trials::many(2000);
+    let trials = Trials::many(10_000);
     together(&trials, 50);
     at_changes(&trials, &KINDS);
 }

@@ -1,17 +1,17 @@
 //! A run and a file that is written outlive a kill at any moment.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rand::{Rng, RngExt};
 
-use super::Trials;
 use super::cases::at_changes;
 use super::lab::{Lab, STATEFUL, command, done, lines, replayed, rows, steps_of, wait_until};
 use super::trace::Act;
+use super::{Trials, signal};
 
 #[test]
-fn kills_at_some_changes_of_files() {
+fn kills_at_some_changes() {
     at_changes(&Trials::few(10), &KINDS);
 }
 
@@ -23,13 +23,18 @@ fn kills_at_some_moments() {
 #[test]
 #[ignore = "takes an hour"]
 fn kills() {
-    let mut trials = Trials::many(1000);
+    let mut trials = Trials::many(2000);
     let done = at_changes(&trials, &KINDS);
     trials.count = trials.count.saturating_sub(done);
     at_moments(&trials);
 }
 
-const KINDS: [(Act, bool); 2] = [(Act::Kill, true), (Act::KillHalfway, true)];
+const KINDS: [(Act, bool); 4] = [
+    (Act::Kill, true),
+    (Act::KillHalfway, true),
+    (Act::Signal(libc::SIGTERM), true),
+    (Act::Signal(libc::SIGINT), true),
+];
 
 /// How many times a run is killed before it may end.
 const KILLS: usize = 10;
@@ -81,16 +86,14 @@ fn killed_run(random: &mut impl Rng, is_edited: bool) -> u64 {
             std::thread::sleep(Duration::from_millis(random.random_range(0..160)));
         }
         assert_eq!(child.try_wait().unwrap(), None, "it ended by itself");
-        let signal = ["-KILL", "-KILL", "-TERM", "-INT"][random.random_range(0..4)];
-        let id = child.id().to_string();
-        let sent = Command::new("kill").args([signal, &id]).status();
-        assert!(sent.unwrap().success());
+        let name = ["-KILL", "-KILL", "-TERM", "-INT"][random.random_range(0..4)];
+        signal(&child, name);
         wait_until(20, || child.try_wait().unwrap().is_some());
         let status = child.try_wait().unwrap().expect("it ends at a signal");
         // One that is not caught yet ends the process as a kill does.
         assert!(
             matches!(status.code(), None | Some(0)),
-            "{signal}: {status:?}"
+            "{name}: {status:?}"
         );
     }
     let steps = steps_of(&lab) as u64 + 10;

@@ -16,10 +16,18 @@ mod page;
 mod saves;
 mod trace;
 
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
+
+/// Sends a signal, such as `-INT`.
+fn signal(child: &Child, name: &str) {
+    let id = child.id().to_string();
+    let sent = Command::new("kill").args([name, &id]).status();
+    assert!(sent.unwrap().success());
+}
 
 /// How much is tried.
 struct Trials {

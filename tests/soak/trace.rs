@@ -19,6 +19,7 @@ pub enum Act {
     Kill,
     /// The program is killed after half of a write; before any other change.
     KillHalfway,
+    Signal(i32),
     Fail(Failure),
     Wait(Duration),
     /// From here on the time of day is earlier by so many seconds more.
@@ -290,6 +291,8 @@ impl Followed<'_> {
                 }
                 set_registers(thread, &registers);
             }
+            // SAFETY: it is the process that is followed.
+            Some(Act::Signal(signal)) => drop(unsafe { libc::kill(self.main, signal) }),
             Some(Act::Wait(time)) => std::thread::sleep(time),
             Some(Act::Back(seconds)) => self.behind += seconds,
             None => {}
