@@ -114,7 +114,9 @@ impl Apply {
                 metrics = self.open_metrics(&recipe, carried)?;
             }
             if let Some((file, path)) = &mut metrics {
-                let written = writeln!(file, "{}", applied.to_json());
+                // In one call, so that a kill leaves all of the row or nothing.
+                let row = format!("{}\n", applied.to_json());
+                let written = file.write_all(row.as_bytes());
                 written.with_context(|| format!("{}: it cannot be written", path.display()))?;
             }
             // Saved last: steps lost in a kill are done again.

@@ -8,8 +8,9 @@ use advlab::native::Mode;
 use advlab_train::{Ending, Run};
 use serde_json::Value;
 
-use super::kill::wait_until;
-use super::lab::{Lab, STATEFUL, command, done, go, go_to, lines, refused, replayed, rows, says};
+use super::lab::{
+    Lab, STATEFUL, command, done, go, go_to, lines, refused, replayed, rows, says, wait_until,
+};
 
 fn begun(steps: u64) -> Lab {
     let lab = Lab::new(STATEFUL);
@@ -247,69 +248,13 @@ fn a_run_does_not_wait_for_its_terminal() {
 #[test]
 fn what_was_half_written_is_removed() {
     let lab = begun(2);
-    let parts = ["batches", "checkpoints", "scripts"]
-        .map(|folder| lab.file(&format!("{folder}/.advlab-7.part")));
+    let parts = ["", "batches", "checkpoints", "scripts"]
+        .map(|folder| lab.file(folder).join(".advlab-7.part"));
     for part in &parts {
         std::fs::create_dir_all(part).unwrap();
     }
     drop(lab.resume());
     assert!(!parts.iter().any(|part| part.exists()));
-}
-
-#[test]
-fn a_run_that_was_killed_before_its_first_checkpoint_begins_anew() {
-    let lab = Lab::new(STATEFUL);
-    let whole = lab.unstopped();
-    drop(lab.create());
-    assert!(!lab.file("checkpoints").exists());
-    go(&mut lab.resume());
-    assert_eq!(rows(&lab.run()), whole);
-}
-
-/// What a command says that fails in a shell which lets no file grow beyond some blocks of 512 or 1024 bytes.
-#[cfg(target_os = "linux")]
-fn with_small_files(blocks: u32, lab: &Lab, line: &str) -> String {
-    let line = line.replace("FOLDER", lab.place().to_str().unwrap());
-    let program = env!("CARGO_BIN_EXE_advlab");
-    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec {program} {line}");
-    let output = Command::new("bash").args(["-c", &script]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    String::from_utf8(output.stderr).unwrap()
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn a_disk_that_is_full_ends_the_run_and_loses_nothing() {
-    let mut lab = Lab::new(STATEFUL);
-    lab.config.tensorboard = false;
-    lab.config.steps = 60;
-    let whole = lab.unstopped();
-    lab.write_config();
-    // The metrics are the first that no longer fit.
-    let message = with_small_files(24, &lab, "train FOLDER/config.toml");
-    says(&message, &["cannot write", "metrics.jsonl", "--resume"]);
-    let done = rows(&lab.run());
-    let begins = format!("from {} on again", done.len() / 5 * 5);
-    says(&message, &[&begins]);
-    assert!(done.len() > 5 && done.len() < 60, "{}", done.len());
-    assert_eq!(done, whole[..done.len()]);
-    go(&mut lab.resume());
-    assert_eq!(rows(&lab.run()), whole);
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn a_checkpoint_that_does_not_fit_leaves_the_one_before() {
-    let mut lab = Lab::new(STATEFUL);
-    lab.config.tensorboard = false;
-    let whole = lab.unstopped();
-    go_to(&mut lab.create(), 7);
-    with_small_files(8, &lab, "train --resume FOLDER/run");
-    assert!(checkpoint(&lab, 5).exists() && checkpoint(&lab, 7).exists());
-    let parts = std::fs::read_dir(lab.file("checkpoints")).unwrap();
-    assert_eq!(parts.count(), 2, "nothing half-written");
-    go(&mut lab.resume());
-    assert_eq!(rows(&lab.run()), whole);
 }
 
 #[cfg(unix)]

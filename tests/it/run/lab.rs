@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use advlab::native::Mode;
 use advlab_train::{Config, Difference, Ending, Event, Replay, Run};
@@ -159,6 +160,19 @@ pub fn replayed(run: &Path) -> (u64, Option<Difference>) {
     let replay = Replay::open(run, Mode::Off).unwrap();
     let steps = replay.steps();
     (steps, replay.go(&mut |_: &Event<'_>| {}).unwrap())
+}
+
+/// The steps that the run has written.
+pub fn steps_of(lab: &Lab) -> usize {
+    let metrics = std::fs::read(lab.file("metrics.jsonl")).unwrap_or_default();
+    metrics.iter().filter(|&&byte| byte == b'\n').count()
+}
+
+pub fn wait_until(seconds: u64, mut is_over: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_over() && started.elapsed() < Duration::from_secs(seconds) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// That a text has all of these parts.

@@ -5,14 +5,12 @@ mod compare;
 mod config;
 mod fallback;
 mod folder;
-mod kill;
 mod lab;
 mod learns;
 mod replay;
 mod resume;
 #[cfg(unix)]
 mod signals;
-mod storm;
 #[cfg(feature = "torch")]
 mod transformer;
 mod view;

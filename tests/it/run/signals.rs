@@ -2,8 +2,7 @@
 
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use super::kill::{steps_of, wait_until};
-use super::lab::{Lab, STATEFUL, replayed, rows};
+use super::lab::{Lab, STATEFUL, replayed, rows, steps_of, wait_until};
 
 /// A run without an end, begun by this command.
 struct Going {

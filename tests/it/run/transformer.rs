@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::{Child, Stdio};
 
 use advlab::files::{self, ReadOptions};
 use advlab_train::{Ending, Run, TransformerConfig, export};
 use safetensors::SafeTensors;
 
-use super::kill::edited_and_killed;
-use super::lab::{Lab, STATEFUL, command, done, go, go_to, lines, refused, replayed, rows, says};
+use super::lab::{
+    Lab, STATEFUL, command, done, go, go_to, lines, refused, replayed, rows, says, steps_of,
+    wait_until,
+};
 
 /// With everything that could make a difference, as the mlp's; a rate that rises and falls beside it.
 fn lab() -> Lab {
@@ -73,7 +76,7 @@ fn two_hundred_steps_need_no_more_memory_than_fifty() {
     let mut lab = small();
     lab.config.steps = 200;
     lab.write_config();
-    let mut child = super::kill::start(&lab, "train FOLDER/config.toml");
+    let mut child = start(&lab, "train FOLDER/config.toml");
     let statm = format!("/proc/{}/statm", child.id());
     // Pages, by the steps that were done.
     let mut resident = BTreeMap::new();
@@ -81,7 +84,7 @@ fn two_hundred_steps_need_no_more_memory_than_fifty() {
         if let Ok(text) = fs::read_to_string(&statm)
             && let Some(Ok(pages)) = text.split(' ').nth(1).map(str::parse::<f64>)
         {
-            resident.insert(super::kill::steps_of(&lab), pages);
+            resident.insert(steps_of(&lab), pages);
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
@@ -248,4 +251,49 @@ fn the_mlp_is_no_model_for_others() {
     std::fs::create_dir(&folder).unwrap();
     export(&lab.run(), &folder).unwrap_err();
     assert!(folder.exists(), "it was the user's own");
+}
+
+/// Starts a command whose output nobody reads.
+fn start(lab: &Lab, line: &str) -> Child {
+    let mut command = command(lab.place(), line);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+/// Kills a run, which must not have ended by itself.
+fn kill(child: &mut Child) {
+    assert_eq!(child.try_wait().unwrap(), None);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Edits the recipe of a run while it goes, kills it once the edit is used, kills it again as it goes on, and lets it end
+/// some steps later. It is then what it would have been without the kills. Gives its steps.
+fn edited_and_killed(lab: &mut Lab) -> u64 {
+    lab.config.steps = 1_000_000;
+    lab.config.checkpoint_every = 2;
+    lab.write_config();
+    let mut child = start(lab, "train FOLDER/config.toml");
+    wait_until(60, || steps_of(lab) >= 2);
+    std::fs::write(lab.script(), STATEFUL.replace("0.01 *", "0.02 *")).unwrap();
+    let is_used = || {
+        let reloads = std::fs::read_to_string(lab.file("reloads.jsonl"));
+        reloads.is_ok_and(|text| text.contains("\"use\""))
+    };
+    wait_until(60, is_used);
+    for _ in 0..2 {
+        let wanted = steps_of(lab) + 3;
+        wait_until(60, || steps_of(lab) >= wanted);
+        kill(&mut child);
+        child = start(lab, "train --resume FOLDER/run");
+    }
+    kill(&mut child);
+    let steps = steps_of(lab) as u64 + 3;
+    let line = format!("train --resume FOLDER/run --steps {steps}");
+    done(lab.place(), &line);
+    let uses = lines(&lab.file("reloads.jsonl"));
+    let uses = uses.iter().filter(|line| line["event"] == "use");
+    assert_eq!(uses.count(), 1, "the edit");
+    assert_eq!(replayed(&lab.run()), (steps, None));
+    steps
 }

@@ -1,9 +1,7 @@
 //! Requests as bytes: what is answered, what is refused, and what becomes of those who are slow or many.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -231,52 +229,4 @@ fn a_file_for_others_does_not_say_where_the_run_was() {
     let name = place.path().file_name().unwrap().to_string_lossy();
     assert!(text.contains(&format!("\"folder\":\"{name}/advlab\"")));
     assert!(!text.contains(&*place.path().to_string_lossy()));
-}
-
-#[cfg(unix)]
-#[test]
-fn a_flood_of_connections_does_nothing_to_a_run() {
-    let place = tempfile::tempdir().unwrap();
-    let config = "rollout_batch_size = 4\ngroup_size = 4\nmaze_size = 2\nsteps = 1000000\neval_prompts = 4\nhidden_size = 8\n";
-    std::fs::write(place.path().join("run.toml"), config).unwrap();
-    let mut run = Command::new(env!("CARGO_BIN_EXE_advlab"))
-        .args(["train", "run.toml", "--view=0", "--out", "run"])
-        .current_dir(place.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
-    let page = lines
-        .find_map(|line| Address::find(&line.unwrap()))
-        .unwrap();
-    let rest = std::thread::spawn(move || lines.for_each(drop));
-    let metrics = place.path().join("run/metrics.jsonl");
-    let rows = || std::fs::read_to_string(&metrics).unwrap().lines().count();
-    let until = |what: &str, is_so: &dyn Fn() -> bool| {
-        let end = Instant::now() + Duration::from_secs(30);
-        while !is_so() {
-            assert!(Instant::now() < end, "{what}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    };
-    // Six times the server's places, and few of what a process may have open.
-    let connect = |_| TcpStream::connect(("127.0.0.1", page.port)).ok();
-    let mut streams: Vec<TcpStream> = (0..200).filter_map(connect).collect();
-    for stream in &mut streams {
-        // A request that never ends.
-        let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: ");
-    }
-    let during = rows();
-    until("the run stands still", &|| rows() > during);
-    // The slow ones are there still: the oldest were closed for those that came later.
-    until("the server does not answer", &|| {
-        get(&page, "/").starts_with("HTTP/1.1 200")
-    });
-    drop(streams);
-    let id = run.id().to_string();
-    let killed = Command::new("kill").args(["-INT", &id]).status();
-    assert!(killed.unwrap().success());
-    assert!(run.wait().unwrap().success());
-    rest.join().unwrap();
 }

@@ -64,6 +64,7 @@ impl LockedFolder {
         // While this process waited for the lock, another one may have begun a run here and ended it.
         make_empty(&path)?;
         let folder = LockedFolder { _lock, path };
+        folder.remove_unfinished();
         folder.write_config(config)?;
         Ok(folder)
     }
@@ -75,8 +76,13 @@ impl LockedFolder {
             _lock: lock(path)?,
             path: path.to_path_buf(),
         };
-        for name in ["batches", "checkpoints", SCRIPTS] {
-            let entries = fs::read_dir(path.join(name)).into_iter().flatten();
+        folder.remove_unfinished();
+        Ok((folder, config))
+    }
+
+    fn remove_unfinished(&self) {
+        for name in ["", "batches", "checkpoints", SCRIPTS] {
+            let entries = fs::read_dir(self.path.join(name)).into_iter().flatten();
             for entry in entries.flatten() {
                 if is_part(&entry.file_name().to_string_lossy()) {
                     // A file that cannot be removed does no harm.
@@ -84,7 +90,6 @@ impl LockedFolder {
                 }
             }
         }
-        Ok((folder, config))
     }
 
     /// Writes the configuration, with absolute paths: a run is resumed from any folder.

@@ -1,0 +1,83 @@
+//! Disks that are full, read-only, gone or slow, and a clock that goes back, at any change of a file; and several processes in
+//! one folder.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use rand::RngExt;
+
+use super::Trials;
+use super::cases::at_changes;
+use super::lab::{Lab, STATEFUL, command, replayed};
+use super::trace::{Act, Failure};
+
+#[test]
+fn disks_that_fail_at_some_changes() {
+    at_changes(&Trials::few(9), &KINDS);
+}
+
+#[test]
+#[ignore = "takes an hour"]
+fn disks() {
+    let trials = Trials::many(10_000);
+    together(&trials, 50);
+    at_changes(&trials, &KINDS);
+}
+
+#[test]
+fn some_processes_in_one_folder() {
+    together(&Trials::few(0), 2);
+}
+
+/// Of several processes that begin or resume one run at once, one does, and the others say why not.
+fn together(trials: &Trials, rounds: usize) {
+    let mut random = trials.random();
+    for round in 0..rounds {
+        let mut lab = Lab::new(STATEFUL);
+        lab.config.steps = 6;
+        lab.write_config();
+        for (line, steps) in [
+            ("train FOLDER/config.toml", 6),
+            ("train --resume FOLDER/run --steps 9", 9),
+        ] {
+            let start = |_| {
+                std::thread::sleep(Duration::from_millis(random.random_range(0..20)));
+                let mut command = command(lab.place(), line);
+                command.stdout(Stdio::null()).stderr(Stdio::piped());
+                command.spawn().unwrap()
+            };
+            let children: Vec<_> = (0..3).map(start).collect();
+            let ended = children
+                .into_iter()
+                .map(|child| child.wait_with_output().unwrap());
+            let mut done = 0;
+            for output in ended {
+                let text = String::from_utf8(output.stderr).unwrap();
+                let why = [
+                    "being written by another",
+                    "is not empty",
+                    "has done 9 steps already",
+                ];
+                match output.status.code() {
+                    Some(0) => done += 1,
+                    Some(1) if why.iter().any(|why| text.contains(why)) => {}
+                    _ => panic!("round {round}: {:?}\n{text}", output.status),
+                }
+            }
+            assert_eq!(done, 1, "round {round}: {line}");
+            assert_eq!(replayed(&lab.run()), (steps, None));
+        }
+    }
+}
+
+/// What happens at a change, and whether it is the only one or the first.
+const KINDS: [(Act, bool); 8] = [
+    (Act::Fail(Failure::Full), false),
+    (Act::Fail(Failure::Full), true),
+    (Act::Fail(Failure::ReadOnly), false),
+    (Act::Fail(Failure::ReadOnly), true),
+    (Act::Fail(Failure::Gone), false),
+    (Act::Fail(Failure::Gone), true),
+    (Act::Wait(Duration::from_millis(5)), false),
+    (Act::Back(3600), false),
+];
