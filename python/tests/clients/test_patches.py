@@ -4,9 +4,6 @@ Run with their sources on PYTHONPATH, such as a checkout or the `purelib` of an 
 in for.
 """
 
-import importlib
-import importlib.machinery
-import importlib.util
 import sys
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -19,24 +16,6 @@ from scripts import MEAN
 
 import advlab
 from advlab import nemo_rl, openrlhf
-
-
-@pytest.fixture
-def theirs(monkeypatch):
-    """Gives a module of theirs; what is not installed of its imports is stood in for, for one test."""
-    return lambda name: imported(name, monkeypatch)
-
-
-def imported(name, monkeypatch):
-    if importlib.util.find_spec(name.partition(".")[0]) is None:
-        pytest.skip(f"{name} is not there")
-    for _ in range(99):
-        try:
-            return importlib.import_module(name)
-        except ModuleNotFoundError as missing:
-            stand_in = MagicMock(__path__=[], __version__="0", __spec__=importlib.machinery.ModuleSpec(missing.name, None))
-            monkeypatch.setitem(sys.modules, missing.name, stand_in)
-    raise AssertionError(f"{name} cannot be imported")
 
 
 @pytest.fixture

@@ -1,0 +1,79 @@
+"""The loops of trainers that want GPUs, as far as they run on a CPU: their own loop, conversion of rollouts, advantage and loss.
+
+Each module's `run(theirs, monkeypatch, folder, own, between)` trains three steps, with the trainer's `own` estimator of GRPO or a
+recipe's, calls `between(step)` after each, and gives the `Step`s. `theirs(name)` imports a trainer's module. What samples and what
+moves the weights is a tiny policy of transformers.
+"""
+
+import typing
+from dataclasses import InitVar, dataclass, field
+from types import SimpleNamespace
+
+import ray
+import torch
+import torch._dynamo
+import typing_extensions
+from tiny import WORDS, many_a, sample
+
+STEPS, PROMPTS, GROUP = 3, ["a b", "c d", "e f", "g h"], 4
+
+
+@dataclass
+class Step:
+    """What a step's loss was given, per response, what it was, and the policy's weights after it."""
+
+    loss: float
+    reward: torch.Tensor
+    group: torch.Tensor
+    advantage: torch.Tensor
+    policy: InitVar[torch.nn.Module]
+    weights: torch.Tensor = field(init=False)
+
+    def __post_init__(self, policy):
+        self.weights = torch.nn.utils.parameters_to_vector(policy.parameters()).detach().clone()
+
+
+def respond(policy, step, prompt, index):
+    """The response number `index` to a prompt's tokens at a step, its log-probs, and its reward."""
+    ids, logp = sample(policy, prompt, seed=1000 * step + 100 * prompt[0] + index)
+    return ids, logp, many_a([" ".join(WORDS[id] for id in ids)])[0]
+
+
+def sgd(policy):
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.5)
+    return optimizer, torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+
+
+class Local:
+    """An object whose methods are called as those of a Ray actor, in this process."""
+
+    def __init__(self, actor):
+        self._actor = actor
+
+    def __getattr__(self, name):
+        value = lambda given: ray.get(given) if isinstance(given, ray.ObjectRef) else given
+
+        def remote(*args, **named):
+            named = {key: value(given) for key, given in named.items()}
+            return ray.put(getattr(self._actor, name)(*map(value, args), **named))
+
+        return SimpleNamespace(remote=remote)
+
+
+def spaces(tree):
+    """A dictionary of dictionaries as attributes."""
+    return SimpleNamespace(**{name: spaces(value) if isinstance(value, dict) else value for name, value in tree.items()})
+
+
+def on_a_cpu(monkeypatch):
+    """torch.cuda's functions that a loop calls, no compiler, and a process group of one."""
+    # Before Python 3.12 pydantic wants this one.
+    monkeypatch.setattr(typing, "TypedDict", typing_extensions.TypedDict)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: "cpu")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch._dynamo.config, "disable", True)
+    if not ray.is_initialized():
+        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
