@@ -17,7 +17,8 @@ for needed in ("ray", "transformers"):
 from advlab import _trainers
 
 NAMES = ["slime", "skyrl", "rllm", "nemo_rl", "openrlhf"]
-EPS = {"rllm": 1e-6, "openrlhf": 1e-9}
+# What the recipe needs to be the trainer's own GRPO.
+PARAMS = {"rllm": {"std": "population"}, "openrlhf": {"eps": 1e-9}}
 BY = 'fn advantage(batch, p) { BY * (batch.reward - batch.reward.mean("group")) }'
 
 
@@ -41,7 +42,7 @@ def loop(theirs, monkeypatch, tmp_path, request):
 @pytest.mark.parametrize("loop", NAMES, indirect=True)
 def test_a_trainers_own_grpo_and_the_recipe_train_alike(loop, recipe):
     own = loop(own=True)
-    recipe("grpo", eps=EPS.get(loop.name, 1e-6))
+    recipe("grpo", **PARAMS.get(loop.name, {}))
     ours = loop(own=False)
     before = 0.0
     for theirs, step in zip(own, ours):
@@ -65,6 +66,6 @@ def test_a_loop_is_edited_broken_and_replayed(loop, recipe, script, monkeypatch,
 
     for step, by in zip(loop(own=False, between=between), (1, 2, 2)):
         mean = torch.stack([step.reward[step.group == group].mean() for group in step.group])
-        assert step.reward.std() > 0 and torch.allclose(step.advantage.float(), by * (step.reward - mean), atol=1e-5)
+        assert step.reward.std() > 0 and torch.allclose(step.advantage.double(), by * (step.reward - mean).double(), atol=1e-5)
     rows = [json.loads(line) for line in (tmp_path / "advlab/metrics.jsonl").read_text().splitlines()]
     assert len(rows) == 3 and "3 steps agrees" in replayed(tmp_path / "advlab")

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import ray
 import torch
-import torch._dynamo
 import typing_extensions
 from tiny import WORDS, many_a, sample
 
@@ -72,7 +71,7 @@ def on_a_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: "cpu")
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    monkeypatch.setattr(torch._dynamo.config, "disable", True)
+    torch.compiler.set_stance("force_eager")
     if not ray.is_initialized():
         ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
     if not torch.distributed.is_initialized():

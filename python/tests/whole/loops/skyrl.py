@@ -20,7 +20,8 @@ def run(theirs, monkeypatch, folder, own, between):
     workers, wrapper = theirs("skyrl.backends.skyrl_train.workers.worker"), theirs("skyrl.backends.skyrl_train.workers.model_wrapper")
     dispatch, utils = theirs("skyrl.backends.skyrl_train.distributed.dispatch"), trainers.ppo_utils
     theirs("skyrl.backends.skyrl_train.inference_servers.utils")
-    if not own:
+    # SkyRL takes a name once in a process.
+    if not own and "advlab" not in utils.AdvantageEstimatorRegistry.list_available():
         theirs("advlab.skyrl").register()
     size = len(PROMPTS)
     algorithm = config.AlgorithmConfig(
