@@ -39,10 +39,10 @@ def sample(policy, prompt, seed, length=6):
     return ids[len(prompt) :], found
 
 
-def logps(policy, ids, start):
-    """The log-probs of the tokens of a row from `start` on."""
-    logits = policy(torch.tensor([ids])).logits[0, start - 1 : -1].float()
-    return logits.log_softmax(-1).gather(1, torch.tensor(ids[start:])[:, None])[:, 0]
+def logps(policy, prompt, response, temperature=1.0):
+    """The log-probs of a response's tokens."""
+    logits = policy(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1].float() / temperature
+    return logits.log_softmax(-1).gather(1, response[:, None])[:, 0]
 
 
 def mixed_by_hand(share, reward, uid, mask, gain):

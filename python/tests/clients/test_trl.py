@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl", reason="TRL is not installed: pip install trl==1.16.0")
 
 from scripts import documented
-from tiny import many_a, model, tokenizer
+from tiny import logps, many_a, model, tokenizer
 from datasets import Dataset
 from trl import GRPOConfig, RLOOConfig
 
@@ -204,11 +204,6 @@ def test_a_teachers_term_is_mixed_in(tmp_path, script):
     seen = watched(run)
     run.train()
 
-    @torch.no_grad()
-    def logps(of, prompt, completion):
-        logits = of(torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1] / 0.7
-        return logits.log_softmax(1).gather(1, completion[:, None])[:, 0]
-
     assert len(seen) == 2
     for output, rewards in seen:
         by_group = rewards[:, 0].view(-1, 4)
@@ -216,7 +211,7 @@ def test_a_teachers_term_is_mixed_in(tmp_path, script):
         assert grpo.abs().sum() > 0
         for row, counts in enumerate(output["completion_mask"].bool()):
             texts = output["prompt_ids"][row][output["prompt_mask"][row].bool()], output["completion_ids"][row][counts]
-            gain = logps(teacher, *texts) - logps(model(), *texts)
+            gain = logps(teacher, *texts, 0.7) - logps(model(), *texts, 0.7)
             assert torch.allclose(output["advantages"][row][counts], 0.75 * grpo[row] + 0.25 * gain, atol=1e-5)
             assert (output["advantages"][row][~counts] == 0).all()
     logged = [row for row in run.state.log_history if "loss" in row]

@@ -1,12 +1,11 @@
 """The loops of trainers that want GPUs, as far as they run on a CPU: their own loop, conversion of rollouts, advantage and loss.
 
-Each module's `run(theirs, monkeypatch, folder, own, between)` trains three steps, with the trainer's `own` estimator of GRPO or a
-recipe's, calls `between(step)` after each, and gives the `Step`s. `theirs(name)` imports a trainer's module. What samples and what
-moves the weights is a tiny policy of transformers.
+Each module's `run(theirs, monkeypatch, folder, own, step)` trains three steps, with the trainer's `own` estimator of GRPO or a
+recipe's, and calls `step(loss, policy)` after each. `theirs(name)` imports a trainer's module. What samples and what moves the
+weights is a tiny policy of transformers.
 """
 
 import typing
-from dataclasses import InitVar, dataclass, field
 from types import SimpleNamespace
 
 import ray
@@ -17,21 +16,6 @@ from tiny import WORDS, many_a, sample
 STEPS, PROMPTS, GROUP = 3, ["a b", "c d", "e f", "g h"], 4
 
 
-@dataclass
-class Step:
-    """What a step's loss was given, per response, what it was, and the policy's weights after it."""
-
-    loss: float
-    reward: torch.Tensor
-    group: torch.Tensor
-    advantage: torch.Tensor
-    policy: InitVar[torch.nn.Module]
-    weights: torch.Tensor = field(init=False)
-
-    def __post_init__(self, policy):
-        self.weights = torch.nn.utils.parameters_to_vector(policy.parameters()).detach().clone()
-
-
 def respond(policy, step, prompt, index):
     """The response number `index` to a prompt's tokens at a step, its log-probs, and its reward."""
     ids, logp = sample(policy, prompt, seed=1000 * step + 100 * prompt[0] + index)
@@ -39,8 +23,30 @@ def respond(policy, step, prompt, index):
 
 
 def sgd(policy):
+    """The function that moves a policy's weights by its gradient."""
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.5)
-    return optimizer, torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+
+    def move(*_, **__):
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return move
+
+
+class Settings(SimpleNamespace):
+    """Settings of a trainer, None unless given."""
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
+
+
+class Quiet:
+    """Does nothing, whatever is asked of it."""
+
+    def __getattr__(self, name):
+        return lambda *_, **__: None
 
 
 class Local:
@@ -59,9 +65,12 @@ class Local:
         return SimpleNamespace(remote=remote)
 
 
-def spaces(tree):
-    """A dictionary of dictionaries as attributes."""
-    return SimpleNamespace(**{name: spaces(value) if isinstance(value, dict) else value for name, value in tree.items()})
+def bare(cls, **attributes):
+    """An object of a class, or of a Ray actor's, that is not initialised."""
+    cls = getattr(getattr(cls, "__ray_metadata__", None), "modified_class", cls)
+    made = cls.__new__(cls)
+    made.__dict__.update(attributes)
+    return made
 
 
 def on_a_cpu(monkeypatch):
@@ -70,7 +79,6 @@ def on_a_cpu(monkeypatch):
     monkeypatch.setattr(typing, "TypedDict", typing_extensions.TypedDict)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: "cpu")
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     torch.compiler.set_stance("force_eager")
     if not ray.is_initialized():
         ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)

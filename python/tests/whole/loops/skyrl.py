@@ -5,16 +5,14 @@ Stood in for: the generator (vLLM), FSDP, and Ray's actors, whose methods are ca
 
 import asyncio
 import json
-import os
 from types import SimpleNamespace
 
 import tiny
-import torch
 
-from . import GROUP, PROMPTS, STEPS, Local, Step, on_a_cpu, respond, sgd
+from . import GROUP, PROMPTS, STEPS, Local, Quiet, bare, on_a_cpu, respond, sgd
 
 
-def run(theirs, monkeypatch, folder, own, between):
+def run(theirs, monkeypatch, folder, own, step):
     on_a_cpu(monkeypatch)
     trainers, config = theirs("skyrl.train.trainer"), theirs("skyrl.train.config")
     workers, wrapper = theirs("skyrl.backends.skyrl_train.workers.worker"), theirs("skyrl.backends.skyrl_train.workers.model_wrapper")
@@ -40,15 +38,12 @@ def run(theirs, monkeypatch, folder, own, between):
     (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     data = trainers.PromptDataset(str(folder / "prompts.jsonl"), tiny.tokenizer(), 64, num_workers=1)
     model = wrapper.HFModelWrapper(str(folder / "model"), bf16=False)
-    steps, last = [], {}
 
     class Strategy:
+        optimizer_step = staticmethod(sgd(model))
+
         def backward(self, loss, model, optimizer):
             loss.backward()
-
-        def optimizer_step(self, optimizer, model, scheduler, name):
-            optimizer.step()
-            optimizer.zero_grad()
 
         def all_reduce(self, values, op, group):
             return dict(values)
@@ -63,17 +58,6 @@ def run(theirs, monkeypatch, folder, own, between):
                     made[name].append(value)
             return {**made, "rollout_metrics": None, "rollout_logprobs": None}
 
-    worker = workers.PolicyWorkerBase.__new__(workers.PolicyWorkerBase)
-    rank = dispatch.MeshRank(dp=0, sp=0, tp=0, pp=0, world_size=1, dp_size=1, pp_size=1)
-    worker.cfg, worker.model, worker.strategy, worker.mesh_rank = cfg.trainer, model, Strategy(), rank
-    worker.optimizer, worker.scheduler = sgd(model)
-    worker.policy_loss_fn = utils.PolicyLossRegistry.get(algorithm.policy_loss_type)
-    worker.device_mesh = SimpleNamespace(get_group=lambda name: None)
-    worker.save_memory_snapshot = worker.finalize_pending_saves = worker.empty_cache = lambda *_, **__: None
-    group = workers.PPORayActorGroup.__new__(workers.PPORayActorGroup)
-    group._actor_handlers = [Local(worker)]
-    group.actor_infos = [dispatch.ActorInfo(handle=group._actor_handlers[0], rank=rank)]
-
     class Dispatch(trainers.WorkerDispatch):
         def init_weight_sync_state(self, client):
             pass
@@ -81,29 +65,23 @@ def run(theirs, monkeypatch, folder, own, between):
         async def save_weights_for_sampler(self, *_, **__):
             pass
 
-    tracker = SimpleNamespace(log=lambda *_, **__: None, finish=lambda: None)
-    made = trainers.RayPPOTrainer(cfg, tracker, tiny.tokenizer(), data, None, Generator())
-    made.policy_model, made.dispatch = group, Dispatch(cfg, group)
-    compute, train = made.compute_advantages_and_returns, made.train_critic_and_policy
-
-    def compute_advantages_and_returns(batch):
-        uids, reward = batch.metadata["uids"], batch["rewards"].sum(1)
-        batch = compute(batch)
-        mask = batch["response_mask"]
-        last.update(
-            reward=reward,
-            group=torch.tensor([sorted(set(uids)).index(uid) for uid in uids]),
-            advantage=(batch["advantages"] * mask).sum(1) / mask.sum(1),
-        )
-        return batch
+    nothing = lambda *_, **__: None
+    rank = dispatch.MeshRank(dp=0, sp=0, tp=0, pp=0, world_size=1, dp_size=1, pp_size=1)
+    worker = bare(
+        workers.PolicyWorkerBase, cfg=trainer, model=model, strategy=Strategy(), mesh_rank=rank, optimizer=None,
+        scheduler=SimpleNamespace(get_last_lr=lambda: [0.5]), device_mesh=Quiet(), save_memory_snapshot=nothing,
+        finalize_pending_saves=nothing, policy_loss_fn=utils.PolicyLossRegistry.get(algorithm.policy_loss_type),
+    )  # fmt: skip
+    infos = [dispatch.ActorInfo(handle=Local(worker), rank=rank)]
+    made = trainers.RayPPOTrainer(cfg, Quiet(), tiny.tokenizer(), data, None, Generator())
+    made.policy_model = bare(workers.PPORayActorGroup, _actor_handlers=[infos[0].handle], actor_infos=infos)
+    made.dispatch, train = Dispatch(cfg, made.policy_model), made.train_critic_and_policy
 
     def train_critic_and_policy(batch):
         status = train(batch)
-        steps.append(Step(status["policy_loss"], **last, policy=model))
-        between(len(steps))
+        step(status["policy_loss"], model)
         return status
 
-    made.compute_advantages_and_returns, made.train_critic_and_policy = compute_advantages_and_returns, train_critic_and_policy
-    os.chdir(folder)
+    made.train_critic_and_policy = train_critic_and_policy
+    monkeypatch.chdir(folder)
     asyncio.run(made.train())
-    return steps
