@@ -232,7 +232,8 @@ def test_a_loss_a_reload_a_rejected_save_and_a_resume(run, script, tmp_path, rep
     ]  # fmt: skip
 
     def edit():
-        for count, text in ((1, STATEFUL.replace("BY", "2")), (2, STATEFUL.replace("batch.reward -", "batch.rewrad -"))):
+        edited = STATEFUL.replace("BY", "2")
+        for count, text in ((1, edited), (2, edited.replace("batch.reward -", "batch.rewrad -"))):
             while len(list(run.capture.glob("step-*.pt"))) < count:
                 time.sleep(0.02)
             script(text)

@@ -58,12 +58,8 @@ def run(theirs, monkeypatch, folder, own, step):
                     made[name].append(value)
             return {**made, "rollout_metrics": None, "rollout_logprobs": None}
 
-    class Dispatch(trainers.WorkerDispatch):
-        def init_weight_sync_state(self, client):
-            pass
-
-        async def save_weights_for_sampler(self, *_, **__):
-            pass
+    async def later(*_, **__):
+        pass
 
     nothing = lambda *_, **__: None
     rank = dispatch.MeshRank(dp=0, sp=0, tp=0, pp=0, world_size=1, dp_size=1, pp_size=1)
@@ -75,7 +71,8 @@ def run(theirs, monkeypatch, folder, own, step):
     infos = [dispatch.ActorInfo(handle=Local(worker), rank=rank)]
     made = trainers.RayPPOTrainer(cfg, Quiet(), tiny.tokenizer(), data, None, Generator())
     made.policy_model = bare(workers.PPORayActorGroup, _actor_handlers=[infos[0].handle], actor_infos=infos)
-    made.dispatch, train = Dispatch(cfg, made.policy_model), made.train_critic_and_policy
+    made.dispatch, train = trainers.WorkerDispatch(cfg, made.policy_model), made.train_critic_and_policy
+    made.dispatch.init_weight_sync_state, made.dispatch.save_weights_for_sampler = nothing, later
 
     def train_critic_and_policy(batch):
         status = train(batch)
