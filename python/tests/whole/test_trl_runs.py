@@ -72,7 +72,6 @@ def test_a_run_is_edited_broken_killed_resumed_and_replayed(tmp_path, replayed):
             for name in ("loss", "grad_norm", *(("reward", "advlab/n", "advlab/serial") if row["step"] % 2 else ())):
                 assert row[name] == pytest.approx(theirs[name], rel=1e-6), (row["step"], name)
     assert all(torch.equal(found[name], weights[name]) for name in weights)
-    assert [row["advlab/serial"] for row in rows[::2]] == [0, 1, 1, 1, 1] and [row["advlab/n"] for row in rows[::2]] == [1, 2, 3, 4, 5]
+    assert [(row["advlab/serial"], row["advlab/n"]) for row in rows[::2]] == [(0, 1), (1, 2), (1, 3), (1, 4), (1, 5)]
     for each in (whole, killed):
-        events = (Path(each["kept"]) / "log.jsonl").read_text() if (Path(each["kept"]) / "log.jsonl").exists() else ""
-        assert "5 steps agrees" in replayed(each["kept"]), events
+        assert "5 steps agrees" in replayed(each["kept"])

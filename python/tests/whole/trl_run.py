@@ -65,7 +65,12 @@ def main():
         report_to=[], use_cpu=os.environ.get("DEVICE", "cpu") == "cpu", disable_tqdm=True, bf16=False, seed=7,
     )  # fmt: skip
     steps = Steps(settings, folder / "rows.jsonl")
-    ours = {"recipe": recipe, "recipe_params": settings.get("params"), "recipe_folder": settings.get("kept"), "recipe_batches": 99}
+    ours = {
+        "recipe": recipe,
+        "recipe_params": settings.get("params"),
+        "recipe_folder": settings.get("kept"),
+        "recipe_batches": 99,
+    }
     trainer = (advlab.trl if recipe else trl).GRPOTrainer(
         model=model(), reward_funcs=[many_a], args=args, processing_class=tokenizer(), callbacks=[steps],
         train_dataset=Dataset.from_dict({"prompt": ["a b", "c d", "e f", "g h"] * 4}), **(ours if recipe else {}),

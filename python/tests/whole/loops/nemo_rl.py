@@ -35,7 +35,7 @@ def run(theirs, monkeypatch, folder, own, step):
         def train(self, data, loss_fn, **_):
             nonlocal number
             tokens = (data["token_mask"] * data["sample_mask"][:, None])[:, 1:].sum()
-            loss, metrics = loss_fn(self.logprobs(data), data, global_valid_seqs=data["sample_mask"].sum(), global_valid_toks=tokens)
+            loss, metrics = loss_fn(self.logprobs(data), data, data["sample_mask"].sum(), tokens)
             loss.backward()
             move()
             number += 1

@@ -62,7 +62,7 @@ def run(theirs, monkeypatch, folder, own, step):
             for index in range(num_samples):
                 response, _, reward = respond(model, number, ids, index)
                 tokens = {"observation_tokens": ids + response, "action_ranges": [(len(ids), len(ids + response))]}
-                made.append({"prompt": prompt, "label": label, "reward": reward, "scores": reward, "rollout_log_probs": None, **tokens})
+                made.append({"prompt": prompt, "label": label, "reward": reward, "rollout_log_probs": None, **tokens})
             return made
 
     strategy, actor = Strategy(args=args, train_batch_size=SIZE), actors.Actor(model)
@@ -71,7 +71,9 @@ def run(theirs, monkeypatch, folder, own, step):
     with monkeypatch.context() as patched:
         # The replay buffer makes a device's name of a number.
         patched.setattr(torch.cuda, "current_device", lambda: 0)
-        learner = actors.ActorPPOTrainer(strategy, actor, None, None, schedule, micro_train_batch_size=SIZE, dataloader_pin_memory=False)
+        learner = actors.ActorPPOTrainer(
+            strategy, actor, None, None, schedule, micro_train_batch_size=SIZE, dataloader_pin_memory=False
+        )
     learner.replay_buffer.target_device = torch.device("cpu")
     # The engine samples with the actor's own weights.
     worker = bare(actors.PolicyModelActor, strategy=strategy, actor=actor, trainer=learner, broadcast_to_vllm=lambda: None)

@@ -15,9 +15,9 @@ from . import GROUP, PROMPTS, STEPS, Local, Quiet, bare, on_a_cpu, respond, sgd
 def run(theirs, monkeypatch, folder, own, step):
     on_a_cpu(monkeypatch)
     trainers, config = theirs("skyrl.train.trainer"), theirs("skyrl.train.config")
-    workers, wrapper = theirs("skyrl.backends.skyrl_train.workers.worker"), theirs("skyrl.backends.skyrl_train.workers.model_wrapper")
-    dispatch, utils = theirs("skyrl.backends.skyrl_train.distributed.dispatch"), trainers.ppo_utils
-    theirs("skyrl.backends.skyrl_train.inference_servers.utils")
+    names = ("workers.worker", "workers.model_wrapper", "distributed.dispatch", "inference_servers.utils")
+    workers, wrapper, dispatch, _ = (theirs(f"skyrl.backends.skyrl_train.{name}") for name in names)
+    utils = trainers.ppo_utils
     # SkyRL takes a name once in a process.
     if not own and "advlab" not in utils.AdvantageEstimatorRegistry.list_available():
         theirs("advlab.skyrl").register()

@@ -36,5 +36,6 @@ exec timeout "${LIMIT:-500}" "$python" -m verl.trainer.main_ppo \
     trainer.n_gpus_per_node=1 trainer.nnodes=1 trainer.val_before_train=False trainer.test_freq=-1 trainer.save_freq=-1 \
     trainer.total_epochs=2 trainer.total_training_steps=6 'trainer.logger=[console]' trainer.device="$device" \
     trainer.default_local_dir="$folder/checkpoints" \
+    transfer_queue.backend.SimpleStorage.num_data_storage_units=1 \
     +ray_kwargs.ray_init.num_gpus=1 ray_kwargs.ray_init.num_cpus=64 +ray_kwargs.ray_init.include_dashboard=False \
     "$@"
