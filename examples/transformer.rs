@@ -20,6 +20,7 @@ use serde_json::json;
 /// `work.json` in the model's folder.
 #[derive(Deserialize)]
 struct Work {
+    device: String,
     threads: NonZeroUsize,
     prompts: Vec<Vec<u32>>,
     group_size: usize,
@@ -36,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(&folder);
     let work: Work = serde_json::from_slice(&fs::read(folder.join("work.json"))?)?;
     let options = TransformerOptions {
-        device: torch::start("cpu", work.threads)?,
+        device: torch::start(&work.device, work.threads)?,
         threads: work.threads,
         tokens_per_forward: work.tokens_per_forward,
         decoding: Decoding {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times advlab's transformer beside transformers' `generate` and plain PyTorch, on the CPU, with the same weights.
+"""Times advlab's transformer beside transformers' `generate` and plain PyTorch, with the same weights, on the CPU or a GPU.
 
     python -m venv .peers && .peers/bin/pip install torch==2.11.0 transformers==5.10.4
     cargo build --release --features torch --example transformer
@@ -22,10 +22,10 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def make_model():
-    """3.7 million weights, and logits far enough from each other for draws that differ."""
-    config = Qwen2Config(vocab_size=2048, hidden_size=256, intermediate_size=704, num_hidden_layers=4,
-                         num_attention_heads=8, num_key_value_heads=4, max_position_embeddings=4096,
+def make_model(layers, width):
+    """3.7 million weights with 4 layers of 256, and logits far enough from each other for draws that differ."""
+    config = Qwen2Config(vocab_size=2048, hidden_size=width, intermediate_size=width * 11 // 4, num_hidden_layers=layers,
+                         num_attention_heads=width // 32, num_key_value_heads=width // 64, max_position_embeddings=4096,
                          tie_word_embeddings=True, eos_token_id=None, bos_token_id=None, pad_token_id=0)
     torch.manual_seed(0)
     return Qwen2ForCausalLM(config).eval()
@@ -35,12 +35,13 @@ class Peer:
     """The same work in Python."""
 
     def __init__(self, model, work):
-        self.model, self.work = model, work
-        self.prompts = torch.tensor(work["prompts"])
+        device = work["device"]
+        self.model, self.work = model.to(device), work
+        self.prompts = torch.tensor(work["prompts"], device=device)
         self.optimizer = torch.optim.AdamW(model.parameters())
-        self.responses = torch.tensor(work["responses"])
+        self.responses = torch.tensor(work["responses"], device=device)
         count = self.responses.numel()
-        self.slope = (torch.arange(count).double().sin() / count).float().view_as(self.responses)
+        self.slope = (torch.arange(count, device=device).double().sin() / count).float().view_as(self.responses)
 
     def logp(self, responses):
         """Of the responses' tokens, with the prompts once for each of them."""
@@ -100,12 +101,17 @@ class Ours:
 def timed(function):
     started = time.perf_counter()
     function()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
     return time.perf_counter() - started
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=str(ROOT / "target/release/examples/transformer"))
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--width", type=int, default=256, help="of the model, a multiple of 64")
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--group-size", type=int, default=1)
     parser.add_argument("--prompt-tokens", type=int, default=32)
@@ -118,8 +124,10 @@ def main():
     torch.set_num_threads(options.threads)
     generator = torch.Generator().manual_seed(1)
     draw = lambda *shape: torch.randint(1, 2048, shape, generator=generator).tolist()
-    model = make_model()
+    model = make_model(options.layers, options.width)
+    print(f"{sum(weight.numel() for weight in model.parameters()) / 1e6:.1f} million weights on {options.device}, float32")
     work = {
+        "device": options.device,
         "threads": options.threads,
         "prompts": draw(options.prompts, options.prompt_tokens),
         "group_size": options.group_size,
@@ -139,8 +147,8 @@ def main():
 
 
 def compare(ours, peer, options):
-    found = torch.tensor(ours("score")["logp"]).view_as(peer.responses)
-    print(f"log-probs are up to {(found - peer.score()).abs().max():.1e} apart")
+    found = torch.tensor(ours("score")["logp"]).view_as(peer.responses.cpu())
+    print(f"log-probs are up to {(found - peer.score().cpu()).abs().max():.1e} apart")
     peers = {"sample": peer.sample, "score": peer.score, "update": peer.update}
     least, theirs = {}, {}
     lines = ["sample", "score", "update"] + (["sample apart"] if options.group_size > 1 else [])
@@ -153,8 +161,9 @@ def compare(ours, peer, options):
     for times in (least, theirs):
         times["responses"] = times["sample"] - times["score"]
     for line in ["responses", *lines]:
-        beside = f"  Python {theirs[line]:7.3f} s  ratio {least[line] / theirs[line]:.2f}" if line in theirs else ""
-        print(f"{line:14} {least[line]:7.3f} s{beside}")
+        told = lambda seconds: f"{seconds:7.3f} s {peer.responses.numel() / seconds:9.0f} tokens/s"
+        beside = f"  Python {told(theirs[line])}  ratio {least[line] / theirs[line]:.2f}" if line in theirs else ""
+        print(f"{line:14} {told(least[line])}{beside}")
     print("Responses alone, where they end before they are as long as they may be, and rows that have ended are dropped:")
     ours("stops")
     for _ in range(options.turns):

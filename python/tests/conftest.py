@@ -2,14 +2,18 @@
 
 `python -m pytest python/tests` in an environment with the package (`pip install ./python pytest`). Tests of what is not installed
 skip themselves: those of tensors need `pip install torch`, those in `clients` also `trl==1.16.0` or `verl==0.9.1`, those of notebooks
-`nbclient ipykernel pandas`.
+`nbclient ipykernel pandas`. Those in `whole` run trainers from end to end, if the variable ADVLAB_WHOLE_RUNS is set.
 """
 
+import importlib
+import importlib.machinery
+import importlib.util
 import json
 import os
 import sys
 import time
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -79,3 +83,24 @@ def until():
             time.sleep(0.02)
 
     return wait
+
+
+@pytest.fixture
+def theirs(monkeypatch):
+    """Gives a module of a trainer's sources; what is not installed of its imports is stood in for, for one test."""
+
+    def imported(name):
+        package = name.partition(".")[0]
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not there: its sources' folder belongs on PYTHONPATH")
+        for _ in range(99):
+            try:
+                return importlib.import_module(name)
+            except ModuleNotFoundError as missing:
+                if missing.name.partition(".")[0] == package:
+                    raise
+                stand_in = MagicMock(__path__=[], __version__="0", __spec__=importlib.machinery.ModuleSpec(missing.name, None))
+                monkeypatch.setitem(sys.modules, missing.name, stand_in)
+        raise AssertionError(f"{name} cannot be imported")
+
+    return imported

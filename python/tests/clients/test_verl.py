@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("verl", reason="verl is not installed: pip install verl==0.9.1")
 
 from scripts import MEAN, documented
+from tiny import mixed_by_hand
 from omegaconf import OmegaConf
 from verl import DataProto
 from verl.trainer.ppo import core_algos
@@ -375,13 +376,6 @@ def test_weights_that_verls_loss_would_not_follow_are_refused(script, caplog):
     for mode, is_told in [("gspo", False), ("dppo_tv", False), ("my_own", True)]:
         run(path, loss_agg_mode="token-mean", policy_loss={"loss_mode": mode})
         assert (f"loss_mode={mode}` is unknown" in caplog.text) is is_told
-
-
-def mixed_by_hand(share, reward, uid, mask, gain):
-    """The advantage of docs/mixing.md's recipe."""
-    groups = [np.flatnonzero(uid == name) for name in uid]
-    grpo = [(reward[row] - reward[peers].mean()) / (reward[peers].std() + 1e-6) for row, peers in enumerate(groups)]
-    return ((1 - share) * torch.stack(grpo)[:, None] + share * gain) * mask
 
 
 def test_a_teachers_term_is_mixed_in(script):

@@ -1,10 +1,6 @@
-"""Whole runs of verl's `main_ppo` on the CPU: what verl trains on is what the recipe says.
-
-Each takes minutes, and they need `../shared/peers/verl_cpu` and the variable ADVLAB_VERL_RUNS=1.
-"""
+"""Whole runs of verl's `main_ppo` on the CPU: what verl trains on is what the recipe says. Each takes minutes."""
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -18,16 +14,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("verl", reason="verl is not installed: pip install verl==0.9.1")
 
 from scripts import documented
-from test_verl import mixed_by_hand
+from tiny import mixed_by_hand
 
 import advlab
 
-ROOT = Path(__file__).resolve().parents[3]
-RUN = ROOT.parent / "shared/peers/verl_cpu/run.sh"
-pytestmark = [
-    pytest.mark.skipif(not RUN.exists(), reason=f"{RUN} is not there"),
-    pytest.mark.skipif("ADVLAB_VERL_RUNS" not in os.environ, reason="ADVLAB_VERL_RUNS=1 runs verl for some minutes"),
-]
+RUN = Path(__file__).parent / "verl_run/run.sh"
 
 FILTERS = """import "difficulty_filter" as difficulty;
 fn params() { difficulty::params() + #{ low: #{ value: 0.2 }, high: #{ value: 0.5 } } }
@@ -52,16 +43,11 @@ fn loss(batch, p) { (-batch.advantage * exp(batch.logp - batch.old_logp)).mean("
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Runs verl, and gives the steps and what the losses of actor and critic were given, in order."""
-    python = tmp_path / "env/bin/python"
-    python.parent.mkdir(parents=True)
-    python.write_text(
-        f'#!/bin/sh\nexport VERL_USE_EXTERNAL_MODULES="$VERL_USE_EXTERNAL_MODULES,verl_capture$OWN_MODULES"\n'
-        f'export PYTHONPATH="$PYTHONPATH:{Path(__file__).parent}:{tmp_path}"\nexec {sys.executable} "$@"\n'
-    )
-    python.chmod(0o755)
     capture = tmp_path / "capture"
     capture.mkdir()
-    monkeypatch.setenv("PEERS", str(tmp_path / "env"))
+    monkeypatch.setenv("PYTHON", sys.executable)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("OWN_MODULES", ",verl_capture")
     monkeypatch.setenv("VERL_CAPTURE", str(capture))
     monkeypatch.setenv("LIMIT", "1500")
 
@@ -167,7 +153,7 @@ def test_a_teacher_a_mixed_recipe_and_a_reload(run, script, tmp_path, monkeypatc
     overrides = [f"distillation.teacher_models.teacher_model.model_path={policy}", *THEIR_TEACHER]
     if is_own:
         (tmp_path / "my_teacher.py").write_text(documented("python", "PPOTrainer"))
-        monkeypatch.setenv("OWN_MODULES", ",my_teacher")
+        monkeypatch.setenv("OWN_MODULES", ",verl_capture,my_teacher")
         monkeypatch.setenv("TEACHER", str(policy))
         overrides = []
 
@@ -216,7 +202,26 @@ def test_a_critic_learns_the_returns_of_gae(run):
             assert is_among(targets[tuple(given["value"][row][counts].tolist())], returns[row][counts])
 
 
-def test_a_loss_a_reload_and_a_resume(run, script, tmp_path):
+def test_verls_own_grpo_and_the_recipe_train_alike(run, tmp_path):
+    """The same prompts, responses and losses, step by step: each step's come from the weights of those before."""
+    found = []
+    for estimator in ("grpo", "advlab/grpo"):
+        steps, actor, _, _ = run(f"algorithm.adv_estimator={estimator}", steps=4)
+        assert len(steps) == 4
+        parts = [part_of(actor, at, 4) for at in range(4)]
+        losses = [sum(part["loss"] for part in of_step).item() for of_step in parts]
+        given = [torch.cat([part["advantages"][part["response_mask"].bool()] for part in of_step]) for of_step in parts]
+        scores = [sorted(step["token_level_rewards"].sum(1).tolist()) for step in steps]
+        found.append((losses, [values.sort()[0] for values in given], scores))
+        for file in run.capture.iterdir():
+            file.unlink()
+    (own, expected, own_scores), (ours, advantages, scores) = found
+    assert scores == own_scores and len(set(own)) == 4 and any(abs(loss) > 1e-3 for loss in own)
+    assert ours == pytest.approx(own, rel=1e-5, abs=1e-6)
+    assert all(torch.allclose(values, other, atol=1e-6) for values, other in zip(advantages, expected))
+
+
+def test_a_loss_a_reload_a_rejected_save_and_a_resume(run, script, tmp_path, replayed):
     path = script(STATEFUL.replace("BY", "1"))
     folder = tmp_path / "advlab"
     overrides = [
@@ -227,13 +232,16 @@ def test_a_loss_a_reload_and_a_resume(run, script, tmp_path):
     ]  # fmt: skip
 
     def edit():
-        while not list(run.capture.glob("step-*.pt")):
-            time.sleep(0.02)
-        script(STATEFUL.replace("BY", "2"))
+        edited = STATEFUL.replace("BY", "2")
+        for count, text in ((1, edited), (2, edited.replace("batch.reward -", "batch.rewrad -"))):
+            while len(list(run.capture.glob("step-*.pt"))) < count:
+                time.sleep(0.02)
+            script(text)
 
-    editor = threading.Thread(target=edit, daemon=True)
-    editor.start()
-    run(*overrides, steps=4)
+    threading.Thread(target=edit, daemon=True).start()
+    _, _, _, log = run(*overrides, steps=4)
+    assert "did you mean `reward`" in log
+    script(STATEFUL.replace("BY", "2"))
     state = lambda step: json.loads((tmp_path / f"v/checkpoints/global_step_{step}/advlab.json").read_text())
     assert [state(step)["state"]["n"] for step in (2, 4)] == [2, 4]
     steps, actor, _, log = run(*overrides, steps=6)
@@ -251,5 +259,4 @@ def test_a_loss_a_reload_and_a_resume(run, script, tmp_path):
         by_hand = sum((-part["advantages"] * r * part["response_mask"]).sum() for part, r in zip(parts, ratio)) / mask.sum()
         assert sum(part["loss"] for part in parts).item() == pytest.approx(by_hand.item(), abs=1e-6)
     assert by[0] == 1 and by[3:] == [2, 2, 2] and by == sorted(by), by
-    done = subprocess.run([sys.executable, "-m", "advlab", "replay", str(folder)], capture_output=True, text=True)
-    assert "agrees" in done.stdout, done.stderr
+    assert "agrees" in replayed(folder)

@@ -1,12 +1,12 @@
 """Writes what verl trains on into the folder VERL_CAPTURE: imported in each of its processes by VERL_USE_EXTERNAL_MODULES."""
 
 import functools
-import importlib.abc
-import importlib.util
 import os
 import sys
 import time
 from pathlib import Path
+
+from verl_hf import After
 
 
 def dump(kind, **tensors):
@@ -82,28 +82,5 @@ def of_servers(module):
     module.Replica.launch_servers = launch_servers
 
 
-class Finder(importlib.abc.MetaPathFinder):
-    """Changes modules once they are loaded: this one is imported at verl's own import."""
-
-    changes = {
-        "verl.trainer.ppo.v1.trainer_base": of_trainer,
-        "verl.workers.utils.losses": of_losses,
-        "hf_rollout": of_servers,
-    }
-
-    def find_spec(self, name, path, target=None):
-        change = self.changes.pop(name, None)
-        spec = importlib.util.find_spec(name) if change else None
-        if spec is None:
-            return None
-        run = spec.loader.exec_module
-
-        def exec_module(module):
-            run(module)
-            change(module)
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-
-sys.meta_path.insert(0, Finder())
+changes = {"verl.trainer.ppo.v1.trainer_base": of_trainer, "verl.workers.utils.losses": of_losses, "hf_rollout": of_servers}
+sys.meta_path.insert(0, After(changes))
