@@ -23,7 +23,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use console::Term;
 use serde_json::{Map, Value, json};
 
-use super::files::{self, is_stdout};
+use super::files::{is_stdout, spare_the_input, written};
 use super::streams::{self, out, tell};
 use super::{Natively, Tokenizing, end_cleanly, load, rollouts, title, whole};
 use crate::{mapping, pair, wrong};
@@ -156,7 +156,7 @@ impl Apply {
         }
         let reading = started.elapsed();
         if let Some(output) = &self.output {
-            files::spare_the_input(rollouts.path(), output, self.force)?;
+            spare_the_input(rollouts.path(), output, self.force)?;
         }
         let before = state.clone();
         // The loss gets the rest of the step's time.
@@ -250,7 +250,7 @@ impl Applied {
     fn write(&mut self, output: &Path) -> Result<()> {
         let (started, was_there) = (Instant::now(), output.is_file());
         let rollouts = &self.rollouts;
-        files::written(output, rollouts.path(), |output| {
+        written(output, rollouts.path(), |output| {
             let bar = streams::bytes_bar("writing");
             Ok(rollouts.write_outputs(output, &self.columns(), &bar)?)
         })?;

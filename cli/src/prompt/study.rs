@@ -126,7 +126,7 @@ pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     Ok(lines.join("\n"))
 }
 
-/// Where the time of the recipe goes that is named, was typed or is in use.
+/// Where the time of a recipe goes: of the named one, of the one in use, or of what was typed.
 pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipe = session.recipe_of(arguments.text)?;
     let (host, batch) = (session.script.host(), &session.data.batch);

@@ -1,6 +1,6 @@
 //! Group by group: `batch.groups`, `map_groups` with gradients through it, and `regroup`.
 
-use advlab::script::{ByGroup, Outcome};
+use advlab::script::Outcome;
 use advlab::tensor::Level;
 
 use super::lab::{
@@ -106,10 +106,10 @@ fn regroup_splits_groups_further_and_never_joins() {
     assert_eq!(sizes, [1.0, 2.0, 2.0]);
 }
 
-/// Functions, by whether one call is enough for all groups (`None`), or why not.
-const FUNCTIONS: &[(Option<ByGroup>, &[&str])] = &[
+/// Functions, by whether one call is enough for all groups: not if they look at values, report, draw, write, mix or fail.
+const FUNCTIONS: &[(bool, &[&str])] = &[
     (
-        None,
+        true,
         &[
             r#"g.reward - g.reward.mean("batch")"#,
             r#"(g.reward - g.reward.mean("group")) / (g.reward.std("group") + p.eps)"#,
@@ -141,7 +141,7 @@ const FUNCTIONS: &[(Option<ByGroup>, &[&str])] = &[
         ],
     ),
     (
-        Some(ByGroup::Looks),
+        false,
         &[
             r#"g.reward * g.reward.mean("batch").value()"#,
             r#"if g.reward.mean("batch") > 0.1 { 1 } else { 0 }"#,
@@ -159,18 +159,18 @@ const FUNCTIONS: &[(Option<ByGroup>, &[&str])] = &[
         ],
     ),
     (
-        Some(ByGroup::Reports),
+        false,
         &[
             r#"{ print("here"); g.reward }"#,
             r#"{ metric("mean", g.reward.mean("batch")); g.reward }"#,
         ],
     ),
     (
-        Some(ByGroup::Draws),
+        false,
         &[r#"g.random("response")"#, r#"outer.random("batch")"#],
     ),
     (
-        Some(ByGroup::Writes),
+        false,
         &[
             "{ count += 1; g.reward * count }",
             r#"{ last = g.reward.mean("batch"); last }"#,
@@ -179,14 +179,14 @@ const FUNCTIONS: &[(Option<ByGroup>, &[&str])] = &[
         ],
     ),
     (
-        Some(ByGroup::Mixes),
+        false,
         &[
             "outer.groups[0].reward",
             r#"(outer.reward * g.reward.mean("batch")).sum("batch")"#,
         ],
     ),
     (
-        Some(ByGroup::Fails),
+        false,
         &[r#"binomial_ratio(4, 0.5 + g.reward.sum("batch"), 1)"#],
     ),
 ];
@@ -225,7 +225,8 @@ fn of_function(function: &str, first: &str) -> Result<Outcome, String> {
 fn one_call_for_all_groups_gives_what_a_call_for_each_gives() {
     let looks = "g.to_string();";
     let functions = FUNCTIONS.iter();
-    for (why, function) in functions.flat_map(|(why, all)| all.iter().map(move |one| (why, one))) {
+    for (once, function) in functions.flat_map(|(once, all)| all.iter().map(move |one| (once, one)))
+    {
         let (found, looped) = match (of_function(function, ""), of_function(function, looks)) {
             (Ok(found), Ok(looped)) => (found, looped),
             (found, looped) => {
@@ -235,9 +236,9 @@ fn one_call_for_all_groups_gives_what_a_call_for_each_gives() {
                 continue;
             }
         };
-        let by_group = |outcome: &Outcome| outcome.map_groups.last().unwrap().by_group;
-        assert_eq!(by_group(&found), *why, "{function}");
-        assert!(by_group(&looped).is_some());
+        let by_one_call = |outcome: &Outcome| outcome.map_groups.last().unwrap().by_one_call;
+        assert_eq!(by_one_call(&found), *once, "{function}");
+        assert!(!by_one_call(&looped));
         let told = |outcome: &Outcome| {
             let (level, bits) = (outcome.advantage.level(), bits(&outcome.advantage));
             (level, bits, outcome.prints.clone(), outcome.metrics.clone())

@@ -11,7 +11,7 @@ use super::{play, session};
 const DIALOGUES: &[&str] = &[
     // What is only looked at changes nothing.
     r#"> let r = 1
-       > :plot r += batch.reward
+       > :plot { r += 1; batch.reward }
        > r
        = 1
        > :plot { let s = batch.reward; s }
@@ -130,16 +130,16 @@ const DIALOGUES: &[&str] = &[
        = 1e300 batch tensor, f64
        > batch.reward.population_std("batch").value() < batch.reward.std("batch").value()
        = true"#,
-    // A profile is of the recipe that is named, was typed or is in use.
+    // A profile is of the named recipe, of the one in use, or of what was typed.
     r#"> :profile passk k=2
        ~ passk 13a556
        ~ let n = right.count("group");
-       > :recipe grpo
-       > :profile
-       ~ grpo 88bc72
        > batch.reward - batch.reward.mean("group")
        > :profile
-       ~ what you typed"#,
+       ~ what you typed
+       > :recipe grpo
+       > :profile
+       ~ grpo 88bc72"#,
     r#"> :plot batch.reward * (0.0/0.0)
        ! nothing to draw
        > :plot batch.length batch.reward
