@@ -454,8 +454,8 @@ fn runs_are_compared_on_the_page() {
         let lines = |name: &str| format!("panel('{name}').svg.querySelectorAll('polyline').length");
         // The table has what differs, and is sorted by a click; a click on a row shows that run.
         let heads = "qq('#runs th').map((head) => head.textContent).join()";
-        assert_eq!(browser.value(heads), "run,state,seed,lr,loss,kl");
-        browser.value("qq('#runs th button')[5].click(); qq('#runs tbody tr button')[0].click()");
+        assert_eq!(browser.value(heads), "run,state,seed,steps,lr,loss,kl");
+        browser.value("qq('#runs th button')[6].click(); qq('#runs tbody tr button')[0].click()");
         browser.until(
             "text('#about').startsWith('b1') && text('#runs tr[aria-current=true]').includes('b1')",
         );
@@ -488,7 +488,7 @@ fn runs_are_compared_on_the_page() {
             ),
             (
                 "toggle('log', 'kl')",
-                "panel('kl').svg.textContent.startsWith('110100')".to_string(),
+                "panel('kl').svg.textContent.startsWith('110010000')".to_string(),
             ),
             // What has no logarithm is left out.
             (

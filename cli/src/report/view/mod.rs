@@ -26,7 +26,7 @@ use advlab_train::{LogEvent, RunFolder};
 const HTML: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-const _: () = assert!(HTML.len() + STYLE.len() + SCRIPT.len() <= 40 << 10);
+const _: () = assert!(HTML.len() + STYLE.len() + SCRIPT.len() < 40_000);
 
 /// The most bytes of responses in an exported page, and of each run's rows.
 const EXPORTED: usize = 8 << 20;

@@ -2,13 +2,13 @@
 const $ = (id) => document.getElementById(id);
 const data = JSON.parse($("data").textContent);
 const token = new URLSearchParams(location.search).get("token");
-// Curves that are shown first; the recipe's own come after the fifth.
+// Curves that are shown first; the recipe's own stand after five.
 const FIRST = "pass@1 pass@K reward_mean length entropy groups_without_signal effective_responses advantage_std loss kl clip_share grad_norm".split(" ");
 const runs = [], panels = new Map();
 let chosen = 0, mark = null, cursor = null, zoom = null, drag = null, waiting = false, ahead = 0;
 // What the reader has set; the address keeps it.
 const view = { search: "", smooth: "0", time: false, seeds: false, log: [], moved: [] };
-try { Object.assign(view, JSON.parse(decodeURIComponent(location.hash.slice(1)))); } catch { /* None is kept. */ }
+try { Object.assign(view, JSON.parse(decodeURIComponent(location.hash.slice(1)))); } catch { /* None. */ }
 const now = () => runs[chosen];
 const isUse = (event) => event.kind === "use";
 
@@ -43,9 +43,7 @@ function number(x, n) {
 	return text.replace("-", "−");
 }
 
-// Numbers that have no curve.
 const HIDDEN = "step batch_step crc32c responses groups device_memory ms/native".split(" ");
-// The most marks of a curve.
 const MARKS = 400;
 
 function addRow(run, row) {
@@ -79,7 +77,7 @@ function addEvent(run, { event, step = 0, from, version, error, message, lines_a
 	run.events.push({ step, kind, line, from, version });
 }
 
-// The means of a run's numbers before a step and from it on: up to the next change on either side, or 50 steps.
+// The means before and after a step: up to the next change on either side, or 50 steps.
 function around({ events, curves }, index) {
 	const { step } = events[index], uses = events.filter(isUse).map((own) => own.step);
 	const from = Math.max(0, step - 50, ...uses.filter((own) => own < step)), to = Math.min(step + 50, ...uses.filter((own) => own > step));
@@ -92,8 +90,6 @@ function around({ events, curves }, index) {
 	return { from, to, means: new Map(means) };
 }
 
-// Curves.
-
 function ticks(least, most, wanted) {
 	const rough = (most - least) / wanted, power = 10 ** Math.floor(Math.log10(rough));
 	const step = [1, 2, 5, 10].map((round) => round * power).find((step) => step >= rough * 0.999);
@@ -102,7 +98,7 @@ function ticks(least, most, wanted) {
 	return all;
 }
 
-// The names of panels: those that are found or shown first, and the others.
+// The names of panels that are shown, and the others.
 function names() {
 	const all = [...new Set(runs.flatMap((run) => Object.keys(run.curves).map((name) => name.replace("evaluation/", ""))))];
 	const most = Math.max(...all.map((name) => /^pass@(\d+)$/.exec(name)?.[1] ?? 0));
@@ -125,7 +121,7 @@ const toggle = (key, name) => set(key, view[key].includes(name) ? view[key].filt
 function panel(name) {
 	if (panels.has(name)) return panels.get(name);
 	const value = el("span"), svg = el("p", { innerHTML: "<svg role=img></svg>" }).firstChild;
-	const tool = (key, textContent, title) => button(() => toggle(key, name), { textContent, title }), log = tool("log", "log", "logarithmic y");
+	const tool = (key, textContent, title = "") => button(() => toggle(key, name), { textContent, title }), log = tool("log", "log");
 	const caption = el("figcaption", {}, says("b", plain(name)), value, log, tool("moved", "±", "to the others, or back"));
 	const one = { name, value, svg, log, figure: el("figure", {}, caption, svg) };
 	svg.onpointerdown = (event) => {
@@ -174,27 +170,21 @@ function bisect(all, value, low = 0, high = all.length) {
 
 const clock = (run) => run.curves.time ?? { steps: [], values: [] };
 
-// The place of a step on the axis: itself, or the seconds since the run's first row.
+// A step on the axis: itself, or the seconds since the run's first row.
 function along(run, step) {
 	if (!view.time) return step;
 	const { steps, values } = clock(run);
 	return values[Math.min(bisect(steps, step), values.length - 1)] - values[0];
 }
 
-// The end of the axis in steps, which seldom moves.
-function lastStep(shown) {
-	const last = Math.max(1, ...shown.map(done)), power = 10 ** Math.floor(Math.log10(last)) / 5;
-	return Math.max(last, Math.min(Math.max(...shown.map((run) => run.heading.steps ?? Infinity)), Math.ceil(last / power) * power));
-}
-
 // The steps that a mark stands for.
 const stride = (steps) => 2 ** Math.max(0, Math.ceil(Math.log2(steps / MARKS)));
 
-// A curve's marks on the axis, `[x, mean, least, most, count]`. An evaluation belongs to the step before.
+// A curve's marks, `[x, mean, least, most, count]`. An evaluation belongs to the step before.
 function marked(run, { steps, values }, isLate, [from, to]) {
 	const marks = [], times = clock(run);
 	const stepAt = (x) => view.time ? times.steps[bisect(times.values, times.values[0] + x)] ?? Infinity : x;
-	// One more at each end, for the line to go on.
+	// One more at each end.
 	const first = Math.max(0, bisect(steps, stepAt(from)) - 1), end = Math.min(steps.length, bisect(steps, stepAt(to)) + 2);
 	const width = stride(view.time ? steps[end - 1] - steps[first] : to - from);
 	let last = null, part = NaN;
@@ -223,7 +213,7 @@ function merged(all, width) {
 	});
 }
 
-// An exponential mean over a share of the axis, without a pull towards the first value.
+// An exponential mean over a share of the axis, without a bias to the first value.
 function smoothed(marks, size) {
 	let sum = 0, weight = 0, before = 0;
 	return marks.map(([x, mean, , , count]) => {
@@ -260,7 +250,7 @@ function draw(one, width, range, all) {
 	const room = (most - least) * 0.05;
 	if (least) least -= room;
 	most += room;
-	const x = (place) => Math.round((LEFT + (place - range[0]) / size * (width - LEFT - RIGHT)) * 10) / 10;
+	const plot = width - LEFT - RIGHT, x = (place) => Math.round((LEFT + (place - range[0]) / size * plot) * 10) / 10;
 	const y = (value) => Math.round((TOP + (most - high(value)) / (most - least) * (FLOOR - TOP)) * 10) / 10;
 	const path = (marks, index) => marks.reduce((path, mark) => `${path}${x(mark[0])},${y(mark[index])} `, "");
 	let out = "", upright = ticks(least, most, 4);
@@ -275,7 +265,7 @@ function draw(one, width, range, all) {
 		if (view.time || tick % 1 === 0) out += `<text x="${x(tick * seconds)}" y="159" text-anchor="middle">${tick >= 1e4 ? tick / 1e3 + "k" : number(tick, 6) + name}</text>`;
 	}
 	// What lies outside of the axis is cut off.
-	out += `<svg x="${LEFT}" width="${width - LEFT - RIGHT}" viewBox="${LEFT} 0 ${width - LEFT - RIGHT} 164" height="164">`;
+	out += `<svg x="${LEFT}" width="${plot}" viewBox="${LEFT} 0 ${plot} 164">`;
 	if (now().shown) {
 		const upright = (events) => [...new Set(events.map(({ step }) => Math.round(x(along(now(), step)))))].map((x) => `M${x} ${TOP}V${FLOOR}`).join("");
 		const all = now().events.filter(isUse);
@@ -290,13 +280,12 @@ function draw(one, width, range, all) {
 		if (prefix && marks.length <= 60) for (const mark of marks) out += `<circle r="2.5" fill="${ink}" cx="${x(mark[0])}" cy="${y(mark[1])}"/>`;
 	}
 	one.svg.innerHTML = out + `</svg><path class="cursor"/>`;
-	one.svg.setAttribute("viewBox", `0 0 ${width} 164`);
 	one.log.ariaPressed = isLog;
 	Object.assign(one, { x, width, range, lines });
 	read(one);
 }
 
-// Shows the values at the cursor, or the newest.
+// The values at the cursor, or the newest.
 function read(one) {
 	const values = one.lines.filter((line) => line.members.includes(now())).map(({ marks, prefix }) => {
 		const last = cursor === null ? marks.at(-1) : marks.findLast((mark) => mark[0] <= cursor);
@@ -322,13 +311,13 @@ function point(value) {
 	for (const one of panels.values()) if (one.lines && one.figure.offsetParent) read(one);
 }
 
-// Draws all, once a frame.
+// Draws, once a frame.
 function redraw() {
 	if (waiting || !now()) return;
 	waiting = true;
 	requestAnimationFrame(() => {
 		waiting = false;
-		const lists = names(), all = families(), shown = runs.filter((run) => run.shown), steps = lastStep(shown);
+		const lists = names(), all = families(), shown = runs.filter((run) => run.shown), steps = Math.max(1, ...shown.map(done));
 		const range = zoom ?? [0, view.time ? Math.max(1, ...shown.map((run) => along(run, Infinity) || 0)) : steps];
 		$("curves").hidden = !runs.some((run) => Object.keys(run.curves).length);
 		$("whole").hidden = !zoom;
@@ -343,8 +332,6 @@ function redraw() {
 		strip(steps);
 	});
 }
-
-// Versions and messages.
 
 function strip(end) {
 	const { events, listed } = now();
@@ -380,7 +367,7 @@ function table(heads, rows, share = () => null) {
 	return el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((head) => says("th", head)))), el("tbody", {}, ...rows.map((cells, row) => el("tr", {}, ...cells.map(cell(row))))));
 }
 
-// Shows a table that a click on a heading sorts: by a column and a sign, `order`.
+// Shows a table that a click on a heading sorts. `order` is a column and a sign.
 function sortable(id, order, heads, rows, shown, current, pick, share) {
 	const [column, sign] = order, value = (index) => rows[index][column] ?? -1;
 	const compare = (a, b) => typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(b, "en", { numeric: true });
@@ -403,7 +390,7 @@ function sortable(id, order, heads, rows, shown, current, pick, share) {
 	parts()[spot]?.focus();
 }
 
-// A line. What differs from another between equal beginnings and ends is marked, unless that is most.
+// A line in which the part that differs from another is marked, unless that is most of it.
 function changed(line, other) {
 	let start = 1, end = 0;
 	const most = Math.min(line.length, other.length);
@@ -414,7 +401,7 @@ function changed(line, other) {
 	return [line.slice(1, start), says("mark", line.slice(start, to)), line.slice(to)];
 }
 
-// The lines of a diff. A removed and an added line in its place show which characters changed.
+// The lines of a diff. A removed line is compared with the added one in its place.
 function changedLines(diff) {
 	const lines = diff.trimEnd().split("\n"), others = [], kinds = { "+": "add", "-": "del", "@": "gap" };
 	for (const { 1: removed, 2: added, index } of lines.map((line) => line[0]).join("").matchAll(/(-+)(\++)/g)) {
@@ -472,7 +459,6 @@ async function load() {
 	setTimeout(() => { loading = false; if (address !== at("batch")) load(); }, 1000);
 	const all = seen.mass?.summary;
 	batch = all ? seen : null;
-	// First the group with the most to see.
 	if (batch) group = batch.groups[picked] ? picked : batch.groups.reduce((best, one, index, all) => one[3] > all[best][3] ? index : best, 0);
 	$("batch-about").textContent = all ? `${seen.recipe} ${seen.version}: ${all.groups} groups, ${all.groups_without_signal} without signal, ${all.responses} responses, ${all.tokens} tokens${seen.is_first_state ? "; with a first step's state" : ""}` : seen.error;
 	for (const id of ["groups", "responses", "mass"]) fill(id);
@@ -536,16 +522,14 @@ function turn(id) {
 	head();
 }
 
-// News.
-
-// Reads what was added to a file; true if that failed. The last line is read again: if it differs, the file was cut.
+// Reads what was added to a file; true if that failed. If the last line differs now, the file was cut.
 async function grow(run, id, file, add) {
 	const size = run.heading[file];
 	let into = run;
 	if (add === addRow && size > 4e6 && !run.metrics.last && !data.answers) {
 		// It takes long: first a sample of the rows.
 		const { text = "" } = await get(`sample?run=${id}`);
-		for (const line of text.split("\n")) try { addRow(run, JSON.parse(line)); } catch { /* Told below. */ }
+		for (const line of text.split("\n")) try { addRow(run, JSON.parse(line)); } catch { /* Told later. */ }
 		into = empty();
 		run.isSample = true;
 		redraw();
@@ -567,13 +551,13 @@ async function grow(run, id, file, add) {
 		if (lines.length) Object.assign(tail, { last, line: lines.at(-1) + "\n" });
 		if (run.problem || !lines.length || end >= size || data.answers) {
 			tail.size = size;
-			if (into !== run) Object.assign(run, into, { isSample: false });
+			if (into !== run) Object.assign(run, into);
 		}
 		if (into === run || tail.size === size) redraw();
 	}
 }
 
-const empty = () => ({ curves: {}, step: -1 });
+const empty = () => ({ curves: {}, step: -1, isSample: false });
 
 function reset(run, file) {
 	run[file] = { size: 0, last: 0, line: "", read: 0 };
@@ -601,7 +585,6 @@ async function news() {
 		delete run.problem;
 		head();
 		const failed = [await grow(run, id, "reloads", addEvent), await grow(run, id, "metrics", addRow)];
-		// A failure is tried again.
 		run.seen = failed.includes(true) ? "" : text;
 		head();
 	}
