@@ -29,6 +29,13 @@ fn signal(child: &Child, name: &str) {
     assert!(sent.unwrap().success());
 }
 
+/// A number of a process's status, such as `VmRSS:`, its memory in kilobytes.
+fn number_of(process: u32, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let rest = status.split_once(name).unwrap().1;
+    rest.split_whitespace().next().unwrap().parse().unwrap()
+}
+
 /// How much is tried.
 struct Trials {
     seed: u64,

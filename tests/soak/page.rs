@@ -10,7 +10,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::{Rng, RngExt};
 
 use super::lab::{Lab, STATEFUL, command, replayed, steps_of};
-use super::{Trials, signal};
+use super::{Trials, number_of, signal};
 
 #[test]
 fn some_attacks_on_the_page() {
@@ -92,11 +92,7 @@ impl Page {
 
     /// Kilobytes and threads of the process.
     fn size(&self) -> [u64; 2] {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        ["VmRSS:", "Threads:"].map(|name| {
-            let rest = status.split_once(name).unwrap().1;
-            rest.split_whitespace().next().unwrap().parse().unwrap()
-        })
+        ["VmRSS:", "Threads:"].map(|name| number_of(self.child.id(), name))
     }
 }
 
