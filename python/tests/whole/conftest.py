@@ -4,6 +4,8 @@ ADVLAB_WHOLE_RUNS=1 python -m pytest python/tests/whole
 """
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -17,9 +19,6 @@ def asked_for():
 @pytest.fixture
 def replayed():
     """Replays a run's folder with the program, and gives what it prints."""
-    import subprocess
-    import sys
-
     def replay(folder):
         done = subprocess.run([sys.executable, "-m", "advlab", "replay", str(folder)], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
