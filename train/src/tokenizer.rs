@@ -124,23 +124,6 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_damaged_file_never_panics(at in 0.0..1.0f64, byte in any::<u8>(), cut in any::<bool>(), text in "\\PC{0,9}") {
-            for name in BOTH {
-                let mut bytes = std::fs::read(path(name)).unwrap();
-                let at = (at * bytes.len() as f64) as usize;
-                match cut {
-                    true => bytes.truncate(at),
-                    false => bytes[at] = byte,
-                }
-                let file = tempfile::NamedTempFile::new().unwrap();
-                std::fs::write(file.path(), bytes).unwrap();
-                // It is refused, or counts something.
-                let loaded = Tokenizer::load(file.path(), true);
-                let _ = loaded.map(|tokenizer| (tokenizer.count(&text), tokenizer.spans(&text)));
-            }
-        }
-
-        #[test]
         fn any_text_has_tokens_within_it(text in "(\\PC|[a-z ]{1,9}|\u{0}|<s>|\u{fffd}|\u{2581}){0,40}") {
             for name in BOTH {
                 let spans = tokenizer(name).spans(&text).unwrap();
