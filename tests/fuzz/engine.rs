@@ -74,7 +74,7 @@ pub fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 
 /// Runs a target, and returns the share of inputs that it accepted.
 ///
-/// Each input of its corpus comes first. In a build that counts branches, inputs that take a new one join the corpus.
+/// Each input of its folder in `corpus` comes first. In a build that counts branches, inputs that take a new one join the corpus.
 pub fn run(name: &str, target: &dyn Target, most_bytes: usize, plan: &Plan) -> f64 {
     std::panic::set_hook(Box::new(|info| panics().push(info.to_string())));
     advlab::panics::silence_caught();
@@ -83,20 +83,20 @@ pub fn run(name: &str, target: &dyn Target, most_bytes: usize, plan: &Plan) -> f
     let last = folder.join(format!("{name}.last"));
     let (mut last_file, started) = (File::create(&last).unwrap(), Instant::now());
     end_hangs(6 * SLOWEST, started, &last);
-    let kept: Option<PathBuf> = asked("CORPUS");
-    let own = files(&root("tests/fuzz/corpus").join(name)).into_iter();
-    let more = kept.iter().flat_map(|kept| files(kept));
-    let mut corpus: Vec<Vec<u8>> = own.chain(more).map(|(_, bytes)| bytes).collect();
+    let (kept, only): (Option<PathBuf>, Option<PathBuf>) = (asked("CORPUS"), asked("INPUT"));
+    let bytes = |(_, bytes)| bytes;
+    let own = files(&root("tests/fuzz/corpus").join(name));
+    let mut corpus: Vec<Vec<u8>> = match &only {
+        Some(only) => vec![fs::read(only).unwrap()],
+        None => own.into_iter().map(bytes).collect(),
+    };
+    let given = corpus.len() as u64;
     corpus.extend(target.seeds());
-    let only: Option<PathBuf> = asked("INPUT");
-    if let Some(only) = &only {
-        corpus = vec![fs::read(only).unwrap()];
-    }
+    corpus.extend(kept.iter().flat_map(|kept| files(kept)).map(bytes));
     let (mut coverage, mut findings) = (Coverage::default(), BTreeMap::new());
     let (mut done, mut accepted, mut most, mut slowest) = (0, 0, 0, Duration::ZERO);
-    let given = corpus.len() as u64;
     let goes_on = |done: u64| {
-        let is_within = done < plan.count && started.elapsed() < plan.time;
+        let is_within = done.saturating_sub(given) < plan.count && started.elapsed() < plan.time;
         done < given || is_within && only.is_none()
     };
     while goes_on(done) && findings.len() < ENOUGH {
@@ -115,7 +115,7 @@ pub fn run(name: &str, target: &dyn Target, most_bytes: usize, plan: &Plan) -> f
         mark(None, started);
         let took = began.elapsed();
         (most, slowest) = (most.max(bytes), slowest.max(took));
-        accepted += u64::from(matches!(result, Ok(Ok(true))));
+        accepted += u64::from(done >= given && matches!(result, Ok(Ok(true))));
         let panicked = std::mem::take(&mut *panics()).into_iter().next();
         let problem = panicked.or_else(|| result.ok()?.err());
         let is_large = (bytes > most_bytes).then(|| format!("too much memory: {} MB", bytes >> 20));
@@ -137,10 +137,8 @@ pub fn run(name: &str, target: &dyn Target, most_bytes: usize, plan: &Plan) -> f
         }
         done += 1;
     }
-    let (seconds, share) = (
-        started.elapsed().as_secs_f64(),
-        accepted as f64 / done as f64,
-    );
+    let made = (done - given).max(1) as f64;
+    let (seconds, share) = (started.elapsed().as_secs_f64(), accepted as f64 / made);
     let (percent, rate, megabytes) = (100.0 * share, done as f64 / seconds, most as f64 / 1e6);
     println!(
         "{name}: {done} inputs in {seconds:.1} s ({rate:.0} a second), seed {}, {percent:.1} % accepted, at most {megabytes:.1} MB \

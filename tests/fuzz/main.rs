@@ -33,7 +33,7 @@ type Entry = (&'static str, u64, usize, fn() -> Box<dyn Target>);
 const MB: usize = 1 << 20;
 
 const TARGETS: [Entry; 14] = [
-    ("jsonl", 300, 64 * MB, || Reader::of("jsonl")),
+    ("jsonl", 200, 64 * MB, || Reader::of("jsonl")),
     ("gz", 150, 64 * MB, || Reader::of("jsonl.gz")),
     ("zst", 150, 64 * MB, || Reader::of("jsonl.zst")),
     ("parquet", 150, 64 * MB, || Reader::of("parquet")),
@@ -42,10 +42,10 @@ const TARGETS: [Entry; 14] = [
     ("config", 300, 64 * MB, || Box::new(texts::Configs)),
     ("state", 500, 64 * MB, || Box::new(texts::States)),
     ("tokenizer", 100, 64 * MB, texts::Tokenizers::start),
-    ("answers", 1500, 64 * MB, || Box::new(texts::Answers)),
+    ("answers", 800, 64 * MB, || Box::new(texts::Answers)),
     ("scripts", 100, 128 * MB, scripts::Scripts::start),
-    ("run", 60, 64 * MB, || Runs::start(false)),
-    ("resume", 60, 64 * MB, || Runs::start(true)),
+    ("run", 12, 64 * MB, || Runs::start(false)),
+    ("resume", 12, 64 * MB, || Runs::start(true)),
     ("page", 200, 64 * MB, Page::start),
 ];
 
@@ -76,12 +76,13 @@ fn main() {
                 .filter(|_| is_long)
                 .map_or(short, Duration::from_secs),
         };
-        let share = engine::run(name, &*start(), *most_bytes, &plan);
+        // No other thread has to be woken for an input.
+        let alone = rayon::ThreadPoolBuilder::new().num_threads(1).build();
+        let run = || engine::run(name, &*start(), *most_bytes, &plan);
+        let share = alone.unwrap().install(run);
         // Scripts are written so that they run, and files so that some of them are read.
         let least = if *name == "scripts" { 0.6 } else { 0.02 };
-        assert!(
-            share > least,
-            "{name}: only {share} of the inputs are accepted"
-        );
+        let is_enough = is_long || share > least;
+        assert!(is_enough, "{name}: only {share} of the inputs are accepted");
     }
 }

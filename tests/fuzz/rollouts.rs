@@ -31,15 +31,16 @@ pub fn folder() -> TempDir {
     tempfile::tempdir_in(place).unwrap()
 }
 
-/// One thread, and two.
-pub static POOLS: LazyLock<[ThreadPool; 2]> = LazyLock::new(|| {
-    [1, 2].map(|threads| {
-        ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .build()
-            .unwrap()
-    })
+/// Two threads, for one input of eight: the fuzzer itself runs in a pool of one.
+static TWO: LazyLock<ThreadPool> = LazyLock::new(|| {
+    let pool = ThreadPoolBuilder::new().num_threads(2);
+    pool.build().unwrap()
 });
+
+/// The result of a function by two threads; `None` for seven of eight inputs.
+pub fn by_two<R: Send>(input: &[u8], run: impl FnOnce() -> R + Send) -> Option<R> {
+    input.len().is_multiple_of(8).then(|| TWO.install(run))
+}
 
 /// Fields that readers know, and values that are hard to read.
 const WORDS: &str = r#""group"~"reward":1~"correct":true~"mask":[1,0]~"old_logp":[]~"logp":[-0.5,NaN]~"length":3~"length":1e18~"completion"~
@@ -180,27 +181,25 @@ impl Target for Reader {
     fn check(&self, input: &[u8]) -> Result<bool, String> {
         let path = self.path("in");
         fs::write(&path, input).unwrap();
-        let [read, again] = POOLS.each_ref().map(|pool| pool.install(|| read(&path)));
+        let found = read(&path);
         if self.ending.starts_with("jsonl.") {
-            self.check_unpacked(&path, &read)?;
+            self.check_unpacked(&path, &found)?;
         }
-        match (read, again) {
-            (Ok(rollouts), Ok(again)) => {
-                same("by 2 threads", &rollouts.batch, &again.batch)?;
-                self.check_read(&rollouts).map(|()| true)
+        match (&found, by_two(input, || read(&path))) {
+            (Ok(found), Some(Ok(again))) => same("by 2 threads", &found.batch, &again.batch)?,
+            (Err(error), Some(Err(again))) if *error != again => {
+                return Err(format!("2 threads find another error: {error} | {again}"));
             }
-            (Err(error), Err(again)) => {
-                holds(error == again, || {
-                    format!("2 threads find another error: {error} | {again}")
-                })?;
+            (Err(error), Some(Ok(_))) => return Err(format!("only 2 threads read it: {error}")),
+            (Ok(_), Some(Err(error))) => return Err(format!("only 1 thread reads it: {error}")),
+            _ => {}
+        }
+        match found {
+            Ok(rollouts) => self.check_read(&rollouts).map(|()| true),
+            Err(error) => {
                 let is_named = error.iter().all(|at| at.file.path == path);
-                holds(is_named, || {
-                    format!("an error does not name the file: {error}")
-                })
-                .map(|()| false)
-            }
-            (Err(error), Ok(_)) | (Ok(_), Err(error)) => {
-                Err(format!("only some threads read it: {error}"))
+                let unnamed = || format!("an error does not name the file: {error}");
+                holds(is_named, unnamed).map(|()| false)
             }
         }
     }

@@ -13,7 +13,7 @@ use advlab::tensor::op::{self, Class, Op, ParamKind};
 use rand::RngExt;
 
 use crate::engine::{Rng, Target, files as files_in, mutated, pick, root, word};
-use crate::rollouts::{POOLS, folder};
+use crate::rollouts::{by_two, folder};
 use crate::texts::holds;
 
 /// Two batches, each with what it is after it was saved and read.
@@ -294,13 +294,13 @@ impl Target for Scripts {
             return Ok(false);
         };
         let naive = recipe.on(&host.clone().with_executor(Executor::Naive));
-        let [one, two] = &*POOLS;
-        let first = one.install(|| outcome(&recipe, batch));
+        let first = outcome(&recipe, batch);
         for (how, other) in [
-            ("2 threads", two.install(|| outcome(&recipe, batch))),
-            ("a saved batch", one.install(|| outcome(&recipe, saved))),
-            ("the other executor", one.install(|| outcome(&naive, batch))),
+            ("2 threads", by_two(input, || outcome(&recipe, batch))),
+            ("a saved batch", Some(outcome(&recipe, saved))),
+            ("the other executor", Some(outcome(&naive, batch))),
         ] {
+            let Some(other) = other else { continue };
             let is_same = match (&first, &other) {
                 (Ok((a, _)), Ok((b, _))) => a == b,
                 // The executors may find other ones of several errors.

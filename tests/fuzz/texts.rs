@@ -219,7 +219,8 @@ impl Target for Answers {
         let marked = |text: &str| format!("\\boxed{{{text}}}");
         let verdicts = [(gold, given), (given, gold)].map(|(a, b)| equal(&marked(a), &marked(b)));
         let is_both = |a, b| verdicts != [a, b] && verdicts != [b, a];
-        let is_symmetric = is_both(Verdict::Equal, Verdict::Different);
+        // A decimal stands for what rounds to it, which is not the other way round.
+        let is_symmetric = is_both(Verdict::Equal, Verdict::Different) || text.contains(['.', ',']);
         holds(is_symmetric, || {
             format!("not symmetric: {gold} | {given}: {verdicts:?}")
         })?;

@@ -52,7 +52,9 @@ impl Tokenizer {
     }
 
     fn encode(&self, text: &str) -> Result<tokenizers::Encoding, String> {
-        let encoding = self.inner.encode(text, self.with_special);
+        // The crate panics at some damaged tokenizers only here.
+        let encoding = caught(|| self.inner.encode(text, self.with_special));
+        let encoding = encoding.unwrap_or_else(|| Err("it is damaged".into()));
         encoding.map_err(|error| format!("a text that the tokenizer refuses ({error})"))
     }
 }
