@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::watch::{Coverage, end_hangs, mark, measured};
+use crate::watch::{end_hangs, measured};
 
 pub type Rng = ChaCha8Rng;
 
@@ -39,8 +40,6 @@ pub struct Plan {
 const SLOWEST: Duration = Duration::from_secs(10);
 /// Different problems after which a run ends.
 const ENOUGH: usize = 20;
-/// The inputs that are kept for the branches that they took first.
-const KEPT: usize = 20_000;
 
 /// Panics that nobody expected, wherever they were caught.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -72,9 +71,11 @@ pub fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().flat_map(read).collect()
 }
 
-/// Runs a target, and returns the share of inputs that it accepted.
-///
-/// Each input of its folder in `corpus` comes first. In a build that counts branches, inputs that take a new one join the corpus.
+pub fn contents(files: Vec<(PathBuf, Vec<u8>)>) -> Vec<Vec<u8>> {
+    files.into_iter().map(|(_, bytes)| bytes).collect()
+}
+
+/// Runs a target, and returns the share of inputs that it accepted. Each input of its folder in `corpus` comes first.
 pub fn run(name: &str, target: &dyn Target, most_bytes: usize, plan: &Plan) -> f64 {
     std::panic::set_hook(Box::new(|info| panics().push(info.to_string())));
     advlab::panics::silence_caught();
@@ -82,19 +83,16 @@ pub fn run(name: &str, target: &dyn Target, most_bytes: usize, plan: &Plan) -> f
     fs::create_dir_all(&folder).unwrap();
     let last = folder.join(format!("{name}.last"));
     let (mut last_file, started) = (File::create(&last).unwrap(), Instant::now());
-    end_hangs(6 * SLOWEST, started, &last);
-    let (kept, only): (Option<PathBuf>, Option<PathBuf>) = (asked("CORPUS"), asked("INPUT"));
-    let bytes = |(_, bytes)| bytes;
-    let own = files(&root("tests/fuzz/corpus").join(name));
-    let mut corpus: Vec<Vec<u8>> = match &only {
+    end_hangs(6 * SLOWEST, last);
+    let only: Option<PathBuf> = asked("INPUT");
+    let mut corpus = match &only {
         Some(only) => vec![fs::read(only).unwrap()],
-        None => own.into_iter().map(bytes).collect(),
+        None => contents(files(&root("tests/fuzz/corpus").join(name))),
     };
     let given = corpus.len() as u64;
     corpus.extend(target.seeds());
-    corpus.extend(kept.iter().flat_map(|kept| files(kept)).map(bytes));
-    let (mut coverage, mut findings) = (Coverage::default(), BTreeMap::new());
-    let (mut done, mut accepted, mut most, mut slowest) = (0, 0, 0, Duration::ZERO);
+    let (mut findings, mut done, mut accepted) = (BTreeMap::new(), 0, 0);
+    let (mut most, mut slowest) = (0, Duration::ZERO);
     let goes_on = |done: u64| {
         let is_within = done.saturating_sub(given) < plan.count && started.elapsed() < plan.time;
         done < given || is_within && only.is_none()
@@ -102,23 +100,20 @@ pub fn run(name: &str, target: &dyn Target, most_bytes: usize, plan: &Plan) -> f
     while goes_on(done) && findings.len() < ENOUGH {
         let mut rng = Rng::seed_from_u64(plan.seed);
         rng.set_stream(done);
-        let input = match corpus.get(done as usize).filter(|_| done < given) {
-            Some(input) => input.clone(),
-            None => target.make(&mut rng, &corpus),
+        let input = match done < given {
+            true => corpus[done as usize].clone(),
+            false => target.make(&mut rng, &corpus),
         };
         // Whatever ends the process, the input can be found.
         let written = last_file.rewind().and_then(|()| last_file.set_len(0));
         written.and_then(|()| last_file.write_all(&input)).unwrap();
-        let began = Instant::now();
-        mark(Some(began), started);
-        let (result, bytes) = measured(|| catch_unwind(AssertUnwindSafe(|| target.check(&input))));
-        mark(None, started);
-        let took = began.elapsed();
+        let check = || catch_unwind(AssertUnwindSafe(|| target.check(&input)));
+        let (result, bytes, took) = measured(check);
         (most, slowest) = (most.max(bytes), slowest.max(took));
         accepted += u64::from(done >= given && matches!(result, Ok(Ok(true))));
         let panicked = std::mem::take(&mut *panics()).into_iter().next();
         let problem = panicked.or_else(|| result.ok()?.err());
-        let is_large = (bytes > most_bytes).then(|| format!("too much memory: {} MB", bytes >> 20));
+        let is_large = (bytes > most_bytes).then(|| format!("too much memory: {bytes} bytes"));
         let is_slow = (took > SLOWEST).then(|| format!("too slow: {took:.1?}"));
         if let Some(problem) = problem.or(is_large).or(is_slow) {
             // One of each kind: by its text up to the first detail.
@@ -129,23 +124,17 @@ pub fn run(name: &str, target: &dyn Target, most_bytes: usize, plan: &Plan) -> f
                 format!("{problem}\n    the input is {}", path.display())
             });
         }
-        if coverage.has_news() && done >= given && corpus.len() < KEPT {
-            if let Some(kept) = &kept {
-                let _ = fs::write(kept.join(format!("{}-{done}", plan.seed)), &input);
-            }
-            corpus.push(input);
-        }
         done += 1;
     }
-    let made = (done - given).max(1) as f64;
-    let (seconds, share) = (started.elapsed().as_secs_f64(), accepted as f64 / made);
-    let (percent, rate, megabytes) = (100.0 * share, done as f64 / seconds, most as f64 / 1e6);
+    let (time, share) = (
+        started.elapsed(),
+        accepted as f64 / (done - given).max(1) as f64,
+    );
     println!(
-        "{name}: {done} inputs in {seconds:.1} s ({rate:.0} a second), seed {}, {percent:.1} % accepted, at most {megabytes:.1} MB \
-         and {slowest:.2?}, {} branches, {} kept",
+        "{name}: {done} inputs in {time:.1?}, seed {}, {:.1} % accepted, at most {:.1} MB and {slowest:.2?}",
         plan.seed,
-        coverage.branches(),
-        corpus.len(),
+        100.0 * share,
+        most as f64 / 1e6,
     );
     drop(std::panic::take_hook());
     let findings: Vec<String> = findings.into_values().collect();
@@ -214,6 +203,26 @@ pub fn mutated(rng: &mut Rng, corpus: &[Vec<u8>], words: &str) -> Vec<u8> {
     // What grows from input to input would slow all down.
     bytes.truncate(1 << 16);
     bytes
+}
+
+/// An input of the corpus with a few values of its JSON changed, or of one of its lines; or with a few of its bytes changed.
+pub fn json_or_bytes(rng: &mut Rng, corpus: &[Vec<u8>], names: &str, words: &str) -> Vec<u8> {
+    let seed = pick(rng, corpus);
+    let text = String::from_utf8_lossy(&seed);
+    let mut lines: Vec<&str> = match serde_json::from_str::<IgnoredAny>(&text) {
+        Ok(_) => vec![&text],
+        Err(_) => text.lines().collect(),
+    };
+    let chosen = rng.random_range(0..lines.len().max(1));
+    let line = lines.get(chosen).filter(|_| rng.random_range(0..3) > 0);
+    match line.and_then(|line| serde_json::from_str(line).ok()) {
+        Some(json) => {
+            let json = shaken(rng, json, names).to_string();
+            lines[chosen] = &json;
+            (lines.join("\n") + "\n").into_bytes()
+        }
+        None => mutated(rng, corpus, words),
+    }
 }
 
 /// JSON with a few of its values changed: replaced, left out, doubled, renamed, or put elsewhere.

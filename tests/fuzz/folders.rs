@@ -15,7 +15,7 @@ use rand::RngExt;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::engine::{Rng, Target, files, mutated, pick, shaken};
+use crate::engine::{Rng, Target, files, json_or_bytes, mutated, pick};
 use crate::rollouts::folder;
 use crate::texts::holds;
 
@@ -48,10 +48,8 @@ impl Runs {
         drop(run);
         let run = place.path().join("run");
         let name = |path: PathBuf| path.strip_prefix(&run).unwrap().display().to_string();
-        let files = files(&run)
-            .into_iter()
-            .map(|(path, bytes)| (name(path), bytes))
-            .collect();
+        let files = files(&run).into_iter();
+        let files = files.map(|(path, bytes)| (name(path), bytes)).collect();
         Runs {
             place,
             files,
@@ -80,21 +78,19 @@ impl Runs {
         }
         fs::write(self.path().join(name), contents).unwrap();
         // Most checkpoints have the right checksums, so that they are read.
-        let checkpoint = name
-            .rsplit_once('/')
-            .filter(|_| name.starts_with("checkpoints/"));
-        if let Some((checkpoint, file)) = checkpoint.filter(|_| contents.len() % 4 > 0) {
-            let path = self.path().join(checkpoint).join("run.json");
-            let sealed = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap_or_default();
-            if let Value::Object(mut sealed) = sealed {
-                if file == "run.json" {
-                    let run = sealed.get("run").map(Value::to_string).unwrap_or_default();
-                    sealed.insert("crc".to_string(), crc32c::crc32c(run.as_bytes()).into());
-                } else if let Some(Value::Object(files)) = sealed.get_mut("files") {
-                    files.insert(file.to_string(), crc32c::crc32c(contents).into());
-                }
-                fs::write(path, Value::Object(sealed).to_string()).unwrap();
+        let checkpoint = name.strip_prefix("checkpoints/");
+        let checkpoint = checkpoint.filter(|_| contents.len() % 4 > 0);
+        if let Some((step, file)) = checkpoint.and_then(|path| path.split_once('/')) {
+            let path = self.path().join("checkpoints").join(step).join("run.json");
+            let mut sealed: Value =
+                serde_json::from_slice(&fs::read(&path).unwrap()).unwrap_or_default();
+            let run = sealed["run"].to_string();
+            if file == "run.json" && sealed.is_object() {
+                sealed["crc"] = crc32c::crc32c(run.as_bytes()).into();
+            } else if sealed["files"].is_object() {
+                sealed["files"][file] = crc32c::crc32c(contents).into();
             }
+            fs::write(path, sealed.to_string()).unwrap();
         }
         Some(name)
     }
@@ -103,16 +99,11 @@ impl Runs {
         let (path, host) = (self.path(), Host::new());
         let run = RunFolder::read(&path);
         let (config, rows, log) = (run.config(), run.rows(), run.log());
-        let errors = [
-            config.as_ref().err(),
-            rows.as_ref().err(),
-            log.as_ref().err(),
-        ];
+        let errors = [config.err(), rows.as_ref().err().cloned(), log.err()];
         for error in errors.into_iter().flatten() {
             let is_named = error.to_string().contains(&*path.to_string_lossy());
-            holds(is_named, || {
-                format!("an error does not name the file: {name}: {error}")
-            })?;
+            let unnamed = || format!("an error does not name the file: {name}: {error}");
+            holds(is_named, unnamed)?;
         }
         let mut is_whole = run.loss(&host).is_ok() && rows.is_ok();
         for step in 0..STEPS + 2 {
@@ -144,9 +135,8 @@ impl Runs {
         let steps: Vec<Option<u64>> = rows.iter().map(|row| row["step"].as_u64()).collect();
         let are_all = steps.iter().copied().eq((0..=STEPS).map(Some));
         // What a changed row said, nobody can know.
-        holds(are_all || name == "metrics.jsonl", || {
-            format!("other rows: {name}: {steps:?}")
-        })?;
+        let is_right = are_all || name == "metrics.jsonl";
+        holds(is_right, || format!("other rows: {name}: {steps:?}"))?;
         Ok(true)
     }
 }
@@ -163,24 +153,7 @@ impl Target for Runs {
         let end = seed.iter().position(|byte| *byte == b'\n').unwrap_or(0);
         let (name, contents) = (&seed[..end], seed.get(end + 1..).unwrap_or_default());
         let names = "step~event~version~script~state~map~tables~fallbacks~recipe~loss_state~error~back_to~hook~platform";
-        let text = String::from_utf8_lossy(contents);
-        let is_json = name.windows(5).any(|part| part == b".json");
-        let mut lines: Vec<&str> = match name.ends_with(b".json") {
-            true => vec![&text],
-            false => text.lines().collect(),
-        };
-        let chosen = rng.random_range(0..lines.len().max(1));
-        let json = lines
-            .get(chosen)
-            .and_then(|line| serde_json::from_str::<Value>(line).ok());
-        let changed = match json.filter(|_| is_json && rng.random()) {
-            Some(json) => {
-                let json = shaken(rng, json, names).to_string();
-                lines[chosen] = &json;
-                (lines.join("\n") + "\n").into_bytes()
-            }
-            None => mutated(rng, &[contents.to_vec()], "null~{~\n~\"step\":9~0"),
-        };
+        let changed = json_or_bytes(rng, &[contents.to_vec()], names, "null~{~\n~\"step\":9~0");
         [name, b"\n", &changed].concat()
     }
 

@@ -6,13 +6,8 @@
 //! ADVLAB_FUZZ_SEED=7 ADVLAB_FUZZ_SECONDS=600 cargo test --release --test fuzz -- --ignored parquet
 //! ```
 //!
-//! `ADVLAB_FUZZ_COUNT` bounds the inputs, `ADVLAB_FUZZ_CORPUS` is a folder with more seeds, and `ADVLAB_FUZZ_INPUT` a file to try
-//! alone. If the build counts branches, inputs that take new ones are kept, in memory and in that folder:
-//!
-//! ```sh
-//! RUSTFLAGS="-C passes=sancov-module -C llvm-args=-sanitizer-coverage-level=3 -C llvm-args=-sanitizer-coverage-inline-8bit-counters \
-//!     -C link-arg=-Wl,--unresolved-symbols=ignore-all" cargo test --release --target x86_64-unknown-linux-gnu --test fuzz ...
-//! ```
+//! `ADVLAB_FUZZ_COUNT` bounds the inputs, and `ADVLAB_FUZZ_INPUT` is a file to try alone. Each input that went wrong is kept in
+//! `target/tmp/fuzz`; once it is mended, it belongs in `corpus/NAME`.
 
 mod engine;
 mod folders;
@@ -54,27 +49,21 @@ const TARGETS: [Entry; 14] = [
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    let names = arguments
-        .iter()
-        .filter(|argument| !argument.starts_with("--"));
-    let names: Vec<&String> = names.collect();
+    let is_name = |argument: &&String| !argument.starts_with("--");
+    let names: Vec<&String> = arguments.iter().filter(is_name).collect();
     let is_chosen = |name: &str| names.is_empty() || names.iter().any(|part| name.contains(*part));
     for (name, few, most_bytes, start) in TARGETS.iter().filter(|target| is_chosen(target.0)) {
         if has("--list") {
             println!("{name}: test");
             continue;
         }
-        let (is_long, short) = (has("--ignored"), Duration::from_secs(60));
+        let is_long = has("--ignored");
+        let asked = |name: &str| asked(name).filter(|_| is_long);
+        let count = if is_long { u64::MAX } else { *few };
         let plan = Plan {
-            seed: asked("SEED").filter(|_| is_long).unwrap_or(1),
-            count: if is_long {
-                asked("COUNT").unwrap_or(u64::MAX)
-            } else {
-                *few
-            },
-            time: asked("SECONDS")
-                .filter(|_| is_long)
-                .map_or(short, Duration::from_secs),
+            seed: asked("SEED").unwrap_or(1),
+            count: asked("COUNT").unwrap_or(count),
+            time: Duration::from_secs(asked("SECONDS").unwrap_or(60)),
         };
         // No other thread has to be woken for an input.
         let alone = rayon::ThreadPoolBuilder::new().num_threads(1).build();

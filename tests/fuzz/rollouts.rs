@@ -17,7 +17,10 @@ use tempfile::TempDir;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use crate::engine::{Rng, Target, files as files_in, mutated, pick, root, shaken, word};
+use crate::engine::{
+    Rng, Target, contents as contents_of, files as files_in, json_or_bytes, mutated, pick, root,
+    shaken, word,
+};
 use crate::texts::holds;
 
 /// A folder in memory, if the machine has one.
@@ -61,37 +64,13 @@ pub struct Reader {
 
 /// All files of the tests' data with an ending.
 fn data(ending: &str) -> Vec<Vec<u8>> {
-    let all = [
-        files_in(&root("tests/data")),
-        files_in(&root("tests/fuzz/corpus/jsonl")),
-    ]
-    .concat();
-    let found = all
-        .into_iter()
-        .filter(|(path, _)| path.to_string_lossy().ends_with(ending));
-    found.map(|(_, bytes)| bytes).collect()
+    let mut all = files_in(&root("tests/data"));
+    all.extend(files_in(&root("tests/fuzz/corpus/jsonl")));
+    all.retain(|(path, _)| path.to_string_lossy().ends_with(ending));
+    contents_of(all)
 }
 
 static LINES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| data(".jsonl"));
-
-/// Lines with some of their values changed as JSON, or with some of their bytes.
-fn made_lines(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
-    if rng.random() {
-        return mutated(rng, corpus, WORDS);
-    }
-    let text = String::from_utf8_lossy(&pick(rng, corpus)).into_owned();
-    let mut rows: Vec<String> = text.lines().take(8).map(str::to_string).collect();
-    for _ in 0..rng.random_range(1..3) {
-        let index = rng.random_range(0..rows.len().max(1));
-        if let Some(json) = rows
-            .get(index)
-            .and_then(|row| serde_json::from_str(row).ok())
-        {
-            rows[index] = shaken(rng, json, NAMES).to_string();
-        }
-    }
-    (rows.join("\n") + "\n").into_bytes()
-}
 
 /// A safetensors file with another header, whose length is right.
 fn with_header(rng: &mut Rng, file: &[u8]) -> Option<Vec<u8>> {
@@ -99,14 +78,8 @@ fn with_header(rng: &mut Rng, file: &[u8]) -> Option<Vec<u8>> {
     let (header, data) = file[8..].split_at_checked(usize::try_from(length).ok()?)?;
     let header: Value = serde_json::from_slice(header).ok()?;
     let header = shaken(rng, header, NAMES).to_string();
-    Some(
-        [
-            &(header.len() as u64).to_le_bytes(),
-            header.as_bytes(),
-            data,
-        ]
-        .concat(),
-    )
+    let length = (header.len() as u64).to_le_bytes();
+    Some([&length, header.as_bytes(), data].concat())
 }
 
 /// An archive with the header of one of its arrays changed, whose checksums are right.
@@ -128,11 +101,8 @@ fn with_array(rng: &mut Rng, file: &[u8]) -> Option<Vec<u8>> {
                 name = format!("{}.npy", word(rng, NAMES));
             }
         }
-        let packing = pick(
-            rng,
-            &[CompressionMethod::Stored, CompressionMethod::Deflated],
-        );
-        let options = SimpleFileOptions::default().compression_method(packing);
+        let packings = [CompressionMethod::Stored, CompressionMethod::Deflated];
+        let options = SimpleFileOptions::default().compression_method(pick(rng, &packings));
         out.start_file(name, options).ok()?;
         out.write_all(&array).ok()?;
     }
@@ -145,35 +115,26 @@ fn with_footer(rng: &mut Rng, file: &[u8]) -> Option<Vec<u8>> {
     let length = u32::from_le_bytes(end[..4].try_into().ok()?) as usize;
     let (data, footer) = rest.split_at_checked(rest.len().checked_sub(length)?)?;
     let footer = mutated(rng, &[footer.to_vec()], "");
-    Some(
-        [
-            data,
-            &footer,
-            &(footer.len() as u32).to_le_bytes(),
-            &end[4..],
-        ]
-        .concat(),
-    )
+    let length = (footer.len() as u32).to_le_bytes();
+    Some([data, &footer, &length, &end[4..]].concat())
 }
 
 impl Target for Reader {
     fn seeds(&self) -> Vec<Vec<u8>> {
-        let converted = LINES.iter().filter_map(|lines| self.converted(lines));
-        data(&format!(".{}", self.ending))
-            .into_iter()
-            .chain(converted)
-            .collect()
+        let mut seeds = data(&format!(".{}", self.ending));
+        seeds.extend(LINES.iter().filter_map(|lines| self.converted(lines)));
+        seeds
     }
 
     fn make(&self, rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
         let seed = pick(rng, corpus);
         let made = match self.ending {
-            "jsonl" => return made_lines(rng, corpus),
+            "jsonl" => return json_or_bytes(rng, corpus, NAMES, WORDS),
             _ if rng.random_range(0..4) == 0 => None,
             "safetensors" => with_header(rng, &seed),
             "npz" => with_array(rng, &seed),
             "parquet" if rng.random() => with_footer(rng, &seed),
-            _ => self.converted(&made_lines(rng, &LINES)),
+            _ => self.converted(&json_or_bytes(rng, &LINES, NAMES, WORDS)),
         };
         made.unwrap_or_else(|| mutated(rng, corpus, ""))
     }
@@ -263,31 +224,17 @@ impl Reader {
         later.late_notes().map_err(failed("reading later"))?;
         let saved = self.folder.path().join("saved.safetensors");
         batch.write_safetensors(&saved).map_err(failed("saving"))?;
-        same(
-            "saved",
-            batch,
-            &read(&saved).map_err(failed("reading what is saved"))?.batch,
-        )?;
+        let read_back = read(&saved).map_err(failed("reading what is saved"))?;
+        same("saved", batch, &read_back.batch)?;
         for ending in ["npz", "parquet", "jsonl"] {
             let out = self.folder.path().join(format!("out.{ending}"));
-            // Texts have no place in an array, and lines stay as they are.
+            // Not every batch has a place in every format.
             if files::convert(&saved, &out, &ReadOptions::default()).is_ok() {
-                let back = read(&out)
-                    .map_err(failed("reading what is converted"))?
-                    .batch;
-                let sizes = |batch: &Batch| {
-                    (
-                        batch.layout().responses(),
-                        batch.layout().groups(),
-                        batch.layout().tokens(),
-                    )
-                };
-                holds(sizes(batch) == sizes(&back), || {
-                    format!(
-                        "other sizes in {ending}: {:?} {:?}",
-                        sizes(batch),
-                        sizes(&back)
-                    )
+                let back = read(&out).map_err(failed("reading what is converted"))?;
+                let sizes = |batch: &Batch| Level::ALL.map(|level| batch.layout().size(level));
+                let (is, was) = (sizes(&back.batch), sizes(batch));
+                holds(is == was, || {
+                    format!("other sizes in {ending}: {was:?} {is:?}")
                 })?;
             }
         }
@@ -309,23 +256,17 @@ impl Reader {
 /// Everything in a batch as text; numbers by their bits, any NaN alike.
 fn contents(batch: &Batch) -> String {
     let layout = batch.layout();
-    let bits = |value: f64| {
-        if value.is_nan() {
-            u64::MAX
-        } else {
-            value.to_bits()
-        }
-    };
+    let bits = |value: f64| (!value.is_nan()).then(|| value.to_bits());
     let mut text = format!("{:?}\n", batch.given_step());
     for response in 0..layout.responses() {
         let group = layout.group_id(layout.group_of(response));
         text += &format!("{group:?} {:?}", layout.runs(response));
         for (name, column) in batch.token_columns() {
-            let values: Vec<u64> = column.of_response(layout, response).map(bits).collect();
+            let values: Vec<_> = column.of_response(layout, response).map(bits).collect();
             text += &format!(" {name} {values:?}");
         }
         for (name, column) in batch.response_columns() {
-            text += &format!(" {name} {}", bits(column[response]));
+            text += &format!(" {name} {:?}", bits(column[response]));
         }
         for (name, texts) in batch.texts() {
             text += &format!(" {name} {:?}", texts[response]);

@@ -79,7 +79,7 @@ struct Writer<'a> {
 
 /// The columns and the like of each level, the coarsest first.
 const LEAVES: [&str; 6] = [
-    "",
+    r#"reward.mean("batch")~length.max("batch")~logp.sum("batch")"#,
     r#"reward.mean("group")~correct.sum("group")~my.max("group")"#,
     r#"reward.sum("trajectory")~my.last("trajectory")"#,
     r#"entropy.mean("position")~value.sum("position")"#,
@@ -94,17 +94,14 @@ let v% = batch.random("response");~let v% = batch.map_groups(|g| {G});~let v% = 
 const START: &str = "fn params() {\n    #{ k: #{ value: 2, doc: \"a\" }, x: #{ value: 0.5, doc: \"b\" } }\n}\nfn init(p) { #{ n: 0.0 } }\n";
 
 impl Writer<'_> {
-    /// A column, a variable or a number at a level.
+    /// A column or a variable at a level.
     fn leaf(&mut self, level: Level) -> String {
         let fitting = self.variables.iter().filter(|(_, own)| *own == level);
         let names: Vec<String> = fitting.map(|(name, _)| name.clone()).collect();
         if !names.is_empty() && self.rng.random_range(0..3) > 0 {
             return pick(self.rng, &names);
         }
-        match level {
-            Level::Batch => word(self.rng, "0~1~2~0.5~1.5~1e-6~1e3~-2~p.k~p.x").to_string(),
-            _ => format!("{}.{}", self.owner, word(self.rng, LEAVES[level as usize])),
-        }
+        format!("{}.{}", self.owner, word(self.rng, LEAVES[level as usize]))
     }
 
     fn level(&mut self, fits: impl Fn(Level) -> bool) -> Level {
@@ -161,6 +158,9 @@ impl Writer<'_> {
                 (ParamKind::Choice(of), _) => format!("\"{}\"", pick(self.rng, of)),
                 (ParamKind::Number, _) | (_, "gamma") => word(self.rng, "0~1~0.5~p.x").to_string(),
                 (_, "selection") => format!("({} > 0.1)", self.leaf(at)),
+                _ if !is_first && self.rng.random_range(0..3) == 0 => {
+                    word(self.rng, "0~1~2~0.5~1.5~1e-6~1e3~-2~p.k~p.x").to_string()
+                }
                 _ => self.expression(at, depth),
             });
         }

@@ -13,20 +13,12 @@ use rand::RngExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::engine::{Rng, Target, mutated, pick, root, shaken, word};
+use crate::engine::{Rng, Target, json_or_bytes, mutated, pick, root, word};
 use crate::rollouts::folder;
 
 /// The error of a check that does not hold.
 pub fn holds(is_so: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if is_so { Ok(()) } else { Err(otherwise()) }
-}
-
-/// An input of the corpus with its JSON shaken, if it is some, or its bytes.
-fn json_or_bytes(rng: &mut Rng, corpus: &[Vec<u8>], names: &str, words: &str) -> Vec<u8> {
-    match serde_json::from_slice::<Value>(&pick(rng, corpus)) {
-        Ok(json) if rng.random_range(0..3) > 0 => shaken(rng, json, names).to_string().into_bytes(),
-        _ => mutated(rng, corpus, words),
-    }
 }
 
 /// A configuration is refused at one of its lines, or printed so that it reads back.
