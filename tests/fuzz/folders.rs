@@ -11,7 +11,6 @@ use advlab::Host;
 use advlab::native::Mode;
 use advlab_cli::report::view::{Server, Site};
 use advlab_train::{Config, Replay, Run, RunFolder};
-use rand::RngExt;
 use serde_json::Value;
 use tempfile::TempDir;
 
