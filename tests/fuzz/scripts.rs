@@ -133,6 +133,8 @@ impl Writer<'_> {
             // Their arguments are whole numbers within bounds, mostly.
             (Class::Combinatorics, _) if self.rng.random_range(0..8) > 0 => return None,
             (_, "grad" | "expand") => return None,
+            // Of a batch's numbers, these are no tensors.
+            (Class::Logic, _) if level == Level::Batch => return None,
             (_, "at_last_token") if level == Level::Token => (Level::Response, level),
             (_, name) if is_scan && (level != Level::Token || name == "at_last_token") => {
                 return None;
