@@ -275,7 +275,7 @@ impl Target for Scripts {
         let words = ".mean(\"group\")~batch.reward~batch.logp~?.~|x| x~#{}~[]~()~let x = ~fn f() {~}~import \"grpo\" as g;~0..10~this~\
              \"token\"~**~try {~throw 1;~switch 1 {~is_def_var(\"x\")~g::advantage(batch, p)~`${~\\u{10FFFF}~const X = 1;";
         let own = script(rng).into_bytes();
-        match rng.random_range(0..8) {
+        match rng.random_range(0..16) {
             0 => mutated(rng, corpus, words),
             1 => mutated(rng, &[own], words),
             _ => own,
