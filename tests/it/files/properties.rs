@@ -4,9 +4,8 @@ use std::env;
 use std::fs::{self, File};
 use std::path::Path;
 
-use super::{per_response, per_token};
+use super::per_token;
 use advlab::batch::{Batch, FloatBuffer, GroupId};
-use advlab::files::{self, ReadOptions};
 use ndarray::{Array1, Array2};
 use ndarray_npy::NpzWriter;
 use proptest::prelude::*;
