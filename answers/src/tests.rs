@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use proptest::prelude::*;
 use serde::Deserialize;
 
 use super::*;
@@ -208,26 +207,5 @@ fn try_hostile_texts() {
                 let _ = equal(&text, "x=7");
             }
         }
-    }
-}
-
-/// How many texts are tried: `PROPTEST_CASES=2000000 cargo test --release --lib any_text_has_a_verdict` goes on for long.
-fn cases() -> u32 {
-    let asked = std::env::var("PROPTEST_CASES").ok();
-    asked.and_then(|cases| cases.parse().ok()).unwrap_or(2000)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_text_has_a_verdict(
-        gold in r"(\\PC|[0-9x(){}\[\],.^_=<>|!$%&+*/ -]|\\(frac|sqrt|boxed|text|left|pm|cup|sin|begin\{pmatrix\}|overline)|####|e9|and |A:){0,24}",
-        answer in r"(\\PC|[0-9x(){}\[\],.^_=<>|!$%&+*/ -]|\\(frac|sqrt|boxed|text|left|pm|cup|sin|begin\{pmatrix\}|overline)|####|e9|and |A:){0,24}",
-    ) {
-        let _ = equal(&gold, &answer);
-        // Whoever says what the reference says is right, where it says anything.
-        let own = equal(&gold, &gold);
-        prop_assert!(own == Verdict::Equal || reference(&gold).is_none() || super::answer(&gold).is_none() || own == Verdict::NoAnswer, "{gold}: {own:?}");
     }
 }

@@ -58,7 +58,7 @@ pub fn convert(
         let rollouts = read(input, options)?;
         notes.extend(rollouts.notes);
         let more = match to {
-            Format::Npz => rollouts.batch.save_npz(&mut file).map(|()| None)?,
+            Format::Npz => rollouts.batch.save_npz(&mut file)?,
             Format::Safetensors => rollouts.batch.save(&mut file).map_err(failed)?,
             Format::Lines => {
                 let mut sink = LineSink::new(output, &mut file).map_err(failed)?;

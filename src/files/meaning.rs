@@ -545,7 +545,8 @@ impl Meaning<'_> {
         let only = Names {
             only: Some(name.clone()),
             deferred: None,
-            count_words: false,
+            // Whether words are counted decides what an empty array is; tokens take longer.
+            tokenizer: None,
             ..(*self.table.names).clone()
         };
         let sum = |origin: &FileOrigin| match origin.content {

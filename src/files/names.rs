@@ -147,7 +147,7 @@ impl Names {
         }
         let has = |ours: &&str| names.provides(ours, fields);
         let is_rewarded = REWARDS.iter().any(has);
-        let compares = are_lines && !is_rewarded && has(&"completion");
+        let compares = !is_rewarded && has(&"completion");
         names.compares_answers = compares && SOLUTIONS.iter().any(has);
         names.check(fields, is_rewarded).map_err(in_file)?;
         let says_length = |reading: &Reading| {
@@ -185,7 +185,8 @@ impl Names {
             let wanted = ["`group`", "tensor `index` (or `group`) [B]"];
             let what = "nothing says which responses belong to one prompt";
             ("group", LIKELY_GROUPS, what, wanted)
-        } else if !is_rewarded && !self.compares_answers {
+        } else if !is_rewarded && !self.compares_answers && self.kind != FileKind::Saved {
+            // A batch that was saved is what it was.
             let wanted = [
                 "`reward`, `correct` or `token_reward`",
                 "tensor `token_level_rewards` [B, T], `rewards` [B] or `correct` [B]",

@@ -12,7 +12,7 @@ use super::replace::Replacement;
 use super::safetensors::{self, Strings};
 use super::tensors::{NewTensor, write_rows};
 use super::{Result, npz};
-use crate::batch::{Batch, FloatBuffer, GroupId, Layout};
+use crate::batch::{Batch, FloatBuffer, GroupId, Layout, Level, column_names};
 use crate::diagnostic::Diagnostics;
 
 /// The key in the header that marks our own files, and the version of their format.
@@ -111,8 +111,8 @@ impl Batch {
         Ok((!has_room).then(|| what.to_string()))
     }
 
-    /// Writes all columns to an npz archive, names of groups and texts as strings.
-    pub(super) fn save_npz(&self, out: &mut Replacement) -> Result<()> {
+    /// Writes all columns to an npz archive, names of groups and texts as strings. Returns a note if texts are left out.
+    pub(super) fn save_npz(&self, out: &mut Replacement) -> Result<Option<String>> {
         let layout: &Layout = self.layout();
         let responses = 0..layout.responses();
         let ids = responses.map(|response| layout.group_id(layout.group_of(response)));
@@ -128,13 +128,36 @@ impl Batch {
         let step = self.step();
         let write = move |out: &mut dyn Write| out.write_all(&step.to_le_bytes());
         let mut arrays = vec![groups, NewTensor::new("step", Dtype::U64, vec![], write)];
+        let texts = self.texts().map(|(name, _)| (name, None));
+        let responses = self.response_columns();
+        let responses = responses.map(|(name, _)| (name, Some(Level::Response)));
+        let tokens = self
+            .token_columns()
+            .map(|(name, _)| (name, Some(Level::Token)));
+        let all = texts.chain(responses).chain(tokens);
+        let misread = all.filter(|(name, level)| self.is_misread(name, *level));
+        let left_out: Vec<&str> = misread.map(|(name, _)| name).collect();
         let texts = self.texts();
         arrays.extend(texts.map(|(name, texts)| {
             let texts = texts.iter().map(|text| &**text);
             NewTensor::strings(name, texts)
         }));
         arrays.extend(self.tensors());
-        npz::write(None, &arrays, out)
+        arrays.retain(|array| !left_out.contains(&array.name));
+        npz::write(None, &arrays, out)?;
+        let names = left_out.join("`, `");
+        Ok((!names.is_empty()).then(|| {
+            format!("left out: `{names}`; in npz these are trainers' names of other columns")
+        }))
+    }
+
+    /// Whether a reader of npz, which knows trainers' names, would take a column for one that it is not; texts have no level.
+    fn is_misread(&self, name: &str, level: Option<Level>) -> bool {
+        column_names::ours(name).is_some_and(|ours| {
+            let known = column_names::column(ours).map(|known| known.level);
+            let is_layout = ["mask", "group"].contains(&ours);
+            is_layout || level.is_none() || self.has(ours) || known.is_some() && known != level
+        })
     }
 
     /// All columns as tensors, and the mask if they do not say how long the responses are.

@@ -441,13 +441,12 @@ fn random_graph(
     check(&executors[1], &Cells::of(world), &nodes)
 }
 
-/// The same few graphs in each run; a long run draws others: `ADVLAB_ORACLE=10000 cargo test --release --lib oracle`.
+/// The same few graphs in each run; a long run draws others: `ADVLAB_ORACLE=10000 ADVLAB_FUZZ_SEED=2 cargo test --release --lib oracle`.
 fn cases_of(few: u32) -> ProptestConfig {
-    let many = std::env::var("ADVLAB_ORACLE").ok();
-    let many = many.and_then(|text| text.parse().ok());
+    let asked = |name| std::env::var(name).ok()?.parse::<u64>().ok();
     ProptestConfig {
-        cases: many.unwrap_or(few),
-        rng_seed: many.map_or(RngSeed::Fixed(1), |_| RngSeed::Random),
+        cases: asked("ADVLAB_ORACLE").map_or(few, |many| many as u32),
+        rng_seed: RngSeed::Fixed(asked("ADVLAB_FUZZ_SEED").unwrap_or(1)),
         ..ProptestConfig::default()
     }
 }
