@@ -523,12 +523,13 @@ impl Meaning<'_> {
                 (values.of_tensor(tensor), self.options.defer.is_some())
             }
             ColumnData::Lists(lists) if lists.are_left() => {
-                let read = self.read_again(&column);
-                (values.of_lists(|| read().map(ColumnData::into_lists)), true)
+                let (read, starts) = (self.read_again(&column), lists.starts.clone());
+                let read = || Ok(read()?.into_lists().values);
+                (values.of_lists(starts, read), true)
             }
             _ => {
                 let lists = Arc::unwrap_or_clone(column).data.into_lists();
-                (values.of_lists(|| Ok(lists)), false)
+                (values.of_lists(lists.starts, || Ok(lists.values)), false)
             }
         };
         self.pending[usize::from(is_later)].push(pending);

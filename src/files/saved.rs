@@ -155,12 +155,9 @@ impl Batch {
             } else {
                 Dtype::F32
             };
-            let write = move |out: &mut dyn Write| {
-                let all: Vec<usize> = (0..rows).collect();
-                match values.select(layout, &all) {
-                    FloatBuffer::F32(values) => write_rows(out, layout, width, |_, at| values[at]),
-                    FloatBuffer::F64(values) => write_rows(out, layout, width, |_, at| values[at]),
-                }
+            let write = move |out: &mut dyn Write| match values.compact(layout) {
+                FloatBuffer::F32(values) => write_rows(out, layout, width, |_, at| values[at]),
+                FloatBuffer::F64(values) => write_rows(out, layout, width, |_, at| values[at]),
             };
             tensors.push(NewTensor::new(name, dtype, shape(), write));
         }
@@ -172,7 +169,7 @@ impl Batch {
         let all: Vec<usize> = (0..layout.responses()).collect();
         let columns = self.token_columns();
         let columns: Vec<(&str, FloatBuffer)> = columns
-            .map(|(name, values)| (name, values.select(layout, &all)))
+            .map(|(name, values)| (name, values.compact(layout)))
             .collect();
         let has_gaps =
             |&response: &usize| layout.tokens_of(response).len() < layout.row_length(response);

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::batch::{Batch, Buffer, Computed, FloatBuffer, Layout, Level, TokenValues};
 use crate::script::{OLD_FOR_LOGP, Parameters, ScriptBatch, Setting};
-use crate::tensor::{Guard, Precision, TokenPrecision};
+use crate::tensor::{Guard, Precision};
 
 /// A thread checks the clock once per this many responses.
 const RESPONSES_PER_CHECK: usize = 64;
@@ -92,7 +92,7 @@ impl<'a> HookInputs<'a> {
 
     /// Computes a gradient response by response, into the caller's rows if they have its precision, else into new memory,
     /// which it returns; `None` if it is not finite. `compute` also gives a summary of each response, in batch order.
-    pub(super) fn gradient<T: TokenPrecision, S, R: Send>(
+    pub(super) fn gradient<T: Precision, S, R: Send>(
         &self,
         rows: Option<&mut [f32]>,
         scratch: impl Fn() -> S + Send + Sync,
@@ -149,16 +149,14 @@ fn scale<T: Precision>(values: &mut [T], factor: Option<f64>) -> bool {
 }
 
 /// A column's values of a response; `None` if they have another precision or are not contiguous.
-pub(super) fn row<'a, T: TokenPrecision>(
+pub(super) fn row<'a, T: Precision>(
     column: &'a TokenValues,
     layout: &Layout,
     response: usize,
 ) -> Option<&'a [T]> {
     let columns = columns(layout, response)?;
-    match column {
-        TokenValues::Compact(values) => Some(&T::slice(values)?[layout.tokens_of(response)]),
-        _ => T::padded_row(column, response, columns),
-    }
+    let place = column.place(response, (layout.tokens_of(response), columns));
+    Some(&T::slice(column.numbers())?[place])
 }
 
 /// The columns of a response's tokens, if there are no holes between them.

@@ -10,7 +10,7 @@ use super::inputs::{HookInputs, row};
 use crate::batch::{Computed, TokenValues};
 use crate::script::Computation;
 use crate::tensor::op::{Binary, Reduction, Unary};
-use crate::tensor::{Depth, Moments, TokenPrecision, finish};
+use crate::tensor::{Depth, Moments, Precision, finish};
 
 pub fn loss(inputs: &HookInputs<'_>, rows: Option<&mut [f32]>) -> Option<Computation> {
     let usual = ["rloo", "sum", "question"].map(Some);
@@ -30,7 +30,7 @@ pub fn loss(inputs: &HookInputs<'_>, rows: Option<&mut [f32]>) -> Option<Computa
     })
 }
 
-fn loss_of<T: TokenPrecision>(
+fn loss_of<T: Precision>(
     inputs: &HookInputs<'_>,
     logp: &TokenValues,
     rows: Option<&mut [f32]>,

@@ -9,7 +9,7 @@ use super::inputs::{Advantage, HookInputs, row};
 use crate::batch::{Computed, Layout, TokenValues};
 use crate::script::{Computation, Setting};
 use crate::tensor::op::{Binary, FAR, Reduction};
-use crate::tensor::{Depth, Moments, Precision, TILE, TokenPrecision, finish, in_strides, k3};
+use crate::tensor::{Depth, Moments, Precision, TILE, finish, in_strides, k3};
 
 pub fn loss(inputs: &HookInputs<'_>, rows: Option<&mut [f32]>) -> Option<Computation> {
     let is = |name, setting: Setting| inputs.params.get(name) == Some(&setting);
@@ -65,7 +65,7 @@ struct Clip<'a> {
 
 impl Clip<'_> {
     /// The loss, its gradient, and the share of clipped tokens.
-    fn loss<T: TokenPrecision>(
+    fn loss<T: Precision>(
         &self,
         inputs: &HookInputs<'_>,
         rows: Option<&mut [f32]>,
@@ -94,7 +94,7 @@ impl Clip<'_> {
     }
 
     /// The moments of a response's losses and the number of its clipped tokens; writes its gradient.
-    fn response<T: TokenPrecision>(
+    fn response<T: Precision>(
         &self,
         layout: &Layout,
         response: usize,
