@@ -1,7 +1,6 @@
 //! The columns of a file as its reader finds them, before they get a meaning.
 
 use std::borrow::Cow;
-use std::mem::discriminant;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -144,13 +143,6 @@ impl Lists {
         self.starts.push(self.count() + row.len());
         self.values.extend_from_slice(values);
     }
-
-    fn append(&mut self, other: &Lists) {
-        let before = self.count();
-        self.values.extend_from_slice(&other.values);
-        let starts = other.starts[1..].iter();
-        self.starts.extend(starts.map(|start| before + start));
-    }
 }
 
 /// The values of a column, all of one kind.
@@ -205,8 +197,6 @@ pub(super) struct FileColumn {
     pub(super) keep: Keep,
     pub(super) data: ColumnData,
     pub(super) first: String,
-    /// How many responses were begun when it was last met.
-    pub(super) met: usize,
     /// How many responses have a value, from the first on.
     pub(super) filled: usize,
     /// The first response that has null.
@@ -417,41 +407,10 @@ impl FileColumn {
     }
 
     /// Ends the column: the first response without a value is the odd one.
-    pub(super) fn end(&mut self) {
+    fn end(&mut self) {
         let is_null = self.null == Some(self.filled);
         let found = if is_null { "null" } else { "missing" };
         self.odd = Some((self.filled, found.to_string()));
-    }
-
-    /// Adds the values of the `more` responses that follow the first `before`.
-    pub(super) fn append(&mut self, before: usize, more: FileColumn) {
-        self.null = self.null.or(more.null.map(|null| before + null));
-        if self.odd.is_some() || more.filled == 0 && more.odd.is_none() {
-            return;
-        }
-        let is_first = self.filled == 0 && before == 0;
-        if self.filled < before {
-            return self.end();
-        }
-        if more.filled > 0 && !is_first && discriminant(&self.data) != discriminant(&more.data) {
-            self.odd = Some((before, more.first));
-            return;
-        }
-        self.filled += more.filled;
-        self.odd = more.odd.map(|(at, found)| (before + at, found));
-        match (&mut self.data, more.data) {
-            (ColumnData::Numbers(numbers), ColumnData::Numbers(more)) => numbers.extend(more),
-            (ColumnData::Ids(ids), ColumnData::Ids(more)) => ids.extend(more),
-            (ColumnData::Lists(lists), ColumnData::Lists(more)) => lists.append(&more),
-            (ColumnData::Texts(texts, counts), ColumnData::Texts(more, more_counts)) => {
-                texts.extend(more);
-                counts.extend(more_counts);
-            }
-            (data, more) => *data = more,
-        }
-        if is_first {
-            self.first = more.first;
-        }
     }
 }
 
