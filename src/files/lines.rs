@@ -1,7 +1,7 @@
 //! Lines of JSON, one response each: read block by block in parallel, and copied with values added.
 
 use std::collections::HashMap;
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use super::format::is_parquet;
 use super::json::{self, JsonType};
 use super::names::{FileKind, Names, Schema};
-use super::open::{self, LONGEST_LINE, LineSink, Lines};
+use super::open::{self, LONGEST_LINE, Lines};
 use super::parquet::{self, Shape};
 use super::replace::{Replacement, cannot_be_written};
 use super::table::{Content, FileColumn, FileOrigin, Table};
@@ -178,38 +178,32 @@ impl<'a> Blocks<'a> {
             Ok((parse(&fields)?, json::places(line, &fields, &names)))
         };
         let (input, mark) = (self.path.clone(), self.mark);
-        let Some(output) = output else {
-            let take = |number, _: &[u8], made| match made {
-                Some((made, _)) => values(number, made).map(drop),
-                None => Ok(()),
-            };
-            return Ok(self.each_line(parse, take)?);
-        };
-        let mut file = Replacement::new(output)?;
-        if is_parquet(&input) && is_parquet(output) {
-            let mut rows = Vec::new();
-            self.each_line(parse, |number, _, made| {
-                if let Some((made, _)) = made {
-                    rows.push(values(number, made)?);
-                }
-                Ok(())
-            })?;
-            parquet::write_copy(&input, fields, |row| rows[row].clone(), &mut file)?;
-        } else {
-            let failed = |error: io::Error| cannot_be_written(output, &error);
-            let mut sink = LineSink::new(output, &mut file).map_err(failed)?;
-            sink.write_all(mark).map_err(failed)?;
-            self.each_line(parse, |number, line, made| {
-                let written = match made {
-                    Some((made, places)) => {
+        let mut file = output.map(Replacement::new).transpose()?;
+        match (output, &mut file) {
+            (Some(output), Some(file)) if !(is_parquet(&input) && is_parquet(output)) => {
+                open::write_lines(output, file, |out| {
+                    let failed = |error: io::Error| cannot_be_written(output, &error);
+                    out.write_all(mark).map_err(failed)?;
+                    self.each_line(parse, |number, line, made| {
+                        let Some((made, places)) = made else {
+                            return out.write_all(line).map_err(failed);
+                        };
                         let values = values(number, made)?;
-                        json::write_values(&mut sink, line, &places, &names, &values)
-                    }
-                    None => sink.write_all(line),
-                };
-                written.map_err(failed)
-            })?;
-            sink.finish().map_err(failed)?;
+                        json::write_values(out, line, &places, &names, &values).map_err(failed)
+                    })
+                })?;
+            }
+            (_, file) => {
+                let mut rows = Vec::new();
+                self.each_line(parse, |number, _, made| {
+                    let made = made.map(|(made, _)| values(number, made)).transpose()?;
+                    rows.extend(made.filter(|_| file.is_some()));
+                    Ok(())
+                })?;
+                if let Some(file) = file {
+                    parquet::write_copy(&input, fields, |row| rows[row].clone(), file)?;
+                }
+            }
         }
         match checksum {
             Some(checksum) if is_parquet(&input) => open::check_end(&input, checksum)?,
@@ -218,7 +212,7 @@ impl<'a> Blocks<'a> {
             }
             _ => {}
         }
-        file.finish()
+        file.map_or(Ok(()), Replacement::finish)
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use ::safetensors::Dtype;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::json::{write_array, write_number};
@@ -43,18 +44,20 @@ pub(super) fn header(strings: &Strings) -> Result<Option<SavedHeader>, String> {
         }
         _ => {}
     }
+    fn of<T: DeserializeOwned>(strings: &Strings, key: &str, other: &'static str) -> Option<T> {
+        serde_json::from_str(strings.get(key).map_or(other, String::as_str)).ok()
+    }
     let id = |name: Value| match name {
         Value::String(name) => Some(GroupId::from(name)),
         name => name.as_i64().map(GroupId::Number),
     };
-    let read = || -> Option<SavedHeader> {
-        let of = |key: &str, other: &'static str| strings.get(key).map_or(other, String::as_str);
-        let names: Option<Vec<Value>> = serde_json::from_str(of(NAMES, "null")).ok()?;
+    let read = || {
+        let names: Option<Vec<Value>> = of(strings, NAMES, "null")?;
         let names = names.map(|names| names.into_iter().map(id).collect::<Option<_>>());
         Some(SavedHeader {
-            step: of(STEP, "0").parse().ok()?,
+            step: of(strings, STEP, "0")?,
             group_names: names.map_or(Some(None), |names| names.map(Some))?,
-            texts: serde_json::from_str(of(TEXTS, "{}")).ok()?,
+            texts: of(strings, TEXTS, "{}")?,
         })
     };
     let wrong = || format!("its header's `{STEP}`, `{NAMES}` or `{TEXTS}` is damaged");

@@ -276,53 +276,45 @@ impl FileColumn {
 
     /// Adds the value of a response, as it is written in JSON.
     pub(super) fn push(&mut self, response: usize, raw: &str) {
-        let is_null = raw == "null" && !self.keep.nulls;
-        self.add(
-            response,
-            is_null,
-            || describe(raw),
-            |column| column.give(raw),
-        );
-    }
-
-    /// Adds an array of numbers, or null.
-    pub(super) fn push_list(&mut self, response: usize, row: Option<&[f64]>) {
-        let numbers = row.unwrap_or_default();
-        let describe = || of_numbers(numbers.len());
-        self.add(response, row.is_none(), describe, |column| {
-            if let ColumnData::Null = column.data {
-                column.data = ColumnData::Lists(Lists::new());
-            }
-            match &mut column.data {
-                ColumnData::Lists(lists) => lists.add_row(numbers, column.keep.arrays),
-                _ => return Err(describe()),
-            }
-            Ok(())
-        });
-    }
-
-    fn add(
-        &mut self,
-        response: usize,
-        is_null: bool,
-        describe: impl Fn() -> String,
-        give: impl FnOnce(&mut Self) -> Result<(), String>,
-    ) {
-        if self.keep.nothing || self.odd.is_some() {
-            return;
-        }
-        if is_null {
-            self.null.get_or_insert(response);
+        if !self.takes(response, raw == "null" && !self.keep.nulls) {
             return;
         }
         if self.filled == 0 {
-            self.first = describe();
+            self.first = describe(raw);
         }
-        match give(self) {
-            Ok(()) if self.filled < response => self.end(),
+        match self.give(raw) {
             Ok(()) => self.filled += 1,
             Err(found) => self.odd = Some((response, found)),
         }
+    }
+
+    /// Adds an array of numbers, or null, to a column of nothing else.
+    pub(super) fn push_list(&mut self, response: usize, row: Option<&[f64]>) {
+        let is_taken = self.takes(response, row.is_none());
+        let Some(row) = row.filter(|_| is_taken) else {
+            return;
+        };
+        if self.filled == 0 {
+            self.first = of_numbers(row.len());
+            self.data = ColumnData::Lists(Lists::new());
+        }
+        if let ColumnData::Lists(lists) = &mut self.data {
+            lists.add_row(row, self.keep.arrays);
+        }
+        self.filled += 1;
+    }
+
+    /// Whether the column goes on with the value of a response: every response before has one.
+    fn takes(&mut self, response: usize, is_null: bool) -> bool {
+        if self.keep.nothing || self.odd.is_some() {
+            return false;
+        }
+        if is_null {
+            self.null.get_or_insert(response);
+        } else if self.filled < response {
+            self.end();
+        }
+        !is_null && self.odd.is_none()
     }
 
     /// Adds a value; the error describes the value if the column holds another type.
@@ -369,19 +361,8 @@ impl FileColumn {
         let ColumnData::Texts(texts, counts) = &mut self.data else {
             return Err(describe(raw));
         };
-        if is_string && !keep.texts {
-            if !keep.counts {
-                return Ok(());
-            }
-            // Without the text: making it takes a fifth of the time of reading the file.
-            let words = match keep.tokenizer {
-                None => words::count_in_json(raw),
-                Some(_) => None,
-            };
-            if let Some(words) = words {
-                counts.push(words as f64);
-                return Ok(());
-            }
+        if is_string && !keep.texts && !keep.counts {
+            return Ok(());
         }
         let Some(text) = text(raw) else {
             return Err(match keep.ids && id_of_number(raw).is_some() {
