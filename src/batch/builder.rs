@@ -87,8 +87,8 @@ impl BatchBuilder {
 
     /// A token column, f32 or f64: padded [B, T], or one number per token that counts.
     ///
-    /// An owned or shared array in row order is not copied, nor is the memory of another owner ([`TokenValues::padded`]); a view
-    /// is copied, and half precision is widened to f32.
+    /// An owned array in row order is not copied, nor is the memory of another owner ([`TokenValues::padded`]); a view is
+    /// copied, and half precision is widened to f32.
     pub fn token(self, name: impl Into<String>, values: impl Into<TokenValues>) -> Self {
         self.column(name.into(), Column::Token(values.into()))
     }

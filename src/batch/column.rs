@@ -5,7 +5,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use ndarray::{ArcArray2, Array2, ArrayView1, ArrayView2};
+use ndarray::{ArcArray2, ArrayBase, ArrayView1, Data, Ix2};
 
 use super::Layout;
 
@@ -334,46 +334,29 @@ impl From<FloatBuffer> for TokenValues {
     }
 }
 
-impl<T: Clone + Send + Sync + 'static> From<ArcArray2<T>> for TokenValues
+impl<T, S> From<ArrayBase<S, Ix2>> for TokenValues
 where
+    T: Clone + Send + Sync + 'static,
+    S: Data<Elem = T>,
     Buffer<T>: Into<FloatBuffer>,
 {
-    /// Shares f32 and f64 in row order; copies other arrays.
-    fn from(array: ArcArray2<T>) -> Self {
+    /// An owned array in row order is not copied.
+    fn from(array: ArrayBase<S, Ix2>) -> Self {
         let array = match array.is_standard_layout() {
-            true => array,
-            false => array.as_standard_layout().into_owned().into_shared(),
+            true => array.into_owned(),
+            false => array.as_standard_layout().into_owned(),
         };
         let shape = array.dim();
-        match TokenValues::padded(Buffer::new(array), shape, shape.1) {
+        match TokenValues::padded(Buffer::new(array.into_shared()), shape, shape.1) {
             Some(values) => values,
             None => unreachable!("an array has as many numbers as its shape"),
         }
     }
 }
 
-impl<T: Clone + Send + Sync + 'static> From<Array2<T>> for TokenValues
-where
-    Buffer<T>: Into<FloatBuffer>,
-{
-    fn from(array: Array2<T>) -> Self {
-        array.into_shared().into()
-    }
-}
-
-impl<T: Clone + Send + Sync + 'static> From<ArrayView2<'_, T>> for TokenValues
-where
-    Buffer<T>: Into<FloatBuffer>,
-{
-    /// Copies the view; an owned or a shared array is not copied.
-    fn from(array: ArrayView2<'_, T>) -> Self {
-        array.to_owned().into()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use ndarray::{array, s};
+    use ndarray::{Array2, ShapeBuilder, array, s};
 
     use super::*;
 

@@ -40,6 +40,9 @@ pub(super) struct Blocks<'a> {
     passed: usize,
 }
 
+/// The result for a line; `None` if it is blank.
+type Parsed<P> = Result<Option<P>>;
+
 /// New values of a line, in JSON: one per field, or `None` if the line keeps its own value.
 pub(super) type Values = Vec<Option<Vec<u8>>>;
 
@@ -110,14 +113,21 @@ impl<'a> Blocks<'a> {
         Err(error.in_file(&self.path))
     }
 
-    /// Processes all blocks: `parse` converts each one in parallel, and `take` gets the results in order.
+    /// Processes all blocks: `parse` converts each line that is not blank, in parallel; `take` gets each block and its results, in
+    /// order.
     fn each<P: Send>(
         &mut self,
-        parse: impl Fn(&[u8]) -> P + Sync,
-        mut take: impl FnMut(&[u8], P) -> Result<()> + Send,
+        parse: impl Fn(&str) -> Result<P> + Sync,
+        mut take: impl FnMut(&[u8], Vec<Parsed<P>>) -> Result<()> + Send,
     ) -> Result<()> {
+        let parse = |block: &[u8]| -> Vec<Parsed<P>> {
+            let lines: Vec<&[u8]> = lines(block).collect();
+            let lines = lines.into_par_iter();
+            let parsed = lines.map(|line| text(line)?.map(&parse).transpose());
+            parsed.collect()
+        };
         let mut block = std::mem::take(&mut self.block);
-        let mut parsed: Option<(Vec<u8>, P)> = None;
+        let mut parsed: Option<(Vec<u8>, Vec<Parsed<P>>)> = None;
         let mut failed = Ok(());
         while !block.is_empty() {
             let before = parsed.take();
@@ -144,21 +154,14 @@ impl<'a> Blocks<'a> {
         mut take: impl FnMut(usize, &[u8], Option<P>) -> Result<()> + Send,
     ) -> Result<()> {
         let (path, mut number) = (self.path.clone(), self.passed);
-        let parse = |line: &[u8]| text(line)?.map(&parse).transpose();
-        self.each(
-            |block| {
-                let lines: Vec<&[u8]> = lines(block).collect();
-                lines.into_par_iter().map(parse).collect::<Vec<_>>()
-            },
-            |block, parsed| {
-                for (line, parsed) in lines(block).zip(parsed) {
-                    number += 1;
-                    let here = |error: Diagnostic| error.on_line(number).in_file(&path);
-                    take(number, line, parsed.map_err(here)?)?;
-                }
-                Ok(())
-            },
-        )
+        self.each(parse, |block, parsed| {
+            for (line, parsed) in lines(block).zip(parsed) {
+                number += 1;
+                let here = |error: Diagnostic| error.on_line(number).in_file(&path);
+                take(number, line, parsed.map_err(here)?)?;
+            }
+            Ok(())
+        })
     }
 
     /// Copies the lines to a file, if one is given, with new values for some fields and otherwise byte for byte. `parse` runs in
@@ -220,8 +223,8 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<T
     read_blocks(Blocks::open(path, progress)?, schema)
 }
 
-/// The places in a line of the keys and values of its fields; `None` for a blank line.
-type Fields = Option<Vec<(Range<usize>, Range<usize>)>>;
+/// The places in a line of the keys and values of its fields.
+type Fields = Vec<(Range<usize>, Range<usize>)>;
 
 fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table> {
     let mut rows = TableBuilder {
@@ -230,25 +233,16 @@ fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table> {
         blank: vec![0; blocks.passed],
         ..TableBuilder::default()
     };
-    let parse = |line: &[u8]| -> Result<Fields> {
-        let Some(line) = text(line)? else {
-            return Ok(None);
-        };
+    let parse = |line: &str| {
         let fields = json::fields(line)?.into_iter();
         let places = fields.map(|(key, raw)| (json::place(line, key), json::place(line, raw)));
-        Ok(Some(places.collect()))
+        Ok(places.collect())
     };
     let path = blocks.path.clone();
-    blocks.each(
-        |block| {
-            let lines: Vec<&[u8]> = lines(block).collect();
-            lines.into_par_iter().map(parse).collect::<Vec<_>>()
-        },
-        |block, parsed| {
-            let added = rows.add(block, parsed);
-            added.map_err(|error| error.on_line(rows.lines).in_file(&path))
-        },
-    )?;
+    blocks.each(parse, |block, parsed| {
+        let added = rows.add(block, parsed);
+        added.map_err(|error| error.on_line(rows.lines).in_file(&path))
+    })?;
     let (blank, sum) = (rows.blank, blocks.sum);
     let content = Content::Lines { blank, sum };
     let origin = FileOrigin { path, content };
@@ -273,7 +267,7 @@ struct TableBuilder {
 impl TableBuilder {
     /// Adds the lines of a block: sorts their values into columns, which are then parsed in parallel. An error is at the last
     /// line.
-    fn add(&mut self, block: &[u8], parsed: Vec<Result<Fields>>) -> Result<()> {
+    fn add(&mut self, block: &[u8], parsed: Vec<Parsed<Fields>>) -> Result<()> {
         let mut values: Vec<Vec<(usize, &[u8])>> = Vec::new();
         for (line, fields) in lines(block).zip(parsed) {
             self.lines += 1;

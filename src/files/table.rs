@@ -197,7 +197,7 @@ pub(super) struct FileColumn {
     pub(super) keep: Keep,
     pub(super) data: ColumnData,
     pub(super) first: String,
-    /// How many responses have a value, from the first on.
+    /// How many responses have a value, from the first on; 1 for a tensor.
     pub(super) filled: usize,
     /// The first response that has null.
     pub(super) null: Option<usize>,
@@ -252,6 +252,7 @@ impl FileColumn {
             name: tensor.name.clone(),
             first: tensor.describe(),
             data: ColumnData::Tensor(tensor),
+            filled: 1,
             ..FileColumn::default()
         }
     }
