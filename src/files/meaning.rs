@@ -216,7 +216,10 @@ impl Meaning<'_> {
         };
         let (rows, is_saved) = (self.responses, self.table.saved.is_some());
         let level = match (&column.data, reading.role) {
-            (ColumnData::Ids(_) | ColumnData::Texts(..), Role::Group) => Some(Level::Response),
+            // `groups` has read a tensor.
+            (ColumnData::Ids(_) | ColumnData::Texts(..) | ColumnData::Tensor(_), Role::Group) => {
+                Some(Level::Response)
+            }
             (ColumnData::Lists(_), Role::Mask | Role::Token | Role::Any) => Some(Level::Token),
             (
                 ColumnData::Numbers(_) | ColumnData::Ids(_),

@@ -80,15 +80,17 @@ impl Batch {
     /// Writes a safetensors file; it is an error if the header has no room for the texts.
     pub(super) fn save(&self, out: &mut dyn Write) -> io::Result<Option<String>> {
         let layout: &Layout = self.layout();
-        let ids = (0..layout.groups()).map(|group| layout.group_id(group));
-        let are_named = ids.clone().any(|id| matches!(id, GroupId::String(_)));
         let mut strings = Strings::new();
         let mut add = |key: &str, text: String| drop(strings.insert(key.to_string(), text));
         add(MARK.0, MARK.1.to_string());
         add(STEP, self.step().to_string());
-        if are_named {
-            add(NAMES, ids.map(group_name).collect::<Value>().to_string());
-        }
+        let groups = self.group_numbers().unwrap_or_else(|| {
+            let ids = (0..layout.groups()).map(|group| group_name(layout.group_id(group)));
+            add(NAMES, ids.collect::<Value>().to_string());
+            // There are at most 2^32 groups.
+            let groups = (0..layout.responses()).map(|response| layout.group_of(response) as i64);
+            groups.collect()
+        });
         let texts = self.texts().map(|(name, texts)| {
             let texts = texts.iter().map(|text| &**text);
             (name, texts.collect())
@@ -98,15 +100,6 @@ impl Batch {
         if has_room && texts != "{}" {
             add(TEXTS, texts);
         }
-        let groups = (0..layout.responses()).map(|response| {
-            let group = layout.group_of(response);
-            match layout.group_id(group) {
-                GroupId::Number(number) if !are_named => *number,
-                // There are at most 2^32 groups.
-                _ => group as i64,
-            }
-        });
-        let groups: Vec<i64> = groups.collect();
         let mut tensors = vec![NewTensor::of("group", Dtype::I64, groups)];
         tensors.extend(self.tensors());
         safetensors::write_file(out, &strings, &tensors)?;
@@ -117,14 +110,9 @@ impl Batch {
     /// Writes all columns to an npz archive, names of groups and texts as strings.
     pub(super) fn save_npz(&self, out: &mut Replacement) -> Result<()> {
         let layout: &Layout = self.layout();
-        let responses = 0..layout.responses();
-        let ids = responses.map(|response| layout.group_id(layout.group_of(response)));
-        let numbers = ids.clone().map(|id| match id {
-            GroupId::Number(number) => Some(*number),
-            GroupId::String(_) => None,
-        });
+        let ids = (0..layout.responses()).map(|at| layout.group_id(layout.group_of(at)));
         let names: Vec<String> = ids.map(|id| id.name().to_string()).collect();
-        let groups = match numbers.collect::<Option<Vec<i64>>>() {
+        let groups = match self.group_numbers() {
             Some(numbers) => NewTensor::of("group", Dtype::I64, numbers),
             None => NewTensor::strings("group", names.iter().map(String::as_str)),
         };
@@ -138,6 +126,17 @@ impl Batch {
         }));
         arrays.extend(self.tensors());
         npz::write(None, &arrays, out)
+    }
+
+    /// The group of each response, if all groups are numbers.
+    fn group_numbers(&self) -> Option<Vec<i64>> {
+        let layout = self.layout();
+        let numbers =
+            (0..layout.responses()).map(|at| match layout.group_id(layout.group_of(at)) {
+                GroupId::Number(number) => Some(*number),
+                GroupId::String(_) => None,
+            });
+        numbers.collect()
     }
 
     /// All columns as tensors, and the mask if they do not say how long the responses are.
