@@ -306,14 +306,13 @@ impl TableBuilder {
         let next = self.columns.get(self.next).filter(|_| is_plain);
         let mut found = self.next;
         if next.is_none_or(|next| next.name != key[1..key.len() - 1]) {
-            let (name, new) = (json::text(key), self.columns.len());
-            found = match self.by_name.get(&*name) {
-                Some(&known) => known,
-                None => {
-                    self.columns.push(FileColumn::new(&name, &self.names));
-                    *self.by_name.entry(name.into_owned()).or_insert(new)
-                }
-            };
+            let name = json::text(key);
+            let known = self.by_name.get(&*name).copied();
+            found = known.unwrap_or(self.columns.len());
+            if known.is_none() {
+                self.columns.push(FileColumn::new(&name, &self.names));
+                self.by_name.insert(name.into_owned(), found);
+            }
         }
         self.next = (found + 1) % self.columns.len();
         found
