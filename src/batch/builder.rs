@@ -230,7 +230,7 @@ impl BatchBuilder {
             if let Some(known) = known.filter(|known| known.level != found) {
                 let (level, hint) = (known.level, known.hint);
                 let message =
-                    format!("`{name}` was given one value a {found}; it is a {level} column{hint}");
+                    format!("`{name}` was given one value per {found}; it is a {level} column{hint}");
                 return Err(problem(None, message));
             }
             if let Some((response, message)) = known.and_then(|known| known.misfit(values)) {
@@ -274,7 +274,7 @@ impl BatchBuilder {
                 let found = values.row_length(response).unwrap_or(length);
                 if found != length {
                     let message = format!(
-                        "response {response}: `{column}` has {found} tokens, `{from}` has {length}: the token columns of a batch are padded to one [B, T], or ragged with one length a response"
+                        "response {response}: `{column}` has {found} tokens, `{from}` has {length}: the token columns of a batch are padded to one [B, T], or ragged with one length per response"
                     );
                     return Err(problem(response, message));
                 }

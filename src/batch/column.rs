@@ -14,7 +14,7 @@ pub trait BufferOwner<T>: Send + Sync + 'static {
     /// The numbers; the same memory at each call.
     fn as_slice(&self) -> &[T];
 
-    /// How many there are, which may be known before they are.
+    /// How many there are; this may be known before the numbers are read.
     fn count(&self) -> usize {
         self.as_slice().len()
     }

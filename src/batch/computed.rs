@@ -153,7 +153,7 @@ pub(crate) fn has_shape_of(
         return Ok(());
     }
     let what = format!("an array {found:?} for {what} {shape:?}");
-    let help = "one row a response, as wide as the batch's padded columns";
+    let help = "one row per response, as wide as the batch's padded columns";
     Err(Diagnostic::error(what).with_help(help))
 }
 

@@ -47,7 +47,7 @@ impl<'de> Deserialize<'de> for ObjectFields<'de> {
             type Value = ObjectFields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object in braces, one response a line")
+                f.write_str("an object in braces, one response per line")
             }
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {

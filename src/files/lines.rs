@@ -109,7 +109,7 @@ impl<'a> Blocks<'a> {
             self.block = self.next()?;
         }
         let error = Diagnostic::error("there is no response in the file");
-        let error = error.expected("one JSON object a line, one line a response");
+        let error = error.expected("one JSON object per line, one line per response");
         Err(error.in_file(&self.path))
     }
 
