@@ -229,8 +229,9 @@ impl BatchBuilder {
             let known = column_names::column(name);
             if let Some(known) = known.filter(|known| known.level != found) {
                 let (level, hint) = (known.level, known.hint);
-                let message =
-                    format!("`{name}` was given one value per {found}; it is a {level} column{hint}");
+                let message = format!(
+                    "`{name}` was given one value per {found}; it is a {level} column{hint}"
+                );
                 return Err(problem(None, message));
             }
             if let Some((response, message)) = known.and_then(|known| known.misfit(values)) {

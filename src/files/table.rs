@@ -277,15 +277,12 @@ impl FileColumn {
 
     /// Adds the value of a response, as it is written in JSON.
     pub(super) fn push(&mut self, response: usize, raw: &str) {
-        if !self.takes(response, raw == "null" && !self.keep.nulls) {
-            return;
-        }
-        if self.filled == 0 {
-            self.first = describe(raw);
-        }
-        match self.give(raw) {
-            Ok(()) => self.filled += 1,
-            Err(found) => self.odd = Some((response, found)),
+        if self.takes(response, raw == "null" && !self.keep.nulls) {
+            if self.filled == 0 {
+                self.first = describe(raw);
+            }
+            let given = self.give(raw);
+            self.count(response, given);
         }
     }
 
@@ -302,20 +299,25 @@ impl FileColumn {
         if let ColumnData::Lists(lists) = &mut self.data {
             lists.add_row(row, self.keep.arrays);
         }
-        self.filled += 1;
+        self.count(response, Ok(()));
     }
 
-    /// Whether the column goes on with the value of a response: every response before has one.
+    /// Whether the column takes the value of a response.
     fn takes(&mut self, response: usize, is_null: bool) -> bool {
-        if self.keep.nothing || self.odd.is_some() {
-            return false;
-        }
-        if is_null {
+        let is_open = !self.keep.nothing && self.odd.is_none();
+        if is_open && is_null {
             self.null.get_or_insert(response);
-        } else if self.filled < response {
-            self.end();
         }
-        !is_null && self.odd.is_none()
+        is_open && !is_null
+    }
+
+    /// Counts a value that was added, unless an earlier response has none.
+    fn count(&mut self, response: usize, given: Result<(), String>) {
+        match given {
+            _ if self.filled < response => self.end(),
+            Ok(()) => self.filled += 1,
+            Err(found) => self.odd = Some((response, found)),
+        }
     }
 
     /// Adds a value; the error describes the value if the column holds another type.
