@@ -1,8 +1,8 @@
-//! NumPy arrays [B, T] in and out: their memory is read in place, with any strides.
+//! NumPy arrays [B, T] in and out: f32 and f64 whose rows are contiguous are read in place, others are copied.
 
 use std::sync::Mutex;
 
-use advlab::batch::{BatchBuilder, Buffer, BufferOwner, Computed, Element, Level, Numeric, Padded};
+use advlab::batch::{BatchBuilder, Buffer, BufferOwner, Computed, FloatBuffer, Level, Numeric, TokenValues};
 use half::{bf16, f16};
 use ndarray::{Array2, ArrayView2, ShapeBuilder};
 use numpy::{PyArray1, PyArray2, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
@@ -108,13 +108,13 @@ impl Array {
         typed!(self, T => builder.mask(self.view::<T>()))
     }
 
-    /// Adds a token column: floats in place, integers as f32 if that is exact for all of them, and as f64 otherwise.
+    /// Adds a token column: floats as they are, integers as f32 if that is exact for all of them, and as f64 otherwise.
     pub fn tokens(self, name: &str, builder: BatchBuilder) -> BatchBuilder {
         match self.dtype {
-            (b'f', 2) => builder.token(name, self.in_place::<f16>()),
-            (b'V', 2) => builder.token(name, self.in_place::<bf16>()),
-            (b'f', 4) => builder.token(name, self.in_place::<f32>()),
-            (b'f', 8) => builder.token(name, self.in_place::<f64>()),
+            (b'f', 2) => builder.token(name, self.floats::<f16>()),
+            (b'V', 2) => builder.token(name, self.floats::<bf16>()),
+            (b'f', 4) => builder.token(name, self.floats::<f32>()),
+            (b'f', 8) => builder.token(name, self.floats::<f64>()),
             _ => {
                 let wide = typed!(self, T => self.view::<T>().mapv(|number| number.number()));
                 match wide.iter().all(|number| number.abs() <= EXACT) {
@@ -125,10 +125,17 @@ impl Array {
         }
     }
 
-    fn in_place<T: Element>(self) -> Padded<T> {
-        let numbers = self.numbers();
-        let memory = Buffer::new(Memory(numbers, self.owner));
-        match Padded::with_strides(memory, self.shape, self.strides) {
+    /// The numbers in place if each row is contiguous.
+    fn floats<T: Copy + Send + Sync>(self) -> TokenValues
+    where
+        Buffer<T>: Into<FloatBuffer>,
+    {
+        let ((_, width), (down, right)) = (self.shape, self.strides);
+        if right != 1 && width > 1 {
+            return self.view::<T>().into();
+        }
+        let memory = Buffer::new(Memory(self.numbers(), self.owner));
+        match TokenValues::padded(memory, self.shape, down) {
             Some(column) => column,
             None => unreachable!("the memory ends with the last number"),
         }

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use advlab::Batch;
-use advlab::batch::{FloatBuffer, GroupId, TokenValues};
+use advlab::batch::{FloatBuffer, GroupId};
 use advlab::files::{Dtype, Mapping, ReadOptions, Tokenize};
 use advlab_cli::prompt::builtin;
 use advlab_cli::read_rollouts;
 use advlab_train::tokenizer::Tokenizer;
-use ndarray::{ArrayView, ArrayView1, Dimension};
-use numpy::{Element, PyArray, PyArray1, PyArray2, PyReadonlyArray1, PyUntypedArray};
+use ndarray::{ArrayView, ArrayView1, ArrayView2, Dimension, ShapeBuilder};
+use numpy::{Element, PyArray, PyArray1, PyReadonlyArray1, PyUntypedArray};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -185,7 +185,6 @@ impl PyBatch {
     /// a list of strings.
     fn _column<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let (py, batch) = (slf.py(), &slf.get().batch);
-        let no_array = || PyTypeError::new_err("NumPy has no array for this column");
         if let Some(values) = batch.response_buffer(name) {
             return in_place(slf, ArrayView1::from(&values[..]));
         }
@@ -193,24 +192,27 @@ impl PyBatch {
             let texts = texts.iter().map(|text| &**text);
             return texts.collect::<Vec<_>>().into_bound_py_any(py);
         }
-        match batch.token_column(name) {
-            Some(TokenValues::F32(values)) => in_place(slf, values.view().ok_or_else(no_array)?),
-            Some(TokenValues::F64(values)) => in_place(slf, values.view().ok_or_else(no_array)?),
-            Some(TokenValues::F16(values)) => in_place(slf, values.view().ok_or_else(no_array)?),
-            Some(TokenValues::Bf16(values)) => {
-                let view = values.view().ok_or_else(no_array)?;
-                Ok(PyArray2::from_owned_array(py, view.mapv(f32::from)).into_any())
-            }
-            Some(TokenValues::Compact(FloatBuffer::F32(values))) => {
-                in_place(slf, ArrayView1::from(&values[..]))
-            }
-            Some(TokenValues::Compact(FloatBuffer::F64(values))) => {
-                in_place(slf, ArrayView1::from(&values[..]))
-            }
-            Some(_) => Err(no_array()),
-            None => Err(PyKeyError::new_err(name.to_string())),
+        let Some(column) = batch.token_column(name) else {
+            return Err(PyKeyError::new_err(name.to_string()));
+        };
+        match (column.numbers(), column.shape()) {
+            (FloatBuffer::F32(values), Some(shape)) => in_place(slf, padded(values, shape)?),
+            (FloatBuffer::F64(values), Some(shape)) => in_place(slf, padded(values, shape)?),
+            (_, None) => match column.compact(batch.layout()) {
+                FloatBuffer::F32(values) => Ok(PyArray1::from_slice(py, &values).into_any()),
+                FloatBuffer::F64(values) => Ok(PyArray1::from_slice(py, &values).into_any()),
+            },
         }
     }
+}
+
+/// An array [B, T] whose rows start `stride` numbers apart.
+fn padded<T>(
+    values: &[T],
+    (shape, stride): ((usize, usize), usize),
+) -> PyResult<ArrayView2<'_, T>> {
+    let array = ArrayView2::from_shape(shape.strides((stride, 1)), values);
+    array.map_err(|_| PyTypeError::new_err("NumPy has no array for this column"))
 }
 
 /// The rows, which are stored one after another.

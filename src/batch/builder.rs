@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use ndarray::ArrayView2;
 
-use super::layout::{Tokens, TurnOrder, running_total};
+use super::layout::{Tokens, TurnOrder};
 use super::{
-    Batch, Buffer, Column, Element, FloatBuffer, GroupId, Layout, Level, Numeric, Padded,
-    TextColumns, TokenValues, column_names,
+    Batch, Buffer, Column, FloatBuffer, GroupId, Layout, Level, Numeric, TextColumns, TokenValues,
+    column_names,
 };
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -22,60 +22,6 @@ fn problem(response: impl Into<Option<usize>>, message: impl Into<String>) -> Bu
     (response.into(), Diagnostic::error(message.into()))
 }
 
-/// A column as the caller gave it.
-#[derive(Clone, Debug)]
-struct GivenColumn {
-    name: Arc<str>,
-    values: Column,
-    /// The lengths of ragged rows, whose values are stored one after another in a padded array of one row.
-    ragged: Option<Vec<usize>>,
-}
-
-impl GivenColumn {
-    /// The number of responses; `None` for compact tokens.
-    fn responses(&self) -> Option<usize> {
-        match (&self.ragged, &self.values) {
-            (Some(lengths), _) => Some(lengths.len()),
-            (None, Column::Response(values)) => Some(values.len()),
-            (None, Column::Token(values)) => Some(values.shape()?.0),
-        }
-    }
-
-    /// The length of a response's row, if the column has one row per response.
-    fn row_length(&self, response: usize) -> Option<usize> {
-        match (&self.ragged, &self.values) {
-            (Some(lengths), _) => Some(lengths[response]),
-            (None, values) => Some(values.token()?.shape()?.1),
-        }
-    }
-
-    /// The column of a batch: for ragged rows, only the tokens that count.
-    fn column(self, layout: &Layout) -> Column {
-        let Some(lengths) = self.ragged else {
-            return self.values;
-        };
-        let count_all = |(_, width)| width == layout.tokens();
-        match self.values {
-            Column::Token(TokenValues::F64(all)) if count_all(all.shape()) => {
-                Column::Token(FloatBuffer::F64(all.into_buffer()).into())
-            }
-            Column::Token(TokenValues::F32(all)) if count_all(all.shape()) => {
-                Column::Token(FloatBuffer::F32(all.into_buffer()).into())
-            }
-            Column::Token(all) => {
-                let starts = &running_total(lengths);
-                let cells = (0..layout.responses()).flat_map(|response| {
-                    let columns = layout.runs(response).iter().map(|run| run.columns());
-                    let start = starts[response];
-                    columns.map(move |run| (0, start + run.start..start + run.end))
-                });
-                Column::Token(all.gather(cells).into())
-            }
-            values => values,
-        }
-    }
-}
-
 /// Collects the columns of a [`Batch`]; [`BatchBuilder::build`] checks them.
 ///
 /// Groups are always needed. `mask`, `ragged_mask` or `lengths` say which tokens count. Without these, all tokens of the
@@ -84,7 +30,7 @@ impl GivenColumn {
 pub struct BatchBuilder {
     groups: Option<Vec<GroupId>>,
     tokens: Option<Result<Tokens, BuildError>>,
-    columns: Vec<GivenColumn>,
+    columns: Vec<(Arc<str>, Column)>,
     texts: TextColumns,
     step: Option<u64>,
 }
@@ -136,42 +82,36 @@ impl BatchBuilder {
 
     /// A column with one value per response. A vector is not copied.
     pub fn response(self, name: impl Into<String>, values: impl Into<Buffer<f64>>) -> Self {
-        self.column(name.into(), Column::Response(values.into()), None)
+        self.column(name.into(), Column::Response(values.into()))
     }
 
     /// A token column, f32 or f64: padded [B, T], or one number per token that counts.
     ///
-    /// An owned or shared array is not copied, nor is a [`Padded`](super::Padded) with any strides over the memory of another
-    /// owner; a view is copied.
+    /// An owned array in row order is not copied, nor is the memory of another owner ([`TokenValues::padded`]); a view is
+    /// copied, and half precision is widened to f32.
     pub fn token(self, name: impl Into<String>, values: impl Into<TokenValues>) -> Self {
-        self.column(name.into(), Column::Token(values.into()), None)
+        self.column(name.into(), Column::Token(values.into()))
     }
 
     /// A ragged token column: one row per response, of any length.
-    pub fn ragged<T: Element, R: AsRef<[T]>>(
+    pub fn ragged<T: Clone + Send + Sync + 'static, R: AsRef<[T]>>(
         self,
         name: impl Into<String>,
         rows: impl IntoIterator<Item = R>,
-    ) -> Self {
-        let (mut values, mut lengths) = (Vec::new(), Vec::new());
+    ) -> Self
+    where
+        Buffer<T>: Into<FloatBuffer>,
+    {
+        let (mut values, mut starts) = (Vec::new(), vec![0]);
         for row in rows {
             values.extend_from_slice(row.as_ref());
-            lengths.push(row.as_ref().len());
+            starts.push(values.len());
         }
-        let width = values.len();
-        match Padded::with_strides(values.into(), (1, width), (width, 1)) {
-            Some(row) => self.column(name.into(), Column::Token(row.into()), Some(lengths)),
-            None => unreachable!("the row has as many values as the buffer"),
-        }
+        self.token(name, TokenValues::ragged(values.into(), starts.into()))
     }
 
-    fn column(mut self, name: String, values: Column, ragged: Option<Vec<usize>>) -> Self {
-        let name = name.into();
-        self.columns.push(GivenColumn {
-            name,
-            values,
-            ragged,
-        });
+    fn column(mut self, name: String, values: Column) -> Self {
+        self.columns.push((name.into(), values));
         self
     }
 
@@ -216,16 +156,16 @@ impl BatchBuilder {
         let tokens = self.check_tokens(tokens, groups.len())?;
         let layout = Layout::new(groups, |id| id, tokens, self.turns());
         let (mut columns, mut is_f64) = (BTreeMap::new(), None);
-        for given in self.columns {
-            let (name, values) = (given.name.clone(), given.column(&layout));
-            if let Column::Token(TokenValues::Compact(values)) = &values
-                && values.len() != layout.tokens()
-            {
-                let (found, expected) = (values.len(), layout.tokens());
-                let message = format!("`{name}` has {found} numbers, {expected} tokens count");
-                return Err(problem(None, message));
+        for (name, mut values) in self.columns {
+            if let Column::Token(given) = values {
+                let (found, expected) = (given.numbers().len(), layout.tokens());
+                if given.responses().is_none() && found != expected {
+                    let message = format!("`{name}` has {found} numbers, {expected} tokens count");
+                    return Err(problem(None, message));
+                }
+                is_f64 = is_f64.max(Some(given.is_f64()));
+                values = Column::Token(given.in_layout(&layout));
             }
-            is_f64 = is_f64.max(values.token().map(TokenValues::is_f64));
             if columns.insert(name.clone(), values).is_some() {
                 let message = format!("there are two columns named `{name}`");
                 return Err(problem(None, message));
@@ -243,8 +183,8 @@ impl BatchBuilder {
 
     /// The values of a response column.
     fn responses(&self, name: &str) -> Option<&[f64]> {
-        let column = self.columns.iter().find(|given| &*given.name == name)?;
-        column.values.response().map(|values| &**values)
+        let column = self.columns.iter().find(|(given, _)| &**given == name)?;
+        column.1.response().map(|values| &**values)
     }
 
     /// The trajectories, from the columns `trajectory` and `turn`.
@@ -263,7 +203,10 @@ impl BatchBuilder {
         let texts = self.texts.iter();
         let texts = texts.map(|(name, texts)| (&**name, Some(texts.len())));
         let columns = self.columns.iter();
-        let columns = columns.map(|given| (&*given.name, given.responses()));
+        let columns = columns.map(|(name, values)| match values {
+            Column::Response(values) => (&**name, Some(values.len())),
+            Column::Token(values) => (&**name, values.responses()),
+        });
         let mask = mask.map(|tokens| ("mask", Some(tokens.responses())));
         for (column, found) in texts.chain(columns).chain(mask) {
             if let Some(found) = found.filter(|found| *found != expected) {
@@ -278,17 +221,17 @@ impl BatchBuilder {
 
     /// Checks the names, levels and response values of the columns.
     fn check_columns(&self, groups: &[GroupId]) -> Result<(), BuildError> {
-        for given in &self.columns {
-            let name = &given.name;
-            let (found, values) = match &given.values {
+        for (name, values) in &self.columns {
+            let (found, values) = match values {
                 Column::Response(values) => (Level::Response, &values[..]),
                 Column::Token(_) => (Level::Token, &[][..]),
             };
             let known = column_names::column(name);
             if let Some(known) = known.filter(|known| known.level != found) {
                 let (level, hint) = (known.level, known.hint);
-                let message =
-                    format!("`{name}` was given one value a {found}; it is a {level} column{hint}");
+                let message = format!(
+                    "`{name}` was given one value per {found}; it is a {level} column{hint}"
+                );
                 return Err(problem(None, message));
             }
             if let Some((response, message)) = known.and_then(|known| known.misfit(values)) {
@@ -302,12 +245,16 @@ impl BatchBuilder {
 
     /// The tokens that count. All token columns must have rows of these lengths.
     fn check_tokens(&self, mask: Option<Tokens>, responses: usize) -> Result<Tokens, BuildError> {
-        let first = self.columns.iter().find(|one| one.row_length(0).is_some());
-        let (tokens, from) = match (mask, first) {
+        let rows = self.columns.iter().filter_map(|(name, values)| {
+            let rows = values.token().filter(|values| values.responses().is_some());
+            Some((&**name, rows?))
+        });
+        let rows: Vec<(&str, &TokenValues)> = rows.collect();
+        let (tokens, from) = match (mask, rows.first()) {
             (Some(tokens), _) => (tokens, "mask"),
-            (None, Some(first)) => {
+            (None, Some((name, first))) => {
                 let lengths = (0..responses).filter_map(|response| first.row_length(response));
-                (full(lengths), &*first.name)
+                (full(lengths), *name)
             }
             (None, None) => {
                 // `check_columns` has checked that they are whole numbers.
@@ -324,12 +271,11 @@ impl BatchBuilder {
                     format!("{length} tokens in one response: at most {most} are possible");
                 return Err(problem(response, message));
             }
-            for given in &self.columns {
-                let found = given.row_length(response).unwrap_or(length);
+            for (column, values) in &rows {
+                let found = values.row_length(response).unwrap_or(length);
                 if found != length {
-                    let column = &given.name;
                     let message = format!(
-                        "response {response}: `{column}` has {found} tokens, `{from}` has {length}: the token columns of a batch are padded to one [B, T], or ragged with one length a response"
+                        "response {response}: `{column}` has {found} tokens, `{from}` has {length}: the token columns of a batch are padded to one [B, T], or ragged with one length per response"
                     );
                     return Err(problem(response, message));
                 }

@@ -404,7 +404,7 @@ fn numbered<K: Eq + Hash + Clone>(keys: impl IntoIterator<Item = K>) -> (Vec<u32
 }
 
 /// `[a, b, c]` to `[0, a, a + b, a + b + c]`.
-pub(super) fn running_total(sizes: Vec<usize>) -> Vec<usize> {
+fn running_total(sizes: Vec<usize>) -> Vec<usize> {
     let mut total = 0;
     let sums = sizes.into_iter().map(|size| {
         total += size;

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use rayon::prelude::*;
 
 pub use builder::BatchBuilder;
-pub use column::{Buffer, BufferOwner, Element, FloatBuffer, Padded, TokenValues};
+pub use column::{Buffer, BufferOwner, FloatBuffer, TokenValues};
 pub use computed::Computed;
 pub use layout::{GroupId, Layout};
 pub use level::Level;

@@ -277,7 +277,7 @@ impl From<Diagnostic> for Diagnostics {
 }
 
 impl fmt::Display for Diagnostics {
-    /// A line a problem.
+    /// One line per problem.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines: Vec<String> = self.0.iter().map(Diagnostic::to_string).collect();
         f.write_str(&lines.join("\n"))

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use super::format::{Format, is_parquet};
-use super::open::{self, LineSink};
+use super::open;
 use super::parquet;
 use super::replace::{Replacement, cannot_be_written};
 use super::{Progress, ReadOptions, cannot_be_read, read};
@@ -42,17 +42,14 @@ pub fn convert(
         parquet::write_copy(input, &[], |_| Vec::new(), &mut file)?;
     } else if are_lines {
         let progress = Progress::new(options.progress);
-        let mut sink = LineSink::new(output, &mut file).map_err(failed)?;
-        let lines = open::lines(input, &progress);
-        let copied = lines.and_then(|mut lines| io::copy(&mut lines, &mut sink));
-        // Errors of the output are rarer, and name the output themselves.
-        copied.map_err(|error| cannot_be_read(input, &error))?;
-        notes.extend(
-            sink.finish()
-                .map_err(failed)?
-                .into_iter()
-                .map(Diagnostic::note),
-        );
+        let changes = open::write_lines(output, &mut file, |mut out| {
+            let lines = open::lines(input, &progress);
+            let copied = lines.and_then(|mut lines| io::copy(&mut lines, &mut out));
+            // Errors of the output are rarer, and name the output themselves.
+            copied.map_err(|error| cannot_be_read(input, &error))?;
+            Ok(())
+        })?;
+        notes.extend(changes.into_iter().map(Diagnostic::note));
         progress.finish();
     } else {
         let rollouts = read(input, options)?;
@@ -60,11 +57,10 @@ pub fn convert(
         let more = match to {
             Format::Npz => rollouts.batch.save_npz(&mut file)?,
             Format::Safetensors => rollouts.batch.save(&mut file).map_err(failed)?,
-            Format::Lines => {
-                let mut sink = LineSink::new(output, &mut file).map_err(failed)?;
-                rollouts.batch.write_lines(&mut sink).map_err(failed)?;
-                sink.finish().map_err(failed)?.pop()
-            }
+            Format::Lines => open::write_lines(output, &mut file, |out| {
+                rollouts.batch.write_lines(out).map_err(failed)
+            })?
+            .pop(),
         };
         notes.extend(more.map(Diagnostic::note));
     }

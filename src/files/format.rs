@@ -90,7 +90,7 @@ impl Format {
         let ending = path.extension().unwrap_or_default();
         let ending = ending.to_string_lossy().to_lowercase();
         let help = match &*ending {
-            "json" => "write one object a line: `jq -c '.[]' rollouts.json > rollouts.jsonl`",
+            "json" => "write one object per line: `jq -c '.[]' rollouts.json > rollouts.jsonl`",
             "arrow" | "csv" | "tsv" => {
                 "write it as parquet; pandas: `df.to_parquet(\"rollouts.parquet\")`"
             }
@@ -179,7 +179,7 @@ pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
     Err(error.with_help(help).into())
 }
 
-/// The step that the name of a file or a folder ends with a number for, as `step_12.jsonl` does.
+/// The last number in the name of a file or a folder: 12 for `step_12.jsonl`.
 pub fn step_of(path: &Path) -> Option<u64> {
     let parts = order(Path::new(path.file_name()?));
     parts.into_iter().rev().find_map(|(_, number)| number)

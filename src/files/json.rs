@@ -47,7 +47,7 @@ impl<'de> Deserialize<'de> for ObjectFields<'de> {
             type Value = ObjectFields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object in braces, one response a line")
+                f.write_str("an object in braces, one response per line")
             }
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
@@ -295,28 +295,26 @@ pub(super) fn places(line: &str, fields: &[(&str, &str)], names: &[&str]) -> Vec
 
 /// Writes a line with new values at some [`places`]; a field without a new value stays unchanged.
 pub(super) fn write_values(
-    out: &mut impl Write,
+    out: &mut dyn Write,
     line: &[u8],
     places: &[Range<usize>],
     names: &[&str],
     values: &[Option<Vec<u8>>],
 ) -> io::Result<()> {
-    let mut order: Vec<usize> = (0..names.len()).collect();
-    order.sort_by_key(|&index| places[index].start);
-    let (mut at, mut comma) = (0, ", ");
-    for index in order {
-        let (place, Some(value)) = (&places[index], &values[index]) else {
-            continue;
-        };
-        out.write_all(&line[at..place.start])?;
+    let given = places.iter().zip(names).zip(values);
+    let given = given.filter_map(|((place, name), value)| Some((place, name, value.as_ref()?)));
+    let mut given: Vec<_> = given.collect();
+    given.sort_by_key(|(place, ..)| place.start);
+    let mut at = 0;
+    for (place, name, value) in given {
+        let before = &line[at..place.start];
+        out.write_all(before)?;
         if place.is_empty() {
-            let is_first = at < place.start && line[..place.start].ends_with(b"{");
-            comma = if is_first { "" } else { comma };
-            write!(out, "{comma}\"{}\": ", names[index])?;
-            comma = ", ";
+            let comma = if before.ends_with(b"{") { "" } else { ", " };
+            write!(out, "{comma}\"{name}\": ")?;
         }
-        at = place.end;
         out.write_all(value)?;
+        at = place.end;
     }
     out.write_all(&line[at..])
 }

@@ -1,7 +1,8 @@
 //! Lines of JSON, one response each: read block by block in parallel, and copied with values added.
 
 use std::collections::HashMap;
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use rayon::prelude::*;
 use super::format::is_parquet;
 use super::json::{self, JsonType};
 use super::names::{FileKind, Names, Schema};
-use super::open::{self, LONGEST_LINE, LineSink, Lines};
+use super::open::{self, LONGEST_LINE, Lines};
 use super::parquet::{self, Shape};
 use super::replace::{Replacement, cannot_be_written};
 use super::table::{Content, FileColumn, FileOrigin, Table};
@@ -20,9 +21,6 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// Bytes per thread that are read, parsed and processed together.
 const BLOCK: usize = 1 << 20;
-
-/// Bytes of a block that one thread parses at a time.
-const PART: usize = 128 << 10;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -41,6 +39,9 @@ pub(super) struct Blocks<'a> {
     /// The blank lines before the first block.
     passed: usize,
 }
+
+/// The result for a line; `None` if it is blank.
+type Parsed<P> = Result<Option<P>>;
 
 /// New values of a line, in JSON: one per field, or `None` if the line keeps its own value.
 pub(super) type Values = Vec<Option<Vec<u8>>>;
@@ -108,18 +109,25 @@ impl<'a> Blocks<'a> {
             self.block = self.next()?;
         }
         let error = Diagnostic::error("there is no response in the file");
-        let error = error.expected("one JSON object a line, one line a response");
+        let error = error.expected("one JSON object per line, one line per response");
         Err(error.in_file(&self.path))
     }
 
-    /// Processes all blocks: `parse` converts each one in parallel, and `take` gets the results in order.
+    /// Processes all blocks: `parse` converts each line that is not blank, in parallel; `take` gets each block and its results, in
+    /// order.
     fn each<P: Send>(
         &mut self,
-        parse: impl Fn(&[u8]) -> P + Sync,
-        mut take: impl FnMut(&[u8], P) -> Result<()> + Send,
+        parse: impl Fn(&str) -> Result<P> + Sync,
+        mut take: impl FnMut(&[u8], Vec<Parsed<P>>) -> Result<()> + Send,
     ) -> Result<()> {
+        let parse = |block: &[u8]| -> Vec<Parsed<P>> {
+            let lines: Vec<&[u8]> = lines(block).collect();
+            let lines = lines.into_par_iter();
+            let parsed = lines.map(|line| text(line)?.map(&parse).transpose());
+            parsed.collect()
+        };
         let mut block = std::mem::take(&mut self.block);
-        let mut parsed: Option<(Vec<u8>, P)> = None;
+        let mut parsed: Option<(Vec<u8>, Vec<Parsed<P>>)> = None;
         let mut failed = Ok(());
         while !block.is_empty() {
             let before = parsed.take();
@@ -146,21 +154,14 @@ impl<'a> Blocks<'a> {
         mut take: impl FnMut(usize, &[u8], Option<P>) -> Result<()> + Send,
     ) -> Result<()> {
         let (path, mut number) = (self.path.clone(), self.passed);
-        let parse = |line: &[u8]| text(line)?.map(&parse).transpose();
-        self.each(
-            |block| {
-                let lines: Vec<&[u8]> = lines(block).collect();
-                lines.into_par_iter().map(parse).collect::<Vec<_>>()
-            },
-            |block, parsed| {
-                for (line, parsed) in lines(block).zip(parsed) {
-                    number += 1;
-                    let here = |error: Diagnostic| error.on_line(number).in_file(&path);
-                    take(number, line, parsed.map_err(here)?)?;
-                }
-                Ok(())
-            },
-        )
+        self.each(parse, |block, parsed| {
+            for (line, parsed) in lines(block).zip(parsed) {
+                number += 1;
+                let here = |error: Diagnostic| error.on_line(number).in_file(&path);
+                take(number, line, parsed.map_err(here)?)?;
+            }
+            Ok(())
+        })
     }
 
     /// Copies the lines to a file, if one is given, with new values for some fields and otherwise byte for byte. `parse` runs in
@@ -180,38 +181,32 @@ impl<'a> Blocks<'a> {
             Ok((parse(&fields)?, json::places(line, &fields, &names)))
         };
         let (input, mark) = (self.path.clone(), self.mark);
-        let Some(output) = output else {
-            let take = |number, _: &[u8], made| match made {
-                Some((made, _)) => values(number, made).map(drop),
-                None => Ok(()),
-            };
-            return Ok(self.each_line(parse, take)?);
-        };
-        let mut file = Replacement::new(output)?;
-        if is_parquet(&input) && is_parquet(output) {
-            let mut rows = Vec::new();
-            self.each_line(parse, |number, _, made| {
-                if let Some((made, _)) = made {
-                    rows.push(values(number, made)?);
-                }
-                Ok(())
-            })?;
-            parquet::write_copy(&input, fields, |row| rows[row].clone(), &mut file)?;
-        } else {
-            let failed = |error: io::Error| cannot_be_written(output, &error);
-            let mut sink = LineSink::new(output, &mut file).map_err(failed)?;
-            sink.write_all(mark).map_err(failed)?;
-            self.each_line(parse, |number, line, made| {
-                let written = match made {
-                    Some((made, places)) => {
+        let mut file = output.map(Replacement::new).transpose()?;
+        match (output, &mut file) {
+            (Some(output), Some(file)) if !(is_parquet(&input) && is_parquet(output)) => {
+                open::write_lines(output, file, |out| {
+                    let failed = |error: io::Error| cannot_be_written(output, &error);
+                    out.write_all(mark).map_err(failed)?;
+                    self.each_line(parse, |number, line, made| {
+                        let Some((made, places)) = made else {
+                            return out.write_all(line).map_err(failed);
+                        };
                         let values = values(number, made)?;
-                        json::write_values(&mut sink, line, &places, &names, &values)
-                    }
-                    None => sink.write_all(line),
-                };
-                written.map_err(failed)
-            })?;
-            sink.finish().map_err(failed)?;
+                        json::write_values(out, line, &places, &names, &values).map_err(failed)
+                    })
+                })?;
+            }
+            (_, file) => {
+                let mut rows = Vec::new();
+                self.each_line(parse, |number, _, made| {
+                    let made = made.map(|(made, _)| values(number, made)).transpose()?;
+                    rows.extend(made.filter(|_| file.is_some()));
+                    Ok(())
+                })?;
+                if let Some(file) = file {
+                    parquet::write_copy(&input, fields, |row| rows[row].clone(), file)?;
+                }
+            }
         }
         match checksum {
             Some(checksum) if is_parquet(&input) => open::check_end(&input, checksum)?,
@@ -220,136 +215,113 @@ impl<'a> Blocks<'a> {
             }
             _ => {}
         }
-        file.finish()
+        file.map_or(Ok(()), Replacement::finish)
     }
-}
-
-/// Parses the lines of a block in parts of at least so many bytes; an error is at a line of its part.
-fn parse(names: &Arc<Names>, block: &[u8], least: usize) -> Vec<Result<TableBuilder>> {
-    let (mut parts, mut rest) = (Vec::new(), block);
-    while !rest.is_empty() {
-        let end = rest.len().min(least);
-        let (part, after) = rest.split_at(end + line_end(&rest[end..]));
-        parts.push(part);
-        rest = after;
-    }
-    let parse = |part: &[u8]| {
-        let mut rows = TableBuilder::new(names.clone());
-        for (line, number) in lines(part).zip(1..) {
-            let here = |error: Diagnostic| error.on_line(number);
-            match text(line).map_err(here)? {
-                Some(text) => rows.line(text).map_err(here)?,
-                None => rows.blank.push(rows.responses),
-            }
-        }
-        Ok(rows)
-    };
-    parts.into_par_iter().map(parse).collect()
 }
 
 pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Table> {
     read_blocks(Blocks::open(path, progress)?, schema)
 }
 
+/// The places in a line of the keys and values of its fields.
+type Fields = Vec<(Range<usize>, Range<usize>)>;
+
 fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table> {
-    let names = Arc::new(schema(&blocks.begin()?, FileKind::Lines)?);
-    let mut rows = TableBuilder::new(names.clone());
-    rows.blank = vec![0; blocks.passed];
+    let mut rows = TableBuilder {
+        names: Arc::new(schema(&blocks.begin()?, FileKind::Lines)?),
+        lines: blocks.passed,
+        blank: vec![0; blocks.passed],
+        ..TableBuilder::default()
+    };
+    let parse = |line: &str| {
+        let fields = json::fields(line)?.into_iter();
+        let places = fields.map(|(key, raw)| (json::place(line, key), json::place(line, raw)));
+        Ok(places.collect())
+    };
     let path = blocks.path.clone();
-    blocks.each(
-        |block| parse(&names, block, PART),
-        |_, parts| {
-            for part in parts {
-                let before = rows.responses + rows.blank.len();
-                rows.append(part.map_err(|error: Diagnostic| {
-                    let line = before + error.file.line.unwrap_or_default();
-                    error.on_line(line).in_file(&path)
-                })?);
-            }
-            Ok(())
-        },
-    )?;
-    Ok(rows.finish(path, blocks.sum))
+    blocks.each(parse, |block, parsed| {
+        let added = rows.add(block, parsed);
+        added.map_err(|error| error.on_line(rows.lines).in_file(&path))
+    })?;
+    let (blank, sum) = (rows.blank, blocks.sum);
+    let content = Content::Lines { blank, sum };
+    let origin = FileOrigin { path, content };
+    let table = Table::of_lines(rows.names, rows.columns, rows.responses, origin);
+    Ok(table)
 }
 
-/// Columns that are filled line by line.
+/// Columns that are filled block by block.
 #[derive(Default)]
 struct TableBuilder {
     names: Arc<Names>,
     columns: Vec<FileColumn>,
-    responses: usize,
-    /// For each blank line, the index of the response after it.
-    blank: Vec<usize>,
     by_name: HashMap<String, usize>,
     /// The column that most lines have next.
     next: usize,
+    lines: usize,
+    responses: usize,
+    /// For each blank line, the index of the response after it.
+    blank: Vec<usize>,
 }
 
 impl TableBuilder {
-    fn new(names: Arc<Names>) -> TableBuilder {
-        TableBuilder {
-            names,
-            ..TableBuilder::default()
-        }
-    }
-
-    fn line(&mut self, line: &str) -> Result<()> {
-        let response = self.responses;
-        for (key, raw) in json::fields(line)? {
-            let column = self.column(key);
-            if std::mem::replace(&mut column.met, response + 1) > response {
-                let name = &column.name;
-                let what =
-                    format!("the field `{name}` stands twice in this line; keep one of them");
-                let before = line[..json::place(line, key).start].chars().count();
-                return Err(Diagnostic::error(what).at_column(before + 2));
+    /// Adds the lines of a block: sorts their values into columns, which are then parsed in parallel. An error is at the last
+    /// line.
+    fn add(&mut self, block: &[u8], parsed: Vec<Parsed<Fields>>) -> Result<()> {
+        let mut values: Vec<Vec<(usize, &[u8])>> = Vec::new();
+        for (line, fields) in lines(block).zip(parsed) {
+            self.lines += 1;
+            let Some(fields) = fields? else {
+                self.blank.push(self.responses);
+                continue;
+            };
+            for (key, raw) in fields {
+                let column = self.column(utf8(&line[key.clone()]));
+                values.resize(self.columns.len().max(values.len()), Vec::new());
+                if values[column]
+                    .last()
+                    .is_some_and(|(last, _)| *last == self.responses)
+                {
+                    let name = &self.columns[column].name;
+                    let what =
+                        format!("the field `{name}` stands twice in this line; keep one of them");
+                    let before = utf8(&line[..key.start]).chars().count();
+                    return Err(Diagnostic::error(what).at_column(before + 2));
+                }
+                values[column].push((self.responses, &line[raw]));
             }
-            column.push(response, raw);
+            self.responses += 1;
         }
-        self.responses += 1;
+        let columns = self.columns.par_iter_mut().zip(values);
+        columns.for_each(|(column, values)| {
+            let values = values.into_iter();
+            values.for_each(|(response, raw)| column.push(response, utf8(raw)));
+        });
         Ok(())
     }
 
-    /// The column of a key in its quotes. Most lines have the same fields in the same order.
-    fn column(&mut self, key: &str) -> &mut FileColumn {
+    /// The index of the column of a key in its quotes. Most lines have the same fields in the same order.
+    fn column(&mut self, key: &str) -> usize {
         let is_plain = !key.contains('\\');
         let next = self.columns.get(self.next).filter(|_| is_plain);
+        let mut found = self.next;
         if next.is_none_or(|next| next.name != key[1..key.len() - 1]) {
-            self.next = self.named(&json::text(key));
+            let name = json::text(key);
+            let known = self.by_name.get(&*name).copied();
+            found = known.unwrap_or(self.columns.len());
+            if known.is_none() {
+                self.columns.push(FileColumn::new(&name, &self.names));
+                self.by_name.insert(name.into_owned(), found);
+            }
         }
-        let column = self.next;
-        self.next = (column + 1) % self.columns.len();
-        &mut self.columns[column]
+        self.next = (found + 1) % self.columns.len();
+        found
     }
+}
 
-    fn named(&mut self, name: &str) -> usize {
-        if let Some(&known) = self.by_name.get(name) {
-            return known;
-        }
-        self.by_name.insert(name.to_string(), self.columns.len());
-        self.columns.push(FileColumn::new(name, &self.names));
-        self.columns.len() - 1
-    }
-
-    fn append(&mut self, more: TableBuilder) {
-        let before = self.responses;
-        for column in more.columns {
-            let known = self.named(&column.name);
-            self.columns[known].append(before, column);
-        }
-        let blank = more.blank.iter().map(|after| before + after);
-        self.blank.extend(blank);
-        self.responses += more.responses;
-    }
-
-    fn finish(self, path: PathBuf, sum: u32) -> Table {
-        let content = Content::Lines {
-            blank: self.blank,
-            sum,
-        };
-        let origin = FileOrigin { path, content };
-        Table::of_lines(self.names, self.columns, self.responses, origin)
-    }
+/// A part of a line that was read as a string.
+fn utf8(part: &[u8]) -> &str {
+    std::str::from_utf8(part).unwrap_or_default()
 }
 
 /// The bytes of a line, including its ending.
@@ -383,34 +355,7 @@ fn text(line: &[u8]) -> Result<Option<&str>> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
-    use super::super::table::ColumnData;
     use super::*;
-
-    /// The fields of a line are these or none: values of all kinds, most of them alike.
-    const FIELDS: [(&str, [&str; 5]); 6] = [
-        ("group", ["1", "1", "2", "\"a\"", "null"]),
-        ("reward", ["0.5", "1", "true", "null", "\"x\""]),
-        ("old_logp", ["[1, 2]", "[]", "[3]", "null", "[\"x\"]"]),
-        ("completion", ["\"a b\"", "\"\"", "\"c\"", "[]", "null"]),
-        ("note", ["null", "null", "null", "1", "[1]"]),
-        ("text", ["\"a\"", "\"b\"", "\"c\"", "{}", "2"]),
-    ];
-
-    fn line(odd: bool) -> impl Strategy<Value = String> {
-        let kinds: usize = if odd { 6 } else { 3 };
-        let fields = FIELDS.map(|(name, values)| {
-            (0..kinds).prop_map(move |kind| {
-                let value = values.get(kind)?;
-                Some(format!("\"{name}\":{value}"))
-            })
-        });
-        fields.prop_map(|fields| {
-            let fields: Vec<String> = fields.into_iter().flatten().collect();
-            format!("{{{}}}\n", fields.join(","))
-        })
-    }
 
     /// Gives some lines, then fails.
     struct Torn<'a>(&'a [u8]);
@@ -438,38 +383,5 @@ mod tests {
         assert!(told(&lines).contains("the disk is gone"));
         let wrong = lines.replacen("0.5", "0.5.5", 1);
         assert!(!told(&wrong).contains("the disk is gone"));
-    }
-
-    proptest! {
-        #[test]
-        fn parts_give_the_columns_and_the_errors_of_the_lines_one_by_one(
-            lines in prop::collection::vec(prop_oneof![
-                8 => line(false), 2 => line(true), 1 => Just("\n".to_string()), 1 => Just("{\"group\":}\n".to_string())
-            ], 1..12),
-            least in 1usize..200,
-        ) {
-            let text = lines.concat();
-            let table = |least: usize| {
-                let names = Arc::new(Names { count_words: true, ..Names::default() });
-                let mut rows = TableBuilder::new(names.clone());
-                for part in parse(&names, text.as_bytes(), least) {
-                    rows.append(part.map_err(|error| error.message.clone())?);
-                }
-                let Table { columns, origin, .. } = rows.finish(PathBuf::new(), 0);
-                let columns = columns.into_iter().map(|column| {
-                    let mut column = Arc::into_inner(column).unwrap();
-                    // The note on odd values of a column may name another response.
-                    if column.odd.is_some() {
-                        (column.filled, column.null) = (0, None);
-                        (column.data, column.first) = (ColumnData::Null, String::new());
-                        column.odd = Some((0, String::new()));
-                    }
-                    column.met = 0;
-                    column
-                });
-                Ok::<String, String>(format!("{:?} {origin:?}", columns.collect::<Vec<_>>()))
-            };
-            prop_assert_eq!(table(least), table(usize::MAX));
-        }
     }
 }

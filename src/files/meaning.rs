@@ -191,12 +191,7 @@ impl Meaning<'_> {
                 self.texts.push((reading, column));
                 continue;
             }
-            let level = match &column.data {
-                ColumnData::Tensor(tensor) if reading.role != Role::Completion => {
-                    self.level_of_tensor(&reading, tensor)?
-                }
-                _ => self.level(&reading, &column)?,
-            };
+            let level = self.level(&reading, &column)?;
             self.bound.extend(level.map(|level| BoundColumn {
                 reading,
                 column,
@@ -212,16 +207,38 @@ impl Meaning<'_> {
         Ok(())
     }
 
-    /// The level of a column of lines, if it has a number, or an array of numbers, for every response. Otherwise it is left out,
-    /// or that is an error.
+    /// The level of a column that has a number, or an array of numbers, for every response. A column of another kind is left
+    /// out, or is an error.
     fn level(&mut self, reading: &Reading, column: &FileColumn) -> Result<Option<Level>> {
-        let level = match (reading.role, &column.data) {
-            (Role::Group, ColumnData::Ids(_) | ColumnData::Texts(..)) => Some(Level::Response),
-            (Role::Mask | Role::Token | Role::Any, ColumnData::Lists(_)) => Some(Level::Token),
+        let tensor = match &column.data {
+            ColumnData::Tensor(tensor) => Some(tensor),
+            _ => None,
+        };
+        let (rows, is_saved) = (self.responses, self.table.saved.is_some());
+        let level = match (&column.data, reading.role) {
+            // `groups` has read a tensor.
+            (ColumnData::Ids(_) | ColumnData::Texts(..) | ColumnData::Tensor(_), Role::Group) => {
+                Some(Level::Response)
+            }
+            (ColumnData::Lists(_), Role::Mask | Role::Token | Role::Any) => Some(Level::Token),
             (
-                Role::Response | Role::Step | Role::Any,
                 ColumnData::Numbers(_) | ColumnData::Ids(_),
+                Role::Response | Role::Step | Role::Any,
             ) => Some(Level::Response),
+            (ColumnData::Tensor(tensor), role) if tensor.is_number() => {
+                match (role, tensor.shape.as_slice()) {
+                    (Role::Mask | Role::Token | Role::Any, [n, _]) if *n == rows => {
+                        Some(Level::Token)
+                    }
+                    (Role::Response | Role::Any, [n]) if *n == rows => Some(Level::Response),
+                    // [B, 1] will do for a column that we know.
+                    (Role::Response, [n, 1]) if *n == rows => Some(Level::Response),
+                    // The step of the whole batch is one number.
+                    (Role::Step, []) if !is_saved => Some(Level::Response),
+                    (Role::Step, [n]) if *n == rows && !is_saved => Some(Level::Response),
+                    _ => None,
+                }
+            }
             _ => None,
         };
         let (at, found) = match &column.odd {
@@ -235,10 +252,30 @@ impl Meaning<'_> {
         let is_array = matches!(reading.role, Role::Mask | Role::Token);
         if reading.is_needed() && !(is_empty && is_array) {
             let found = if found == "missing" { "nothing" } else { found };
-            let (at, expected) = ((Some(at), None), expected(reading));
-            return Err(self.origin().wrong(&reading.theirs, at, found, expected));
+            let at = (Some(at).filter(|_| tensor.is_none()), None);
+            let expected = match reading.role {
+                _ if tensor.is_none() => expected(reading).to_string(),
+                Role::Mask | Role::Token => format!("numbers [{rows}, T], one for each token"),
+                Role::Response => format!("numbers [{rows}], one for each response"),
+                _ => format!("numbers [{rows}] or [{rows}, T]"),
+            };
+            let field = &reading.theirs;
+            let error = self.origin().wrong(field, at, found, expected);
+            let shape = tensor.map(|tensor| tensor.shape.as_slice());
+            return Err(match (reading.ours.as_str(), shape) {
+                ("token_reward", Some(_)) => {
+                    error.with_help("a reward for the whole response is `reward`")
+                }
+                ("reward", Some([n, _])) if *n == rows => error.with_help(format!(
+                    "a reward for each token is `token_reward`: `--map token_reward={field}`"
+                )),
+                _ => error,
+            });
         }
-        let why = format!("it is {found} in {}", self.origin().name_of(at));
+        let why = match tensor {
+            Some(_) => format!("it is {found}, and columns are [{rows}] or [{rows}, T]"),
+            None => format!("it is {found} in {}", self.origin().name_of(at)),
+        };
         // A string or an object is not meant to be a column.
         let is_meant = !matches!(
             column.data,
@@ -250,53 +287,6 @@ impl Meaning<'_> {
             _ => self.left_out(&reading.theirs, &why),
         }
         Ok(None)
-    }
-
-    /// The level of a tensor. One that is not of its name's level is left out, or an error.
-    fn level_of_tensor(&mut self, reading: &Reading, tensor: &FileTensor) -> Result<Option<Level>> {
-        let (rows, role) = (self.responses, reading.role);
-        let level = match *tensor.shape.as_slice() {
-            _ if role == Role::Group => Some(Level::Response),
-            _ if !tensor.is_number() => None,
-            [n] if n == rows => Some(Level::Response),
-            // [B, 1] will do for a column that we know.
-            [n, 1] if n == rows && role == Role::Response => Some(Level::Response),
-            [n, _] if n == rows => Some(Level::Token),
-            // The step of the whole batch is one number.
-            [] if role == Role::Step => Some(Level::Response),
-            _ => None,
-        };
-        let is_right = match role {
-            Role::Mask | Role::Token => level == Some(Level::Token),
-            Role::Response => level == Some(Level::Response),
-            Role::Step => level == Some(Level::Response) && self.table.saved.is_none(),
-            _ => level.is_some(),
-        };
-        if is_right {
-            return Ok(level);
-        }
-        let found = tensor.describe();
-        let expected = match role {
-            Role::Mask | Role::Token => format!("numbers [{rows}, T], one for each token"),
-            Role::Response => format!("numbers [{rows}], one for each response"),
-            _ if reading.asked => format!("numbers [{rows}] or [{rows}, T]"),
-            _ => {
-                let why = format!("it is {found}, and columns are [{rows}] or [{rows}, T]");
-                self.left_out(&reading.theirs, &why);
-                return Ok(None);
-            }
-        };
-        let error = self
-            .origin()
-            .wrong(&reading.theirs, (None, None), found, expected);
-        Err(match reading.ours.as_str() {
-            "token_reward" => error.with_help("a reward for the whole response is `reward`"),
-            "reward" if level == Some(Level::Token) => error.with_help(format!(
-                "a reward for each token is `token_reward`: `--map token_reward={}`",
-                reading.theirs
-            )),
-            _ => error,
-        })
     }
 
     fn groups(&mut self, readings: &[(Reading, Arc<FileColumn>)]) -> Result<Vec<GroupId>> {
@@ -523,12 +513,13 @@ impl Meaning<'_> {
                 (values.of_tensor(tensor), self.options.defer.is_some())
             }
             ColumnData::Lists(lists) if lists.are_left() => {
-                let read = self.read_again(&column);
-                (values.of_lists(|| read().map(ColumnData::into_lists)), true)
+                let (read, starts) = (self.read_again(&column), lists.starts.clone());
+                let read = || Ok(read()?.into_lists().values);
+                (values.of_lists(starts, read), true)
             }
             _ => {
                 let lists = Arc::unwrap_or_clone(column).data.into_lists();
-                (values.of_lists(|| Ok(lists)), false)
+                (values.of_lists(lists.starts, || Ok(lists.values)), false)
             }
         };
         self.pending[usize::from(is_later)].push(pending);

@@ -180,7 +180,7 @@ impl Names {
 
     /// Refuses a file without groups, or without rewards and answers to compare.
     fn check(&self, fields: Fields, is_rewarded: bool) -> Result<()> {
-        let are_lines = self.kind == FileKind::Lines;
+        let kind = usize::from(self.kind != FileKind::Lines);
         let (ours, likely, what, wanted) = if !self.provides("group", fields) {
             let wanted = ["`group`", "tensor `index` (or `group`) [B]"];
             let what = "nothing says which responses belong to one prompt";
@@ -191,16 +191,12 @@ impl Names {
                 "`reward`, `correct` or `token_reward`",
                 "tensor `token_level_rewards` [B, T], `rewards` [B] or `correct` [B]",
             ];
-            (
-                "reward",
-                LIKELY_REWARDS,
-                "nothing says how good a response is",
-                wanted,
-            )
+            let what = "nothing says how good a response is";
+            ("reward", LIKELY_REWARDS, what, wanted)
         } else {
             return Ok(());
         };
-        let what = format!("{what}: there is no {}", wanted[usize::from(!are_lines)]);
+        let what = format!("{what}: there is no {}", wanted[kind]);
         let all = || fields.iter().map(|(field, _)| field.as_str());
         let candidate = likely
             .split(' ')

@@ -14,7 +14,7 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 use super::format::{files_of_lines, has_ending};
-use super::replace::Replacement;
+use super::replace::{Replacement, cannot_be_written};
 use super::trainers::{Rows, unfold_of};
 use super::{Progress, Result, changed, parquet};
 use crate::regular_file;
@@ -173,64 +173,40 @@ impl Read for Counted<'_> {
     }
 }
 
-/// Writes lines to a file in the form that its name says.
-pub(super) enum LineSink<'a> {
-    Plain(&'a mut Replacement),
-    Gzip(GzEncoder<&'a mut Replacement>),
-    Zstd(BufWriter<ToZstd<'a>>),
-    /// A file for the lines until all are there.
-    Parquet(BufWriter<File>, &'a mut Replacement),
-}
-
-impl<'a> LineSink<'a> {
-    pub(super) fn new(path: &Path, out: &'a mut Replacement) -> io::Result<Self> {
-        Ok(match () {
-            () if has_ending(path, "gz") => {
-                LineSink::Gzip(GzEncoder::new(out, Compression::fast()))
-            }
-            () if has_ending(path, "zst") => {
-                LineSink::Zstd(BufWriter::with_capacity(FRAME, ToZstd(out)))
-            }
-            () if has_ending(path, "parquet") => {
-                LineSink::Parquet(BufWriter::new(tempfile::tempfile()?), out)
-            }
-            () => LineSink::Plain(out),
-        })
-    }
-
-    fn out(&mut self) -> &mut dyn Write {
-        match self {
-            LineSink::Plain(out) => out,
-            LineSink::Gzip(out) => out,
-            LineSink::Zstd(out) => out,
-            LineSink::Parquet(lines, _) => lines,
+/// Writes lines to a file in the form that its name says, and returns notes on what was changed.
+pub(super) fn write_lines(
+    path: &Path,
+    out: &mut Replacement,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> Result<()>,
+) -> Result<Vec<String>> {
+    let failed = |error: io::Error| cannot_be_written(path, &error);
+    match () {
+        () if has_ending(path, "gz") => {
+            let mut packed = GzEncoder::new(out, Compression::fast());
+            write(&mut packed)?;
+            packed.finish().map_err(failed)?;
         }
-    }
-
-    /// Writes the rest, and returns notes on what was changed.
-    pub(super) fn finish(mut self) -> io::Result<Vec<String>> {
-        self.flush()?;
-        match self {
-            LineSink::Gzip(out) => drop(out.finish()?),
-            LineSink::Parquet(lines, out) => return parquet::write_lines(lines.into_inner()?, out),
-            LineSink::Plain(_) | LineSink::Zstd(_) => {}
+        () if has_ending(path, "zst") => {
+            let mut frames = BufWriter::with_capacity(FRAME, ToZstd(out));
+            write(&mut frames)?;
+            frames.flush().map_err(failed)?;
         }
-        Ok(Vec::new())
+        () if has_ending(path, "parquet") => {
+            // Its types are known when all lines are there.
+            let mut lines = BufWriter::new(tempfile::tempfile().map_err(failed)?);
+            write(&mut lines)?;
+            let lines = lines
+                .into_inner()
+                .map_err(|error| failed(error.into_error()))?;
+            return parquet::write_lines(lines, out).map_err(failed);
+        }
+        () => write(out)?,
     }
-}
-
-impl Write for LineSink<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.out().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out().flush()
-    }
+    Ok(Vec::new())
 }
 
 /// Compresses all bytes of one write into one frame.
-pub(super) struct ToZstd<'a>(&'a mut Replacement);
+struct ToZstd<'a>(&'a mut Replacement);
 
 impl Write for ToZstd<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use ::safetensors::Dtype;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::json::{write_array, write_number};
@@ -43,18 +44,20 @@ pub(super) fn header(strings: &Strings) -> Result<Option<SavedHeader>, String> {
         }
         _ => {}
     }
+    fn of<T: DeserializeOwned>(strings: &Strings, key: &str, other: &'static str) -> Option<T> {
+        serde_json::from_str(strings.get(key).map_or(other, String::as_str)).ok()
+    }
     let id = |name: Value| match name {
         Value::String(name) => Some(GroupId::from(name)),
         name => name.as_i64().map(GroupId::Number),
     };
-    let read = || -> Option<SavedHeader> {
-        let of = |key: &str, other: &'static str| strings.get(key).map_or(other, String::as_str);
-        let names: Option<Vec<Value>> = serde_json::from_str(of(NAMES, "null")).ok()?;
+    let read = || {
+        let names: Option<Vec<Value>> = of(strings, NAMES, "null")?;
         let names = names.map(|names| names.into_iter().map(id).collect::<Option<_>>());
         Some(SavedHeader {
-            step: of(STEP, "0").parse().ok()?,
+            step: of(strings, STEP, "0")?,
             group_names: names.map_or(Some(None), |names| names.map(Some))?,
-            texts: serde_json::from_str(of(TEXTS, "{}")).ok()?,
+            texts: of(strings, TEXTS, "{}")?,
         })
     };
     let wrong = || format!("its header's `{STEP}`, `{NAMES}` or `{TEXTS}` is damaged");
@@ -77,15 +80,17 @@ impl Batch {
     /// Writes a safetensors file; it is an error if the header has no room for the texts.
     pub(super) fn save(&self, out: &mut dyn Write) -> io::Result<Option<String>> {
         let layout: &Layout = self.layout();
-        let ids = (0..layout.groups()).map(|group| layout.group_id(group));
-        let are_named = ids.clone().any(|id| matches!(id, GroupId::String(_)));
         let mut strings = Strings::new();
         let mut add = |key: &str, text: String| drop(strings.insert(key.to_string(), text));
         add(MARK.0, MARK.1.to_string());
         add(STEP, self.step().to_string());
-        if are_named {
-            add(NAMES, ids.map(group_name).collect::<Value>().to_string());
-        }
+        let groups = self.group_numbers().unwrap_or_else(|| {
+            let ids = (0..layout.groups()).map(|group| group_name(layout.group_id(group)));
+            add(NAMES, ids.collect::<Value>().to_string());
+            // There are at most 2^32 groups.
+            let groups = (0..layout.responses()).map(|response| layout.group_of(response) as i64);
+            groups.collect()
+        });
         let texts = self.texts().map(|(name, texts)| {
             let texts = texts.iter().map(|text| &**text);
             (name, texts.collect())
@@ -95,15 +100,6 @@ impl Batch {
         if has_room && texts != "{}" {
             add(TEXTS, texts);
         }
-        let groups = (0..layout.responses()).map(|response| {
-            let group = layout.group_of(response);
-            match layout.group_id(group) {
-                GroupId::Number(number) if !are_named => *number,
-                // There are at most 2^32 groups.
-                _ => group as i64,
-            }
-        });
-        let groups: Vec<i64> = groups.collect();
         let mut tensors = vec![NewTensor::of("group", Dtype::I64, groups)];
         tensors.extend(self.tensors());
         safetensors::write_file(out, &strings, &tensors)?;
@@ -114,14 +110,9 @@ impl Batch {
     /// Writes all columns to an npz archive, names of groups and texts as strings. Returns a note if texts are left out.
     pub(super) fn save_npz(&self, out: &mut Replacement) -> Result<Option<String>> {
         let layout: &Layout = self.layout();
-        let responses = 0..layout.responses();
-        let ids = responses.map(|response| layout.group_id(layout.group_of(response)));
-        let numbers = ids.clone().map(|id| match id {
-            GroupId::Number(number) => Some(*number),
-            GroupId::String(_) => None,
-        });
+        let ids = (0..layout.responses()).map(|at| layout.group_id(layout.group_of(at)));
         let names: Vec<String> = ids.map(|id| id.name().to_string()).collect();
-        let groups = match numbers.collect::<Option<Vec<i64>>>() {
+        let groups = match self.group_numbers() {
             Some(numbers) => NewTensor::of("group", Dtype::I64, numbers),
             None => NewTensor::strings("group", names.iter().map(String::as_str)),
         };
@@ -160,6 +151,17 @@ impl Batch {
         })
     }
 
+    /// The group of each response, if all groups are numbers.
+    fn group_numbers(&self) -> Option<Vec<i64>> {
+        let layout = self.layout();
+        let numbers =
+            (0..layout.responses()).map(|at| match layout.group_id(layout.group_of(at)) {
+                GroupId::Number(number) => Some(*number),
+                GroupId::String(_) => None,
+            });
+        numbers.collect()
+    }
+
     /// All columns as tensors, and the mask if they do not say how long the responses are.
     fn tensors(&self) -> Vec<NewTensor<'_>> {
         let layout: &Layout = self.layout();
@@ -178,12 +180,9 @@ impl Batch {
             } else {
                 Dtype::F32
             };
-            let write = move |out: &mut dyn Write| {
-                let all: Vec<usize> = (0..rows).collect();
-                match values.select(layout, &all) {
-                    FloatBuffer::F32(values) => write_rows(out, layout, width, |_, at| values[at]),
-                    FloatBuffer::F64(values) => write_rows(out, layout, width, |_, at| values[at]),
-                }
+            let write = move |out: &mut dyn Write| match values.compact(layout) {
+                FloatBuffer::F32(values) => write_rows(out, layout, width, |_, at| values[at]),
+                FloatBuffer::F64(values) => write_rows(out, layout, width, |_, at| values[at]),
             };
             tensors.push(NewTensor::new(name, dtype, shape(), write));
         }
@@ -195,7 +194,7 @@ impl Batch {
         let all: Vec<usize> = (0..layout.responses()).collect();
         let columns = self.token_columns();
         let columns: Vec<(&str, FloatBuffer)> = columns
-            .map(|(name, values)| (name, values.select(layout, &all)))
+            .map(|(name, values)| (name, values.compact(layout)))
             .collect();
         let has_gaps =
             |&response: &usize| layout.tokens_of(response).len() < layout.row_length(response);

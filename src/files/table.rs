@@ -1,7 +1,6 @@
 //! The columns of a file as its reader finds them, before they get a meaning.
 
 use std::borrow::Cow;
-use std::mem::discriminant;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -144,13 +143,6 @@ impl Lists {
         self.starts.push(self.count() + row.len());
         self.values.extend_from_slice(values);
     }
-
-    fn append(&mut self, other: &Lists) {
-        let before = self.count();
-        self.values.extend_from_slice(&other.values);
-        let starts = other.starts[1..].iter();
-        self.starts.extend(starts.map(|start| before + start));
-    }
 }
 
 /// The values of a column, all of one kind.
@@ -205,9 +197,7 @@ pub(super) struct FileColumn {
     pub(super) keep: Keep,
     pub(super) data: ColumnData,
     pub(super) first: String,
-    /// How many responses were begun when it was last met.
-    pub(super) met: usize,
-    /// How many responses have a value, from the first on.
+    /// How many responses have a value, from the first on; 1 for a tensor.
     pub(super) filled: usize,
     /// The first response that has null.
     pub(super) null: Option<usize>,
@@ -262,6 +252,7 @@ impl FileColumn {
             name: tensor.name.clone(),
             first: tensor.describe(),
             data: ColumnData::Tensor(tensor),
+            filled: 1,
             ..FileColumn::default()
         }
     }
@@ -286,50 +277,44 @@ impl FileColumn {
 
     /// Adds the value of a response, as it is written in JSON.
     pub(super) fn push(&mut self, response: usize, raw: &str) {
-        let is_null = raw == "null" && !self.keep.nulls;
-        self.add(
-            response,
-            is_null,
-            || describe(raw),
-            |column| column.give(raw),
-        );
+        if self.takes(response, raw == "null" && !self.keep.nulls) {
+            if self.filled == 0 {
+                self.first = describe(raw);
+            }
+            let given = self.give(raw);
+            self.count(response, given);
+        }
     }
 
-    /// Adds an array of numbers, or null.
+    /// Adds an array of numbers, or null, to a column of nothing else.
     pub(super) fn push_list(&mut self, response: usize, row: Option<&[f64]>) {
-        let numbers = row.unwrap_or_default();
-        let describe = || of_numbers(numbers.len());
-        self.add(response, row.is_none(), describe, |column| {
-            if let ColumnData::Null = column.data {
-                column.data = ColumnData::Lists(Lists::new());
-            }
-            match &mut column.data {
-                ColumnData::Lists(lists) => lists.add_row(numbers, column.keep.arrays),
-                _ => return Err(describe()),
-            }
-            Ok(())
-        });
+        let is_taken = self.takes(response, row.is_none());
+        let Some(row) = row.filter(|_| is_taken) else {
+            return;
+        };
+        if self.filled == 0 {
+            self.first = of_numbers(row.len());
+            self.data = ColumnData::Lists(Lists::new());
+        }
+        if let ColumnData::Lists(lists) = &mut self.data {
+            lists.add_row(row, self.keep.arrays);
+        }
+        self.count(response, Ok(()));
     }
 
-    fn add(
-        &mut self,
-        response: usize,
-        is_null: bool,
-        describe: impl Fn() -> String,
-        give: impl FnOnce(&mut Self) -> Result<(), String>,
-    ) {
-        if self.keep.nothing || self.odd.is_some() {
-            return;
-        }
-        if is_null {
+    /// Whether the column takes the value of a response.
+    fn takes(&mut self, response: usize, is_null: bool) -> bool {
+        let is_open = !self.keep.nothing && self.odd.is_none();
+        if is_open && is_null {
             self.null.get_or_insert(response);
-            return;
         }
-        if self.filled == 0 {
-            self.first = describe();
-        }
-        match give(self) {
-            Ok(()) if self.filled < response => self.end(),
+        is_open && !is_null
+    }
+
+    /// Counts a value that was added, unless an earlier response has none.
+    fn count(&mut self, response: usize, given: Result<(), String>) {
+        match given {
+            _ if self.filled < response => self.end(),
             Ok(()) => self.filled += 1,
             Err(found) => self.odd = Some((response, found)),
         }
@@ -379,19 +364,8 @@ impl FileColumn {
         let ColumnData::Texts(texts, counts) = &mut self.data else {
             return Err(describe(raw));
         };
-        if is_string && !keep.texts {
-            if !keep.counts {
-                return Ok(());
-            }
-            // Without the text: making it takes a fifth of the time of reading the file.
-            let words = match keep.tokenizer {
-                None => words::count_in_json(raw),
-                Some(_) => None,
-            };
-            if let Some(words) = words {
-                counts.push(words as f64);
-                return Ok(());
-            }
+        if is_string && !keep.texts && !keep.counts {
+            return Ok(());
         }
         let Some(text) = text(raw) else {
             return Err(match keep.ids && id_of_number(raw).is_some() {
@@ -417,41 +391,10 @@ impl FileColumn {
     }
 
     /// Ends the column: the first response without a value is the odd one.
-    pub(super) fn end(&mut self) {
+    fn end(&mut self) {
         let is_null = self.null == Some(self.filled);
         let found = if is_null { "null" } else { "missing" };
         self.odd = Some((self.filled, found.to_string()));
-    }
-
-    /// Adds the values of the `more` responses that follow the first `before`.
-    pub(super) fn append(&mut self, before: usize, more: FileColumn) {
-        self.null = self.null.or(more.null.map(|null| before + null));
-        if self.odd.is_some() || more.filled == 0 && more.odd.is_none() {
-            return;
-        }
-        let is_first = self.filled == 0 && before == 0;
-        if self.filled < before {
-            return self.end();
-        }
-        if more.filled > 0 && !is_first && discriminant(&self.data) != discriminant(&more.data) {
-            self.odd = Some((before, more.first));
-            return;
-        }
-        self.filled += more.filled;
-        self.odd = more.odd.map(|(at, found)| (before + at, found));
-        match (&mut self.data, more.data) {
-            (ColumnData::Numbers(numbers), ColumnData::Numbers(more)) => numbers.extend(more),
-            (ColumnData::Ids(ids), ColumnData::Ids(more)) => ids.extend(more),
-            (ColumnData::Lists(lists), ColumnData::Lists(more)) => lists.append(&more),
-            (ColumnData::Texts(texts, counts), ColumnData::Texts(more, more_counts)) => {
-                texts.extend(more);
-                counts.extend(more_counts);
-            }
-            (data, more) => *data = more,
-        }
-        if is_first {
-            self.first = more.first;
-        }
     }
 }
 

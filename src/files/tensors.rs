@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ::safetensors::Dtype as Number;
 use half::{bf16, f16};
-use ndarray::{ArrayView2, ShapeBuilder};
+use ndarray::ArrayView2;
 use rayon::prelude::*;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -141,8 +141,8 @@ impl FileTensor {
         })
     }
 
-    /// The numbers in the order of the file.
-    pub(super) fn load<T: FromBytes + IntoBytes + Send + Sync>(&self) -> Result<Buffer<T>> {
+    /// The numbers, row by row.
+    pub(super) fn load<T: FromBytes + IntoBytes + Copy + Send + Sync>(&self) -> Result<Buffer<T>> {
         let values = T::new_vec_zeroed(self.bytes()? / size_of::<T>());
         let mut values = values.map_err(|_| self.wrong("what the memory holds"))?;
         let bytes = values.as_mut_bytes();
@@ -163,10 +163,14 @@ impl FileTensor {
                 .par_chunks_exact_mut(size_of::<T>())
                 .for_each(<[u8]>::reverse);
         }
+        if let ([rows, width], true) = (&self.shape[..], self.fortran) {
+            let by_row = (0..values.len()).map(|at| values[at % width * rows + at / width]);
+            values = by_row.collect();
+        }
         Ok(values.into())
     }
 
-    /// The numbers in the order of the file, widened or narrowed; exact as f64 except for integers beyond 2^53.
+    /// The numbers, row by row, widened or narrowed; exact as f64 except for integers beyond 2^53.
     pub(super) fn numbers<N: Send>(&self, narrow: impl Fn(f64) -> N + Sync) -> Result<Vec<N>> {
         each_number!(self.kind, T => {
             let values: Buffer<T> = self.load()?;
@@ -229,7 +233,7 @@ impl FileTensor {
     }
 
     fn whole_mask(&self) -> Result<Result<Tokens, (usize, usize, f64)>> {
-        let shape = (self.shape[0], self.shape[1]).set_f(self.fortran);
+        let shape = (self.shape[0], self.shape[1]);
         each_number!(self.kind, T => {
             let values: Buffer<T> = self.load()?;
             match ArrayView2::from_shape(shape, &values) {

@@ -1,25 +1,20 @@
 //! The numbers of token columns, ragged or padded: checks them for odd values, and makes columns of a batch of them.
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
 use ::safetensors::Dtype as Number;
-use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::later::{Later, Pending};
 use super::names::{Reading, Role};
-use super::table::{FileOrigin, Lists};
+use super::table::FileOrigin;
 use super::tensors::{ElementType, FileTensor};
-use super::{Dtype, Result};
+use super::{Dtype, Result, changed};
 use crate::batch::layout::Tokens;
-use crate::batch::{Buffer, Element, FloatBuffer, Padded, TokenValues};
+use crate::batch::{Buffer, FloatBuffer, TokenValues};
 use crate::diagnostic::Diagnostic;
 use crate::figures::counted;
-
-/// The values of some columns of a response, in any layout.
-type Cells<'a, T> = dyn Fn(usize, Range<usize>) -> Cow<'a, [T]> + Sync + 'a;
 
 /// The first odd value of a column (its response, column and value), and the number of odd values.
 type Found = (usize, usize, f64, usize);
@@ -38,52 +33,29 @@ pub(super) struct TokenColumn {
 type UnreadColumn = (TokenValues, Arc<dyn Pending>);
 
 impl TokenColumn {
-    /// Keeps the tokens that count, from one array per response.
+    /// One array per response, by the start of each among the numbers that `read` gives.
     pub(super) fn of_lists(
         self,
-        read: impl FnOnce() -> Result<Lists> + Send + 'static,
+        starts: Vec<usize>,
+        read: impl FnOnce() -> Result<Vec<f64>> + Send + 'static,
     ) -> UnreadColumn {
+        let (count, path) = (starts[starts.len() - 1], self.origin.path.clone());
+        let read = move || match read()? {
+            values if values.len() == count => Ok(Buffer::from(values)),
+            _ => Err(changed(&path, "its bytes are others")),
+        };
+        let starts: Arc<[usize]> = starts.into();
+        let rows = move |values| TokenValues::ragged(values, starts.clone());
         if self.dtype == Some(Dtype::F32) {
-            let narrow = |values: Vec<f64>| values.iter().map(|&value| value as f32).collect();
-            let later = self.compact(f32::NAN, read, narrow);
-            return (FloatBuffer::F32(Buffer::new(later.clone())).into(), later);
+            let narrow = |values: Buffer<f64>| values.iter().map(|&value| value as f32).collect();
+            return self.later((count, f32::NAN), rows, read, narrow);
         }
-        let later = self.compact(f64::NAN, read, Buffer::from);
-        (FloatBuffer::F64(Buffer::new(later.clone())).into(), later)
-    }
-
-    fn compact<T: Clone + Send + Sync>(
-        self,
-        missing: T,
-        read: impl FnOnce() -> Result<Lists> + Send + 'static,
-        narrow: fn(Vec<f64>) -> Buffer<T>,
-    ) -> Arc<Later<T>> {
-        let responses = 0..self.tokens.responses();
-        let runs = responses
-            .clone()
-            .flat_map(|response| self.tokens.runs(response));
-        let count = runs.map(|run| run.len as usize).sum();
-        Later::new(count, missing, move || {
-            let mut lists = read()?;
-            let notes = self.check(&|at, columns| lists.row(at)[columns].into())?;
-            // In place: what counts only moves towards the beginning.
-            let mut end = 0;
-            for response in responses {
-                for run in self.tokens.runs(response) {
-                    let (start, columns) = (lists.starts[response], run.columns());
-                    let from = start + columns.start..start + columns.end;
-                    lists.values.copy_within(from, end);
-                    end += run.len as usize;
-                }
-            }
-            lists.values.truncate(end);
-            Ok((narrow(lists.values), notes))
-        })
+        self.later((count, f64::NAN), rows, read, |values| values)
     }
 
     /// A tensor [B, T] in the file's own precision, unless another one is asked for.
     pub(super) fn of_tensor(self, tensor: &FileTensor) -> UnreadColumn {
-        use Number::{BF16, F16, F32, F64, I32, I64, U32, U64};
+        use Number::{F32, F64, I32, I64, U32, U64};
         let ElementType::Number(number) = tensor.kind else {
             unreachable!("a token column is of numbers");
         };
@@ -92,47 +64,53 @@ impl TokenColumn {
             Some(dtype) => dtype == Dtype::F64,
             None => matches!(number, F64 | I32 | U32 | I64 | U64),
         };
-        match number {
-            F64 if is_wide => self.padded(tensor, f64::NAN, FileTensor::load),
-            F32 if !is_wide => self.padded(tensor, f32::NAN, FileTensor::load),
-            F16 if !is_wide => self.padded(tensor, f16::NAN, FileTensor::load),
-            BF16 if !is_wide => self.padded(tensor, bf16::NAN, FileTensor::load),
-            _ if is_wide => self.padded(tensor, f64::NAN, |tensor| {
-                Ok(tensor.numbers(|value| value)?.into())
-            }),
-            _ => self.padded(tensor, f32::NAN, |tensor| {
-                Ok(tensor.numbers(|value| value as f32)?.into())
-            }),
-        }
-    }
-
-    fn padded<T: Element>(
-        self,
-        tensor: &FileTensor,
-        missing: T,
-        read: impl FnOnce(&FileTensor) -> Result<Buffer<T>> + Send + 'static,
-    ) -> UnreadColumn {
-        let (rows, width) = (tensor.shape[0], tensor.shape[1]);
-        let strides = match tensor.fortran {
-            true => (1, rows),
-            false => (width, 1),
-        };
-        let padded = move |values| match Padded::with_strides(values, (rows, width), strides) {
-            Some(padded) => padded,
+        let (tensor, shape) = (tensor.clone(), (tensor.shape[0], tensor.shape[1]));
+        let rows = move |values: FloatBuffer| match TokenValues::padded(values, shape, shape.1) {
+            Some(column) => column,
             None => unreachable!("there are as many numbers as the shape has"),
         };
-        let tensor = tensor.clone();
-        let later = Later::new(rows * width, missing, move || {
-            let values = read(&tensor)?;
-            let array = padded(values.clone());
-            let notes = self.check(&|at, columns| array.cells(at, columns))?;
-            Ok((values, notes))
+        let count = shape.0 * shape.1;
+        if is_wide {
+            let read = move || match number {
+                F64 => tensor.load(),
+                _ => Ok(tensor.numbers(|value| value)?.into()),
+            };
+            return self.later((count, f64::NAN), rows, read, |values| values);
+        }
+        let read = move || match number {
+            F32 => tensor.load(),
+            _ => Ok(tensor.numbers(|value| value as f32)?.into()),
+        };
+        self.later((count, f32::NAN), rows, read, |values| values)
+    }
+
+    /// A column of so many numbers, with one that stands for them if they cannot be read. They are checked, then narrowed.
+    fn later<S: 'static, T: Copy + Send + Sync>(
+        self,
+        (count, missing): (usize, T),
+        rows: impl Fn(FloatBuffer) -> TokenValues + Clone + Send + 'static,
+        read: impl FnOnce() -> Result<Buffer<S>> + Send + 'static,
+        narrow: fn(Buffer<S>) -> Buffer<T>,
+    ) -> UnreadColumn
+    where
+        Buffer<S>: Into<FloatBuffer>,
+        Buffer<T>: Into<FloatBuffer>,
+    {
+        let unread = rows.clone();
+        let later = Later::new(count, missing, move || {
+            let values = read()?;
+            let column = rows(values.clone().into());
+            let notes = match column.numbers() {
+                FloatBuffer::F32(numbers) => self.check(&column, numbers)?,
+                FloatBuffer::F64(numbers) => self.check(&column, numbers)?,
+            };
+            Ok((narrow(values), notes))
         });
-        (padded(Buffer::new(later.clone())).into(), later)
+        (unread(Buffer::new(later.clone()).into()), later)
     }
 
     /// Looks for odd values. A NaN that counts would make all results of its group NaN, so it is reported for the file already.
-    fn check<T: Element>(&self, cells: &Cells<'_, T>) -> Result<Vec<String>> {
+    fn check<T: Float>(&self, column: &TokenValues, numbers: &[T]) -> Result<Vec<String>> {
         let Reading {
             ours, theirs, role, ..
         } = &self.reading;
@@ -144,7 +122,9 @@ impl TokenColumn {
         // Padding may contain NaN where the mask is 0.
         let is_lost = |value: f64| value.is_finite() && value != 0.0;
         let usual = (f32::MIN, if is_logp { 0.0 } else { f32::MAX });
-        let find = |is: &(dyn Fn(f64) -> bool + Sync)| self.find(cells, true, usual, is);
+        let find = |counting, usual, is: &(dyn Fn(f64) -> bool + Sync)| {
+            self.find((column, numbers), counting, usual, is)
+        };
         let mut notes = Vec::new();
         let mut note = |found: Option<Found>, name: &str, what: &str, why: &str| {
             if let Some((response, column, _, count)) = found {
@@ -155,8 +135,8 @@ impl TokenColumn {
             }
         };
         // In most columns nothing is odd, which a single pass finds out.
-        if find(&|value| is_stray(value) || is_positive(value)).is_some() {
-            let stray = find(&is_stray);
+        if find(true, usual, &|value| is_stray(value) || is_positive(value)).is_some() {
+            let stray = find(true, usual, &is_stray);
             if let Some(found) = stray
                 .as_ref()
                 .filter(|_| *role == Role::Token && !self.is_saved)
@@ -165,10 +145,10 @@ impl TokenColumn {
             }
             note(stray, ours, "is NaN or infinite", "");
             let why = ": no log-prob is; are these probabilities, or -logp?";
-            note(find(&is_positive), theirs, "is above 0", why);
+            note(find(true, usual, &is_positive), theirs, "is above 0", why);
         }
         if ours == "token_reward" {
-            let lost = self.find(cells, false, (0.0, 0.0), &is_lost);
+            let lost = find(false, (0.0, 0.0), &is_lost);
             let what = "holds rewards where the mask is 0,";
             note(lost, theirs, what, ": they do not count");
         }
@@ -189,9 +169,9 @@ impl TokenColumn {
 
     /// The values for which `is` holds among the tokens that count, or among the others; `is` must be false from `usual.0`
     /// to `usual.1`.
-    fn find<T: Element>(
+    fn find<T: Float>(
         &self,
-        cells: &Cells<'_, T>,
+        (column, numbers): (&TokenValues, &[T]),
         counting: bool,
         usual: (f32, f32),
         is: &(dyn Fn(f64) -> bool + Sync),
@@ -204,10 +184,10 @@ impl TokenColumn {
             };
             let (mut first, mut count) = (None, 0);
             for run in columns {
-                let row = cells(response, run.clone());
-                let row = if is_usual(&row, usual) { &[] } else { &*row };
+                let row = &numbers[column.place(response, (0..0, run.clone()))];
+                let row = if is_usual(row, usual) { &[] } else { row };
                 for (value, column) in row.iter().zip(run) {
-                    let value: f64 = value.widen().into();
+                    let value: f64 = (*value).into();
                     if is(value) {
                         first.get_or_insert((column, value));
                         count += 1;
@@ -224,10 +204,16 @@ impl TokenColumn {
     }
 }
 
+trait Float: Copy + PartialOrd + From<f32> + Into<f64> + Sync {}
+impl Float for f32 {}
+impl Float for f64 {}
+
 /// Whether all values lie between two numbers. Counting the others has no branches.
-fn is_usual<T: Element>(row: &[T], usual: (f32, f32)) -> bool {
-    let (low, high) = (T::Wide::from(usual.0), T::Wide::from(usual.1));
-    let is_odd = |value: T::Wide| !((value >= low) & (value <= high));
-    let odd = row.iter().map(|value| u32::from(is_odd(value.widen())));
-    odd.sum::<u32>() == 0
+fn is_usual<T: Float>(row: &[T], usual: (f32, f32)) -> bool {
+    let (low, high) = (T::from(usual.0), T::from(usual.1));
+    let is_odd = |value: &T| !((*value >= low) & (*value <= high));
+    row.iter()
+        .map(|value| u32::from(is_odd(value)))
+        .sum::<u32>()
+        == 0
 }

@@ -19,7 +19,7 @@ pub(super) const SETTLE: Duration = Duration::from_millis(100);
 pub(super) const SETTLE_AT_MOST: Duration = Duration::from_secs(1);
 
 /// How often to look without an event. inotify is silent where another machine writes (NFS, Lustre, FUSE), and for a
-/// folder that was deleted and made again. SourceFiles a few kilobytes a second costs nothing that can be measured.
+/// folder that was deleted and made again. Reading a few kilobytes a second costs nothing that can be measured.
 const POLL: Duration = Duration::from_secs(1);
 
 pub(super) struct Watch {
@@ -142,7 +142,7 @@ fn matters(event: &notify::Result<Event>, names: &BTreeSet<OsString>) -> bool {
     // Opening and reading are reported too: our own would wake us for ever.
     let closed = EventKind::Access(AccessKind::Close(AccessMode::Write));
     let reads = matches!(event.kind, EventKind::Access(_)) && event.kind != closed;
-    // By name alone: a folder has as many spellings as there are links to it, and a needless look costs nothing.
+    // By name only: links give a folder several paths, and a needless look costs nothing.
     let named = |path: &PathBuf| path.file_name().is_some_and(|name| names.contains(name));
     event.need_rescan() || !reads && (event.paths.is_empty() || event.paths.iter().any(named))
 }

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use crate::batch::{Batch, Buffer, Computed, FloatBuffer, Layout, Level, TokenValues};
 use crate::script::{OLD_FOR_LOGP, Parameters, ScriptBatch, Setting};
-use crate::tensor::{Guard, Precision, TokenPrecision};
+use crate::tensor::{Guard, Precision};
 
 /// A thread checks the clock once per this many responses.
 const RESPONSES_PER_CHECK: usize = 64;
@@ -91,7 +91,7 @@ impl<'a> HookInputs<'a> {
 
     /// Computes a gradient response by response; `None` if it is not finite. `compute` also gives a summary of each response,
     /// in batch order.
-    pub(super) fn gradient<T: TokenPrecision, S, R: Send>(
+    pub(super) fn gradient<T: Precision, S, R: Send>(
         &self,
         scratch: impl Fn() -> S + Send + Sync,
         compute: impl Fn(&mut S, usize, &mut [T]) -> Option<R> + Sync,
@@ -138,7 +138,7 @@ fn scale<T: Precision>(values: &mut [T], factor: Option<f64>) -> bool {
 }
 
 /// A column's values of a response; `None` if they have another precision or are not contiguous.
-pub(super) fn row<'a, T: TokenPrecision>(
+pub(super) fn row<'a, T: Precision>(
     column: &'a TokenValues,
     layout: &Layout,
     response: usize,
@@ -149,8 +149,6 @@ pub(super) fn row<'a, T: TokenPrecision>(
         // There are holes between the tokens.
         _ => return None,
     };
-    match column {
-        TokenValues::Compact(values) => Some(&T::slice(values)?[layout.tokens_of(response)]),
-        _ => T::padded_row(column, response, columns),
-    }
+    let place = column.place(response, (layout.tokens_of(response), columns));
+    Some(&T::slice(column.numbers())?[place])
 }

@@ -10,7 +10,7 @@ use super::inputs::{HookInputs, row};
 use crate::batch::{Computed, TokenValues};
 use crate::script::Outcome;
 use crate::tensor::op::{Binary, Reduction, Unary};
-use crate::tensor::{Depth, Moments, TokenPrecision, finish};
+use crate::tensor::{Depth, Moments, Precision, finish};
 
 pub fn loss(inputs: &HookInputs<'_>) -> Option<Outcome> {
     let usual = ["rloo", "sum", "question"].map(Some);
@@ -29,7 +29,7 @@ pub fn loss(inputs: &HookInputs<'_>) -> Option<Outcome> {
     })
 }
 
-fn loss_of<T: TokenPrecision>(
+fn loss_of<T: Precision>(
     inputs: &HookInputs<'_>,
     logp: &TokenValues,
 ) -> Option<(f64, Computed)> {

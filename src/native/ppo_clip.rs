@@ -9,7 +9,7 @@ use super::inputs::{Advantage, HookInputs, row};
 use crate::batch::{Computed, Layout, TokenValues};
 use crate::script::{Outcome, Setting};
 use crate::tensor::op::{Binary, FAR, Reduction};
-use crate::tensor::{Depth, Moments, Precision, TILE, TokenPrecision, finish, in_strides, k3};
+use crate::tensor::{Depth, Moments, Precision, TILE, finish, in_strides, k3};
 
 pub fn loss(inputs: &HookInputs<'_>) -> Option<Outcome> {
     let is = |name, setting: Setting| inputs.params.get(name) == Some(&setting);
@@ -64,7 +64,7 @@ struct Clip<'a> {
 
 impl Clip<'_> {
     /// The loss, its gradient, and the share of clipped tokens.
-    fn loss<T: TokenPrecision>(&self, inputs: &HookInputs<'_>) -> Option<(f64, Computed, f64)> {
+    fn loss<T: Precision>(&self, inputs: &HookInputs<'_>) -> Option<(f64, Computed, f64)> {
         let layout = &**inputs.layout();
         let with_tokens = (0..layout.responses()).filter(|&r| !layout.tokens_of(r).is_empty());
         let tokens = layout.tokens().max(1) as f64;
@@ -89,7 +89,7 @@ impl Clip<'_> {
     }
 
     /// The moments of a response's losses and the number of its clipped tokens; writes its gradient.
-    fn response<T: TokenPrecision>(
+    fn response<T: Precision>(
         &self,
         layout: &Layout,
         response: usize,

@@ -22,7 +22,6 @@ pub use binomial::{binomial_ratio, ln_binomial};
 pub use error::{Origin, TensorError, TensorErrorKind};
 pub use exec::Executor;
 pub(crate) use exec::moments::{Depth, Moments, TILE};
-pub(crate) use exec::tokens::TokenPrecision;
 pub(crate) use exec::{Precision, finish, in_strides};
 pub use exp::{exponentials, k3};
 pub(crate) use frame::{Context, Frame};

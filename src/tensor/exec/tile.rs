@@ -10,7 +10,7 @@ use super::kernels::{Loop, Operand, binary, is_finite, ternary, unary};
 use super::moments::{Depth, Moments};
 use super::pass::{Arg, Code, Job, Pass, Written};
 use super::scan::Running;
-use super::tokens::{Location, Share, TokenPrecision};
+use super::tokens::{Location, Share, gather, in_place};
 use super::{Failure, Precision};
 use crate::batch::FloatBuffer;
 use crate::tensor::Level;
@@ -128,7 +128,7 @@ impl From<Floats<'static>> for FloatBuffer {
 }
 
 /// A precision that jobs compute in.
-trait Lane: TokenPrecision {
+trait Lane: Precision {
     fn buffers(scratch: &mut Scratch) -> &mut Vec<Vec<Self>>;
     fn floats(values: Slice<'_, Self>) -> Floats<'_>;
     /// The values, which are of this precision.
@@ -251,7 +251,7 @@ impl<'t> Tile<'t> {
     ) -> Result<(), Failure> {
         let job = &self.pass.jobs[index];
         let in_place = match &job.code {
-            Code::Column(column) => T::in_place(column, &self.location),
+            Code::Column(column) => in_place(column, &self.location),
             Code::Values(values) => T::slice(values).map(|all| &all[self.location.tokens.clone()]),
             _ => None,
         };
@@ -275,7 +275,7 @@ impl<'t> Tile<'t> {
 
     fn compute<T: Lane>(&self, job: &Job<'t>, out: &mut [T]) -> Result<(), Failure> {
         match &job.code {
-            Code::Column(column) => T::gather(column, &self.location, out),
+            Code::Column(column) => gather(column, &self.location, out),
             Code::Map(kernel) => self.map(*kernel, &job.args, out),
             Code::MapF64(kernel) => return self.map_f64(job, *kernel, out),
             Code::Widen => {

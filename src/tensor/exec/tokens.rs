@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::{BLOCK, Precision};
-use crate::batch::{self, Layout, Padded, TokenValues};
+use crate::batch::{Layout, TokenValues};
 use crate::tensor::{Guard, Level, Stopped};
 
 /// The location of the tokens of some neighbouring responses in padded columns.
@@ -30,74 +30,33 @@ impl Location<'_> {
         let mut stretches = self.stretches(self.responses.start);
         stretches.next().filter(|_| stretches.next().is_none())
     }
-
-    fn gather<T: batch::Element>(&self, array: &Padded<T>, out: &mut [T::Wide]) {
-        let mut next = 0;
-        for response in self.responses.clone() {
-            for columns in self.stretches(response) {
-                let own = out[next..next + columns.len()].iter_mut();
-                next += columns.len();
-                // Not through `cells`: for an unchanged row, the compiler emits a plain copy.
-                match array.row(response, columns.clone()) {
-                    Some(row) => own.zip(row).for_each(|(out, x)| *out = x.widen()),
-                    None => own.zip(columns).for_each(|(out, column)| {
-                        *out = array.get(response, column).widen();
-                    }),
-                }
-            }
-        }
-    }
 }
 
-/// A precision that token columns are read in.
-pub(crate) trait TokenPrecision: Precision {
-    /// A response's values of a padded column of exactly this type, if they are contiguous.
-    fn padded_row(column: &TokenValues, response: usize, columns: Range<usize>) -> Option<&[Self]>;
-
-    /// A column's values in their own memory, if they are contiguous.
-    fn in_place<'t>(column: &'t TokenValues, location: &Location<'_>) -> Option<&'t [Self]> {
-        match column {
-            TokenValues::Compact(values) => {
-                Self::slice(values).map(|all| &all[location.tokens.clone()])
-            }
-            _ => Self::padded_row(column, location.responses.start, location.stretch()?),
-        }
-    }
-
-    /// A padded column's values, one after another.
-    fn gather(column: &TokenValues, location: &Location<'_>, out: &mut [Self]);
+/// A column's values in their own memory, if they are contiguous.
+pub(super) fn in_place<'t, T: Precision>(
+    column: &'t TokenValues,
+    location: &Location<'_>,
+) -> Option<&'t [T]> {
+    let first = location.responses.start;
+    let columns = match column.row_start(first) {
+        Some(_) => location.stretch()?,
+        None => 0..0,
+    };
+    let place = column.place(first, (location.tokens.clone(), columns));
+    T::slice(column.numbers()).map(|numbers| &numbers[place])
 }
 
-impl TokenPrecision for f32 {
-    fn padded_row(column: &TokenValues, response: usize, columns: Range<usize>) -> Option<&[f32]> {
-        match column {
-            TokenValues::F32(array) => array.row(response, columns),
-            _ => None,
-        }
-    }
-
-    fn gather(column: &TokenValues, location: &Location<'_>, out: &mut [f32]) {
-        match column {
-            TokenValues::F16(array) => location.gather(array, out),
-            TokenValues::Bf16(array) => location.gather(array, out),
-            TokenValues::F32(array) => location.gather(array, out),
-            _ => unreachable!("an f64 column has f64 tokens, a compact one is no padded one"),
-        }
-    }
-}
-
-impl TokenPrecision for f64 {
-    fn padded_row(column: &TokenValues, response: usize, columns: Range<usize>) -> Option<&[f64]> {
-        match column {
-            TokenValues::F64(array) => array.row(response, columns),
-            _ => None,
-        }
-    }
-
-    fn gather(column: &TokenValues, location: &Location<'_>, out: &mut [f64]) {
-        match column {
-            TokenValues::F64(array) => location.gather(array, out),
-            _ => unreachable!("only an f64 column has f64 tokens"),
+/// A column's values, one after another.
+pub(super) fn gather<T: Precision>(column: &TokenValues, location: &Location<'_>, out: &mut [T]) {
+    let Some(numbers) = T::slice(column.numbers()) else {
+        unreachable!("a column's tokens have its precision");
+    };
+    let mut next = 0;
+    for response in location.responses.clone() {
+        for stretch in location.layout.stretches(response) {
+            let values = &numbers[column.place(response, stretch)];
+            out[next..next + values.len()].copy_from_slice(values);
+            next += values.len();
         }
     }
 }
