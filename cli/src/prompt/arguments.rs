@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{mapping, wrong};
+use crate::{correlation, mapping, wrong};
 use advlab::diagnostic::Diagnostics;
 use advlab::files::Mapping;
 
@@ -10,9 +10,10 @@ use advlab::files::Mapping;
 pub(super) const HELP: &str = include_str!("help.txt");
 
 /// The options, and the commands that take them.
-pub(super) const OPTIONS: [(&str, &[&str]); 3] = [
+pub(super) const OPTIONS: [(&str, &[&str]); 4] = [
     ("--n", &["curve", "objective"]),
-    ("--out", &["curve", "objective", "plot", "surface"]),
+    ("--noise", &["objective"]),
+    ("--out", &["curve", "mass", "objective", "plot", "surface"]),
     ("--map", &["load"]),
 ];
 
@@ -54,6 +55,8 @@ pub(super) struct Arguments<'t> {
     pub(super) text: &'t str,
     /// The size of the groups, `--n 32`.
     pub(super) size: Option<usize>,
+    /// The noise of updates too, at this correlation, `--noise=0.1`.
+    pub(super) noise: Option<f64>,
     /// The file of the figure, `--out figure.svg`.
     pub(super) out: Option<&'t Path>,
     /// The fields of a file by their names here, `--map reward=score`.
@@ -84,9 +87,12 @@ impl<'t> Arguments<'t> {
         }
         let mut words = options.split_whitespace();
         while let Some(word) = words.next() {
-            let (name, value) = word
-                .split_once('=')
-                .unwrap_or_else(|| (word, words.next().unwrap_or_default()));
+            let (name, value) = match word.split_once('=') {
+                Some(pair) => pair,
+                // Its value may be left out.
+                None if word == "--noise" => (word, "0.1"),
+                None => (word, words.next().unwrap_or_default()),
+            };
             if arguments.set(command, name, value).is_none() {
                 let option = format!("{name} {value}");
                 return Err(error(format!("does not take `{}`", option.trim_end())));
@@ -103,6 +109,7 @@ impl<'t> Arguments<'t> {
         }
         match name {
             "--n" => self.size = Some(value.parse().ok().filter(|n| (1..=1024).contains(n))?),
+            "--noise" => self.noise = Some(correlation(value).ok()?),
             "--out" => self.out = Some(Path::new(value)),
             _ => self.map.push(mapping(value).ok()?),
         }
