@@ -1,8 +1,9 @@
 //! What designs optimise: exact objectives, their limits for large groups, and the updates of whole policies.
 
+use advlab::paint::Paint;
 use advlab::random::{Purpose, RandomStream, StreamKey};
-use advlab::{Batch, Recipe};
-use advlab_cli::report::study::{Curve, KnownObjective, Objective, Update, objectives};
+use advlab::{Batch, Host, Recipe};
+use advlab_cli::report::study::{Curve, KnownObjective, Objective, Update, mass, objectives};
 use serde_json::Value;
 
 use super::cases::{cases, numbers, recipe, script};
@@ -151,7 +152,7 @@ fn nothing_is_nearest_to_the_opposite() {
     };
     let against = of("-batch.reward", 8).expect("exact");
     assert!(against.nearest().is_empty() && against.slope(0.5).0 < 0.0);
-    let table = objectives::table(&[against], None, advlab::paint::Paint::PLAIN);
+    let table = objectives::table(&[against], None, Paint::PLAIN);
     assert!(
         table.contains(" -1.00") && table.contains("F' is below 0"),
         "{table}"
@@ -312,16 +313,37 @@ fn the_best_baseline_is_the_bound() {
     );
 }
 
-/// Each row of the page on objectives is what the command computes.
+/// The page's section, the rows of its tables, and the lines of its blocks of text that begin with blanks.
+fn section(page: &str, title: &str) -> (Vec<Vec<String>>, Vec<String>) {
+    let (_, text) = page.split_once(title).expect("the section");
+    let text = text.split("\n## ").next().unwrap_or_default();
+    let lines = || text.lines();
+    let cells = |line: &str| {
+        line.trim_matches('|')
+            .split('|')
+            .map(|cell| cell.trim().to_string())
+            .collect()
+    };
+    let rows = lines()
+        .filter(|line| line.starts_with("| "))
+        .skip(1)
+        .map(cells);
+    let shown = lines().filter(|line| {
+        line.starts_with("  ") && line.ends_with(|c: char| c.is_ascii_digit() || c == '%')
+    });
+    (rows.collect(), shown.map(String::from).collect())
+}
+
+/// Each row of the page on objectives is what the commands compute.
 #[test]
 fn the_page_says_what_is_computed() {
-    let path = std::path::Path::new(crate::ROOT).join("docs/objectives.md");
-    let page = std::fs::read_to_string(path).expect("the page");
-    let mut ran = 0;
-    for line in page.lines().filter(|line| line.starts_with("| ")).skip(1) {
-        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+    let read = |path: &str| std::fs::read_to_string(std::path::Path::new(crate::ROOT).join(path));
+    let page = read("docs/objectives.md").expect("the page");
+    let (rows, _) = section(&page, "# Which advantage optimises what");
+    assert_eq!(rows.len(), 12);
+    for cells in rows {
         let size = cells[1].parse().expect("N");
-        let objective = Objective::of(&recipe(cells[0], ""), None, size).expect("exact");
+        let objective = Objective::of(&recipe(&cells[0], ""), None, size).expect("exact");
         let scale = objective.scale(None);
         let nearest = objective.nearest();
         let off =
@@ -334,8 +356,35 @@ fn the_page_says_what_is_computed() {
         let name = nearest[0].0.name().to_string();
         let known = [name, off(nearest.first()), off(reward)];
         let expected = [slopes, known].concat();
-        assert_eq!(cells[2..], expected, "{line}");
-        ran += 1;
+        assert_eq!(cells[2..], expected);
     }
-    assert_eq!(ran, 12);
+    let of = |name: &&str| Objective::of(&recipe(name, ""), None, 8).expect("exact");
+    let four = ["grpo", "dr_grpo", "passk", "maxrl"];
+    let (rows, shown) = section(&page, "\n## Noise");
+    let text = objectives::table(&four.each_ref().map(of), Some(0.1), Paint::PLAIN);
+    assert!(shown.len() == 15 && rows.len() == NOISY.len(), "{shown:?}");
+    for line in shown {
+        assert!(text.contains(&line), "{line}\n{text}");
+    }
+    for (cells, name) in rows.iter().zip(NOISY) {
+        let update = of(&name).update(0.1, 0.1);
+        let exact = [update.mean, update.variance].map(|number| format!("{number:.6}"));
+        let silent = format!("{:.2} %", 100.0 * update.silent);
+        assert_eq!(
+            [&*cells[0], &cells[1], &cells[3], &cells[5]],
+            [name, &exact[0], &exact[1], &silent]
+        );
+    }
+    let rollouts = std::path::Path::new(crate::ROOT).join("examples/rollouts.jsonl");
+    let batch = advlab::files::read(&rollouts, &Default::default())
+        .expect("rollouts")
+        .batch;
+    let recipes = four.map(|name| recipe(name, ""));
+    let loss = Host::new().loss().expect("the default loss");
+    let report = mass::report(&recipes, &loss, &batch, Paint::PLAIN).expect("a report");
+    let (_, shown) = section(&page, "\n## Your own batch");
+    assert_eq!(shown.len(), 15);
+    for line in shown {
+        assert!(report.text.contains(&line), "{line}\n{}", report.text);
+    }
 }

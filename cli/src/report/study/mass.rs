@@ -332,13 +332,15 @@ fn figure(all: &[(String, Mass)]) -> Figure {
             Series::new(name, mark, own.map(|part| (part.place, of(part))))
         };
         let tokens = line("tokens", Mark::Reference, &all[0].1, |part| part.tokens);
+        let zero = tokens
+            .points
+            .iter()
+            .map(|&(x, _)| (x, 0.0))
+            .collect::<Vec<_>>();
         let own = all.iter();
         let own = own.map(|(name, mass)| line(name, Mark::Line, mass, |part| part.advantage));
-        Panel::new(
-            x,
-            "share of |A|",
-            std::iter::once(tokens).chain(own).collect(),
-        )
+        let grey = [Series::new("", Mark::Reference, zero), tokens];
+        Panel::new(x, "share of |A|", grey.into_iter().chain(own).collect())
     };
     let mut panels: Vec<Panel> = PANELS.iter().map(panel).collect();
     panels.retain(|panel| panel.series[0].points.len() > 1);

@@ -85,7 +85,7 @@ pub fn figure(all: &[Objective], correlation: Option<f64>) -> Figure {
     if let Some(correlation) = correlation {
         let noise = |of: &dyn Fn(Update, f64) -> f64| -> Vec<Series> {
             let line = |objective: &Objective| {
-                let places = places((0.01, 0.99), PLACES);
+                let places = places((0.0, 1.0), PLACES);
                 let points = places.map(|p| (p, of(objective.update(p, correlation), p)));
                 Series::new(&objective.name, Mark::Line, points)
             };
