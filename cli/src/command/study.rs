@@ -110,14 +110,11 @@ impl ShowMass {
         };
         let (rollouts, notes) = self.reading.read(input)?;
         let paint = on_stdout();
-        let mut report = mass::report(&recipes, &loss, &rollouts.batch, paint)?;
+        let report = mass::report(&recipes, &loss, &rollouts.batch, paint)?;
         if let Some(path) = &self.out {
             report.write(path, &report.text)?;
         }
         if self.json {
-            if recipes.len() == 1 {
-                report.about["parts"] = report.rows.into();
-            }
             out!("{}", report.about);
             return Ok(ExitCode::SUCCESS);
         }

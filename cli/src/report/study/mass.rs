@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use advlab::Batch;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, share, value};
-use advlab::paint::{Paint, cut, laid_out, table, wrapped};
+use advlab::paint::{Paint, cut, table, wrapped};
 use advlab::script::{Hook, Outcome, Recipe, Summary};
 use advlab::tensor::Level;
 
@@ -52,6 +52,9 @@ const NAME: usize = 14;
 /// A part of the tokens, with its shares of the totals; a part of the responses if no token counts.
 #[derive(Clone, Debug, Serialize)]
 pub struct Part {
+    /// The recipe, if several stand side by side.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recipe: Option<String>,
     /// The property that divides the parts: `accuracy`, `response`, `length` or `position`.
     pub by: &'static str,
     pub part: String,
@@ -63,15 +66,6 @@ pub struct Part {
     pub advantage: f64,
     /// Its share of the sum of |dloss/dlogp|, if there are a loss and log-probs.
     pub gradient: Option<f64>,
-}
-
-/// A row of the table; if there are several recipes, with the recipe.
-#[derive(Serialize)]
-struct Row<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    recipe: Option<&'a str>,
-    #[serde(flatten)]
-    part: &'a Part,
 }
 
 /// The distribution of a batch's signal over parts of its tokens.
@@ -122,46 +116,6 @@ impl Mass {
             summary: Summary::of(outcome),
         })
     }
-
-    /// The shares as a table, with a summary.
-    fn table(&self, paint: Paint) -> String {
-        let summary = &self.summary;
-        let unit = ["responses", "tokens"][usize::from(summary.tokens > 0)];
-        let gradient = self.loss.as_ref().map_or("", |_| "  |dloss/dlogp|");
-        let mut lines = vec![paint.dim(&format!("  {:<31}{unit:>9}     |A|{gradient}", ""))];
-        let percent = |share: f64| format!("{:>5.1} %", 100.0 * share);
-        let mut before = "";
-        for Part {
-            by,
-            part,
-            tokens,
-            advantage,
-            gradient,
-            ..
-        } in &self.parts
-        {
-            let kind = if *by == before { "" } else { by };
-            before = by;
-            let gradient = gradient.map(|share| format!("{:>15}", percent(share)));
-            let gradient = gradient.unwrap_or_default();
-            let bar = paint.blue(&"▆".repeat((BAR * advantage).round() as usize));
-            let [tokens, advantage] = [*tokens, *advantage].map(percent);
-            let line = format!("  {kind:<10}{part:<21}{tokens:>9} {advantage}{gradient}  {bar}");
-            lines.push(line.trim_end().to_string());
-        }
-        let effective = value(summary.effective_responses);
-        let effective = format!("{effective} of {} responses", summary.responses);
-        let mut rows = vec![("effective", effective)];
-        let none = summary.rows().into_iter();
-        rows.extend(none.filter(|(name, _)| *name == "no signal"));
-        let loss = self.loss.iter();
-        rows.extend(loss.map(|loss| ("loss", format!("dloss/dlogp is that of {loss}"))));
-        lines.push(String::new());
-        let rows = rows.iter();
-        lines
-            .extend(rows.map(|(name, text)| laid_out(&format!("  {name:<11}"), text, paint.width)));
-        lines.join("\n")
-    }
 }
 
 /// The shares of recipes on a batch: of one with bars, of several side by side, with a figure and what each two have in common.
@@ -179,38 +133,29 @@ pub fn report(
         lines.extend(note);
         lines.push(paint.bold(&wrapped("", &title(recipe), paint.width)));
         let outcome = recipe.advantage(&batch, &mut recipe.init()?)?;
-        let mass = Mass::of_outcome(recipe, loss, &batch, &outcome)?;
+        let mut mass = Mass::of_outcome(recipe, loss, &batch, &outcome)?;
+        let name = Some(label(recipe)).filter(|_| recipes.len() > 1);
+        mass.parts
+            .iter_mut()
+            .for_each(|part| part.recipe.clone_from(&name));
         all.push((label(recipe), mass));
     }
-    let row = |recipe: &str, part: &Part| {
-        let recipe = Some(recipe).filter(|_| all.len() > 1);
-        json!(Row { recipe, part })
-    };
-    let parts = |(name, mass): &(String, Mass)| -> Vec<Value> {
-        mass.parts.iter().map(|part| row(name, part)).collect()
-    };
-    let rows: Vec<Value> = all.iter().flat_map(parts).collect();
-    let drawn = figure(&all);
+    let parts = all.iter().flat_map(|(_, mass)| &mass.parts);
+    let rows: Vec<Value> = parts.map(|part| json!(part)).collect();
+    let (drawn, pairs) = (figure(&all), pairs(&all));
     let files = vec![("mass.csv", csv(&rows)), ("mass.svg", drawn.svg())];
-    let (figure, about) = match &all[..] {
-        [(_, mass)] => {
-            lines.push(mass.table(paint));
-            (None, json!({ "loss": mass.loss, "summary": mass.summary }))
-        }
-        _ => {
-            let pairs = pairs(&all);
-            lines.push(String::new());
-            lines.extend(side_by_side(&all, &pairs, paint));
-            let design = |(name, mass): &(String, Mass)| json!({ "recipe": name, "parts": mass.parts, "loss": mass.loss, "summary": mass.summary });
-            let designs: Vec<Value> = all.iter().map(design).collect();
-            (Some(drawn), json!({ "designs": designs, "pairs": pairs }))
-        }
-    };
+    lines.extend((all.len() > 1).then(String::new));
+    lines.extend(table_of(&all, &pairs, paint));
+    let design = |(name, mass): &(String, Mass)| json!({ "recipe": name, "parts": mass.parts, "loss": mass.loss, "summary": mass.summary });
+    let designs: Vec<Value> = all.iter().map(design).collect();
     Ok(Report {
-        figure,
+        figure: (all.len() > 1).then_some(drawn),
         text: lines.join("\n"),
         rows,
-        about,
+        about: match &designs[..] {
+            [one] => one.clone(),
+            _ => json!({ "designs": designs, "pairs": pairs }),
+        },
         files,
     })
 }
@@ -250,77 +195,76 @@ fn pairs(all: &[(String, Mass)]) -> Vec<Pair<'_>> {
     pairs
 }
 
-/// The shares of |A|, a column per design, and what each two have in common.
-fn side_by_side(all: &[(String, Mass)], pairs: &[Pair<'_>], paint: Paint) -> Vec<String> {
+/// The shares of |A|, a column per design, and what each two have in common; of a single one also those of the gradient, with bars.
+fn table_of(all: &[(String, Mass)], pairs: &[Pair<'_>], paint: Paint) -> Vec<String> {
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-    let first = &all[0].1;
+    let (first, is_single) = (&all[0].1, all.len() == 1);
     let unit = ["responses", "tokens"][usize::from(first.summary.tokens > 0)];
-    let row = |head: [&str; 3], of: &dyn Fn(&(String, Mass)) -> String| -> Vec<String> {
-        let head = [format!("{:<10}{}", head[0], head[1]), head[2].to_string()];
-        head.into_iter().chain(all.iter().map(of)).collect()
-    };
-    let mut rows = vec![row(["share of |A|", "", unit], &|(name, _)| {
-        cut(name, NAME)
-    })];
+    let has_gradient = is_single && first.loss.is_some();
+    let row =
+        |[kind, name, number]: [&str; 3], of: &dyn Fn(&(String, Mass)) -> String, gradient| {
+            let mut row = vec![format!("{kind:<10}{name}"), number.to_string()];
+            row.extend(all.iter().map(of));
+    XX
+            row
+        };
+    let head = |(name, _): &(String, Mass)| cut(if is_single { "|A|" } else { name }, NAME);
+    let none = String::new;
+    let gradient = "|dloss/dlogp|".to_string();
+    let mut rows = vec![row(["share of |A|", "", unit], &head, gradient)];
     let mut before = "";
     for (index, part) in first.parts.iter().enumerate() {
         let by = if part.by == before { "" } else { part.by };
         before = part.by;
-        let own = |(_, mass): &(String, Mass)| match mass.parts.get(index) {
-            Some(part) => percent(part.advantage),
-            None => "-".to_string(),
+        let own = |(_, mass): &(String, Mass)| {
+            let part = mass.parts.get(index);
+            part.map_or("-".to_string(), |part| percent(part.advantage))
         };
-        rows.push(row([by, &part.part, &percent(part.tokens)], &own));
+        let gradient = part.gradient.map_or_else(none, percent);
+        rows.push(row([by, &part.part, &percent(part.tokens)], &own, gradient));
     }
     let responses = format!("of {}", counted(first.summary.responses, "response"));
     let effective = |(_, mass): &(String, Mass)| value(mass.summary.effective_responses);
-    rows.push(row(["effective", &responses, ""], &effective));
-    rows.push(row(["no signal", "groups", ""], &|(
-        _,
-        Mass { summary, .. },
-    )| {
+    rows.push(row(["effective", &responses, ""], &effective, none()));
+    let groups = |(_, Mass { summary, .. }): &(String, Mass)| {
         share(summary.groups_without_signal, summary.groups)
-    }));
+    };
+    rows.push(row(["no signal", "groups", ""], &groups, none()));
     if unit == "tokens" {
-        rows.push(row(["", "tokens", ""], &|(_, Mass { summary, .. })| {
+        let tokens = |(_, Mass { summary, .. }): &(String, Mass)| {
             share(summary.tokens_without_signal, summary.tokens)
-        }));
+        };
+        rows.push(row(["", "tokens", ""], &tokens, none()));
     }
-    let heads = [
-        "designs",
-        "correlation of A",
-        "opposite sign",
-        "0 in one only",
-    ];
-    let mut both = vec![heads.map(String::from).to_vec()];
+    let mut lines = table(&rows);
+    let of_parts = lines[1..].iter_mut().zip(&first.parts);
+    for (line, part) in of_parts.filter(|_| is_single) {
+        let bar = "▆".repeat((BAR * part.advantage).round() as usize);
+        let text = format!("{line}  {}", paint.blue(&bar));
+        *line = text.trim_end().to_string();
+    }
+    lines[0] = paint.dim(&lines[0]);
+    let heads = "designs,correlation of A,opposite sign,0 in one only".split(',');
+    let mut both = vec![heads.map(String::from).collect()];
     both.extend(pairs.iter().map(|pair| {
-        let correlation = pair
-            .correlation
-            .map_or("-".to_string(), |r| format!("{r:.3}"));
+        let names = format!("{}, {}", pair.a, pair.b);
+        let r = pair.correlation.map(|r| format!("{r:.3}"));
         let [opposite, one_zero] = [pair.opposite_sign, pair.one_is_zero].map(percent);
-        vec![
-            format!("{}, {}", pair.a, pair.b),
-            correlation,
-            opposite,
-            one_zero,
-        ]
+        vec![names, r.unwrap_or("-".to_string()), opposite, one_zero]
     }));
-    let mut lines = Vec::new();
-    for rows in [rows, both] {
-        let mut shown = table(&rows);
+    if !is_single {
+        let mut shown = table(&both);
         shown[0] = paint.dim(&shown[0]);
-        lines.extend(shown);
-        lines.push(String::new());
+        lines.extend([String::new()].into_iter().chain(shown));
     }
     let parts = all.iter().flat_map(|(_, mass)| &mass.parts);
     let far = parts.filter_map(|part| Some((part.gradient? - part.advantage).abs()));
-    if let Some(far) = far.reduce(f64::max) {
-        let text = format!(
-            "the shares of |dloss/dlogp| differ from these by {} at most",
-            percent(far)
-        );
-        lines.push(paint.dim(&wrapped("  ", &text, paint.width)));
-    }
+    let far = far.reduce(f64::max).map(|far| match &first.loss {
+        Some(loss) if is_single => format!("dloss/dlogp is that of {loss}"),
+        _ => format!("shares of |dloss/dlogp| differ by {} at most", percent(far)),
+    });
+    let note = far.map(|text| paint.dim(&wrapped("  ", &text, paint.width)));
+    lines.extend(note.into_iter().flat_map(|note| [String::new(), note]));
     lines
 }
 
@@ -332,14 +276,10 @@ fn figure(all: &[(String, Mass)]) -> Figure {
             Series::new(name, mark, own.map(|part| (part.place, of(part))))
         };
         let tokens = line("tokens", Mark::Reference, &all[0].1, |part| part.tokens);
-        let zero = tokens
-            .points
-            .iter()
-            .map(|&(x, _)| (x, 0.0))
-            .collect::<Vec<_>>();
+        let zero = line("", Mark::Reference, &all[0].1, |_| 0.0);
         let own = all.iter();
         let own = own.map(|(name, mass)| line(name, Mark::Line, mass, |part| part.advantage));
-        let grey = [Series::new("", Mark::Reference, zero), tokens];
+        let grey = [zero, tokens];
         Panel::new(x, "share of |A|", grey.into_iter().chain(own).collect())
     };
     let mut panels: Vec<Panel> = PANELS.iter().map(panel).collect();
@@ -363,6 +303,7 @@ fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
             };
             let name = names.get(index).map(|name| name.to_string());
             parts.push(Part {
+                recipe: None,
                 by,
                 part: name.unwrap_or_else(|| format!("<= {} tokens", bounds[index])),
                 place: own[3] / own[0],

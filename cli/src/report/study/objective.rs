@@ -216,9 +216,11 @@ impl Update {
 
     /// The signal-to-noise ratio: the mean by the standard deviation; 0 without a signal.
     pub fn ratio(self) -> f64 {
-        match self.mean.abs() < 1e-12 {
-            true => 0.0,
-            false => self.mean / self.variance.max(0.0).sqrt(),
+        let is_none = self.mean.abs() < 1e-12;
+        if is_none {
+            0.0
+        } else {
+            self.mean / self.variance.max(0.0).sqrt()
         }
     }
 }
@@ -313,13 +315,7 @@ fn looks_at_tokens(outcome: &Outcome) -> bool {
         return false;
     };
     let largest = advantage.iter().fold(0.0f64, |most, x| most.max(x.abs()));
-    let differs = |group: usize| {
-        let members = members(layout, group);
-        [0.0, 1.0].into_iter().any(|label| {
-            let own = members.clone().filter(|&one| correct.at(one, 0) == label);
-            let own: Vec<f64> = own.map(|one| advantage[one]).collect();
-            own.iter().any(|x| (x - own[0]).abs() > ROUNDING * largest)
-        })
-    };
-    (0..layout.groups()).any(differs)
+    let is_right = |one: usize| correct.at(one, 0) == 1.0;
+    let spread = |group: usize| Point::of(members(layout, group), is_right, &advantage).1;
+    (0..layout.groups()).any(|group| spread(group) > ROUNDING * largest)
 }

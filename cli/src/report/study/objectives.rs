@@ -134,12 +134,15 @@ pub fn report(
     let percents = || (0..=100).map(|p| f64::from(p) / 100.0);
     let rows = all
         .iter()
-        .flat_map(|of| percents().map(move |p| row(of, p)));
+        .map(|of| percents().map(|p| row(of, p)).collect());
+    let rows: Vec<Vec<Value>> = rows.collect();
+    let designs = all.iter().zip(&rows).map(|(of, rows)| to_json(of, rows));
+    let about = json!({ "n": size, "correlation": noise, "designs": designs.collect::<Value>() });
     Ok(Report {
         text: table(&all, noise, paint),
-        rows: rows.collect(),
+        rows: rows.concat(),
         figure: Some(figure(&all, noise)),
-        about: json!({ "n": size, "correlation": noise, "designs": to_json(&all, noise) }),
+        about,
         ..Report::default()
     })
 }
@@ -289,34 +292,26 @@ fn rows(objective: &Objective) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// The numbers as JSON, one object per design.
-fn to_json(all: &[Objective], correlation: Option<f64>) -> Value {
-    let one = |objective: &Objective| {
-        let places: Vec<f64> = (0..=100).map(|p| f64::from(p) / 100.0).collect();
-        let slopes = places.iter().map(|&p| objective.slope(p));
-        let (slopes, errors): (Vec<f64>, Vec<f64>) = slopes.unzip();
-        let values = places.iter().map(|&p| objective.value(p).0);
-        let nearest = objective.nearest().into_iter();
-        let nearest =
-            nearest.map(|(known, off)| json!({ "objective": known.name(), "distance": off }));
-        let mut all = json!({
-            "recipe": objective.name,
-            "group_size": objective.size,
-            "p": places,
-            "slope": slopes,
-            "slope_error": (!objective.is_exact()).then_some(errors),
-            "value": values.collect::<Vec<f64>>(),
-            "nearest": nearest.collect::<Value>(),
-            "notes": objective.notes,
-        });
-        if let Some(correlation) = correlation {
-            let columns = places.iter().map(|&p| numbers(objective, p, correlation));
-            let columns: Vec<_> = columns.collect();
-            for (index, (name, _)) in columns[0].iter().enumerate() {
-                all[*name] = columns.iter().map(|own| own[index].1).collect();
-            }
-        }
-        all
-    };
-    all.iter().map(one).collect()
+/// A design's numbers as one JSON object, with the columns of its rows as lists.
+fn to_json(objective: &Objective, rows: &[Value]) -> Value {
+    let nearest = objective.nearest().into_iter();
+    let nearest = nearest.map(|(known, off)| json!({ "objective": known.name(), "distance": off }));
+    let mut all = json!({
+        "recipe": objective.name,
+        "group_size": objective.size,
+        "nearest": nearest.collect::<Value>(),
+        "notes": objective.notes,
+    });
+    let names = rows
+        .iter()
+        .take(1)
+        .flat_map(Value::as_object)
+        .flat_map(|row| row.keys());
+    for name in names.filter(|name| *name != "recipe") {
+        all[name] = rows.iter().map(|row| row[name].clone()).collect();
+    }
+    if objective.is_exact() {
+        all["slope_error"] = Value::Null;
+    }
+    all
 }
