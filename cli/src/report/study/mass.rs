@@ -205,7 +205,8 @@ fn table_of(all: &[(String, Mass)], pairs: &[Pair<'_>], paint: Paint) -> Vec<Str
         |[kind, name, number]: [&str; 3], of: &dyn Fn(&(String, Mass)) -> String, gradient| {
             let mut row = vec![format!("{kind:<10}{name}"), number.to_string()];
             row.extend(all.iter().map(of));
-    XX
+            let gradient = Some(gradient).filter(|text: &String| has_gradient && !text.is_empty());
+            row.extend(gradient);
             row
         };
     let head = |(name, _): &(String, Mass)| cut(if is_single { "|A|" } else { name }, NAME);
