@@ -33,3 +33,12 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
 pub(crate) fn mapping(text: &str) -> Result<Mapping, String> {
     pair(text).map(|(ours, theirs)| Mapping { ours, theirs })
 }
+
+/// How much a response's score correlates with whether it is right, as in `--noise=0.1`.
+pub(crate) fn correlation(text: &str) -> Result<f64, String> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number| *number > 0.0 && *number < 1.0);
+    number.ok_or_else(|| format!("\"{text}\" is no correlation between 0 and 1, such as 0.1"))
+}

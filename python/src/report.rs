@@ -9,7 +9,7 @@ use advlab::session::Answer;
 use advlab::{Batch, Diagnostic};
 use advlab_cli::prompt::builtin;
 use advlab_cli::report::compare::{Comparison, read};
-use advlab_cli::report::study::{Mass, curves, diff, objectives, run, surface, with_advantage};
+use advlab_cli::report::study::{curves, diff, mass, objectives, run, surface};
 use advlab_cli::report::{Report, check, show};
 use pyo3::prelude::*;
 use serde_json::Value;
@@ -73,19 +73,22 @@ fn translate(value: &mut Value) {
 
 /// The report of a command or of one of the prompt's commands.
 #[pyfunction]
-#[pyo3(signature = (kind, recipes, batch = None, n = None, folders = Vec::new()))]
+#[pyo3(signature = (kind, recipes, batch = None, n = None, noise = None, folders = Vec::new()))]
 pub fn report(
     py: Python<'_>,
     kind: &str,
     recipes: Vec<PyRef<'_, PyRecipe>>,
     batch: Option<PyRef<'_, PyBatch>>,
     n: Option<usize>,
+    noise: Option<f64>,
     folders: Vec<PathBuf>,
 ) -> PyResult<PyReport> {
     let recipes = recipes.iter().map(|recipe| recipe.in_use(py));
     let recipes: Vec<Recipe> = recipes.collect::<PyResult<_>>()?;
     let batch = batch.map(|batch| batch.batch.clone());
-    let report = in_pool(py, || made(kind, recipes, batch.as_ref(), n, &folders))?;
+    let report = in_pool(py, || {
+        made(kind, recipes, batch.as_ref(), (n, noise), &folders)
+    })?;
     report.map(PyReport).map_err(raise)
 }
 
@@ -101,7 +104,7 @@ fn made(
     kind: &str,
     recipes: Vec<Recipe>,
     batch: Option<&Batch>,
-    n: Option<usize>,
+    (n, noise): (Option<usize>, Option<f64>),
     folders: &[PathBuf],
 ) -> Result<Report, Diagnostics> {
     match (kind, &recipes[..], batch) {
@@ -114,14 +117,10 @@ fn made(
         }
         ("curve", [_, ..], Some(batch)) => curves::report(recipes, batch, n, PAINT),
         ("curve", [_, ..], None) => curves::report(recipes, &builtin(), n.or(Some(16)), PAINT),
-        ("objective", [_, ..], batch) => objectives::report(&recipes, batch, n, PAINT),
+        ("objective", [_, ..], batch) => objectives::report(&recipes, batch, n, noise, PAINT),
         ("surface", [recipe], None) => Ok(Report::of_figure(surface(recipe, false)?)),
-        ("mass", [recipe], Some(batch)) => {
-            let note = with_advantage(recipe, batch)?
-                .1
-                .map(|note| PAINT.dim(&format!("note: {note}\n")));
-            let mass = Mass::of(recipe, &recipe.host().loss()?, batch)?;
-            Ok(below(&note.unwrap_or_default(), mass.report(recipe, PAINT)))
+        ("mass", [first, ..], Some(batch)) => {
+            mass::report(&recipes, &first.host().loss()?, batch, PAINT)
         }
         ("run", [recipe], Some(batch)) => {
             let loss = (recipe.host().loss()?, "default");

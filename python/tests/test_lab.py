@@ -44,6 +44,13 @@ REPORTS = {
     "curves": (lambda: GRPO.curve("rloo", batch=BATCH), ":curve grpo rloo", "recipe right a_right a_wrong total", True),
     "objective": (lambda: GRPO.objective("maxrl", n=8), ":objective grpo maxrl --n 8", "recipe p slope slope_error value", True),
     "mass": (lambda: GRPO.mass(BATCH), ":mass grpo", "by part tokens advantage gradient", False),
+    "noise": (
+        lambda: GRPO.objective("maxrl", n=8, noise=True),
+        ":objective grpo maxrl --n 8 --noise",
+        "recipe p slope slope_error value mean variance ratio ratio_to_best groups no_signal",
+        True,
+    ),
+    "masses": (lambda: GRPO.mass("maxrl", BATCH), ":mass grpo maxrl", "recipe by part tokens advantage gradient", True),
     "surface": (lambda: advlab.load("ppo_clip").surface(), ":surface ppo_clip", "panel series x y z", True),
     "diff": (
         lambda: advlab.diff("grpo", "maxrl", BATCH),

@@ -1,20 +1,19 @@
-//! `advlab objective RECIPE...`, what designs optimise, and `advlab mass RECIPE INPUT|RUN`, where their signal goes.
+//! `advlab objective RECIPE...`, what designs optimise, and `advlab mass RECIPE... INPUT|RUN`, where their signal goes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use advlab::figures::shape_in;
-use advlab::script::{Host, Recipe};
+use advlab::script::{Builtin, Host, Recipe};
 use advlab_train::RunFolder;
 use anyhow::Result;
 use clap::Args;
-use serde_json::json;
 
 use super::streams::{on_stdout, out};
-use super::{ReadArguments, load, title};
-use crate::pair;
+use super::{ReadArguments, load};
 use crate::report::draw::FigureWidth;
-use crate::report::study::{Mass, objectives, recipes_of, with_advantage};
+use crate::report::study::{mass, objectives, recipes_of};
+use crate::{correlation, pair, wrong};
 
 /// See what a design optimises: F'(p), the weight of prompts with success rate p
 #[derive(Args)]
@@ -30,6 +29,9 @@ pub struct ShowObjective {
     input: Option<PathBuf>,
     #[command(flatten)]
     reading: ReadArguments,
+    /// Show how noisy the updates are too, if a response's score has this correlation with being right; 0.1 if not given
+    #[arg(long, value_name = "CORRELATION", num_args = 0..=1, require_equals = true, default_missing_value = "0.1", value_parser = correlation)]
+    noise: Option<f64>,
     /// Set a parameter of every recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
@@ -44,21 +46,24 @@ pub struct ShowObjective {
     json: bool,
 }
 
+/// Loads recipes, each followed by its settings, after the settings for all of them.
+fn recipes(host: &Host, words: &[String], all: &[(String, String)]) -> Result<Vec<Recipe>> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let recipe = |(name, own): (&str, Vec<&str>)| {
+        let own: Vec<_> = own.into_iter().flat_map(pair).collect();
+        load(host, name, &[all, &own].concat())
+    };
+    recipes_of(&words)?.into_iter().map(recipe).collect()
+}
+
 impl ShowObjective {
     pub fn run(self) -> Result<ExitCode> {
-        let host = Host::new();
-        let words: Vec<&str> = self.recipes.iter().map(String::as_str).collect();
-        let recipe = |(name, own): (&str, Vec<&str>)| {
-            let own: Vec<_> = own.into_iter().flat_map(pair).collect();
-            load(&host, name, &[&self.set[..], &own].concat())
-        };
-        let recipes = recipes_of(&words)?.into_iter().map(recipe);
-        let recipes: Vec<Recipe> = recipes.collect::<Result<_>>()?;
+        let recipes = recipes(&Host::new(), &self.recipes, &self.set)?;
         let input = self.input.as_deref().map(|path| self.reading.read(path));
         let batch = input.transpose()?.map(|(rollouts, _)| rollouts.batch);
         let paint = on_stdout();
-        let mut report =
-            objectives::report(&recipes, batch.as_ref(), self.n.map(usize::from), paint)?;
+        let size = self.n.map(usize::from);
+        let mut report = objectives::report(&recipes, batch.as_ref(), size, self.noise, paint)?;
         report.set_width(self.width);
         if let Some(path) = &self.out {
             report.write(path, &report.text)?;
@@ -75,16 +80,18 @@ impl ShowObjective {
 /// See which responses get the gradient: shares of the sum of |A| by group accuracy, length and position
 #[derive(Args)]
 pub struct ShowMass {
-    /// A built-in's name, or the path of a .rhai file
-    recipe: String,
-    /// The rollouts, or a run's folder: its last batch, with the run's loss
-    #[arg(value_name = "INPUT|RUN")]
-    input: PathBuf,
-    /// Set a parameter of the recipe
+    /// Recipes, each followed by its settings, and the rollouts or a run's folder: grpo passk k=4 rollouts.jsonl. Of a run, it
+    /// is the last batch with the run's loss. Several recipes stand side by side
+    #[arg(value_name = "RECIPE [K=V] INPUT|RUN", required = true)]
+    words: Vec<String>,
+    /// Set a parameter of every recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
     #[command(flatten)]
     reading: ReadArguments,
+    /// Write the figure as .svg or .pdf, the table as .csv, or a folder with both
+    #[arg(long, value_name = "FILE|FOLDER")]
+    out: Option<PathBuf>,
     /// Print all shares as one JSON object
     #[arg(long)]
     json: bool,
@@ -93,26 +100,38 @@ pub struct ShowMass {
 impl ShowMass {
     pub fn run(self) -> Result<ExitCode> {
         let host = Host::new();
-        let recipe = load(&host, &self.recipe, &self.set)?;
-        let loss = match self.input.is_dir() {
-            true => RunFolder::open(&self.input)?.loss(&host)?,
+        let last = self.words.split_last();
+        let is_recipe = |word: &str| Builtin::find(word).is_some() || word.contains('=');
+        let last = last.filter(|(input, _)| Path::new(input).exists() || !is_recipe(input));
+        let Some((input, words)) = last.filter(|(_, words)| !words.is_empty()) else {
+            let help = "they stand behind the recipes: `advlab mass grpo maxrl rollouts.jsonl`";
+            return Err(wrong("no rollouts are given", help).into());
+        };
+        let input = Path::new(input);
+        let recipes = recipes(&host, words, &self.set)?;
+        let loss = match input.is_dir() {
+            true => RunFolder::open(input)?.loss(&host)?,
             false => host.loss()?,
         };
-        let (rollouts, notes) = self.reading.read(&self.input)?;
-        let (batch, note) = with_advantage(&recipe, &rollouts.batch)?;
-        let mass = Mass::of(&recipe, &loss, &batch)?;
+        let (rollouts, notes) = self.reading.read(input)?;
+        let paint = on_stdout();
+        let report = mass::report(&recipes, &loss, &rollouts.batch, paint)?;
+        if let Some(path) = &self.out {
+            report.write(path, &report.text)?;
+        }
         if self.json {
-            out!("{}", json!(mass));
+            out!("{}", report.about);
             return Ok(ExitCode::SUCCESS);
         }
-        let paint = on_stdout();
-        for note in notes.into_iter().chain(note) {
+        for note in notes {
             out!("{note}");
         }
         let shape = shape_in(rollouts.batch.layout(), rollouts.unit);
-        let title = title(recipe.name(), &recipe, paint);
-        out!("{title}\n{}: {shape}\n", rollouts.path().display());
-        out!("{}", mass.table(paint));
+        out!("{}: {shape}\n", rollouts.path().display());
+        match &self.out {
+            Some(path) => out!("{}\n\nwritten to {}", report.text, path.display()),
+            None => out!("{}", report.whole(paint, usize::MAX)),
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

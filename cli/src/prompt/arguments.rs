@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::report::draw::FigureWidth;
-use crate::{mapping, wrong};
+use crate::{correlation, mapping, wrong};
 use advlab::diagnostic::Diagnostics;
 use advlab::files::Mapping;
 use clap::ValueEnum;
@@ -12,9 +12,10 @@ use clap::ValueEnum;
 pub(super) const HELP: &str = include_str!("help.txt");
 
 /// The options, and the commands that take them.
-pub(super) const OPTIONS: [(&str, &[&str]); 4] = [
+pub(super) const OPTIONS: [(&str, &[&str]); 5] = [
     ("--n", &["curve", "objective"]),
-    ("--out", &["curve", "objective", "plot", "surface"]),
+    ("--noise", &["objective"]),
+    ("--out", &["curve", "mass", "objective", "plot", "surface"]),
     ("--width", &["curve", "objective", "plot", "surface"]),
     ("--map", &["load"]),
 ];
@@ -57,6 +58,8 @@ pub(super) struct Arguments<'t> {
     pub(super) text: &'t str,
     /// The size of the groups, `--n 32`.
     pub(super) size: Option<usize>,
+    /// The noise of updates too, at this correlation, `--noise=0.1`.
+    pub(super) noise: Option<f64>,
     /// The file of the figure, `--out figure.svg`.
     pub(super) out: Option<&'t Path>,
     /// The width of that figure, `--width single`.
@@ -89,9 +92,12 @@ impl<'t> Arguments<'t> {
         }
         let mut words = options.split_whitespace();
         while let Some(word) = words.next() {
-            let (name, value) = word
-                .split_once('=')
-                .unwrap_or_else(|| (word, words.next().unwrap_or_default()));
+            let (name, value) = match word.split_once('=') {
+                Some(pair) => pair,
+                // Its value may be left out.
+                None if word == "--noise" => (word, "0.1"),
+                None => (word, words.next().unwrap_or_default()),
+            };
             if arguments.set(command, name, value).is_none() {
                 let option = format!("{name} {value}");
                 return Err(error(format!("does not take `{}`", option.trim_end())));
@@ -108,6 +114,7 @@ impl<'t> Arguments<'t> {
         }
         match name {
             "--n" => self.size = Some(value.parse().ok().filter(|n| (1..=1024).contains(n))?),
+            "--noise" => self.noise = Some(correlation(value).ok()?),
             "--out" => self.out = Some(Path::new(value)),
             "--width" => self.width = FigureWidth::from_str(value, false).ok()?,
             _ => self.map.push(mapping(value).ok()?),

@@ -7,7 +7,7 @@ use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
 use crate::report::profile::Measured;
 use crate::report::show;
-use crate::report::study::{Mass, curves, objectives, surface as drawn, with_advantage};
+use crate::report::study::{curves, mass, objectives, surface as drawn, with_advantage};
 use advlab::diagnostic::Diagnostic;
 use advlab::figures::counted;
 use advlab::paint::cut;
@@ -37,15 +37,18 @@ pub(super) fn curve(session: &mut PromptSession, arguments: &Arguments<'_>) -> A
 
 pub(super) fn objective(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let (recipes, batch) = (session.recipes(arguments.text)?, &session.data.batch);
-    let report = objectives::report(&recipes, Some(batch), arguments.size, session.paint)?;
+    let (size, noise) = (arguments.size, arguments.noise);
+    let report = objectives::report(&recipes, Some(batch), size, noise, session.paint)?;
     shown(session, report, arguments)
 }
 
 pub(super) fn mass(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
-    let recipe = session.recipe_of(arguments.text)?;
-    let loss = session.script.host().loss()?;
-    let mass = Mass::of(&recipe, &loss, &session.data.batch)?;
-    Ok(mass.report(&recipe, session.paint).text)
+    let (recipes, loss) = (
+        session.recipes(arguments.text)?,
+        session.script.host().loss()?,
+    );
+    let report = mass::report(&recipes, &loss, &session.data.batch, session.paint)?;
+    shown(session, report, arguments)
 }
 
 pub(super) fn surface(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {

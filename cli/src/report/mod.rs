@@ -86,10 +86,16 @@ impl Report {
             (_, figure, _) => {
                 let path = path.display();
                 let message = format!("{path}: this report is not written as such a file");
+                let names = self.files.iter();
+                let kinds =
+                    names.filter_map(|(name, _)| Some(format!(".{}, ", name.rsplit_once('.')?.1)));
                 let kinds = match figure {
-                    Some(_) if self.files.is_empty() => ".svg, .pdf, .csv, .json or .txt",
-                    Some(_) => ".html, .svg, .pdf, .csv or .txt, or a folder for all of them",
-                    None => ".csv or .txt: it has no figure",
+                    _ if !self.files.is_empty() => format!(
+                        "{}or .txt, or a folder for all of them",
+                        kinds.collect::<String>()
+                    ),
+                    Some(_) => ".svg, .pdf, .csv, .json or .txt".to_string(),
+                    None => ".csv or .txt: it has no figure".to_string(),
                 };
                 return Err(wrong(message, format!("its file ends in {kinds}")));
             }

@@ -173,7 +173,9 @@ class Lab(_native.Recipe):
         """
         return _report("curve", [self, *map(_recipe, others)], _batch(batch, {}), _size(n))
 
-    def objective(self, *others: Any, n: int | None = None, batch: Batch | None = None) -> Report:
+    def objective(
+        self, *others: Any, n: int | None = None, batch: Batch | None = None, noise: bool | float = False
+    ) -> Report:
         """What `advlab objective` shows: F(p), what the recipe optimises, and F'(p), the weight of prompts by their chance p of
         a right response.
 
@@ -185,20 +187,30 @@ class Lab(_native.Recipe):
             Responses of a group; 16, or those of the batch's largest group, unless given.
         batch
             Rollouts, on whose groups F is estimated if the advantage depends on more than how many are right.
+        noise
+            Whether to show how noisy the updates are too; a number between 0 and 1 is the correlation of a response's score with
+            being right, in place of 0.1.
 
         Returns
         -------
         Report
             `numbers`, a row per percent of p: `recipe`, `p`, `slope` (F', not scaled), `slope_error` (its standard error, NaN if
-            it is exact), `value` (F); `about["designs"]`: for each recipe its `nearest` known objectives with distances.
+            it is exact), `value` (F); with `noise` also of a group's update the `mean`, the `variance`, their `ratio` (mean by
+            standard deviation), `ratio_to_best`, the `groups` for a ratio of 1, and the share with `no_signal`;
+            `about["designs"]`: for each recipe its `nearest` known objectives with distances.
         """
-        return _report("objective", [self, *map(_recipe, others)], _batch(batch, {}), _size(n))
+        correlation = 0.1 if noise is True else float(noise) or None
+        if correlation is not None and not 0 < correlation < 1:
+            raise ValueError(f"`noise` is {noise}: it takes True, or a correlation between 0 and 1")
+        return _report("objective", [self, *map(_recipe, others)], _batch(batch, {}), _size(n), correlation)
 
-    def mass(self, batch: Batch | None = None, **columns: Any) -> Report:
+    def mass(self, *given: Any, batch: Batch | None = None, **columns: Any) -> Report:
         """What `advlab mass` shows: who gets the gradient, as shares of the sum of |A| and of |dloss/dlogp|.
 
         Parameters
         ----------
+        given
+            The batch, if it is no keyword, and recipes, or their names, to show beside this one: `mass(batch, "maxrl")`.
         batch
             What `advlab.read` gives; or columns as keywords, as `advantage` takes them.
 
@@ -206,9 +218,17 @@ class Lab(_native.Recipe):
         -------
         Report
             `numbers`, a row per part: `by` (`accuracy` of the group, `response`, `length`, `position`), `part`, and shares from
-            0 to 1: `tokens`, `advantage`, `gradient` (NaN without log-probs); `about`: `loss`, `summary`.
+            0 to 1: `tokens`, `advantage`, `gradient` (NaN without log-probs); `about`: `loss`, `summary`. Of several also
+            `recipe`; `about`: `designs`, each with `loss` and `summary`, and `pairs`, each with the `correlation` of the advantages
+            and the shares of tokens with `opposite_sign` and of which `one_is_zero`.
         """
-        return _report("mass", [self], _batch(batch, columns, "mass"))
+        recipes = (str, os.PathLike, _native.Recipe)
+        others = [_recipe(one) for one in given if isinstance(one, recipes)]
+        batches = [one for one in (*given, batch) if one is not None and not isinstance(one, recipes)]
+        if len(batches) > 1:
+            raise TypeError("`mass` takes one batch")
+        batch = batches[0] if batches else None
+        return _report("mass", [self, *others], _batch(batch, columns, "mass"))
 
     def surface(self) -> Report:
         """What `:surface` shows: -dloss/dlogp of one token over its ratio, exp(logp - old_logp), and its advantage.
@@ -273,9 +293,10 @@ def _report(
     recipes: list[_native.Recipe],
     batch: _native.Batch | None = None,
     n: int | None = None,
+    noise: float | None = None,
     folders: Iterable[str] = (),
 ) -> Report:
-    return Report(_native.report(kind, recipes, batch, n, list(folders)))
+    return Report(_native.report(kind, recipes, batch, n, noise, list(folders)))
 
 
 def _recipe(given: Any) -> _native.Recipe:

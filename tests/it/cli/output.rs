@@ -49,6 +49,79 @@ fn weights_are_shown_as_shares_of_a_filter_or_with_their_spread() {
     }
 }
 
+/// Two groups of 10 and of 6 tokens, each with half of the sum of |A|; a design against it, and one that takes the second group.
+#[test]
+fn masses_of_several_designs_stand_side_by_side() {
+    let lab = Lab::new();
+    let rows = [("a", 1, 1), ("a", 0, 2), ("a", 0, 3), ("a", 0, 4)];
+    let rows = rows
+        .into_iter()
+        .chain([("b", 1, 2), ("b", 1, 2), ("b", 0, 1), ("b", 0, 1)]);
+    let line = |(group, reward, length)| {
+        let logp = vec![-0.5; length];
+        format!("{{\"group\": \"{group}\", \"reward\": {reward}, \"old_logp\": {logp:?}}}\n")
+    };
+    lab.write("rows.jsonl", &rows.map(line).collect::<String>());
+    let centred = "let x = batch.reward - batch.reward.mean(\"group\");";
+    for (name, own) in [
+        ("against", "-x"),
+        ("half", "x * (batch.reward.mean(\"group\") > 0.3)"),
+    ] {
+        let text = format!("fn advantage(batch, p) {{ {centred} {own} }}");
+        lab.write(&format!("{name}.rhai"), &text);
+    }
+    let json = lab.json("mass dr_grpo against.rhai half.rhai rows.jsonl");
+    let designs = json["designs"].as_array().expect("designs");
+    let share = |design: usize, by: &str, part: &str| {
+        let parts = designs[design]["parts"].as_array().expect("parts");
+        let own = parts
+            .iter()
+            .find(|one| one["by"] == by && one["part"] == part);
+        own.expect("the part")["advantage"]
+            .as_f64()
+            .expect("a share")
+    };
+    for (design, by, part, expected) in [
+        (0, "accuracy", "(0, 1/4]", 0.5),
+        (0, "response", "right", 2.75 / 6.0),
+        (1, "accuracy", "(1/4, 1/2]", 0.5),
+        (2, "accuracy", "(0, 1/4]", 0.0),
+        (2, "response", "right", 2.0 / 3.0),
+    ] {
+        let found = share(design, by, part);
+        assert!(
+            (found - expected).abs() < 1e-12,
+            "{design} {by} {part}: {found}"
+        );
+    }
+    let effective = designs[2]["summary"]["effective_responses"].as_f64();
+    assert!(
+        (effective.expect("a number") - 3.6).abs() < 1e-12,
+        "{effective:?}"
+    );
+    let pairs = ["opposite_sign", "one_is_zero"].map(|key| {
+        let pairs = json["pairs"].as_array().expect("pairs").iter();
+        pairs
+            .map(|pair| pair[key].as_f64().expect("a share"))
+            .collect::<Vec<f64>>()
+    });
+    assert_eq!(pairs, [[1.0, 0.0, 0.375], [0.0, 0.625, 0.625]]);
+    assert_eq!(json["pairs"][0]["correlation"], -1.0);
+    lab.ok("mass dr_grpo half.rhai rows.jsonl --out both");
+    let table = lab.read("both/mass.csv");
+    assert!(
+        table.starts_with("recipe,by,part,tokens,advantage,gradient\n"),
+        "{table}"
+    );
+    assert!(
+        table.contains("\nhalf,accuracy,\"(0, 1/4]\",0.625,0,0\n"),
+        "{table}"
+    );
+    assert!(lab.read("both/mass.svg").contains("accuracy of the group"));
+    let prompt = lab.prompt("rows.jsonl", ":mass dr_grpo against.rhai\n");
+    assert!(prompt.contains("dr_grpo, against"), "{prompt}");
+}
+
 /// A copy is the built-in as long as nothing in it is edited.
 #[test]
 fn apply_says_where_kernels_answered() {

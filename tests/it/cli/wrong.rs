@@ -143,6 +143,9 @@ const SLIPS: &str = r#"
 1  objective grpo passk k=3 k=4  =>  `passk` has `k=3` and `k=4`
 1  objective k=3 passk  =>  `k=3` stands before any recipe
 2  objective grpo --n abc  =>  invalid value 'abc' for '--n <N>'
+2  objective grpo --noise=2  =>  no correlation between 0 and 1
+1  mass grpo  =>  no rollouts are given
+1  mass grpo passk k=2  =>  no rollouts are given
 1  look rollouts.jsonl maze  =>  `maze` is neither a column nor a group
 1  look rollouts.jsonl -1  =>  `-1` is not the number of a response
 1  recipes vrel  =>  did you mean `verl`?

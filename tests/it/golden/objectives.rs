@@ -1,7 +1,9 @@
 //! What designs optimise: exact objectives, their limits for large groups, and the updates of whole policies.
 
-use advlab::Recipe;
-use advlab_cli::report::study::{Curve, KnownObjective, Objective, objectives};
+use advlab::paint::Paint;
+use advlab::random::{Purpose, RandomStream, StreamKey};
+use advlab::{Batch, Host, Recipe};
+use advlab_cli::report::study::{Curve, KnownObjective, Objective, Update, mass, objectives};
 use serde_json::Value;
 
 use super::cases::{cases, numbers, recipe, script};
@@ -150,7 +152,7 @@ fn nothing_is_nearest_to_the_opposite() {
     };
     let against = of("-batch.reward", 8).expect("exact");
     assert!(against.nearest().is_empty() && against.slope(0.5).0 < 0.0);
-    let table = objectives::table(&[against], advlab::paint::Paint::PLAIN);
+    let table = objectives::table(&[against], None, Paint::PLAIN);
     assert!(
         table.contains(" -1.00") && table.contains("F' is below 0"),
         "{table}"
@@ -177,16 +179,171 @@ fn loss(batch, p) { (-batch.logp * batch.reward * batch.weight).mean(\"batch\") 
     close(slope(&once) / slope(&plain), 3.0, "the weight");
 }
 
-/// Each row of the page on objectives is what the command computes.
+/// Designs whose noise is simulated.
+const NOISY: [&str; 12] = [
+    "rloo",
+    "dr_grpo",
+    "grpo",
+    "grpo_loo",
+    "passk",
+    "pkpo",
+    "maxrl",
+    "pacs",
+    "grpo_passk",
+    "passk_exceeding",
+    "asymre",
+    "w_reinforce",
+];
+
+/// Updates of simulated groups: the recipe's own advantages, times scores that are drawn as `docs/objectives.md` says.
+fn simulated(
+    recipe: &Recipe,
+    (size, p, correlation): (usize, f64, f64),
+    groups: usize,
+    stream: &mut RandomStream,
+) -> (Vec<f64>, usize) {
+    let (mut updates, mut silent) = (Vec::with_capacity(groups), 0);
+    while updates.len() < groups {
+        let responses = size * (groups - updates.len()).min(20_000);
+        let labels = (0..responses).map(|_| f64::from(u8::from(stream.uniform() < p)));
+        let labels: Vec<f64> = labels.collect();
+        let logp = vec![[-0.5]; responses];
+        let batch = Batch::builder()
+            .groups((0..responses).map(|response| (response / size) as i64))
+            .lengths(vec![1; responses])
+            .response("reward", labels.clone())
+            .ragged("old_logp", &logp)
+            .ragged("logp", &logp)
+            .build();
+        let batch = batch.expect("a batch");
+        let mut state = recipe.init().expect("a state");
+        let outcome = recipe.advantage(&batch, &mut state).expect("an advantage");
+        let advantage = outcome.advantage.by_response();
+        for (labels, advantage) in labels.chunks(size).zip(advantage.chunks(size)) {
+            let mut score = |right: f64| {
+                let other = (2.0 * stream.uniform() - 1.0) * 3f64.sqrt();
+                let label = (right - p) / (p * (1.0 - p)).sqrt();
+                correlation * label + (1.0 - correlation * correlation).sqrt() * other
+            };
+            let products = labels
+                .iter()
+                .zip(advantage)
+                .map(|(right, a)| a * score(*right));
+            updates.push(products.sum::<f64>() / size as f64);
+            silent += usize::from(advantage.iter().all(|a| a.abs() < 1e-9));
+        }
+    }
+    (updates, silent)
+}
+
+/// Compares mean, variance and the share of silent groups with those of simulated groups: each within five standard errors, which
+/// are estimated from the groups too. So in no setting a design gets its variance from groups that are rarer than 1 in 100.
+fn noise_is_that_of_simulated_groups(groups: usize) {
+    let mut stream = StreamKey::new(7, Purpose::Estimates, 0).stream(1);
+    println!(
+        "design, N, p, correlation: mean, simulated +- error; variance; groups without signal"
+    );
+    for name in NOISY {
+        let recipe = recipe(name, "");
+        for setting in [(8, 0.1, 0.1), (8, 0.4, 0.6), (6, 0.75, 0.3)] {
+            let (size, p, correlation) = setting;
+            let objective = Objective::of(&recipe, None, size).expect(name);
+            assert!(objective.is_exact(), "{name}: {:?}", objective.notes);
+            let exact = objective.update(p, correlation);
+            let (updates, silent) = simulated(&recipe, setting, groups, &mut stream);
+            let number = updates.len() as f64;
+            let mean = updates.iter().sum::<f64>() / number;
+            let moment =
+                |power| updates.iter().map(|x| (x - mean).powi(power)).sum::<f64>() / number;
+            let (variance, fourth) = (moment(2), moment(4));
+            let errors = [
+                (variance / number).sqrt(),
+                ((fourth - variance * variance) / number).sqrt(),
+                (exact.silent * (1.0 - exact.silent) / number).sqrt(),
+            ];
+            let pairs = [
+                (exact.mean, mean),
+                (exact.variance, variance),
+                (exact.silent, silent as f64 / number),
+            ];
+            let mut line = format!("{name}, {size}, {p}, {correlation}:");
+            for ((exact, found), error) in pairs.into_iter().zip(errors) {
+                line += &format!(" {exact:.6}, {found:.6} +- {error:.6};");
+                assert!((exact - found).abs() <= 5.0 * error + 1e-12, "{line}");
+            }
+            println!("{line}");
+        }
+    }
+}
+
+#[test]
+fn noise_is_that_of_a_few_simulated_groups() {
+    noise_is_that_of_simulated_groups(5_000);
+}
+
+/// `cargo test --release --test it -- --ignored --nocapture million`
+#[test]
+#[ignore = "takes minutes"]
+fn noise_is_that_of_a_million_simulated_groups() {
+    noise_is_that_of_simulated_groups(1_000_000);
+}
+
+/// No design beats the best baseline where correctness explains little of the scores; leave-one-out costs one response.
+#[test]
+fn the_best_baseline_is_the_bound() {
+    for name in NOISY {
+        let objective = Objective::of(&recipe(name, ""), None, 8).expect(name);
+        for p in [0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98] {
+            let ratio = objective.update(p, 1e-6).ratio() / Update::best(8, p, 1e-6).ratio();
+            assert!(ratio <= 1.0 + 1e-9, "{name} at {p}: {ratio}");
+            if ["rloo", "dr_grpo"].contains(&name) {
+                close(ratio, (7f64 / 8.0).sqrt(), name);
+            }
+        }
+    }
+    // The baseline p itself reaches it.
+    let best = script("fn advantage(batch, p) { batch.reward - 0.3 }");
+    let best = Objective::of(&best, None, 8)
+        .expect("exact")
+        .update(0.3, 1e-6);
+    close(
+        best.ratio() / Update::best(8, 0.3, 1e-6).ratio(),
+        1.0,
+        "the best",
+    );
+}
+
+/// The page's section, the rows of its tables, and the lines of its blocks of text that begin with blanks.
+fn section(page: &str, title: &str) -> (Vec<Vec<String>>, Vec<String>) {
+    let (_, text) = page.split_once(title).expect("the section");
+    let text = text.split("\n## ").next().unwrap_or_default();
+    let lines = || text.lines();
+    let cells = |line: &str| {
+        line.trim_matches('|')
+            .split('|')
+            .map(|cell| cell.trim().to_string())
+            .collect()
+    };
+    let rows = lines()
+        .filter(|line| line.starts_with("| "))
+        .skip(1)
+        .map(cells);
+    let shown = lines().filter(|line| {
+        line.starts_with("  ") && line.ends_with(|c: char| c.is_ascii_digit() || c == '%')
+    });
+    (rows.collect(), shown.map(String::from).collect())
+}
+
+/// Each row of the page on objectives is what the commands compute.
 #[test]
 fn the_page_says_what_is_computed() {
-    let path = std::path::Path::new(crate::ROOT).join("docs/objectives.md");
-    let page = std::fs::read_to_string(path).expect("the page");
-    let mut ran = 0;
-    for line in page.lines().filter(|line| line.starts_with("| ")).skip(1) {
-        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+    let read = |path: &str| std::fs::read_to_string(std::path::Path::new(crate::ROOT).join(path));
+    let page = read("docs/objectives.md").expect("the page");
+    let (rows, _) = section(&page, "# Which advantage optimises what");
+    assert_eq!(rows.len(), 12);
+    for cells in rows {
         let size = cells[1].parse().expect("N");
-        let objective = Objective::of(&recipe(cells[0], ""), None, size).expect("exact");
+        let objective = Objective::of(&recipe(&cells[0], ""), None, size).expect("exact");
         let scale = objective.scale(None);
         let nearest = objective.nearest();
         let off =
@@ -199,8 +356,35 @@ fn the_page_says_what_is_computed() {
         let name = nearest[0].0.name().to_string();
         let known = [name, off(nearest.first()), off(reward)];
         let expected = [slopes, known].concat();
-        assert_eq!(cells[2..], expected, "{line}");
-        ran += 1;
+        assert_eq!(cells[2..], expected);
     }
-    assert_eq!(ran, 12);
+    let of = |name: &&str| Objective::of(&recipe(name, ""), None, 8).expect("exact");
+    let four = ["grpo", "dr_grpo", "passk", "maxrl"];
+    let (rows, shown) = section(&page, "\n## Noise");
+    let text = objectives::table(&four.each_ref().map(of), Some(0.1), Paint::PLAIN);
+    assert!(shown.len() == 15 && rows.len() == NOISY.len(), "{shown:?}");
+    for line in shown {
+        assert!(text.contains(&line), "{line}\n{text}");
+    }
+    for (cells, name) in rows.iter().zip(NOISY) {
+        let update = of(&name).update(0.1, 0.1);
+        let exact = [update.mean, update.variance].map(|number| format!("{number:.6}"));
+        let silent = format!("{:.2} %", 100.0 * update.silent);
+        assert_eq!(
+            [&*cells[0], &cells[1], &cells[3], &cells[5]],
+            [name, &exact[0], &exact[1], &silent]
+        );
+    }
+    let rollouts = std::path::Path::new(crate::ROOT).join("examples/rollouts.jsonl");
+    let batch = advlab::files::read(&rollouts, &Default::default())
+        .expect("rollouts")
+        .batch;
+    let recipes = four.map(|name| recipe(name, ""));
+    let loss = Host::new().loss().expect("the default loss");
+    let report = mass::report(&recipes, &loss, &batch, Paint::PLAIN).expect("a report");
+    let (_, shown) = section(&page, "\n## Your own batch");
+    assert_eq!(shown.len(), 15);
+    for line in shown {
+        assert!(report.text.contains(&line), "{line}\n{}", report.text);
+    }
 }

@@ -28,7 +28,35 @@ pub struct Point {
     pub of_right: Option<f64>,
     /// The mean advantage of a wrong response, if there is one.
     pub of_wrong: Option<f64>,
+    /// The sum of |A|.
     pub total: f64,
+    /// The sum of A^2.
+    pub squares: f64,
+}
+
+impl Point {
+    /// The point of some responses, and the largest difference between equally right ones.
+    pub(super) fn of(
+        members: impl Iterator<Item = usize> + Clone,
+        is_right: impl Fn(usize) -> bool,
+        advantage: &[f64],
+    ) -> (Point, f64) {
+        let values = |right: bool| -> Vec<f64> {
+            let own = members.clone().filter(|&one| is_right(one) == right);
+            own.map(|one| advantage[one]).collect()
+        };
+        let (right, wrong) = (values(true), values(false));
+        let off = |own: &[f64]| own.iter().fold(0.0, |most, x| (x - own[0]).abs().max(most));
+        let all = || right.iter().chain(&wrong);
+        let point = Point {
+            right: right.len(),
+            of_right: (!right.is_empty()).then(|| mean(&right)),
+            of_wrong: (!wrong.is_empty()).then(|| mean(&wrong)),
+            total: all().map(|x| x.abs()).sum(),
+            squares: all().map(|x| x * x).sum(),
+        };
+        (point, off(&right).max(off(&wrong)))
+    }
 }
 
 /// A recipe's advantages for groups of one size with 0, 1, ... all responses right. An advantage per token is averaged over
@@ -104,6 +132,7 @@ impl Curve {
                 of_right: of(|point| point.of_right),
                 of_wrong: of(|point| point.of_wrong),
                 total: of(|point| Some(point.total)).unwrap_or_default(),
+                squares: of(|point| Some(point.squares)).unwrap_or_default(),
             }
         };
         Curve {
@@ -136,25 +165,13 @@ fn points(
     let advantage = outcome.advantage.by_response().into_iter().enumerate();
     let advantage: Vec<f64> = advantage.map(|(one, x)| x * outcome.counts(one)).collect();
     let labels = outcome.correct.as_ref().map(Computed::by_response);
-    let (labels, mut spread) = (labels.unwrap_or_default(), 0.0f64);
-    let mut point = |right: usize| {
+    let labels = labels.unwrap_or_default();
+    let of_group = |right: usize| {
         let members = right * size..(right + 1) * size;
-        let mut of = |label: f64| {
-            let own = members.clone().filter(|&one| labels[one] == label);
-            let own: Vec<f64> = own.map(|one| advantage[one]).collect();
-            let off = own.iter().map(|x| (x - own[0]).abs());
-            spread = off.fold(spread, f64::max);
-            (!own.is_empty()).then(|| mean(&own))
-        };
-        Point {
-            right,
-            of_right: of(1.0),
-            of_wrong: of(0.0),
-            total: advantage[members].iter().map(|x| x.abs()).sum(),
-        }
+        Point::of(members, |one| labels[one] == 1.0, &advantage)
     };
-    let points = (0..=size).map(&mut point).collect();
-    Ok((points, spread))
+    let (points, spreads): (Vec<Point>, Vec<f64>) = (0..=size).map(of_group).unzip();
+    Ok((points, spreads.into_iter().fold(0.0, f64::max)))
 }
 
 /// The share of right responses in each group; none if nothing says which are right.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{accuracies, members, title, with_advantage};
+use super::{Point, accuracies, members, title, with_advantage};
 use crate::report::Report;
 use advlab::Batch;
 use advlab::diagnostic::Diagnostics;
@@ -14,7 +14,7 @@ use advlab::script::{Computed, Outcome, Recipe};
 use advlab::tensor::Level;
 
 /// Advantages that differ by less, relative to the largest, differ by rounding.
-const ROUNDING: f64 = 1e-12;
+pub(super) const ROUNDING: f64 = 1e-12;
 
 /// The most responses of a group for which each accuracy has its own row; larger groups have `PARTS` ranges of accuracy.
 const EXACT: usize = 16;
@@ -83,8 +83,7 @@ fn overall(outcomes: &[Outcome; 2], lines: &mut Vec<String>) -> (f64, Value) {
         let about = json!({ "level": level.name(), "values": all, "differ": 0.0, "mean": 0.0, "same_sign": 1.0 });
         return (rounding, about);
     };
-    let sign = |x: &f64| (x.abs() > rounding).then(|| x.signum());
-    let same_sign = a.iter().zip(&b).filter(|(a, b)| sign(a) == sign(b)).count();
+    let same_sign = signs(&a, &b, rounding)[0];
     let mean = gaps.iter().sum::<f64>() / all as f64;
     let correlation = correlation(&a, &b);
     let part = |number: usize| number as f64 / all as f64;
@@ -131,11 +130,7 @@ fn by_accuracy(
         rows.entry(part).or_default().push(group);
     }
     let advantages = by_response(outcomes);
-    let mean = |values: &[f64], number: usize| match values.iter().sum::<f64>() {
-        _ if number == 0 => None,
-        sum if sum.abs() <= rounding * values.len() as f64 => Some(0.0),
-        sum => Some(sum / number as f64),
-    };
+    let unless_rounding = |x: f64| if x.abs() <= rounding { 0.0 } else { x };
     let titles = "accuracy,groups,A right a,b,A wrong a,b,sum |A| a,b".split(',');
     let (mut cells, mut numbers) = (vec![titles.map(String::from).collect()], Vec::new());
     for (part, groups) in rows {
@@ -144,20 +139,19 @@ fn by_accuracy(
             false if part == parts => "1".to_string(),
             false => format!("{:.2} up", part as f64 / parts as f64),
         };
-        let mut row = Vec::new();
         let all = groups.iter().flat_map(|&group| members(layout, group));
-        for is_right in [true, false] {
-            let is_own = |one: &usize| (correct.at(*one, 0) == 1.0) == is_right;
-            for advantage in &advantages {
-                let own = all.clone().filter(is_own);
-                let own: Vec<f64> = own.map(|one| advantage[one]).collect();
-                row.push(mean(&own, own.len()));
-            }
-        }
-        for advantage in &advantages {
-            let sizes: Vec<f64> = all.clone().map(|one| advantage[one].abs()).collect();
-            row.push(mean(&sizes, groups.len()));
-        }
+        let is_right = |one: usize| correct.at(one, 0) == 1.0;
+        let [a, b] = [0, 1].map(|which| Point::of(all.clone(), is_right, &advantages[which]).0);
+        let total = |point: &Point| Some(point.total / groups.len() as f64);
+        let row = [
+            a.of_right,
+            b.of_right,
+            a.of_wrong,
+            b.of_wrong,
+            total(&a),
+            total(&b),
+        ];
+        let row = row.map(|number| number.map(unless_rounding));
         numbers.push(json!({
             "accuracy": accuracy, "groups": groups.len(), "right_a": row[0], "right_b": row[1],
             "wrong_a": row[2], "wrong_b": row[3], "total_a": row[4], "total_b": row[5],
@@ -177,13 +171,28 @@ fn by_accuracy(
     (lines, numbers)
 }
 
+/// The numbers of pairs with the same sign, with opposite ones, and of which only one is 0 up to rounding.
+pub(super) fn signs(a: &[f64], b: &[f64], rounding: f64) -> [usize; 3] {
+    let sign = |x: &f64| if x.abs() > rounding { x.signum() } else { 0.0 };
+    let mut counts = [0; 3];
+    for (a, b) in a.iter().zip(b) {
+        let kind = match sign(a) * sign(b) {
+            _ if sign(a) == sign(b) => 0,
+            0.0 => 2,
+            _ => 1,
+        };
+        counts[kind] += 1;
+    }
+    counts
+}
+
 fn by_response(outcomes: &[Outcome; 2]) -> [Vec<f64>; 2] {
     outcomes
         .each_ref()
         .map(|outcome| outcome.advantage.by_response())
 }
 
-fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
+pub(super) fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len() as f64;
     let (of_a, of_b) = (mean(a), mean(b));
     let sum = |x: &[f64], of_x: f64, y: &[f64], of_y: f64| -> f64 {

@@ -4,7 +4,7 @@
 mod curve;
 pub mod curves;
 pub mod diff;
-mod mass;
+pub mod mass;
 mod objective;
 pub mod objectives;
 pub mod run;
@@ -13,8 +13,8 @@ mod surface;
 use std::borrow::Cow;
 
 pub use self::curve::{Curve, Point};
-pub use self::mass::{Mass, Part};
-pub use self::objective::{KnownObjective, Objective};
+pub use self::mass::Mass;
+pub use self::objective::{KnownObjective, Objective, Update};
 pub use self::surface::surface;
 use crate::wrong;
 use advlab::Batch;

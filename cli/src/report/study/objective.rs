@@ -20,8 +20,8 @@ pub struct Objective {
     /// The recipe's name with its settings.
     pub name: String,
     pub size: usize,
-    /// A+(s + 1) - A-(s) for s = 0 ... N - 1, for each draw; a single draw if it is exact.
-    draws: Vec<Vec<f64>>,
+    /// The advantages of groups with 0 ... N right responses, for each draw; a single draw if they are exact.
+    draws: Vec<Vec<Point>>,
     pub notes: Vec<String>,
 }
 
@@ -73,13 +73,10 @@ impl Objective {
         if recipe.has(Hook::Init) {
             notes.push("it has a state: this is its first step".to_string());
         }
-        let difference =
-            |pair: &[Point]| pair[1].of_right.unwrap_or(0.0) - pair[0].of_wrong.unwrap_or(0.0);
-        let of_draw = |draw: &Vec<Point>| draw.windows(2).map(difference).collect();
         Ok(Objective {
             name: label(recipe),
             size,
-            draws: curve.draws.iter().map(of_draw).collect(),
+            draws: curve.draws,
             notes,
         })
     }
@@ -100,14 +97,48 @@ impl Objective {
         self.mean(&weights.collect::<Vec<f64>>())
     }
 
-    /// The weighted sum of the differences: its mean over the draws, and the standard error of the mean.
+    /// The weighted sum of A+(s + 1) - A-(s) over s: its mean over the draws, and the standard error of the mean.
     fn mean(&self, weights: &[f64]) -> (f64, f64) {
-        let of = |draw: &Vec<f64>| draw.iter().zip(weights).map(|(a, b)| a * b).sum::<f64>();
+        let difference =
+            |pair: &[Point]| pair[1].of_right.unwrap_or(0.0) - pair[0].of_wrong.unwrap_or(0.0);
+        let of = |draw: &Vec<Point>| -> f64 {
+            let differences = draw.windows(2).map(difference);
+            differences.zip(weights).map(|(a, b)| a * b).sum()
+        };
         let sums: Vec<f64> = self.draws.iter().map(of).collect();
         let number = sums.len() as f64;
         let mean = sums.iter().sum::<f64>() / number;
         let squares: f64 = sums.iter().map(|sum| (sum - mean) * (sum - mean)).sum();
         (mean, (squares / (number * (number - 1.0).max(1.0))).sqrt())
+    }
+
+    /// The update of a group whose responses are right with a chance of p between 0 and 1: the mean over the responses of A s,
+    /// with scores s of mean 0 and variance 1, independent given which responses are right, and with this correlation to it.
+    pub fn update(&self, p: f64, correlation: f64) -> Update {
+        let (size, number) = (self.size as f64, self.draws.len() as f64);
+        let most = self.draws.iter().flatten().map(|point| point.total);
+        let least = ROUNDING * most.fold(0.0, f64::max);
+        let chances = binomial(self.size, p);
+        let [mut mean, mut along, mut across, mut silent] = [0.0; 4];
+        for (point, chance) in self.draws.iter().flat_map(|draw| draw.iter().zip(&chances)) {
+            let [of_right, of_wrong] =
+                [point.of_right, point.of_wrong].map(Option::unwrap_or_default);
+            let right = point.right as f64;
+            // The mean of A times the standardised label.
+            let shift = right * of_right * (1.0 - p) - (size - right) * of_wrong * p;
+            let shift = shift / (size * (p * (1.0 - p)).sqrt());
+            let weight = chance / number;
+            mean += weight * shift;
+            along += weight * shift * shift;
+            across += weight * point.squares / (size * size);
+            silent += weight * f64::from(u8::from(point.total <= least));
+        }
+        let share = correlation * correlation;
+        Update {
+            mean: correlation * mean,
+            variance: share * (along - mean * mean) + (1.0 - share) * across,
+            silent,
+        }
     }
 
     pub fn is_exact(&self) -> bool {
@@ -158,6 +189,39 @@ impl Objective {
         let least = 1.0 / self.size as f64;
         let place = |index| least + (1.0 - 2.0 * least) * (index as f64 + 0.5) / PLACES as f64;
         (0..PLACES).map(place).collect()
+    }
+}
+
+/// The update of a group along one direction; `docs/objectives.md` derives it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Update {
+    pub mean: f64,
+    pub variance: f64,
+    /// The share of groups without signal: all advantages are 0.
+    pub silent: f64,
+}
+
+impl Update {
+    /// The update of REINFORCE with the best constant baseline, b = E s^2 r / E s^2.
+    pub fn best(size: usize, p: f64, correlation: f64) -> Update {
+        let share = correlation * correlation;
+        let baseline = share * (1.0 - p) + (1.0 - share) * p;
+        let spread = p * (1.0 - p);
+        Update {
+            mean: correlation * spread.sqrt(),
+            variance: (baseline * (1.0 - baseline) - share * spread) / size as f64,
+            silent: 0.0,
+        }
+    }
+
+    /// The signal-to-noise ratio: the mean by the standard deviation; 0 without a signal.
+    pub fn ratio(self) -> f64 {
+        let is_none = self.mean.abs() < 1e-12;
+        if is_none {
+            0.0
+        } else {
+            self.mean / self.variance.max(0.0).sqrt()
+        }
     }
 }
 
@@ -251,13 +315,7 @@ fn looks_at_tokens(outcome: &Outcome) -> bool {
         return false;
     };
     let largest = advantage.iter().fold(0.0f64, |most, x| most.max(x.abs()));
-    let differs = |group: usize| {
-        let members = members(layout, group);
-        [0.0, 1.0].into_iter().any(|label| {
-            let own = members.clone().filter(|&one| correct.at(one, 0) == label);
-            let own: Vec<f64> = own.map(|one| advantage[one]).collect();
-            own.iter().any(|x| (x - own[0]).abs() > ROUNDING * largest)
-        })
-    };
-    (0..layout.groups()).any(differs)
+    let is_right = |one: usize| correct.at(one, 0) == 1.0;
+    let spread = |group: usize| Point::of(members(layout, group), is_right, &advantage).1;
+    (0..layout.groups()).any(|group| spread(group) > ROUNDING * largest)
 }

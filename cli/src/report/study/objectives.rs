@@ -1,8 +1,8 @@
-//! Shows objectives: over p with the known ones, the nearest of these, and the distribution of the weight.
+//! Shows objectives: over p with the known ones, the nearest of these, the distribution of the weight, and the noise of updates.
 
 use serde_json::{Value, json};
 
-use super::{KnownObjective, Objective, largest_group};
+use super::{KnownObjective, Objective, Update, largest_group};
 use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
 use advlab::Batch;
@@ -23,6 +23,8 @@ const SHOWN: [f64; 7] = [0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9];
 const BINS: [f64; 6] = [0.0, 0.1, 0.3, 0.7, 0.9, 1.0];
 /// The width of the names' column in the table.
 const NAMES: usize = 28;
+/// The correlation of a response's score with whether it is right, if none is given.
+pub const CORRELATION: f64 = 0.1;
 
 /// Evenly spaced places from `least` to `most`.
 fn places((least, most): (f64, f64), count: usize) -> impl Iterator<Item = f64> {
@@ -43,9 +45,9 @@ pub fn multiples(title: String, all: &[Objective]) -> Figure {
     Figure::new(title, 4, all.iter().map(panel).collect())
 }
 
-/// F' of each, scaled to a mean of 1 as the reward's is, with the nearest known ones and the reward; and F. If there are too
-/// many to tell apart, F' in small panels.
-pub fn figure(all: &[Objective]) -> Figure {
+/// F' of each, scaled to a mean of 1 as the reward's is, with the nearest known ones and the reward; and F. With a correlation
+/// also the noise of an update. If there are too many to tell apart, F' in small panels.
+pub fn figure(all: &[Objective], correlation: Option<f64>) -> Figure {
     let size = all[0].size;
     if all.len() > MOST {
         return multiples(format!("Weight F'(p), mean 1, in groups of {size}"), all);
@@ -83,7 +85,24 @@ pub fn figure(all: &[Objective]) -> Figure {
     }
     let p = "p, the chance of a right response";
     let slopes = Panel::new(p, "weight F'(p), mean 1", slopes);
-    let panels = vec![slopes, Panel::new(p, "objective F(p)", values)];
+    let mut panels = vec![slopes, Panel::new(p, "objective F(p)", values)];
+    if let Some(correlation) = correlation {
+        let noise = |of: &dyn Fn(Update, f64) -> f64| -> Vec<Series> {
+            let line = |objective: &Objective| {
+                let places = places((0.0, 1.0), PLACES);
+                let points = places.map(|p| (p, of(objective.update(p, correlation), p)));
+                Series::new(&objective.name, Mark::Line, points)
+            };
+            all.iter().map(line).collect()
+        };
+        let best = |p| Update::best(size, p, correlation).ratio();
+        let mut ratios = noise(&|update, p| update.ratio() / best(p));
+        let one = [(0.0, 1.0), (1.0, 1.0)];
+        ratios.push(Series::new("best baseline", Mark::Reference, one));
+        let silent = noise(&|update, _| update.silent);
+        panels.push(Panel::new(p, "signal-to-noise, best 1", ratios));
+        panels.push(Panel::new(p, "groups without signal", silent));
+    }
     Figure::new(format!("Objective in groups of {size}"), 2, panels)
 }
 
@@ -98,6 +117,7 @@ pub fn report(
     recipes: &[Recipe],
     input: Option<&Batch>,
     size: Option<usize>,
+    noise: Option<f64>,
     paint: Paint,
 ) -> Result<Report, Diagnostics> {
     let size = size.or(input.map(largest_group)).unwrap_or(16);
@@ -106,31 +126,39 @@ pub fn report(
     let row = |of: &Objective, p: f64| {
         let (slope, error) = of.slope(p);
         let error = (!of.is_exact()).then_some(error);
-        json!({ "recipe": of.name, "p": p, "slope": slope, "slope_error": error, "value": of.value(p).0 })
+        let mut row = json!({ "recipe": of.name, "p": p, "slope": slope, "slope_error": error, "value": of.value(p).0 });
+        let noise = noise.map_or(Vec::new(), |correlation| {
+            numbers(of, p, correlation).to_vec()
+        });
+        noise
+            .into_iter()
+            .for_each(|(name, number)| row[name] = json!(number));
+        row
     };
     let percents = || (0..=100).map(|p| f64::from(p) / 100.0);
     let rows = all
         .iter()
-        .flat_map(|of| percents().map(move |p| row(of, p)));
+        .map(|of| percents().map(|p| row(of, p)).collect());
+    let rows: Vec<Vec<Value>> = rows.collect();
+    let designs = all.iter().zip(&rows).map(|(of, rows)| to_json(of, rows));
+    let about = json!({ "n": size, "correlation": noise, "designs": designs.collect::<Value>() });
     Ok(Report {
-        text: table(&all, paint),
-        rows: rows.collect(),
-        figure: Some(figure(&all)),
-        about: json!({ "n": size, "designs": to_json(&all) }),
+        text: table(&all, noise, paint),
+        rows: rows.concat(),
+        figure: Some(figure(&all, noise)),
+        about,
         ..Report::default()
     })
 }
 
 /// The numbers in lines, with notes on each design.
-pub fn table(all: &[Objective], paint: Paint) -> String {
+pub fn table(all: &[Objective], correlation: Option<f64>, paint: Paint) -> String {
     let row = |name: &str, of: &dyn Fn(f64) -> f64, last: &str| {
-        let cells = SHOWN.map(|p| format!(" {:>5.2}", of(p))).concat();
-        let name = filled(&cut(name, NAMES), NAMES);
-        format!("  {name}{cells}{last}").trim_end().to_string()
+        let two = |p| format!("{:.2}", of(p));
+        cells(name, &two, last)
     };
-    let head = SHOWN.map(|p| format!(" {p:>5}")).concat();
-    let name = filled("F'(p), mean 1      p =", NAMES);
-    let mut lines = vec![paint.dim(&format!("  {name}{head}   F(1)"))];
+    let head = |name, last| paint.dim(&cells(name, &|p| p.to_string(), last));
+    let mut lines = vec![head("F'(p), mean 1      p =", "   F(1)")];
     for objective in all {
         let scale = scale(objective);
         let total = format!("   {}", value(objective.value(1.0).0));
@@ -155,6 +183,11 @@ pub fn table(all: &[Objective], paint: Paint) -> String {
         lines.push(paint.dim(&row(&known.name(), &|p| known.slope(p) / scale, "")));
     }
     lines.push(paint.dim("  mean 1 for p from 1/N to 1 - 1/N; F(1) is not scaled"));
+    if let Some(correlation) = correlation {
+        lines.push(String::new());
+        lines.push(head("signal-to-noise, best 1 p =", ""));
+        lines.extend(noise(all, correlation, paint));
+    }
     for objective in all {
         lines.push(String::new());
         lines.push(paint.bold(&wrapped("", &objective.name, paint.width)));
@@ -163,6 +196,68 @@ pub fn table(all: &[Objective], paint: Paint) -> String {
         }
     }
     lines.join("\n")
+}
+
+/// A row of the table.
+fn cells(name: &str, of: &dyn Fn(f64) -> String, last: &str) -> String {
+    let cells = SHOWN.map(|p| format!(" {:>5}", of(p))).concat();
+    let name = filled(&cut(name, NAMES), NAMES);
+    format!("  {name}{cells}{last}").trim_end().to_string()
+}
+
+/// The groups whose mean update has a signal-to-noise ratio of 1, if there is a signal of the right sign.
+fn groups(update: Update) -> Option<f64> {
+    let ratio = update.ratio();
+    (ratio > 0.0).then(|| 1.0 / (ratio * ratio))
+}
+
+/// The numbers of an update by their names; NaN where p is 0 or 1.
+fn numbers(of: &Objective, p: f64, correlation: f64) -> [(&'static str, f64); 6] {
+    let (update, best) = (
+        of.update(p, correlation),
+        Update::best(of.size, p, correlation),
+    );
+    [
+        ("mean", update.mean),
+        ("variance", update.variance),
+        ("ratio", update.ratio()),
+        ("ratio_to_best", update.ratio() / best.ratio()),
+        ("groups", groups(update).unwrap_or(f64::NAN)),
+        ("no_signal", update.silent),
+    ]
+}
+
+/// The noise of each design's update in lines.
+fn noise(all: &[Objective], correlation: f64, paint: Paint) -> Vec<String> {
+    let best = |p| Update::best(all[0].size, p, correlation);
+    let number = |update: Update| match groups(update) {
+        None => "-".to_string(),
+        Some(groups) if groups < 99.5 => format!("{groups:.1}"),
+        Some(groups) if groups < 99999.5 => format!("{groups:.0}"),
+        Some(groups) => format!("{groups:.0e}"),
+    };
+    let mut lines = Vec::new();
+    for objective in all {
+        let update = |p| objective.update(p, correlation);
+        let ratio = |p| format!("{:.2}", update(p).ratio() / best(p).ratio());
+        let silent = |p| format!("{:.0} %", 100.0 * update(p).silent);
+        lines.push(cells(&objective.name, &ratio, ""));
+        lines.push(cells(
+            "  groups for signal = noise",
+            &|p| number(update(p)),
+            "",
+        ));
+        lines.push(cells("  groups without signal", &silent, ""));
+    }
+    let name = "best constant baseline";
+    lines.push(paint.dim(&cells(name, &|_| "1.00".to_string(), "")));
+    let name = "  groups for signal = noise";
+    lines.push(paint.dim(&cells(name, &|p| number(best(p)), "")));
+    let note = format!(
+        "signal-to-noise: mean by standard deviation of a group's update, relative to REINFORCE with the best constant baseline; signal = noise: in the mean of so many groups, if a response's score correlates with being right by {correlation}; R times the signal takes R^2 times the groups"
+    );
+    lines.push(paint.dim(&wrapped("  ", &note, paint.width)));
+    lines
 }
 
 /// Notes on an objective: lines, each with its label.
@@ -201,26 +296,26 @@ fn rows(objective: &Objective) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// The numbers as JSON, one object per design.
-fn to_json(all: &[Objective]) -> Value {
-    let one = |objective: &Objective| {
-        let places: Vec<f64> = (0..=100).map(|p| f64::from(p) / 100.0).collect();
-        let slopes = places.iter().map(|&p| objective.slope(p));
-        let (slopes, errors): (Vec<f64>, Vec<f64>) = slopes.unzip();
-        let values = places.iter().map(|&p| objective.value(p).0);
-        let nearest = objective.nearest().into_iter();
-        let nearest =
-            nearest.map(|(known, off)| json!({ "objective": known.name(), "distance": off }));
-        json!({
-            "recipe": objective.name,
-            "group_size": objective.size,
-            "p": places,
-            "slope": slopes,
-            "slope_error": (!objective.is_exact()).then_some(errors),
-            "value": values.collect::<Vec<f64>>(),
-            "nearest": nearest.collect::<Value>(),
-            "notes": objective.notes,
-        })
-    };
-    all.iter().map(one).collect()
+/// A design's numbers as one JSON object, with the columns of its rows as lists.
+fn to_json(objective: &Objective, rows: &[Value]) -> Value {
+    let nearest = objective.nearest().into_iter();
+    let nearest = nearest.map(|(known, off)| json!({ "objective": known.name(), "distance": off }));
+    let mut all = json!({
+        "recipe": objective.name,
+        "group_size": objective.size,
+        "nearest": nearest.collect::<Value>(),
+        "notes": objective.notes,
+    });
+    let names = rows
+        .iter()
+        .take(1)
+        .flat_map(Value::as_object)
+        .flat_map(|row| row.keys());
+    for name in names.filter(|name| *name != "recipe") {
+        all[name] = rows.iter().map(|row| row[name].clone()).collect();
+    }
+    if objective.is_exact() {
+        all["slope_error"] = Value::Null;
+    }
+    all
 }

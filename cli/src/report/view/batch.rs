@@ -152,7 +152,8 @@ impl KeptBatch {
     pub(super) fn objective(&self) -> Result<Value, Diagnostics> {
         let size = largest_group(&self.batch);
         let objective = Objective::of(&self.recipe, Some(&self.batch), size)?;
-        let svg = objectives::figure(std::slice::from_ref(&objective)).svg();
+        let all = std::slice::from_ref(&objective);
+        let svg = objectives::figure(all, Some(objectives::CORRELATION)).svg();
         Ok(json!({ "svg": svg, "notes": objective.notes }))
     }
 }
