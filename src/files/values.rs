@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use ::safetensors::Dtype as Number;
 use half::{bf16, f16};
-use rayon::prelude::*;
 
 use super::later::{Later, Pending};
 use super::names::{Reading, Role};
@@ -17,6 +16,7 @@ use crate::batch::layout::Tokens;
 use crate::batch::{Buffer, Element, FloatBuffer, Padded, TokenValues};
 use crate::diagnostic::Diagnostic;
 use crate::figures::counted;
+use crate::parallel::each;
 
 /// The values of some columns of a response, in any layout.
 type Cells<'a, T> = dyn Fn(usize, Range<usize>) -> Cow<'a, [T]> + Sync + 'a;
@@ -98,10 +98,10 @@ impl TokenColumn {
             F16 if !is_wide => self.padded(tensor, f16::NAN, FileTensor::load),
             BF16 if !is_wide => self.padded(tensor, bf16::NAN, FileTensor::load),
             _ if is_wide => self.padded(tensor, f64::NAN, |tensor| {
-                Ok(tensor.numbers(|value| value)?.into())
+                Ok(tensor.numbers::<f64>()?.into())
             }),
             _ => self.padded(tensor, f32::NAN, |tensor| {
-                Ok(tensor.numbers(|value| value as f32)?.into())
+                Ok(tensor.numbers::<f32>()?.into())
             }),
         }
     }
@@ -216,8 +216,8 @@ impl TokenColumn {
             }
             first.map(|(column, value)| (response, column, value, count))
         };
-        let responses = (0..self.tokens.responses()).into_par_iter();
-        let all: Vec<_> = responses.filter_map(of_response).collect();
+        let all = each(self.tokens.responses(), 1, &of_response);
+        let all: Vec<_> = all.into_iter().flatten().collect();
         let count = all.iter().map(|(.., count)| count).sum();
         let (response, column, value, _) = *all.first()?;
         Some((response, column, value, count))
