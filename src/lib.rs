@@ -48,6 +48,7 @@ pub mod native;
 #[cfg(feature = "render")]
 pub mod paint;
 pub mod panics;
+mod parallel;
 pub mod random;
 pub mod regular_file;
 pub mod script;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use ndarray::{Array2, ArrayViewMut2};
-use rayon::prelude::*;
 
 use super::{FloatBuffer, Layout, Level};
 use crate::diagnostic::Diagnostic;
+use crate::parallel::by_parts;
 
 /// Values at a level, with their layout: an advantage, a reward, a gradient.
 #[derive(Clone, Debug)]
@@ -122,8 +122,8 @@ impl Computed {
             return array.assign(&self.to_padded());
         };
         // Without columns there is nothing to write.
-        let rows = rows.par_chunks_mut(self.layout.width().max(1)).enumerate();
-        rows.for_each(|(response, row)| self.fill_row(response, row));
+        let width = self.layout.width().max(1);
+        by_parts(rows, width, &|start, row| self.fill_row(start / width, row));
     }
 
     fn fill_row(&self, response: usize, row: &mut [f32]) {

@@ -5,7 +5,8 @@ use std::ops::Range;
 use half::{bf16, f16};
 use multiversion::multiversion;
 use ndarray::{ArrayView1, ArrayView2};
-use rayon::prelude::*;
+
+use crate::parallel::each;
 
 /// A number type (or bool) that masks and response columns may have.
 pub trait Numeric: Copy + PartialEq + Send + Sync {
@@ -86,8 +87,7 @@ impl Tokens {
         };
         // A thread handles at least this many tokens.
         let least = (64 << 10) / mask.ncols().max(1);
-        let rows = (0..mask.nrows()).into_par_iter().with_min_len(least);
-        let rows: Vec<_> = rows.map(|row| runs_of(mask.row(row))).collect();
+        let rows = each(mask.nrows(), least, &|row| runs_of(mask.row(row)));
         let mut tokens = Tokens::new();
         for (row, runs) in rows.into_iter().enumerate() {
             let runs = runs.map_err(|(column, value)| (row, column, value))?;

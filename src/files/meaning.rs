@@ -578,7 +578,7 @@ impl Meaning<'_> {
 fn numbers(column: &FileColumn) -> Result<Vec<f64>> {
     Ok(match &column.data {
         ColumnData::Numbers(numbers) | ColumnData::Texts(_, numbers) => numbers.clone(),
-        ColumnData::Tensor(tensor) => tensor.numbers(|value| value)?,
+        ColumnData::Tensor(tensor) => tensor.numbers()?,
         ColumnData::Ids(ids) => {
             let ids = ids.iter().map(|id| match id {
                 // Exact up to 2^53, like any number in a line.

@@ -18,6 +18,8 @@ use super::{Result, changed, npz, safetensors};
 use crate::batch::layout::Tokens;
 use crate::batch::{Buffer, GroupId, Layout, Numeric};
 use crate::diagnostic::Diagnostic;
+use crate::parallel::by_parts;
+use crate::tensor::Precision;
 
 // Numbers are read in place, and files store them with the lowest byte first.
 const _: () = assert!(cfg!(target_endian = "little"));
@@ -171,10 +173,17 @@ impl FileTensor {
     }
 
     /// The numbers, row by row, widened or narrowed; exact as f64 except for integers beyond 2^53.
-    pub(super) fn numbers<N: Send>(&self, narrow: impl Fn(f64) -> N + Sync) -> Result<Vec<N>> {
+    pub(super) fn numbers<N: Precision>(&self) -> Result<Vec<N>> {
+        const PART: usize = 1 << 14;
         each_number!(self.kind, T => {
             let values: Buffer<T> = self.load()?;
-            Ok(values.par_iter().map(|&value| narrow(value.number())).collect())
+            let mut numbers = vec![N::default(); values.len()];
+            by_parts(&mut numbers, PART, &|start, part| {
+                for (number, value) in part.iter_mut().zip(&values[start..]) {
+                    *number = N::narrow(value.number());
+                }
+            });
+            Ok(numbers)
         }, else Ok(Vec::new()))
     }
 
@@ -188,7 +197,7 @@ impl FileTensor {
             ElementType::Number(Number::I64) => return Ok(Ok(exact::<i64>(self.load()?))),
             _ => {}
         }
-        let values = self.numbers(|value| value)?.into_iter().enumerate();
+        let values = self.numbers::<f64>()?.into_iter().enumerate();
         let ids = values.map(|(index, value)| match is_exact(value) {
             true => Ok(GroupId::Number(value as i64)),
             false => Err((index, value)),

@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ::safetensors::Dtype as Number;
-use rayon::prelude::*;
 
 use super::later::{Later, Pending};
 use super::names::{Reading, Role};
@@ -15,6 +14,7 @@ use crate::batch::layout::Tokens;
 use crate::batch::{Buffer, FloatBuffer, TokenValues};
 use crate::diagnostic::Diagnostic;
 use crate::figures::counted;
+use crate::parallel::each;
 
 /// The first odd value of a column (its response, column and value), and the number of odd values.
 type Found = (usize, usize, f64, usize);
@@ -73,13 +73,13 @@ impl TokenColumn {
         if is_wide {
             let read = move || match number {
                 F64 => tensor.load(),
-                _ => Ok(tensor.numbers(|value| value)?.into()),
+                _ => Ok(tensor.numbers::<f64>()?.into()),
             };
             return self.later((count, f64::NAN), rows, read, |values| values);
         }
         let read = move || match number {
             F32 => tensor.load(),
-            _ => Ok(tensor.numbers(|value| value as f32)?.into()),
+            _ => Ok(tensor.numbers::<f32>()?.into()),
         };
         self.later((count, f32::NAN), rows, read, |values| values)
     }
@@ -196,8 +196,8 @@ impl TokenColumn {
             }
             first.map(|(column, value)| (response, column, value, count))
         };
-        let responses = (0..self.tokens.responses()).into_par_iter();
-        let all: Vec<_> = responses.filter_map(of_response).collect();
+        let all = each(self.tokens.responses(), 1, &of_response);
+        let all: Vec<_> = all.into_iter().flatten().collect();
         let count = all.iter().map(|(.., count)| count).sum();
         let (response, column, value, _) = *all.first()?;
         Some((response, column, value, count))
