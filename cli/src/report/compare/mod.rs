@@ -218,7 +218,7 @@ pub fn own_settings(config: &Config) -> toml::Table {
     let defaults = flat(Config::default().with_absolute_paths().to_table());
     let mut settings = flat(config.with_absolute_paths().to_table());
     let others = ["recipe", "seed", "steps", "out"];
-    settings.retain(|key, value| !others.contains(&&**key) && defaults.get(key) != Some(value));
+    settings.retain(|key, value| !others.contains(&key) && defaults.get(key) != Some(&*value));
     settings
 }
 
