@@ -19,6 +19,7 @@ def asked_for():
 @pytest.fixture
 def replayed():
     """Replays a run's folder with the program, and gives what it prints."""
+
     def replay(folder):
         done = subprocess.run([sys.executable, "-m", "advlab", "replay", str(folder)], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -14,7 +14,8 @@ VERL_PLATFORM=$([ "$device" = cpu ] && echo cpu || echo nvidia)
 export VERL_PLATFORM HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 export VERL_USE_EXTERNAL_MODULES=verl_hf${OWN_MODULES:-} PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}
 export RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 WANDB_MODE=disabled TENSORBOARD_DIR=$folder/tensorboard
-# Ray's sockets want a short path.
+# On a loaded machine Ray takes its time to start. Its sockets want a short path.
+export RAY_raylet_start_wait_time_s=180
 RAY_TMPDIR=$(mktemp -d /tmp/ray.XXXX)
 export RAY_TMPDIR
 cd "$folder"
