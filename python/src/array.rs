@@ -2,7 +2,9 @@
 
 use std::sync::Mutex;
 
-use advlab::batch::{BatchBuilder, Buffer, BufferOwner, Computed, FloatBuffer, Level, Numeric, TokenValues};
+use advlab::batch::{
+    BatchBuilder, Buffer, BufferOwner, Computed, FloatBuffer, Level, Numeric, TokenValues,
+};
 use half::{bf16, f16};
 use ndarray::{Array2, ArrayView2, ShapeBuilder};
 use numpy::{PyArray1, PyArray2, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
@@ -126,7 +128,7 @@ impl Array {
     }
 
     /// The numbers in place if each row is contiguous.
-    fn floats<T: Copy + Send + Sync>(self) -> TokenValues
+    fn floats<T: Copy + Send + Sync + 'static>(self) -> TokenValues
     where
         Buffer<T>: Into<FloatBuffer>,
     {
