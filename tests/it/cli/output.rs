@@ -119,7 +119,7 @@ fn masses_of_several_designs_stand_side_by_side() {
         "{table}"
     );
     assert!(lab.read("both/mass.svg").contains("accuracy of the group"));
-    let prompt = lab.prompt("rows.jsonl", ":mass dr_grpo against.rhai\n");
+    let prompt = lab.prompt("repl rows.jsonl", ":mass dr_grpo against.rhai\n");
     assert!(prompt.contains("dr_grpo, against"), "{prompt}");
 }
 
