@@ -29,10 +29,7 @@ pub fn loss(inputs: &HookInputs<'_>) -> Option<Outcome> {
     })
 }
 
-fn loss_of<T: Precision>(
-    inputs: &HookInputs<'_>,
-    logp: &TokenValues,
-) -> Option<(f64, Computed)> {
+fn loss_of<T: Precision>(inputs: &HookInputs<'_>, logp: &TokenValues) -> Option<(f64, Computed)> {
     let (layout, old) = (&**inputs.layout(), inputs.tokens("old_logp")?);
     let beta = inputs.number("beta")?;
     let responses = (0..layout.responses()).into_par_iter();

@@ -157,6 +157,7 @@ pub fn run(command: &mut Command, folder: &Path, act: impl Fn(usize) -> Option<A
             false => Err(io::Error::last_os_error()),
         }
     };
+    #[expect(clippy::zombie_processes, reason = "`waitpid` waits for it")]
     // SAFETY: `begin` makes system calls only.
     let child = unsafe { command.pre_exec(begin) }.spawn().unwrap();
     let main = child.id() as pid_t;
