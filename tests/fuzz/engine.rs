@@ -77,8 +77,6 @@ pub fn contents(files: Vec<(PathBuf, Vec<u8>)>) -> Vec<Vec<u8>> {
 
 /// Runs a target, and returns the share of inputs that it accepted. Each input of its folder in `corpus` comes first.
 pub fn run(name: &str, target: &dyn Target, most_bytes: usize, plan: &Plan) -> f64 {
-    std::panic::set_hook(Box::new(|info| panics().push(info.to_string())));
-    advlab::panics::silence_caught();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fuzz");
     fs::create_dir_all(&folder).unwrap();
     let last = folder.join(format!("{name}.last"));
@@ -136,10 +134,23 @@ pub fn run(name: &str, target: &dyn Target, most_bytes: usize, plan: &Plan) -> f
         100.0 * share,
         most as f64 / 1e6,
     );
-    drop(std::panic::take_hook());
     let findings: Vec<String> = findings.into_values().collect();
-    assert!(findings.is_empty(), "{name}:\n{}", findings.join("\n"));
+    if !findings.is_empty() {
+        fail(&format!("{name}:\n{}", findings.join("\n")));
+    }
     share
+}
+
+/// Collects panics, but for those that the library turns into errors, for the rest of the process.
+pub fn collect_panics() {
+    std::panic::set_hook(Box::new(|info| panics().push(info.to_string())));
+    advlab::panics::silence_caught();
+}
+
+/// Ends the test with a message, which a panic would not print.
+pub fn fail(message: &str) -> ! {
+    eprintln!("{message}");
+    std::process::exit(1)
 }
 
 pub fn pick<T: Clone>(rng: &mut Rng, of: &[T]) -> T {

@@ -286,7 +286,7 @@ impl Target for Scripts {
         let (text, Scripts(host, batches)) = (String::from_utf8_lossy(input), self);
         let [batch, saved] = &batches[input.len() % 2];
         // As lines at the prompt.
-        if input.len() % 8 == 0 {
+        if input.len().is_multiple_of(8) {
             let mut session = Session::new(host, batch);
             let lines = text.lines().filter_map(|line| line.strip_prefix("    "));
             lines.take(12).for_each(|line| drop(session.evaluate(line)));

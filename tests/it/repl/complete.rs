@@ -41,7 +41,7 @@ const OFFERS: &[(&str, &str)] = &[
     (":recipe pac", "pacs"),
     (":recipe ppo_clip dual", "dual_clip="),
     (":diff passk grpo_", "grpo_loo grpo_passk grpo_lambda"),
-    (":curve passk --", "--n --out"),
+    (":curve passk --", "--n --out --width"),
     (":plot batch.ent", "entropy"),
     (
         ":load examples/roll",

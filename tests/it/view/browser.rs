@@ -538,7 +538,8 @@ fn runs_are_compared_on_the_page() {
     });
 }
 
-/// 100,000 steps with 500 reloads: three times the 100 ms of the first paint, and the 0.5 s in which the curves stand.
+/// 100,000 steps with 500 reloads: three times the 100 ms of the first paint, and the 0.5 s in which the curves stand. Without
+/// optimisation the server takes several times as long to read the rows.
 #[test]
 fn a_very_long_run_is_seen_at_once() {
     let folder = Folder::new();
@@ -568,7 +569,8 @@ fn a_very_long_run_is_seen_at_once() {
             json!({ "source": source }),
         );
         let url = serve(&[folder.path()]).url();
-        let mut least = [f64::INFINITY; 2];
+        let slower = if cfg!(debug_assertions) { 5.0 } else { 1.0 };
+        let (most, mut least) = ([300.0 * slower, 1500.0 * slower], [f64::INFINITY; 2]);
         // Other work makes it slower: the best of some attempts counts.
         for _ in 0..5 {
             browser.call("Page.navigate", json!({ "url": url }));
@@ -580,11 +582,11 @@ fn a_very_long_run_is_seen_at_once() {
                 rows.len() >> 20
             );
             least = [0, 1].map(|index| least[index].min(times[index]));
-            if least[0] < 300.0 && least[1] < 1500.0 {
+            if least[0] < most[0] && least[1] < most[1] {
                 break;
             }
         }
-        assert!(least[0] < 300.0 && least[1] < 1500.0, "{least:?}");
+        assert!(least[0] < most[0] && least[1] < most[1], "{least:?}");
         // A sample is shown until all rows are read.
         browser.until("text('#state').includes('a sample of its rows') || runs[0].curves.number_1.values.length === 100000");
         browser.until("runs[0].curves.number_1.values.length === 100000");

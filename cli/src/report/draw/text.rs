@@ -261,6 +261,6 @@ mod tests {
         assert_eq!([100, 40, 23, 19].map(lines), [40, 40, 22, 19]);
         let low = figure.text(Paint::PLAIN, 18);
         assert!(low.starts_with("title; no room for three\n"), "{low}");
-        assert_eq!([18, 12, 7, 1].map(lines), [17, 7, 7, 7]);
+        assert_eq!([18, 12, 7, 1].map(lines), [17, 12, 7, 7]);
     }
 }
