@@ -181,8 +181,8 @@ impl PyBatch {
         PyArray1::from_iter(py, lengths)
     }
 
-    /// A column, read-only and in place if NumPy has its type: [B], [B, T], or one number per token that counts; texts as
-    /// a list of strings.
+    /// A column of numbers as a read-only array, without a copy if NumPy has its type: [B], [B, T], or one number per token
+    /// that counts. A column of texts as a list of strings.
     fn _column<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let (py, batch) = (slf.py(), &slf.get().batch);
         if let Some(values) = batch.response_buffer(name) {

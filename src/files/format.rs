@@ -143,8 +143,8 @@ fn entries_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(entries)
 }
 
-/// The batches in a folder, ordered by the numbers in their names: each file of rollouts, and each subfolder with a number in
-/// its name and lines of rollouts. If the path is a file, it is the only batch.
+/// The batches in a folder, ordered by the numbers in their names: each file of rollouts, and each subfolder that has a
+/// number in its name and holds files of lines. If the path is a file, it is the only batch.
 ///
 /// # Errors
 /// The folder cannot be read, or contains no rollouts.

@@ -326,7 +326,7 @@ fn item(text: &str, from: usize, code: &[Token<'_>]) -> Option<InputPart> {
     })
 }
 
-/// The uses of the last value: `_`, except as the last arm of a `switch`.
+/// The uses of the last value, `_`; not the `_` of a `switch`'s default arm, `_ => ...`.
 fn last_values(text: &str) -> Vec<Token<'_>> {
     let code = code(text);
     let values = sites(&code).filter(|site| site.text(0) == LAST && site.text(1) != "=>");

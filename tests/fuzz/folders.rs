@@ -195,7 +195,7 @@ const TOKEN: &str = "TOKEN";
 
 impl Target for Page {
     fn seeds(&self) -> Vec<Vec<u8>> {
-        let paths = "/?~/news?~/lines?run=0&file=metrics&from=0&~/lines?run=0&file=reloads&from=7&~/batch?run=0&step=1&~\
+        let paths = "/?~/news?~/sample?run=0&~/lines?run=0&file=metrics&from=0&~/lines?run=0&file=reloads&from=7&~/batch?run=0&step=1&~\
              /objective?run=0&step=2&~/group?run=0&step=1&group=0&~/change?run=0&from=a&to=b&~/../secret?~/%2e%2e/secret?a=%00&";
         let whole = paths.split('~').map(|path| format!("{path}token={TOKEN}"));
         let head = |path| {

@@ -49,8 +49,22 @@ const TARGETS: [Entry; 14] = [
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    let is_name = |argument: &&String| !argument.starts_with("--");
-    let names: Vec<&String> = arguments.iter().filter(is_name).collect();
+    // The values of the usual harness's options are no names.
+    let with_value = [
+        "--test-threads",
+        "--skip",
+        "--format",
+        "--color",
+        "--logfile",
+        "-Z",
+    ];
+    let (mut names, mut before): (Vec<&str>, &str) = (Vec::new(), "");
+    for argument in &arguments {
+        if !argument.starts_with('-') && !with_value.contains(&before) {
+            names.push(argument);
+        }
+        before = argument;
+    }
     let is_chosen = |name: &str| names.is_empty() || names.iter().any(|part| name.contains(*part));
     engine::collect_panics();
     for (name, few, most_bytes, start) in TARGETS.iter().filter(|target| is_chosen(target.0)) {

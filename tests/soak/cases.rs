@@ -1,6 +1,7 @@
 //! Commands that change files, what they leave behind when they are interrupted, and how they go on.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -163,12 +164,12 @@ impl Expected {
         let code = traced.status.code();
         let is_told = traced.stderr.contains("os error");
         let is_right = match act {
-            Act::Kill | Act::KillHalfway => code.is_none(),
+            Act::Kill | Act::KillHalfway => traced.status.signal() == Some(libc::SIGKILL),
             // One that is not caught yet ends the program as a kill does.
             Act::Signal(signal) if code == Some(128 + signal) => {
                 traced.stderr.contains("interrupted")
             }
-            Act::Signal(_) => [None, Some(0)].contains(&code),
+            Act::Signal(signal) => code == Some(0) || traced.status.signal() == Some(signal),
             // A file that cannot be tidied away is no error.
             Act::Fail(_) => code == Some(0) || code == Some(1) && is_told,
             Act::Wait(_) | Act::Back(_) => code == Some(0),
@@ -180,6 +181,11 @@ impl Expected {
         let can_remove = code.is_some() && !cannot.contains(&act);
         if can_remove && let Some(path) = left(lab.place()) {
             return Err(says(format!("{} was left", path.display())));
+        }
+        // A run ends at a signal as after its last step.
+        let may_end_early = matches!(act, Act::Signal(_));
+        if code == Some(0) && !may_end_early && self.case.written(&lab) != self.after {
+            return Err(says("it ended with 0, without its result".to_string()));
         }
         self.check_files(&lab).map_err(says)?;
         Ok(code != Some(0))

@@ -104,7 +104,7 @@ impl Drop for Page {
 }
 
 /// What a mutated request may be of, and texts that mean something in one.
-const TARGETS: &str = "/ /news /lines?run=0&file=metrics&from=0 /change?run=0&from=aa&to=bb \
+const TARGETS: &str = "/ /news /sample?run=0 /lines?run=0&file=metrics&from=0 /change?run=0&from=aa&to=bb \
      /batch?run=0&step=0 /group?run=0&step=0&group=1 /objective?run=0&step=4 /../../secret?run=99999999999999999999";
 const PIECES: &str = "\r\n \0 %2e%2e/ ../ \u{202e} : &from=-1 &step=18446744073709551615 \
      Host:evil.example\r\n Content-Length:99999999999\r\n";

@@ -36,7 +36,7 @@ const IN_USE: Duration = Duration::from_millis(300);
 /// What a run may take beyond its memory at the start, in MB.
 const MORE: u64 = 150;
 
-/// Fails where anything of it is missing, and takes no state from the versions before it.
+/// A recipe that does not compile if a part is cut off, and that begins with a fresh state.
 fn good(number: usize) -> String {
     format!(
         "import \"scale\" as scale;
@@ -311,6 +311,7 @@ fn write(writer: &mut Writer, trials: &Trials, told: &Receiver<Told>) -> (Vec<Du
 }
 
 fn storm(trials: &Trials) {
+    println!("seed {}", trials.seed);
     let mut lab = Lab::new(&good(1));
     let mut writer = Writer {
         random: trials.random(),

@@ -149,7 +149,7 @@ keys! {
     steps: u64 = 400, SOME;
     /// Prompts per step.
     rollout_batch_size: usize = 64, MANY;
-    /// The number of prompts in a pool that each step draws from, each at most once; `group` is the index there. 0: always new prompts.
+    /// The size of a fixed pool of prompts: a step draws each at most once, and `group` is its index there. 0: always new prompts.
     prompts: usize = 0, Whole(0..=1 << 20);
     /// Whether groups whose responses all have weight 0 (`weight(batch, p)`) are replaced by groups of other prompts, in up to 8 rounds.
     resample: bool = false, Any;
@@ -163,10 +163,10 @@ keys! {
     policy: String = "mlp".to_string(), OneOf(&["mlp", "transformer"]);
     /// The width of the mlp's two hidden layers.
     hidden_size: usize = 256, Whole(1..=1 << 14);
-    /// Updates of supervised fine-tuning before the first step, each on the task's own solutions ("arithmetic" has them) to as many
-    /// prompts as a step has responses. The resulting policy is the reference.
+    /// Updates of supervised fine-tuning before the first step, on the task's own solutions (only "arithmetic" has them). Each takes
+    /// as many prompts as a step has responses. The resulting policy is the reference.
     sft_steps: u64 = 0, ANY;
-    /// The learning rate of these updates.
+    /// The learning rate of supervised fine-tuning.
     sft_lr: f64 = 0.001, AtLeast0;
     /// The learning rate of AdamW.
     lr: f64 = 0.001, AtLeast0;
@@ -210,14 +210,14 @@ keys! {
     params: toml::Table = toml::Table::new(), Scalars;
     /// Parameters of the loss recipe, such as clip_high = 0.28 or kl_beta = 0.01.
     loss_params: toml::Table = toml::Table::new(), Scalars;
-    /// Bounds of a run's numbers: it warns once about each whose mean of ten steps is beyond its bound; 0 turns the warning off.
+    /// Bounds of a run's numbers. If the mean of one over ten steps is beyond its bound, the run warns, once; 0 turns the warning off.
     warnings: WarningConfig = WarningConfig::default(), Table(WarningConfig::KEYS);
     /// Keys that only task = "math" uses.
     math: MathConfig = MathConfig::default(), Table(MathConfig::KEYS);
     /// Keys that only policy = "transformer" uses.
     transformer: TransformerConfig = TransformerConfig::default(), Table(TransformerConfig::KEYS);
     =>
-    /// When kernels answer hooks of built-ins; the file does not have it. The numbers of a run are the same.
+    /// When kernels compute hooks of built-ins: `--native`, no key of the file. The numbers of a run do not depend on it.
     #[serde(skip)]
     native: Mode;
 }
@@ -231,7 +231,7 @@ keys! {
     entropy: f64 = 0.02, Any;
     /// Warn if more than this share of the tokens is clipped.
     clip_share: f64 = 0.3, Any;
-    /// Warn if fewer than this share of the responses carry nearly all of the advantage (their effective number, (sum |A|)^2 / sum A^2).
+    /// Warn if the effective number of responses, (sum |A|)^2 / sum A^2, is below this share of all responses.
     effective_responses: f64 = 0.02, Any;
     /// Warn if responses are more than this many times as long as in the first ten steps.
     length_growth: f64 = 4.0, Any;
@@ -242,7 +242,7 @@ keys! {
     MathConfig;
     /// A JSONL file of questions and reference answers.
     data: String = String::new(), Any;
-    /// The names of its fields; empty to find them by their usual names.
+    /// The fields of the question and of the answer; empty to find them by their usual names.
     question_field: String = String::new(), Any;
     answer_field: String = String::new(), Any;
     /// The text of a prompt.

@@ -66,7 +66,7 @@ pub struct Apply {
     /// it has seen are refused
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// The seed of `batch.random`; the run's seed for a run's batch, else 0, if not given
+    /// The seed of `batch.random`; if not given, the run's seed for a run's batch, 0 for a file
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     seed: Option<u64>,
     /// Print the summary as one JSON object
@@ -119,7 +119,7 @@ impl Apply {
                 let written = file.write_all(row.as_bytes());
                 written.with_context(|| format!("{}: it cannot be written", path.display()))?;
             }
-            // Saved last: steps lost in a kill are done again.
+            // Saved last: after a kill before this, the next call does the step again.
             self.save_state(&recipe, &state, step)?;
             match shows_lines {
                 true => applied.print_line(step, index == 0)?,
@@ -169,7 +169,7 @@ impl Apply {
             Some(_) => recipe.returns(&rollouts.batch, &before)?,
             None => None,
         };
-        // A pure loss is 0 if no token counts, but rollouts without token columns have none.
+        // A recipe with only a loss gives 0 if no token counts; without token columns there is no loss to give.
         let is_loss = outcome.loss.is_some() && rollouts.batch.token_columns().next().is_some();
         let has_tokens = rollouts.batch.layout().tokens() > 0 || is_loss;
         if outcome.advantage.level() == Level::Token && !has_tokens {

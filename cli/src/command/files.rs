@@ -111,11 +111,11 @@ pub fn read_rollouts(
 /// Write rollouts as another kind of file: jsonl (.gz, .zst), parquet, safetensors, npz.
 #[derive(Args)]
 pub struct Convert {
-    /// The rollouts; of a folder, all its files of lines together
+    /// The rollouts: a file, or a folder, whose files of lines are read as one
     input: PathBuf,
     /// The file to write; its ending says what kind it is
     output: PathBuf,
-    /// Read a field under another name, as in --map reward=score; for output as tensors, which need groups and rewards
+    /// Read a field under another name, as in --map reward=score; only for tensors (.safetensors, .npz), which need groups and rewards
     #[arg(long, value_name = "OURS=THEIRS", value_parser = mapping)]
     map: Vec<Mapping>,
 }

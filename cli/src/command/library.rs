@@ -17,7 +17,7 @@ use super::streams::{self, out};
 /// List the built-in recipes, one line each: five to start with, then the others by kind.
 #[derive(Args)]
 pub struct Recipes {
-    /// A trainer, such as verl: what its names mean here; or words to search for, such as overlong
+    /// A trainer, such as verl, to see what its names are here; or words to search for, such as overlong
     #[arg(value_name = "TRAINER|WORDS")]
     words: Vec<String>,
     /// Only those that need a column, such as value

@@ -57,7 +57,7 @@ pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// How a parameter is set, if an unknown option may be meant as one: `--k 2`.
+/// If an unknown option, such as `--k 2`, may be meant as a recipe's parameter: how to set one.
 fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
         return None;
@@ -149,7 +149,7 @@ fn end_cleanly(told: fn()) -> Result<()> {
 /// Whether native kernels compute the hooks of built-ins.
 #[derive(Args, Clone, Copy)]
 struct Natively {
-    /// Whether native kernels (identical bits) run built-ins' hooks: if the scripts take long, always, or never
+    /// Compute hooks of built-ins by native kernels, with the same bits: `auto`, where the script takes long and the kernel was faster
     #[arg(long, value_name = "WHEN", default_value = "auto",
         value_parser = PossibleValuesParser::new(["auto", "on", "off"]).map(|when| match &*when {
             "on" => Mode::On,

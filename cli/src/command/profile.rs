@@ -16,11 +16,11 @@ use crate::pair;
 /// See where a recipe spends its time, by hook and by line of the script.
 #[derive(Args)]
 pub struct ProfileArguments {
-    /// A built-in's name, or the path of a .rhai file; or a run's folder: the version that its last batch saw, with the run's loss
+    /// A built-in's name, or the path of a .rhai file; or a run's folder: the version in use at its last batch, with the run's loss
     #[arg(value_name = "RECIPE|RUN")]
     recipe: String,
-    /// The rollouts: .jsonl (.gz, .zst), .parquet, .safetensors or .npz, or a run's folder: its last batch; 64 groups of 16 responses to 1024
-    /// tokens if not given
+    /// The rollouts: .jsonl (.gz, .zst), .parquet, .safetensors or .npz, or a run's folder: its last batch. If not given, 64
+    /// groups of 16 responses of up to 1024 tokens
     #[arg(value_name = "INPUT|RUN")]
     input: Option<PathBuf>,
     /// Set a parameter of the recipe

@@ -30,10 +30,10 @@ pub struct Repl {
     /// Set a parameter of the recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, requires = "recipe")]
     set: Vec<(String, String)>,
-    /// The step of the batch
+    /// The step that `batch.step` gives; of a run's folder, the batch of this step, instead of the last
     #[arg(long, value_name = "N")]
     step: Option<u64>,
-    /// The seed of `batch.random`; the run's seed for a run's batch, else 0, if not given
+    /// The seed of `batch.random`; if not given, the run's seed for a run's batch, 0 for other batches
     #[arg(long)]
     seed: Option<u64>,
     /// Read inputs from standard input, one per line
@@ -54,8 +54,10 @@ impl Repl {
         if let Some(path) = &self.input {
             session.open(path, &self.map)?;
         }
-        if let Some(step) = self.step {
-            session.set_step(step);
+        match self.step {
+            Some(step) if session.has_run() => session.go_to(step)?,
+            Some(step) => session.set_step(step),
+            None => {}
         }
         if let Some(name) = &self.recipe {
             session.use_recipe(load(&host, name, &self.set)?);

@@ -24,12 +24,13 @@ pub struct ShowObjective {
     /// The size of a group; if not given, 16, or the largest one of the input
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     n: Option<u16>,
-    /// Rollouts to estimate it on, for recipes that depend on more than the number of right responses
+    /// Rollouts to estimate F'(p) on, for recipes that depend on more than a group's number of right responses
     #[arg(long, value_name = "FILE|RUN")]
     input: Option<PathBuf>,
     #[command(flatten)]
     reading: ReadArguments,
-    /// Show how noisy the updates are too, if a response's score has this correlation with being right; 0.1 if not given
+    /// Also show how noisy the updates are, if a response's score (the derivative of its log-prob) has this correlation with being
+    /// right; `--noise` alone is 0.1
     #[arg(long, value_name = "CORRELATION", num_args = 0..=1, require_equals = true, default_missing_value = "0.1", value_parser = correlation)]
     noise: Option<f64>,
     /// Set a parameter of every recipe
@@ -80,8 +81,8 @@ impl ShowObjective {
 /// See which responses get the gradient: shares of the sum of |A| by group accuracy, length and position
 #[derive(Args)]
 pub struct ShowMass {
-    /// Recipes, each followed by its settings, and the rollouts or a run's folder: grpo passk k=4 rollouts.jsonl. Of a run, it
-    /// is the last batch with the run's loss. Several recipes stand side by side
+    /// Recipes, each followed by its settings, and the rollouts or a run's folder: grpo passk k=4 rollouts.jsonl. For a
+    /// run's folder, its last batch is used, with the run's loss. Several recipes stand side by side
     #[arg(value_name = "RECIPE [K=V] INPUT|RUN", required = true)]
     words: Vec<String>,
     /// Set a parameter of every recipe

@@ -171,8 +171,8 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-/// The reference page, in Markdown. The examples' results are those of the tables, which tests compare with what comes
-/// out.
+/// The reference page, in Markdown. The results of examples are those that the tables state; other tests run the examples
+/// and compare.
 fn reference() -> String {
     let mut page = String::from(REFERENCE);
     let about = "what scripts are made of; `?levels` at the prompt shows one";

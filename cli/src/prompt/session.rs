@@ -115,6 +115,11 @@ impl PromptSession {
         Ok(())
     }
 
+    /// Whether the batch is one of a run's folder.
+    pub fn has_run(&self) -> bool {
+        self.data.run.is_some()
+    }
+
     /// Treats the batch as one of another step.
     pub fn set_step(&mut self, step: u64) {
         let mut data = self.data.clone();

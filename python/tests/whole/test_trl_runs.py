@@ -20,7 +20,7 @@ def run(folder, ranks=1, **settings):
     """The rows of TRL's log, the weights at the end, and how the process ended."""
     folder.mkdir(exist_ok=True)
     settings = json.dumps({"folder": str(folder), "batch": 8 // ranks, "generations": 4 * ranks, **settings})
-    launch = [] if ranks == 1 else ["-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--master-port=29531"]
+    launch = [] if ranks == 1 else ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **({} if ranks == 1 else {"ACCELERATE_USE_CPU": "true"})}
     done = subprocess.run([sys.executable, *launch, RUN, settings], env=environment, capture_output=True, text=True, timeout=900)
     rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]

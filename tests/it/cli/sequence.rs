@@ -232,6 +232,7 @@ fn a_step_of_a_run_is_its_batch() {
         "look run --recipe grpo",
         "check grpo run",
         "profile grpo run",
+        "repl run",
     ] {
         lab.ok(&format!("{command} --step 20"));
         let ran = lab.run(&format!("{command} --step 15"));

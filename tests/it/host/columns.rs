@@ -135,7 +135,7 @@ fn a_recipe_says_which_columns_it_reads() {
     }
 }
 
-/// Code decides by the kind of a problem and the column's name, not by a message's text.
+/// A program learns which column is missing from the error itself, and need not parse its message.
 #[test]
 fn a_column_that_is_not_there_is_told_by_name() {
     for (text, missing) in [

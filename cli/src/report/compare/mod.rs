@@ -90,7 +90,7 @@ impl Finished {
     }
 }
 
-/// The runs in some folders, by design; a folder that is not a run's contributes the runs in it.
+/// The runs of some folders, by design. A folder that is not itself a run stands for the runs in it.
 pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>, Diagnostics> {
     let mut all: Vec<Compared> = Vec::new();
     for folder in folders {
@@ -134,7 +134,7 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>, Diagnostics> {
 }
 
 impl Compared {
-    /// For an appendix: its seeds, the versions that its runs used with their sources, and its configuration.
+    /// What a paper's appendix says of the design: the seeds, the versions that its runs used, their sources, the configuration.
     fn about(&self) -> String {
         let (mut text, mut sources) = (String::new(), BTreeMap::new());
         for run in &self.runs {

@@ -277,7 +277,7 @@ pre {{ white-space: pre-wrap; overflow-wrap: anywhere }}
 {figure}<p>{method}</p>
 <h2>Command</h2>
 <pre>{command}</pre>
-<p>advlab {version}, on {machine}</p>
+<p>Reported by advlab {version} on {machine}</p>
 <h2>Designs: seeds, versions, configuration, sources</h2>
 {about}</html>
 "#

@@ -12,8 +12,9 @@ use advlab::session::Answer;
 const OWN: usize = 20;
 /// The most responses of a batch that is made for a curve.
 const RESPONSES: usize = 1 << 16;
-/// The most cells of a padded column of drawn responses, and the fewest tokens of each.
+/// The most cells of a padded column of drawn responses: they are shortened to fit.
 const CELLS: usize = 1 << 21;
+/// The length below which no drawn response is shortened.
 const LEAST: usize = 8;
 /// The number of draws if the advantage depends on more than the group's composition.
 const DRAWS: u64 = 64;

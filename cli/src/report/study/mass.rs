@@ -143,7 +143,11 @@ pub fn report(
     let parts = all.iter().flat_map(|(_, mass)| &mass.parts);
     let rows: Vec<Value> = parts.map(|part| json!(part)).collect();
     let (drawn, pairs) = (figure(&all), pairs(&all));
-    let files = vec![("mass.csv", csv(&rows)), ("mass.svg", drawn.svg())];
+    let files = vec![
+        ("mass.csv", csv(&rows)),
+        ("mass.svg", drawn.svg()),
+        ("mass.pdf", drawn.pdf()),
+    ];
     lines.extend((all.len() > 1).then(String::new));
     lines.extend(table_of(&all, &pairs, paint));
     let design = |(name, mass): &(String, Mass)| json!({ "recipe": name, "parts": mass.parts, "loss": mass.loss, "summary": mass.summary });
