@@ -364,8 +364,19 @@ impl FileColumn {
         let ColumnData::Texts(texts, counts) = &mut self.data else {
             return Err(describe(raw));
         };
-        if is_string && !keep.texts && !keep.counts {
-            return Ok(());
+        if is_string && !keep.texts {
+            if !keep.counts {
+                return Ok(());
+            }
+            // Without the text: making it takes half of the time of reading the file.
+            let words = match keep.tokenizer {
+                None => words::count_in_json(raw),
+                Some(_) => None,
+            };
+            if let Some(words) = words {
+                counts.push(words as f64);
+                return Ok(());
+            }
         }
         let Some(text) = text(raw) else {
             return Err(match keep.ids && id_of_number(raw).is_some() {

@@ -49,10 +49,47 @@ pub fn spans(
 
 /// How many tokens a text has, or words without a tokenizer.
 pub(super) fn count(text: &str, tokenizer: Option<&dyn Tokenize>) -> Result<usize, String> {
-    match tokenizer {
-        Some(tokenizer) => tokenizer.count(text),
-        None => Ok(text.split_whitespace().count()),
+    if let Some(tokenizer) = tokenizer {
+        return tokenizer.count(text);
     }
+    if !text.is_ascii() {
+        return Ok(text.split_whitespace().count());
+    }
+    Ok(starts(text.as_bytes(), true))
+}
+
+/// How many words a JSON string has, without its text; `None` where that takes more than a look at its bytes.
+pub(super) fn count_in_json(raw: &str) -> Option<usize> {
+    let mut rest = raw.get(1..raw.len() - 1).filter(|text| text.is_ascii())?;
+    let (mut words, mut after_space) = (0, true);
+    while let Some(at) = rest.find('\\') {
+        words += starts(&rest.as_bytes()[..at], after_space);
+        after_space = match at.checked_sub(1) {
+            Some(last) => is_space(rest.as_bytes()[last]),
+            None => after_space,
+        };
+        let is_break = match rest.as_bytes().get(at + 1)? {
+            b'n' | b't' | b'r' | b'f' => true,
+            b'"' | b'\\' | b'/' | b'b' => false,
+            _ => return None,
+        };
+        words += usize::from(after_space && !is_break);
+        after_space = is_break;
+        rest = &rest[at + 2..];
+    }
+    Some(words + starts(rest.as_bytes(), after_space))
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t'..=b'\r')
+}
+
+/// How many words start in an ASCII text: at each byte that is no space and follows one.
+fn starts(text: &[u8], after_space: bool) -> usize {
+    let pairs = text.iter().zip(text.iter().skip(1));
+    let starts = pairs.map(|(&one, &next)| usize::from(is_space(one) & !is_space(next)));
+    let is_first = after_space && text.first().is_some_and(|&first| !is_space(first));
+    starts.sum::<usize>() + usize::from(is_first)
 }
 
 /// The number of words, or of tokens, in all messages of a chat in TRL's conversational format; `None` for another format.
@@ -100,6 +137,8 @@ pub(super) fn text_of_chat(raw: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Each letter is a token.
@@ -129,6 +168,37 @@ mod tests {
         // The end of the response.
         assert_eq!(spans("aé", 3, Some(&Letters)), Some(vec![0..1, 1..3, 3..3]));
         assert_eq!(spans("aé", 4, Some(&Letters)), None);
+    }
+
+    #[test]
+    fn words_in_json_need_no_text_unless_it_has_other_letters() {
+        for (raw, words) in [
+            (r#""""#, Some(0)),
+            (r#"" a\nb \\ c""#, Some(4)),
+            (r#""\n\n""#, Some(0)),
+            (r#""a\\\nb\"""#, Some(2)),
+            (r#""a\u0020b""#, None),
+            (r#""é""#, None),
+        ] {
+            assert_eq!(count_in_json(raw), words, "{raw}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn words_are_those_between_white_space(text in r"([ a-c\t\n\u{b}\u{c}\r\u{1c}é\u{85}\u{2003}]|[a-z ]{8}){0,24}") {
+            prop_assert_eq!(count(&text, None), Ok(text.split_whitespace().count()));
+            let ascii = text.replace(|letter: char| !letter.is_ascii(), "");
+            prop_assert_eq!(count(&ascii, None), Ok(ascii.split_whitespace().count()));
+        }
+
+        #[test]
+        fn words_in_json_are_those_of_its_text(text in r#"([ ab"\\\n\t/\u{b}\u{1c}]|[a-z ]{8}){0,24}"#) {
+            let raw = serde_json::to_string(&text).unwrap();
+            let words = text.split_whitespace().count();
+            prop_assert_eq!(count_in_json(&raw).unwrap_or(words), words, "{}", raw);
+            prop_assert_eq!(count_in_json(&raw).is_none(), raw.contains("\\u00"), "{}", raw);
+        }
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub struct Mass {
     pub loss: Option<String>,
     /// The outcome at a glance; its `effective_responses` says over how many responses the sum of |A| is spread.
     pub summary: Summary,
-    /// A times the weight: per token, or per response if no token counts.
+    /// A times the weight: per token, or per response if no token counts; empty for a single design.
     #[serde(skip)]
     values: Vec<f64>,
 }
@@ -102,15 +102,8 @@ impl Mass {
                 loss.map(|loss| loss.gradient.per_token().collect::<Vec<f64>>())
             }
         };
-        let layout = outcome.advantage.layout();
-        let value = outcome.advantage.lookup();
-        let of_response = |one: usize| {
-            let tokens = layout.tokens_of(one).map(move |token| value(one, token));
-            let alone = (layout.tokens() == 0).then(|| value(one, 0));
-            tokens.chain(alone).map(move |x| x * outcome.counts(one))
-        };
         Ok(Mass {
-            values: (0..layout.responses()).flat_map(of_response).collect(),
+            values: Vec::new(),
             parts: parts(outcome, gradient.as_deref()),
             loss: gradient.is_some().then(|| loss.name().to_string()),
             summary: Summary::of(outcome),
@@ -135,6 +128,9 @@ pub fn report(
         let outcome = recipe.advantage(&batch, &mut recipe.init()?)?;
         let mut mass = Mass::of_outcome(recipe, loss, &batch, &outcome)?;
         let name = Some(label(recipe)).filter(|_| recipes.len() > 1);
+        if name.is_some() {
+            mass.values = weighted(&outcome);
+        }
         mass.parts
             .iter_mut()
             .for_each(|part| part.recipe.clone_from(&name));
@@ -162,6 +158,18 @@ pub fn report(
         },
         files,
     })
+}
+
+/// A times the weight: per token, or per response if no token counts.
+fn weighted(outcome: &Outcome) -> Vec<f64> {
+    let layout = outcome.advantage.layout();
+    let value = outcome.advantage.lookup();
+    let of_response = |one: usize| {
+        let tokens = layout.tokens_of(one).map(move |token| value(one, token));
+        let alone = (layout.tokens() == 0).then(|| value(one, 0));
+        tokens.chain(alone).map(move |x| x * outcome.counts(one))
+    };
+    (0..layout.responses()).flat_map(of_response).collect()
 }
 
 /// What two designs have in common.
