@@ -1,5 +1,5 @@
-//! Work on all threads behind one call per type of result: an iterator of rayon's is compiled anew for every closure, which takes
-//! longer than the closure itself where it is there for each type of number.
+//! Parallel loops that are compiled once per result type. Rayon's iterators are compiled again for each closure, which makes
+//! builds slow where there is a closure for each type of number.
 
 use rayon::prelude::*;
 

@@ -181,8 +181,8 @@ impl PyBatch {
         PyArray1::from_iter(py, lengths)
     }
 
-    /// A column of numbers as a read-only array, without a copy if NumPy has its type: [B], [B, T], or one number per token
-    /// that counts. A column of texts as a list of strings.
+    /// A column of numbers as a read-only array: [B] or [B, T] without a copy, or a copy with one number per token that counts.
+    /// A column of texts as a list of strings.
     fn _column<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let (py, batch) = (slf.py(), &slf.get().batch);
         if let Some(values) = batch.response_buffer(name) {
@@ -198,10 +198,14 @@ impl PyBatch {
         match (column.numbers(), column.shape()) {
             (FloatBuffer::F32(values), Some(shape)) => in_place(slf, padded(values, shape)?),
             (FloatBuffer::F64(values), Some(shape)) => in_place(slf, padded(values, shape)?),
-            (_, None) => match column.compact(batch.layout()) {
-                FloatBuffer::F32(values) => Ok(PyArray1::from_slice(py, &values).into_any()),
-                FloatBuffer::F64(values) => Ok(PyArray1::from_slice(py, &values).into_any()),
-            },
+            (_, None) => {
+                let array = match column.compact(batch.layout()) {
+                    FloatBuffer::F32(values) => PyArray1::from_slice(py, &values).into_any(),
+                    FloatBuffer::F64(values) => PyArray1::from_slice(py, &values).into_any(),
+                };
+                array.getattr("flags")?.setattr("writeable", false)?;
+                Ok(array)
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use ndarray::{ArcArray2, ArrayBase, ArrayView1, Data, Ix2};
 
@@ -170,14 +171,14 @@ impl From<Buffer<f64>> for FloatBuffer {
 impl From<Buffer<f16>> for FloatBuffer {
     /// Widened to f32.
     fn from(values: Buffer<f16>) -> Self {
-        FloatBuffer::F32(values.iter().map(|value| value.to_f32()).collect())
+        FloatBuffer::F32(values.to_f32_vec().into())
     }
 }
 
 impl From<Buffer<bf16>> for FloatBuffer {
     /// Widened to f32.
     fn from(values: Buffer<bf16>) -> Self {
-        FloatBuffer::F32(values.iter().map(|value| value.to_f32()).collect())
+        FloatBuffer::F32(values.to_f32_vec().into())
     }
 }
 
@@ -262,7 +263,7 @@ impl TokenValues {
         }
     }
 
-    /// Compact values are marked as such if all tokens of ragged rows count.
+    /// Ragged rows become compact if all of their tokens count.
     pub(super) fn in_layout(mut self, layout: &Layout) -> Self {
         if matches!(self.rows, Rows::Ragged(_)) && self.numbers.len() == layout.tokens() {
             self.rows = Rows::Compact;
@@ -297,7 +298,8 @@ impl TokenValues {
         }
     }
 
-    /// The indices among the numbers of a stretch of a response's tokens: see [`Layout::stretches`].
+    /// Where the numbers of a stretch of a response's tokens are. Compact values are found by the tokens' indices, others by the
+    /// columns: see [`Layout::stretches`].
     pub(crate) fn place(
         &self,
         response: usize,

@@ -110,7 +110,7 @@ impl Computed {
         let (found, shape) = (array.dim(), (self.layout.responses(), self.layout.width()));
         if found != shape {
             let what = format!("an array {found:?} for an advantage {shape:?}");
-            let help = "one row a response, as wide as the batch's padded columns";
+            let help = "one row per response, as wide as the batch's padded columns";
             return Err(Diagnostic::error(what).with_help(help));
         }
         self.fill(array);

@@ -266,9 +266,13 @@ impl Meaning<'_> {
                 ("token_reward", Some(_)) => {
                     error.with_help("a reward for the whole response is `reward`")
                 }
-                ("reward", Some([n, _])) if *n == rows => error.with_help(format!(
-                    "a reward for each token is `token_reward`: `--map token_reward={field}`"
-                )),
+                ("reward", Some([n, _]))
+                    if *n == rows && tensor.is_some_and(FileTensor::is_number) =>
+                {
+                    error.with_help(format!(
+                        "a reward for each token is `token_reward`: `--map token_reward={field}`"
+                    ))
+                }
                 _ => error,
             });
         }

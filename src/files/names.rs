@@ -186,7 +186,7 @@ impl Names {
             let what = "nothing says which responses belong to one prompt";
             ("group", LIKELY_GROUPS, what, wanted)
         } else if !is_rewarded && !self.compares_answers && self.kind != FileKind::Saved {
-            // A batch that was saved is what it was.
+            // A saved batch may have had no rewards.
             let wanted = [
                 "`reward`, `correct` or `token_reward`",
                 "tensor `token_level_rewards` [B, T], `rewards` [B] or `correct` [B]",

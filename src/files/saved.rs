@@ -138,11 +138,11 @@ impl Batch {
         npz::write(None, &arrays, out)?;
         let names = left_out.join("`, `");
         Ok((!names.is_empty()).then(|| {
-            format!("left out: `{names}`; in npz these are trainers' names of other columns")
+            format!("left out: `{names}`; in npz files, trainers use these names for other columns")
         }))
     }
 
-    /// Whether a reader of npz, which knows trainers' names, would take a column for one that it is not; texts have no level.
+    /// Whether a reader of npz would take a column for another one, because a trainer uses its name. Texts have no level.
     fn is_misread(&self, name: &str, level: Option<Level>) -> bool {
         column_names::ours(name).is_some_and(|ours| {
             let known = column_names::column(ours).map(|known| known.level);

@@ -190,6 +190,9 @@ pub(super) struct Keep {
     pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
 }
 
+/// The number of tokens of a text, or why its tokenizer refuses it.
+type TokenCount = Result<usize, String>;
+
 /// One field of the lines, or one tensor.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileColumn {
@@ -275,18 +278,25 @@ impl FileColumn {
         are_texts && self.odd.is_none()
     }
 
+    /// The number of tokens of a string, if a tokenizer counts them.
+    pub(super) fn tokens(&self, raw: &str) -> Option<TokenCount> {
+        let is_open = self.keep.counts && !self.keep.nothing && self.odd.is_none();
+        let tokenizer = self.keep.tokenizer.as_deref().filter(|_| is_open)?;
+        (json::type_of(raw) == JsonType::String).then(|| tokenizer.count(&json::text(raw)))
+    }
+
     /// Adds the value of a response, as it is written in JSON.
-    pub(super) fn push(&mut self, response: usize, raw: &str) {
+    pub(super) fn push(&mut self, response: usize, raw: &str, tokens: Option<TokenCount>) {
         if self.takes(response, raw == "null" && !self.keep.nulls) {
             if self.filled == 0 {
                 self.first = describe(raw);
             }
-            let given = self.give(raw);
+            let given = self.give(raw, tokens);
             self.count(response, given);
         }
     }
 
-    /// Adds an array of numbers, or null, to a column of nothing else.
+    /// Adds an array of numbers, or null. The column must hold nothing else.
     pub(super) fn push_list(&mut self, response: usize, row: Option<&[f64]>) {
         let is_taken = self.takes(response, row.is_none());
         let Some(row) = row.filter(|_| is_taken) else {
@@ -321,7 +331,7 @@ impl FileColumn {
     }
 
     /// Adds a value; the error describes the value if the column holds another type.
-    fn give(&mut self, raw: &str) -> Result<(), String> {
+    fn give(&mut self, raw: &str, tokens: Option<TokenCount>) -> Result<(), String> {
         let kind = json::type_of(raw);
         let is_number = matches!(kind, JsonType::Null | JsonType::Bool | JsonType::Number);
         let Keep {
@@ -344,7 +354,7 @@ impl FileColumn {
         match &mut self.data {
             ColumnData::Numbers(numbers) if is_number => numbers.push(json::number(raw)),
             ColumnData::Lists(lists) if kind == JsonType::Array => lists.add(raw, arrays)?,
-            ColumnData::Texts(..) => return self.give_text(raw),
+            ColumnData::Texts(..) => return self.give_text(raw, tokens),
             ColumnData::Ids(names) => match id_of_number(raw) {
                 Some(id) => names.push(id),
                 None if text(raw).is_some() => {
@@ -358,7 +368,7 @@ impl FileColumn {
         Ok(())
     }
 
-    fn give_text(&mut self, raw: &str) -> Result<(), String> {
+    fn give_text(&mut self, raw: &str, tokens: Option<TokenCount>) -> Result<(), String> {
         let keep = &self.keep;
         let is_string = json::type_of(raw) == JsonType::String;
         let ColumnData::Texts(texts, counts) = &mut self.data else {
@@ -386,9 +396,10 @@ impl FileColumn {
         };
         if keep.counts {
             let tokenizer = keep.tokenizer.as_deref();
-            let count = match is_string {
-                true => Some(words::count(&text, tokenizer)?),
-                false => words::count_chat(raw, tokenizer)?,
+            let count = match tokens {
+                Some(count) => Some(count?),
+                None if is_string => Some(words::count(&text, tokenizer)?),
+                None => words::count_chat(raw, tokenizer)?,
             };
             // A text has far fewer than 2^53 words.
             counts.push(count.ok_or_else(|| describe(raw))? as f64);

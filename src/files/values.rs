@@ -84,7 +84,7 @@ impl TokenColumn {
         self.later((count, f32::NAN), rows, read, |values| values)
     }
 
-    /// A column of so many numbers, with one that stands for them if they cannot be read. They are checked, then narrowed.
+    /// A column of `count` numbers that are read, checked and narrowed on first use. If they cannot be read, all are `missing`.
     fn later<S: 'static, T: Copy + Send + Sync>(
         self,
         (count, missing): (usize, T),

@@ -175,7 +175,8 @@ fn texts(recipe: &Recipe) -> BTreeMap<Option<&OsStr>, &str> {
     named.collect()
 }
 
-/// How long the smallest number of changed lines is looked for; a very large change counts more lines.
+/// The time for finding the smallest number of changed lines. For a very large change, a larger number is shown, which may
+/// differ from one machine to another.
 const DEADLINE: Duration = Duration::from_millis(20);
 
 /// The numbers of lines added and removed.

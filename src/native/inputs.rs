@@ -144,7 +144,7 @@ pub(super) fn row<'a, T: Precision>(
     response: usize,
 ) -> Option<&'a [T]> {
     let columns = match layout.runs(response) {
-        [] => 0..0,
+        [] => return Some(&[]),
         [run] => run.columns(),
         // There are holes between the tokens.
         _ => return None,

@@ -210,7 +210,7 @@ impl Reports {
         named.collect()
     }
 
-    /// Keeps a call of `map_groups`, in the place of an earlier one on the same line.
+    /// Keeps a call of `map_groups`, instead of an earlier one at the same place.
     pub(super) fn map_groups(&mut self, call: MapGroups) {
         self.map_groups.retain(|known| known.origin != call.origin);
         self.map_groups.push(call);

@@ -65,7 +65,6 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
 #[cfg(not(feature = "torch"))]
 pub(super) fn without_libtorch(what: &str) -> Diagnostics {
     let message = format!("this advlab was built without libtorch, which {what} needs");
-    let help =
-        "build it with `--features torch`: the README's section \"A language model\" says how";
+    let help = "build it with `--features torch`: docs/language_models.md says how";
     Diagnostic::error(message).with_help(help).into()
 }

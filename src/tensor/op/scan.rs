@@ -117,7 +117,7 @@ fn scan(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     };
     if !by.level().contains(Level::Response) {
         let message = format!(
-            "takes one discount a response: `gamma` is a {} tensor",
+            "takes one discount per response: `gamma` is a {} tensor",
             by.level()
         );
         return Err(TensorError::level(op.name, message));

@@ -19,8 +19,9 @@ pub use math::Math;
 pub use maze::Maze;
 
 use super::config::Config;
-use super::error::{Result, without_libtorch};
+use super::error::Result;
 #[cfg(not(feature = "torch"))]
+use super::error::without_libtorch;
 #[cfg(feature = "torch")]
 use super::text::Text;
 use advlab::diagnostic::Diagnostic;
