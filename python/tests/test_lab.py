@@ -415,8 +415,8 @@ def test_a_browser_shows_the_figures(cells, tmp_path, window, background):
     assert len(seen["figures"]) == 4 and all("pre" in line and "mono" in line for line in seen["lines"])
     for figure in seen["figures"]:
         assert figure["outside"] == [] and 0.01 < figure["share"] < 0.5 and figure["inks"] > 10
-        assert figure["width"] <= min(640, max(window, 500))
-    texts = set(re.findall(r"<text[^>]*>([^<]+)", shown))
+        assert figure["width"] <= min(648, max(window, 500))
+    texts = set(re.findall(r"<text[^>]*>([^<]+)", re.sub(r"</?tspan[^>]*>", "", shown)))
     assert {"A+ right", "right responses of 8", "objective F(p)", "advantage A", "pass@1", "0.5"} <= texts
 
 
