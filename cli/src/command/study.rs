@@ -59,6 +59,11 @@ fn recipes(host: &Host, words: &[String], all: &[(String, String)]) -> Result<Ve
 
 impl ShowObjective {
     pub fn run(self) -> Result<ExitCode> {
+        let mut words = self.recipes.iter();
+        if let Some(number) = words.find(|word| word.parse::<f64>().is_ok()) {
+            let help = format!("a correlation follows `=`: `--noise={number}`");
+            return Err(wrong(format!("`{number}` is no recipe"), help).into());
+        }
         let recipes = recipes(&Host::new(), &self.recipes, &self.set)?;
         let input = self.input.as_deref().map(|path| self.reading.read(path));
         let batch = input.transpose()?.map(|(rollouts, _)| rollouts.batch);
