@@ -171,10 +171,14 @@ proptest! {
         let first = |group: u8| rollouts.responses.iter().position(|r| r.group == group);
         stable.sort_by_key(|&index| (first(rollouts.responses[index].group), keys[index]));
         let free_of_order = |recipe: &&Recipe| !BY_ORDER.contains(&recipe.name());
+        let batch = |order: &[usize]| rollouts.batch(order, 0.0, true);
+        let (unchanged, any, by_groups) = (batch(&rollouts.all()), batch(&order), batch(&stable));
         for recipe in RECIPES.iter().filter(free_of_order) {
-            let order = if by_group.contains(&recipe.name()) { &stable } else { &order };
-            let base = advantage(recipe, &rollouts.batch(&rollouts.all(), 0.0, true))?;
-            let permuted = advantage(recipe, &rollouts.batch(order, 0.0, true))?;
+            let (order, permuted) = match by_group.contains(&recipe.name()) {
+                true => (&stable, &by_groups),
+                false => (&order, &any),
+            };
+            let (base, permuted) = (advantage(recipe, &unchanged)?, advantage(recipe, permuted)?);
             for (row, &response) in order.iter().enumerate() {
                 let (was, is) = (of(&base, response), of(&permuted, row));
                 prop_assert!(close(&was, &is, 1e-9), "{}: {was:?} became {is:?}", recipe.name());
@@ -185,14 +189,13 @@ proptest! {
     #[test]
     fn padding_never_matters(rollouts in rollouts()) {
         let wider = Rollouts { slack: rollouts.slack + 3, ..rollouts.clone() };
+        let batch = |padding: f64| rollouts.batch(&rollouts.all(), padding, true);
+        let (zeros, wider) = (batch(0.0), wider.batch(&rollouts.all(), -1e300, true));
+        let others = [batch(f64::NAN), batch(f64::INFINITY), wider];
         for recipe in RECIPES.iter() {
-            let base = advantage(recipe, &rollouts.batch(&rollouts.all(), 0.0, true))?;
-            for other in [
-                rollouts.batch(&rollouts.all(), f64::NAN, true),
-                rollouts.batch(&rollouts.all(), f64::INFINITY, true),
-                wider.batch(&rollouts.all(), -1e300, true),
-            ] {
-                prop_assert_eq!(bits(&base), bits(&advantage(recipe, &other)?), "{}", recipe.name());
+            let base = bits(&advantage(recipe, &zeros)?);
+            for other in &others {
+                prop_assert_eq!(&base, &bits(&advantage(recipe, other)?), "{}", recipe.name());
             }
         }
     }
@@ -200,8 +203,8 @@ proptest! {
     #[test]
     fn one_thread_and_four_give_the_same_bits(rollouts in rollouts()) {
         let [one, four] = &*POOLS;
+        let batch = rollouts.batch(&rollouts.all(), f64::NAN, true);
         for recipe in RECIPES.iter() {
-            let batch = rollouts.batch(&rollouts.all(), f64::NAN, true);
             let run = || advantage(recipe, &batch);
             prop_assert_eq!(bits(&one.install(run)?), bits(&four.install(run)?), "{}", recipe.name());
         }
@@ -209,13 +212,13 @@ proptest! {
 
     #[test]
     fn f32_is_near_f64(rollouts in rollouts()) {
+        let batches = [true, false].map(|is_f64| rollouts.batch(&rollouts.all(), 0.0, is_f64));
         for recipe in RECIPES.iter() {
             // Of nearly equal tokens f32 may rank another one first.
             if ["clip_cov", "kl_cov"].contains(&recipe.name()) {
                 continue;
             }
-            let wide = advantage(recipe, &rollouts.batch(&rollouts.all(), 0.0, true))?;
-            let narrow = advantage(recipe, &rollouts.batch(&rollouts.all(), 0.0, false))?;
+            let (wide, narrow) = (advantage(recipe, &batches[0])?, advantage(recipe, &batches[1])?);
             // A std near 0 magnifies what f32 rounds off; equal rewards are exact in both.
             let (wide, narrow): (Vec<f64>, Vec<f64>) =
                 (wide.buffer().iter().collect(), narrow.buffer().iter().collect());
@@ -246,15 +249,19 @@ fn what_check_calls_group_independent_is() {
         ..ProptestConfig::default()
     });
     let property = |rollouts: Rollouts| {
+        let batch = |members: &[usize]| rollouts.batch(members, 0.0, true);
+        let groups = (0u8..4).map(|group| {
+            let mut members = rollouts.all();
+            members.retain(|&index| rollouts.responses[index].group == group);
+            members
+        });
+        let groups = groups.filter(|members| !members.is_empty());
+        let groups: Vec<_> = groups.map(|members| (batch(&members), members)).collect();
+        let all = batch(&rollouts.all());
         for recipe in &recipes {
-            let whole = advantage(recipe, &rollouts.batch(&rollouts.all(), 0.0, true))?;
-            for group in 0u8..4 {
-                let mut members = rollouts.all();
-                members.retain(|&index| rollouts.responses[index].group == group);
-                if members.is_empty() {
-                    continue;
-                }
-                let alone = advantage(recipe, &rollouts.batch(&members, 0.0, true))?;
+            let whole = advantage(recipe, &all)?;
+            for (alone, members) in &groups {
+                let alone = advantage(recipe, alone)?;
                 for (row, &response) in members.iter().enumerate() {
                     let (was, is) = (of(&whole, response), of(&alone, row));
                     let name = recipe.name();

@@ -6,7 +6,7 @@ use std::process::Command;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::{Value, json};
 
-const GROUPS: usize = 32;
+const GROUPS: usize = 8;
 const SIZE: usize = 16;
 const WIDTH: usize = 1024;
 const RESPONSES: usize = GROUPS * SIZE;

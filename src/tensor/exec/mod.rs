@@ -155,5 +155,6 @@ pub(crate) fn in_strides(len: usize, mut of: impl FnMut(Range<usize>, usize)) {
     of(len - STRIDE..len, STRIDE - rest);
 }
 
-/// About the number of values that one task computes: some 10 microseconds of work, after which the guard is checked.
-pub(crate) const BLOCK: usize = 1 << 14;
+/// About the number of values that one task computes: some 10 microseconds of work, after which the guard is checked. Unit tests
+/// divide small batches into many blocks.
+pub(crate) const BLOCK: usize = if cfg!(test) { 1 << 11 } else { 1 << 14 };

@@ -150,7 +150,7 @@ fn what_was_stopped() {
     let guard = Guard::new(None, 3 << 20);
     let frame = World::large().frame_with(true, guard);
     let is_f64 = || Tensor::number(1.0).expanded(Level::Token, &frame).unwrap();
-    let kept: Vec<Tensor> = (0..40).map(|_| is_f64()).collect();
+    let kept: Vec<Tensor> = (0..100).map(|_| is_f64()).collect();
     let error = kept.iter().find_map(|tensor| tensor.evaluate().err());
     assert_snapshot!(
         error.unwrap(),

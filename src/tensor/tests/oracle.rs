@@ -471,7 +471,7 @@ proptest! {
     fn random_graphs_over_several_blocks_are_as_defined(picks in picks(12), is_f64: bool, is_short: bool) {
         static ALL: LazyLock<[OnThreads; 4]> = LazyLock::new(OnThreads::all);
         let world = if is_short { World::short() } else { World::large() };
-        // Of one group's 20000 tokens the square is too many.
+        // The definition takes the square of a cell's size.
         let has_square = |pick: &Pick| pick.is_row("others_std");
         prop_assume!(!picks.iter().any(has_square));
         let checked = random_graph(&world, is_f64, &picks, &ALL[..]);

@@ -60,9 +60,12 @@ impl World {
         }
     }
 
-    /// Several blocks of work for an executor: some 20000 tokens, in responses of up to three tiles.
+    /// Several blocks of work for an executor: some 7000 tokens, in responses of up to three tiles.
     pub(super) fn large() -> World {
-        let length = |response: usize| response * 7919 % 2600;
+        let length = |response: usize| match response % 9 {
+            4 => 2600 - response,
+            _ => response * 7919 % 400,
+        };
         let counts =
             |response: usize, token: usize| token < length(response) && (token * 31) % 11 != 3;
         World {
@@ -81,8 +84,8 @@ impl World {
             (0..90).map(counts).collect()
         };
         World {
-            groups: (0..600).map(|response| response * 13 % 41).collect(),
-            mask: (0..600).map(row).collect(),
+            groups: (0..150).map(|response| response * 13 % 41).collect(),
+            mask: (0..150).map(row).collect(),
         }
     }
 
