@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use advlab::diagnostic::{Diagnostic, Severity};
+use advlab::diagnostic::Severity;
 use advlab::figures::{counted, in_json, shape_in, time, value};
 use advlab::files::{AddedColumn, Dtype, Mapping, ReadOptions, Rollouts, step_of};
 use advlab::native::Native;
@@ -25,7 +25,9 @@ use serde_json::{Map, Value, json};
 
 use super::files::{is_stdout, spare_the_input, written};
 use super::streams::{self, out, tell};
-use super::{Natively, Tokenizing, end_cleanly, load, rollouts, title, whole};
+use super::{Natively, Tokenizing, end_cleanly, load, rollouts, whole};
+use crate::report::study::run;
+use crate::report::{Report, title};
 use crate::{mapping, pair, wrong};
 
 /// Compute advantages for rollouts in a file.
@@ -297,64 +299,63 @@ impl Applied {
         if json {
             return Ok(writeln!(out, "{}", self.to_json())?);
         }
-        for line in &self.outcome.prints {
-            writeln!(out, "{line}")?;
-        }
-        for note in &self.outcome.notes {
-            tell(&[Diagnostic::note(note)]);
-        }
-        let paint = streams::whole(&out);
-        let title = title(self.recipe.name(), &self.recipe, paint);
-        let shape = shape_in(self.rollouts.batch.layout(), self.rollouts.unit);
-        let path = self.rollouts.path().display();
-        writeln!(out, "{title}\n{path}: {shape}\n")?;
-        for (name, text) in self.rows() {
-            let start = format!("  {name:<11} ");
-            writeln!(out, "{}", laid_out(&start, &text, paint.width))?;
-        }
-        Ok(())
+        streams::note(&self.outcome.notes);
+        let mut report = Report::new(streams::whole(&out));
+        self.outcome
+            .prints
+            .iter()
+            .for_each(|line| report.line(line));
+        report.title(&self.recipe);
+        report.line(format!(
+            "{}: {}\n",
+            self.rollouts.path().display(),
+            self.shape()
+        ));
+        report.outcome_rows(&self.rows());
+        Ok(writeln!(out, "{}", report.text)?)
+    }
+
+    fn shape(&self) -> String {
+        shape_in(self.rollouts.batch.layout(), self.rollouts.unit)
     }
 
     /// Prints one step of several in a line, and with the first of them the notes.
     fn print_line(&self, step: u64, is_first: bool) -> Result<()> {
-        let outcome = &self.outcome;
-        let rows = Summary::of(outcome).rows();
+        let rows = Summary::of(&self.outcome).rows();
         let advantage = rows.iter().find(|(name, _)| *name == "advantage");
         let advantage = advantage.map_or("", |(_, text)| text);
-        let shape = shape_in(self.rollouts.batch.layout(), self.rollouts.unit);
-        let mut line = format!("step {step:<6} {shape}   advantage {advantage}");
-        for (name, x) in &outcome.metrics {
+        let mut line = format!("step {step:<6} {}   advantage {advantage}", self.shape());
+        for (name, x) in &self.outcome.metrics {
             line.push_str(&format!("   {name} {}", value(*x)));
         }
         let width = streams::whole(&Term::stdout()).width;
         out!("{}", laid_out("", &line, width));
-        for text in &outcome.prints {
+        for text in &self.outcome.prints {
             out!("  {text}");
         }
-        for note in outcome.notes.iter().filter(|_| is_first) {
-            tell(&[Diagnostic::note(note)]);
+        if is_first {
+            streams::note(&self.outcome.notes);
         }
         Ok(())
     }
 
-    /// The rows of the table below the head: a title and a value.
-    fn rows(&self) -> Vec<(&'static str, String)> {
-        let mut rows = Summary::of(&self.outcome).rows();
-        if let Some((loss, gradient)) = &self.loss {
-            let of_what = match self.outcome.loss {
-                Some(_) => "   (the advantage is the equivalent one, -M dloss/dlogp)",
-                None => "",
-            };
-            rows.push(("loss", format!("{}{of_what}", value(*loss))));
-            let numbers = [gradient.mean, gradient.std, gradient.min, gradient.max];
-            let [mean, std, min, max] = numbers.map(value);
-            let text = format!("mean {mean}   std {std}   min {min}   max {max}");
-            rows.push(("dloss/dlogp", text));
-        }
-        let metrics = self.outcome.metrics.iter();
-        rows.extend(metrics.map(|(name, x)| ("metric", format!("{name} {}", value(*x)))));
+    /// The rows of the table below the head.
+    fn rows(&self) -> Vec<run::Row> {
+        let of_what = match self.outcome.loss {
+            Some(_) => "   (the advantage is the equivalent one, -M dloss/dlogp)",
+            None => "",
+        };
+        let loss = self.loss.map(|(loss, of)| {
+            let [mean, std, min, max] = [of.mean, of.std, of.min, of.max].map(value);
+            let gradient = format!("mean {mean}   std {std}   min {min}   max {max}");
+            [
+                ("loss", format!("{}{of_what}", value(loss))),
+                ("dloss/dlogp", gradient),
+            ]
+        });
+        let mut rows = run::rows(&self.outcome, loss.into_iter().flatten().collect());
         let (reading, computing) = (time(self.reading), time(self.outcome.time));
-        let native = self.outcome.native.as_ref().map_or("", |_| " (native)");
+        let native = self.outcome.native.map_or("", |_| " (native)");
         let mut times = format!("read {reading}   recipe {computing}{native}");
         let written = match &self.writing {
             None => "nothing: `-o FILE` keeps the advantages".to_string(),

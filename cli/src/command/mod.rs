@@ -20,7 +20,6 @@ use std::process::ExitCode;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::files::discard_unfinished;
 use advlab::native::Mode;
-use advlab::paint::{Paint, beside, width};
 use advlab::panics::silence_caught;
 use advlab::script::{Host, Recipe};
 use anyhow::Result;
@@ -182,14 +181,6 @@ fn set(recipe: &mut Recipe, settings: &[(String, String)]) -> Result<()> {
             .map_err(|error| anyhow::anyhow!("{name}={value}: {error}"))?;
     }
     Ok(())
-}
-
-/// A recipe's name, version and settings.
-fn title(name: &str, recipe: &Recipe, paint: Paint) -> String {
-    let version = recipe.version().short();
-    let head = format!("{} {}", paint.bold(name), paint.dim(version));
-    let settings = paint.dim(&recipe.params().to_string());
-    beside(&head, width(&head) + 2, &settings, paint.width)
 }
 
 /// A whole number, such as a step.

@@ -67,9 +67,10 @@ impl ProfileArguments {
         };
         let runs = self.runs as usize;
         let measured = Measured::new(&host, &recipe, loss.as_ref(), &batch, runs)?;
+        let report = measured.report(on_stdout());
         match self.json {
-            true => out!("{}", measured.to_json()),
-            false => out!("{}", measured.table(on_stdout())),
+            true => out!("{}", report.about),
+            false => out!("{}", report.text),
         }
         Ok(ExitCode::SUCCESS)
     }

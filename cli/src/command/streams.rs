@@ -75,6 +75,13 @@ pub fn tell(problems: &[Diagnostic]) {
     }
 }
 
+/// Prints notes on standard error.
+pub fn note(notes: &[String]) {
+    notes
+        .iter()
+        .for_each(|note| tell(&[Diagnostic::note(note)]));
+}
+
 /// Reports that the work was interrupted.
 pub fn interrupted() {
     if Term::stderr().is_term() {

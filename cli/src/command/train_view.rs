@@ -13,8 +13,9 @@ use console::Term;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::report;
 use super::streams::{self, Printer, err, out};
-use super::{report, title};
+use crate::report::title;
 
 /// A run on the terminal, or as plain lines.
 pub struct TrainView {

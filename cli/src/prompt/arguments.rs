@@ -16,7 +16,10 @@ pub(super) const OPTIONS: [(&str, &[&str]); 5] = [
     ("--n", &["curve", "objective"]),
     ("--noise", &["objective"]),
     ("--out", &["curve", "mass", "objective", "plot", "surface"]),
-    ("--width", &["curve", "objective", "plot", "surface"]),
+    (
+        "--width",
+        &["curve", "mass", "objective", "plot", "surface"],
+    ),
     ("--map", &["load"]),
 ];
 

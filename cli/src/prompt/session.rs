@@ -8,14 +8,13 @@ use std::sync::Arc;
 use super::data::LoadedBatch;
 use super::watch::{Watching, lock};
 use crate::report::show;
-use crate::report::study::{recipes_of, run, title, with_advantage};
+use crate::report::study::{Trial, recipes_of, title};
 use crate::wrong;
-use advlab::Batch;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::{shape, value};
 use advlab::files::{Mapping, Tokenize};
 use advlab::paint::{Paint, wrapped};
-use advlab::script::{Hook, Host, Loss, Outcome, Recipe, State, unfinished};
+use advlab::script::{Hook, Host, Recipe, unfinished};
 use advlab::session::{Answer, Session, is_typed};
 use advlab::tensor::Guard;
 use advlab_train::RunFolder;
@@ -277,21 +276,8 @@ impl PromptSession {
     }
 
     /// Runs a recipe on the batch, from the state that `init` makes.
-    pub(super) fn try_recipe(&self, recipe: &Recipe) -> Result<(Outcome, State), Diagnostics> {
-        let mut state = recipe.init()?;
-        let (batch, _) = with_advantage(recipe, &self.data.batch)?;
-        let outcome = recipe.advantage(&batch, &mut state)?;
-        Ok((outcome, state))
-    }
-
-    /// The loss for an outcome: the recipe's own, or else the run's or the default one.
-    pub(super) fn loss(
-        &self,
-        recipe: &Recipe,
-        outcome: &Outcome,
-        batch: &Batch,
-    ) -> Result<Loss, Diagnostics> {
-        run::loss_of(recipe, outcome, batch, &self.script.host().loss()?)
+    pub(super) fn trial(&self, recipe: &Recipe) -> Result<Trial, Diagnostics> {
+        Trial::of(recipe, &self.data.batch)
     }
 
     /// Uses the newest version of a watched script, if the recipe in use is that script.

@@ -166,8 +166,8 @@ fn is_same_as_typed(session: &PromptSession, recipe: &Recipe) -> bool {
     };
     let bits =
         |values: &Computed| -> Vec<u64> { values.buffer().iter().map(f64::to_bits).collect() };
-    session.try_recipe(recipe).is_ok_and(|(outcome, _)| {
-        let advantage = outcome.advantage;
+    session.trial(recipe).is_ok_and(|trial| {
+        let advantage = trial.outcome.advantage;
         advantage.level() == signal.level() && bits(&advantage) == bits(signal)
     })
 }

@@ -7,7 +7,7 @@ use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
 use crate::report::profile::Measured;
 use crate::report::show;
-use crate::report::study::{curves, mass, objectives, surface as drawn, with_advantage};
+use crate::report::study::{curves, mass, objectives, surface as drawn};
 use advlab::diagnostic::Diagnostic;
 use advlab::figures::counted;
 use advlab::paint::cut;
@@ -18,15 +18,10 @@ const BARS: usize = 32;
 /// How often `:profile` runs a recipe.
 const RUNS: usize = 5;
 
-/// The figure, or a line with the file that it was written to, and the text below it; if possible no higher than the window.
+/// The report; if possible no higher than the window.
 fn shown(session: &PromptSession, mut report: Report, arguments: &Arguments<'_>) -> Answered {
-    let Some(file) = arguments.out else {
-        return Ok(report.whole(session.paint, session.height));
-    };
     report.set_width(arguments.width);
-    report.write(file, &report.text)?;
-    let text = format!("written to {}\n{}", file.display(), report.text);
-    Ok(text.trim_end().to_string())
+    report.told(arguments.out, session.height)
 }
 
 pub(super) fn curve(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
@@ -56,7 +51,7 @@ pub(super) fn surface(session: &mut PromptSession, arguments: &Arguments<'_>) ->
     let (loss, named): (Vec<&str>, Vec<&str>) = words.partition(|word| *word == "loss");
     let recipe = session.recipe_of(&named.join(" "))?;
     let figure = drawn(&recipe, !loss.is_empty())?;
-    shown(session, Report::of_figure(figure), arguments)
+    shown(session, Report::of_figure(figure, session.paint), arguments)
 }
 
 /// A histogram of a tensor, a line through an array, or a scatter of two expressions separated by a comma.
@@ -95,7 +90,7 @@ pub(super) fn plot(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     }
     let panel = Panel::new(x, y, vec![Series::new("", mark, points)]);
     let figure = Figure::new(title, 1, vec![panel]);
-    shown(session, Report::of_figure(figure), arguments)
+    shown(session, Report::of_figure(figure, session.paint), arguments)
 }
 
 /// The bars of a histogram; none if all values are the same.
@@ -114,24 +109,26 @@ fn bars(values: &[f64]) -> Vec<(f64, f64)> {
 pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let text = arguments.text;
     let (note, gradient) = if text.is_empty() || text == "loss()" {
-        let recipe = session.recipe()?;
-        let (outcome, _) = session.try_recipe(&recipe)?;
-        let (batch, note) = with_advantage(&recipe, &session.data.batch)?;
-        let loss = session.loss(&recipe, &outcome, &batch)?;
-        (note, Answer::Tensor(loss.gradient))
+        let trial = session.trial(&session.recipe()?)?;
+        let loss = trial.loss(&session.script.host().loss()?)?;
+        (trial.note, Answer::Tensor(loss.gradient))
     } else {
         (None, session.script.gradient(text)?)
     };
     let what = if text.is_empty() { "loss()" } else { text };
-    let mut lines = vec![session.paint.dim(&format!("d {what} / d logp"))];
-    lines.extend(note.map(|note| session.note(&note)));
-    lines.extend(show::answer(&gradient, session.paint));
-    Ok(lines.join("\n"))
+    let mut report = Report::new(session.paint);
+    report.aside("", &format!("d {what} / d logp"));
+    note.iter().for_each(|note| report.note(note));
+    show::answer(&gradient, session.paint)
+        .iter()
+        .for_each(|shown| report.line(shown));
+    Ok(report.text)
 }
 
 /// Where the time of a recipe goes: of the named one, of the one in use, or of what was typed.
 pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipe = session.recipe_of(arguments.text)?;
     let (host, batch) = (session.script.host(), &session.data.batch);
-    Ok(Measured::new(host, &recipe, None, batch, RUNS)?.table(session.paint))
+    let measured = Measured::new(host, &recipe, None, batch, RUNS)?;
+    Ok(measured.report(session.paint).text)
 }

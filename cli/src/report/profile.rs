@@ -10,20 +10,19 @@ use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
+use super::Report;
 use advlab::batch::{Batch, Layout};
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, shape, time};
 use advlab::native::{Mode, Native};
-use advlab::paint::{Paint, beside, cut, width, wrapped};
+use advlab::paint::{Paint, cut, width};
 use advlab::script::{Hook, Host, MapGroups, Recipe};
 use advlab::tensor::Origin;
 use advlab::tensor::profile::Profile;
 
 /// The times of a recipe, in seconds.
 pub struct Measured {
-    recipe: String,
-    version: String,
-    settings: String,
+    recipe: Recipe,
     layout: Arc<Layout>,
     /// The times of the script's runs, with one array for all results.
     script: Option<Vec<f64>>,
@@ -191,9 +190,7 @@ impl Measured {
         lines.sort_by(|(_, a), (_, b)| b.total_cmp(a));
         let timed: f64 = timings.iter().map(|timing| timing.seconds).sum();
         Ok(Measured {
-            recipe: recipe.name().to_string(),
-            version: recipe.version().as_str().to_string(),
-            settings: recipe.params().to_string(),
+            recipe: recipe.clone(),
             layout: batch.layout().clone(),
             script,
             script_new_array,
@@ -204,7 +201,7 @@ impl Measured {
         })
     }
 
-    pub fn to_json(&self) -> Value {
+    fn to_json(&self) -> Value {
         let times = |times: &Option<Vec<f64>>| times.as_ref().map(|all| json!({ "seconds": all }));
         let hooks = self.run.hooks.iter();
         let hooks = hooks.map(|(hook, seconds)| json!({ "hook": hook, "seconds": seconds }));
@@ -216,8 +213,8 @@ impl Measured {
             json!({ "script": script, "line": line, "text": text, "seconds": seconds })
         });
         json!({
-            "recipe": self.recipe,
-            "version": self.version,
+            "recipe": self.recipe.name(),
+            "version": self.recipe.version().as_str(),
             "responses": self.layout.responses(),
             "groups": self.layout.groups(),
             "tokens": self.layout.tokens(),
@@ -233,61 +230,60 @@ impl Measured {
         })
     }
 
-    /// The table, without a line break at its end.
-    pub fn table(&self, paint: Paint) -> String {
-        let version = paint.dim(&self.version[..6]);
-        let head = format!("{} {version}", paint.bold(&self.recipe));
-        let settings = paint.dim(&self.settings);
+    /// The times as a table, and as numbers.
+    pub fn report(&self, paint: Paint) -> Report {
+        let mut report = Report::new(paint);
+        report.about = self.to_json();
+        report.title(&self.recipe);
         let threads = counted(rayon::current_num_threads(), "thread");
-        let batch = format!("{}; {threads}", shape(&self.layout));
-        let mut lines = vec![
-            beside(head.trim_end(), width(&head) + 2, &settings, paint.width),
-            wrapped("", &batch, paint.width),
-            String::new(),
-            paint.dim(&format!("{:<8}{:>11}{:>11}", "", "best", "median")),
-        ];
+        report.row("", 0, &format!("{}; {threads}", shape(&self.layout)));
+        report.line("");
+        report.aside("", &format!("{:<8}{:>11}{:>11}", "", "best", "median"));
         for (name, times) in [("script", &self.script), ("native", &self.native)] {
             let mut sorted = times.clone().unwrap_or_default();
             sorted.sort_by(f64::total_cmp);
             if let (Some(best), Some(median)) = (sorted.first(), sorted.get(sorted.len() / 2)) {
                 let [best, median] = [*best, *median].map(short);
                 let runs = counted(sorted.len(), "run");
-                lines.push(format!("{name:<8}{best:>11}{median:>11}   {runs}"));
+                report.line(format!("{name:<8}{best:>11}{median:>11}   {runs}"));
             }
         }
-        let row = |seconds: f64, text: &str| {
+        let heading = |report: &mut Report, what: &str| {
+            report.line("");
+            report.aside("", &format!("{:>9}{:>8}  {what}", "time", "share"));
+        };
+        let row = |report: &mut Report, seconds: f64, text: &str| {
             let share = format!("{:.0} %", 100.0 * seconds / self.run.seconds());
             let line = format!("{:>9}{share:>8}  {text}", short(seconds));
-            cut(&line, paint.width)
+            report.line(cut(&line, paint.width));
         };
-        let heading = |what: &str| paint.dim(&format!("{:>9}{:>8}  {what}", "time", "share"));
-        lines.extend([String::new(), heading("hook")]);
-        let hooks = self.run.hooks.iter();
-        lines.extend(hooks.map(|(hook, seconds)| row(*seconds, hook)));
-        lines.extend([String::new(), heading("line")]);
+        heading(&mut report, "hook");
+        for (hook, seconds) in &self.run.hooks {
+            row(&mut report, *seconds, hook);
+        }
+        heading(&mut report, "line");
         let places: Vec<String> = self.lines.iter().map(|(place, _)| number(place)).collect();
         let columns = places.iter().map(|place| width(place)).max().unwrap_or(0);
         for (((_, _, text), seconds), place) in self.lines.iter().zip(places) {
-            lines.push(row(*seconds, &format!("{place:>columns$}  {text}")));
+            row(&mut report, *seconds, &format!("{place:>columns$}  {text}"));
         }
-        lines.push(row(self.in_script, "the script itself, and plans"));
-        lines.push(String::new());
+        row(&mut report, self.in_script, "the script itself, and plans");
         let size = match self.run.peak_bytes as f64 {
             bytes if bytes < 1e6 => format!("{:.0} kB", bytes / 1e3),
             bytes => format!("{:.1} MB", bytes / 1e6),
         };
-        let peak =
-            format!("{size} at most, beside the batch and the array that the result goes into");
-        lines.push(beside("memory", 11, &peak, paint.width));
+        let beside = "at most, beside the batch and the array that the result goes into";
+        report.line("");
+        report.row("memory", 11, &format!("{size} {beside}"));
         for call in &self.run.map_groups {
             let how = match call.by_one_call {
                 true => "by one call for all groups",
                 false => "group by group",
             };
             let text = format!("line {}: {how}", call.origin.line);
-            lines.push(beside("map_groups", 11, &text, paint.width));
+            report.row("map_groups", 11, &text);
         }
-        lines.join("\n")
+        report
     }
 }
 

@@ -9,7 +9,7 @@ use crate::report::draw::{Figure, Mark, Panel, Series};
 use advlab::Batch;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{column, value};
-use advlab::paint::{Paint, table, wrapped};
+use advlab::paint::Paint;
 use advlab::script::Recipe;
 
 /// Rows of the table below a curve.
@@ -36,22 +36,19 @@ pub fn report(
     if any(|curve| curve.depends_on_batch) {
         note.push_str(" Groups influence each other: this is one batch, with the shares of groups of each accuracy that yours has.");
     }
-    let shown = paint.dim(&wrapped("", &note, paint.width));
-    let row = |(curve, recipe): &(Curve, Recipe)| {
+    let mut report = Report::new(paint);
+    if let [(curve, _)] = &curves[..] {
+        points(&curve.points, &mut report);
+    }
+    report.aside("", &note);
+    for (curve, recipe) in &curves {
         let name = label(recipe);
-        let row = move |point: &Point| json!({ "recipe": name, "right": point.right, "a_right": point.of_right, "a_wrong": point.of_wrong, "total": point.total });
-        curve.points.iter().map(row).collect::<Vec<_>>()
-    };
-    Ok(Report {
-        text: match &curves[..] {
-            [(curve, _)] => format!("{}\n{shown}", points(&curve.points)),
-            _ => shown,
-        },
-        rows: curves.iter().flat_map(row).collect(),
-        about: json!({ "n": size, "note": note }),
-        figure: Some(figure(size, &curves)),
-        ..Report::default()
-    })
+        let row = |point: &Point| json!({ "recipe": name, "right": point.right, "a_right": point.of_right, "a_wrong": point.of_wrong, "total": point.total });
+        report.rows.extend(curve.points.iter().map(row));
+    }
+    report.about = json!({ "n": size, "note": note });
+    report.figure = Some(figure(size, &curves));
+    Ok(report)
 }
 
 type Number = fn(&Point) -> Option<f64>;
@@ -86,36 +83,36 @@ fn figure(size: usize, curves: &[(Curve, Recipe)]) -> Figure {
     Figure::new(format!("groups of {size}"), 3, all.into())
 }
 
-/// Some points of a curve, and the place of the largest total.
-fn points(points: &[Point]) -> String {
+/// Adds some points of a curve, and the place of the largest total.
+fn points(points: &[Point], report: &mut Report) {
     let larger = |peak: Point, point: &Point| match point.total > peak.total * (1.0 + ROUNDING) {
         true => *point,
         false => peak,
     };
     let peak = points.iter().fold(points[0], larger);
     if peak.total == 0.0 {
-        return "the advantage is 0 everywhere".to_string();
+        return report.line("the advantage is 0 everywhere");
     }
-    let step = (points.len() - 1).div_ceil(ROWS - 1).max(1);
-    let is_shown = |right: usize| {
-        right.is_multiple_of(step) || [peak.right, points.len() - 1].contains(&right)
-    };
-    let shown: Vec<&Point> = points
-        .iter()
-        .filter(|point| is_shown(point.right))
-        .collect();
+    let last = points.len() - 1;
+    let step = last.div_ceil(ROWS - 1).max(1);
+    let is_shown = |right| [peak.right, last].contains(&right) || right.is_multiple_of(step);
+    let shown = || points.iter().filter(|point| is_shown(point.right));
     let columns = NUMBERS.map(|(_, number)| {
-        let values = shown.iter().map(|one| number(one).unwrap_or(f64::NAN));
+        let values = shown().map(|one| number(one).unwrap_or(f64::NAN));
         column(&values.collect::<Vec<f64>>())
     });
-    let titles = ["right", "A+", "A-", "total |A|"];
-    let mut rows = vec![titles.map(String::from).to_vec()];
-    for (index, point) in shown.iter().enumerate() {
+    let mut rows = vec![
+        ["right", "A+", "A-", "total |A|"]
+            .map(String::from)
+            .to_vec(),
+    ];
+    rows.extend(shown().enumerate().map(|(index, point)| {
         let cells = columns.iter().map(|own| own[index].replace("NaN", "-"));
-        let right = point.right.to_string();
-        rows.push([right].into_iter().chain(cells).collect());
-    }
+        [point.right.to_string()].into_iter().chain(cells).collect()
+    }));
+    report.table(&rows);
     let (total, right) = (value(peak.total), peak.right);
-    let most = format!("the most |A| is {total} in total, where {right} are right");
-    format!("{}\n{most}", table(&rows).join("\n"))
+    report.line(format!(
+        "the most |A| is {total} in total, where {right} are right"
+    ));
 }

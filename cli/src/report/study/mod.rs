@@ -21,7 +21,7 @@ use advlab::Batch;
 use advlab::batch::{Layout, Level};
 use advlab::check::needs;
 use advlab::diagnostic::Diagnostics;
-use advlab::script::{Computed, Hook, Outcome, Recipe};
+use advlab::script::{Computed, Hook, Loss, Outcome, Recipe, State};
 
 /// The advantage for recipes that have only a loss: it optimises the reward itself, so that only the loss has an effect.
 pub const NEUTRAL: &str = "rloo";
@@ -55,22 +55,61 @@ impl Design<'_> {
     }
 }
 
-/// The batch on which a recipe runs: if the recipe is a loss on `batch.advantage` and the batch has none, one with the
-/// [`NEUTRAL`] advantage, and a note that says so.
-pub fn with_advantage<'b>(
-    recipe: &Recipe,
-    batch: &'b Batch,
-) -> Result<(Cow<'b, Batch>, Option<String>), Diagnostics> {
-    if batch.has("advantage") {
-        return Ok((Cow::Borrowed(batch), None));
+/// A recipe's step on a batch.
+pub struct Trial {
+    pub recipe: Recipe,
+    /// The batch, with the [`NEUTRAL`] advantage if the recipe is a loss on `batch.advantage` and the batch has none.
+    pub batch: Batch,
+    /// That this is so.
+    pub note: Option<String>,
+    pub outcome: Outcome,
+    /// The state after the step.
+    pub state: State,
+}
+
+impl Trial {
+    /// A first step, from the state that `init` makes.
+    pub fn of(recipe: &Recipe, batch: &Batch) -> Result<Trial, Diagnostics> {
+        Trial::in_state(recipe, batch, recipe.init()?)
     }
-    let design = Design::of(recipe)?;
-    let note = "a loss on `batch.advantage`, which the batch has not: it sees that of";
-    let note = design
-        .advantage
-        .is_some()
-        .then(|| format!("{note} {NEUTRAL}"));
-    Ok((design.batch(batch)?, note))
+
+    pub fn in_state(
+        recipe: &Recipe,
+        batch: &Batch,
+        mut state: State,
+    ) -> Result<Trial, Diagnostics> {
+        let (mut batch, mut note) = (batch.clone(), None);
+        if !batch.has("advantage") {
+            let design = Design::of(recipe)?;
+            let text = "a loss on `batch.advantage`, which the batch has not: it sees that of";
+            note = design
+                .advantage
+                .is_some()
+                .then(|| format!("{text} {NEUTRAL}"));
+            batch = design.batch(&batch)?.into_owned();
+        }
+        Ok(Trial {
+            recipe: recipe.clone(),
+            outcome: recipe.advantage(&batch, &mut state)?,
+            batch,
+            note,
+            state,
+        })
+    }
+
+    /// The loss of the outcome: the recipe's own, or the other one if it has none.
+    pub fn loss(&self, other: &Recipe) -> Result<Loss, Diagnostics> {
+        let has_own = self.recipe.has(Hook::Loss);
+        let loss = if has_own { &self.recipe } else { other };
+        // A recipe with only a loss has the equivalent advantage: the loss itself reads the batch's column.
+        let has_advantage = self.recipe.has(Hook::Advantage);
+        let advantage = has_advantage.then_some(&self.outcome.advantage);
+        loss.loss(
+            &self.outcome.weighted(&self.batch),
+            advantage,
+            &mut loss.init()?,
+        )
+    }
 }
 
 pub(crate) fn members(layout: &Layout, group: usize) -> impl Iterator<Item = usize> + Clone + '_ {

@@ -78,7 +78,7 @@ impl Site {
             }
             "/sample" => Ok(run.sample()),
             "/change" => Ok(run.change(text("from")?, text("to")?)),
-            "/batch" => batch()?.and_then(|batch| batch.groups()),
+            "/batch" => batch()?.map(|batch| batch.groups()),
             "/objective" => batch()?.and_then(|batch| batch.objective()),
             "/group" => {
                 let group = number(query, "group")?;
