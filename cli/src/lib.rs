@@ -34,6 +34,13 @@ pub(crate) fn mapping(text: &str) -> Result<Mapping, String> {
     pair(text).map(|(ours, theirs)| Mapping { ours, theirs })
 }
 
+/// The error for a number in the place of a recipe, which is what `--noise 0.1` gives.
+pub(crate) fn number_for_recipe(word: &str) -> Option<Diagnostics> {
+    word.parse::<f64>().ok()?;
+    let help = format!("a correlation follows `=`: `--noise={word}`");
+    Some(wrong(format!("`{word}` is no recipe"), help))
+}
+
 /// How much a response's score correlates with whether it is right, as in `--noise=0.1`.
 pub(crate) fn correlation(text: &str) -> Result<f64, String> {
     let number = text

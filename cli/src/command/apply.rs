@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use advlab::diagnostic::Severity;
+use advlab::diagnostic::{Diagnostics, Severity};
 use advlab::figures::{counted, in_json, shape_in, time, value};
 use advlab::files::{AddedColumn, Dtype, Mapping, ReadOptions, Rollouts, step_of};
 use advlab::native::Native;
@@ -166,7 +166,7 @@ impl Apply {
         let computed = recipe.advantage(&rollouts.batch, state);
         // If a column cannot be read, that is the error.
         rollouts.late_notes()?;
-        let mut outcome = computed?;
+        let mut outcome = computed.map_err(with_source)?;
         let returns = match self.output {
             Some(_) => recipe.returns(&rollouts.batch, &before)?,
             None => None,
@@ -196,6 +196,15 @@ impl Apply {
             writing: None,
         })
     }
+}
+
+/// Says of a column that only some trainers have where it comes from.
+fn with_source(mut error: Diagnostics) -> Diagnostics {
+    if error[0].missing_column() == Some("teacher_logp") {
+        let note = "rollouts of a trainer with a teacher have it: verl with `distillation.enabled=True`, or code of yours (docs/mixing.md)";
+        error.first_mut().notes.push(note.to_string());
+    }
+    error
 }
 
 /// The recipe's own loss with the spread of dloss/dlogp; its reports are added to the outcome's. If the batch lacks a column,

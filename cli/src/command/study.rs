@@ -13,7 +13,7 @@ use super::streams::{on_stdout, out};
 use super::{ReadArguments, load};
 use crate::report::draw::FigureWidth;
 use crate::report::study::{mass, objectives, recipes_of};
-use crate::{correlation, pair, wrong};
+use crate::{correlation, number_for_recipe, pair, wrong};
 
 /// See what a design optimises: F'(p), the weight of prompts with success rate p
 #[derive(Args)]
@@ -59,10 +59,8 @@ fn recipes(host: &Host, words: &[String], all: &[(String, String)]) -> Result<Ve
 
 impl ShowObjective {
     pub fn run(self) -> Result<ExitCode> {
-        let mut words = self.recipes.iter();
-        if let Some(number) = words.find(|word| word.parse::<f64>().is_ok()) {
-            let help = format!("a correlation follows `=`: `--noise={number}`");
-            return Err(wrong(format!("`{number}` is no recipe"), help).into());
+        if let Some(error) = self.recipes.iter().find_map(|word| number_for_recipe(word)) {
+            return Err(error.into());
         }
         let recipes = recipes(&Host::new(), &self.recipes, &self.set)?;
         let input = self.input.as_deref().map(|path| self.reading.read(path));

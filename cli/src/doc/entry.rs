@@ -230,6 +230,8 @@ pub(super) struct Topic {
 pub(super) struct Topics {
     /// Terms of the field that are no names here, by the name that explains them.
     pub(super) terms: BTreeMap<String, String>,
+    /// What the pages of the documentation are about.
+    pub(super) pages: BTreeMap<String, String>,
     pub(super) topics: Vec<Topic>,
 }
 

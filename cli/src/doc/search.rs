@@ -58,7 +58,14 @@ pub(super) fn items() -> impl Iterator<Item = SearchItem> {
             text,
         }
     });
-    topics.chain(functions).chain(recipes)
+    let pages = TOPICS.pages.iter().map(|(name, about)| SearchItem {
+        name,
+        kind: "page",
+        summary: about.clone(),
+        aliases: String::new(),
+        text: String::new(),
+    });
+    topics.chain(functions).chain(recipes).chain(pages)
 }
 
 /// The words of a text in lower case.
@@ -98,7 +105,7 @@ impl SearchItem {
     }
 }
 
-/// What matches all words, the best first, a line each: functions, members, topics and recipes, or only recipes. `None` if
+/// What matches all words, the best first, a line each: functions, members, topics, recipes and pages, or only recipes. `None` if
 /// nothing does.
 pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<String> {
     let foreign = help_for_foreign(asked.trim());

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::report::draw::FigureWidth;
-use crate::{correlation, mapping, wrong};
+use crate::{correlation, mapping, number_for_recipe, wrong};
 use advlab::diagnostic::Diagnostics;
 use advlab::files::Mapping;
 use clap::ValueEnum;
@@ -101,6 +101,10 @@ impl<'t> Arguments<'t> {
                 None if word == "--noise" => (word, "0.1"),
                 None => (word, words.next().unwrap_or_default()),
             };
+            let number = number_for_recipe(word).filter(|_| command.name == "objective");
+            if let Some(error) = number {
+                return Err(error);
+            }
             if arguments.set(command, name, value).is_none() {
                 let option = format!("{name} {value}");
                 return Err(error(format!("does not take `{}`", option.trim_end())));

@@ -8,6 +8,7 @@ use crate::report::draw::{Figure, Mark, Panel, Series};
 use crate::report::profile::Measured;
 use crate::report::show;
 use crate::report::study::{curves, mass, objectives, surface as drawn};
+use crate::wrong;
 use advlab::diagnostic::Diagnostic;
 use advlab::figures::counted;
 use advlab::paint::cut;
@@ -127,7 +128,17 @@ pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
 
 /// Where the time of a recipe goes: of the named one, of the one in use, or of what was typed.
 pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
-    let recipe = session.recipe_of(arguments.text)?;
+    let text = arguments.text;
+    let recipe = session.recipe_of(text).map_err(|error| {
+        if text.is_empty() || !session.script.compiles(text) {
+            return error;
+        }
+        let help = "type it, and then `:profile` alone: what was typed is a recipe";
+        wrong(
+            format!("only recipes are profiled, and `{text}` is a formula"),
+            help,
+        )
+    })?;
     let (host, batch) = (session.script.host(), &session.data.batch);
     let measured = Measured::new(host, &recipe, None, batch, RUNS)?;
     Ok(measured.report(session.paint).text)

@@ -131,7 +131,13 @@ impl Report {
         };
         figure.panels.truncate(self.panels);
         let room = most.saturating_sub(self.text.lines().count());
-        let text = format!("{}\n{}", figure.text(self.paint, room), self.text);
+        let mut drawn = figure.text(self.paint, room);
+        if drawn.lines().count() > room && !self.text.is_empty() {
+            drawn = self
+                .paint
+                .dim("no room for the figure: `--out FILE.svg` writes it");
+        }
+        let text = format!("{drawn}\n{}", self.text);
         text.trim_end().to_string()
     }
 

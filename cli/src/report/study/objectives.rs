@@ -204,7 +204,7 @@ fn updates(all: &[Objective], correlation: f64, report: &mut Report) {
     rows.push(grey(GROUPS, |p| number(best(p)), report.paint));
     report.table(&rows);
     let note = format!(
-        "signal-to-noise: mean by standard deviation of a group's update, relative to REINFORCE with the best constant baseline; signal = noise: in the mean of so many groups, if a response's score correlates with being right by {correlation}; R times the signal takes R^2 times the groups"
+        "mean by standard deviation of a group's update; best 1 is REINFORCE with the best constant baseline; scores correlate with being right by {correlation}"
     );
     report.aside("  ", &note);
 }
