@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::report::profile::{Measured, example};
+use crate::report::profile::{self, example};
 use advlab::script::Host;
 use advlab_train::RunFolder;
 use anyhow::Result;
@@ -66,8 +66,8 @@ impl ProfileArguments {
             None => example(64, 16, 1024),
         };
         let runs = self.runs as usize;
-        let measured = Measured::new(&host, &recipe, loss.as_ref(), &batch, runs)?;
-        let report = measured.report(on_stdout());
+        let loss = loss.as_ref();
+        let report = profile::report(&host, &recipe, loss, &batch, runs, on_stdout())?;
         match self.json {
             true => out!("{}", report.about),
             false => out!("{}", report.text),

@@ -265,6 +265,8 @@ fn words_lead_to_what_is_meant() {
         ("return to go", "suffix_sum"),
         ("quantile", "quantile"),
         ("entropy loss", "high_entropy"),
+        ("noise", "docs/objectives.md"),
+        ("mixing", "docs/mixing.md"),
     ] {
         let found = found(asked, false);
         let names: Vec<&str> = found.iter().take(5).map(|item| item.name).collect();
@@ -272,6 +274,9 @@ fn words_lead_to_what_is_meant() {
     }
     for asked in ["", " ", "sufix_sum", "pask", "qqq"] {
         assert!(found(asked, false).is_empty(), "{asked}");
+    }
+    for page in TOPICS.pages.keys() {
+        assert!(Path::new("..").join(page).is_file(), "{page}");
     }
     // Terms are of names that there are.
     for name in TOPICS.terms.keys() {

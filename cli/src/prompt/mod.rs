@@ -105,7 +105,7 @@ fn run(session: &mut PromptSession, text: &str) -> Answered {
         "edit" => source::edit,
         "plot" => study::plot,
         "grad" => study::grad,
-        "profile" => study::profile,
+        "profile" => study::profiled,
         "load" => load,
         "batch" => batch,
         "look" => |session, arguments| session.look(arguments.text),

@@ -5,9 +5,8 @@ use super::arguments::Arguments;
 use super::session::{Answered, PromptSession};
 use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
-use crate::report::profile::Measured;
-use crate::report::show;
 use crate::report::study::{curves, mass, objectives, surface as drawn};
+use crate::report::{profile, show};
 use crate::wrong;
 use advlab::diagnostic::Diagnostic;
 use advlab::figures::counted;
@@ -127,7 +126,7 @@ pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
 }
 
 /// Where the time of a recipe goes: of the named one, of the one in use, or of what was typed.
-pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
+pub(super) fn profiled(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let text = arguments.text;
     let recipe = session.recipe_of(text).map_err(|error| {
         if text.is_empty() || !session.script.compiles(text) {
@@ -140,6 +139,5 @@ pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) ->
         )
     })?;
     let (host, batch) = (session.script.host(), &session.data.batch);
-    let measured = Measured::new(host, &recipe, None, batch, RUNS)?;
-    Ok(measured.report(session.paint).text)
+    Ok(profile::report(host, &recipe, None, batch, RUNS, session.paint)?.text)
 }

@@ -169,16 +169,10 @@ impl Report {
                 "{}: this report is not written as such a file",
                 path.display()
             );
-            let kinds = [
-                (".html", self.page.is_some()),
-                (".svg, .pdf", self.figure.is_some()),
-                (".csv", true),
-                (".json", self.figure.is_some()),
-            ];
-            let kinds = kinds.into_iter().filter(|(_, is_written)| *is_written);
-            let kinds: Vec<&str> = kinds.map(|(kind, _)| kind).collect();
+            let figure = self.figure.as_ref().map_or("", |_| ".svg, .pdf, .json, ");
+            let page = self.page.as_ref().map_or("", |_| ".html, ");
             let folder = self.names.map_or("", |_| ", or a folder for all of them");
-            let help = format!("its file ends in {} or .txt{folder}", kinds.join(", "));
+            let help = format!("its file ends in {figure}{page}.csv or .txt{folder}");
             return Err(wrong(message, help));
         };
         Replacement::write(path, text.as_bytes())

@@ -8,37 +8,19 @@ use std::time::{Duration, Instant};
 use ndarray::Array2;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Report;
-use advlab::batch::{Batch, Layout};
+use advlab::batch::Batch;
 use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, shape, time};
 use advlab::native::{Mode, Native};
 use advlab::paint::{Paint, cut, width};
 use advlab::script::{Hook, Host, MapGroups, Recipe};
-use advlab::tensor::Origin;
 use advlab::tensor::profile::Profile;
 
-/// The times of a recipe, in seconds.
-pub struct Measured {
-    recipe: Recipe,
-    layout: Arc<Layout>,
-    /// The times of the script's runs, with one array for all results.
-    script: Option<Vec<f64>>,
-    /// The same with a new array for each run.
-    script_new_array: Option<Vec<f64>>,
-    /// The runs with the native kernel in the script's place, if there is one.
-    native: Option<Vec<f64>>,
-    /// The fastest of the runs in which operations were timed.
-    run: TimedRun,
-    /// The lines that asked for operations, the longest time first.
-    lines: Vec<(Place, f64)>,
-    /// The time in the script and in making plans: what no operation took.
-    in_script: f64,
-}
-
-/// One run of all hooks of a recipe.
+/// One run of all hooks of a recipe, with its times in seconds.
 #[derive(Default)]
 struct TimedRun {
     hooks: Vec<(&'static str, f64)>,
@@ -47,10 +29,21 @@ struct TimedRun {
     peak_bytes: usize,
     /// Whether kernels computed hooks.
     is_native: bool,
+    /// The lines that asked for operations, the longest time first, if operations were timed.
+    lines: Vec<Line>,
+    /// The time in the script and in making plans: what no operation took.
+    in_script: f64,
 }
 
-/// The script of an operation, unless it is the measured one, its line and the line's text.
-type Place = (Option<String>, usize, String);
+/// A line of a script, with the time of its operations.
+#[derive(Serialize)]
+struct Line {
+    /// The script, unless it is the profiled one.
+    script: Option<String>,
+    line: usize,
+    text: String,
+    seconds: f64,
+}
 
 impl TimedRun {
     fn seconds(&self) -> f64 {
@@ -125,173 +118,177 @@ impl Runs<'_> {
         (0..runs).map(seconds).collect()
     }
 
-    /// A line in the recipe's own source, in an import, or in the loss used with the recipe.
-    fn place(&self, origin: &Origin) -> Place {
-        let own = self.recipe.name();
-        let name = origin.source.as_deref().unwrap_or(own);
-        let behind = self.loss.into_iter().flat_map(Recipe::sources);
-        let mut sources = self.recipe.sources().chain(behind);
-        let text = sources.find(|(other, _)| *other == name);
-        let text = text.and_then(|(_, text)| text.lines().nth(origin.line.checked_sub(1)?));
-        let script = Some(name.to_string()).filter(|name| name != own);
-        let text = text.unwrap_or_default().trim().to_string();
-        (script, origin.line, text)
-    }
-}
-
-impl Measured {
-    /// Runs all hooks of a recipe, a number of times, each time from the state that `init` makes. The advantage is written into a
-    /// padded array, or, if there is a loss, the loss's gradient. A loss without an advantage hook takes the advantage of the
-    /// batch. A recipe without a loss can be combined with another recipe's, as in a run.
-    pub fn new(
-        host: &Host,
-        recipe: &Recipe,
-        loss: Option<&Recipe>,
-        batch: &Batch,
-        runs: usize,
-    ) -> Result<Measured, Diagnostics> {
-        let host = host.clone().with_guard(host.guard());
-        let all = Runs {
-            recipe,
-            loss,
-            batch,
-        };
-        let script = all.times(&host, runs, false)?;
-        let kernels = Native::new(Mode::On);
-        let native = all.times(&host.clone().with_native(&kernels), runs, true)?;
-        let new_array = |_| {
-            let started = Instant::now();
-            all.run(&host, &mut all.new_array())?;
-            Ok(Some(started.elapsed().as_secs_f64()))
-        };
-        let script_new_array = (0..runs)
-            .map(new_array)
-            .collect::<Result<_, Diagnostics>>()?;
+    /// The fastest of some runs in which operations are timed.
+    fn by_line(&self, host: &Host, runs: usize) -> Result<TimedRun, Diagnostics> {
         let profile = Arc::new(Profile::default());
         profile.switch(true);
-        let (timed, mut padded) = (host.with_profile(profile.clone()), all.new_array());
-        let mut timed_run =
-            || Ok::<_, Diagnostics>((all.run(&timed, &mut padded)?, profile.take()));
-        let mut fastest = timed_run()?;
+        let (host, mut padded) = (host.clone().with_profile(profile.clone()), self.new_array());
+        let mut fastest = (self.run(&host, &mut padded)?, profile.take());
         for _ in 1..runs {
-            let other = timed_run()?;
+            let other = (self.run(&host, &mut padded)?, profile.take());
             if other.0.seconds() < fastest.0.seconds() {
                 fastest = other;
             }
         }
-        let (run, timings) = fastest;
-        let mut lines: BTreeMap<Place, f64> = BTreeMap::new();
+        let (mut run, timings) = fastest;
+        let mut places = BTreeMap::new();
         for timing in &timings {
             if let Some(origin) = &timing.origin {
-                *lines.entry(all.place(origin)).or_default() += timing.seconds;
+                let place = (origin.source.clone(), origin.line);
+                *places.entry(place).or_insert(0.0) += timing.seconds;
             }
         }
-        let mut lines: Vec<(Place, f64)> = lines.into_iter().collect();
-        lines.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        let places = places.into_iter();
+        run.lines = places
+            .map(|((source, line), seconds)| self.line(source.as_deref(), line, seconds))
+            .collect();
+        run.lines.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let timed: f64 = timings.iter().map(|timing| timing.seconds).sum();
-        Ok(Measured {
-            recipe: recipe.clone(),
-            layout: batch.layout().clone(),
+        run.in_script = (run.seconds() - timed).max(0.0);
+        Ok(run)
+    }
+
+    /// A line in the recipe's own source, in an import, or in the loss used with the recipe.
+    fn line(&self, source: Option<&str>, line: usize, seconds: f64) -> Line {
+        let own = self.recipe.name();
+        let name = source.unwrap_or(own);
+        let behind = self.loss.into_iter().flat_map(Recipe::sources);
+        let mut sources = self.recipe.sources().chain(behind);
+        let text = sources.find(|(other, _)| *other == name);
+        let text = text.and_then(|(_, text)| text.lines().nth(line.checked_sub(1)?));
+        let script = Some(name.to_string()).filter(|name| name != own);
+        let text = text.unwrap_or_default().trim().to_string();
+        Line {
             script,
-            script_new_array,
-            native,
-            lines,
-            in_script: (run.seconds() - timed).max(0.0),
-            run,
-        })
-    }
-
-    fn to_json(&self) -> Value {
-        let times = |times: &Option<Vec<f64>>| times.as_ref().map(|all| json!({ "seconds": all }));
-        let hooks = self.run.hooks.iter();
-        let hooks = hooks.map(|(hook, seconds)| json!({ "hook": hook, "seconds": seconds }));
-        let calls = self.run.map_groups.iter().map(|call| {
-            let (script, line) = (call.origin.source.as_deref(), call.origin.line);
-            json!({ "script": script, "line": line, "by_one_call": call.by_one_call })
-        });
-        let lines = self.lines.iter().map(|((script, line, text), seconds)| {
-            json!({ "script": script, "line": line, "text": text, "seconds": seconds })
-        });
-        json!({
-            "recipe": self.recipe.name(),
-            "version": self.recipe.version().as_str(),
-            "responses": self.layout.responses(),
-            "groups": self.layout.groups(),
-            "tokens": self.layout.tokens(),
-            "threads": rayon::current_num_threads(),
-            "script": times(&self.script),
-            "script_new_array": times(&self.script_new_array),
-            "native": times(&self.native),
-            "hooks": hooks.collect::<Value>(),
-            "map_groups": calls.collect::<Value>(),
-            "peak_bytes": self.run.peak_bytes,
-            "lines": lines.collect::<Value>(),
-            "in_script": self.in_script,
-        })
-    }
-
-    /// The times as a table, and as numbers.
-    pub fn report(&self, paint: Paint) -> Report {
-        let mut report = Report::new(paint);
-        report.about = self.to_json();
-        report.title(&self.recipe);
-        let threads = counted(rayon::current_num_threads(), "thread");
-        report.row("", 0, &format!("{}; {threads}", shape(&self.layout)));
-        report.line("");
-        report.aside("", &format!("{:<8}{:>11}{:>11}", "", "best", "median"));
-        for (name, times) in [("script", &self.script), ("native", &self.native)] {
-            let mut sorted = times.clone().unwrap_or_default();
-            sorted.sort_by(f64::total_cmp);
-            if let (Some(best), Some(median)) = (sorted.first(), sorted.get(sorted.len() / 2)) {
-                let [best, median] = [*best, *median].map(short);
-                let runs = counted(sorted.len(), "run");
-                report.line(format!("{name:<8}{best:>11}{median:>11}   {runs}"));
-            }
+            line,
+            text,
+            seconds,
         }
-        let heading = |report: &mut Report, what: &str| {
-            report.line("");
-            report.aside("", &format!("{:>9}{:>8}  {what}", "time", "share"));
-        };
-        let row = |report: &mut Report, seconds: f64, text: &str| {
-            let share = format!("{:.0} %", 100.0 * seconds / self.run.seconds());
-            let line = format!("{:>9}{share:>8}  {text}", short(seconds));
-            report.line(cut(&line, paint.width));
-        };
-        heading(&mut report, "hook");
-        for (hook, seconds) in &self.run.hooks {
-            row(&mut report, *seconds, hook);
-        }
-        heading(&mut report, "line");
-        let places: Vec<String> = self.lines.iter().map(|(place, _)| number(place)).collect();
-        let columns = places.iter().map(|place| width(place)).max().unwrap_or(0);
-        for (((_, _, text), seconds), place) in self.lines.iter().zip(places) {
-            row(&mut report, *seconds, &format!("{place:>columns$}  {text}"));
-        }
-        row(&mut report, self.in_script, "the script itself, and plans");
-        let size = match self.run.peak_bytes as f64 {
-            bytes if bytes < 1e6 => format!("{:.0} kB", bytes / 1e3),
-            bytes => format!("{:.1} MB", bytes / 1e6),
-        };
-        let beside = "at most, beside the batch and the array that the result goes into";
-        report.line("");
-        report.row("memory", 11, &format!("{size} {beside}"));
-        for call in &self.run.map_groups {
-            let how = match call.by_one_call {
-                true => "by one call for all groups",
-                false => "group by group",
-            };
-            let text = format!("line {}: {how}", call.origin.line);
-            report.row("map_groups", 11, &text);
-        }
-        report
     }
 }
 
-/// The number of a line, after the name of its script unless that is the profiled one.
-fn number((script, line, _): &Place) -> String {
-    match script.as_deref().map(Path::new).and_then(Path::file_name) {
-        Some(name) => format!("{}:{line}", name.to_string_lossy()),
-        None => line.to_string(),
+/// Runs all hooks of a recipe, a number of times, each time from the state that `init` makes. The advantage is written into a
+/// padded array, or, if there is a loss, the loss's gradient. A loss without an advantage hook takes the advantage of the
+/// batch. A recipe without a loss can be combined with another recipe's, as in a run.
+pub fn report(
+    host: &Host,
+    recipe: &Recipe,
+    loss: Option<&Recipe>,
+    batch: &Batch,
+    runs: usize,
+    paint: Paint,
+) -> Result<Report, Diagnostics> {
+    let host = host.clone().with_guard(host.guard());
+    let all = Runs {
+        recipe,
+        loss,
+        batch,
+    };
+    // The script with one array for all results, the kernels, and the script with a new array for each run.
+    let script = all.times(&host, runs, false)?;
+    let kernels = Native::new(Mode::On);
+    let native = all.times(&host.clone().with_native(&kernels), runs, true)?;
+    let new_array = |_| {
+        let started = Instant::now();
+        all.run(&host, &mut all.new_array())?;
+        Ok(started.elapsed().as_secs_f64())
+    };
+    let new_arrays = (0..runs)
+        .map(new_array)
+        .collect::<Result<Vec<f64>, Diagnostics>>()?;
+    let run = all.by_line(&host, runs)?;
+    let hooks = run.hooks.iter();
+    let hooks = hooks.map(|(hook, seconds)| json!({ "hook": hook, "seconds": seconds }));
+    let calls = run.map_groups.iter().map(|call| {
+        let (script, line) = (call.origin.source.as_deref(), call.origin.line);
+        json!({ "script": script, "line": line, "by_one_call": call.by_one_call })
+    });
+    let seconds = |all: &Vec<f64>| json!({ "seconds": all });
+    let (layout, threads) = (batch.layout(), rayon::current_num_threads());
+    let mut report = Report::new(paint);
+    report.about = json!({
+        "recipe": recipe.name(), "version": recipe.version().as_str(), "threads": threads,
+        "responses": layout.responses(), "groups": layout.groups(), "tokens": layout.tokens(),
+        "script": script.as_ref().map(seconds), "script_new_array": seconds(&new_arrays),
+        "native": native.as_ref().map(seconds),
+        "hooks": hooks.collect::<Value>(), "map_groups": calls.collect::<Value>(),
+        "peak_bytes": run.peak_bytes, "lines": run.lines, "in_script": run.in_script,
+    });
+    report.title(recipe);
+    report.row(
+        "",
+        0,
+        &format!("{}; {}", shape(layout), counted(threads, "thread")),
+    );
+    report.line("");
+    report.aside("", &format!("{:<8}{:>11}{:>11}", "", "best", "median"));
+    for (name, times) in [("script", script), ("native", native)] {
+        let mut sorted = times.unwrap_or_default();
+        sorted.sort_by(f64::total_cmp);
+        if let (Some(best), Some(median)) = (sorted.first(), sorted.get(sorted.len() / 2)) {
+            let [best, median] = [*best, *median].map(short);
+            let runs = counted(sorted.len(), "run");
+            report.line(format!("{name:<8}{best:>11}{median:>11}   {runs}"));
+        }
+    }
+    shares(&run, &mut report);
+    Ok(report)
+}
+
+/// Adds the shares of hooks and lines in the time of a run, and its memory.
+fn shares(run: &TimedRun, report: &mut Report) {
+    let row = |seconds: f64, text: &str| {
+        let share = format!("{:.0} %", 100.0 * seconds / run.seconds());
+        format!("{:>9}{share:>8}  {text}", short(seconds))
+    };
+    let columns = run.lines.iter().map(|line| width(&line.place())).max();
+    let lines = run.lines.iter().map(|line| {
+        let (place, columns) = (line.place(), columns.unwrap_or(0));
+        row(line.seconds, &format!("{place:>columns$}  {}", line.text))
+    });
+    let in_script = row(run.in_script, "the script itself, and plans");
+    let hooks = run.hooks.iter().map(|(hook, seconds)| row(*seconds, hook));
+    for (what, rows) in [
+        ("hook", hooks.collect::<Vec<_>>()),
+        ("line", lines.chain([in_script]).collect()),
+    ] {
+        report.line("");
+        report.aside("", &format!("{:>9}{:>8}  {what}", "time", "share"));
+        rows.iter()
+            .for_each(|row| report.line(cut(row, report.paint.width)));
+    }
+    let size = match run.peak_bytes as f64 {
+        bytes if bytes < 1e6 => format!("{:.0} kB", bytes / 1e3),
+        bytes => format!("{:.1} MB", bytes / 1e6),
+    };
+    let beside = "at most, beside the batch and the array that the result goes into";
+    report.line("");
+    report.row("memory", 11, &format!("{size} {beside}"));
+    for call in &run.map_groups {
+        let how = match call.by_one_call {
+            true => "by one call for all groups",
+            false => "group by group",
+        };
+        report.row(
+            "map_groups",
+            11,
+            &format!("line {}: {how}", call.origin.line),
+        );
+    }
+}
+
+impl Line {
+    /// Its number, after the name of its script unless that is the profiled one.
+    fn place(&self) -> String {
+        match self
+            .script
+            .as_deref()
+            .map(Path::new)
+            .and_then(Path::file_name)
+        {
+            Some(name) => format!("{}:{}", name.to_string_lossy(), self.line),
+            None => self.line.to_string(),
+        }
     }
 }
 

@@ -139,8 +139,16 @@ const DIALOGUES: &[&str] = &[
        ~ what you typed
        > :recipe grpo
        > :profile
-       ~ grpo 88bc72"#,
-    r#"> :plot batch.reward * (0.0/0.0)
+       ~ grpo 88bc72
+       > :profile batch.reward - 1
+       ! only recipes are profiled
+       > :profile nothing
+       ! there is no recipe `nothing`"#,
+    r#"> :objective grpo --noise 0.2
+       ! `--noise=0.2`
+       > :objective grpo --n 4 --noise=2
+       ! does not take `--noise 2`
+       > :plot batch.reward * (0.0/0.0)
        ! nothing to draw
        > :plot batch.length batch.reward
        ! Error
@@ -192,35 +200,15 @@ fn dialogues() {
 #[test]
 fn an_input_goes_on_in_the_next_line_if_it_is_incomplete() {
     let session = session();
-    for open in [
-        "fn f(x) {",
-        "fn f(x) {\n    x + 1",
-        "batch.reward.mean(",
-        "1 +",
-        "let x =",
-        "[1, 2,",
-        "#{ a: 1,",
-        "/* a comment",
-        "`a text over",
-        // What is wrong in a block is told when it is whole.
-        "fn f(x) {\n    let a = 1\n    x + a",
-    ] {
-        assert!(session.is_incomplete(open), "{open}");
-    }
-    for done in [
-        "",
-        "fn f(x) { x + 1 }",
-        "1 + )",
-        "let = 3",
-        "batch.reward.",
-        "\"not closed",
-        ":recipe {",
-        "?mean(",
-        "// a comment",
-        "fn f(x) {\n    let a = 1\n    x + a\n}",
-        "f(]",
-    ] {
-        assert!(!session.is_incomplete(done), "{done}");
+    // What is wrong in a block is told when it is whole.
+    let open = "fn f(x) {|fn f(x) {\n    x + 1|batch.reward.mean(|1 +|let x =|[1, 2,|#{ a: 1,|/* a comment|`a text over|\
+        fn f(x) {\n    let a = 1\n    x + a";
+    let done = "|fn f(x) { x + 1 }|1 + )|let = 3|batch.reward.|\"not closed|:recipe {|?mean(|// a comment|f(]|\
+        fn f(x) {\n    let a = 1\n    x + a\n}";
+    for (inputs, expected) in [(open, true), (done, false)] {
+        for input in inputs.split('|') {
+            assert_eq!(session.is_incomplete(input), expected, "{input}");
+        }
     }
 }
 
