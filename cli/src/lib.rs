@@ -15,6 +15,9 @@ pub use command::{command_line, read_rollouts};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::files::Mapping;
 
+/// A result whose errors say where something is wrong and what to do about it.
+pub type Result<T, E = Diagnostics> = std::result::Result<T, E>;
+
 /// An error with what to do about it.
 pub(crate) fn wrong(message: impl Into<String>, help: impl Into<String>) -> Diagnostics {
     Diagnostic::error(message).with_help(help).into()

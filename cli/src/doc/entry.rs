@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
+use crate::Result;
 use crate::report::study::indices;
 use advlab::Batch;
 use advlab::batch::column_names;
-use advlab::diagnostic::Diagnostics;
 use advlab::figures::value;
 use advlab::paint::{Paint, beside, folded, wrapped};
 use advlab::script::{Computed, Host, MEMBERS, Owner, Parameter, Recipe};
@@ -93,7 +93,7 @@ pub(super) fn sections() -> impl Iterator<Item = &'static [Entry]> {
 }
 
 impl Entry {
-    pub(super) fn shown(&self, host: &Host, paint: Paint) -> Result<String, Diagnostics> {
+    pub(super) fn shown(&self, host: &Host, paint: Paint) -> Result<String> {
         let indented = |text: &str| wrapped("  ", text, paint.width);
         let mut lines = vec![paint.bold(&self.call), indented(self.doc)];
         if self.is_function {
@@ -110,7 +110,7 @@ impl Entry {
 }
 
 /// An example, run on the example batch: the columns that it reads and its result, by group.
-fn example(host: &Host, script: &str) -> Result<Vec<String>, Diagnostics> {
+fn example(host: &Host, script: &str) -> Result<Vec<String>> {
     let batch = Batch::example();
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
     for name in script.split(|letter: char| !letter.is_alphanumeric() && letter != '_') {

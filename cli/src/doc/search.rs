@@ -7,8 +7,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use super::entry::{ENTRIES, TOPICS};
-use crate::wrong;
-use advlab::diagnostic::Diagnostics;
+use crate::{Result, wrong};
 use advlab::paint::{Paint, beside, wrapped};
 use advlab::script::{BUILTINS, Builtin, help_for_foreign};
 use advlab::suggest;
@@ -174,7 +173,7 @@ pub(super) fn trainers() -> impl Iterator<Item = (&'static str, &'static Trainer
 
 /// The meaning of a trainer's names, two lines each: its name, and the recipe with its settings; if there is no trainer of that
 /// name, the recipes that a search for it finds.
-pub fn trainer(name: &str, paint: Paint) -> Result<String, Diagnostics> {
+pub fn trainer(name: &str, paint: Paint) -> Result<String> {
     let Some(trainer) = TRAINERS.get(&name.to_lowercase()) else {
         let names = || trainers().map(|(name, _)| name);
         let is_recipe = Builtin::find(name).is_some();

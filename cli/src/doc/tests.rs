@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::entry::{Entry, TOPICS, Topic, filled, sections, shown};
 use super::search::{Alias, found, items, trainers};
+use crate::Result;
 use crate::report::study::Objective;
 use crate::report::study::objectives::multiples;
 use advlab::Batch;
@@ -34,7 +35,7 @@ fn pages_are_what_the_tables_make() {
 }
 
 /// `recipes.md`, and the pictures of objectives that it shows: paths below `docs/`, and what is in the files.
-fn recipes() -> Result<Vec<(String, String)>, Diagnostics> {
+fn recipes() -> Result<Vec<(String, String)>> {
     let host = Host::new();
     let (mut page, mut entries, mut pictures) = (String::from(RECIPES), String::new(), Vec::new());
     for (title, own) in super::recipes() {

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use crate::report::draw::FigureWidth;
-use crate::{correlation, mapping, number_for_recipe, wrong};
-use advlab::diagnostic::Diagnostics;
+use crate::{Result, correlation, mapping, number_for_recipe, wrong};
 use advlab::files::Mapping;
 use clap::ValueEnum;
 
@@ -72,10 +71,7 @@ pub(super) struct Arguments<'t> {
 }
 
 impl<'t> Arguments<'t> {
-    pub(super) fn parse(
-        command: &PromptCommand,
-        text: &'t str,
-    ) -> Result<Arguments<'t>, Diagnostics> {
+    pub(super) fn parse(command: &PromptCommand, text: &'t str) -> Result<Arguments<'t>> {
         let error = |what: String| {
             let message = format!("`:{}` {what}", command.name);
             wrong(message, format!("it is `{}`", command.call))

@@ -2,7 +2,7 @@
 
 use super::session::{Answered, PromptSession};
 use crate::report::study::members;
-use crate::wrong;
+use crate::{Result, wrong};
 use advlab::Batch;
 use advlab::batch::Level;
 use advlab::diagnostic::Diagnostics;
@@ -95,7 +95,7 @@ impl View<'_> {
     }
 
     /// The responses that are meant.
-    fn selected(&mut self, what: &str) -> Result<Vec<usize>, Diagnostics> {
+    fn selected(&mut self, what: &str) -> Result<Vec<usize>> {
         let layout = self.batch.layout();
         let is_it = |group: &usize| layout.group_id(*group).name() == what.trim_matches('"');
         match (what, what.parse::<i64>()) {
@@ -127,7 +127,7 @@ impl View<'_> {
     }
 
     /// The responses that satisfy a condition: an expression in which each column is a variable, and a column of texts is a key.
-    fn that_meet(&mut self, condition: &str) -> Result<Vec<usize>, Diagnostics> {
+    fn that_meet(&mut self, condition: &str) -> Result<Vec<usize>> {
         let columns = self.batch.columns().chain(COMPUTED);
         let columns = columns.map(|name| (name, format!("let {name} = batch.{name};")));
         let texts = self.batch.texts().map(|(name, _)| name).chain(["group"]);

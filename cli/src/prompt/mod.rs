@@ -26,8 +26,7 @@ use self::data::LoadedBatch;
 use self::session::{Answered, is_command, step};
 use crate::doc;
 use crate::report::show;
-use crate::wrong;
-use advlab::diagnostic::Diagnostics;
+use crate::{Result, wrong};
 use advlab::paint::{beside, wrapped};
 use advlab::session::{Answer, is_typed};
 use advlab::suggest::nearest;
@@ -173,7 +172,7 @@ fn vars(session: &mut PromptSession, _: &Arguments<'_>) -> Answered {
     let Some(indent) = longest.map(|longest| longest + 4) else {
         return Ok("no variables yet: `let r = batch.reward` makes one".to_string());
     };
-    let line = |(name, value): &(String, Result<Answer, Diagnostics>)| {
+    let line = |(name, value): &(String, Result<Answer>)| {
         let shown = match value {
             Ok(answer) => show::brief(answer, session.paint.width.saturating_sub(indent)),
             Err(error) => error[0].message.clone(),

@@ -10,8 +10,8 @@ use super::watch::{Watched, lock};
 use crate::doc;
 use crate::report::show::highlighted;
 use crate::report::study::title;
-use crate::wrong;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use crate::{Result, wrong};
+use advlab::diagnostic::Diagnostic;
 use advlab::figures::counted;
 use advlab::files::Replacement;
 use advlab::script::{Builtin, Computed, Recipe};
@@ -42,7 +42,7 @@ fn text_of(session: &PromptSession, name: &str) -> Answered {
 }
 
 /// Opens a file in the user's editor.
-fn open_editor(session: &mut PromptSession, file: &Path) -> Result<(), Diagnostics> {
+fn open_editor(session: &mut PromptSession, file: &Path) -> Result<()> {
     let Some(edit) = &mut session.editor else {
         let message = "`:edit` needs a terminal, and there is none here";
         return Err(wrong(message, "`:watch FILE` follows a file that you edit"));

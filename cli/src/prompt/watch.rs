@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::Result;
 use crate::report::study::diff;
 use advlab::Batch;
 use advlab::diagnostic::Diagnostics;
@@ -30,7 +31,7 @@ impl Watched {
         file: &str,
         batch: &Arc<Batch>,
         paint: Paint,
-    ) -> Result<Watched, Diagnostics> {
+    ) -> Result<Watched> {
         let live = LiveRecipe::watch(host, file, LiveOptions::default())?;
         live.observe(batch);
         Ok(Watched {

@@ -13,8 +13,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use self::draw::{Figure, FigureWidth, quoted};
-use crate::wrong;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use crate::{Result, wrong};
+use advlab::diagnostic::Diagnostic;
 use advlab::files::Replacement;
 use advlab::paint::{Paint, beside, table, width, wrapped};
 use advlab::script::Recipe;
@@ -142,7 +142,7 @@ impl Report {
     }
 
     /// What a command shows: the figure, in at most `most` lines, and the text; or the text and the name of the file that it wrote.
-    pub fn told(&self, out: Option<&Path>, most: usize) -> Result<String, Diagnostics> {
+    pub fn told(&self, out: Option<&Path>, most: usize) -> Result<String> {
         let Some(path) = out else {
             return Ok(self.whole(most));
         };
@@ -154,7 +154,7 @@ impl Report {
 
     /// Writes what its command writes, as the name ends: the figure (.svg, .pdf) or its points (.csv, .json), a table (.csv), a page
     /// (.html); or `plain`, the whole text (.txt). A name without an ending is a folder for all files that the command writes.
-    pub fn write(&self, path: &Path, plain: &str) -> Result<(), Diagnostics> {
+    pub fn write(&self, path: &Path, plain: &str) -> Result<()> {
         let ending = path.extension().unwrap_or_default().to_string_lossy();
         let is_table = self.names.is_some() || self.figure.is_none();
         let text = match &*ending {
@@ -179,7 +179,7 @@ impl Report {
     }
 
     /// Writes all files of its command, and returns their names.
-    pub fn write_folder(&self, folder: &Path) -> Result<Vec<String>, Diagnostics> {
+    pub fn write_folder(&self, folder: &Path) -> Result<Vec<String>> {
         std::fs::create_dir_all(folder).map_err(|error| {
             let message = format!("cannot make the folder {}: {error}", folder.display());
             Diagnostic::error(message)

@@ -12,8 +12,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Report;
+use crate::Result;
 use advlab::batch::Batch;
-use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, shape, time};
 use advlab::native::{Mode, Native};
 use advlab::paint::{Paint, cut, width};
@@ -65,7 +65,7 @@ impl Runs<'_> {
     }
 
     /// Runs all hooks once. The advantage goes into a padded array [B, T], or, if there is a loss, the loss's gradient.
-    fn run(&self, host: &Host, padded: &mut Array2<f32>) -> Result<TimedRun, Diagnostics> {
+    fn run(&self, host: &Host, padded: &mut Array2<f32>) -> Result<TimedRun> {
         let (recipe, behind) = (self.recipe.on(host), self.loss.map(|loss| loss.on(host)));
         let (guard, padded) = (recipe.host().guard(), &mut padded.view_mut());
         let before = guard.begin_run();
@@ -103,12 +103,7 @@ impl Runs<'_> {
     }
 
     /// The seconds of each run into one array; `None` if kernels do not compute as `native` says.
-    fn times(
-        &self,
-        host: &Host,
-        runs: usize,
-        native: bool,
-    ) -> Result<Option<Vec<f64>>, Diagnostics> {
+    fn times(&self, host: &Host, runs: usize, native: bool) -> Result<Option<Vec<f64>>> {
         let mut padded = self.new_array();
         // The first run finds memory and caches as no later one does.
         if self.run(host, &mut padded)?.is_native != native {
@@ -119,7 +114,7 @@ impl Runs<'_> {
     }
 
     /// The fastest of some runs in which operations are timed.
-    fn by_line(&self, host: &Host, runs: usize) -> Result<TimedRun, Diagnostics> {
+    fn by_line(&self, host: &Host, runs: usize) -> Result<TimedRun> {
         let profile = Arc::new(Profile::default());
         profile.switch(true);
         let (host, mut padded) = (host.clone().with_profile(profile.clone()), self.new_array());
@@ -177,7 +172,7 @@ pub fn report(
     batch: &Batch,
     runs: usize,
     paint: Paint,
-) -> Result<Report, Diagnostics> {
+) -> Result<Report> {
     let host = host.clone().with_guard(host.guard());
     let all = Runs {
         recipe,
@@ -193,9 +188,7 @@ pub fn report(
         all.run(&host, &mut all.new_array())?;
         Ok(started.elapsed().as_secs_f64())
     };
-    let new_arrays = (0..runs)
-        .map(new_array)
-        .collect::<Result<Vec<f64>, Diagnostics>>()?;
+    let new_arrays = (0..runs).map(new_array).collect::<Result<Vec<f64>>>()?;
     let run = all.by_line(&host, runs)?;
     let hooks = run.hooks.iter();
     let hooks = hooks.map(|(hook, seconds)| json!({ "hook": hook, "seconds": seconds }));

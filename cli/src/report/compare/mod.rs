@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 pub use self::report::Comparison;
 pub use self::training::{FailedRun, Planned, run};
-use crate::wrong;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use crate::{Result, wrong};
+use advlab::diagnostic::Diagnostic;
 use advlab_train::{Config, LogEvent, RunFolder, RunLog};
 
 /// The numbers of a run, read from its folder.
@@ -40,7 +40,7 @@ pub struct Compared {
 }
 
 impl Finished {
-    fn of(run: &RunFolder, config: Option<&Config>) -> Result<Finished, Diagnostics> {
+    fn of(run: &RunFolder, config: Option<&Config>) -> Result<Finished> {
         let (rows, log) = (run.rows()?, run.log()?);
         let is_evaluated = rows.iter().any(|row| row["evaluation"].is_object());
         let mut curves: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
@@ -91,7 +91,7 @@ impl Finished {
 }
 
 /// The runs of some folders, by design. A folder that is not itself a run stands for the runs in it.
-pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>, Diagnostics> {
+pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
     let mut all: Vec<Compared> = Vec::new();
     for folder in folders {
         for path in folders_of_runs(folder)? {
@@ -175,7 +175,7 @@ impl Compared {
 }
 
 /// The folders of runs in a folder, itself included, at most three levels below it.
-pub fn folders_of_runs(folder: &Path) -> Result<Vec<PathBuf>, Diagnostics> {
+pub fn folders_of_runs(folder: &Path) -> Result<Vec<PathBuf>> {
     let (mut runs, mut level) = (Vec::new(), vec![folder.to_path_buf()]);
     for _ in 0..4 {
         let is_run = |folder: &PathBuf| folder.join("metrics.jsonl").is_file();

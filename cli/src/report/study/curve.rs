@@ -1,9 +1,10 @@
 //! The advantages of right and wrong responses by the number of right responses in their group.
 
 use super::{Design, accuracies};
+use crate::Result;
 use advlab::Batch;
 use advlab::check::{groups_are_independent, on_policy, regrouped, shortened, with_rewards};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::random::{Purpose, RandomStream, StreamKey};
 use advlab::script::{Computed, Host, Recipe};
 use advlab::session::Answer;
@@ -78,12 +79,12 @@ impl Curve {
     /// The curve for groups of `size`, in one batch with the token columns of `like` and its share of groups of each accuracy,
     /// plus one group of each composition. All responses are one token long and differ only in whether they are right; if
     /// their order matters, it is random.
-    pub fn of(recipe: &Recipe, like: &Batch, size: usize) -> Result<Curve, Diagnostics> {
+    pub fn of(recipe: &Recipe, like: &Batch, size: usize) -> Result<Curve> {
         let design = Design::of(recipe)?;
         let groups = in_proportion(&accuracies_of(like), size);
         let first = alike(like, size, &groups, None)?;
         let (exact, spread) = points(&design, &first, size)?;
-        let shuffled = |draw| -> Result<Vec<Point>, Diagnostics> {
+        let shuffled = |draw| -> Result<Vec<Point>> {
             let batch = alike(like, size, &groups, Some(&mut stream(draw)))?;
             Ok(points(&design, &batch, size)?.0)
         };
@@ -100,7 +101,7 @@ impl Curve {
 
     /// The curve of responses drawn from `input`, with their tokens. If the other groups of the batch matter, they are drawn
     /// from its groups.
-    pub fn drawn(recipe: &Recipe, input: &Batch, size: usize) -> Result<Curve, Diagnostics> {
+    pub fn drawn(recipe: &Recipe, input: &Batch, size: usize) -> Result<Curve> {
         let design = Design::of(recipe)?;
         let own = accuracies_of(input);
         let pools = pools(input)?;
@@ -118,7 +119,7 @@ impl Curve {
             let batch = from_pools(input, &pools, size, &groups, &mut stream);
             Ok(points(&design, &batch, size)?.0)
         };
-        let draws = (0..DRAWS).map(draw).collect::<Result<_, Diagnostics>>()?;
+        let draws = (0..DRAWS).map(draw).collect::<Result<_>>()?;
         Ok(Curve::over(draws, depends_on_batch, false))
     }
 
@@ -157,11 +158,7 @@ fn stream(draw: u64) -> RandomStream {
 
 /// The points for the first groups, which have 0, 1, ... right responses, and the largest difference between equal responses
 /// of one group.
-fn points(
-    design: &Design<'_>,
-    batch: &Batch,
-    size: usize,
-) -> Result<(Vec<Point>, f64), Diagnostics> {
+fn points(design: &Design<'_>, batch: &Batch, size: usize) -> Result<(Vec<Point>, f64)> {
     let outcome = design.outcome(batch)?;
     let advantage = outcome.advantage.by_response().into_iter().enumerate();
     let advantage: Vec<f64> = advantage.map(|(one, x)| x * outcome.counts(one)).collect();
@@ -218,7 +215,7 @@ fn alike(
     size: usize,
     groups: &[usize],
     stream: Option<&mut RandomStream>,
-) -> Result<Batch, Diagnostics> {
+) -> Result<Batch> {
     let labels = labels(size, groups, stream);
     let responses = labels.len();
     let mut builder = Batch::builder()
@@ -237,7 +234,7 @@ fn alike(
 }
 
 /// The wrong and the right responses of a batch.
-fn pools(input: &Batch) -> Result<[Vec<usize>; 2], Diagnostics> {
+fn pools(input: &Batch) -> Result<[Vec<usize>; 2]> {
     let correct = Host::new().evaluate("batch.correct", input)?.numbers();
     let pools = [0.0, 1.0].map(|label| -> Vec<usize> {
         let all = 0..correct.len();

@@ -4,10 +4,10 @@ use serde_json::json;
 
 use super::curve::ROUNDING;
 use super::{Curve, Point, label, largest_group, title};
+use crate::Result;
 use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
 use advlab::Batch;
-use advlab::diagnostic::Diagnostics;
 use advlab::figures::{column, value};
 use advlab::paint::Paint;
 use advlab::script::Recipe;
@@ -21,13 +21,10 @@ pub fn report(
     batch: &Batch,
     size: Option<usize>,
     paint: Paint,
-) -> Result<Report, Diagnostics> {
+) -> Result<Report> {
     let size = size.unwrap_or_else(|| largest_group(batch));
     let curve = |recipe: Recipe| Ok((Curve::of(&recipe, batch, size)?, recipe));
-    let curves: Vec<(Curve, Recipe)> = recipes
-        .into_iter()
-        .map(curve)
-        .collect::<Result<_, Diagnostics>>()?;
+    let curves: Vec<(Curve, Recipe)> = recipes.into_iter().map(curve).collect::<Result<_>>()?;
     let any = |test: fn(&Curve) -> bool| curves.iter().any(|(curve, _)| test(curve));
     let mut note = "Responses are one token long, with a log-prob of -0.5 and an entropy of 0.5: what a recipe makes of differences in these does not show.".to_string();
     if any(|curve| curve.depends_on_order) {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::{Point, Trial, accuracies, members, title};
+use crate::Result;
 use crate::report::Report;
 use advlab::Batch;
-use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, share, value};
 use advlab::paint::Paint;
 use advlab::script::{Computed, Outcome, Recipe};
@@ -21,7 +21,7 @@ const EXACT: usize = 16;
 const PARTS: usize = 8;
 
 /// Where and how much two recipes differ on a batch.
-pub fn report(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) -> Result<Report, Diagnostics> {
+pub fn report(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) -> Result<Report> {
     let mut report = Report::new(paint);
     for (letter, recipe) in [("  a", a), ("  b", b)] {
         report.row(letter, 5, &paint.bold(&title(recipe)));

@@ -4,8 +4,8 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::Result;
 use advlab::Batch;
-use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, share, value};
 use advlab::paint::{Paint, cut, filled};
 use advlab::script::{Hook, Outcome, Recipe, Summary};
@@ -107,12 +107,7 @@ impl Mass {
 
 /// The shares of recipes on a batch: of one with bars, of several side by side, with a figure and what each two have in common.
 /// A recipe without a loss has the one given here.
-pub fn report(
-    recipes: &[Recipe],
-    loss: &Recipe,
-    batch: &Batch,
-    paint: Paint,
-) -> Result<Report, Diagnostics> {
+pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) -> Result<Report> {
     let (mut report, mut all) = (Report::new(paint), Vec::new());
     let is_single = recipes.len() == 1;
     for recipe in recipes {

@@ -16,11 +16,10 @@ pub use self::curve::{Curve, Point};
 pub use self::mass::Mass;
 pub use self::objective::{KnownObjective, Objective, Update};
 pub use self::surface::surface;
-use crate::wrong;
+use crate::{Result, wrong};
 use advlab::Batch;
 use advlab::batch::{Layout, Level};
 use advlab::check::needs;
-use advlab::diagnostic::Diagnostics;
 use advlab::script::{Computed, Hook, Loss, Outcome, Recipe, State};
 
 /// The advantage for recipes that have only a loss: it optimises the reward itself, so that only the loss has an effect.
@@ -33,14 +32,14 @@ struct Design<'a> {
 }
 
 impl Design<'_> {
-    fn of(recipe: &Recipe) -> Result<Design<'_>, Diagnostics> {
+    fn of(recipe: &Recipe) -> Result<Design<'_>> {
         let is_loss = !recipe.has(Hook::Advantage) && needs(recipe, "advantage");
         let advantage = is_loss.then(|| recipe.host().load(NEUTRAL)).transpose()?;
         Ok(Design { recipe, advantage })
     }
 
     /// The batch with the advantage that the recipe needs, which replaces the batch's own.
-    fn batch<'b>(&self, batch: &'b Batch) -> Result<Cow<'b, Batch>, Diagnostics> {
+    fn batch<'b>(&self, batch: &'b Batch) -> Result<Cow<'b, Batch>> {
         let Some(advantage) = &self.advantage else {
             return Ok(Cow::Borrowed(batch));
         };
@@ -49,7 +48,7 @@ impl Design<'_> {
         Ok(Cow::Owned(batch))
     }
 
-    fn outcome(&self, batch: &Batch) -> Result<Outcome, Diagnostics> {
+    fn outcome(&self, batch: &Batch) -> Result<Outcome> {
         let mut state = self.recipe.init()?;
         self.recipe.advantage(&*self.batch(batch)?, &mut state)
     }
@@ -69,15 +68,11 @@ pub struct Trial {
 
 impl Trial {
     /// A first step, from the state that `init` makes.
-    pub fn of(recipe: &Recipe, batch: &Batch) -> Result<Trial, Diagnostics> {
+    pub fn of(recipe: &Recipe, batch: &Batch) -> Result<Trial> {
         Trial::in_state(recipe, batch, recipe.init()?)
     }
 
-    pub fn in_state(
-        recipe: &Recipe,
-        batch: &Batch,
-        mut state: State,
-    ) -> Result<Trial, Diagnostics> {
+    pub fn in_state(recipe: &Recipe, batch: &Batch, mut state: State) -> Result<Trial> {
         let (mut batch, mut note) = (batch.clone(), None);
         if !batch.has("advantage") {
             let design = Design::of(recipe)?;
@@ -98,7 +93,7 @@ impl Trial {
     }
 
     /// The loss of the outcome: the recipe's own, or the other one if it has none.
-    pub fn loss(&self, other: &Recipe) -> Result<Loss, Diagnostics> {
+    pub fn loss(&self, other: &Recipe) -> Result<Loss> {
         let has_own = self.recipe.has(Hook::Loss);
         let loss = if has_own { &self.recipe } else { other };
         // A recipe with only a loss has the equivalent advantage: the loss itself reads the batch's column.
@@ -164,7 +159,7 @@ pub fn label(recipe: &Recipe) -> String {
 }
 
 /// Recipes with their settings as words name them, `passk k=4 grpo`: a word with `=` belongs to the recipe before it.
-pub fn recipes_of<'w>(words: &[&'w str]) -> Result<Vec<(&'w str, Vec<&'w str>)>, Diagnostics> {
+pub fn recipes_of<'w>(words: &[&'w str]) -> Result<Vec<(&'w str, Vec<&'w str>)>> {
     let mut recipes: Vec<(&str, Vec<&str>)> = Vec::new();
     for &word in words {
         let Some((name, _)) = word.split_once('=') else {

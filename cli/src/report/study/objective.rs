@@ -5,9 +5,10 @@
 
 use super::curve::ROUNDING;
 use super::{Curve, Design, NEUTRAL, Point, label, members};
+use crate::Result;
 use advlab::Batch;
 use advlab::check::{on_policy, usual};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::script::{Hook, Outcome, Recipe};
 use advlab::tensor::{Level, ln_binomial};
 
@@ -28,11 +29,7 @@ pub struct Objective {
 impl Objective {
     /// The objective of a recipe for groups of `size`: exact if the advantage depends only on the number of right responses of a
     /// group; else estimated on responses and groups drawn from `input`.
-    pub fn of(
-        recipe: &Recipe,
-        input: Option<&Batch>,
-        size: usize,
-    ) -> Result<Objective, Diagnostics> {
+    pub fn of(recipe: &Recipe, input: Option<&Batch>, size: usize) -> Result<Objective> {
         let usual = on_policy(&usual());
         let design = Design::of(recipe)?;
         let (exact, tried) = (Curve::of(recipe, &usual, size), design.outcome(&usual));
@@ -291,10 +288,7 @@ fn binomial(n: usize, p: f64) -> Vec<f64> {
 }
 
 /// The other dependencies of an advantage, besides the number of right responses of the group.
-fn beyond_p(
-    curve: &Result<Curve, Diagnostics>,
-    tried: &Result<Outcome, Diagnostics>,
-) -> Option<&'static str> {
+fn beyond_p(curve: &Result<Curve>, tried: &Result<Outcome>) -> Option<&'static str> {
     match curve {
         Ok(curve) if curve.depends_on_batch => Some("the other groups of the batch"),
         // If the order matters, equal responses differ anyway.

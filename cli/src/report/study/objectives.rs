@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{KnownObjective, Objective, Update, largest_group};
+use crate::Result;
 use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
 use advlab::Batch;
-use advlab::diagnostic::Diagnostics;
 use advlab::figures::value;
 use advlab::paint::{Paint, cut, filled};
 use advlab::script::Recipe;
@@ -119,7 +119,7 @@ pub fn report(
     size: Option<usize>,
     noise: Option<f64>,
     paint: Paint,
-) -> Result<Report, Diagnostics> {
+) -> Result<Report> {
     let size = size.or(input.map(largest_group)).unwrap_or(16);
     let of = |recipe| Objective::of(recipe, input, size);
     let all = recipes.iter().map(of).collect::<Result<Vec<_>, _>>()?;

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::Trial;
+use crate::Result;
 use crate::report::{Report, show};
 use advlab::Batch;
-use advlab::diagnostic::Diagnostics;
 use advlab::figures::{time, value};
 use advlab::paint::{Paint, cut};
 use advlab::script::{Computed, Hook, Outcome, Recipe, State, Summary};
@@ -42,7 +42,7 @@ pub fn report(
     (loss, whose): (Recipe, &str),
     has_rows: bool,
     paint: Paint,
-) -> Result<Report, Diagnostics> {
+) -> Result<Report> {
     let trial = Trial::of(recipe, batch)?;
     let (outcome, of_loss) = (&trial.outcome, trial.loss(&loss));
     let spread = |computed: &Computed| show::spread(&computed.buffer().iter().collect::<Vec<_>>());

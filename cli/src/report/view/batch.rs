@@ -4,12 +4,12 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::Result;
 use crate::report::compare::stats::mean;
 use crate::report::study::{
     Mass, Objective, Trial, accuracies, label, largest_group, members, objectives,
 };
 use advlab::batch::Level;
-use advlab::diagnostic::Diagnostics;
 use advlab::files::{ReadOptions, Tokenize, read, spans};
 use advlab::script::{Hook, Host, Recipe};
 use advlab_train::RunFolder;
@@ -26,7 +26,7 @@ pub(super) struct KeptBatch {
 
 impl KeptBatch {
     /// The batch of a step of a run, in a file.
-    pub(super) fn open(kept: &RunFolder, step: u64, path: &Path) -> Result<KeptBatch, Diagnostics> {
+    pub(super) fn open(kept: &RunFolder, step: u64, path: &Path) -> Result<KeptBatch> {
         let host = Host::new().with_seed(kept.seed().unwrap_or_default());
         let recipe = kept.recipe_at(&host, step)?;
         let batch = read(path, &ReadOptions::default())?.batch;
@@ -143,7 +143,7 @@ impl KeptBatch {
     }
 
     /// The objective of the recipe, as a figure.
-    pub(super) fn objective(&self) -> Result<Value, Diagnostics> {
+    pub(super) fn objective(&self) -> Result<Value> {
         let size = largest_group(&self.trial.batch);
         let objective = Objective::of(&self.trial.recipe, Some(&self.trial.batch), size)?;
         let all = std::slice::from_ref(&objective);
