@@ -7,15 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use advlab::diagnostic::{Diagnostics, Severity};
+use advlab::diagnostic::Severity;
 use advlab::figures::{counted, in_json, shape_in, time, value};
 use advlab::files::{AddedColumn, Dtype, Mapping, ReadOptions, Rollouts, step_of};
 use advlab::native::Native;
 use advlab::paint::laid_out;
-use advlab::script::{
-    Computed, Hook, Host, Outcome, Parameter, Recipe, Setting, State, Statistics, Summary,
-};
+use advlab::script::{Computed, Hook, Outcome, Parameter, Setting, State, Statistics, Summary};
 use advlab::tensor::Level;
+use advlab::{Diagnostics, Host, Recipe};
 use advlab_train::RunFolder;
 use anyhow::{Context, Result};
 use clap::Args;

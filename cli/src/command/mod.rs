@@ -17,11 +17,10 @@ mod verify;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::files::discard_unfinished;
 use advlab::native::Mode;
 use advlab::panics::silence_caught;
-use advlab::script::{Host, Recipe};
+use advlab::{Diagnostic, Diagnostics, Host, Recipe};
 use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};

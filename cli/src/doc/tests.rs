@@ -8,11 +8,10 @@ use super::search::{Alias, found, items, trainers};
 use crate::Result;
 use crate::report::study::Objective;
 use crate::report::study::objectives::multiples;
-use advlab::Batch;
 use advlab::check::needed;
-use advlab::diagnostic::Diagnostics;
 use advlab::paint::{Paint, WIDTH};
-use advlab::script::{BUILTINS, BuiltinKind, Host, MEMBERS, Recipe};
+use advlab::script::{BUILTINS, BuiltinKind, MEMBERS};
+use advlab::{Batch, Diagnostics, Host, Recipe};
 
 /// The group's size in the pictures.
 const SIZE: usize = 16;

@@ -3,15 +3,14 @@
 use super::session::{Answered, PromptSession};
 use crate::report::study::members;
 use crate::{Result, wrong};
-use advlab::Batch;
 use advlab::batch::Level;
-use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, value};
 use advlab::files::spans;
 use advlab::paint::{beside, cut, visible, width, wrapped};
 use advlab::script::{Token, TokenKind, lex};
 use advlab::session::Session;
-use advlab::suggest::{did_you_mean, nearest};
+use advlab::suggest::did_you_mean;
+use advlab::{Batch, Diagnostics, nearest};
 use advlab_answers::Verdict;
 
 /// Responses that are shown at once.

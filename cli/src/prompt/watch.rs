@@ -4,11 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Result;
 use crate::report::study::diff;
-use advlab::Batch;
-use advlab::diagnostic::Diagnostics;
-use advlab::live::{LiveEvent, LiveOptions, LiveRecipe};
+use advlab::live::{LiveEvent, LiveOptions};
 use advlab::paint::Paint;
-use advlab::script::{Host, Recipe};
+use advlab::{Batch, Diagnostics, Host, LiveRecipe, Recipe};
 
 pub(super) struct Watched {
     live: LiveRecipe,

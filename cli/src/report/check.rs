@@ -3,12 +3,10 @@
 use serde_json::json;
 
 use super::Report;
-use advlab::batch::Batch;
 use advlab::check::{CheckResult, check};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
 use advlab::paint::Paint;
-use advlab::script::Recipe;
+use advlab::{Batch, Diagnostic, Diagnostics, Recipe};
 
 /// Checks a recipe. The text ends with the errors of failed checks, each error once.
 pub fn report(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Report {

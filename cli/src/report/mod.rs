@@ -14,10 +14,9 @@ use serde_json::{Value, json};
 
 use self::draw::{Figure, FigureWidth, quoted};
 use crate::{Result, wrong};
-use advlab::diagnostic::Diagnostic;
 use advlab::files::Replacement;
 use advlab::paint::{Paint, beside, table, width, wrapped};
-use advlab::script::Recipe;
+use advlab::{Diagnostic, Recipe};
 
 /// A report: a figure if it has one, the text below it, and its numbers.
 #[derive(Clone, Debug)]

@@ -2,12 +2,11 @@
 
 use super::{Design, accuracies};
 use crate::Result;
-use advlab::Batch;
 use advlab::check::{groups_are_independent, on_policy, regrouped, shortened, with_rewards};
-use advlab::diagnostic::Diagnostic;
 use advlab::random::{Purpose, RandomStream, StreamKey};
-use advlab::script::{Computed, Host, Recipe};
+use advlab::script::Computed;
 use advlab::session::Answer;
+use advlab::{Batch, Diagnostic, Host, Recipe};
 
 /// A curve's batch has this many of its own groups for each added group, if there is room.
 const OWN: usize = 20;

@@ -7,10 +7,9 @@ use super::{Curve, Point, label, largest_group, title};
 use crate::Result;
 use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
-use advlab::Batch;
 use advlab::figures::{column, value};
 use advlab::paint::Paint;
-use advlab::script::Recipe;
+use advlab::{Batch, Recipe};
 
 /// Rows of the table below a curve.
 const ROWS: usize = 9;

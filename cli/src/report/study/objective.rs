@@ -6,11 +6,10 @@
 use super::curve::ROUNDING;
 use super::{Curve, Design, NEUTRAL, Point, label, members};
 use crate::Result;
-use advlab::Batch;
 use advlab::check::{on_policy, usual};
-use advlab::diagnostic::Diagnostic;
-use advlab::script::{Hook, Outcome, Recipe};
+use advlab::script::{Hook, Outcome};
 use advlab::tensor::{Level, ln_binomial};
+use advlab::{Batch, Diagnostic, Recipe};
 
 /// Places at which densities over p are compared.
 const PLACES: usize = 512;

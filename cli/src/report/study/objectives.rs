@@ -6,10 +6,9 @@ use super::{KnownObjective, Objective, Update, largest_group};
 use crate::Result;
 use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
-use advlab::Batch;
 use advlab::figures::value;
 use advlab::paint::{Paint, cut, filled};
-use advlab::script::Recipe;
+use advlab::{Batch, Recipe};
 
 /// Places of a curve, and of one in a small panel.
 const PLACES: usize = 200;
