@@ -9,7 +9,7 @@ use advlab::session::Answer;
 use advlab::{Batch, Diagnostic};
 use advlab_cli::prompt::builtin;
 use advlab_cli::report::compare::{Comparison, read};
-use advlab_cli::report::study::{curves, diff, mass, objectives, run, surface};
+use advlab_cli::report::study::{curve, diff, mass, objectives, run, surface};
 use advlab_cli::report::{Report, check, show};
 use pyo3::prelude::*;
 use serde_json::Value;
@@ -115,8 +115,8 @@ fn made(
                 .unwrap_or_default();
             Ok(below(&warnings, check::report(recipe, batch, PAINT)))
         }
-        ("curve", [_, ..], Some(batch)) => curves::report(recipes, batch, n, PAINT),
-        ("curve", [_, ..], None) => curves::report(recipes, &builtin(), n.or(Some(16)), PAINT),
+        ("curve", [_, ..], Some(batch)) => curve::report(recipes, batch, n, PAINT),
+        ("curve", [_, ..], None) => curve::report(recipes, &builtin(), n.or(Some(16)), PAINT),
         ("objective", [_, ..], batch) => objectives::report(&recipes, batch, n, noise, PAINT),
         ("surface", [recipe], None) => Ok(Report::of_figure(surface(recipe, false)?, PAINT)),
         ("mass", [first, ..], Some(batch)) => {

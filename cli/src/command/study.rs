@@ -68,7 +68,7 @@ impl ShowObjective {
         let (size, paint) = (self.n.map(usize::from), on_stdout());
         let mut report = objectives::report(&recipes, batch.as_ref(), size, self.noise, paint)?;
         report.set_width(self.width);
-        let told = report.told(self.out.as_deref(), usize::MAX)?;
+        let told = report.show(self.out.as_deref(), usize::MAX)?;
         match self.json {
             true => out!("{}", report.about["designs"]),
             false => out!("{told}"),
@@ -119,7 +119,7 @@ impl ShowMass {
         let (rollouts, notes) = self.reading.read(input)?;
         let mut report = mass::report(&recipes, &loss, &rollouts.batch, on_stdout())?;
         report.set_width(self.width);
-        let told = report.told(self.out.as_deref(), usize::MAX)?;
+        let told = report.show(self.out.as_deref(), usize::MAX)?;
         if self.json {
             out!("{}", report.about);
             return Ok(ExitCode::SUCCESS);

@@ -10,7 +10,6 @@ mod look;
 mod recipe;
 mod session;
 mod source;
-mod study;
 mod terminal;
 mod watch;
 
@@ -96,15 +95,15 @@ fn run(session: &mut PromptSession, text: &str) -> Answered {
         "set" => recipe::set,
         "run" => recipe::run,
         "diff" => recipe::diff,
-        "curve" => study::curve,
-        "objective" => study::objective,
-        "mass" => study::mass,
-        "surface" => study::surface,
+        "curve" => recipe::curve,
+        "objective" => recipe::objective,
+        "mass" => recipe::mass,
+        "surface" => recipe::surface,
         "watch" => source::watch,
         "edit" => source::edit,
-        "plot" => study::plot,
-        "grad" => study::grad,
-        "profile" => study::profiled,
+        "plot" => recipe::plot,
+        "grad" => recipe::grad,
+        "profile" => recipe::profile,
         "load" => load,
         "batch" => batch,
         "look" => |session, arguments| session.look(arguments.text),

@@ -141,7 +141,7 @@ impl Report {
     }
 
     /// What a command shows: the figure, in at most `most` lines, and the text; or the text and the name of the file that it wrote.
-    pub fn told(&self, out: Option<&Path>, most: usize) -> Result<String> {
+    pub fn show(&self, out: Option<&Path>, most: usize) -> Result<String> {
         let Some(path) = out else {
             return Ok(self.whole(most));
         };

@@ -1,8 +1,7 @@
 //! Studies of a design: the advantages of right and wrong responses ([`Curve`]), the objective that they optimise
 //! ([`Objective`]), a loss over ratio and advantage ([`surface`]), what a recipe gives ([`run`]), and how two differ ([`diff`]).
 
-mod curve;
-pub mod curves;
+pub mod curve;
 pub mod diff;
 pub mod mass;
 mod objective;
