@@ -170,8 +170,12 @@ impl Report {
             );
             let figure = self.figure.as_ref().map_or("", |_| ".svg, .pdf, .json, ");
             let page = self.page.as_ref().map_or("", |_| ".html, ");
-            let folder = self.names.map_or("", |_| ", or a folder for all of them");
-            let help = format!("its file ends in {figure}{page}.csv or .txt{folder}");
+            let more = match (&self.figure, self.names) {
+                (_, Some(_)) => ", or a folder for all of them",
+                (None, None) => ": it has no figure",
+                _ => "",
+            };
+            let help = format!("its file ends in {figure}{page}.csv or .txt{more}");
             return Err(wrong(message, help));
         };
         Replacement::write(path, text.as_bytes())

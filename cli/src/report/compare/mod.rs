@@ -136,19 +136,19 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
 impl Compared {
     /// What a paper's appendix says of the design: the seeds, the versions that its runs used, their sources, the configuration.
     fn about(&self) -> String {
-        let (mut text, mut sources) = (String::new(), BTreeMap::new());
+        let (mut text, mut versions) = (String::new(), BTreeMap::new());
         for run in &self.runs {
             let seed = run.seed.map_or("?".to_string(), |seed| seed.to_string());
             text += &format!("seed {seed}\n");
-            let versions = run.log.versions().into_iter();
-            let versions = versions.map(|(step, version)| (format!("from step {step}"), version));
+            let used = run.log.versions().into_iter();
+            let used = used.map(|(step, version)| (format!("from step {step}"), version));
             let loss = run
                 .log
                 .loss_version()
                 .map(|version| ("the loss".to_string(), version));
-            for (place, version) in versions.chain(loss) {
+            for (place, version) in used.chain(loss) {
                 text += &format!("    {version} {place}\n");
-                sources.insert(version, run.folder.join("scripts").join(version));
+                versions.insert(version, &*run.folder);
             }
             let start = run.log.0.first().map(|line| &line.event);
             if let Some(LogEvent::Start { platform, .. }) = start {
@@ -163,15 +163,32 @@ impl Compared {
         if let Ok(config) = advlab::regular_file::read_to_string(first) {
             text += &format!("\n---- {}\n{config}", first.display());
         }
-        for (version, folder) in sources {
-            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-                let (path, name) = (entry.path(), file_name(&entry.path()));
-                let script = advlab::regular_file::read_to_string(&path).unwrap_or_default();
+        for (version, run) in versions {
+            for (name, script) in sources(run, version) {
                 text += &format!("\n---- {name}, version {version}\n{script}");
             }
         }
         text
     }
+}
+
+/// The files of a version that a run used: the script, under its own name, and its imports.
+pub fn sources(run: &Path, version: &str) -> BTreeMap<String, String> {
+    // It is the name of a folder, and anybody may have written it.
+    if version.is_empty() || !version.chars().all(|letter| letter.is_ascii_alphanumeric()) {
+        return BTreeMap::new();
+    }
+    let entries = std::fs::read_dir(run.join("scripts").join(version));
+    let read = |entry: std::fs::DirEntry| {
+        let text = advlab::regular_file::read_to_string(&entry.path()).ok()?;
+        Some((file_name(&entry.path()), text))
+    };
+    entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(read)
+        .collect()
 }
 
 /// The folders of runs in a folder, itself included, at most three levels below it.

@@ -12,7 +12,7 @@ use advlab::script::{Hook, Outcome, Recipe, Summary};
 use advlab::tensor::Level;
 
 use super::diff::{ROUNDING, correlation, signs};
-use super::{Trial, accuracies, label};
+use super::{Trial, accuracies, label, percent};
 use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
 
@@ -154,10 +154,6 @@ pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) ->
     Ok(report)
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
-}
-
 /// A times the weight: per token, or per response if no token counts.
 fn weighted(outcome: &Outcome) -> Vec<f64> {
     let layout = outcome.advantage.layout();
@@ -243,7 +239,7 @@ fn shares(all: &[(String, Mass)], report: &mut Report) {
         if is_single {
             cells.extend(part.gradient.map(percent));
             let bar = "▆".repeat((BAR * part.advantage).round() as usize);
-            cells.push(report.paint.blue(&filled(&bar, BAR as usize)));
+            cells.push(filled(&report.paint.blue(&bar), BAR as usize));
         }
         rows.push(cells);
     }

@@ -140,6 +140,11 @@ pub(crate) fn accuracies(correct: &Computed) -> Vec<f64> {
     (0..layout.groups()).map(share).collect()
 }
 
+/// A share of a whole: `44.6 %`.
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
 /// A recipe's name, version and settings in one line.
 pub fn title(recipe: &Recipe) -> String {
     let (name, version, settings) = (recipe.name(), recipe.version(), recipe.params());

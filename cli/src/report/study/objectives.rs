@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{KnownObjective, Objective, Update, largest_group};
+use super::{KnownObjective, Objective, Update, largest_group, percent};
 use crate::Result;
 use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
@@ -211,7 +211,6 @@ fn updates(all: &[Objective], correlation: f64, report: &mut Report) {
 /// Adds notes on a design below its name: the nearest known objective, and which p have how much of the weight.
 fn notes(objective: &Objective, report: &mut Report) {
     const TEXTS: usize = 12;
-    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     report.line("");
     report.head(&objective.name);
     let (total, scale) = (objective.value(1.0).0, objective.scale(None));
