@@ -132,9 +132,8 @@ impl Report {
         let room = most.saturating_sub(self.text.lines().count());
         let mut drawn = figure.text(self.paint, room);
         if drawn.lines().count() > room && !self.text.is_empty() {
-            drawn = self
-                .paint
-                .dim("no room for the figure: `--out FILE.svg` writes it");
+            let text = "no room for the figure: `--out FILE.svg` writes it";
+            drawn = self.paint.dim(text);
         }
         let text = format!("{drawn}\n{}", self.text);
         text.trim_end().to_string()
@@ -151,34 +150,39 @@ impl Report {
         Ok(told.trim_start_matches('\n').to_string())
     }
 
+    /// Itself as a file with this ending, if it is written so.
+    fn file(&self, ending: &str) -> Option<String> {
+        let is_table = self.names.is_some() || self.figure.is_none();
+        match ending {
+            "html" => self.page.clone(),
+            "csv" if is_table => Some(csv(&self.rows)),
+            ending => self.figure.as_ref()?.file(ending),
+        }
+    }
+
     /// Writes what its command writes, as the name ends: the figure (.svg, .pdf) or its points (.csv, .json), a table (.csv), a page
     /// (.html); or `plain`, the whole text (.txt). A name without an ending is a folder for all files that the command writes.
     pub fn write(&self, path: &Path, plain: &str) -> Result<()> {
-        let ending = path.extension().unwrap_or_default().to_string_lossy();
-        let is_table = self.names.is_some() || self.figure.is_none();
-        let text = match &*ending {
+        let text = match &*path.extension().unwrap_or_default().to_string_lossy() {
             "" if self.names.is_some() => return self.write_folder(path).map(drop),
             "txt" => Some(format!("{plain}\n")),
-            "html" => self.page.clone(),
-            "csv" if is_table => Some(csv(&self.rows)),
-            ending => self.figure.as_ref().and_then(|figure| figure.file(ending)),
+            ending => self.file(ending),
         };
-        let Some(text) = text else {
-            let message = format!(
-                "{}: this report is not written as such a file",
-                path.display()
-            );
-            let figure = self.figure.as_ref().map_or("", |_| ".svg, .pdf, .json, ");
-            let page = self.page.as_ref().map_or("", |_| ".html, ");
-            let more = match (&self.figure, self.names) {
-                (_, Some(_)) => ", or a folder for all of them",
-                (None, None) => ": it has no figure",
-                _ => "",
-            };
-            let help = format!("its file ends in {figure}{page}.csv or .txt{more}");
-            return Err(wrong(message, help));
+        if let Some(text) = text {
+            return Replacement::write(path, text.as_bytes());
+        }
+        let path = path.display();
+        let kinds = ["svg", "pdf", "json", "html", "csv"].into_iter();
+        let kinds = kinds.filter(|kind| self.file(kind).is_some());
+        let kinds: String = kinds.map(|kind| format!(".{kind}, ")).collect();
+        let more = match (&self.figure, self.names) {
+            (_, Some(_)) => ", or a folder for all of them",
+            (None, None) => ": it has no figure",
+            _ => "",
         };
-        Replacement::write(path, text.as_bytes())
+        let message = format!("{path}: this report is not written as such a file");
+        let help = format!("its file ends in {kinds}or .txt{more}");
+        Err(wrong(message, help))
     }
 
     /// Writes all files of its command, and returns their names.
@@ -187,22 +191,17 @@ impl Report {
             let message = format!("cannot make the folder {}: {error}", folder.display());
             Diagnostic::error(message)
         })?;
-        let [of_figure, of_table] = self.names.unwrap_or(["figure", "table"]);
-        let page = self
-            .page
-            .iter()
-            .map(|page| ("report.html".to_string(), page.clone()));
-        let mut files: Vec<(String, String)> = page.collect();
-        for ending in ["svg", "pdf"] {
-            let text = self.figure.as_ref().and_then(|figure| figure.file(ending));
-            files.extend(text.map(|text| (format!("{of_figure}.{ending}"), text)));
+        let [figure, table] = self.names.unwrap_or(["figure", "table"]);
+        let names = ["report", figure, figure, table].into_iter();
+        let mut written = Vec::new();
+        for (name, ending) in names.zip(["html", "svg", "pdf", "csv"]) {
+            if let Some(text) = self.file(ending) {
+                let name = format!("{name}.{ending}");
+                Replacement::write(&folder.join(&name), text.as_bytes())?;
+                written.push(name);
+            }
         }
-        files.push((format!("{of_table}.csv"), csv(&self.rows)));
-        let written = files.into_iter().map(|(name, text)| {
-            Replacement::write(&folder.join(&name), text.as_bytes())?;
-            Ok(name)
-        });
-        written.collect()
+        Ok(written)
     }
 }
 
