@@ -46,9 +46,7 @@ pub(crate) fn number_for_recipe(word: &str) -> Option<Diagnostics> {
 
 /// How much a response's score correlates with whether it is right, as in `--noise=0.1`.
 pub(crate) fn correlation(text: &str) -> Result<f64, String> {
-    let number = text
-        .parse()
-        .ok()
-        .filter(|number| *number > 0.0 && *number < 1.0);
+    let number = text.parse().ok();
+    let number = number.filter(|number| *number > 0.0 && *number < 1.0);
     number.ok_or_else(|| format!("\"{text}\" is no correlation between 0 and 1, such as 0.1"))
 }

@@ -309,10 +309,8 @@ impl Applied {
         }
         streams::note(&self.outcome.notes);
         let mut report = Report::new(streams::whole(&out));
-        self.outcome
-            .prints
-            .iter()
-            .for_each(|line| report.line(line));
+        let prints = self.outcome.prints.iter();
+        prints.for_each(|line| report.line(line));
         report.title(&self.recipe);
         report.line(format!(
             "{}: {}\n",

@@ -175,9 +175,8 @@ fn load(host: &Host, name: &str, settings: &[(String, String)]) -> Result<Recipe
 
 fn set(recipe: &mut Recipe, settings: &[(String, String)]) -> Result<()> {
     for (name, value) in settings {
-        recipe
-            .set_text(name, value)
-            .map_err(|error| anyhow::anyhow!("{name}={value}: {error}"))?;
+        let set = recipe.set_text(name, value);
+        set.map_err(|error| anyhow::anyhow!("{name}={value}: {error}"))?;
     }
     Ok(())
 }

@@ -51,11 +51,8 @@ impl ProfileArguments {
             }
             None => (load(&host, &self.recipe, &self.set)?, None),
         };
-        let batch = match self
-            .input
-            .as_deref()
-            .or(run.as_ref().map(RunFolder::folder))
-        {
+        let folder = run.as_ref().map(RunFolder::folder);
+        let batch = match self.input.as_deref().or(folder) {
             Some(input) => {
                 let (rollouts, notes) = self.reading.read(input)?;
                 for note in notes.iter().filter(|_| input.is_dir() && !self.json) {

@@ -77,9 +77,8 @@ pub fn tell(problems: &[Diagnostic]) {
 
 /// Prints notes on standard error.
 pub fn note(notes: &[String]) {
-    notes
-        .iter()
-        .for_each(|note| tell(&[Diagnostic::note(note)]));
+    let notes = notes.iter().map(Diagnostic::note);
+    tell(&notes.collect::<Vec<Diagnostic>>());
 }
 
 /// Reports that the work was interrupted.

@@ -61,12 +61,7 @@ pub(super) static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
         is_function: true,
         source: op.source,
         example: op.example,
-        shows: op
-            .shows
-            .iter()
-            .map(f64::to_string)
-            .collect::<Vec<_>>()
-            .join(", "),
+        shows: listed(op.shows.iter().map(f64::to_string)),
     });
     let members = OWNERS.into_iter().flat_map(|(owner, section, about)| {
         let own = MEMBERS.iter().filter(move |member| member.of == owner);
@@ -164,11 +159,10 @@ fn by_group(computed: &Computed) -> Vec<String> {
 
 /// The result of an example, in full.
 pub(super) fn shown(answer: &Answer) -> String {
-    let listed = |values: Vec<String>| format!("[{}]", values.join(", "));
     match answer {
         Answer::Tensor(computed) => {
             let values = computed.buffer().iter().map(|x| x.to_string());
-            format!("{} {}", computed.level(), listed(values.collect()))
+            format!("{} [{}]", computed.level(), listed(values))
         }
         Answer::String(text) => text.clone(),
         Answer::Array(items, _) => {
@@ -176,13 +170,17 @@ pub(super) fn shown(answer: &Answer) -> String {
                 Answer::String(text) => vec![format!("{text:?}")],
                 item => item.numbers().iter().map(|x| format!("{x:?}")).collect(),
             });
-            listed(items.collect())
+            format!("[{}]", listed(items))
         }
-        answer => answer
-            .numbers()
-            .first()
-            .map_or(String::new(), f64::to_string),
+        answer => {
+            let numbers = answer.numbers();
+            numbers.first().map_or(String::new(), f64::to_string)
+        }
     }
+}
+
+fn listed(items: impl Iterator<Item = String>) -> String {
+    items.collect::<Vec<String>>().join(", ")
 }
 
 /// A recipe: its doc and its parameters.

@@ -127,10 +127,8 @@ impl LoadedBatch {
         let mut data = LoadedBatch::open(host, run.at(step)?, &[], None)?;
         let recipe = run.recipe_at(host, step).map_err(|error| ("recipe", error));
         let loss = run.loss(host).map_err(|error| ("loss recipe", error));
-        for (what, error) in [&recipe, &loss]
-            .into_iter()
-            .flat_map(|one| one.as_ref().err())
-        {
+        let errors = [&recipe, &loss].into_iter();
+        for (what, error) in errors.flat_map(|one| one.as_ref().err()) {
             let note = format!("its {what} is not loaded: {error}");
             data.notes.push(note);
         }

@@ -83,10 +83,10 @@ pub(super) fn diff(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     }
     match &both[..] {
         [a, b] => Ok(study::diff::report(a, b, &session.data.batch, session.paint)?.text),
-        _ => Err(wrong(
-            "`:diff` compares two recipes",
-            "it is `:diff [A] B [k=8]`",
-        )),
+        _ => {
+            let help = "it is `:diff [A] B [k=8]`";
+            Err(wrong("`:diff` compares two recipes", help))
+        }
     }
 }
 
@@ -110,10 +110,8 @@ pub(super) fn objective(session: &mut PromptSession, arguments: &Arguments<'_>) 
 }
 
 pub(super) fn mass(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
-    let (recipes, loss) = (
-        session.recipes(arguments.text)?,
-        session.script.host().loss()?,
-    );
+    let recipes = session.recipes(arguments.text)?;
+    let loss = session.script.host().loss()?;
     let report = study::mass::report(&recipes, &loss, &session.data.batch, session.paint)?;
     shown(session, report, arguments)
 }
@@ -191,9 +189,8 @@ pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     let mut report = Report::new(session.paint);
     report.aside("", &format!("d {what} / d logp"));
     note.iter().for_each(|note| report.note(note));
-    show::answer(&gradient, session.paint)
-        .iter()
-        .for_each(|shown| report.line(shown));
+    let shown = show::answer(&gradient, session.paint);
+    shown.iter().for_each(|shown| report.line(shown));
     Ok(report.text)
 }
 

@@ -238,9 +238,8 @@ impl PromptSession {
             return Ok(vec![self.recipe()?]);
         }
         let named = recipes_of(&words)?.into_iter();
-        named
-            .map(|(name, settings)| self.named(name, &settings))
-            .collect()
+        let recipes = named.map(|(name, settings)| self.named(name, &settings));
+        recipes.collect()
     }
 
     /// The recipe that words name, with its settings, `passk k=4`; the one in use if there are no words.

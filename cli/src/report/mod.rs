@@ -226,9 +226,8 @@ fn csv(rows: &[Value]) -> String {
     };
     let line = |cells: Vec<String>| cells.join(",") + "\n";
     let objects = || rows.iter().flat_map(Value::as_object);
-    let heads = objects()
-        .take(1)
-        .map(|row| line(row.keys().map(|key| quoted(key)).collect()));
+    let heads = objects().take(1);
+    let heads = heads.map(|row| line(row.keys().map(|key| quoted(key)).collect()));
     let rows = objects().map(|row| line(row.values().map(cell).collect()));
     heads.chain(rows).collect()
 }

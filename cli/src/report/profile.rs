@@ -129,14 +129,13 @@ impl Runs<'_> {
         let mut places = BTreeMap::new();
         for timing in &timings {
             if let Some(origin) = &timing.origin {
-                let place = (origin.source.clone(), origin.line);
+                let place = (origin.source.as_deref(), origin.line);
                 *places.entry(place).or_insert(0.0) += timing.seconds;
             }
         }
         let places = places.into_iter();
-        run.lines = places
-            .map(|((source, line), seconds)| self.line(source.as_deref(), line, seconds))
-            .collect();
+        let line = |((source, line), seconds)| self.line(source, line, seconds);
+        run.lines = places.map(line).collect();
         run.lines.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let timed: f64 = timings.iter().map(|timing| timing.seconds).sum();
         run.in_script = (run.seconds() - timed).max(0.0);
@@ -273,12 +272,8 @@ fn shares(run: &TimedRun, report: &mut Report) {
 impl Line {
     /// Its number, after the name of its script unless that is the profiled one.
     fn place(&self) -> String {
-        match self
-            .script
-            .as_deref()
-            .map(Path::new)
-            .and_then(Path::file_name)
-        {
+        let script = self.script.as_deref().map(Path::new);
+        match script.and_then(Path::file_name) {
             Some(name) => format!("{}:{}", name.to_string_lossy(), self.line),
             None => self.line.to_string(),
         }

@@ -142,21 +142,16 @@ impl Compared {
             text += &format!("seed {seed}\n");
             let used = run.log.versions().into_iter();
             let used = used.map(|(step, version)| (format!("from step {step}"), version));
-            let loss = run
-                .log
-                .loss_version()
-                .map(|version| ("the loss".to_string(), version));
+            let loss = run.log.loss_version();
+            let loss = loss.map(|version| ("the loss".to_string(), version));
             for (place, version) in used.chain(loss) {
                 text += &format!("    {version} {place}\n");
                 versions.insert(version, &*run.folder);
             }
             let start = run.log.0.first().map(|line| &line.event);
             if let Some(LogEvent::Start { platform, .. }) = start {
-                text.extend(
-                    platform
-                        .iter()
-                        .map(|(name, value)| format!("    {name} {value}\n")),
-                );
+                let line = |(name, value)| format!("    {name} {value}\n");
+                text.extend(platform.iter().map(line));
             }
         }
         let first = &self.runs[0].folder.join("config.toml");
@@ -183,12 +178,8 @@ pub fn sources(run: &Path, version: &str) -> BTreeMap<String, String> {
         let text = advlab::regular_file::read_to_string(&entry.path()).ok()?;
         Some((file_name(&entry.path()), text))
     };
-    entries
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(read)
-        .collect()
+    let entries = entries.into_iter().flatten().flatten();
+    entries.filter_map(read).collect()
 }
 
 /// The folders of runs in a folder, itself included, at most three levels below it.

@@ -159,9 +159,8 @@ impl Comparison {
 
     /// Learning curves: the interquartile mean over seeds with its interval, and the reloads.
     pub fn figure(&self) -> Figure {
-        let reloads = self
-            .runs()
-            .flat_map(|run| run.log.versions().into_iter().skip(1));
+        let reloads = self.runs().map(|run| run.log.versions());
+        let reloads = reloads.flat_map(|versions| versions.into_iter().skip(1));
         let mut reloads: Vec<u64> = reloads.map(|(step, _)| step).collect();
         reloads.sort_unstable();
         reloads.dedup();
@@ -278,10 +277,8 @@ pre {{ white-space: pre-wrap; overflow-wrap: anywhere }}
 
     /// A row per run: its design, its seed, its folder, its numbers and its seconds.
     fn rows(&self) -> Vec<Value> {
-        let runs = self
-            .designs
-            .iter()
-            .flat_map(|design| design.runs.iter().map(move |run| (design, run)));
+        let designs = self.designs.iter();
+        let runs = designs.flat_map(|own| own.runs.iter().map(move |run| (own, run)));
         let row = |(design, run): (&Compared, &Finished)| {
             let folder = run.folder.display().to_string();
             let mut row = json!({ "design": design.name, "seed": run.seed, "folder": folder });

@@ -125,12 +125,8 @@ fn by_accuracy(outcomes: &[Outcome; 2], correct: &Computed, rounding: f64, repor
             "wrong_a": row[2], "wrong_b": row[3], "total_a": row[4], "total_b": row[5],
         }));
         let shown = row.map(|number| number.map_or("-".to_string(), value));
-        cells.push(
-            [accuracy, number.to_string()]
-                .into_iter()
-                .chain(shown)
-                .collect(),
-        );
+        let head = [accuracy, number.to_string()].into_iter();
+        cells.push(head.chain(shown).collect());
     }
     report.table(&cells);
 }
@@ -151,9 +147,8 @@ pub(super) fn signs(a: &[f64], b: &[f64], rounding: f64) -> [usize; 3] {
 }
 
 fn by_response(outcomes: &[Outcome; 2]) -> [Vec<f64>; 2] {
-    outcomes
-        .each_ref()
-        .map(|outcome| outcome.advantage.by_response())
+    let outcomes = outcomes.each_ref();
+    outcomes.map(|outcome| outcome.advantage.by_response())
 }
 
 pub(super) fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {

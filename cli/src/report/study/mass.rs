@@ -204,9 +204,8 @@ fn in_common(pairs: &[Pair<'_>], report: &mut Report) {
     let heads = "designs,correlation of A,opposite sign,0 in one only".split(',');
     let mut rows = vec![heads.map(String::from).collect()];
     rows.extend(pairs.iter().map(|pair| {
-        let r = pair
-            .correlation
-            .map_or("-".to_string(), |r| format!("{r:.3}"));
+        let r = pair.correlation;
+        let r = r.map_or("-".to_string(), |r| format!("{r:.3}"));
         let [opposite, one_zero] = [pair.opposite_sign, pair.one_is_zero].map(percent);
         vec![format!("{}, {}", pair.a, pair.b), r, opposite, one_zero]
     }));
@@ -329,9 +328,8 @@ fn sums(outcome: &Outcome, gradient: Option<&[f64]>, bounds: &[usize]) -> [Vec<[
         let right = outcome.correct.as_ref();
         let right = right.map(|right| usize::from(right.at(response, 0) == 1.0));
         let (start, count) = (tokens.start, tokens.len());
-        let of_length = bounds
-            .iter()
-            .position(|bound| count <= *bound && has_tokens);
+        let fits = |bound: &usize| count <= *bound && has_tokens;
+        let of_length = bounds.iter().position(fits);
         for token in tokens {
             let size = outcome.counts(response) * value(response, token).abs();
             let slope = gradient.and_then(|all| all.get(token));
@@ -339,18 +337,13 @@ fn sums(outcome: &Outcome, gradient: Option<&[f64]>, bounds: &[usize]) -> [Vec<[
             let along = (token - start) as f64 / count as f64;
             let position = has_tokens.then_some((along * PARTS as f64) as usize);
             let places = [accuracy.unwrap_or_default(), 0.0, count as f64, along];
-            let parts = [of_group, right, of_length, position]
-                .into_iter()
-                .zip(places);
-            for (sums, (part, place)) in sums.iter_mut().zip(parts) {
-                let sums = part.and_then(|part| sums.get_mut(part));
-                for (sum, add) in sums
-                    .into_iter()
-                    .flatten()
-                    .zip(add.into_iter().chain([place]))
-                {
-                    *sum += add;
-                }
+            let parts = [of_group, right, of_length, position];
+            for (kind, part) in parts.into_iter().enumerate() {
+                let Some(sums) = part.and_then(|part| sums[kind].get_mut(part)) else {
+                    continue;
+                };
+                (0..3).for_each(|index| sums[index] += add[index]);
+                sums[3] += places[kind];
             }
         }
     }

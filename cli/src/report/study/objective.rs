@@ -160,10 +160,8 @@ impl Objective {
             let apart: f64 = own.iter().zip(&other).map(|(a, b)| (a - b).abs()).sum();
             (known, apart / 2.0)
         };
-        let mut all: Vec<(KnownObjective, f64)> = KnownObjective::all(self.size)
-            .into_iter()
-            .map(far)
-            .collect();
+        let all = KnownObjective::all(self.size).into_iter();
+        let mut all: Vec<(KnownObjective, f64)> = all.map(far).collect();
         all.sort_by(|a, b| a.1.total_cmp(&b.1));
         all
     }

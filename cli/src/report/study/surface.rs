@@ -61,9 +61,8 @@ pub fn surface(recipe: &Recipe, draws_loss: bool) -> Result<Figure> {
 /// A function of the ratio as a line, with points on both sides of each jump and of each corner.
 fn line(value: &dyn Fn(f64) -> Result<f64>) -> Result<Vec<(f64, f64)>> {
     let ratios = (1..=2 * RATIOS).map(|index| index as f64 / RATIOS as f64);
-    let mut line = ratios
-        .map(|ratio| Ok((ratio, value(ratio)?)))
-        .collect::<Result<Vec<(f64, f64)>>>()?;
+    let points = ratios.map(|ratio| Ok((ratio, value(ratio)?)));
+    let mut line = points.collect::<Result<Vec<(f64, f64)>>>()?;
     let largest = line.iter().fold(0.0f64, |most, (_, y)| most.max(y.abs()));
     let mut index = 0;
     while index + 1 < line.len() && line.len() < MOST {

@@ -132,9 +132,8 @@ impl KeptBatch {
             Level::Token => self.trial.batch.layout().tokens_of(response).len(),
             _ => 1,
         };
-        (0..values)
-            .map(|token| advantage.at(response, token))
-            .collect()
+        let values = (0..values).map(|token| advantage.at(response, token));
+        values.collect()
     }
 
     fn sizes(&self, response: usize) -> Vec<f64> {

@@ -40,9 +40,8 @@ impl ShownRun {
     /// The heading that the page shows above the curves, and the sizes of the files whose lines it reads.
     pub(super) fn heading(&self) -> Value {
         let config = Config::read(&self.folder.join("config.toml")).ok();
-        let recipe = config
-            .as_ref()
-            .and_then(|own| Path::new(&own.recipe).file_name());
+        let recipe = config.as_ref().map(|own| Path::new(&own.recipe));
+        let recipe = recipe.and_then(Path::file_name);
         // The number of a trainer's steps is not known.
         let own = config.as_ref().filter(|config| !config.is_recorded());
         let file = |name: &str| std::fs::metadata(self.folder.join(name)).ok();
