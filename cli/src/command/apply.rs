@@ -312,11 +312,8 @@ impl Applied {
         let prints = self.outcome.prints.iter();
         prints.for_each(|line| report.line(line));
         report.title(&self.recipe);
-        report.line(format!(
-            "{}: {}\n",
-            self.rollouts.path().display(),
-            self.shape()
-        ));
+        let path = self.rollouts.path().display();
+        report.line(format!("{path}: {}\n", self.shape()));
         report.outcome_rows(&self.rows());
         Ok(writeln!(out, "{}", report.text)?)
     }
@@ -354,10 +351,8 @@ impl Applied {
         let loss = self.loss.map(|(loss, of)| {
             let [mean, std, min, max] = [of.mean, of.std, of.min, of.max].map(value);
             let gradient = format!("mean {mean}   std {std}   min {min}   max {max}");
-            [
-                ("loss", format!("{}{of_what}", value(loss))),
-                ("dloss/dlogp", gradient),
-            ]
+            let loss = format!("{}{of_what}", value(loss));
+            [("loss", loss), ("dloss/dlogp", gradient)]
         });
         let mut rows = run::rows(&self.outcome, loss.into_iter().flatten().collect());
         let (reading, computing) = (time(self.reading), time(self.outcome.time));

@@ -59,9 +59,8 @@ impl Compare {
             }
             all if all == paths.len() => {
                 if self.steps.is_some() || self.config.is_some() || !self.set.is_empty() {
-                    bail!(
-                        "folders of runs are only read: --steps, --config and --set are for recipes"
-                    );
+                    let flags = "--steps, --config and --set";
+                    bail!("folders of runs are only read: {flags} are for recipes");
                 }
                 (self.out.clone(), paths, Vec::new())
             }

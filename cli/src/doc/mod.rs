@@ -48,12 +48,10 @@ pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String> {
         let loaded = host.load(if is_path { name } else { asked })?;
         let (text, title) = (recipe(&loaded, paint), paint.bold("example"));
         let needs_advantage = !loaded.has(Hook::Advantage) && needs(&loaded, "advantage");
+        let second = format!("\n  advlab apply {name} with_advantages.jsonl");
         let (first, rest) = match needs_advantage {
-            true => (
-                "grpo",
-                format!("\n  advlab apply {name} with_advantages.jsonl"),
-            ),
-            false => (name, String::new()),
+            true => ("grpo", &*second),
+            false => (name, ""),
         };
         let example = format!("advlab apply {first} rollouts.jsonl -o with_advantages.jsonl{rest}");
         return Ok(format!("{text}\n\n{title}\n  {example}"));

@@ -201,11 +201,9 @@ pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) ->
         if text.is_empty() || !session.script.compiles(text) {
             return error;
         }
+        let message = format!("only recipes are profiled, and `{text}` is a formula");
         let help = "type it, and then `:profile` alone: what was typed is a recipe";
-        wrong(
-            format!("only recipes are profiled, and `{text}` is a formula"),
-            help,
-        )
+        wrong(message, help)
     })?;
     let (host, batch) = (session.script.host(), &session.data.batch);
     Ok(report::profile::report(host, &recipe, None, batch, RUNS, session.paint)?.text)

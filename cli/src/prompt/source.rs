@@ -143,10 +143,8 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     session.saved.insert(file.clone(), script);
     let recipe = match session.script.host().load(&shown.to_string()) {
         Err(error) => {
-            return Ok(format!(
-                "{shown}: {lines}, no recipe yet: {}",
-                error[0].message
-            ));
+            let message = &error[0].message;
+            return Ok(format!("{shown}: {lines}, no recipe yet: {message}"));
         }
         Ok(recipe) => recipe,
     };

@@ -15,10 +15,8 @@ pub fn report(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Report {
         warnings => format!("with {}", counted(warnings, "warning")),
     };
     let (mut report, mut errors) = (Report::new(paint), Vec::<&Diagnostics>::new());
-    let (name, version) = (
-        paint.bold(recipe.name()),
-        paint.dim(recipe.version().short()),
-    );
+    let name = paint.bold(recipe.name());
+    let version = paint.dim(recipe.version().short());
     report.line(format!("{name} {version}  compiles, {lint}"));
     let findings = check(recipe, input);
     for finding in &findings {

@@ -207,11 +207,8 @@ pub fn report(
         "peak_bytes": run.peak_bytes, "lines": run.lines, "in_script": run.in_script,
     });
     report.title(recipe);
-    report.row(
-        "",
-        0,
-        &format!("{}; {}", shape(layout), counted(threads, "thread")),
-    );
+    let threads = counted(threads, "thread");
+    report.row("", 0, &format!("{}; {threads}", shape(layout)));
     report.line("");
     report.aside("", &format!("{:<8}{:>11}{:>11}", "", "best", "median"));
     for (name, times) in [("script", script), ("native", native)] {
@@ -261,11 +258,8 @@ fn shares(run: &TimedRun, report: &mut Report) {
             true => "by one call for all groups",
             false => "group by group",
         };
-        report.row(
-            "map_groups",
-            11,
-            &format!("line {}: {how}", call.origin.line),
-        );
+        let text = format!("line {}: {how}", call.origin.line);
+        report.row("map_groups", 11, &text);
     }
 }
 

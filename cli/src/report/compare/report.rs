@@ -176,11 +176,8 @@ impl Comparison {
                     |of: fn(&Estimate) -> f64| points.iter().map(move |(x, one)| (*x, of(one)));
                 if design.runs.len() > 1 {
                     let high = points.iter().map(|(_, one)| one.high).collect();
-                    series.push(Series::new(
-                        &design.name,
-                        Mark::Band(high),
-                        part(|one| one.low),
-                    ));
+                    let low = part(|one| one.low);
+                    series.push(Series::new(&design.name, Mark::Band(high), low));
                 }
                 series.push(Series::new(&design.name, Mark::Line, part(|one| one.value)));
             }

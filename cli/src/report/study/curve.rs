@@ -370,9 +370,8 @@ fn list(points: &[Point], report: &mut Report) {
     }));
     report.table(&rows);
     let (total, right) = (value(peak.total), peak.right);
-    report.line(format!(
-        "the most |A| is {total} in total, where {right} are right"
-    ));
+    let most = format!("the most |A| is {total} in total, where {right} are right");
+    report.line(most);
 }
 
 #[cfg(test)]

@@ -80,9 +80,8 @@ fn overall(outcomes: &[Outcome; 2], report: &mut Report) -> f64 {
     let correlation = correlation.map_or(String::new(), |r| format!(", correlation {r:.3}"));
     let place = outcomes[0].advantage.layout().describe(level, farthest);
     let [mean, a, b] = [mean, a[farthest], b[farthest]].map(value);
-    report.line(format!(
-        "{moved} of the {level}s differ, by {mean} in the mean"
-    ));
+    let differ = format!("{moved} of the {level}s differ, by {mean} in the mean");
+    report.line(differ);
     report.line(format!("the sign is the same for {same_sign}{correlation}"));
     report.line(format!("most at {place}: {a} and {b}"));
     rounding

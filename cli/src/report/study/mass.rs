@@ -243,19 +243,16 @@ fn shares(all: &[(String, Mass)], report: &mut Report) {
         rows.push(cells);
     }
     let responses = format!("of {}", counted(first.summary.responses, "response"));
-    rows.push(row("effective", &responses, "", &|_, mass| {
-        value(mass.summary.effective_responses)
-    }));
-    rows.push(row(
-        "no signal",
-        "groups",
-        "",
-        &|_, Mass { summary, .. }| share(summary.groups_without_signal, summary.groups),
-    ));
+    let effective = |_: &str, mass: &Mass| value(mass.summary.effective_responses);
+    rows.push(row("effective", &responses, "", &effective));
+    let groups =
+        |_: &str, Mass { summary, .. }: &Mass| share(summary.groups_without_signal, summary.groups);
+    rows.push(row("no signal", "groups", "", &groups));
     if has_tokens {
-        rows.push(row("", "tokens", "", &|_, Mass { summary, .. }| {
+        let tokens = |_: &str, Mass { summary, .. }: &Mass| {
             share(summary.tokens_without_signal, summary.tokens)
-        }));
+        };
+        rows.push(row("", "tokens", "", &tokens));
     }
     report.table(&rows);
 }

@@ -98,11 +98,8 @@ impl Trial {
         // A recipe with only a loss has the equivalent advantage: the loss itself reads the batch's column.
         let has_advantage = self.recipe.has(Hook::Advantage);
         let advantage = has_advantage.then_some(&self.outcome.advantage);
-        loss.loss(
-            &self.outcome.weighted(&self.batch),
-            advantage,
-            &mut loss.init()?,
-        )
+        let batch = self.outcome.weighted(&self.batch);
+        loss.loss(&batch, advantage, &mut loss.init()?)
     }
 }
 
@@ -178,10 +175,8 @@ pub fn recipes_of<'w>(words: &[&'w str]) -> Result<Vec<(&'w str, Vec<&'w str>)>>
         if let Some(other) = settings.iter().find(|other| other.starts_with(&start)) {
             let message = format!("`{recipe}` has `{other}` and `{word}`");
             let twice = format!("`{recipe} {other} {recipe} {word}`");
-            return Err(wrong(
-                message,
-                format!("for two designs, name it twice: {twice}"),
-            ));
+            let help = format!("for two designs, name it twice: {twice}");
+            return Err(wrong(message, help));
         }
         settings.push(word);
     }

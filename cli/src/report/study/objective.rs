@@ -37,10 +37,10 @@ impl Objective {
             (None, _) => exact?,
             (Some(_), Some(input)) => Curve::drawn(recipe, input, size)?,
             (Some(why), None) => {
-                let mut error = Diagnostic::error(format!(
-                    "the advantage of {} depends on {why}: its objective is no function of p alone",
-                    recipe.name()
-                ));
+                let name = recipe.name();
+                let no_function = "its objective is no function of p alone";
+                let message = format!("the advantage of {name} depends on {why}: {no_function}");
+                let mut error = Diagnostic::error(message);
                 if let Err(cause) = exact {
                     error = error.with_note(cause[0].message.clone());
                 }

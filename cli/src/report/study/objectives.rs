@@ -258,10 +258,8 @@ fn numbers(of: &Objective, p: f64, noise: Option<f64>) -> Value {
     let Some(correlation) = noise else {
         return row;
     };
-    let (update, best) = (
-        of.update(p, correlation),
-        Update::best(of.size, p, correlation),
-    );
+    let update = of.update(p, correlation);
+    let best = Update::best(of.size, p, correlation);
     for (name, number) in [
         ("mean", update.mean),
         ("variance", update.variance),

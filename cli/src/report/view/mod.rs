@@ -151,10 +151,8 @@ impl Site {
             let heading = &mut news["runs"][id];
             for line in RunFolder::read(&run.folder).log().unwrap_or_default().0 {
                 if let LogEvent::Use { recipe, from, .. } = line.event {
-                    add(
-                        "change",
-                        format!("run={id}&from={from}&to={}", recipe.version),
-                    );
+                    let to = recipe.version;
+                    add("change", format!("run={id}&from={from}&to={to}"));
                 }
             }
             let steps = heading["batches"].as_array_mut();
