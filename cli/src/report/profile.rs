@@ -129,12 +129,12 @@ impl Runs<'_> {
         let mut places = BTreeMap::new();
         for timing in &timings {
             if let Some(origin) = &timing.origin {
-                let place = (origin.source.as_deref(), origin.line);
-                *places.entry(place).or_insert(0.0) += timing.seconds;
+                let name = origin.source.as_deref().unwrap_or(self.recipe.name());
+                *places.entry((name, origin.line)).or_insert(0.0) += timing.seconds;
             }
         }
         let places = places.into_iter();
-        let line = |((source, line), seconds)| self.line(source, line, seconds);
+        let line = |((name, line), seconds)| self.line(name, line, seconds);
         run.lines = places.map(line).collect();
         run.lines.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let timed: f64 = timings.iter().map(|timing| timing.seconds).sum();
@@ -142,22 +142,28 @@ impl Runs<'_> {
         Ok(run)
     }
 
-    /// A line in the recipe's own source, in an import, or in the loss used with the recipe.
-    fn line(&self, source: Option<&str>, line: usize, seconds: f64) -> Line {
-        let own = self.recipe.name();
-        let name = source.unwrap_or(own);
+    /// A line of a script: the recipe's own, an import, or the loss used with the recipe.
+    fn line(&self, name: &str, line: usize, seconds: f64) -> Line {
         let behind = self.loss.into_iter().flat_map(Recipe::sources);
         let mut sources = self.recipe.sources().chain(behind);
         let text = sources.find(|(other, _)| *other == name);
         let text = text.and_then(|(_, text)| text.lines().nth(line.checked_sub(1)?));
-        let script = Some(name.to_string()).filter(|name| name != own);
-        let text = text.unwrap_or_default().trim().to_string();
         Line {
-            script,
+            script: (name != self.recipe.name()).then(|| name.to_string()),
             line,
-            text,
+            text: text.unwrap_or_default().trim().to_string(),
             seconds,
         }
+    }
+
+    /// The seconds of each run into an array of its own, the making of the array included.
+    fn times_with_new_array(&self, host: &Host, runs: usize) -> Result<Vec<f64>> {
+        let seconds = |_| {
+            let started = Instant::now();
+            self.run(host, &mut self.new_array())?;
+            Ok(started.elapsed().as_secs_f64())
+        };
+        (0..runs).map(seconds).collect()
     }
 }
 
@@ -178,16 +184,10 @@ pub fn report(
         loss,
         batch,
     };
-    // The script with one array for all results, the kernels, and the script with a new array for each run.
     let script = all.times(&host, runs, false)?;
     let kernels = Native::new(Mode::On);
     let native = all.times(&host.clone().with_native(&kernels), runs, true)?;
-    let new_array = |_| {
-        let started = Instant::now();
-        all.run(&host, &mut all.new_array())?;
-        Ok(started.elapsed().as_secs_f64())
-    };
-    let new_arrays = (0..runs).map(new_array).collect::<Result<Vec<f64>>>()?;
+    let new_arrays = all.times_with_new_array(&host, runs)?;
     let run = all.by_line(&host, runs)?;
     let hooks = run.hooks.iter();
     let hooks = hooks.map(|(hook, seconds)| json!({ "hook": hook, "seconds": seconds }));
@@ -199,8 +199,8 @@ pub fn report(
     let (layout, threads) = (batch.layout(), rayon::current_num_threads());
     let mut report = Report::new(paint);
     report.about = json!({
-        "recipe": recipe.name(), "version": recipe.version().as_str(), "threads": threads,
-        "responses": layout.responses(), "groups": layout.groups(), "tokens": layout.tokens(),
+        "recipe": recipe.name(), "version": recipe.version().as_str(),
+        "responses": layout.responses(), "groups": layout.groups(), "tokens": layout.tokens(), "threads": threads,
         "script": script.as_ref().map(seconds), "script_new_array": seconds(&new_arrays),
         "native": native.as_ref().map(seconds),
         "hooks": hooks.collect::<Value>(), "map_groups": calls.collect::<Value>(),
